@@ -149,6 +149,7 @@ def test_times_and_iterates_agree_with_brute_force(pools, name, hyperparameters,
         x, expected = brute_force(pool, seed=6, updates=40, lr=0.2, batch=batch, **told)
         result = run_method(name, pool, small(), updates=40, budget=2, seed=6, lr=0.2, **hyperparameters)
         np.testing.assert_allclose([*clock(result), result.computed], expected, rtol=1e-12)
+        np.testing.assert_array_equal(result.used, batch * np.arange(1, 41))
         np.testing.assert_allclose(result.model.x.detach(), x, rtol=1e-9, atol=1e-12)
 
 

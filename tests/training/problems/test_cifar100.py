@@ -57,13 +57,9 @@ def test_unreadable_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         make_problem("cifar100", tmp_path / "none.npz")
     whole = written(tmp_path).read_bytes()
-    encrypted, odd = bytearray(whole), bytearray(whole)
-    for header, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # flags, then the method of compression
-        encrypted[whole.index(header) + offset] |= 1
-        odd[whole.index(header) + offset + 2] = 99
     text = b"root:x:0:0:root:/root:/bin/sh\n"
     tar = packed(tmp_path, published()).read_bytes()[:5000]
-    for content in (b"", text, whole[: len(whole) // 2], bytes(encrypted), bytes(odd), tar):
+    for content in (b"", text, whole[: len(whole) // 2], tar):
         (tmp_path / "broken").write_bytes(content)
         with pytest.raises(ValueError, match="cannot be read as an archive of CIFAR-100 or an npz file") as caught:
             make_problem("cifar100", tmp_path / "broken")
