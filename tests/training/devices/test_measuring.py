@@ -142,8 +142,6 @@ def test_a_measurement_that_ends_early_is_one_sentence_and_leaves_everything_as_
         (("--workers", ","), "name at least one worker"),
         (("--workers", "cpu:fast"), "a worker is DEVICE or DEVICE:WORK"),
         (("--tasks", 1), "tasks must be a whole number from 2"),
-        (("--seed", -1), "seed must be a whole number"),
-        (("--micro-batch", 0), "micro_batch must be a whole number from 1"),
         (("--problem", "cifar100"), "needs data"),
         (("--out", "trace.txt"), "must end in .parquet or .csv, not 'trace.txt'"),
         (("--out", "folder.csv"), "folder.csv cannot be written: it is a folder"),

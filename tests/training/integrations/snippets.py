@@ -5,7 +5,6 @@ import gymnasium as gym
 import ata_policies
 
 POLICIES = ("uta", "default")
-ROUNDS = 20
 
 
 def make_env():

@@ -9,10 +9,10 @@ from torch import nn
 
 import ata_policies
 from ata_gym.training import Tasks, TrainingWrapper
-from tests.training.integrations.snippets import ROUNDS, make_env, ticks
+from tests.training.integrations.snippets import make_env, ticks
 from tests.training.small_problem import mean_loss
 
-BATCHES, LR = 12, 5e-3
+BATCHES, ROUNDS, LR = 12, 20, 5e-3
 
 
 def convolutional():

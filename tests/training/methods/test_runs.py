@@ -109,7 +109,6 @@ class Lazy(METHODS["asgd"]):
     [
         ({"name": "renala"}, "no method 'renala'; did you mean rennala"),
         ({"budget": 0}, "budget must be a whole number"),
-        ({"seed": -1}, "seed must be a whole number"),
         ({"updates": 0}, "updates must be a whole number"),
         ({"runtime": 0.0}, "runtime must be a positive number"),
         ({"runtime": math.nan}, "runtime must be a positive number"),
