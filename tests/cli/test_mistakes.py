@@ -139,6 +139,9 @@ def test_a_fault_found_by_check_or_in_mid_run_has_a_place_and_leaves_the_others_
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
 def test_modules_of_the_current_folder_play_in_worker_processes_and_one_that_is_killed_is_told(tmp_path):
+    """They take the place of no package."""
+    for package in ("scipy", "polars", "llvmlite"):
+        (tmp_path / f"{package}.py").write_text("raise SystemExit('imported')\n")
     fast, slow = (f"my_policies:Fails:at=1000:worker={worker}" for worker in (0, 3))
     policies = f"my_policies:Fails:how=kill,my_policies:Fails:how=odd,{fast},{slow}"
     line = f"bench --scenario icml2025-regret --rounds 60 --seeds 1 --jobs 2 --out out --policies {policies}"

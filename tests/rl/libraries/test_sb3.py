@@ -56,12 +56,24 @@ def test_the_checker_advises_against_matrices_only(form: dict[str, str]) -> None
 
 @every_form
 def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) -> None:
+    from stable_baselines3.common.monitor import Monitor
+
     ours, theirs = bridge(form, **ENDING), monitored(form, **ENDING)
     chance = gym.make(**form, **ENDING).action_space
     chance.seed(1)
     assert ours.seed(7) == theirs.seed(7)
     first, expected = ours.reset(), theirs.reset()
     assert same(dict(first), dict(expected)) if isinstance(first, dict) else same(first, expected)
+    assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
+    assert ours.env_is_wrapped(Monitor) == theirs.env_is_wrapped(Monitor)
+    assert ours.get_attr("n", indices=[0, 2]) == theirs.get_attr("n", indices=[0, 2])
+    assert same(np.array(ours.env_method("means", indices=1)), np.array(theirs.env_method("means", indices=1)))
+    assert ours.has_attr("action_masks")
+    if form in MASKED:
+        assert same(np.array(ours.env_method("action_masks")), np.array(theirs.env_method("action_masks")))
+    else:
+        with pytest.raises(AttributeError, match="have masks"):
+            ours.env_method("action_masks")
     ends = 0
     for _ in range(60):
         actions = np.stack([chance.sample() for _ in range(3)])
@@ -78,27 +90,6 @@ def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) 
         assert rewards.tobytes() == other_rewards.tobytes()
         assert dones.tolist() == other_dones.tolist()
     assert ends > 3
-
-
-@pytest.mark.parametrize("form", EVERY_FORM[:7], ids=name)
-def test_the_bridge_answers_for_its_rows(form: dict[str, str]) -> None:
-    from stable_baselines3.common.monitor import Monitor
-
-    ours, theirs = bridge(form), monitored(form)
-    assert ours.observation_space == theirs.observation_space
-    assert ours.action_space == theirs.action_space
-    for envs in (ours, theirs):
-        envs.seed(3)
-        envs.reset()
-    assert ours.get_attr("n", indices=[0, 2]) == theirs.get_attr("n", indices=[0, 2])
-    assert same(np.array(ours.env_method("means", indices=1)), np.array(theirs.env_method("means", indices=1)))
-    assert ours.env_is_wrapped(Monitor) == theirs.env_is_wrapped(Monitor)
-    assert ours.has_attr("action_masks")
-    if form in MASKED:
-        assert same(np.array(ours.env_method("action_masks")), np.array(theirs.env_method("action_masks")))
-    else:
-        with pytest.raises(AttributeError, match="have masks"):
-            ours.env_method("action_masks")
 
 
 @pytest.mark.parametrize(
