@@ -44,8 +44,3 @@ def test_a_signal_while_kernels_are_compiled_stops_the_command_when_they_are_rea
     assert process.returncode == code
     assert not list(begun.glob("ata-gym-kernel-*"))
     assert list((tmp_path / "cache").rglob("sha256sums"))
-
-
-def test_importing_the_package_leaves_the_handlers_alone():
-    code = "import signal, ata_gym; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
-    subprocess.run([sys.executable, "-c", code, "ata-gym"], check=True, timeout=PATIENCE)
