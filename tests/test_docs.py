@@ -38,18 +38,14 @@ def anchors(page: str) -> set[str]:
     return {unescape(anchor) for anchor in re.findall(r'id="([^"]+)"', page)}
 
 
-def test_everything_that_has_a_name_has_its_place(pages):
+def test_everything_that_has_a_name_has_its_place_and_every_public_module_its_page_but_those_left_out(pages):
     assert set(env_ids()) <= anchors(pages["index.html"])
     assert set(ata_policies.names()) <= anchors(pages["policies.html"])
     assert {*ata_gym.scenario_names(), *RECORDINGS} <= anchors(pages["scenarios.html"])
     assert {command.__name__ for panel in PANELS.values() for command in panel} <= anchors(pages["commands.html"])
-
-
-def test_every_public_module_has_a_page_but_those_left_out(pages):
-    packages = {"ata_gym": ROOT / "ata_gym", "ata_policies": ROOT / "policies" / "ata_policies"}
-    for name, folder in packages.items():
-        for path in folder.rglob("*.py"):
-            parts = [part for part in (name, *path.relative_to(folder).with_suffix("").parts) if part != "__init__"]
+    for root, package in ((ROOT, "ata_gym"), (ROOT / "policies", "ata_policies")):
+        for path in (root / package).rglob("*.py"):
+            parts = [part for part in path.relative_to(root).with_suffix("").parts if part != "__init__"]
             module = ".".join(parts)
             shown = not parts[-1].startswith("_") and not f"{module}.".startswith(tuple(f"{one}." for one in HEAVY))
             assert (f"{'/'.join(parts)}.html" in pages) == shown, module

@@ -65,11 +65,6 @@ def test_a_card_says_everything(run, command, card):
         assert set(word) == {"-"} or ":" in word or word in plain, word
 
 
-def test_a_recorded_scenario_has_a_card_where_its_file_is(run, refused, shared_data):
-    assert "a training job of 10 near-equal workers" in run(f"scenarios alibaba-1 --data '{shared_data}'").stdout
-    assert "made of alibaba_job_1.csv: give the folder of that file (--data)" in refused("scenarios alibaba-1")
-
-
 def test_a_policy_of_ones_own_has_a_card(run, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mine_with_a_card.py").write_text(MINE)
