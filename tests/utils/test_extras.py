@@ -1,3 +1,4 @@
+import importlib
 import runpy
 import subprocess
 import sys
@@ -38,6 +39,15 @@ def test_an_installed_but_broken_module_shows_its_own_error(body, error, tmp_pat
     with pytest.raises(error) as caught:
         require("broken_module", extra="train")
     assert type(caught.value) is error
+
+
+@pytest.mark.filterwarnings("default")
+def test_torchrl_is_named_where_it_is_missing(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.delitem(sys.modules, "ata_gym.rl.torchrl", raising=False)
+    monkeypatch.setitem(sys.modules, "tensordict", None)
+    with pytest.raises(MissingExtraError, match=r"ata_gym\.rl\.torchrl needs TorchRL: pip install torchrl"):
+        importlib.import_module("ata_gym.rl.torchrl")
 
 
 @pytest.fixture
