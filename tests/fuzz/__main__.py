@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from tests.cluster.torchrun import kills as ranks
-from tests.fuzz import actors, damage, inputs, kills, policies, states
+from tests.fuzz import actors, damage, kills, policies, states
 
 HAZARDS: dict[str, Callable[[np.random.Generator, Path], None]] = {
     "policies: any legal observation, any batch": policies.attempt,
-    "inputs: mutated traces and archives": inputs.attempt,
-    "damage: mutated files of results": damage.attempt,
+    "inputs: mutated traces and archives": damage.read_inputs,
+    "damage: mutated files of results": damage.run_again,
     "kills: SIGKILL, SIGTERM, Ctrl-C at any moment": kills.attempt,
     "ranks: SIGKILL of processes under torchrun": ranks.attempt,
     "actors: SIGKILL of Ray's actors in the midst of rounds": actors.attempt,
