@@ -19,16 +19,15 @@ pytest.importorskip("sb3_contrib", reason="extra rl is not installed")
 pytest.importorskip("tensorboard", reason="extra rl is not installed")
 
 
-def test_an_agent_for_any_size_plays_other_numbers_of_workers(trained):
+def test_an_agent_for_any_size_plays_other_numbers_of_workers_and_one_of_a_fixed_size_only_that(
+    trained, learning, learn_in, tmp_path
+):
     *_, path = trained
     made = LearnedAgent(Setting(n=9, budget=20), folder=str(path))
     row = {"worker": [[-1] * 20], "duration": [[0.0] * 20], "elapsed": [[0.0] * 9]}
     action, _ = made.predict({name: np.array(value) for name, value in row.items()})
     assert action.shape == (1, 9)
     assert action.sum() == 20
-
-
-def test_an_agent_of_a_fixed_size_plays_only_that(learning, learn_in, tmp_path):
     learn_in(learning(algorithm="dqn", steps=32, evaluations=1), tmp_path)
     LearnedAgent(Setting(n=6, budget=8), folder=str(tmp_path))
     with pytest.raises(ValueError, match="for 6 workers and a budget of 8, not for 9 and 20"):

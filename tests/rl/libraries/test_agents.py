@@ -5,13 +5,11 @@ The files of CleanRL run with the changed lines that the page there shows, and p
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import runpy
 import sys
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,20 +24,17 @@ ELSEWHERE = ("torchrl", "tianshou", "rllib")
 """They have environments of their own."""
 
 
-def marked(library: str) -> Any:
-    missing = importlib.util.find_spec(NEEDS[library]) is None
-    marks = [pytest.mark.skipif(missing, reason=f"{NEEDS[library]} is not installed")]
-    return pytest.param(library, marks=[*marks, pytest.mark.library] if library in ELSEWHERE else marks)
-
-
 def test_each_library_has_one_and_each_is_short() -> None:
     paths = {path.name: path for path in AGENTS.glob("*.py")}
     assert paths.keys() == {f"with_{library}.py" for library in NEEDS}
     assert max(len(path.read_text(encoding="utf-8").splitlines()) for path in paths.values()) <= 40
 
 
-@pytest.mark.parametrize("library", [marked(library) for library in NEEDS])
+@pytest.mark.parametrize(
+    "library", [pytest.param(one, marks=pytest.mark.library if one in ELSEWHERE else ()) for one in NEEDS]
+)
 def test_each_agent_learns(library: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip(NEEDS[library])
     runpy.run_path(str(AGENTS / f"with_{library}.py"), run_name="__main__")
     if library == "rllib":
         sys.modules["ray"].shutdown()

@@ -11,16 +11,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from ata_gym.pools import trace
-from tests.envs.playing import EVERY_FORM, LISTED, arguments, name, row, same
+from tests.envs.playing import ENDING, EVERY_FORM, LISTED, MASKED, arguments, name, row, same
 
 sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
 
 every_form = pytest.mark.parametrize("form", EVERY_FORM, ids=name)
-MASKED = [form for form in EVERY_FORM if form["action"] in ("assign", "start")]
 VALUED = [form for form in LISTED if form["action"] != "dispatch"][::3]
-ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"), "budget": 3}
-"""Rows that use this trace unevenly end apart."""
 
 
 def bridge(form: dict[str, str], rows: int = 3, **options: Any) -> Any:

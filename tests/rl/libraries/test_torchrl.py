@@ -10,16 +10,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from ata_gym.pools import trace
-from tests.envs.playing import EVERY_FORM, LISTED, arguments, name, same
+from tests.envs.playing import ENDING, EVERY_FORM, LISTED, MASKED, arguments, name, same
 
 if importlib.util.find_spec("torchrl") is None:
     pytest.skip("torchrl is not installed", allow_module_level=True)
 
 pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default")]
-MASKED = [form for form in EVERY_FORM if form["action"] in ("assign", "start")]
-ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"), "budget": 3}
-"""Rows that use this trace unevenly end apart."""
 
 
 def native(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
