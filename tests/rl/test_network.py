@@ -103,28 +103,6 @@ def test_it_reads_features_of_workers_only() -> None:
         sb3.PPO(WorkersPolicy, envs, device="cpu")
 
 
-@pytest.mark.parametrize("action", ["assign", "start"])
-def test_maskable_ppo_learns_with_the_network_for_workers(action: str, tmp_path: Any) -> None:
-    contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
-    from ata_gym.rl.sb3.maskable_policy import MaskableWorkersPolicy
-
-    envs = envs_of(5, action, budget=8)
-    agent = contrib.MaskablePPO(
-        MaskableWorkersPolicy, envs, n_steps=16, batch_size=16, seed=0, device="cpu", policy_kwargs={"hidden": 8}
-    )
-    before = [weight.clone() for weight in agent.policy.parameters()]
-    agent.learn(64)
-    assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
-    observation, masks = envs.reset(), np.array(envs.env_method("action_masks"))
-    masks[:, 0] = False
-    actions, _ = agent.predict(observation, action_masks=masks)
-    assert masks[np.arange(2), actions].all()
-    agent.save(tmp_path / "agent")
-    loaded = contrib.MaskablePPO.load(tmp_path / "agent", device="cpu")
-    chosen = [one.predict(observation, action_masks=masks, deterministic=True)[0].tolist() for one in (agent, loaded)]
-    assert chosen[0] == chosen[1]
-
-
 @pytest.mark.parametrize(("algorithm", "action"), [("SAC", "shares"), ("TD3", "shares"), ("DQN", "assign")])
 def test_algorithms_that_learn_the_value_of_an_action_are_refused_by_a_sentence(algorithm: str, action: str) -> None:
     with pytest.raises(AttributeError, match=r'WorkersPolicy .* for PPO and A2C; SAC, TD3 and DQN .* "MlpPolicy"'):

@@ -136,17 +136,29 @@ def test_an_agent_of_the_bridge_is_saved_loaded_and_evaluated(form: dict[str, st
 @pytest.mark.parametrize(
     ("form", "made"), list(zip(MASKED, cycle([bridge, monitored, monitored, bridge]), strict=False))
 )
-def test_maskable_ppo_takes_the_masks(form: dict[str, str], made: Any) -> None:
+def test_maskable_ppo_takes_the_masks(form: dict[str, str], made: Any, tmp_path: Path) -> None:
+    """For features of workers with our own policy, which learns, and is saved and loaded as any other."""
     contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 
-    envs = made(form)
+    from ata_gym.rl.sb3.maskable_policy import MaskableWorkersPolicy
+
+    envs, policy = made(form), MaskableWorkersPolicy if form["observation"] == "workers" else policy_for(form)
     assert is_masking_supported(envs)
-    agent = contrib.MaskablePPO(policy_for(form), envs, n_steps=16, batch_size=16, n_epochs=1, seed=0, device="cpu")
+    agent = contrib.MaskablePPO(policy, envs, n_steps=16, batch_size=16, n_epochs=1, seed=0, device="cpu")
+    before = [weight.clone() for weight in agent.policy.parameters()]
     agent.learn(96)
+    assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
     observation = envs.reset()
     for _ in range(20):
         masks = get_action_masks(envs)
         actions, _ = agent.predict(observation, action_masks=masks)
         assert masks[np.arange(3), actions].all()
         observation, *_ = envs.step(actions)
+    observation, masks = envs.reset(), get_action_masks(envs)
+    masks[:, 0] = False
+    agent.save(tmp_path / "agent")
+    loaded = contrib.MaskablePPO.load(tmp_path / "agent", device="cpu")
+    chosen = [one.predict(observation, action_masks=masks, deterministic=True)[0] for one in (agent, loaded)]
+    assert masks[np.arange(3), chosen[0]].all()
+    assert same(*chosen)
