@@ -97,16 +97,13 @@ def test_an_agent_begins_as_shares_that_fall_with_the_mean() -> None:
     assert np.argsort(shares).tolist() == np.argsort(-mean).tolist()
 
 
-def test_it_reads_features_of_workers_only() -> None:
+def test_other_algorithms_and_other_observations_are_refused_by_a_sentence() -> None:
+    for algorithm, action in (("SAC", "shares"), ("TD3", "shares"), ("DQN", "assign")):
+        with pytest.raises(AttributeError, match=r'WorkersPolicy .* for PPO and A2C; SAC, TD3 and DQN .* "MlpPolicy"'):
+            getattr(sb3, algorithm)(WorkersPolicy, envs_of(5, action, budget=8), buffer_size=10, device="cpu")
     envs = make_vec_env("ata_gym/TaskAllocation-v0", 1, observation="flat", action="shares")
     with pytest.raises(ValueError, match='WorkersPolicy needs an env with observation="workers"'):
         sb3.PPO(WorkersPolicy, envs, device="cpu")
-
-
-@pytest.mark.parametrize(("algorithm", "action"), [("SAC", "shares"), ("TD3", "shares"), ("DQN", "assign")])
-def test_algorithms_that_learn_the_value_of_an_action_are_refused_by_a_sentence(algorithm: str, action: str) -> None:
-    with pytest.raises(AttributeError, match=r'WorkersPolicy .* for PPO and A2C; SAC, TD3 and DQN .* "MlpPolicy"'):
-        getattr(sb3, algorithm)(WorkersPolicy, envs_of(5, action, budget=8), buffer_size=10, device="cpu")
 
 
 def test_an_agent_without_a_rule_explores_more() -> None:
