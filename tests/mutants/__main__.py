@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -151,9 +150,8 @@ def _report(outcomes: Mapping[Place, str]) -> None:
     console.print(table)
     for place in sorted(place for place, outcome in outcomes.items() if outcome == "lives"):
         source = (ROOT / place.file).read_text(encoding="utf-8")
-        changed = difflib.unified_diff(source.splitlines(), place.mutated(source).splitlines(), lineterm="", n=0)
-        lines = [line for line in changed if line.startswith(("-", "+")) and not line.startswith(("---", "+++"))]
-        console.print(f"{place.file}:{place.line}", *lines, sep="\n", markup=False, highlight=False)
+        before, after = (text.splitlines()[place.line - 1] for text in (source, place.mutated(source)))
+        console.print(f"{place.file}:{place.line}\n-{before}\n+{after}", markup=False, highlight=False)
 
 
 if __name__ == "__main__":
