@@ -20,12 +20,13 @@ from scipy.special import ndtri
 from ata_gym.changes import change_from_data, checked_changes
 from ata_gym.changes.change import Change, ChangeProcess
 from ata_gym.changes.conditions import Conditions
-from ata_gym.changes.faults import Crash
-from ata_gym.changes.speeds import Correlated, Load, Outliers, Periodic, Walk
+from ata_gym.changes.faults import Crash, Spot
+from ata_gym.changes.speeds import Correlated, Load, OnOff, Outliers, Periodic, Walk
 from ata_gym.changes.switches import Jump, Redraw, Switch
 from ata_gym.pools import Pool, PoolDistribution, deterministic, exponential, gamma, log_normal, trace
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.keys import stream_keys
+from ata_gym.typing import Floats
 from tests.envs.playing import ALLOCATION, WORLDS
 from tests.envs.playing import CHANGES as PLAYED
 
@@ -226,6 +227,29 @@ def test_workers_that_are_not_drawn_change_as_they_always_have(changes: Sequence
         for part in (now.distribution, now.factor, now.common, now.dies, now.signal):
             digest.update((np.round(part.astype(np.float64), 9) + 0.0).tobytes())
     assert digest.hexdigest().startswith(known)
+
+
+@pytest.mark.parametrize("change", [OnOff(5, 0.1, 0.3), Spot(0.1, 0.3)])
+def test_workers_of_a_rack_turn_on_and_off_together_and_racks_by_themselves(change: OnOff | Spot) -> None:
+    pool, rows = deterministic(np.ones(8)), 500
+
+    def states(rack: int) -> Floats:
+        conditions = process(pool, rows, 12, [replace(change, rack=rack)])
+        return np.array([(now.factor > 1) | (now.dies == 0) for now in conditions], np.float64)
+
+    alone, racks = states(1), states(3)  # the last rack has two workers
+    first = alone[:, :, [0, 0, 0, 3, 3, 3, 6, 6]]
+    together = first.all(axis=2)  # where all are away, the lowest stays alive
+    assert (racks == first)[~together].all()
+    np.testing.assert_allclose(racks.mean(), 0.25, atol=0.03)
+    assert (states(99)[..., 1:] == alone[..., :1])[~together].all()  # larger than the pool: all workers are one rack
+
+
+def test_a_state_of_its_own_is_not_named_in_data_so_that_what_was_made_before_stays_valid() -> None:
+    assert "rack" not in OnOff(5, 0.1, 0.3).to_data()
+    assert change_from_data(Spot(0.1, 0.3, rack=4).to_data()) == Spot(0.1, 0.3, rack=4)
+    drawn = Redraw(PoolDistribution(6), among=((OnOff(5, 0.1, 0.3, rack=2),),))
+    assert change_from_data(json.loads(json.dumps(drawn.to_data()))) == drawn
 
 
 POOLS = PoolDistribution(5, fewest=2)
