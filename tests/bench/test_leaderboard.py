@@ -12,7 +12,7 @@ from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard import ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
-from ata_gym.bench.leaderboard.report import of_defaults, report
+from ata_gym.bench.leaderboard.report import lead, of_defaults, report
 from ata_gym.bench.leaderboard.run import measure
 from ata_gym.bench.leaderboard.sets import STEADY
 from ata_gym.bench.page.render import NAME
@@ -153,7 +153,7 @@ def test_tables_and_pictures_say_what_was_played(played):
     playing, jobs = played
     told = report(replace(playing, notes=["A note."]), jobs, {"TaskAllocation": "uta", "TaskDispatch": "none"})
     made = [path.name for path in (*told.files, *told.pictures)]
-    assert made == ["leaderboard.md", "leaderboard.csv", "scenarios.csv", "front.png", "front.svg"]
+    assert made == ["leaderboard.md", "leaderboard.csv", "scenarios.csv", "cells.csv", "front.png", "front.svg"]
     text = (playing.out / "leaderboard.md").read_text()
     assert f"Leaderboard {STEADY.title}: 2 of {len(STEADY.names())} scenarios, 3 seeds" in text
     assert "A note." in text
@@ -163,6 +163,39 @@ def test_tables_and_pictures_say_what_was_played(played):
         assert row in rows
     assert any(row[:1] == ["TaskAllocation"] for row in rows)  # the envs side by side
     assert "nan" not in text.lower()
+    assert text.index("All prices and scenarios") < text.index("Price 0, all scenarios")
+    cells = pl.read_csv(playing.out / "cells.csv")
+    assert cells.height == 2 * 2 * 7 * 3  # scenarios, prices, policies and seeds; not the prices of the picture
+    ends = finals(jobs).filter(pl.col("price").is_in([0.0, 1.0]))
+    assert cells["cost"].to_list() == pytest.approx(ends["cost"].to_list())
+    uta, ofta = (cells.filter(policy=name, price=1.0)["runtime"].to_numpy() for name in ("uta", "ofta"))
+    assert cells.filter(policy="uta", price=1.0)[RUNTIME].to_numpy() == pytest.approx(uta / ofta)
+
+
+def test_the_worst_seed_stands_beside_the_mean_and_price_0_by_itself():
+    ends = synthetic()
+    lost = ends.with_columns(
+        pl.when(policy="bad", scenario="two", seed=3).then(9.0 * pl.col("cost")).otherwise("cost").alias("cost")
+    )
+    ratios = ranking.ratios(lost, "ofta")
+    row = of(ranking.overall(ratios), policy="bad", price=0.0)
+    assert (row["where"], row["where_seed"]) == ("two", "two")
+    assert row["worst"] < 4.0
+    assert row["worst_seed"] == pytest.approx(18.0, rel=0.12)
+    cell = of(ranking.by_scenario(ratios), policy="bad", price=0.0, scenario="two")
+    assert cell[f"{COST}_worst"] == row["worst_seed"]
+    assert all(of(ranking.overall(ratios), policy="good", price=0.0)[name] == 1.0 for name in ("worst", "worst_seed"))
+    (compared, far) = of_defaults(ranking.by_scenario(ratios), lost, {"TaskAllocation": "bad"})
+    mean, worst = compared.rows[1][1].rstrip(")").split(" (")
+    assert float(worst) == pytest.approx(row["worst_seed"], rel=0.01)
+    assert float(mean) < 4.0
+    assert worst in {row[5] for row in far.rows}
+    said = lead(ratios).splitlines()
+    assert said[0] == "Over all scenarios and prices:"
+    zero = said.index("At price 0, where runtime alone counts:")
+    assert said[1].startswith("Allocation: good has the least cost")
+    assert said[zero + 1].startswith("Allocation: good has the least runtime")
+    assert not any(line.startswith("At price 0") for line in lead(ratios.filter(price=0.0)).splitlines())
 
 
 def test_decisions_are_timed_apart_from_the_results(played):
@@ -214,7 +247,9 @@ def test_each_cell_where_a_default_is_not_near_the_best_is_named():
     (compared,) = told(ends, "good")
     assert "good, is within 5% of the best of 2 learners in 4 of 4" in compared.title
     assert [row[0] for row in compared.rows] == ["one", "two", "geometric mean"]
-    for first, second, both in zip(*(map(float, row[1:]) for row in compared.rows), strict=True):
+    for first, second, both in zip(
+        *([float(cell.split()[0]) for cell in row[1:]] for row in compared.rows), strict=True
+    ):
         assert both**2 == pytest.approx(first * second, rel=0.02)  # they are rounded
     (compared,) = told(ends.filter(scenario="one"), "good")
     assert [row[0] for row in compared.rows] == ["one"]

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 import ata_policies
@@ -9,7 +10,7 @@ from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
 from ata_gym.bench.leaderboard.scenario_set import DYNAMIC_ORACLES, FOLLOWERS, ScenarioSet, usual_policies
 from ata_gym.bench.leaderboard.sets import CHANGING, DRAWN, SETS, STEADY, UNSEEN
 from ata_gym.bench.report.headline import Competitor
-from ata_gym.changes import Change, Redraw
+from ata_gym.changes import Change, Jump, OnOff, Redraw
 from ata_gym.scenarios.for_agents import SPLITS
 from ata_policies.registry import DEFAULTS
 from ata_policies.steps import decide
@@ -17,7 +18,7 @@ from ata_policies.steps import decide
 FINGERPRINTS = {
     ("steady", "2"): "f0a65dff6f4201eff7cef2ff1a61cff5edb91900133d1a1b44d091e3b5983f84",
     ("changing", "2"): "5b52fe03d797ac7bb095b1a819dc57039c35a5156ffa5979f944f14e638fbc5f",
-    ("unseen", "2"): "c579c061424b0a24d5ad18aab031bb39e367219d2f69564d5c3222285a4a57d3",
+    ("unseen", "3"): "9a3b30426a59f7628cb3c2ba206114b1421eab920286368441b1944ffd656b2f",
     ("drawn", "2"): "c31cb943716d680fd3df0c517d34b84389b6367ba45ee8ccc1558af95e7eebbd",
 }
 """What each version stands for: a change of a set needs a new version, and a new line here."""
@@ -69,6 +70,21 @@ def test_workers_change_in_one_set_and_stay_in_another() -> None:
     kinds = {*Change.__subclasses__(), *(leaf for kind in shared for leaf in kind.__subclasses__())} - shared
     played = {type(change) for name in CHANGING.built for change in CHANGING.find(name).changes}
     assert played | {Redraw} == kinds
+
+
+def test_the_unseen_set_holds_what_a_default_must_survive() -> None:
+    racks, back, fast, drawn = (
+        UNSEEN.find(name) for name in ("racks", "fail-and-return", "eight-fast", "drawn-on-off")
+    )
+    assert [change.rack for change in racks.changes if isinstance(change, OnOff)] == [6]
+    ((jump,), means) = back.changes, back.pool.mean()
+    assert isinstance(jump, Jump)
+    assert jump.until is not None
+    assert jump.until < (back.horizon or 0)
+    assert set(jump.workers) <= set(np.argsort(means)[:5].tolist())
+    assert (fast.pool.mean() == fast.pool.mean().min()).sum() == 8
+    assert drawn.drawn is not None
+    assert [type(change) for change in drawn.changes] == [Redraw, OnOff]
 
 
 def test_drawn_workers_are_those_of_seeds_that_no_policy_was_trained_on(tmp_path) -> None:
