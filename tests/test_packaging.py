@@ -71,5 +71,5 @@ def test_the_wheel_holds_both_packages_and_nothing_else(tmp_path):
 
 def test_make_alone_lists_every_command():
     done = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True)
-    for command in ("demo", "test", "lint", "docs", "benchmark", "fuzz", "versions", "clean", "help"):
+    for command in ("demo", "test", "lint", "docs", "benchmark", "fuzz", "ablation", "versions", "clean", "help"):
         assert re.search(rf"^make {command} +\S", done.stdout, re.MULTILINE)
