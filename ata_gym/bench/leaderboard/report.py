@@ -110,13 +110,8 @@ def heading(board: Leaderboard) -> str:
 def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> list[Table]:
     """A table for each env, from two frames of ``ranking.overall``: costs to the best learner's, the best first."""
     prices = by_price["price"].unique().sort().to_list()
-    titles = (
-        "all prices",
-        "all prices\n/ oracle",
-        *(f"price\n{price:g}" for price in prices),
-        "worst scenario",
-        "worst seed",
-    )
+    titles = ("all prices", "all prices\n/ oracle", *(f"price\n{price:g}" for price in prices))
+    columns = {"rank": LEFT, "policy": LEFT, **right(titles), "worst scenario": WRAP, "worst seed": WRAP}
     made = []
     for (env,), ranked in at_all_prices.group_by("env", maintain_order=True):
         rows = []
@@ -129,7 +124,7 @@ def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> list[Table]
             rows.append((place, row["policy"], *cells, *worst))
         best = f"the best of {plural(_learners(ranked), 'learner')}"
         about = f"{env}: cost / cost of {best} (or of the best oracle), geometric mean over all scenarios"
-        made.append(Table(about, {"rank": LEFT, "policy": LEFT, **right(titles)}, rows))
+        made.append(Table(about, columns, rows))
     return made
 
 
