@@ -101,8 +101,14 @@ def policies(
     if markdown:
         say(markdown_table(cards, costs))
         return
+    _show_policies(cards, costs)
+    say("One of them in full: ata-gym policies NAME")
+
+
+def _show_policies(cards: Sequence[Card], costs: Mapping[str, Sequence[float]]) -> None:
+    """Write a list of the policies of each env, with the costs where there are any."""
     columns = ["policy", "must know", *(_COSTS if costs else ()), "what it does"]
-    for word, env_id in ids.items():
+    for word, env_id in ids_by_name().items():
         rows = [
             (
                 card.name,
@@ -115,7 +121,6 @@ def policies(
         ]
         if rows:
             _show_list(f"{env_id} ({word})", columns, rows)
-    say("One of them in full: ata-gym policies NAME")
 
 
 def _plays(card: Card) -> str:
