@@ -278,7 +278,9 @@ def test_a_stopped_leaderboard_goes_on_and_ends_with_the_same_bytes(tmp_path, mo
     for name in ("TaskAllocation", "TaskRace", "ofta", "ata-icml:alpha=20", "out/leaderboard.{md,csv}"):
         assert name in told
     assert unseen(Path("out")) == []
-    charts = parts(Path("out", NAME).read_text("utf-8"))["config"]["charts"]
+    page = Path("out", NAME).read_text("utf-8")
+    assert '<option value="worst seed">' in page
+    charts = parts(page)["config"]["charts"]
     assert [*dict.fromkeys(view["scenario"] for view in charts["runtime"]["views"])] == ["near-equal", "regret"]
     assert len(charts["allocations"]["views"]) == 2 * 4
     assert "another configuration: seeds is 2 there and 3 here" in command(line.replace("--seeds 2", "--seeds 3"), 2)
