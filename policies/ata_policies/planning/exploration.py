@@ -196,13 +196,15 @@ def _prospects(known: Knowledge, reduced: Reduced, limit: Floats, workers: Ints,
     location, spread = known.posterior.location[workers], known.posterior.spread[workers]
     near = np.lexsort((draws[workers], location - _OPTIMISM * spread))[:_CONSIDERED]
     location, spread, near = location[near], spread[near], workers[near]
-    own, worth = known.seen.of(near), np.zeros(near.size)
+    own, value, tasks = known.seen.of(near), np.zeros(near.size), np.ones(near.size)
     for level in range(1, reduced.removed.size):
         useful = limit[near] / reduced.limit[1] * reduced.limit[level]
         gain = float(reduced.cost[0]) - reduced.cost[level]
-        worth = np.maximum(worth, gain * value_of_trying(known.population, own, useful))
-    tasks = np.maximum(1.0 / (known.shapes[near] * np.maximum(spread**2, 1e-12)), 1.0)
-    value = worth / tasks
+        above = np.maximum(known.posterior.mean()[near] / useful, 1.0)
+        differ = np.maximum(spread**2, above - 1.0 - np.log(above))
+        needed = np.maximum(1.0 / (known.shapes[near] * np.maximum(differ, 1e-12)), 1.0)
+        worth = gain * value_of_trying(known.population, own, useful) / needed
+        tasks, value = np.where(worth > value, needed, tasks), np.maximum(worth, value)
     order = np.argsort(-value / known.posterior.mean()[near], kind="stable")
     return _Prospects(near, location, spread, tasks, value, own.evidence == 0.0, order)
 
