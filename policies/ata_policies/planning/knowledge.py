@@ -42,6 +42,7 @@ class Population(NamedTuple):
 
     place: Floats  # (G,) evenly spaced
     share: Floats  # (G,) how likely each is
+    hedge: Floats  # (G,) how likely each is for a single worker that is judged by itself
 
 
 class Posterior(NamedTuple):
@@ -144,7 +145,9 @@ def learn_population(seen: Estimates) -> Population:
     first = min(centre - 3.0 * deviation, location.min())
     place = np.linspace(first, max(centre + 3.0 * deviation, location.max()), PLACES)
     prior = np.exp(-0.5 * ((place - centre) / deviation) ** 2)
-    return Population(place, _learn(location, evidence, place, prior / prior.sum()))
+    prior /= prior.sum()
+    share, doubt = _learn(location, evidence, place, prior), 1.0 / (1.0 + np.sqrt(known.size))
+    return Population(place, share, (1.0 - doubt) * share + doubt * prior)
 
 
 def posterior(population: Population, seen: Estimates) -> Posterior:
@@ -153,7 +156,7 @@ def posterior(population: Population, seen: Estimates) -> Posterior:
     places = np.zeros(seen.evidence.size, np.int64)  # the first one stands for all workers never tried
     places[known] = np.arange(1, known.size + 1)
     of_known = np.concatenate([np.zeros((2, 1)), np.stack(seen.of(known))], axis=1)
-    return Posterior(*(part[places] for part in _posterior(*of_known, *population)))
+    return Posterior(*(part[places] for part in _posterior(*of_known, population.place, population.share)))
 
 
 def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
@@ -165,7 +168,7 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
     behind the estimate are doubled. It is the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it
     is E[(1 - M / u)+], the possible gain of a worker that is not used.
     """
-    return np.asarray(_value(seen.location, seen.evidence, *population, limit))
+    return np.asarray(_value(seen.location, seen.evidence, population.place, population.hedge, limit))
 
 
 @helper()
