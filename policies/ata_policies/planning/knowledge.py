@@ -42,7 +42,7 @@ class Population(NamedTuple):
 
     place: Floats  # (G,) evenly spaced
     share: Floats  # (G,) how likely each is
-    hedge: Floats  # (G,) how likely each is for a single worker that is judged by itself
+    hedge: Floats  # (G,) how likely each is if the shares that were learned are doubted
 
 
 class Posterior(NamedTuple):
@@ -132,6 +132,8 @@ def learn_population(seen: Estimates) -> Population:
     It is a discrete form of the nonparametric maximum likelihood of Kiefer and Wolfowitz (1956). The prior is ours: a
     normal distribution around the mean of the estimates, with their standard deviation, or 1 if that is less, has the
     weight of one worker. So after m workers of one kind, the next one is of another with a chance of about 1 / (m + 1).
+    Shares of m workers are themselves off by about 1 / sqrt(m): with that doubt, the prior has the weight of sqrt(m)
+    workers, so that no worker is taken to be slow for what the others are.
 
     >>> seen = Estimates(np.log([1.0, 1.0, 20.0, 20.0]), np.full(4, 1000.0))
     >>> population = learn_population(seen)
@@ -165,7 +167,7 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
         E[(1 - M / u)+] - (1 - E[M] / u)+,
 
     where M is the expected mean after the variance within each component has fallen by half, as it does when the tasks
-    behind the estimate are doubled. It is the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it
+    behind the estimate are doubled; the components count with doubt (``learn_population``). It is the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it
     is E[(1 - M / u)+], the possible gain of a worker that is not used.
     """
     return np.asarray(_value(seen.location, seen.evidence, population.place, population.hedge, limit))

@@ -319,7 +319,7 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
     place, share = np.linspace(-2.0, 2.0, 48), generator.dirichlet(np.ones(48))
     width, half = place[1] - place[0], 0.5
     seen = Estimates(np.array([-1.0, 0.3, 0.3, 0.0]), np.array([2.0, 30.0, 1000.0, 0.0]))
-    got = value_of_trying(Population(place, share), seen, np.full(4, limit))
+    got = value_of_trying(Population(place, share, share), seen, np.full(4, limit))
     for location, evidence, value in zip(*seen, got, strict=True):
         a = evidence / (1.0 + evidence * width**2)
         chance = share * np.exp(-a * (place - location + np.exp(location - place) - 1.0))
