@@ -97,6 +97,7 @@ def explore(
     number = min(budget, untried.size)
     together = gain_together(known, candidates, found, number, price) if number > 1 else 0.0
     if untried.size:
+        together /= float(_tasks_to_know(known, untried[:1])[0])
         untried = untried[np.argpartition(draws[untried], min(budget, untried.size - 1))[:budget]]
     reduced = remove_tasks(candidates._replace(doubt=np.zeros_like(candidates.doubt)), found.allocation, price)
     whole = np.zeros((reduced.removed.size, there.size), np.int64)
@@ -237,7 +238,7 @@ def _gains(prospects: _Prospects, place: Ints, cost: float, together: float, num
     """What the first 1, 2, ... of the prospects in these places gain per round; all never tried gain ``together``."""
     gains = cost * (1.0 - np.cumprod(1.0 - np.minimum(prospects.value[place] / cost, 1.0)))
     if number > 1:
-        new = np.cumsum(prospects.untried[place] / prospects.tasks[place])
+        new = np.cumsum(prospects.untried[place])
         gains = np.where(2.0 * new >= number, np.maximum(gains, together * new / number), gains)
     return np.asarray(gains, np.float64)
 

@@ -170,7 +170,7 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
     behind the estimate are doubled; the components count with doubt (``learn_population``). It is the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it
     is E[(1 - M / u)+], the possible gain of a worker that is not used.
     """
-    return np.asarray(_value(seen.location, seen.evidence, population.place, population.hedge, limit))
+    return np.asarray(_value(seen.location, seen.evidence, *population, limit))
 
 
 @helper()
@@ -227,14 +227,19 @@ def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats,
         spread[i] = math.sqrt(max(second - first * first, 0.0) + inside)
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g),(n)->(n)")
-def _value(location: Floats, evidence: Floats, place: Floats, share: Floats, limit: Floats, out: Floats) -> None:
+@gufunc(
+    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
+    "(n),(n),(g),(g),(g),(n)->(n)",
+)
+def _value(
+    location: Floats, evidence: Floats, place: Floats, share: Floats, hedge: Floats, limit: Floats, out: Floats
+) -> None:
     width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
     for i in range(len(location)):
         out[i] = 0.0
         if not 0.0 < limit[i] < math.inf:
             continue
-        _weights(location[i], evidence[i], place, share, weights)
+        _weights(location[i], evidence[i], place, hedge if evidence[i] > 0.0 else share, weights)
         own, useful = width * evidence[i] / (1.0 + width * evidence[i]), math.log(limit[i])
         inside = width / (1.0 + width * evidence[i])
         deviation, mean = math.sqrt(inside * _LEFT), 0.0
