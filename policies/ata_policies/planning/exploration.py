@@ -65,30 +65,31 @@ class _Trial(NamedTuple):
 def explore(
     known: Knowledge, candidates: Candidates, found: Search, there: Mask, price: float, left: float, draws: Floats
 ) -> Trials:
-    """Choose which of the workers that are ``there``, (n,), and idle get a task in the coming round for what is learned.
+    """Choose which idle workers that are ``there``, (n,), get a task in the coming round for what is learned.
 
-    A worker of mean M gains G_k (1 - M / u_k)+ per round if it takes k of the B tasks of the allocation found, once
-    those in use are known (``remove_tasks``: G_k is gained if it needs no time, and u_k is the limit). What it gains
-    for each task of its trial is the greatest over k of
+    A worker of mean M gains G_k (1 - M / u_k)+ per round if it takes k of the B tasks of the allocation found
+    (``remove_tasks``, without doubt: G_k is gained if it needs no time, and u_k is the limit). What it gains for each
+    task of its trial is the greatest over k of
 
         v = G_k E[(1 - M / u_k)+] / l,   l = max(1, 1 / (c max(s^2, r - 1 - ln r))),   r = max(1, m / u_k),
 
     where m is its expected mean, s the deviation of its logarithm, and c the shape of its times. After l tasks it is
     known twice as well, or the likelihood tells a worker of mean m from one at the limit, as in a sequential test
     (Wald, 1945). Several workers gain no more than the whole cost V of a round, V (1 - prod_i (1 - v_i / V)), or, where
-    nearly all have never been tried, what such workers would gain together (``gain_together``). The best prefix of them
-    is tried together, since a round waits only once for the slowest: with N rounds ``left`` the one of greatest
+    nearly all have never been tried, what such workers would gain together (``gain_together``); and both are less by
+    the factor prod_j (1 - v_j / V) over those in use, which become known without a trial. The best prefix of them is
+    tried together, since a round waits only once for the slowest: with N rounds ``left`` the one of greatest
 
         N * what they gain - E[cost of a round with them] + E[cost without].
 
     Workers are ordered by their value over what their task is expected to take; or those never tried come first, if
     that is better. Equal ones come in the order of the ``draws``, (n,), and of those never tried B are considered.
 
-    So a worker that would be useful is given up only where its own times are about N times less likely than if it were
-    slow, which happens with a chance of order (ln N)^2 / N (Garivier and Cappé, 2011, theorem 10), and a slow one is
-    tried O(ln N) times: where workers do not change, both cost (ln N)^2 rounds at most. Of very many workers most are
-    never tried, as in many-armed bandits (Wang, Audibert and Munos, 2008). Ours, after the knowledge gradient (Frazier,
-    Powell and Dayanik, 2008).
+    So a worker that would be useful is given up only where its times are about N times likelier if it is slow, which
+    happens with a chance of order (ln N)^2 / N (Garivier and Cappé, 2011, theorem 10), and a slow one is tried O(ln N)
+    times: where workers do not change, both cost O((ln N)^2). This is an argument, not a proof. Of very many workers
+    most are never tried, as in many-armed bandits (Wang, Audibert and Munos, 2008). Ours, after the knowledge gradient
+    (Frazier, Powell and Dayanik, 2008).
     """
     budget, used = int(found.allocation.sum()), candidates.workers[found.allocation > 0]
     never, idle = known.seen.evidence == 0.0, there.copy()
@@ -104,12 +105,12 @@ def explore(
     whole[:, candidates.workers] = reduced.allocation
     reduced = reduced._replace(allocation=whole)
     prospects = _prospects(known, reduced, np.sort(np.append(tried, untried)), draws)
+    rest, soon = _known_by_use(known, reduced, used, draws)
     newest = prospects.order[np.argsort(~prospects.untried[prospects.order], kind="stable")]
-    soon = float((_tasks_to_know(known, used) / whole[0, used]).min())
     best, chosen = 0.0, Trials(prospects.workers[:0], whole[0], soon)
     for order in [prospects.order, newest] if number > 1 else [prospects.order]:
         trial = _draw_trial(prospects, order[:budget], candidates)
-        gains = _gains(prospects, trial.place, float(reduced.cost[0]), together, number)
+        gains = rest * _gains(prospects, trial.place, float(reduced.cost[0]), together, number)
         for level in range(1, reduced.removed.size):
             k = int(reduced.removed[level])
             if k > trial.place.size:
@@ -215,6 +216,13 @@ def _prospects(known: Knowledge, reduced: Reduced, workers: Ints, draws: Floats)
             tasks, value = np.where(gain > value * needed, (needed, gain / needed), (tasks, value))
     order = np.argsort(-value / mean, kind="stable")
     return _Prospects(near, location, spread, tasks, value, own.evidence == 0.0, order)
+
+
+def _known_by_use(known: Knowledge, reduced: Reduced, used: Ints, draws: Floats) -> tuple[float, float]:
+    """The share of what can be gained that knowing those in use does not gain, and rounds until one is known better."""
+    own = _prospects(known, reduced, used, draws)
+    rest = np.prod(1.0 - np.minimum(own.value / reduced.cost[0], 1.0))
+    return float(rest), float((_tasks_to_know(known, used) / reduced.allocation[0, used]).min())
 
 
 def _tasks_to_know(known: Knowledge, workers: Ints, ratio: Floats | float = 1.0) -> Floats:
