@@ -315,7 +315,7 @@ def test_the_few_fast_ones_of_many_are_looked_for() -> None:
     generator = np.random.default_rng(0)
     results = {i: (88.0 * generator.exponential(size=5)).tolist() for i in range(2, 150)}
     results |= {i: (11.0 * generator.exponential(size=50)).tolist() for i in range(2)}
-    assert max(tries(300, results, 16, left=360.0)) >= 150
+    assert max(tries(300, results, 16, left=120.0)) >= 150
     assert tries(300, results, 16, left=1.0) == []
 
 
