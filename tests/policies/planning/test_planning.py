@@ -29,7 +29,7 @@ from ata_policies.planning.knowledge import (
     posterior,
     value_of_trying,
 )
-from ata_policies.planning.local_search import local_search
+from ata_policies.planning.local_search import local_search, search
 from ata_policies.planning.race_costs import race_costs
 from ata_policies.planning.race_search import EVERYTHING, RaceSearch, best_race, race_allocation, time_per_result
 
@@ -93,16 +93,16 @@ def test_races_of_more_workers_are_never_longer_on_the_same_times() -> None:
     assert (np.diff(race_costs(times, races, 7, 64, factors).round_time) <= 0.0).all()
 
 
-def search(price: float, **more: Any) -> RaceSearch:
+def race_of(price: float, **more: Any) -> RaceSearch:
     times = known_sample(CIFAR.pool, 64)
     return RaceSearch(times, times.mean(axis=1), CIFAR.budget, price, **more)
 
 
 def test_a_search_of_few_races_goes_on_where_it_ended() -> None:
-    whole = search(0.1).search_from(51, EVERYTHING)
-    choice, calls = search(0.1).search_from(51, EVERYTHING, most=1), 1
+    whole = race_of(0.1).search_from(51, EVERYTHING)
+    choice, calls = race_of(0.1).search_from(51, EVERYTHING, most=1), 1
     while choice.stride > 0:
-        choice = search(0.1).search_from(choice.fastest, choice.tasks, choice.stride, most=1)
+        choice = race_of(0.1).search_from(choice.fastest, choice.tasks, choice.stride, most=1)
         calls += 1
     assert calls > 3
     assert choice == whole
@@ -110,10 +110,10 @@ def test_a_search_of_few_races_goes_on_where_it_ended() -> None:
 
 def test_searching_from_a_start_finds_as_good_a_race() -> None:
     for price in (0.01, 1.0):
-        cold = search(price).search()
+        cold = race_of(price).search()
         for start in ((51, EVERYTHING), (10, 33), (3, 25)):
-            assert search(price).search_from(*start).total(price) <= 1.01 * cold.total(price)
-        assert search(price, least=30, replicates=64).search().fastest >= 30
+            assert race_of(price).search_from(*start).total(price) <= 1.01 * cold.total(price)
+        assert race_of(price, least=30, replicates=64).search().fastest >= 30
 
 
 def test_the_best_race_beats_all_that_are_known_and_saves_worker_time_at_a_higher_price() -> None:
@@ -143,7 +143,7 @@ def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: 
 
 
 def test_tolerance_trades_hardly_any_round_time_for_much_worker_time() -> None:
-    fastest, frugal = (search(0.0, tolerance=tolerance, replicates=512).search() for tolerance in (0.0, 0.005))
+    fastest, frugal = (race_of(0.0, tolerance=tolerance, replicates=512).search() for tolerance in (0.0, 0.005))
     assert frugal.round_time <= 1.0051 * fastest.round_time
     assert frugal.worker_time < 0.32 * 25166
 
@@ -284,9 +284,39 @@ def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> N
     known = learn_row(DistributionBelief.empty(1, 40).observe(worker, times, np.zeros((1, 40))), weight=5.0)
     candidates = choose_candidates(known, everybody, np.zeros(40, np.int64), 10)
     found = local_search(candidates.times, np.repeat([1, 0], 10))
-    left = {1.0: 0, 10.0: 0, 1000.0: 10}
+    left = {1.0: 0, 5.0: 0, 1000.0: 10}
     tried = [explore(known, candidates, found, everybody, 0.0, rounds, np.linspace(0.0, 1.0, 40)) for rounds in left]
     assert [trials.workers.size for trials in tried] == [*left.values()]
+
+
+def tries(workers: int, results: dict[int, list[float]], budget: int, left: float) -> list[int]:
+    """Who is tried with so many rounds left, after these results."""
+    who = np.concatenate([np.full(len(times), i) for i, times in results.items()])
+    belief = DistributionBelief.empty(1, workers)
+    belief = belief.observe(who[None], np.concatenate(list(results.values()))[None], np.zeros((1, workers)))
+    known, everybody = learn_row(belief, weight=5.0), np.ones(workers, np.bool_)
+    candidates = choose_candidates(known, everybody, np.zeros(workers, np.int64), budget)
+    found = search(candidates, np.zeros(candidates.workers.size, np.int64), budget, 0.0, 0.5)
+    tried = explore(known, candidates, found, everybody, 0.0, left, np.linspace(0.0, 1.0, workers))
+    return [int(i) for i in tried.workers]
+
+
+def test_two_unlucky_results_lock_no_worker_out() -> None:
+    """Worker 1 is the second fastest of 20, and gave three times its mean twice."""
+    generator = np.random.default_rng(0)
+    results = {i: (2.0 * (i + 1.0) * generator.exponential(size=300 if i < 4 else 20)).tolist() for i in range(20)}
+    results[1] = [12.0, 11.0]
+    assert 1 in tries(20, results, 5, left=9000.0)
+    assert tries(20, results, 5, left=1.0) == []
+
+
+def test_the_few_fast_ones_of_many_are_looked_for() -> None:
+    """Two of 150 are fast, and 150 were never tried."""
+    generator = np.random.default_rng(0)
+    results = {i: (88.0 * generator.exponential(size=5)).tolist() for i in range(2, 150)}
+    results |= {i: (11.0 * generator.exponential(size=50)).tolist() for i in range(2)}
+    assert max(tries(300, results, 16, left=120.0)) >= 150
+    assert tries(300, results, 16, left=1.0) == []
 
 
 def test_after_many_alike_another_kind_stays_possible() -> None:
@@ -319,7 +349,7 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
     place, share = np.linspace(-2.0, 2.0, 48), generator.dirichlet(np.ones(48))
     width, half = place[1] - place[0], 0.5
     seen = Estimates(np.array([-1.0, 0.3, 0.3, 0.0]), np.array([2.0, 30.0, 1000.0, 0.0]))
-    got = value_of_trying(Population(place, share), seen, np.full(4, limit))
+    got = value_of_trying(Population(place, share, share), seen, np.full(4, limit))
     for location, evidence, value in zip(*seen, got, strict=True):
         a = evidence / (1.0 + evidence * width**2)
         chance = share * np.exp(-a * (place - location + np.exp(location - place) - 1.0))
