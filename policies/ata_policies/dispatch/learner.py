@@ -21,7 +21,7 @@ from ata_policies.policy import DispatchPolicy, State
 
 _SLICES = 32
 _HASTE = 15  # at price 0, results per useful worker with which the shadow price is half of its final value
-_SWEEPS = 1.5  # times the binary logarithm of the rounds: how often the shadow price may have moved by then
+_SWEEPS = 6.0  # times the binary logarithm of the rounds: how often a shadow price may have been chosen by then
 _RENEWED = 64  # workers whose distributions are computed again in a round, and as many to learn a shape from
 
 
@@ -90,8 +90,8 @@ class DispatchLearner(DispatchPolicy):
     round's end, beside the others; some long out of use start where a round begins (``to_try_again``). Nothing is
     expected of a worker that showed no sign of life since it was asked to work (``signs_of_life``).
 
-    At each decision one round is simulated to improve the shadow price (``ShadowSearch``), which moves at most
-    12 log2(rounds since everything began anew) times. At price 0 it is multiplied by k / (k + 15), for k results per
+    At each decision one round is simulated to choose the shadow price (``ShadowSearch``), at most
+    6 log2(rounds since everything began anew) times. At price 0 it is multiplied by k / (k + 15), for k results per
     useful worker: at first it is not known who is needed. Where a round begins, at most 128 distributions are computed
     again: of the workers that changed most, and of those with most results; or all, where more than 64 are new. Ours.
 
@@ -99,7 +99,7 @@ class DispatchLearner(DispatchPolicy):
     """
 
     source = "ours; Thompson, 1933, for the draws"
-    constants = "32 slices; one simulated round a decision; where there is no price, 0.3 % of round time"
+    constants = "32 slices; one simulated round a decision; where there is no price, 3 % of round time"
     assumes = "that workers whose tasks are mostly cancelled have distributions of the shape that the others have"
     priced = True
     nonstationary = True
@@ -190,7 +190,7 @@ class DispatchLearner(DispatchPolicy):
 
 
 def _most_sweeps(since: Floats, key: Keys) -> Floats:
-    """How often the shadow price may have moved, (E,); with a part that differs from row to row."""
+    """How often a shadow price may have been chosen, (E,); with a part that differs from row to row."""
     phase = (key >> np.uint64(11)) * 2.0**-53
     return np.asarray(_SWEEPS * np.log2(since) + phase)
 

@@ -15,9 +15,12 @@ from ata_policies.dispatch.margin import Running, Workers, start_workers
 
 _WORK = 8_000  # workers times results in a simulated round; of more, a part stands for the whole
 _CANDIDATES, _BELOW = 8, 4  # shadow prices that are compared, and how many of them are below the price
-_OCTAVES, _FREE_OCTAVES = 0.5, 1.0  # their distances: the best is near a price of worker time; or nothing is near
-_EACH = 32  # rounds played with each of them before one is chosen
-_KEPT = 0.5  # how much what came before a choice counts after it
+_OCTAVES, _FREE_OCTAVES = (
+    0.5,
+    1.0,
+)  # their distances, with a price and without: there the best may be far
+_EACH = 8  # rounds played with each of them before one is chosen
+_KEPT = 0.875  # how much what came before a choice counts after it
 _FREE = 0.03
 """Where worker time has no price, rounds may be longer by this share of the worker time that is saved, both as shares
 of those in which everybody works."""
@@ -108,15 +111,16 @@ def _search_step(
 class ShadowSearch(NamedTuple):
     """Where the search is, in E rows.
 
-    Eight shadow prices are compared by simulated rounds on the same task times, 32 with each, and the one of least cost
+    Eight shadow prices are compared by simulated rounds on the same task times, 8 with each, and the one of least cost
     T + p W is chosen, where T and W are round time and worker time and p is the price. Then all are compared anew, and
-    what came before counts half. They are p / 4, p / 2.8, p / 2, ..., 2.8 p. Where worker time has no price,
+    what came before counts 7/8. They are p / 4, p / 2.8, p / 2, ..., 2.8 p. Where worker time has no price,
 
         p = 0.03 / useful workers,
 
     so rounds get longer by 3 % at most if that saves all of the worker time, and by less if it saves less; and the
-    shadow prices are p / 16, p / 8, ..., 8 p, because a low one may drop nobody and one twice it change nothing. A simulated
-    round has at most 8,000 workers times results: of more workers, and of the results, every k-th stands for k. Ours.
+    shadow prices are p / 16, p / 8, ..., 8 p, because a low one may drop nobody and one twice
+    it change nothing. A simulated round has at most 8,000 workers times results: of more workers, and of the results,
+    every k-th stands for k. Ours.
     """
 
     chosen: Annotated[Ints, Within(0, _CANDIDATES - 1)]  # (E,) which of the shadow prices was best
@@ -140,6 +144,7 @@ class ShadowSearch(NamedTuple):
 
 
 def _octaves(price: float) -> float:
+    """How far neighbouring shadow prices are from each other."""
     return _OCTAVES if price > 0.0 else _FREE_OCTAVES
 
 

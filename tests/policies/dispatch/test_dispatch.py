@@ -163,17 +163,18 @@ def searched(times: np.ndarray, budget: int, price: float, rounds: int = 512) ->
     return workers, search
 
 
-def test_the_best_of_eight_shadow_prices_is_chosen_after_32_rounds_with_each() -> None:
-    search, costs = ShadowSearch.start(1), np.empty(8)
-    for rounds in range(1, 513):
-        costs = search.totals[0] @ (1.0, 0.05)
-        search = search.go_on(WORKERS, BUDGET, 0.05)
-        assert (search.sweeps, search.turn) == (rounds // 256, rounds % 256)
-        if rounds < 256:
-            assert search.shadow(WORKERS, 0.05) == 0.05
-    assert search.chosen == costs[:7].argmin() == searched(WORKERS.times[0], BUDGET, 0.05, rounds=256)[1].chosen
-    assert search.shadow(WORKERS, 0.05) == 0.05 * 2.0 ** (search.chosen - 3)
-    assert search.totals[0, 0, 0] == pytest.approx(32 * costs[0] / 64, rel=0.5)
+def test_the_best_of_eight_shadow_prices_is_chosen_after_8_rounds_with_each() -> None:
+    search, price = ShadowSearch.start(1), 0.05
+    for rounds in range(64):
+        assert (search.sweeps, search.turn) == (0, rounds)
+        assert search.shadow(WORKERS, price) == price
+        before, search = search, search.go_on(WORKERS, BUDGET, price)
+    assert (search.sweeps, search.turn) == (1, 0)
+    assert (before.totals[0, :7] > 0.0).all()
+    np.testing.assert_allclose(search.totals[0, :7], 7 / 8 * before.totals[0, :7])  # what came before counts 7/8
+    assert search.chosen == (search.totals[0] @ (1.0, price)).argmin()
+    assert search.shadow(WORKERS, price) == pytest.approx(price * np.sqrt(2.0) ** (search.chosen - 4))
+    assert search.shadow(WORKERS, 0.0) == pytest.approx(0.03 / WORKERS.useful * 2.0 ** (search.chosen - 4))
 
 
 @pytest.mark.parametrize("first", [0, 3, 7])
@@ -181,7 +182,7 @@ def test_who_does_nothing_for_the_rounds_is_found_from_any_shadow_price(first: i
     """A low shadow price drops nobody, and a little more of it changes nothing: a search by small steps stays there."""
     times = np.repeat(np.repeat([1.0, 5.0], [14, 42])[:, None], 32, axis=1) * np.linspace(0.5, 1.5, 32)
     workers, search = Workers.of(times[None], 21), ShadowSearch.start(1)._replace(chosen=np.array([first]))
-    for _ in range(256):
+    for _ in range(64):
         search = search.go_on(workers, 21, 0.0)
     row = Workers(*(part[0] for part in workers))
     rules: list[Rule] = [everybody, lambda *at: by_margin(row, search.shadow(workers, 0.0), *at)]
@@ -222,16 +223,18 @@ def test_the_search_leaves_useless_workers_out() -> None:
     np.testing.assert_array_equal(*chosen)
 
 
-@pytest.mark.parametrize(("price", "worth"), [(0.2, 0.2), (0.0, 0.03 / 8)])
-def test_simulated_rounds_are_those_of_the_env(price: float, worth: float) -> None:
-    """Before the first choice the search holds the costs of 31 rounds with each of the shadow prices."""
+@pytest.mark.parametrize(
+    ("price", "shadows"), [(0.2, 0.2 * 2.0 ** np.arange(-2.0, 2.0, 0.5)), (0.0, 0.03 / 8 * 2.0 ** np.arange(-4.0, 4.0))]
+)
+def test_simulated_rounds_are_those_of_the_env(price: float, shadows: np.ndarray) -> None:
+    """After many choices the search holds the costs of some 60 rounds with each of the shadow prices."""
     times = known_sample(POOL, 32)
-    workers, search = searched(times, 10, price, rounds=248)
+    workers, search = searched(times, 10, price, rounds=64 * 24)
     row = Workers(*(part[0] for part in workers))
-    rules: list[Rule] = [lambda *at, c=c: by_margin(row, np.array(c), *at) for c in worth * 2.0 ** np.arange(-3.0, 5.0)]
-    costs = simulate_rules(times, rules, 10, 512)
-    np.testing.assert_allclose(search.totals[0, :, 0] / 31, costs.round_time, rtol=0.06)
-    np.testing.assert_allclose(search.totals[0, :, 1] / 31, costs.worker_time, rtol=0.06)
+    rules: list[Rule] = [lambda *at, c=c: by_margin(row, np.array(c), *at) for c in shadows]
+    costs, weight = simulate_rules(times, rules, 10, 512), 8 * sum(0.875**k for k in range(1, 25))
+    np.testing.assert_allclose(search.totals[0, :, 0] / weight, costs.round_time, rtol=0.06)
+    np.testing.assert_allclose(search.totals[0, :, 1] / weight, costs.worker_time, rtol=0.06)
 
 
 def test_without_a_finite_distribution_the_search_stays() -> None:
@@ -326,7 +329,10 @@ def test_without_a_price_half_of_the_shadow_price_counts_after_15_results_per_wo
     env = gym.make_vec(DISPATCH, num_envs=1, pool=deterministic(np.ones(4)), budget=6)
     policy = ata_policies.make(LEARNER, env)
     *_, last = islice(steps_of(policy, env), 61)  # ten rounds of six results of four workers, and one result
-    seen, plan, decided = last.observation, last.state.plan, []
+    idle = {"running": np.zeros((1, 4), np.int8), "age": np.zeros((1, 4))}
+    times = np.linspace(0.5, 1.5, 32) * np.array([[1.0], [1.0], [1.0], [3.5]])
+    plan = last.state.plan._replace(workers=Workers.of(times[None], 6), asked=idle["running"], absent=idle["running"])
+    seen, decided = {**last.observation, **idle}, []
     for chosen in range(8):
         search = plan.search._replace(chosen=np.array([chosen]), sweeps=np.array([1e6]))  # it goes on no more
         shadow = search.shadow(plan.workers, 0.0)[0] / 2.0
