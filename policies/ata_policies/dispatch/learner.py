@@ -21,7 +21,7 @@ from ata_policies.policy import DispatchPolicy, State
 
 _SLICES = 32
 _HASTE = 15  # at price 0, results per useful worker with which the shadow price is half of its final value
-_MOVES = 12.0  # times the binary logarithm of the rounds: how often the shadow price may have moved by then
+_SWEEPS = 6.0  # times the binary logarithm of the rounds: how often a shadow price may have been chosen by then
 _RENEWED = 64  # workers whose distributions are computed again in a round, and as many to learn a shape from
 
 
@@ -90,8 +90,8 @@ class DispatchLearner(DispatchPolicy):
     round's end, beside the others; some long out of use start where a round begins (``to_try_again``). Nothing is
     expected of a worker that showed no sign of life since it was asked to work (``signs_of_life``).
 
-    At each decision one round is simulated to improve the shadow price (``ShadowSearch``), which moves at most
-    12 log2(rounds since everything began anew) times. At price 0 it is multiplied by k / (k + 15), for k results per
+    At each decision one round is simulated to choose the shadow price (``ShadowSearch``), at most
+    6 log2(rounds since everything began anew) times. At price 0 it is multiplied by k / (k + 15), for k results per
     useful worker: at first it is not known who is needed. Where a round begins, at most 128 distributions are computed
     again: of the workers that changed most, and of those with most results; or all, where more than 64 are new. Ours.
 
@@ -99,7 +99,7 @@ class DispatchLearner(DispatchPolicy):
     """
 
     source = "ours; Thompson, 1933, for the draws"
-    constants = "32 slices; one simulated round a decision; where there is no price, 0.3 % of round time"
+    constants = "32 slices; one simulated round a decision; where there is no price, 3 % of round time"
     assumes = "that workers whose tasks are mostly cancelled have distributions of the shape that the others have"
     priced = True
     nonstationary = True
@@ -110,8 +110,8 @@ class DispatchLearner(DispatchPolicy):
 
     def first_plan(self, rows: int) -> DispatchPlan:
         """No distribution is known."""
-        n, budget, price, *_ = self.setting
-        workers, search = Workers.of(np.full((rows, n, _SLICES), np.inf), budget), ShadowSearch.start(rows, n, price)
+        n, budget, *_ = self.setting
+        workers, search = Workers.of(np.full((rows, n, _SLICES), np.inf), budget), ShadowSearch.start(rows)
         ones, zeros, nobody = np.ones((rows, n)), np.zeros((rows, n)), np.zeros((rows, n), np.int8)
         return DispatchPlan(workers, ones, zeros, zeros, ones, search, asked=nobody, absent=nobody)
 
@@ -126,9 +126,9 @@ class DispatchLearner(DispatchPolicy):
             many = self._new(state).sum(axis=1) > _RENEWED
             for rows in (fresh & many, fresh & ~many):  # apart, so that a row does not depend on its batch
                 plan = self._renewed(state, plan, np.flatnonzero(rows)) if rows.any() else plan
-        awake = plan.search.moves < _most_moves(since, state.key)
+        awake = plan.search.sweeps < _most_sweeps(since, state.key)
         search = plan.search.go_on(plan.workers, budget, price, awake) if awake.any() else plan.search
-        shadow = search.shadow()
+        shadow = search.shadow(plan.workers, price)
         if price == 0.0:
             shadow = shadow * since * budget / (since * budget + _HASTE * plan.workers.useful)
         alive = signs_of_life(seen["worker"], seen["elapsed"], seen["running"])
@@ -154,7 +154,7 @@ class DispatchLearner(DispatchPolicy):
 
     def plan_in_words(self, state: State, row: int) -> str:
         """The shadow price."""
-        shadow = state.plan.search.shadow()[row]
+        shadow = state.plan.search.shadow(state.plan.workers, self.setting.price)[row]
         reach = state.belief.distributions.reach[row]
         return f"start who is worth its worker time at the shadow price {shadow:.3g}; {reach:.0f} rounds count"
 
@@ -175,11 +175,11 @@ class DispatchLearner(DispatchPolicy):
         plan.workers.times[at] = np.where(np.isnan(times), np.inf, times)
         plan.workers.times[belief.untried()] = np.inf
         plan.tasks[at], plan.level[at] = tasks[at], level[at]
-        moves = np.minimum(plan.search.moves, _most_moves(np.maximum(belief.since, 1.0), state.key[rows]))
+        sweeps = np.minimum(plan.search.sweeps, _most_sweeps(np.maximum(belief.since, 1.0), state.key[rows]))
         plan = plan._replace(
             workers=Workers.of(plan.workers.times, self.setting.budget),
             factor=draw_means(plan.evidence, plan.evidence, 1.0, state.round_keys()[rows]),
-            search=plan.search._replace(moves=moves),
+            search=plan.search._replace(sweeps=sweeps),
         )
         if len(rows) == len(every.tasks):
             return plan
@@ -189,10 +189,10 @@ class DispatchLearner(DispatchPolicy):
         return whole
 
 
-def _most_moves(since: Floats, key: Keys) -> Floats:
-    """How often the shadow price may have moved, (E,); with a part that differs from row to row."""
+def _most_sweeps(since: Floats, key: Keys) -> Floats:
+    """How often a shadow price may have been chosen, (E,); with a part that differs from row to row."""
     phase = (key >> np.uint64(11)) * 2.0**-53
-    return np.asarray(_MOVES * np.log2(since) + phase)
+    return np.asarray(_SWEEPS * np.log2(since) + phase)
 
 
 def _most_changed(news: Floats, counts: Floats, new: Mask) -> Ints:

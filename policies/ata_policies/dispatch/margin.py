@@ -17,7 +17,6 @@ _STEPS = 40  # steps of the search for it, at most
 _BEYOND, _WIDER = 1.1, 0.05
 """While no upper bound is known, a step is 1.1 times as long as the missing results take, or 5 % if that is more."""
 _INSIDE = 0.1  # between two bounds, a step ends at least this share of their distance from both
-_AGAIN = 16  # the rest is computed again when one in 16 of those working was started since
 _RARE = 3  # power of t / x in the chance of a time t below the shortest one, x
 _USEFUL = 2.0  # workers whose shortest time is longer than this many rounds of everybody give no results
 
@@ -136,10 +135,10 @@ def start_workers(
     for a in range(count):
         running.passed[a] = _until(workers.times[running.worker[a]], 0, running.age[a])
         rate += 1.0 / workers.mean[running.worker[a]]
-    rest, recent = math.inf, 0
+    rest = math.inf
+    spread = _SPREAD / math.sqrt(missing)
     if rate > 0.0 and shadow > 0.0:
         rest = _rest(workers, running, count, missing, rate, missing / rate)
-    spread = _SPREAD / math.sqrt(missing)
     for i in workers.order:
         if out[i] != 0:
             continue
@@ -157,10 +156,8 @@ def start_workers(
         count += 1
         if shadow > 0.0:
             rate += 1.0 / mean
-            recent += 1
-            if not rest < math.inf or recent * _AGAIN > count:
-                rest = _rest(workers, running, count, missing, rate, min(rest, missing / rate))
-                recent = 0
+            if not rest < math.inf:
+                rest = _rest(workers, running, count, missing, rate, missing / rate)
             else:
                 rest -= min(_results(times, sums, mean, 0.0, 0, rest) / rate, 0.5 * rest)
     return count

@@ -21,10 +21,10 @@ _SLICES, _SIMULATED = 64, 1536  # of a worker's distribution; and the rounds wit
 
 def best_shadow(workers: Workers, setting: Setting) -> Floats:
     """The shadow prices, (E,), that are chosen for E rows of known workers; see ``ShadowSearch``."""
-    search = ShadowSearch.start(len(workers.mean), setting.n, setting.price)
+    search = ShadowSearch.start(len(workers.mean))
     for _ in range(_SIMULATED):
         search = search.go_on(workers, setting.budget, setting.price)
-    return search.shadow()
+    return search.shadow(workers, setting.price)
 
 
 class DispatchOracle(DispatchPolicy):

@@ -9,17 +9,21 @@ import numpy as np
 
 from ata_gym.simulation.heap import comes_first
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc, helper, inlined, phase
+from ata_gym.utils.compiled import gufunc, helper, inlined
 from ata_gym.utils.ranges import Counts, Times, Within
 from ata_policies.dispatch.margin import Running, Workers, start_workers
 
 _WORK = 8_000  # workers times results in a simulated round; of more, a part stands for the whole
-_PAIRS = 32  # rounds played with each of two shadow prices that are compared
-_TOLERANCE = 0.003  # at price 0 a round may be longer than the shortest by this share, if that saves worker time
-_WORTH = 0.3  # the share of worker time for which it may be longer by that; for less, in proportion
-_LONGEST_FALL = -2.0  # how far the shadow price may fall in a move at price 0, in octaves
-_LEAST = 3e-4  # at price 0, the least shadow price times the number of useful workers
-_EAGER, _SLOWER, _STEADY = 6.0, 3.0, 1.0 / 6.0  # moves of full size; how many more halve it; the least size
+_CANDIDATES, _BELOW = 8, 4  # shadow prices that are compared, and how many of them are below the price
+_OCTAVES, _FREE_OCTAVES = (
+    0.5,
+    1.0,
+)  # their distances, with a price and without: there the best may be far
+_EACH = 8  # rounds played with each of them before one is chosen
+_KEPT = 0.875  # how much what came before a choice counts after it
+_FREE = 0.03
+"""Where worker time has no price, rounds may be longer by this share of the worker time that is saved, both as shares
+of those in which everybody works."""
 
 
 @inlined
@@ -65,46 +69,25 @@ def _play_round(workers: Workers, shadow: float, budget: int, replicate: int) ->
     return now, spent
 
 
-@phase
-def _next_level(level: float, moves: float, price: float, useful: int, totals: Floats) -> float:
-    """The logarithm of the shadow price after a move that follows from the totals of both prices."""
-    round_time, worker_time = totals[:, 0], totals[:, 1]
-    if price > 0.0:
-        least, most = math.log2(price) - 2.0, math.log2(price) + 1.0
-        saved = price * (worker_time[0] - worker_time[1])
-        lost = round_time[1] - round_time[0]
-        sign = (saved - lost) / max(abs(saved) + abs(lost), 1e-300)
-    else:
-        least, most = math.log2(_LEAST / useful), 0.0
-        saved = 1.0 - worker_time[1] / worker_time[0]
-        allowed = _TOLERANCE * min(saved / _WORTH, 1.0)
-        sign = max((allowed - (round_time[1] / round_time[0] - 1.0)) / _TOLERANCE, _LONGEST_FALL)
-    moved = level + sign * max(1.0 / (1.0 + max(moves - _EAGER, 0.0) / _SLOWER), _STEADY)
-    return float(min(max(moved, least), most))
-
-
 @gufunc(
-    "void(float64[:,:], float64[:,:], float64[:], int64[:], int64[:], int64[:], float64[:], boolean[:], "
-    "float64[:], float64[:], int64[:], float64[:,:], float64[:], float64[:], int64[:], float64[:,:])",
-    "(n,s),(n,s),(n),(n),(),(),(),(),(),(),(),(c,q)->(),(),(),(c,q)",
+    "void(float64[:,:], float64[:,:], float64[:], int64[:], int64[:], int64[:], float64[:], float64[:], "
+    "boolean[:], int64[:], float64[:], int64[:], float64[:,:], int64[:], float64[:], int64[:], float64[:,:])",
+    "(n,s),(n,s),(n),(n),(),(),(),(),(),(),(),(),(c,q)->(),(),(),(c,q)",
 )
 def _search_step(
-    times: Floats, sums: Floats, mean: Floats, order: Ints, useful: Ints, budget: Ints, price: Floats, awake: Any,
-    level: Floats, moves: Floats, turn: Ints, totals: Floats,
-    new_level: Floats, new_moves: Floats, new_turn: Ints, new_totals: Floats,
+    times: Floats, sums: Floats, mean: Floats, order: Ints, useful: Ints, budget: Ints, price: Floats, octaves: Floats,
+    awake: Any, chosen: Ints, sweeps: Floats, turn: Ints, totals: Floats,
+    new_chosen: Ints, new_sweeps: Floats, new_turn: Ints, new_totals: Floats,
 ) -> None:  # fmt: skip
-    """Simulate one round more, and move the shadow price after enough."""
-    new_level[0], new_moves[0], new_turn[0], new_totals[:] = level[0], moves[0], turn[0], totals
+    """Simulate one round more, and choose a shadow price after enough."""
+    new_chosen[0], new_sweeps[0], new_turn[0], new_totals[:] = chosen[0], sweeps[0], turn[0], totals
     if not awake[0] or useful[0] == 0:
         return
-    candidate, pair = turn[0] % 2, turn[0] // 2
-    shadow = 2.0 ** (level[0] + candidate - 0.5)
-    if price[0] == 0.0:
-        shadow = 2.0 ** level[0] if candidate == 1 else 0.0
+    candidate = turn[0] % _CANDIDATES
+    replicate = int(sweeps[0]) * _EACH + turn[0] // _CANDIDATES
     each = max(math.sqrt(useful[0] * budget[0] / _WORK), 1.0)  # how many workers and results one stands for
     results = max(int(budget[0] / each + 0.5), 1)
     each = max(min(budget[0] / results, float(useful[0])), 1.0)
-    replicate = int(moves[0]) * _PAIRS + pair
     some, count = np.empty(int(useful[0] / each), np.int64), 0
     offset = ((replicate * 5) % 8 + 0.5) / 8.0
     for p in range(len(some)):
@@ -113,51 +96,58 @@ def _search_step(
     if count == 0:
         return
     workers = Workers(times, sums, mean, some[:count], useful)
+    shadow = price[0] * 2.0 ** ((candidate - _BELOW) * octaves[0])
     round_time, worker_time = _play_round(workers, shadow * each, results, replicate)
     new_totals[candidate, 0] += round_time
     new_totals[candidate, 1] += worker_time * each
     new_turn[0] += 1
-    if new_turn[0] == 2 * _PAIRS:
-        new_level[0] = _next_level(level[0], moves[0], price[0], useful[0], new_totals)
-        new_moves[0] += 1.0
+    if new_turn[0] == _CANDIDATES * _EACH:
+        new_chosen[0] = np.argmin(new_totals[:, 0] + price[0] * new_totals[:, 1])
+        new_sweeps[0] += 1.0
         new_turn[0] = 0
-        new_totals[:] = 0.0
+        new_totals *= _KEPT
 
 
 class ShadowSearch(NamedTuple):
-    """Where the search is, in E rows: a stochastic approximation, one simulated round at a time.
+    """Where the search is, in E rows.
 
-    Two shadow prices are compared by 32 simulated rounds each, on the same task times. With a price p of worker time
-    they are sqrt 2 apart, around the present one, which moves to the one of less cost C, by
+    Eight shadow prices are compared by simulated rounds on the same task times, 8 with each, and the one of least cost
+    T + p W is chosen, where T and W are round time and worker time and p is the price. Then all are compared anew, and
+    what came before counts 7/8. They are p / 4, p / 2.8, p / 2, ..., 2.8 p. Where worker time has no price,
 
-        (C_low - C_high) / (p |W_low - W_high| + |T_low - T_high|)
+        p = 0.03 / useful workers,
 
-    times a step, where T and W are round time and worker time. It stays between p / 4 and 2 p. At price 0 the present
-    one is compared with 0, where everybody works, in time T_0 and W_0, and moves by the step times
-
-        min((1 - W / W_0) / 0.3, 1) - (T / T_0 - 1) / 0.003,
-
-    at least -2: so rounds get longer by 0.3 % if that saves 30 % of the worker time, and by less if it saves less. The
-    step is one octave for 6 moves, and falls to a sixth (Robbins and Monro, 1951; Kiefer and Wolfowitz, 1952). A
-    simulated round has at most 8,000 workers times results: of more workers, and of the results, every k-th stands for
-    k. Ours.
+    so rounds get longer by 3 % at most if that saves all of the worker time, and by less if it saves less; and the
+    shadow prices are p / 16, p / 8, ..., 8 p, because a low one may drop nobody and one twice
+    it change nothing. A simulated round has at most 8,000 workers times results: of more workers, and of the results,
+    every k-th stands for k. Ours.
     """
 
-    level: Annotated[Floats, Within(-1080.0, 1023.0)]  # (E,) the binary logarithm of the shadow price
-    moves: Counts  # (E,) how often it moved
-    turn: Annotated[Ints, Within(0, 2 * _PAIRS - 1)]  # (E,) rounds that were simulated since then
-    totals: Times  # (E, 2, 2) their round times and worker times added up, with each of the two shadow prices
+    chosen: Annotated[Ints, Within(0, _CANDIDATES - 1)]  # (E,) which of the shadow prices was best
+    sweeps: Counts  # (E,) how often it was chosen
+    turn: Annotated[Ints, Within(0, _CANDIDATES * _EACH - 1)]  # (E,) rounds that were simulated since then
+    totals: Times  # (E, 8, 2) their round times and worker times added up, with each of the shadow prices
 
     @classmethod
-    def start(cls, rows: int, n: int, price: float) -> ShadowSearch:
-        """From the price itself; or, where worker time has no price, from 0.1 / n."""
-        level = math.log2(price if price > 0.0 else 0.1 / n)
-        return cls(np.full(rows, level), np.zeros(rows), np.zeros(rows, np.int64), np.zeros((rows, 2, 2)))
+    def start(cls, rows: int) -> ShadowSearch:
+        """From the price itself."""
+        first, zeros = np.full(rows, _BELOW), np.zeros(rows, np.int64)
+        return cls(first, np.zeros(rows), zeros, np.zeros((rows, _CANDIDATES, 2)))
 
     def go_on(self, workers: Workers, budget: int, price: float, awake: Mask | bool = True) -> ShadowSearch:
         """Simulate one round more in the rows that are ``awake``, (E,)."""
-        return ShadowSearch(*_search_step(*workers, budget, price, awake, *self))
+        return ShadowSearch(*_search_step(*workers, budget, _worth(workers, price), _octaves(price), awake, *self))
 
-    def shadow(self) -> Floats:
+    def shadow(self, workers: Workers, price: float) -> Floats:
         """The shadow prices, (E,)."""
-        return np.asarray(2.0**self.level)
+        return np.asarray(_worth(workers, price) * 2.0 ** ((self.chosen - _BELOW) * _octaves(price)))
+
+
+def _octaves(price: float) -> float:
+    """How far neighbouring shadow prices are from each other."""
+    return _OCTAVES if price > 0.0 else _FREE_OCTAVES
+
+
+def _worth(workers: Workers, price: float) -> Floats:
+    """What worker time is worth, (E,): its price if it has one."""
+    return np.full(len(workers.mean), price) if price > 0.0 else _FREE / np.maximum(workers.useful, 1)

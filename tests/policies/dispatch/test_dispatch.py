@@ -156,54 +156,43 @@ def test_the_rest_by_hand() -> None:
 # --- the search for the shadow price ---
 
 
-def moved(price: float, moves: int = 0, level: float | None = None) -> tuple[float, float]:
-    """The binary logarithm of the shadow price before and after a move that comes after so many others."""
-    search = ShadowSearch.start(1, N, price)._replace(moves=np.array([float(moves)]))
-    before = float(search.level[0]) if level is None else level
-    search = search._replace(level=np.array([before]))
-    while search.moves == moves:
-        search = search.go_on(WORKERS, BUDGET, price)
-    return before, float(search.level[0])
+def searched(times: np.ndarray, budget: int, price: float, rounds: int = 512) -> tuple[Workers, ShadowSearch]:
+    workers, search = Workers.of(times[None], budget), ShadowSearch.start(1)
+    for _ in range(rounds):
+        search = search.go_on(workers, budget, price)
+    return workers, search
 
 
-def step_after(moves: int, price: float) -> float:
-    """How far the shadow price goes then, from where the search starts."""
-    before, after = moved(price, moves)
-    return after - before
+def test_the_best_of_eight_shadow_prices_is_chosen_after_8_rounds_with_each() -> None:
+    search, price = ShadowSearch.start(1), 0.05
+    for rounds in range(64):
+        assert (search.sweeps, search.turn) == (0, rounds)
+        assert search.shadow(WORKERS, price) == price
+        before, search = search, search.go_on(WORKERS, BUDGET, price)
+    assert (search.sweeps, search.turn) == (1, 0)
+    assert (before.totals[0, :7] > 0.0).all()
+    np.testing.assert_allclose(search.totals[0, :7], 7 / 8 * before.totals[0, :7])  # what came before counts 7/8
+    assert search.chosen == (search.totals[0] @ (1.0, price)).argmin()
+    assert search.shadow(WORKERS, price) == pytest.approx(price * np.sqrt(2.0) ** (search.chosen - 4))
+    assert search.shadow(WORKERS, 0.0) == pytest.approx(0.03 / WORKERS.useful * 2.0 ** (search.chosen - 4))
 
 
-@pytest.mark.parametrize("price", [0.0, 0.05])
-def test_steps_are_of_full_size_six_times_and_fall_to_a_sixth(price: float) -> None:
-    first = step_after(0, price)
-    assert 0.0 < abs(first) < 2.0
-    steps = np.array([step_after(moves, price) / first for moves in range(30)])
-    np.testing.assert_allclose(steps[:7], 1.0, rtol=1e-12)
-    assert (np.diff(steps[6:22]) < 0.0).all()
-    np.testing.assert_allclose(steps[[9, 12]], [1 / 2, 1 / 3], rtol=1e-12)
-    np.testing.assert_allclose(steps[21:], 1 / 6, rtol=1e-12)
-
-
-def test_the_price_moves_after_32_rounds_with_each_of_two() -> None:
-    search, moves = ShadowSearch.start(1, N, 0.05), []
-    for _ in range(192):
-        search = search.go_on(WORKERS, BUDGET, 0.05)
-        moves.append(int(search.moves[0]))
-        assert search.turn == len(moves) % 64
-    assert moves == [0] * 63 + [1] * 64 + [2] * 64 + [3]
-
-
-def test_the_shadow_price_stays_within_its_bounds() -> None:
-    """A quarter and twice the price; without one, 3e-4 / useful workers and 1; and down two octaves at most."""
-    price, useful = 0.05, int(WORKERS.useful[0])
-    for level, bound in ((-9.0, price / 4), (1.0, 2 * price)):
-        assert moved(price, level=level)[1] == pytest.approx(np.log2(bound))
-    for level, bound in ((-30.0, 3e-4 / useful), (5.0, 1.0)):
-        assert moved(0.0, level=level)[1] == pytest.approx(np.log2(bound))
-    assert moved(0.0, level=-1.0)[1] == pytest.approx(-3.0)
+@pytest.mark.parametrize("first", [0, 3, 7])
+def test_who_does_nothing_for_the_rounds_is_found_from_any_shadow_price(first: int) -> None:
+    """A low shadow price drops nobody, and a little more of it changes nothing: a search by small steps stays there."""
+    times = np.repeat(np.repeat([1.0, 5.0], [14, 42])[:, None], 32, axis=1) * np.linspace(0.5, 1.5, 32)
+    workers, search = Workers.of(times[None], 21), ShadowSearch.start(1)._replace(chosen=np.array([first]))
+    for _ in range(64):
+        search = search.go_on(workers, 21, 0.0)
+    row = Workers(*(part[0] for part in workers))
+    rules: list[Rule] = [everybody, lambda *at: by_margin(row, search.shadow(workers, 0.0), *at)]
+    costs = simulate_rules(times, rules, 21, 128)
+    assert costs.round_time[1] < 1.003 * costs.round_time[0]
+    assert costs.worker_time[1] < 0.4 * costs.worker_time[0]
 
 
 def test_the_search_leaves_out_who_was_forgotten_since_the_workers_were_ordered() -> None:
-    workers, search = Workers.of(np.array([[[1.0, 2.0], [3.0, 4.0]]]), budget=4), ShadowSearch.start(1, 2, price=0.3)
+    workers, search = Workers.of(np.array([[[1.0, 2.0], [3.0, 4.0]]]), budget=4), ShadowSearch.start(1)
     assert workers.order.tolist() == [[0, 1]]
     forgotten = workers._replace(mean=np.array([[np.inf, 3.5]]))
     nobody = search.go_on(forgotten._replace(useful=np.array([1])), budget=4, price=0.3)
@@ -214,14 +203,6 @@ def test_the_search_leaves_out_who_was_forgotten_since_the_workers_were_ordered(
     assert both.turn == one.turn == 1
 
 
-def searched(times: np.ndarray, budget: int, price: float, rounds: int = 640) -> tuple[Workers, ShadowSearch]:
-    workers = Workers.of(times[None], budget)
-    search = ShadowSearch.start(1, len(times), price)
-    for _ in range(rounds):
-        search = search.go_on(workers, budget, price)
-    return workers, search
-
-
 def test_the_search_finds_the_best_shadow_price() -> None:
     """Against the other simulation, which plays the env's own rounds."""
     times, price = known_sample(POOL, 32), 0.3
@@ -230,7 +211,7 @@ def test_the_search_finds_the_best_shadow_price() -> None:
     def rule(shadow: float) -> Rule:
         return lambda *at: by_margin(Workers(*(part[0] for part in workers)), np.array(shadow), *at)
 
-    shadows = [*price * 2.0 ** np.arange(-2.0, 1.5, 0.5), *search.shadow()]
+    shadows = [*price * 2.0 ** np.arange(-2.0, 1.5, 0.5), *search.shadow(workers, price)]
     total = simulate_rules(times, [rule(shadow) for shadow in shadows], 10, 256).total(price)
     assert total[-1] < 1.01 * total.min()
 
@@ -238,26 +219,28 @@ def test_the_search_finds_the_best_shadow_price() -> None:
 def test_the_search_leaves_useless_workers_out() -> None:
     slow = np.concatenate([np.full((2, 4), 1.0), np.full((30, 4), 1e6)])
     assert Workers.of(slow, 3).useful == 2
-    shadows = [searched(times, 3, 0.1)[1].shadow() for times in (slow, slow[:2])]
-    np.testing.assert_array_equal(*shadows)
+    chosen = [searched(times, 3, 0.1)[1].chosen for times in (slow, slow[:2])]
+    np.testing.assert_array_equal(*chosen)
 
 
-@pytest.mark.parametrize(("price", "shadows"), [(0.2, [0.2 / np.sqrt(2.0), 0.2 * np.sqrt(2.0)]), (0.0, [0.0, 0.1 / 8])])
-def test_simulated_rounds_are_those_of_the_env(price: float, shadows: list[float]) -> None:
-    """Before the first move the search holds the costs of 31 rounds with each of two shadow prices."""
+@pytest.mark.parametrize(
+    ("price", "shadows"), [(0.2, 0.2 * 2.0 ** np.arange(-2.0, 2.0, 0.5)), (0.0, 0.03 / 8 * 2.0 ** np.arange(-4.0, 4.0))]
+)
+def test_simulated_rounds_are_those_of_the_env(price: float, shadows: np.ndarray) -> None:
+    """After many choices the search holds the costs of some 60 rounds with each of the shadow prices."""
     times = known_sample(POOL, 32)
-    workers, search = searched(times, 10, price, rounds=62)
+    workers, search = searched(times, 10, price, rounds=64 * 24)
     row = Workers(*(part[0] for part in workers))
     rules: list[Rule] = [lambda *at, c=c: by_margin(row, np.array(c), *at) for c in shadows]
-    costs = simulate_rules(times, rules, 10, 512)
-    np.testing.assert_allclose(search.totals[0, :, 0] / 31, costs.round_time, rtol=0.06)
-    np.testing.assert_allclose(search.totals[0, :, 1] / 31, costs.worker_time, rtol=0.06)
+    costs, weight = simulate_rules(times, rules, 10, 512), 8 * sum(0.875**k for k in range(1, 25))
+    np.testing.assert_allclose(search.totals[0, :, 0] / weight, costs.round_time, rtol=0.06)
+    np.testing.assert_allclose(search.totals[0, :, 1] / weight, costs.worker_time, rtol=0.06)
 
 
 def test_without_a_finite_distribution_the_search_stays() -> None:
     """Such estimates come of times that differ by hundreds of orders of magnitude."""
-    _, search = searched(np.full((2, 4), np.inf), 3, 0.1, rounds=100)
-    np.testing.assert_allclose(search.shadow(), 0.1)
+    workers, search = searched(np.full((2, 4), np.inf), 3, 0.1, rounds=300)
+    np.testing.assert_allclose(search.shadow(workers, 0.1), 0.1)
 
 
 DISPATCH, RACE = "ata_gym/TaskDispatch-v0", "ata_gym/TaskRace-v0"
@@ -346,9 +329,13 @@ def test_without_a_price_half_of_the_shadow_price_counts_after_15_results_per_wo
     env = gym.make_vec(DISPATCH, num_envs=1, pool=deterministic(np.ones(4)), budget=6)
     policy = ata_policies.make(LEARNER, env)
     *_, last = islice(steps_of(policy, env), 61)  # ten rounds of six results of four workers, and one result
-    seen, plan, decided = last.observation, last.state.plan, []
-    for shadow in np.linspace(0.3, 0.5, 5):
-        search = plan.search._replace(level=np.log2([2.0 * shadow]), moves=np.array([1e6]))  # it moves no more
+    idle = {"running": np.zeros((1, 4), np.int8), "age": np.zeros((1, 4))}
+    times = np.linspace(0.5, 1.5, 32) * np.array([[1.0], [1.0], [1.0], [3.5]])
+    plan = last.state.plan._replace(workers=Workers.of(times[None], 6), asked=idle["running"], absent=idle["running"])
+    seen, decided = {**last.observation, **idle}, []
+    for chosen in range(8):
+        search = plan.search._replace(chosen=np.array([chosen]), sweeps=np.array([1e6]))  # it goes on no more
+        shadow = search.shadow(plan.workers, 0.0)[0] / 2.0
         action, _ = policy.predict(seen, last.state._replace(plan=plan._replace(search=search)))
         at = seen["missing"][:, 0], seen["running"], seen["age"]
         np.testing.assert_array_equal(action, by_margin(plan.workers, np.array([shadow]), *at, plan.factor))
