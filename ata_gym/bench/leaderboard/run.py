@@ -10,7 +10,7 @@ import gymnasium as gym
 
 from ata_gym.bench.experiment.claim import claim
 from ata_gym.bench.experiment.jobs import USUAL, Effort, Failures
-from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob
+from ata_gym.bench.leaderboard.experiment import Leaderboard
 from ata_gym.bench.leaderboard.page import about
 from ata_gym.bench.leaderboard.report import heading, report
 from ata_gym.bench.leaderboard.sets import SETS
