@@ -16,7 +16,7 @@ from ata_gym.cli.studies.learn import learn, pretrain
 from ata_gym.cli.studies.report import report
 from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.train import train
-from ata_gym.cli.tools import check, doctor, explain, trace, verify
+from ata_gym.cli.tools import check, doctor, explain, verify
 from ata_gym.cli.watch import watch
 from ata_gym.cli.workers import emulate, measure
 
@@ -25,7 +25,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Compare policies": (bench, report, leaderboard, track, reproduce, predictors),
     "Train": (train, learn, pretrain),
     "Run on real workers": (emulate, measure),
-    "Tools": (check, trace, verify, doctor),
+    "Tools": (check, verify, doctor),
 }
 """The commands, by what they are for."""
 
