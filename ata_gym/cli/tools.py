@@ -179,21 +179,17 @@ def verify(
 
 
 def doctor(
-    ray: Annotated[bool, typer.Option("--ray", help="Start a Ray cluster of one processor for a moment.")] = False,
-    address: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Also look at the nodes of this running Ray cluster.")
-    ] = None,
     json: options.Json = False,
 ) -> None:
     """Say what is installed, what works, and what to install.
 
-    The doctor looks at packages, devices, backends and engines. The exit code is 1 if something that is installed is
-    broken.
+    The doctor looks at packages, kernels, devices and process groups. The exit code is 1 if something that is installed
+    is broken.
     Where only the base packages are installed, `python -m ata_gym.cluster.doctor` says the same without a table.
 
     ```
     ata-gym doctor
-    ata-gym doctor --ray --address 10.0.0.1:6379
+    ata-gym doctor --json
     ```
     """
     from rich.markup import escape  # noqa: PLC0415 - the bench takes a second
@@ -202,7 +198,7 @@ def doctor(
     from ata_gym.cluster.doctor import as_json, exit_code  # noqa: PLC0415
     from ata_gym.cluster.doctor import examine as examine_installation  # noqa: PLC0415
 
-    findings = examine_installation(ray, address)
+    findings = examine_installation()
     if json:
         say(as_json(findings))
     else:

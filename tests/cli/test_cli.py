@@ -160,7 +160,6 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
     ("scenarios five-workers --data .", "five-workers needs no data"),
     ("scenarios alibaba-1", "made of alibaba_job_1.csv: give the folder of that file (--data)"),
     ("scenarios --data .", "--data goes with the name of a recorded scenario"),
-    ("doctor --address head", "the address must be auto, or host:port of a Ray cluster's head"),
     ("demo --rounds 0", "rounds must be"),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, line, sentence):
