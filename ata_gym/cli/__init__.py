@@ -11,7 +11,7 @@ from ata_gym import __version__
 from ata_gym.cli.console import PlainCommand, say
 from ata_gym.cli.listings import methods, policies, scenarios
 from ata_gym.cli.options import expanded
-from ata_gym.cli.studies.bench import bench, demo, leaderboard, predictors, track
+from ata_gym.cli.studies.bench import bench, demo, leaderboard, track
 from ata_gym.cli.studies.learn import learn, pretrain
 from ata_gym.cli.studies.report import report
 from ata_gym.cli.studies.reproduce import reproduce
@@ -22,7 +22,7 @@ from ata_gym.cli.workers import emulate, measure
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See what there is": (demo, watch, policies, scenarios, methods, explain),
-    "Compare policies": (bench, report, leaderboard, track, reproduce, predictors),
+    "Compare policies": (bench, report, leaderboard, track, reproduce),
     "Train": (train, learn, pretrain),
     "Run on real workers": (emulate, measure),
     "Tools": (check, verify, doctor),

@@ -104,7 +104,6 @@ TRACK = (
     "track --jobs 1 --out out --trace trace.csv --worker-column machine --duration-column seconds "
     "--round-column step --budget 3 --seeds 1"
 )
-PREDICT = "predictors --scenario changing-walk --seeds 1 --out out --predictors"
 TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column seconds --seeds 1"
 
 
@@ -144,9 +143,6 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
     ("explain --scenario icml2025-regret --policy nobody", "there is no policy 'nobody'"),
     ("explain --scenario icml2025-regret --workers 0", "workers must be"),
     ("check ata --data .", "--data only goes with --scenario"),
-    (f"{PREDICT} emma", "there is no predictor 'emma'"),
-    (f"{PREDICT} ,", "name at least one predictor"),
-    (f"{PREDICT} ema --rounds 9", "skip must leave some of the 9 rounds"),
     ("watch nowhere", "there is no scenario 'nowhere'"),
     ("watch --policies ,", "name at least one policy"),
     ("watch --policies utaa", "there is no policy 'utaa'"),
@@ -179,7 +175,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, 
     ("watch five-workers --out taken", "taken/who-waits.png cannot be written"),
     ("train --scenario icml2025-regret --problem cifar100 --data pipe.csv --out out", "pipe.csv is a device or a"),
     (f"{REGRET} --policies learned:weights=pipe.safetensors", "pipe.safetensors is a device or a pipe: name a"),
-    (f"{PREDICT} ema --out others", "others holds files that are not of ata-gym"),
+    (f"{REGRET} --policies uta --out others", "others holds files that are not of ata-gym"),
     ("leaderboard --policies uta --jobs 1 --out taken", "taken is a file; the results need a folder"),
 ])  # fmt: skip
 def test_places_are_tried_before_the_work_and_left_as_they_are(refused, tmp_path, monkeypatch, line, sentence):
@@ -187,7 +183,7 @@ def test_places_are_tried_before_the_work_and_left_as_they_are(refused, tmp_path
         raise AssertionError("the work has begun")
 
     monkeypatch.setattr("polars.read_csv", work)
-    for target in ("side_by_side.play.Player.play_round", "predictors.measure", "experiment.jobs.play_jobs"):
+    for target in ("side_by_side.play.Player.play_round", "experiment.jobs.play_jobs"):
         monkeypatch.setattr(f"ata_gym.bench.{target}", work)
     if find_spec("torch"):
         monkeypatch.setattr("ata_gym.rl.pretraining.learned.train", work)

@@ -201,29 +201,6 @@ def split_prices(text: str) -> list[float]:
         raise ValueError(f"--prices must be numbers of at least 0, separated by commas: {error}") from error
 
 
-def predictors(
-    out: options.Out,
-    source: options.Source,
-    names: Annotated[str, typer.Option("--predictors", help="Names separated by commas.")] = "last,ema,linear,narx",
-    skip: Annotated[int, typer.Option(help="The number of first rounds that do not count.")] = 100,
-) -> None:
-    r"""Measure the errors of LB-BSP's predictors of speeds.
-
-    They predict each worker's speed in the next round. All predict the same rounds of an even allocation; a speed is
-    results per unit of time. The errors are the root mean square of error / the worker's mean speed, and the mean of
-    |error| / speed. Both contain the noise of the speeds, which cannot be predicted, and which is smaller the more
-    tasks a worker has in a round.
-
-    ```
-    ata-gym predictors --scenario changing-load --budget 5100 \
-        --rounds 2000 --out results/predictors
-    ```
-    """
-    from ata_gym.bench.predictors import run  # noqa: PLC0415 - it takes a second
-
-    show_report(run(source.experiment(), options.split_names(names, "predictor"), skip, out))
-
-
 def demo(
     out: options.Out = Path("demo"),
     rounds: Annotated[int, typer.Option(help="Rounds of the published scenario, which has 750,000.")] = 100_000,
