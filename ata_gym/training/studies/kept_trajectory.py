@@ -37,22 +37,6 @@ class Training:
         if whole_number("threads", self.threads) > MOST_THREADS:
             raise ValueError(f"threads must be at most {MOST_THREADS:,}, not {self.threads:,}")
 
-    def open(self, trainer: Trainer, config: Config, where: Path) -> Folder:
-        """The results folder of a trajectory; it raises what ``open_folder`` raises."""
-        ours = one_trajectory.training_config(trainer, self.problem, self.data, self.evaluate_every, self.threads)
-        return open_folder(where, config | ours)
-
-    def train(self, trainer: Trainer, rounds: int, folder: Folder, name: str) -> pl.DataFrame:
-        """The trajectory in an open folder, with a progress bar of this name."""
-        made_by = one_trajectory.made_by_problem(self.problem)
-        check_code([Made(name, one_trajectory.trajectory_files(folder), made_by)], self.effort.rerun_changed)
-        same_bits = one_trajectory.deterministic(self.threads)
-        with withdrawn_on_failure(folder), progress_bars({name: rounds}) as update, same_bits:
-            return one_trajectory.train_once(
-                trainer, rounds, folder, lambda done, loss: update(name, done, f"loss {loss:.4g}"),
-                evaluate_every=self.evaluate_every, save_every=self.effort.save_every, made_by=made_by,
-            )  # fmt: skip
-
 
 class Trained(NamedTuple):
     """A finished trajectory."""
@@ -68,10 +52,18 @@ def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: P
     The folder's results also depend on ``config``, whose ``rounds`` are the optimiser steps. It raises ``ValueError``
     if the folder is of another configuration, the loss is not finite, or memory is short.
     """
-    folder = training.open(trainer, config, out)
+    rounds, problem, threads, every = int(config["rounds"]), training.problem, training.threads, training.evaluate_every
+    ours = one_trajectory.training_config(trainer, problem, training.data, every, threads)
+    folder, made_by = open_folder(out, config | ours), one_trajectory.made_by_problem(problem)
     try:
-        with named_failure(f"the problem {training.problem}"), withdrawn_on_failure(folder):
-            trajectory = training.train(trainer, int(config["rounds"]), folder, training.problem)
+        with named_failure(f"the problem {problem}"), withdrawn_on_failure(folder):
+            made = Made(problem, one_trajectory.trajectory_files(folder), made_by)
+            check_code([made], training.effort.rerun_changed)
+            with progress_bars({problem: rounds}) as update, one_trajectory.deterministic(threads):
+                trajectory = one_trajectory.train_once(
+                    trainer, rounds, folder, lambda done, loss: update(problem, done, f"loss {loss:.4g}"),
+                    evaluate_every=every, save_every=training.effort.save_every, made_by=made_by,
+                )  # fmt: skip
             return Trained(folder, trajectory, trainer)
     except FloatingPointError as error:
         raise ValueError(str(error)) from error
