@@ -7,7 +7,7 @@ from pathlib import Path
 from ata_gym.bench.experiment.store import verify
 
 _NOT_RESULTS = {"timings.json", "report.html"}
-_ROOMS = {"timings", "tensorboard"}
+_ROOMS = {"tensorboard"}
 
 
 def unseen(out: Path) -> list[str]:

@@ -11,21 +11,21 @@ from ata_gym import __version__
 from ata_gym.cli.console import PlainCommand, say
 from ata_gym.cli.listings import methods, policies, scenarios
 from ata_gym.cli.options import expanded
-from ata_gym.cli.studies.bench import bench, demo, leaderboard, predictors, track
+from ata_gym.cli.studies.bench import bench, demo, leaderboard, track
 from ata_gym.cli.studies.learn import learn, pretrain
 from ata_gym.cli.studies.report import report
 from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.train import train
-from ata_gym.cli.tools import check, doctor, explain, trace, verify
+from ata_gym.cli.tools import check, doctor, explain, verify
 from ata_gym.cli.watch import watch
 from ata_gym.cli.workers import emulate, measure
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See what there is": (demo, watch, policies, scenarios, methods, explain),
-    "Compare policies": (bench, report, leaderboard, track, reproduce, predictors),
+    "Compare policies": (bench, report, leaderboard, track, reproduce),
     "Train": (train, learn, pretrain),
     "Run on real workers": (emulate, measure),
-    "Tools": (check, trace, verify, doctor),
+    "Tools": (check, verify, doctor),
 }
 """The commands, by what they are for."""
 

@@ -1,4 +1,4 @@
-"""Commands that check policies, results, traces and what is installed, and explain a decision."""
+"""Commands that check policies, results and what is installed, and explain a decision."""
 
 from __future__ import annotations
 
@@ -146,37 +146,6 @@ def _as_data(explanation: Explanation) -> dict[str, Any]:
     return about | {"workers": {name: None if each is None else each.tolist() for name, each in data.items()}}
 
 
-def trace(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="Recorded data: CSV, maybe compressed, or Parquet.")],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="The trace to write: .parquet or .csv.")],
-    worker_column: Annotated[str, typer.Option(help="The column that names the worker.")],
-    duration: Annotated[str, typer.Option(help="The task time: a column, or a SQL expression over the columns.")],
-    round_column: Annotated[str | None, typer.Option(help="The column of rounds, if there is one.")] = None,
-    json: options.Json = False,
-) -> None:
-    r"""Make a trace of task times from any CSV or Parquet file.
-
-    It has the columns worker, duration and maybe round. For example, the time of one task (a window of batches) from
-    the training speeds that MLPerf publishes:
-
-    ```
-    ata-gym trace mlperf_v07_resnet50_speed.csv.gz mlperf.parquet \
-        --worker-column system --duration \
-        "(batch_to - batch_from) * global_batch_size / samples_per_sec"
-    ata-gym bench --trace mlperf.parquet --worker-column worker \
-        --duration-column duration --budget 23 --out results/mlperf
-    ```
-    """
-    from ata_gym.bench.recordings import make_trace  # noqa: PLC0415 - its imports take a second
-
-    pool = make_trace(source, target, worker=worker_column, duration=duration, round=round_column)
-    mean, tasks = pool.mean(), int(pool.distributions.length.sum())
-    if json:
-        say_json({"trace": str(target), "workers": pool.n, "tasks": tasks, "mean_task_times": mean.tolist()})
-        return
-    say(f"{target}: {pool.n} workers, {tasks:,} tasks, mean task times {mean.min():.4g} to {mean.max():.4g}")
-
-
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A results folder, or one that holds some.")],
     json: options.Json = False,
@@ -210,21 +179,17 @@ def verify(
 
 
 def doctor(
-    ray: Annotated[bool, typer.Option("--ray", help="Start a Ray cluster of one processor for a moment.")] = False,
-    address: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Also look at the nodes of this running Ray cluster.")
-    ] = None,
     json: options.Json = False,
 ) -> None:
     """Say what is installed, what works, and what to install.
 
-    The doctor looks at packages, devices, backends and engines. The exit code is 1 if something that is installed is
-    broken.
+    The doctor looks at packages, kernels, devices and process groups. The exit code is 1 if something that is installed
+    is broken.
     Where only the base packages are installed, `python -m ata_gym.cluster.doctor` says the same without a table.
 
     ```
     ata-gym doctor
-    ata-gym doctor --ray --address 10.0.0.1:6379
+    ata-gym doctor --json
     ```
     """
     from rich.markup import escape  # noqa: PLC0415 - the bench takes a second
@@ -233,7 +198,7 @@ def doctor(
     from ata_gym.cluster.doctor import as_json, exit_code  # noqa: PLC0415
     from ata_gym.cluster.doctor import examine as examine_installation  # noqa: PLC0415
 
-    findings = examine_installation(ray, address)
+    findings = examine_installation()
     if json:
         say(as_json(findings))
     else:

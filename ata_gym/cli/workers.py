@@ -61,12 +61,12 @@ def measure(
     import polars as pl  # noqa: PLC0415 - these imports take seconds
 
     from ata_gym.bench.experiment.experiment import plural  # noqa: PLC0415
-    from ata_gym.bench.recordings import check_trace_name  # noqa: PLC0415
     from ata_gym.training.devices.workers import autocorrelation, find_workers, measure_times  # noqa: PLC0415
     from ata_gym.training.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
-    check_trace_name(out)
+    if out.suffix not in (".parquet", ".csv"):
+        raise ValueError(f"the trace's name must end in .parquet or .csv, not {out.name!r}")
     whole_number("tasks", tasks, 2)
     listed = find_workers(workers)
     check_place(out)

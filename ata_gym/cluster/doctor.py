@@ -1,4 +1,4 @@
-"""Checks of what works on this machine: packages, kernels, devices, process groups and Ray.
+"""Checks of what works on this machine: packages, kernels, devices and process groups.
 
 ``python -m ata_gym.cluster.doctor`` prints the findings as plain lines, and needs the base packages alone.
 """
@@ -16,13 +16,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Any, Literal
+from typing import Literal
 
 import ata_gym
-from ata_gym.cluster.on_ray.connection import check_address
 from ata_gym.cluster.trials import outcomes
 from ata_gym.simulation import task_times
 from ata_gym.utils.compiled import helper
@@ -51,7 +49,7 @@ class Finding:
              -> pip install "ata-gym[train]"
     """
 
-    subject: str  # the package, extra, device, backend or node that was looked at
+    subject: str  # the package, extra, device or backend that was looked at
     state: Literal["ok", "missing", "broken"]
     detail: str  # the observation, in one sentence or less
     cure: str = ""  # the command or the change that mends it; empty if nothing is to be done
@@ -71,19 +69,12 @@ def as_json(findings: Sequence[Finding]) -> str:
     return json.dumps({"works": not exit_code(findings), "findings": list(map(asdict, findings))}, indent=2)
 
 
-def examine(start_ray: bool = False, address: str | None = None) -> list[Finding]:
+def examine() -> list[Finding]:
     """Look at packages, kernels, devices, process groups and Ray; it takes some seconds.
 
     Whatever may crash or hang runs in processes of its own, bounded in time, which have ended when this returns.
-
-    - ``start_ray``: whether to start a Ray cluster of one processor on this machine, run a task, and shut it down.
-    - ``address``: ``"auto"`` or HOST:PORT of a running Ray cluster whose nodes are to be looked at.
-
-    Raises ValueError if the address has another form.
     """
-    if address is not None:
-        check_address(address, "the address")
-    rooms = machine(), packages(), compiled_kernels(), torch_findings(), ray_findings(start_ray, address)
+    rooms = machine(), packages(), compiled_kernels(), torch_findings(), ray_findings()
     return [finding for room in rooms for finding in room]
 
 
@@ -224,43 +215,10 @@ def _backend(name: str, built: bool, devices: int) -> Finding:
     return Finding(f"backend {name}", "ok", "two processes added their numbers")
 
 
-def ray_findings(start: bool, address: str | None) -> Iterator[Finding]:
-    """The version of Ray, a trial start if ``start``, and the nodes of the cluster at the address."""
+def ray_findings() -> Iterator[Finding]:
+    """The version of Ray."""
     version = _version("ray")
-    if not version:
-        yield Finding("ray", "missing", "not installed", _INSTALL)
-        return
-    if not start:
-        yield Finding("ray", "ok", f"{version} is installed; --ray tries whether a cluster starts")
-    else:
-        (found,) = outcomes([["ray-start"]], _SECONDS)
-        if fault := found.get("fault"):
-            cure = 'pip install --force-reinstall "ray", if the logs under /tmp/ray say nothing else'
-            yield Finding("ray", "broken", f"{version}: a cluster of one processor did not run a task: {fault}", cure)
-        elif not ip_address(found["address"]).is_loopback:
-            yield Finding("ray", "broken", f"{version}: what it starts listens on {found['address']}, not on loopback")
-        else:
-            yield Finding("ray", "ok", f"{version}: a cluster of one processor ran a task, on loopback only")
-    if address is not None:
-        (found,) = outcomes([["ray-nodes", address, f"{_SECONDS / 2:g}"]], _SECONDS)
-        if fault := found.pop("fault", ""):
-            cure = "give the HOST:PORT that `ray start --head` printed, on a machine of the cluster"
-            yield Finding(f"cluster {address}", "broken", f"it cannot be joined: {fault}", cure)
-        yield from (_node(name.rpartition(" ")[0], facts) for name, facts in sorted(found.items()))
-
-
-def _node(host: str, facts: dict[str, Any]) -> Finding:
-    kinds = [name for name in facts["resources"] if not name.startswith("node:") and not name.endswith("memory")]
-    offers = (f"{name} {facts['resources'][name]:g}" for name in kinds)
-    detail = f"{facts['address']}: {', '.join(offers)}; "
-    ours, install = ata_gym.__version__, f'pip install "ata-gym[cluster]=={ata_gym.__version__}" on {host}'
-    if facts["fault"]:
-        detail += f"ata_gym cannot be imported there: {facts['fault']}"
-        return Finding(f"node {host}", "broken", detail, install)
-    detail += f"ata_gym {facts['version']}, Python {facts['python']}"
-    if facts["version"] != ours:
-        return Finding(f"node {host}", "broken", f"{detail}, and here ata_gym is {ours}", install)
-    return Finding(f"node {host}", "ok", detail)
+    yield Finding("ray", "ok", version) if version else Finding("ray", "missing", "not installed", _INSTALL)
 
 
 def _version(name: str) -> str:
@@ -276,17 +234,12 @@ def _double(x: float) -> float:
 
 
 def main() -> int:
-    """Examine, print, and return the exit code: 1 if something that is installed is broken, 2 for bad arguments."""
+    """Examine, print, and return the exit code: 1 if something that is installed is broken."""
     about = "Say what is installed, which devices, backends and engines work, and what to install for the rest."
     parser = argparse.ArgumentParser(prog="python -m ata_gym.cluster.doctor", description=about)
-    parser.add_argument("--ray", action="store_true", help="start a Ray cluster of one processor for a moment")
-    parser.add_argument("--address", metavar="HOST:PORT", help="also look at the nodes of this running Ray cluster")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     given = parser.parse_args()
-    try:
-        findings = examine(given.ray, given.address)
-    except ValueError as error:
-        parser.error(str(error))
+    findings = examine()
     print(as_json(findings) if given.json else "\n".join(map(str, findings)))
     return exit_code(findings)
 

@@ -1,13 +1,12 @@
 """Trials of what may crash or hang, in processes of their own, which run this file: ``trials.py NAME ARGUMENTS...``.
 
-Such a process imports ata_gym only if a trial needs it, and writes a line of JSON for each result.
+Such a process does not import ata_gym, and writes a line of JSON for each result.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -103,40 +102,6 @@ def _all_reduce(report: Report, backend: str, rank: str, rendezvous: str) -> Non
     report("sum", _error_of(add))
 
 
-def _ray_start(report: Report) -> None:
-    """Start a cluster with one processor, run a task, and report the address on which it listens."""
-    from ata_gym.cluster import connect_ray  # noqa: PLC0415
-
-    os.environ.pop("RAY_ADDRESS", None)
-    ray = connect_ray(num_cpus=1, object_store_memory=80 * 2**20)
-    _equal(ray.get(ray.remote(lambda: 2).remote()), 2)
-    report("address", ray.util.get_node_ip_address())
-    ray.shutdown()
-
-
-def _ray_nodes(report: Report, address: str, seconds: str) -> None:
-    """Join a running cluster, and report the resources and versions of each node."""
-    from ata_gym.cluster import connect_ray  # noqa: PLC0415
-
-    ray = connect_ray(address)
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    places = [ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], False) for node in nodes]
-    asked = [ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=at)(_versions).remote() for at in places]
-    ready, _ = ray.wait(asked, num_returns=len(asked), timeout=float(seconds))
-    for node, task in zip(nodes, asked, strict=True):
-        facts = {"resources": node["Resources"], "address": node["NodeManagerAddress"]}
-        facts |= ray.get(task) if task in ready else {"fault": "a task on it did not answer"}
-        report(f"{node['NodeManagerHostname']} {node['NodeID'][:8]}", facts)
-    ray.shutdown()
-
-
-def _versions() -> dict[str, str]:
-    """The versions in a worker process of Ray, or the reason why ata_gym cannot be imported there."""
-    fault = _error_of(import_module, "ata_gym")
-    version = "" if fault else sys.modules["ata_gym"].__version__
-    return {"fault": fault, "version": version, "python": platform.python_version()}
-
-
 def _equal(found: Any, right: float) -> None:
     if found != right:
         raise ArithmeticError(f"the result was {float(found):g} in place of {right:g}")
@@ -156,8 +121,6 @@ _TRIALS: dict[str, Callable[..., None]] = {
     "imports": _imports,
     "torch": _torch,
     "all-reduce": _all_reduce,
-    "ray-start": _ray_start,
-    "ray-nodes": _ray_nodes,
 }
 
 

@@ -20,7 +20,7 @@ from ata_gym.utils.sealed import DamagedError, read_sealed, write_sealed
 
 NAME = "ata-gym.sha256"  # the name of the manifest in a results folder
 
-LEFT_OUT = ("timings.json", "timings/*", "report.html", "tensorboard/*")
+LEFT_OUT = ("timings.json", "report.html", "tensorboard/*")
 """Files of a results folder that are not listed; files whose names begin with a dot are not listed either."""
 
 SEALED = ("checkpoints/*.npz", "checkpoints/*.pt", "checkpoints/*.previous")

@@ -13,7 +13,6 @@ from ata_gym.bench.leaderboard import ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
 from ata_gym.bench.leaderboard.report import lead, of_defaults, report
-from ata_gym.bench.leaderboard.run import measure
 from ata_gym.bench.leaderboard.sets import STEADY
 from ata_gym.bench.page.render import NAME
 from ata_gym.bench.report.headline import Competitor
@@ -196,27 +195,6 @@ def test_the_worst_seed_stands_beside_the_mean_and_price_0_by_itself():
     assert said[1].startswith("Allocation: good has the least cost")
     assert said[zero + 1].startswith("Allocation: good has the least runtime")
     assert not any(line.startswith("At price 0") for line in lead(ratios.filter(price=0.0)).splitlines())
-
-
-def test_decisions_are_timed_apart_from_the_results(played):
-    playing, jobs = played
-    names = ["ofta", "uta", "gta"]
-    jobs = [one for one in jobs if one.competitor.policy in names][3:]
-    before = set(playing.out.rglob("*.parquet"))
-    times = measure(playing, jobs)
-    assert set(playing.out.rglob("*.parquet")) == before
-    assert times.select("policy", "scenario").rows() == [(name, "regret") for name in names]
-    assert ((times["mean"] > 0) & (times["mean"] <= times["worst"])).all()
-    assert measure(playing, jobs).equals(times)  # they are kept
-    kept = playing.out / "timings" / "decisions.json"
-    kept.write_text(kept.read_text().replace('"code": "', '"code": "other', 1))
-    assert measure(playing, jobs)["policy"].equals(times["policy"])
-    assert "other" not in kept.read_text()
-    table = report(playing, jobs, {"TaskAllocation": "uta"}, times).tables[-1].rows
-    assert "| ms a decision |" in (playing.out / "timings" / "decisions.md").read_text()
-    assert "ms a" not in (playing.out / "leaderboard.md").read_text()
-    assert [row[1] for row in table] == names
-    assert float(table[1][3]) == pytest.approx(times["worst"][1], rel=0.01)
 
 
 def test_a_policy_is_compared_with_the_best_other_that_is_no_oracle():

@@ -52,11 +52,9 @@ def test_track_tells_how_long_a_change_takes_and_goes_on_from_what_is_there(run,
     assert pl.read_parquet("out/results/uta.parquet")["round"].to_list() == [2, 3, 4, 5, 6]
 
 
-def test_a_trace_is_made_and_then_benched(run):
-    made = "trace trace.csv new/clean.parquet --worker-column machine --duration seconds*2 --round-column step"
-    assert "new/clean.parquet: 2 workers, 12 tasks" in run(made).stdout
-    assert pl.read_parquet("new/clean.parquet").columns == ["worker", "round", "duration"]
-    line = "bench --trace new/clean.parquet --worker-column worker --duration-column duration --round-column round"
+def test_a_trace_is_benched(run):
+    pl.read_csv("trace.csv").write_parquet("trace.parquet")
+    line = "bench --trace trace.parquet --worker-column machine --duration-column seconds --round-column step"
     result = run(f"{line} --budget 3 --seeds 2 --jobs 1 --out out")
     assert all(f" {name} " in result.stdout for name in options.PUBLISHED.split(","))
     assert pl.read_parquet("out/results/uta.parquet")["round"].max() == 6
@@ -106,7 +104,6 @@ TRACK = (
     "track --jobs 1 --out out --trace trace.csv --worker-column machine --duration-column seconds "
     "--round-column step --budget 3 --seeds 1"
 )
-PREDICT = "predictors --scenario changing-walk --seeds 1 --out out --predictors"
 TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column seconds --seeds 1"
 
 
@@ -146,9 +143,6 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
     ("explain --scenario icml2025-regret --policy nobody", "there is no policy 'nobody'"),
     ("explain --scenario icml2025-regret --workers 0", "workers must be"),
     ("check ata --data .", "--data only goes with --scenario"),
-    (f"{PREDICT} emma", "there is no predictor 'emma'"),
-    (f"{PREDICT} ,", "name at least one predictor"),
-    (f"{PREDICT} ema --rounds 9", "skip must leave some of the 9 rounds"),
     ("watch nowhere", "there is no scenario 'nowhere'"),
     ("watch --policies ,", "name at least one policy"),
     ("watch --policies utaa", "there is no policy 'utaa'"),
@@ -162,7 +156,6 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
     ("scenarios five-workers --data .", "five-workers needs no data"),
     ("scenarios alibaba-1", "made of alibaba_job_1.csv: give the folder of that file (--data)"),
     ("scenarios --data .", "--data goes with the name of a recorded scenario"),
-    ("doctor --address head", "the address must be auto, or host:port of a Ray cluster's head"),
     ("demo --rounds 0", "rounds must be"),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, line, sentence):
@@ -175,10 +168,6 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes of POSIX")
 @pytest.mark.parametrize(("line", "sentence"), [
     (f"{TRACED} --budget 2 --trace pipe.csv", "pipe.csv is a device or a pipe: name a file"),
-    ("trace pipe.csv out.csv --worker-column machine --duration seconds", "pipe.csv is a device or a pipe"),
-    ("trace trace.csv pipe.csv --worker-column machine --duration seconds", "pipe.csv cannot be written: it is a"),
-    ("trace trace.csv /dev/full.csv --worker-column machine --duration seconds", "/dev is for devices"),
-    ("trace trace.csv taken/t.csv --worker-column machine --duration seconds", "taken/t.csv cannot be written: "),
     ("measure --workers cpu:1 --out pipe.csv", "pipe.csv cannot be written: it is a device or a pipe"),
     ("measure --workers cpu:1 --problem digits --out taken/m.csv", "taken/m.csv cannot be written: "),
     ("pretrain learned --out pipe.safetensors", "pipe.safetensors cannot be written: it is a device or a pipe"),
@@ -186,7 +175,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, 
     ("watch five-workers --out taken", "taken/who-waits.png cannot be written"),
     ("train --scenario icml2025-regret --problem cifar100 --data pipe.csv --out out", "pipe.csv is a device or a"),
     (f"{REGRET} --policies learned:weights=pipe.safetensors", "pipe.safetensors is a device or a pipe: name a"),
-    (f"{PREDICT} ema --out others", "others holds files that are not of ata-gym"),
+    (f"{REGRET} --policies uta --out others", "others holds files that are not of ata-gym"),
     ("leaderboard --policies uta --jobs 1 --out taken", "taken is a file; the results need a folder"),
 ])  # fmt: skip
 def test_places_are_tried_before_the_work_and_left_as_they_are(refused, tmp_path, monkeypatch, line, sentence):
@@ -194,7 +183,7 @@ def test_places_are_tried_before_the_work_and_left_as_they_are(refused, tmp_path
         raise AssertionError("the work has begun")
 
     monkeypatch.setattr("polars.read_csv", work)
-    for target in ("side_by_side.play.Player.play_round", "predictors.measure", "experiment.jobs.play_jobs"):
+    for target in ("side_by_side.play.Player.play_round", "experiment.jobs.play_jobs"):
         monkeypatch.setattr(f"ata_gym.bench.{target}", work)
     if find_spec("torch"):
         monkeypatch.setattr("ata_gym.rl.pretraining.learned.train", work)

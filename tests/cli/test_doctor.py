@@ -14,15 +14,13 @@ BROKEN = Finding("backend gloo", "broken", "no name [Errno 1]", "let the name re
 
 @pytest.mark.parametrize(("findings", "code"), [([*GOOD, LACKING], 0), ([*GOOD, LACKING, BROKEN], 1)])
 def test_the_same_findings_are_shown_in_every_form(run, findings, code, monkeypatch, capsys):
-    asked = []
     monkeypatch.setattr(console, "WIDTH", 80)
-    monkeypatch.setattr(doctor, "examine", lambda *given: asked.append(given) or list(findings))
+    monkeypatch.setattr(doctor, "examine", lambda: list(findings))
     table = run("doctor", code).stdout
     assert max(map(len, table.splitlines())) <= 80
-    document = json.loads(run("doctor --json --ray --address 10.0.0.1:6379", code).stdout)
+    document = json.loads(run("doctor --json", code).stdout)
     assert [Finding(**finding) for finding in document["findings"]] == findings
     assert document["works"] == (code == 0)
-    assert asked == [(False, None), (True, "10.0.0.1:6379")]
     monkeypatch.setattr(sys, "argv", ["doctor"])
     assert doctor.main() == code
     lines = capsys.readouterr().out

@@ -79,7 +79,7 @@ def document(run, line: str, code: int = 0):
     return json.loads(run(f"{line} --json", code).stdout)
 
 
-def test_scripts_get_one_document(run, benched, tmp_path, capsys):
+def test_scripts_get_one_document(run, benched, capsys):
     console.say_json({"mean": [1.0, float("nan"), (float("inf"),)]})
     assert json.loads(capsys.readouterr().out) == {"mean": [1.0, None, [None]]}
     policies = document(run, "policies")
@@ -93,8 +93,6 @@ def test_scripts_get_one_document(run, benched, tmp_path, capsys):
     assert document(run, "check uta --scenario five-workers --rounds 4")["faults"] == []
     told = document(run, "explain --scenario five-workers --rounds 1 --policy uta")
     assert (told["round"], len(told["workers"]["mean"]), sum(told["workers"]["tasks"] or [8])) == (1, 5, 8)
-    (tmp_path / "t.csv").write_text("worker,seconds\na,1\nb,2\n")
-    assert document(run, "trace t.csv o.csv --worker-column worker --duration seconds")["mean_task_times"] == [1, 2]
     if find_spec("torch"):
         from ata_gym.training.methods import METHODS
 

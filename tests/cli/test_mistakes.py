@@ -95,7 +95,6 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (f"{TRAIN} torch:my_problems:mismatched", "model of mismatched does not take its data: mat1 and mat2"),
     (f"{BENCH} uta --budget 1000000000000", "budget 1,000,000,000,000 for 1 seeds, need 14,901.2 GiB of memory"),
     (f"{BENCH} uta --out ''", "--out must name a folder, not ''"),
-    ("trace nul.csv out.csv --worker-column machine --duration seconds", "nul.csv: the file holds NUL bytes"),
     (f"{BENCH} uta,{FAILS}:how=shape", place_of_line("np.ones(2)")),  # a ValueError, as those of ours are
     (f"{BENCH} uta,{FAILS}:how=exit", place_of_line("sys.exit(7)")),
     (f"{BENCH} uta,my_policies:Unmade", place_of_line("self.share =")),
@@ -106,7 +105,6 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (f"{TRAIN} quadratic --policies {FAILS}", place_of_line("raise RuntimeError")),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, line, sentence):
-    (tmp_path / "nul.csv").write_bytes(b"machine,seconds\na,1\n\0\0b,2\n")
     before = {*tmp_path.rglob("*")}
     assert sentence in refused(line)
     left = {*tmp_path.rglob("*")} - before

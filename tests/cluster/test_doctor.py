@@ -114,13 +114,6 @@ def test_with_the_base_alone_it_says_what_to_install(tmp_path):
         assert f"\n{line}" in ended.stdout
 
 
-def test_a_bad_address_ends_the_command(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["doctor", "--address", "somewhere"])
-    with pytest.raises(SystemExit, match="2"):
-        doctor.main()
-    assert "the address must be auto, or host:port" in capsys.readouterr().err
-
-
 def test_a_trial_that_hangs_is_ended(package):
     package("made-hanging", "1.0", "import signal, time; signal.signal(signal.SIGINT, lambda *_: 0); time.sleep(9e9)")
     for seconds in (2, 30, PATIENCE):  # as long as a busy machine needs to come to the module that hangs
@@ -191,22 +184,3 @@ def test_kernels_say_where_they_are_kept_or_what_to_set(tmp_path, monkeypatch):
     (lost,) = doctor.compiled_kernels()
     assert lost.state == "missing"
     assert "NUMBA_CACHE_DIR" in lost.cure
-
-
-@pytest.mark.parametrize(
-    ("told", "expected"),
-    [
-        ({"address": "127.0.0.1"}, ("ok", "a cluster of one processor ran a task, on loopback only", "")),
-        ({"address": "10.0.0.1"}, ("broken", "what it starts listens on 10.0.0.1, not on loopback", "")),
-        ({"address": "127.0.0.1", "fault": "it took too long"}, ("broken", "did not run a task: it took", "reinstall")),
-    ],
-)
-def test_a_ray_runs_a_task_on_loopback_or_is_broken_and_a_cluster_is_joined_or_not(told, expected, monkeypatch):
-    pytest.importorskip("ray")
-    monkeypatch.setattr(doctor, "outcomes", lambda trials, _: [told if trials == [["ray-start"]] else {"fault": "no"}])
-    started, finding = doctor.ray_findings(start=True, address="127.0.0.1:1")
-    assert (started.subject, started.state) == ("ray", expected[0])
-    assert expected[1] in started.detail
-    assert expected[2] in started.cure
-    assert finding == Finding("cluster 127.0.0.1:1", "broken", "it cannot be joined: no", finding.cure)
-    assert "ray start --head" in finding.cure

@@ -82,11 +82,6 @@ def merged(first: Provenance, *more: Provenance) -> Provenance:
     return {**first, "code": {name: each for one in (first, *more) for name, each in one["code"].items()}}
 
 
-def in_short(made_by: Provenance) -> Provenance:
-    """A provenance with one checksum of all its code."""
-    return {**made_by, "code": _checksum(repr(sorted(made_by["code"].items())).encode())}
-
-
 def changed(before: Mapping[str, Any], now: Provenance, name: str) -> str | None:
     """A phrase that names the code that differs between two provenances of ``name``; None if it is the same.
 

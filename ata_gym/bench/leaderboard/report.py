@@ -28,20 +28,16 @@ LEGEND = (
     "the one of a scenario on which the ratio is largest; in brackets it stands beside the mean. cells.csv has the "
     "figures of every seed."
 )
-TIMINGS = "timings"  # the folder of what the clock says
 _COUNTED = {"cost": COST, "runtime": RUNTIME, "total_worker_time": WORKER_TIME}  # what the headlines tell of
 NEAR = 1.05  # a cost of up to so many times the best learner's is near the best
 
 Row = Mapping[str, Any]  # of a frame that ``ranking`` makes
 
 
-def report(
-    board: Leaderboard, jobs: Sequence[PricedJob], recommended: Mapping[str, str], times: pl.DataFrame | None = None
-) -> Report:
+def report(board: Leaderboard, jobs: Sequence[PricedJob], recommended: Mapping[str, str]) -> Report:
     """Rank finished jobs, and leave tables and the picture in the board's folder.
 
-    ``recommended`` is the default policy of each env. The times, as ``run.measure`` returns them, are left in a folder
-    of their own: results repeat themselves byte by byte, and the clock does not.
+    ``recommended`` is the default policy of each env.
     """
     ends = finals(jobs)
     everything = ranking.ratios(ends, board.set.reference)
@@ -64,9 +60,6 @@ def report(
     cells = ends.join(everything.with_columns(pl.col(ranking.QUANTITIES).exp()), on=ranking.CELL, maintain_order="left")
     frames = {"leaderboard.csv": by_price, "scenarios.csv": by_scenario, "cells.csv": cells.filter(at_its_prices)}
     files = write(board.out, {"leaderboard.md": text, **frames})
-    if times is not None:
-        short.append(_decisions(times))
-        files += write(board.out / TIMINGS, {"decisions.md": markdown(short[-1:]), "decisions.csv": times})
     return Report(by_price, short, files, pictures, "\n".join([title, *board.notes]), lead(ranked))
 
 
@@ -206,14 +199,6 @@ def _side_by_side(title: str, ranking_of_all: pl.DataFrame, recommended: Mapping
         sides.append(side)
     rows = [[cell for pair in row for cell in pair] for row in zip_longest(*sides, fillvalue=("", ""))]
     return Table(title, columns, rows)
-
-
-def _decisions(times: pl.DataFrame) -> Table:
-    """How long the policies take to decide, the mean and the worst of all scenarios."""
-    by_policy = times.group_by("env", "policy", maintain_order=True).agg(pl.col("mean").mean(), pl.col("worst").max())
-    rows = [(env, policy, f"{mean:.3g}", f"{worst:.3g}") for env, policy, mean, worst in by_policy.rows()]
-    columns = {"env": LEFT, "policy": LEFT, **right(("ms a\ndecision", "\nworst"))}
-    return Table("processor time of a decision, mean over all scenarios", columns, rows)
 
 
 def _played(scenarios: Sequence[Scenario]) -> Table:

@@ -1,34 +1,25 @@
-"""A leaderboard from beginning to end: it is set up, played, timed and reported."""
+"""A leaderboard from beginning to end: it is set up, played and reported."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
-import polars as pl
 
-from ata_gym.bench.decision_cost import decision_times
 from ata_gym.bench.experiment.claim import claim
 from ata_gym.bench.experiment.jobs import USUAL, Effort, Failures
-from ata_gym.bench.experiment.provenance import in_short, provenance
-from ata_gym.bench.experiment.store import read_json, write_json
-from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob
+from ata_gym.bench.leaderboard.experiment import Leaderboard
 from ata_gym.bench.leaderboard.page import about
-from ata_gym.bench.leaderboard.report import TIMINGS, heading, report
+from ata_gym.bench.leaderboard.report import heading, report
 from ata_gym.bench.leaderboard.sets import SETS
 from ata_gym.bench.page.note import write_note
-from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.headline import Competitor
 from ata_gym.bench.report.report import Report
 from ata_gym.bench.study import play_with_bars
-from ata_gym.utils.sealed import DamagedError
 from ata_gym.utils.validation import whole_number
 from ata_policies.registry import DEFAULTS
-
-TIMED_PRICE, TIMED_ROUNDS = 0.1, 1_000  # the price at which decisions are timed, and in how many rounds at most
 
 
 def set_up(
@@ -73,7 +64,7 @@ def set_up(
 
 
 def run(board: Leaderboard, effort: Effort = USUAL, command: Sequence[str] = ()) -> tuple[Report | None, Failures]:
-    """Play what has not finished, time decisions, and leave tables and the picture; a report if one has finished.
+    """Play what has not finished, and leave tables and the picture; a report if one has finished.
 
     After a kill the same call goes on where it stopped. ``command`` are the words of the command that its page shows.
     ValueError if the board's folder holds something else, or results of other code.
@@ -85,33 +76,6 @@ def run(board: Leaderboard, effort: Effort = USUAL, command: Sequence[str] = ())
     finished, made = [one for one in jobs if one.job not in failures], None
     if finished:
         recommended = {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()}
-        made = report(board, finished, recommended, measure(board, finished))
+        made = report(board, finished, recommended)
     del claimed
     return made, failures
-
-
-def measure(board: Leaderboard, finished: Sequence[PricedJob]) -> pl.DataFrame:
-    """Time the decisions of all who have played, where that was not done before by the same code.
-
-    Columns env, policy, scenario, mean and worst, in milliseconds, see ``decision_times``; they are kept in the folder.
-    """
-    path = board.out / TIMINGS / "decisions.json"
-    path.parent.mkdir(exist_ok=True)
-    try:
-        known: dict[str, Any] = read_json(path) if path.exists() else {}
-    except DamagedError:
-        known = {}
-    played = dict.fromkeys((one.competitor, one.job.experiment.scenario.name) for one in finished)
-    scenarios, rows = {one.name: one for one in board.scenarios}, []
-    with progress_bars({"timing": len(played)}) as update:
-        for who, where in played:
-            found = known.setdefault(who.policy, {})
-            made_by = in_short(provenance(who.policy, decision_times.__module__))
-            if where not in found or found[where].get("code") != made_by["code"]:
-                priced = replace(scenarios[where], price=TIMED_PRICE)
-                times = decision_times(who.policy, priced, min(TIMED_ROUNDS, priced.horizon or TIMED_ROUNDS))
-                found[where] = made_by | {name: float(f"{value:.4g}") for name, value in times._asdict().items()}
-                write_json(path, known)
-            rows.append((who.env, who.policy, where, found[where]["mean"], found[where]["worst"]))
-            update("timing", len(rows))
-    return pl.DataFrame(rows, ["env", "policy", "scenario", "mean", "worst"], orient="row")

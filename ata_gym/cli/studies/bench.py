@@ -154,8 +154,8 @@ def leaderboard(
     The cost is runtime + price x worker time, and a set has a version. All policies are played on the same random task
     times; every ratio is one of values on the same seeds, with its 95 % confidence interval. Learners are ranked;
     oracles, which know what these must learn, and baselines are shown beside them, and so is the worst seed beside the
-    mean; cells.csv has the figures of every seed. Decisions are timed, too. After a kill the same command continues
-    where it stopped, with the same result; policies may be added later.
+    mean; cells.csv has the figures of every seed. `ata-gym policies NAME --cost` times decisions. After a kill the
+    same command continues where it stopped, with the same result; policies may be added later.
 
     ```
     ata-gym leaderboard --quick
@@ -199,29 +199,6 @@ def split_prices(text: str) -> list[float]:
         return [non_negative("each of --prices", float(name)) for name in options.split_names(text, "price")]
     except ValueError as error:
         raise ValueError(f"--prices must be numbers of at least 0, separated by commas: {error}") from error
-
-
-def predictors(
-    out: options.Out,
-    source: options.Source,
-    names: Annotated[str, typer.Option("--predictors", help="Names separated by commas.")] = "last,ema,linear,narx",
-    skip: Annotated[int, typer.Option(help="The number of first rounds that do not count.")] = 100,
-) -> None:
-    r"""Measure the errors of LB-BSP's predictors of speeds.
-
-    They predict each worker's speed in the next round. All predict the same rounds of an even allocation; a speed is
-    results per unit of time. The errors are the root mean square of error / the worker's mean speed, and the mean of
-    |error| / speed. Both contain the noise of the speeds, which cannot be predicted, and which is smaller the more
-    tasks a worker has in a round.
-
-    ```
-    ata-gym predictors --scenario changing-load --budget 5100 \
-        --rounds 2000 --out results/predictors
-    ```
-    """
-    from ata_gym.bench.predictors import run  # noqa: PLC0415 - it takes a second
-
-    show_report(run(source.experiment(), options.split_names(names, "predictor"), skip, out))
 
 
 def demo(

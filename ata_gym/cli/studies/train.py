@@ -15,7 +15,6 @@ from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
-    from ata_gym.training.studies.comparison import MethodChoice
     from ata_gym.training.studies.loss_study import Outcome
 
 _POINTS = 500  # rounds at which the clocks are recorded, at most
@@ -59,12 +58,6 @@ class Trajectory:
             "`ata-gym methods` lists them."
         ),
     ] = ""
-    tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune", help="Give policies and methods without a rate the best of 5^-5, ..., 5^4, and run them all."
-        ),
-    ] = False
     threads: Annotated[
         int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")
     ] = 1
@@ -72,9 +65,6 @@ class Trajectory:
         int | None,
         typer.Option(help="Rounds between evaluations on held-out data; by default at most 16, log-spaced."),
     ] = None
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log to OUT, for `tensorboard --logdir OUT`.")] = (
-        False
-    )
 
 
 def train(
@@ -101,10 +91,8 @@ def train(
 
     Methods take the same pool, problem, optimiser and seed. Each ends when it has used as many gradients as the
     policies, rounds x B. Its learning rate is --lr in proportion to the gradients of an update; NAME=RATE gives
-    another, NAME=theory that of its paper, where the problem's constants are known, and --tune the one among those of
-    the published experiments with which it reaches the loss first. Without --lr, --tune chooses the policies' rate in
-    the same way, and OUT/rates keeps the trajectory of each. Ratios to policies are shown where the rates are chosen
-    alike: all tuned, or, with --lr theory, all by theory.
+    another, several of one method if you like, and NAME=theory that of its paper, where the problem's constants are
+    known. Ratios to policies are shown where the rates are chosen alike: all given, or all by theory.
 
     With --clock device each policy trains anew, on the B of the scenario, and its tasks are run one by one on real
     devices: `--clock device --workers cuda:0,cuda:1,cpu:2`. Its times are measured, and not the same the next time.
@@ -113,8 +101,8 @@ def train(
     ata-gym train --scenario icml2025-cifar100 --out results/digits
     ata-gym train --scenario icml2025-cifar100 --out results/digits \
         --problem quadratic --lr theory --methods rennala,ringmaster=theory
-    ata-gym train --scenario icml2025-cifar100 --out results/tuned \
-        --tune --methods rennala,ringmaster
+    ata-gym train --scenario icml2025-cifar100 --out results/rates \
+        --methods ringmaster=0.04,ringmaster=0.2,ringmaster=1
     ata-gym train --scenario five-workers --out results/devices \
         --clock device --workers cpu:1,cpu:1,cpu:2,cpu:3,cpu:6
     ```
@@ -122,34 +110,31 @@ def train(
     require("torch", extra="train", purpose="The command train")
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
     from ata_gym.training.problem import make_problem  # noqa: PLC0415
-    from ata_gym.training.studies.comparison import TUNED, rate_of_policies  # noqa: PLC0415
+    from ata_gym.training.studies.comparison import MethodChoice, rate_of_policies  # noqa: PLC0415
     from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415
     from ata_gym.training.studies.kept_trajectory import Training  # noqa: PLC0415
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
     effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
-    lr, tune, problem = model.lr, trajectory.tune, model.problem
+    lr, methods, problem = model.lr, trajectory.methods, model.problem
     names = options.split_names(policies)
     options.unrecorded(scenario, "train")
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=model.seed), points=_POINTS)
     for name in names:
         experiment.try_out(name)
-    choices = _choices(trajectory.methods, tune=tune and lr is not None)
+    choices = [MethodChoice.parse(text) for text in (options.split_names(methods, "method") if methods else ())]
     if choices:
         _refuse("--methods", model, ("schedule", "micro_batch", "compile_", "precision", "graphs"))
     with named_failure(f"the problem {problem}"):
         found = make_problem(problem, model.data)
-        rate, kind = rate_of_policies(lr, experiment, found, tune)
+        rate, kind = rate_of_policies(lr, experiment, found)
         trainer = Trainer(
             found, experiment.scenario.budget, optimizer=model.optimizer, lr=rate, schedule=model.schedule,
             micro_batch=model.micro_batch, precision=model.precision, compile=model.compile_, graphs=model.graphs,
             device=model.device, seed=model.seed,
         )  # fmt: skip
-    training = Training(
-        problem, model.data, trajectory.threads, trajectory.evaluate_every, kind == TUNED, trajectory.tensorboard,
-        effort,
-    )  # fmt: skip
+    training = Training(problem, model.data, trajectory.threads, trajectory.evaluate_every, effort)
     if clock not in {"pool", "device"}:
         raise ValueError(f"--clock must be pool or device, not {clock!r}")
     if (clock == "device") != bool(workers):
@@ -158,17 +143,7 @@ def train(
         _refuse("--clock device", trajectory, [field.name for field in fields(trajectory)])
         show_report(train_on_devices(workers, names, trainer, experiment, training, out))
         return
-    _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
-
-
-def _choices(methods: str, tune: bool) -> list[MethodChoice]:
-    """The methods that are named; ValueError where they are to ``tune``, and each has a learning rate."""
-    from ata_gym.training.studies.comparison import MethodChoice  # noqa: PLC0415 - it takes seconds
-
-    choices = [MethodChoice.parse(text) for text in (options.split_names(methods, "method") if methods else ())]
-    if tune and all(choice.kind is not None for choice in choices):
-        raise ValueError("--tune has nothing to tune where --lr and each method give a rate: leave --tune or --lr out")
-    return choices
+    _show(LossStudy(experiment, names, trainer, training, kind, choices).run(out, command_line()))
 
 
 def _refuse(option: str, group: Model | Trajectory, names: Iterable[str]) -> None:
@@ -181,10 +156,10 @@ def _refuse(option: str, group: Model | Trajectory, names: Iterable[str]) -> Non
 
 def _show(outcome: Outcome) -> None:
     """Show what a study leaves; exit with code 1 if a policy or a method failed."""
-    folder, where = outcome.trained.folder, outcome.trained.where
+    folder = outcome.trained.folder
     show_with_page(outcome.report, folder.path)
     if outcome.report is not None:
-        say_files("trajectory and final weights", [where / name for name in ("training.parquet", "weights.pt")])
+        say_files("trajectory and final weights", [folder.path / name for name in ("training.parquet", "weights.pt")])
         if outcome.methods:
             say_files("methods", outcome.methods)
     for label, failure in outcome.diverged.items():

@@ -25,10 +25,8 @@ from ata_gym.training.studies.curves import CLOCKS, Goal, LossReading, goal, los
 from ata_gym.training.studies.trajectory import deterministic, with_last
 from ata_gym.training.trainer.trainer import Trainer
 
-GRID = tuple(5.0**power for power in range(-5, 5))  # as in the experiments of Ringmaster ASGD (ICML 2025)
-
 # kinds of learning rates: clocks are compared where they are of one kind
-THEORY, GIVEN, TUNED, DEFAULT = "that of theory", "given", "tuned", "the problem's own"
+THEORY, GIVEN, DEFAULT = "that of theory", "given", "the problem's own"
 _THEORY = "theory"
 
 
@@ -62,12 +60,6 @@ class MethodChoice:
             )
         return cls(text, name, lr, GIVEN if given else None)
 
-    def at_each_rate(self) -> list[MethodChoice]:
-        """The choice at each learning rate of the grid, or as it is if it has a rate of its own."""
-        if self.kind is not None:
-            return [self]
-        return [replace(self, label=f"{self.method}={lr:g}", lr=lr, kind=TUNED) for lr in GRID]
-
     def rate(self, experiment: Experiment, problem: Problem | Tasks, lr: float | None) -> float | None:
         """The learning rate beside a trainer of the policies with learning rate ``lr``.
 
@@ -98,16 +90,13 @@ class MethodChoice:
         return method.step_size(smoothness, variance, variance / budget or 1.0)
 
 
-def rate_of_policies(
-    text: str | None, experiment: Experiment, problem: Problem | Tasks, tune: bool = False
-) -> tuple[float | None, str]:
+def rate_of_policies(text: str | None, experiment: Experiment, problem: Problem | Tasks) -> tuple[float | None, str]:
     """The learning rate of the policies and its kind, from a number, ``"theory"`` or None; ValueError for other texts.
 
-    A round of the policies is an update of Rennala SGD, whose step size ``"theory"`` asks for. Without a text, ``tune``
-    asks for the best rate of the grid, and the first one is returned.
+    A round of the policies is an update of Rennala SGD, whose step size ``"theory"`` asks for.
     """
     if text is None:
-        return (GRID[0], TUNED) if tune else (None, DEFAULT)
+        return None, DEFAULT
     if text == _THEORY:
         return MethodChoice(f"--lr {_THEORY}", "rennala", kind=THEORY).rate(experiment, problem, None), THEORY
     try:
@@ -214,15 +203,6 @@ class Comparison:
         """Runtime and worker time of the first update at which a method has reached the goal; None if it does not."""
         low = self.methods[choice].filter(self.losses(choice) <= self.goal.loss)
         return low.select(CLOCKS).row(0) if len(low) else (None, None)
-
-    def best(self) -> MethodChoice:
-        """Among several learning rates of a method, the one that reaches the goal first, or else ends the lowest."""
-
-        def order(choice: MethodChoice) -> tuple[float, float]:
-            runtime = self.reached(choice)[0]
-            return math.inf if runtime is None else runtime, self.losses(choice).drop_nulls()[-1]
-
-        return min(self.methods, key=order)
 
     def summary(self) -> pl.DataFrame:
         """The clocks of policies and methods at the goal, summarised as ``statistics.summarise`` does."""

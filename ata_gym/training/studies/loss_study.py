@@ -60,7 +60,6 @@ class LossStudy:
     training: Training
     kind: str  # the kind of the policies' learning rate, as ``rate_of_policies`` gives it
     methods: Sequence[MethodChoice] = ()
-    tune: bool = False  # whether methods without a learning rate get the best of the grid
 
     def __post_init__(self) -> None:
         for choice in self.methods:
@@ -78,46 +77,34 @@ class LossStudy:
         with progress_bars(dict.fromkeys(self.policies, experiment.rounds)) as update:
             effort = self.training.effort._replace(jobs=1)
             failures = play_all(experiment, self.policies, folder, effort=effort, progress=update)
-        methods, diverged = self._run_methods(trained, compared)
+        methods, diverged = self._run_methods(folder)
         made, finished = None, [name for name in self.policies if name not in failures]
         if finished:
             unlike, records = comparison.other_kinds(methods, self.kind), folder.results(finished)
             compared = Comparison(experiment, trained.trajectory, reading, methods, records, unlike)
-            trained_in = trained.where.relative_to(folder.path)
-            note = about(compared, self.policies, trained.trainer, self.kind, trained_in)
+            note = about(compared, self.policies, self.trainer, self.kind)
             write_note(folder.path, "train", command, note)
-            made = report(compared, finished, folder, trained.trainer, self.kind)
+            made = report(compared, finished, folder, self.trainer, self.kind)
         return Outcome(made, trained, [comparison.result(folder, choice) for choice in methods], failures, diverged)
 
-    def _run_methods(
-        self, trained: Trained, compared: Comparison
-    ) -> tuple[dict[MethodChoice, pl.DataFrame], dict[str, FloatingPointError]]:
-        """The updates of each method at its best learning rate, and why the others could not continue."""
-        tried = [choice.at_each_rate() if self.tune else [choice] for choice in self.methods]
+    def _run_methods(self, folder: Folder) -> tuple[dict[MethodChoice, pl.DataFrame], dict[str, FloatingPointError]]:
+        """The updates of each method, and why the others could not continue."""
         made_by = made_by_problem(self.training.problem, Comparison.__module__)
-        files = {choice.label: comparison.result(trained.folder, choice) for choices in tried for choice in choices}
-        check_code([Made(label, (path,), made_by) for label, path in files.items()], self.training.effort.rerun_changed)
+        made = [Made(one.label, (comparison.result(folder, one),), made_by) for one in self.methods]
+        check_code(made, self.training.effort.rerun_changed)
         total = self.experiment.rounds * self.experiment.scenario.budget
-        best: dict[MethodChoice, pl.DataFrame] = {}
+        done: dict[MethodChoice, pl.DataFrame] = {}
         diverged: dict[str, FloatingPointError] = {}
-        with progress_bars(dict.fromkeys(files, total)) as update:
-            for choices in tried:
-                done, failed = {}, {}
-                for choice in choices:
-                    tell = partial(update, choice.label)
-                    try:
-                        done[choice] = comparison.run_once(
-                            choice, trained.trainer, self.experiment, trained.folder, tell, made_by,
-                            self.training.threads,
-                        )  # fmt: skip
-                    except FloatingPointError as error:
-                        failed[choice.label] = error
-                if done:
-                    chosen = replace(compared, methods=done).best()
-                    best[chosen] = done[chosen]
-                else:
-                    diverged |= failed
-        return best, diverged
+        with progress_bars({one.label: total for one in self.methods}) as update:
+            for one in self.methods:
+                try:
+                    done[one] = comparison.run_once(
+                        one, self.trainer, self.experiment, folder, partial(update, one.label), made_by,
+                        self.training.threads,
+                    )  # fmt: skip
+                except FloatingPointError as error:
+                    diverged[one.label] = error
+        return done, diverged
 
 
 def report(compared: Comparison, policies: list[str], folder: Folder, trainer: Trainer, kind: str) -> Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import polars as pl
 
@@ -23,14 +23,11 @@ from ata_gym.training.studies.trajectory import trajectory_files
 from ata_gym.training.trainer.trainer import Trainer
 
 
-def about(
-    compared: comparison.Comparison, policies: Sequence[str], trainer: Trainer, kind: str, trained_in: PurePath
-) -> Note:
-    """What the page needs to know of a training, whose trajectory is in ``trained_in``, relative to the folder."""
+def about(compared: comparison.Comparison, policies: Sequence[str], trainer: Trainer, kind: str) -> Note:
+    """What the page needs to know of a training."""
     return {
         **about_experiment(compared.experiment, policies),
         "problem": trainer.problem.name,
-        "trained_in": trained_in.as_posix(),
         "rate_note": comparison.rate_note(trainer.optimizer_choice.lr, kind),
         "points": compared.experiment.points,
         "reading": asdict(compared.reading),
@@ -44,7 +41,7 @@ def page(folder: Path, note: Note) -> Page:
     """The page of the policies and methods that have finished."""
     store, done = Folder(folder), finished_policies(folder, note)
     made = charts.page(folder, note)  # its clocks
-    records, trajectory = store.results(done), read_frame(trajectory_files(Folder(folder / note["trained_in"]))[0])
+    records, trajectory = store.results(done), read_frame(trajectory_files(store)[0])
     experiment = Experiment.on_scenario(
         note["title"], rounds=note["rounds"], budget=note["budget"], seeds=note["seeds"], seed=note["first_seed"]
     )

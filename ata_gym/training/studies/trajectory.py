@@ -20,16 +20,12 @@ from ata_gym.bench.experiment.store import Folder, begin, discard, finished, rea
 from ata_gym.training.models import checkpoint
 from ata_gym.training.problem import module_of
 from ata_gym.training.trainer.trainer import Trainer
-from ata_gym.utils.extras import require
 from ata_gym.utils.manifest import write_listed
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
 from ata_gym.utils.signals import stop_requested
 
 EVALUATIONS = 16  # of a trajectory after round 0, unless the user says how often: log-spaced, as the pictures are
 _LEAP = 10_000  # the largest number of rounds that a trainer takes at once
-_POINTS = 1000  # the largest number of losses in TensorBoard's log
-
-Log = Callable[[Mapping[str, float]], None]  # called with a round, and its loss and its evaluation if there are any
 
 
 def train_once(
@@ -40,14 +36,13 @@ def train_once(
     *,
     evaluate_every: int | None = None,
     save_every: float = 10.0,
-    log: Log = lambda _: None,
     made_by: Provenance | None = None,
 ) -> pl.DataFrame:
     """Train to the last round, from a checkpoint if there is one, or read the trajectory if it is complete.
 
     In the end the results folder holds the trajectory, ``training.parquet``, and the final weights, ``weights.pt``,
-    which ``checkpoint.load`` reads. ``progress`` gets the number of rounds done and the last loss, and ``log`` every
-    round from 0 on. ``save_every`` are seconds, ``evaluate_every`` rounds.
+    which ``checkpoint.load`` reads. ``progress`` gets the number of rounds done and the last loss. ``save_every`` are
+    seconds, ``evaluate_every`` rounds.
 
     Returns one row for each round from 0 on: ``round``, ``loss`` (null in round 0, before the first step) and the
     problem's evaluation, null where there was none. Raises what ``Trainer.step`` raises; the checkpoint stays.
@@ -56,11 +51,10 @@ def train_once(
     if finished(whole):
         trajectory = read_frame(whole)
         progress(rounds, trajectory["loss"][-1])
-        _log_again(trajectory, log)
         return trajectory
     with stop_requested() as stop:
         evaluated = sorted(evaluation_rounds(rounds, evaluate_every))
-        record = _Record(trainer, set(evaluated), saved, log, made_by or {})
+        record = _Record(trainer, set(evaluated), saved, made_by or {})
         last = perf_counter()
         while trainer.round < rounds:
             try:
@@ -100,8 +94,8 @@ def trajectory_files(folder: Folder) -> tuple[Path, Path]:
 class _Record:
     """The losses and evaluations so far, and their checkpoint."""
 
-    def __init__(self, trainer: Trainer, evaluated: Container[int], path: Path, log: Log, made_by: Provenance) -> None:
-        self._trainer, self._evaluated, self.path, self._log = trainer, evaluated, path, log
+    def __init__(self, trainer: Trainer, evaluated: Container[int], path: Path, made_by: Provenance) -> None:
+        self._trainer, self._evaluated, self.path = trainer, evaluated, path
         self._losses: list[float] = []
         self._evaluations: list[dict[str, float]] = []
         tree = load_checkpoint(path, checkpoint.unpack)
@@ -111,17 +105,12 @@ class _Record:
             return
         trainer.restore(tree["trainer"])
         self._losses, self._evaluations = tree["losses"].tolist(), tree["evaluations"]
-        _log_again(self.frame(), log)
 
     def add(self, losses: list[float]) -> None:
         """Record the losses of the last rounds, and evaluate after them if it is time."""
         self._losses += losses
-        due = self._trainer.round in self._evaluated
-        first = self._trainer.round - len(losses) + 1
-        for k, loss in enumerate(losses[: len(losses) - due], start=first):
-            self._log({"round": k, "loss": loss})
-        if due:
-            self._evaluate(loss=losses[-1])
+        if self._trainer.round in self._evaluated:
+            self._evaluate()
 
     def save(self) -> None:
         """Write the checkpoint."""
@@ -135,41 +124,14 @@ class _Record:
         steps = pl.DataFrame({"round": range(len(self._losses) + 1), "loss": [None, *self._losses]}, schema)
         return steps.join(pl.DataFrame(self._evaluations), on="round", how="left", maintain_order="left")
 
-    def _evaluate(self, **known: float) -> None:
-        figures = {"round": self._trainer.round, **self._trainer.evaluate()}
-        self._evaluations.append(figures)
-        self._log(known | figures)
+    def _evaluate(self) -> None:
+        self._evaluations.append({"round": self._trainer.round, **self._trainer.evaluate()})
 
 
 def with_last(frame: pl.DataFrame, figures: Mapping[str, float]) -> pl.DataFrame:
     """A frame with a column for each figure, which has it in the last row."""
     last = pl.int_range(pl.len()) == pl.len() - 1
     return frame.with_columns(pl.when(last).then(pl.lit(value)).alias(name) for name, value in figures.items())
-
-
-def _log_again(trajectory: pl.DataFrame, log: Log) -> None:
-    for row in trajectory.iter_rows(named=True):
-        log({name: figure for name, figure in row.items() if figure is not None})
-
-
-@contextmanager
-def tensorboard_log(folder: Path, rounds: int) -> Iterator[Log]:
-    """Give a function that logs a run of so many rounds for TensorBoard; an earlier log in the folder is deleted."""
-    require("tensorboard", extra="train", purpose="TensorBoard's log")
-    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - it fails where tensorboard is missing
-
-    for old in folder.glob("events.out.tfevents.*"):
-        old.unlink()
-    every = max(1, rounds // _POINTS)
-
-    def log(figures: Mapping[str, float]) -> None:
-        k = int(figures["round"])
-        for name, figure in figures.items():
-            if name != "round" and (k % every == 0 or len(figures) > 2):  # more than the loss: it was evaluated
-                writer.add_scalar(name, figure, k)
-
-    with SummaryWriter(str(folder)) as writer:
-        yield log
 
 
 def training_config(

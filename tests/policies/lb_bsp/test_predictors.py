@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.pools import exponential
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.trees import difference, map_leaves
@@ -220,3 +221,14 @@ def test_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r'predictor narx needs torch: pip install "ata-gym\[train\]"'):
         Narx()
+
+
+def test_signals_reach_the_predictors() -> None:
+    """Loads drive the speeds of ``changing-load``, which only who reads them foresees; of the hidden one, nobody."""
+    errors = {}
+    for name in ("changing-load", "changing-load-hidden"):
+        envs = Experiment.on_scenario(name, rounds=300, budget=1020, seeds=2).make_envs("ata_gym/TaskAllocation-v0")
+        found = prediction_errors(record_speeds(envs, 300), {"ema": Ema(), "linear": Linear()})
+        errors[name] = [found[each].square.mean() for each in ("ema", "linear")]
+    assert errors["changing-load"][1] < 0.8 * errors["changing-load"][0]
+    np.testing.assert_allclose(errors["changing-load-hidden"][1], errors["changing-load-hidden"][0], rtol=0.2)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 import pytest
 from typer.testing import CliRunner
@@ -16,8 +14,8 @@ from ata_gym.bench.report import style
 from ata_gym.cli import app
 from ata_gym.training import METHODS, Trainer, make_problem, run_method
 from ata_gym.training.problems.quadratic import Quadratic
-from ata_gym.training.studies import comparison, kept_trajectory
-from ata_gym.training.studies.comparison import DEFAULT, GIVEN, GRID, THEORY, Comparison, MethodChoice
+from ata_gym.training.studies import comparison
+from ata_gym.training.studies.comparison import DEFAULT, GIVEN, THEORY, Comparison, MethodChoice
 from ata_gym.training.studies.curves import (
     LossReading,
     draw,
@@ -26,7 +24,6 @@ from ata_gym.training.studies.curves import (
     goal,
     losses_on_clocks,
 )
-from ata_gym.training.studies.kept_trajectory import Training, keep_trajectory
 from ata_gym.training.studies.loss_study import draw_methods
 from tests.flips import unseen
 
@@ -103,7 +100,6 @@ def test_learning_rates():
 )
 def test_no_ratio_is_shown_where_learning_rates_differ_in_kind(policies, compared):
     choices = [MethodChoice.parse(text) for text in ("rennala", "asgd=0.1", "ringmaster=theory")]
-    choices.append(MethodChoice.parse("ssp").at_each_rate()[0])
     unlike = comparison.other_kinds(choices, policies)
     assert {choice.label for choice in choices} - unlike.keys() == compared
     note = comparison.no_ratio_note(unlike, policies)
@@ -116,113 +112,6 @@ def test_learning_rates_that_are_all_by_theory_are_compared(tmp_path):
     assert "no ratios for" not in result.stdout
     table = pl.read_csv(tmp_path / "table.csv").filter(policy="ringmaster=theory")
     assert table.filter(quantity="runtime/ofta")["mean"].is_not_null().all()
-
-
-RATES = GRID[4:7]
-
-
-def tuned(out, *more):
-    line = "train --scenario five-workers --problem quadratic --rounds 15 --policies gta --methods rennala,asgd=0.1"
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (comparison, kept_trajectory):
-            patch.setattr(module, "GRID", RATES)
-        return CliRunner().invoke(
-            app, [*line.split(), "--tune", "--save-every", "0", "--out", str(out), *map(str, more)]
-        )
-
-
-@pytest.fixture(scope="module")
-def tuned_once(tmp_path_factory):
-    out = tmp_path_factory.mktemp("tuned")
-    return out, tuned(out)
-
-
-def test_tuned_policies_are_compared_with_tuned_methods(tuned_once):
-    out, result = tuned_once
-    assert result.exit_code == 0, result.output
-    rounds = {}
-    for lr in RATES:
-        trainer = Trainer("quadratic", 8, lr=lr)
-        losses = [trainer.step() for _ in range(15)]
-        assert pl.read_parquet(out / f"rates/{lr:g}/training.parquet")["loss"].to_list() == [None, *losses]
-        rounds[lr] = next((k for k, loss in enumerate(losses, start=1) if loss <= losses[0] / 100), np.inf)
-    best = min(rounds, key=rounds.__getitem__)
-    assert list(rounds.values()).count(rounds[best]) == 1
-    assert best not in {RATES[0], RATES[-1]}
-    table = pl.read_csv(out / "table.csv")
-    both = ["gta", f"rennala={best:g}"]
-    clocks = table.filter(pl.col("policy").is_in(both), quantity="runtime")["mean"].to_list()
-    assert len(table.filter(quantity="runtime")["mean"].drop_nulls()) == 3
-    assert clocks[0] == clocks[1]  # Rennala's updates are GTA's rounds, and the rates are chosen alike
-    assert table.filter(quantity="runtime/gta").drop_nulls("mean")["policy"].to_list() == both
-    for told in (result.stdout, (out / "table.md").read_text(), (out / "report.html").read_text()):
-        assert f"the learning rate of the policies is {best:g}, tuned" in told
-        assert "no ratios for asgd=0.1 (given)" in told
-    assert json.loads((out / "rates" / f"{best:g}" / "config.json").read_text())["lr"] == best
-    assert json.loads((out / "config.json").read_text())["lr"] == list(RATES)
-
-
-def test_the_lowest_loss_is_chosen_where_no_rate_reaches_a_hundredth_of_the_first(tmp_path, monkeypatch):
-    def train(_self, trainer, *_):
-        losses = {GRID[0]: [1.0, 0.9, 0.3], GRID[3]: [1.0, 0.2, 0.4], GRID[5]: [1.0, 0.5, 0.2]}
-        if trainer.optimizer_choice.lr not in losses:
-            raise FloatingPointError("the training loss is inf")
-        return trajectory(losses[trainer.optimizer_choice.lr])
-
-    monkeypatch.setattr(Training, "train", train)
-    quadratic = Trainer("quadratic", 8, clip_norm=3.0)
-    found = keep_trajectory(Training("quadratic", tune=True), quadratic, {"rounds": 3}, tmp_path)
-    assert found.trajectory["loss"].to_list() == [None, 1.0, 0.2, 0.4]
-    assert found.trainer.config() == quadratic.config() | {"lr": GRID[3]}
-    assert found.where == tmp_path / "rates" / f"{GRID[3]:g}"
-
-
-def test_a_tuning_that_is_stopped_twice_goes_on_to_the_same_bytes(tuned_once, tmp_path, contents, monkeypatch):
-    leap, trained, write, written = Trainer.leap, [], comparison.write_frame, []
-
-    def counted(trainer, rounds):
-        trained.append(trainer.optimizer_choice.lr)
-        if len(trained) == 25:
-            raise KeyboardInterrupt
-        return leap(trainer, rounds)
-
-    def interrupted(path, *rest):
-        written.append(path)
-        if len(written) == 2:
-            raise KeyboardInterrupt
-        write(path, *rest)
-
-    monkeypatch.setattr(Trainer, "leap", counted)
-    monkeypatch.setattr(comparison, "write_frame", interrupted)
-    assert tuned(tmp_path).exit_code == 130
-    assert {*trained} == {*RATES[:2]}  # in a later trajectory than the first
-    assert tuned(tmp_path).exit_code == 130
-    assert len(written) == 2  # in the second run of a method
-    assert tuned(tmp_path).exit_code == 0
-    assert len(trained) < 15 * len(RATES) + 10
-    assert len({*written}) == len(written) - 1  # no method that has ended runs again
-    assert contents(tmp_path) == contents(tuned_once[0])
-    assert unseen(tmp_path) == []
-
-
-def test_a_tuning_that_fails_leaves_nothing_or_after_a_rate_its_configuration(tmp_path, monkeypatch, refused):
-    step = Trainer.step
-
-    def fail(trainer):
-        if fails == "always":
-            raise FloatingPointError("the training loss is nan")
-        if trainer.optimizer_choice.lr == RATES[1]:
-            raise RuntimeError("no power")
-        return step(trainer)
-
-    monkeypatch.setattr(Trainer, "step", fail)
-    fails = "always"
-    refused(tuned(tmp_path / "out"), "no learning rate of --tune trains; at the last one the training loss is nan")
-    assert not list((tmp_path / "out").rglob("config.json"))
-    open_folder(tmp_path / "out", {"lr": "of a corrected command"})
-    fails = "later"
-    refused(tuned(tmp_path / "later"), "the problem quadratic failed: RuntimeError: no power")
-    refused(tuned(tmp_path / "later", "--seed", 1), "seed is 0 there and 1 here")
 
 
 def test_what_is_never_reached_is_null(tmp_path):

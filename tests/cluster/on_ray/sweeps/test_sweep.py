@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import ata_gym
 from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, KilledError, play_all, play_jobs
@@ -28,7 +27,6 @@ from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import Folder, open_folder
 from ata_gym.cli import app
-from ata_gym.cluster import doctor
 from ata_gym.cluster.on_ray.connection import connected, quiet_ray
 from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
 from ata_gym.utils import manifest
@@ -204,17 +202,6 @@ def test_what_fails_is_told_as_on_this_machine(cluster, tmp_path):
     assert "raylet" not in said
     assert ", in allocate\n" in notes[quote(raises)].read_text("utf-8")
     assert {name for name in contents(tmp_path) if "results" in name} == {"results/uta.json", "results/uta.parquet"}
-
-
-def test_the_doctor_names_the_nodes_of_a_cluster(cluster, monkeypatch):
-    monkeypatch.setattr(doctor, "_SECONDS", PATIENCE)
-    first, *nodes = doctor.ray_findings(start=False, address=cluster.address)
-    assert (first.subject, first.state) == ("ray", "ok")
-    assert len(nodes) == len(cluster.list_all_nodes())
-    for node in nodes:
-        assert (node.subject.partition(" ")[0], node.state) == ("node", "ok"), node
-        assert "CPU 1" in node.detail
-        assert f"ata_gym {ata_gym.__version__}" in node.detail
 
 
 @pytest.mark.usefixtures("cluster")
