@@ -47,6 +47,14 @@ def make_plan(belief: DistributionBelief, row: int, there: Mask, last: Ints, pro
     best, allocation = np.zeros_like(last), trials.allocation.copy()
     best[candidates.workers] = found.allocation
     allocation[trials.workers] += 1
+    probed = np.flatnonzero(belief.rows([row]).probes()[0] & there & (allocation == 0))[: problem.budget // 2]
+    mean = known.posterior.mean()
+    mean[probed] = 0.0
+    for i in probed:
+        allocation[np.argmax(allocation * mean)] -= 1
+        allocation[i] += 1
+    if probed.size:
+        return Plan(allocation, best, 0)
     return Plan(allocation, best, _pause(trials, problem.memory, draws[1]) if found.moves < MOVES else 0)
 
 

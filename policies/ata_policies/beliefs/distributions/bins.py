@@ -12,8 +12,10 @@ from ata_gym.utils.validation import LARGEST_COUNT
 from ata_policies.beliefs.distributions.life_table import slices
 from ata_policies.beliefs.distributions.observing import (
     CLOCK,
+    DUE,
     FORCE,
     GAINS,
+    HIT,
     HORIZONS,
     MASS,
     RESULTS,
@@ -21,6 +23,7 @@ from ata_policies.beliefs.distributions.observing import (
     SETTLED,
     SINCE,
     SPREAD,
+    STRETCH,
     TRACKS,
     Places,
     observe_round,
@@ -148,6 +151,31 @@ class DistributionBelief(NamedTuple):
         moment = np.where(early, RETRIED_EVERY * np.floor(rounds / RETRIED_EVERY), 10.0 * RETRIED_EVERY * 1.1**power)
         interval = np.where(early, RETRIED_EVERY, moment / 11.0)
         due: Mask = (self.idle() >= 0.5 * interval + rounds - moment) & ~self.untried()
+        return due
+
+    def suspects(self) -> Mask:
+        """Which workers took far longer, or less, than usual when they last gave a result, (E, n)."""
+        stretch = np.take_along_axis(self.tracks[:, :, STRETCH], np.maximum(self.slot, 0), 1)
+        return (stretch > 0.0) & (self.slot >= 0)
+
+    def probes(self) -> Mask:
+        """Which suspects are due for a task that shows whether they are as usual again, (E, n).
+
+        It is after 5, 10, 20, ... rounds without news; of those that became suspects together, only the fastest.
+        """
+        place = np.maximum(self.slot, 0)
+        stretch, hit, until = (np.take_along_axis(self.tracks[:, :, k], place, 1) for k in (STRETCH, HIT, DUE))
+        now = self.row[:, CLOCK, None]
+        due = (stretch > 0.0) & (self.slot >= 0) & (now + 1.0 >= until)
+        if due.any():
+            usual = np.where(due, self.busy / np.maximum(self.counts, 1e-300) / np.maximum(stretch, 1e-300), np.inf)
+            waiting = due & (until > now)
+            for e in np.flatnonzero(waiting.any(axis=1)):
+                for when in np.unique(hit[e][waiting[e]]):
+                    same = waiting[e] & (hit[e] == when)
+                    first = np.argmin(np.where(same, usual[e], np.inf))
+                    due[e] &= ~same
+                    due[e, first] = True
         return due
 
     def mean(self) -> Floats:

@@ -26,7 +26,14 @@ SPREAD, RESULTS, SETTLED, ROW = 6, 7, 8, 9
 
 # Where a slot's numbers are: first results and time of each memory in turn; then by how much each shorter memory
 # predicted better than that in force, squared errors of predictions, results counted in bins, and when it began anew.
-TESTS, SQUARES, MASS, RESTART, TRACKS = 8, 11, 12, 13, 14
+TESTS, SQUARES, MASS, RESTART = 8, 11, 12, 13
+# Of a suspect, a worker that took far longer or less than usual: by how much its times were stretched, or 0 if it is
+# none; the share of its past that was kept; when it became one; probes that found it as slow; results and time since.
+STRETCH, KEPT, HIT, PROBES, SEEN, SPENT, OFF, DUE, TRACKS = 14, 15, 16, 17, 18, 19, 20, 21, 22
+_FIRST_PROBE = 5.0
+_PROBING = 0.5
+_OVERWHELMING = 8.0  # log-likelihood by which a round must be unlike the usual level
+_ADOPTED = 8.0  # results at the new level with which it is the usual one
 
 HORIZONS = (math.inf, 256.0, 32.0, 6.0)  # rounds with news of its worker that each memory reaches back
 _MEMORIES = 4
@@ -97,18 +104,19 @@ def observe_round(
     now = row[CLOCK] + 1.0
     who, news = np.empty(n, np.int64), 0  # workers with something new, and what: results, cancelled, time
     place, results, spent, whole = np.empty(n, np.int64), np.empty(n), np.empty(n), np.empty(n)
+    full, apart = np.empty(n), np.zeros(n, np.bool_)
     for r in range(len(worker)):
         i = worker[r]
         if i >= 0:
             if new_last[i] != now:
                 new_last[i], place[i], who[news] = now, news, i
-                results[news] = spent[news] = whole[news] = 0.0
+                results[news] = spent[news] = whole[news] = full[news] = 0.0
                 news += 1
             results[place[i]] += 1.0
     for i in range(n):
         if elapsed[i] > 0.0 and new_last[i] != now:
             new_last[i], place[i], who[news] = now, news, i
-            results[news] = spent[news] = whole[news] = 0.0
+            results[news] = spent[news] = whole[news] = full[news] = 0.0
             news += 1
     if news == 0:  # there is no round before the first
         return
@@ -153,6 +161,7 @@ def observe_round(
                 x = min(x, _CLIP * max(_level(new_tracks, s, 0), _level(new_tracks, s, _MEMORIES - 1)))
             spent[place[i]] += x
             whole[place[i]] += time[r]
+            full[place[i]] += time[r]
     for j in range(news):
         i = who[j]
         if elapsed[i] > 0.0:
@@ -167,6 +176,7 @@ def observe_round(
                     rest += max(new_bins[s, SUMS, b] * anchor[i] - d * x, 0.0) + c * max(centre - x, 0.0)
                     ends += d
                 x += rest / ends - m  # E[X | X > x] - m: for exponential times, x
+                full[j] += max(x, 0.0)
                 x = min(max(x, 0.0), _CLIP * max(m, _level(new_tracks, s, _MEMORIES - 1)))
             spent[j] += x
             whole[j] += elapsed[i]
@@ -174,7 +184,12 @@ def observe_round(
     # how well each memory predicted
     common = (row[SPREAD] + 1.0) / (row[RESULTS] + 1.0)
     gain = np.zeros(_MEMORIES)
-    restarted, active = 0, 0
+    restarted, active, returned, failed, until = 0, 0, 0.0, 0.0, 0.0
+    usual_time = 0.0
+    for j in range(news):
+        s = new_slot[who[j]]
+        if s >= 0 and new_tracks[s, 0] > 0.0:
+            usual_time = max(usual_time, results[j] * _level(new_tracks, s, force))
     for j in range(news):
         i, d, x = who[j], results[j], spent[j]
         s = new_slot[i]
@@ -183,6 +198,66 @@ def observe_round(
             continue
         share, stretch, anew = 1.0, 1.0, False
         dispersion = max((new_tracks[s, SQUARES] + _SPREADS * common) / (new_tracks[s, 0] + _SPREADS), _SHARPEST)
+        m = _level(new_tracks, s, force)
+        if new_tracks[s, 0] > 0.0 and d > 0.0 and m > 0.0 and full[j] > 0.0:
+            weight = max(2.0 * new_counts[i] / (new_counts[i] + new_cancellations[i]) - 1.0, 0.0)
+            unlike = weight * (full[j] / m - d - d * math.log(full[j] / (d * m))) / dispersion
+            old = new_tracks[s, STRETCH]
+            if old > 0.0:
+                there = weight * (full[j] / (m * old) - d - d * math.log(full[j] / (d * m * old))) / dispersion
+                if unlike <= there:
+                    kept = new_tracks[s, KEPT]
+                    _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, 1.0 / kept, 1.0 / old)
+                    new_bins[s] /= kept
+                    new_tracks[s, MASS] /= kept
+                    new_anchor[i] /= old
+                    new_tracks[s, STRETCH] = 0.0
+                    returned = new_tracks[s, HIT]
+                    new_row[SETTLED] = 0.0
+                    if new_tracks[s, PROBES] == 0.0:
+                        new_row[SPREAD] += new_tracks[s, OFF] ** 2
+                        new_tracks[s, SQUARES] += new_tracks[s, OFF] ** 2
+                else:
+                    apart[j] = True
+                    cost = max(full[j] / d / usual_time - 1.0, 0.0) / _PROBING
+                    failed, until = new_tracks[s, HIT], now + max(_FIRST_PROBE, cost) * 2.0 ** (new_tracks[s, PROBES] + 1.0)
+                    new_tracks[s, SEEN] += d
+                    new_tracks[s, SPENT] += full[j]
+                    f = new_tracks[s, SPENT] / new_tracks[s, SEEN] / m
+                    _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, 1.0, f / old)
+                    new_anchor[i] *= f / old
+                    new_tracks[s, STRETCH] = f
+                    if new_tracks[s, SEEN] >= _ADOPTED:
+                        new_tracks[s, STRETCH] = 0.0
+                        more = min(new_tracks[s, SEEN] / new_counts[i], 1.0 / new_tracks[s, KEPT])
+                        _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, more, 1.0)
+                        new_bins[s] *= more
+                        new_tracks[s, MASS] *= more
+                        new_tracks[s, SQUARES] *= new_tracks[s, SEEN] / max(new_tracks[s, 0], new_tracks[s, SEEN])
+                        for h in range(_MEMORIES):
+                            new_tracks[s, 2 * h] = new_tracks[s, SEEN]
+                            new_tracks[s, 2 * h + 1] = new_tracks[s, SPENT]
+                        new_tracks[s, TESTS:SQUARES] = 0.0
+                        new_tracks[s, RESTART] = now
+                        restarted += 1
+            elif unlike > _OVERWHELMING:
+                apart[j] = True
+                f, kept = full[j] / (d * m), min(max(d, 1.0) / new_counts[i], 1.0)
+                _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, kept, f)
+                new_bins[s] *= kept
+                new_tracks[s, MASS] *= kept
+                new_anchor[i] *= f
+                new_tracks[s, STRETCH], new_tracks[s, KEPT], new_tracks[s, HIT] = f, kept, now
+                new_tracks[s, PROBES], new_tracks[s, SEEN], new_tracks[s, SPENT] = 0.0, d, full[j]
+                new_tracks[s, OFF] = full[j] / m - d
+                cost = max(full[j] / d / usual_time - 1.0, 0.0) / _PROBING
+                new_tracks[s, DUE] = now + max(_FIRST_PROBE, cost)
+                new_row[SETTLED] = 0.0
+            if apart[j]:
+                continue
+        elif new_tracks[s, STRETCH] > 0.0:  # a cancelled task says nothing that is clear
+            apart[j] = True
+            continue
         m = _level(new_tracks, s, 0) if new_tracks[s, 0] > 0.0 else busy[i]
         if last[i] > 0.0 and now - last[i] > IDLE and 0.0 < x < d * m:  # is it much faster than it was long ago?
             ratio = x / (d * m)
@@ -222,13 +297,23 @@ def observe_round(
             _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, 0.0, 1.0)
             new_bins[s], new_tracks[s], new_anchor[i] = 0.0, 0.0, 0.0
             new_tracks[s, RESTART] = now - _TOGETHER  # it tells nothing of the others
-        if keep < 1.0:
+        if keep < 1.0 and new_tracks[s, STRETCH] == 0.0:
             share *= keep
         if share < 1.0 or stretch != 1.0:
             _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, share, stretch)
             new_bins[s] *= share
             new_tracks[s, MASS] *= share
             new_anchor[i] *= stretch
+
+    if returned > 0.0:  # those that became suspects together are probed at once
+        for s in range(slots):
+            if new_tracks[s, STRETCH] > 0.0 and new_tracks[s, HIT] == returned:
+                new_tracks[s, DUE] = now
+    if failed > 0.0:
+        for s in range(slots):
+            if new_tracks[s, STRETCH] > 0.0 and new_tracks[s, HIT] == failed:
+                new_tracks[s, DUE] = until
+                new_tracks[s, PROBES] += 1.0
 
     # everybody begins anew
     everybody = False
@@ -247,7 +332,7 @@ def observe_round(
     # what the memories hold
     for j in range(news):
         s = new_slot[who[j]]
-        if s >= 0:
+        if s >= 0 and not apart[j]:
             x = whole[j] if everybody or new_tracks[s, 0] == 0.0 else spent[j]
             for h in range(_MEMORIES):
                 stay = 1.0 - 1.0 / HORIZONS[h]
@@ -257,7 +342,7 @@ def observe_round(
     # results and cancelled tasks
     for r in range(len(worker)):
         i = worker[r]
-        if i >= 0:
+        if i >= 0 and not apart[place[i]]:
             x, s, before = time[r], new_slot[i], new_counts[i]
             if new_anchor[i] == 0.0:
                 new_anchor[i] = x
@@ -275,7 +360,7 @@ def observe_round(
     for j in range(news):
         i = who[j]
         x, s = elapsed[i], new_slot[i]
-        if x > 0.0:
+        if x > 0.0 and not apart[j]:
             if new_anchor[i] == 0.0:
                 new_anchor[i] = x
             new_busy[i] += x
@@ -295,7 +380,7 @@ def observe_round(
         if best > force:
             for s in range(slots):
                 i, left = new_owner[s], max(new_tracks[s, 2 * best], 1.0)
-                if i >= 0 and new_counts[i] > left:
+                if i >= 0 and new_counts[i] > left and new_tracks[s, STRETCH] == 0.0:
                     share, stretch = left / new_counts[i], _level(new_tracks, s, best) / _level(new_tracks, s, force)
                     if not 0.0 < stretch < math.inf:
                         stretch = 1.0
@@ -309,6 +394,8 @@ def observe_round(
     for i in range(n):
         s = new_slot[i]
         restless = s >= 0 and new_tracks[s, RESTART] > 0.0
+        if s >= 0 and new_tracks[s, STRETCH] > 0.0:
+            continue
         if new_last[i] < now and new_counts[i] > _LEAST and (force > 0 or restless):
             age = now - new_last[i] + (min(horizon, _RESTLESS) if restless else horizon)
             share = (age - 1.0) / age
