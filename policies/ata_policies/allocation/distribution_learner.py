@@ -81,6 +81,7 @@ class DistributionLearner(Policy):
         plan = plan._replace(since=since, reach=reach, changes=plan.changes + anew)
         again = (state.round >= plan.due) | anew | forgot | (before != there).any(axis=1)
         again |= ~plan.allocation.any(axis=1)
+        again |= state.belief.alarmed()
         again |= (state.belief.probes() & (plan.allocation == 0)).any(axis=1)
         if again.any():
             plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())

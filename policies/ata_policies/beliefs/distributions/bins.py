@@ -11,8 +11,11 @@ from ata_gym.utils.ranges import FINITE, Counts, Size, Squares, Times, Within, l
 from ata_gym.utils.validation import LARGEST_COUNT
 from ata_policies.beliefs.distributions.life_table import slices
 from ata_policies.beliefs.distributions.observing import (
+    ALARM,
     CLOCK,
     DUE,
+    EVENTS,
+    EXPOSURE,
     FORCE,
     GAINS,
     HIT,
@@ -29,6 +32,7 @@ from ata_policies.beliefs.distributions.observing import (
     observe_round,
 )
 
+_CHANGED = 1e9
 BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536
 SLOTS = 1024  # workers whose times are counted in bins, at most
 RETRIED_EVERY = 2000.0  # rounds between two tries of workers out of use, at first
@@ -151,12 +155,17 @@ class DistributionBelief(NamedTuple):
         moment = np.where(early, RETRIED_EVERY * np.floor(rounds / RETRIED_EVERY), 10.0 * RETRIED_EVERY * 1.1**power)
         interval = np.where(early, RETRIED_EVERY, moment / 11.0)
         due: Mask = (self.idle() >= 0.5 * interval + rounds - moment) & ~self.untried()
-        return due
+        hazard = self.row[:, EVENTS] / np.maximum(self.row[:, EXPOSURE], 1.0)
+        return (due | (hazard[:, None] * self.idle() >= _CHANGED)) & ~self.untried() & ~self.suspects()
 
     def suspects(self) -> Mask:
         """Which workers took far longer, or less, than usual when they last gave a result, (E, n)."""
         stretch = np.take_along_axis(self.tracks[:, :, STRETCH], np.maximum(self.slot, 0), 1)
         return (stretch > 0.0) & (self.slot >= 0)
+
+    def alarmed(self) -> Mask:
+        """In which rows a worker became a suspect in the last round, or is none any more, (E,)."""
+        return (self.row[:, ALARM] == self.row[:, CLOCK]) & (self.row[:, CLOCK] > 0.0)
 
     def probes(self) -> Mask:
         """Which suspects are due for a task that shows whether they are as usual again, (E, n).

@@ -22,17 +22,17 @@ FINISHED, CANCELLED, SUMS = 0, 1, 2  # the three counts in bins
 # shorter memory predicted better than the longest, squared errors of predictions and results in them, and rounds since
 # a worker began anew.
 SINCE, CLOCK, FORCE, GAINS = 0, 1, 2, 3
-SPREAD, RESULTS, SETTLED, ROW = 6, 7, 8, 9
+SPREAD, RESULTS, SETTLED, WHOLE_SPREAD, EVENTS, EXPOSURE, ALARM, ROW = 6, 7, 8, 9, 10, 11, 12, 13
 
 # Where a slot's numbers are: first results and time of each memory in turn; then by how much each shorter memory
 # predicted better than that in force, squared errors of predictions, results counted in bins, and when it began anew.
 TESTS, SQUARES, MASS, RESTART = 8, 11, 12, 13
 # Of a suspect, a worker that took far longer or less than usual: by how much its times were stretched, or 0 if it is
 # none; the share of its past that was kept; when it became one; probes that found it as slow; results and time since.
-STRETCH, KEPT, HIT, PROBES, SEEN, SPENT, OFF, DUE, TRACKS = 14, 15, 16, 17, 18, 19, 20, 21, 22
+STRETCH, KEPT, HIT, PROBES, SEEN, SPENT, OFF, DUE, WHOLE_SQUARES, TRACKS = 14, 15, 16, 17, 18, 19, 20, 21, 22, 23
 _FIRST_PROBE = 5.0
 _PROBING = 0.5
-_OVERWHELMING = 8.0  # log-likelihood by which a round must be unlike the usual level
+_OVERWHELMING = 4.5  # log-likelihood by which a round must be unlike the usual level
 _ADOPTED = 8.0  # results at the new level with which it is the usual one
 
 HORIZONS = (math.inf, 256.0, 32.0, 6.0)  # rounds with news of its worker that each memory reaches back
@@ -104,19 +104,19 @@ def observe_round(
     now = row[CLOCK] + 1.0
     who, news = np.empty(n, np.int64), 0  # workers with something new, and what: results, cancelled, time
     place, results, spent, whole = np.empty(n, np.int64), np.empty(n), np.empty(n), np.empty(n)
-    full, apart = np.empty(n), np.zeros(n, np.bool_)
+    full, longest, apart = np.empty(n), np.empty(n), np.zeros(n, np.bool_)
     for r in range(len(worker)):
         i = worker[r]
         if i >= 0:
             if new_last[i] != now:
                 new_last[i], place[i], who[news] = now, news, i
-                results[news] = spent[news] = whole[news] = full[news] = 0.0
+                results[news] = spent[news] = whole[news] = full[news] = longest[news] = 0.0
                 news += 1
             results[place[i]] += 1.0
     for i in range(n):
         if elapsed[i] > 0.0 and new_last[i] != now:
             new_last[i], place[i], who[news] = now, news, i
-            results[news] = spent[news] = whole[news] = full[news] = 0.0
+            results[news] = spent[news] = whole[news] = full[news] = longest[news] = 0.0
             news += 1
     if news == 0:  # there is no round before the first
         return
@@ -162,6 +162,7 @@ def observe_round(
             spent[place[i]] += x
             whole[place[i]] += time[r]
             full[place[i]] += time[r]
+            longest[place[i]] = max(longest[place[i]], time[r])
     for j in range(news):
         i = who[j]
         if elapsed[i] > 0.0:
@@ -196,16 +197,25 @@ def observe_round(
         active += d > 0.0
         if s < 0:
             continue
+        new_row[EXPOSURE] += 1.0
         share, stretch, anew = 1.0, 1.0, False
         dispersion = max((new_tracks[s, SQUARES] + _SPREADS * common) / (new_tracks[s, 0] + _SPREADS), _SHARPEST)
         m = _level(new_tracks, s, force)
         if new_tracks[s, 0] > 0.0 and d > 0.0 and m > 0.0 and full[j] > 0.0:
             weight = max(2.0 * new_counts[i] / (new_counts[i] + new_cancellations[i]) - 1.0, 0.0)
-            unlike = weight * (full[j] / m - d - d * math.log(full[j] / (d * m))) / dispersion
+            whole_common = (row[WHOLE_SPREAD] + 1.0) / (row[RESULTS] + 1.0)
+            phi = max((new_tracks[s, WHOLE_SQUARES] + _SPREADS * whole_common) / (new_tracks[s, 0] + _SPREADS), _SHARPEST)
+            ratio = math.log(full[j] / (d * m))
+            some, y = d, full[j]
+            if d > 1.0 and ratio > 0.0:  # a single long time is no change
+                some, y = d - 1.0, full[j] - longest[j]
+            rest = math.log(y / (some * m)) if y > 0.0 else 0.0
+            unlike = weight * 0.5 * rest * rest / (phi * (1.0 / some + 1.0 / max(new_tracks[s, 2 * force], 0.5)))
+            if rest * ratio < 0.0:
+                unlike = 0.0
             old = new_tracks[s, STRETCH]
             if old > 0.0:
-                there = weight * (full[j] / (m * old) - d - d * math.log(full[j] / (d * m * old))) / dispersion
-                if unlike <= there:
+                if abs(ratio) <= abs(ratio - math.log(old)):
                     kept = new_tracks[s, KEPT]
                     _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, 1.0 / kept, 1.0 / old)
                     new_bins[s] /= kept
@@ -213,10 +223,10 @@ def observe_round(
                     new_anchor[i] /= old
                     new_tracks[s, STRETCH] = 0.0
                     returned = new_tracks[s, HIT]
-                    new_row[SETTLED] = 0.0
+                    new_row[ALARM] = now
                     if new_tracks[s, PROBES] == 0.0:
-                        new_row[SPREAD] += new_tracks[s, OFF] ** 2
-                        new_tracks[s, SQUARES] += new_tracks[s, OFF] ** 2
+                        new_row[WHOLE_SPREAD] += new_tracks[s, OFF]
+                        new_tracks[s, WHOLE_SQUARES] += new_tracks[s, OFF]
                 else:
                     apart[j] = True
                     cost = max(full[j] / d / usual_time - 1.0, 0.0) / _PROBING
@@ -233,6 +243,7 @@ def observe_round(
                         _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, more, 1.0)
                         new_bins[s] *= more
                         new_tracks[s, MASS] *= more
+                        new_tracks[s, WHOLE_SQUARES] *= new_tracks[s, SEEN] / max(new_tracks[s, 0], new_tracks[s, SEEN])
                         new_tracks[s, SQUARES] *= new_tracks[s, SEEN] / max(new_tracks[s, 0], new_tracks[s, SEEN])
                         for h in range(_MEMORIES):
                             new_tracks[s, 2 * h] = new_tracks[s, SEEN]
@@ -240,7 +251,7 @@ def observe_round(
                         new_tracks[s, TESTS:SQUARES] = 0.0
                         new_tracks[s, RESTART] = now
                         restarted += 1
-            elif unlike > _OVERWHELMING:
+            elif unlike > _OVERWHELMING + math.log((row[EXPOSURE] + 1000.0) / (row[EVENTS] + 1.0)):
                 apart[j] = True
                 f, kept = full[j] / (d * m), min(max(d, 1.0) / new_counts[i], 1.0)
                 _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, kept, f)
@@ -249,10 +260,10 @@ def observe_round(
                 new_anchor[i] *= f
                 new_tracks[s, STRETCH], new_tracks[s, KEPT], new_tracks[s, HIT] = f, kept, now
                 new_tracks[s, PROBES], new_tracks[s, SEEN], new_tracks[s, SPENT] = 0.0, d, full[j]
-                new_tracks[s, OFF] = full[j] / m - d
+                new_tracks[s, OFF] = d * d * ratio * ratio
                 cost = max(full[j] / d / usual_time - 1.0, 0.0) / _PROBING
                 new_tracks[s, DUE] = now + max(_FIRST_PROBE, cost)
-                new_row[SETTLED] = 0.0
+                new_row[ALARM] = now
             if apart[j]:
                 continue
         elif new_tracks[s, STRETCH] > 0.0:  # a cancelled task says nothing that is clear
@@ -280,11 +291,15 @@ def observe_round(
                 off = x / m - d
                 new_tracks[s, SQUARES] += off * off
                 new_row[SPREAD] += off * off
+                off = math.log(full[j] / (d * m)) * d if d > 0.0 and full[j] > 0.0 else 0.0
+                new_tracks[s, WHOLE_SQUARES] += off * off
+                new_row[WHOLE_SPREAD] += off * off
                 new_row[RESULTS] += d
             if best > 0 and not anew:
                 known, old = _level(new_tracks, s, best), _level(new_tracks, s, force)
                 left = max(new_tracks[s, 2 * best], 1.0)
                 share, stretch = min(left / max(new_counts[i], left), 1.0), known / old
+                new_tracks[s, WHOLE_SQUARES] *= left / max(new_tracks[s, 0], left)
                 new_tracks[s, SQUARES] *= left / max(new_tracks[s, 0], left)
                 for h in range(best):
                     new_tracks[s, 2 * h], new_tracks[s, 2 * h + 1] = left, known * left
@@ -293,6 +308,7 @@ def observe_round(
                 new_tracks[s, TESTS:SQUARES] = 0.0
                 new_tracks[s, RESTART] = now
                 restarted += 1
+                new_row[EVENTS] += 1.0
         if anew:  # nothing but this round counts
             _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, 0.0, 1.0)
             new_bins[s], new_tracks[s], new_anchor[i] = 0.0, 0.0, 0.0
@@ -313,15 +329,18 @@ def observe_round(
         for s in range(slots):
             if new_tracks[s, STRETCH] > 0.0 and new_tracks[s, HIT] == failed:
                 new_tracks[s, DUE] = until
+                new_row[EVENTS] += new_tracks[s, PROBES] == 0.0
                 new_tracks[s, PROBES] += 1.0
 
     # everybody begins anew
     everybody = False
     if restarted > 0:
-        new_row[SETTLED], recent = 0.0, 0
+        new_row[SETTLED] = 0.0
+    if restarted > 0 or new_row[ALARM] == now:
+        recent = 0
         for s in range(slots):
-            recent += new_tracks[s, RESTART] > max(now - _TOGETHER, 0.0)
-        everybody = recent > _SHARE * active and (recent > 1 or active <= 2)
+            recent += new_tracks[s, RESTART] > max(now - _TOGETHER, 0.0) or (new_tracks[s, STRETCH] > 0.0 and new_tracks[s, HIT] > now - 3.0)
+        everybody = recent > _SHARE * active and (recent > 2 or active <= 2)
     if everybody:
         new_counts[:] = new_totals[:] = new_deviations[:] = new_busy[:] = new_cancellations[:] = new_anchor[:] = 0.0
         new_bins[:], new_tracks[:], new_row[SINCE], new_row[FORCE] = 0.0, 0.0, 0.0, 0.0
@@ -332,7 +351,7 @@ def observe_round(
     # what the memories hold
     for j in range(news):
         s = new_slot[who[j]]
-        if s >= 0 and not apart[j]:
+        if s >= 0 and (everybody or not apart[j]):
             x = whole[j] if everybody or new_tracks[s, 0] == 0.0 else spent[j]
             for h in range(_MEMORIES):
                 stay = 1.0 - 1.0 / HORIZONS[h]
@@ -342,7 +361,7 @@ def observe_round(
     # results and cancelled tasks
     for r in range(len(worker)):
         i = worker[r]
-        if i >= 0 and not apart[place[i]]:
+        if i >= 0 and (everybody or not apart[place[i]]):
             x, s, before = time[r], new_slot[i], new_counts[i]
             if new_anchor[i] == 0.0:
                 new_anchor[i] = x
@@ -360,7 +379,7 @@ def observe_round(
     for j in range(news):
         i = who[j]
         x, s = elapsed[i], new_slot[i]
-        if x > 0.0 and not apart[j]:
+        if x > 0.0 and (everybody or not apart[j]):
             if new_anchor[i] == 0.0:
                 new_anchor[i] = x
             new_busy[i] += x
