@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE  # each of the many processes of the tests woul
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint docs benchmark fuzz mutants versions clean
+.PHONY: help demo test lint docs benchmark fuzz mutants ablation versions clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,10 @@ fuzz: .venv/installed  ## try to break it for an hour (MINUTES=60): kills, damag
 PLACES ?= 200
 mutants: .venv/installed  ## change 200 places of the source, one at a time, and see which changes the tests find (PLACES=200)
 	$(RUN) tests.mutants --places $(PLACES)
+
+SEEDS ?= 48
+ablation: .venv/installed  ## halve, double or switch off each constant of the default, and see what it loses; takes hours (SEEDS=48)
+	$(RUN) tests.mutants.ablation --seeds $(SEEDS)
 
 versions: .venv/installed  ## run the tests on every Python here, with the oldest and the newest packages allowed
 	$(RUN) nox

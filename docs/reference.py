@@ -179,8 +179,13 @@ def faults(texts: Mapping[str, str]) -> list[str]:
 
     ``texts`` are the built files by their paths. Links of ``<a>`` to other sites are left alone.
 
-    >>> faults({"a.html": '<a href="b.html#x">', "b.html": '<p id="y"><script src="https://example.org/s.js">'})
-    ['a.html: b.html#x leads nowhere', 'b.html: https://example.org/s.js is not part of the reference']
+    >>> top = '<a href="a/b.html#x"><a href="#top"><a href="https://example.org"><link href="https://example.org/a.css">'
+    >>> faults({"index.html": top, "a/b.html": '<p id="x"><a href="../index.html"><a href="c.html"><img src="p.png">'})
+    ... # doctest: +NORMALIZE_WHITESPACE
+    ['index.html: #top leads nowhere',
+     'index.html: https://example.org/a.css is not part of the reference',
+     'a/b.html: c.html leads nowhere',
+     'a/b.html: p.png is not part of the reference']
     """
     parsed: dict[str, _Links] = {}
     for file, text in texts.items():

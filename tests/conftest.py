@@ -13,7 +13,6 @@ import pytest
 from hypothesis import settings
 
 from ata_gym.utils.extras import MissingExtraError
-from tests import gpu_table
 
 settings.register_profile("ata-gym", deadline=None, derandomize=True)
 settings.load_profile("ata-gym")
@@ -56,12 +55,11 @@ def pytest_runtest_call() -> Generator[None]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test marked ``gpu`` where it lacks a device."""
-    marker = item.get_closest_marker("gpu")
-    if marker is None:
-        return
-    if reason := gpu_table.lacking(marker):
-        pytest.skip(reason)
+    """Skip a test marked ``gpu``, or ``gpu(2)`` for two devices, where it lacks them."""
+    if marker := item.get_closest_marker("gpu"):
+        torch, needed = pytest.importorskip("torch"), marker.args[0] if marker.args else 1
+        if (there := torch.cuda.device_count()) < needed:
+            pytest.skip(f"needs CUDA devices: {needed}, and torch {torch.__version__} sees {there}")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -1,4 +1,4 @@
-"""What tests marked ``gpu`` need and may do."""
+"""What tests marked ``gpu`` may do."""
 
 from __future__ import annotations
 
@@ -19,11 +19,3 @@ def warnings_of_inductor(test: Any) -> Any:
     for allowed in INDUCTOR:
         test = pytest.mark.filterwarnings(allowed)(test)
     return test
-
-
-def lacking(marker: pytest.Mark) -> str | None:
-    """Why a test marked ``gpu``, or ``gpu(2)`` for two devices, cannot run here; None where it can."""
-    torch = pytest.importorskip("torch")
-    there, needed = torch.cuda.device_count(), marker.args[0] if marker.args else 1
-    devices = "a CUDA device" if needed == 1 else f"{needed} CUDA devices"
-    return f"needs {devices}, and torch {torch.__version__} sees {there}" if there < needed else None

@@ -20,45 +20,34 @@ HEAVY = {"matplotlib", "pandas", "polars", "pyarrow", "ray", "rich", "sklearn", 
 HEAVY |= {"moviepy", "PIL", "pygame", "accelerate", "lightning", "torch", "transformers"}
 
 
-def constraints():
-    return (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-
-
 def test_the_version_is_the_same_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert PROJECT["version"] == ata_gym.__version__ == citation["version"]
     assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_the_base_import_loads_nothing_heavy():
-    code = "import sys, ata_gym, ata_policies; print(*{name.partition('.')[0] for name in sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
+def test_the_base_import_loads_nothing_heavy_and_leaves_the_handlers_of_signals_alone():
+    code = "import signal, sys; before = signal.getsignal(2), signal.getsignal(15); import ata_gym, ata_policies"
+    code += "; assert before == (signal.getsignal(2), signal.getsignal(15)); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, "ata-gym"], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert {"ata_gym", "ata_policies", "gymnasium", "numpy"} <= loaded
     assert not loaded & HEAVY
 
 
-def test_the_base_has_only_its_four_dependencies():
+def test_the_base_has_only_its_four_dependencies_and_all_holds_every_extra_but_dev():
     assert {Requirement(line).name for line in PROJECT["dependencies"]} == {"gymnasium", "numpy", "scipy", "numba"}
-
-
-def test_all_holds_every_extra_but_dev():
     (everything,) = map(Requirement, EXTRAS["all"])
-    assert everything.name == PROJECT["name"]
-    assert everything.extras == EXTRAS.keys() - {"all", "dev"}
-
-
-def test_constraints_are_sorted_exact_public_versions():
-    lines = constraints()
-    assert lines == sorted(set(lines), key=str.lower)
-    for line in lines:
-        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9A-Za-z.]+", line)
-        assert not Version(line.split("==")[1]).is_prerelease
+    assert (everything.name, everything.extras) == (PROJECT["name"], EXTRAS.keys() - {"all", "dev"})
 
 
 @pytest.mark.parametrize("group", ["base", *sorted(EXTRAS.keys() - {"all"})])
-def test_constraints_pin_every_dependency_within_its_range(group):
-    pins = {canonicalize_name(name): version for name, version in (line.split("==") for line in constraints())}
+def test_constraints_are_sorted_exact_public_versions_that_pin_every_dependency_within_its_range(group):
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert lines == sorted(set(lines), key=str.lower)
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9A-Za-z.]+", line) for line in lines)
+    pins = {canonicalize_name(name): Version(version) for name, version in (line.split("==") for line in lines)}
+    assert not any(version.is_prerelease for version in pins.values())
     for requirement in map(Requirement, PROJECT["dependencies"] if group == "base" else EXTRAS[group]):
         assert pins[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 
@@ -82,5 +71,5 @@ def test_the_wheel_holds_both_packages_and_nothing_else(tmp_path):
 
 def test_make_alone_lists_every_command():
     done = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True)
-    for command in ("demo", "test", "lint", "docs", "benchmark", "fuzz", "versions", "clean", "help"):
+    for command in ("demo", "test", "lint", "docs", "benchmark", "fuzz", "ablation", "versions", "clean", "help"):
         assert re.search(rf"^make {command} +\S", done.stdout, re.MULTILINE)

@@ -1,13 +1,11 @@
 import json
 import re
 import shlex
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import pytest
 import typer.main
 
@@ -77,29 +75,6 @@ def is_there(dotted: str) -> bool:
         if file.is_file():
             return k == len(parts) or bool(re.search(rf"\b{parts[k]}\b", file.read_text(encoding="utf-8")))
     return False
-
-
-def test_the_way_of_a_step_is_told_as_it_is() -> None:
-    env: Any = gym.make("ata_gym/TaskAllocation-v0", scenario="five-workers").unwrapped
-    env.reset(seed=0)
-    action, files = env.action_space.sample(), set()
-
-    def note(frame: Any, event: str, _: Any) -> None:
-        if event == "call":
-            files.add(frame.f_code.co_filename)
-
-    sys.setprofile(note)
-    try:
-        env.step(action)
-    finally:
-        sys.setprofile(None)
-    way = text_of(ROOT / "CONTRIBUTING.md").partition("`env.step(action)`:")[2].partition("`policy.predict(")[0]
-    told = [part for part in spans(way) if part.endswith(".py")]
-    assert told
-    passed = [Path(file).as_posix() for file in files]
-    passed = [file for file in passed if any(f"/ata_gym/{room}/" in file for room in ("envs", "simulation"))]
-    assert len(passed) > 5
-    assert not [file for file in passed if not any(file.endswith(f"/{one}") for one in told)]
 
 
 def broken_links(page: Path) -> Iterator[str]:

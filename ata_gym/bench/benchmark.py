@@ -100,10 +100,10 @@ def run(
         for experiment in experiments:
             for name in given:
                 experiment.try_out(name)
-        place = Path(stack.enter_context(TemporaryDirectory()) if out is None else out)
+        place = stack.enter_context(TemporaryDirectory()) if out is None else out
         studies = []
         for experiment in experiments:
-            folder = place / quote(experiment.scenario.name, safe="") if len(experiments) > 1 else place
+            folder = Path(place, quote(experiment.scenario.name, safe="")) if len(experiments) > 1 else place
             studies.append(_begin(experiment, folder, given, words))
         pages = {study.folder.path: Live(*study) for study in studies if live}
 
@@ -170,12 +170,14 @@ def _own_here(own: Collection[str], runner: Runner) -> Runner:
     return run_jobs
 
 
-def _begin(experiment: Experiment, path: Path, policies: Mapping[str, Given | None], words: Sequence[str]) -> _Study:
+def _begin(
+    experiment: Experiment, path: str | os.PathLike[str], policies: Mapping[str, Given | None], words: Sequence[str]
+) -> _Study:
     """Open the folder of an experiment, and leave the note in it."""
     folder, note = open_folder(path, experiment.config()), about_experiment(experiment, policies)
     compared = any(one["env"] == "TaskAllocation" for one in note["policies"])
     note["least_cost"] = least_cost(experiment.scenario) if compared else None
-    return _Study(experiment, folder, write_note(path, "bench", words, note))
+    return _Study(experiment, folder, write_note(folder.path, "bench", words, note))
 
 
 def _part(study: _Study, done: list[str], own: Mapping[str, Given]) -> Part:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 from time import process_time
 from typing import Any, NamedTuple, cast
 
@@ -11,12 +11,15 @@ import numpy as np
 import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.envs.spaces.dispatch import Dispatch
-from ata_gym.scenarios import Scenario
+from ata_gym.pools import exponential
+from ata_gym.scenarios import Scenario, scenario
 from ata_gym.typing import Floats
 from ata_policies.policy import Policy, State
 from ata_policies.steps import play
 
-SETUP = "8 rows of icml2025-cifar100 (n = 51, B = 23), price 0.1"  # what is played while costs are compared with ATA's
+SETUP = "8 rows of 51 workers, B = 23, price 0.1"  # what is played while costs are compared with ATA's
+FIRST = 100  # rounds in which a learner decides most, and in which it is timed
+_STEADY, _CHANGING = 2_000, 500  # rounds of the longer comparisons
 
 _BESIDE, _CHUNK = "ata", 20
 _MOST = 4_000  # decisions that are timed, and at least those of three rounds
@@ -43,16 +46,42 @@ class _Player:
             pass
 
 
-def relative_cost(name: str, rounds: int = 2000) -> float:
-    """Processor time of a policy's predictions over that of ATA's, in the first rounds of ``SETUP``."""
-    setup = Experiment.on_scenario("icml2025-cifar100", rounds=rounds, seeds=8, price=0.1)
+class RelativeCosts(NamedTuple):
+    """Processor time of a policy's predictions over that of ATA's, in ``SETUP``."""
+
+    first: float  # in the first 100 rounds of icml2025-cifar100, where a learner has most to decide
+    steady: float  # in its first 2,000
+    changing: float  # in the first 500 of changing-walk, whose speeds never stay
+
+
+def relative_costs(name: str, steady: int = _STEADY, changing: int = _CHANGING) -> RelativeCosts:
+    """The costs of a policy beside ATA's, measured in turns."""
+    return RelativeCosts(*_ratios(name, "icml2025-cifar100", FIRST, steady), *_ratios(name, "changing-walk", changing))
+
+
+def _ratios(name: str, scenario: str, *rounds: int) -> list[float]:
+    """Times of a policy over ATA's in the first rounds of a scenario, for several numbers of them in order."""
+    setup = Experiment.on_scenario(scenario, rounds=rounds[-1], seeds=8, price=0.1)
     for warm in (name, _BESIDE):  # compiles
         _Player(warm, setup).play(_CHUNK)
     ours, beside = _Player(name, setup), _Player(_BESIDE, setup)
-    for first in range(0, rounds, _CHUNK):
-        for player in (ours, beside):
-            player.play(min(_CHUNK, rounds - first))
-    return sum(ours.seconds) / sum(beside.seconds)
+    found = []
+    for start, end in pairwise((0, *rounds)):
+        for first in range(start, end, _CHUNK):
+            for player in (ours, beside):
+                player.play(min(_CHUNK, end - first))
+        found.append(sum(ours.seconds) / sum(beside.seconds))
+    return found
+
+
+def timed_worlds() -> dict[str, Scenario]:
+    """The worlds in which decisions are timed, from few workers to many."""
+    return {
+        "n = 51, B = 23": scenario("icml2025-cifar100"),
+        "the same, speeds walk": scenario("changing-walk"),
+        "n = 1,000, B = 500": Scenario(exponential(np.linspace(1.0, 20.0, 1_000)), 500),
+        "n = 10,000, B = 23": Scenario(exponential(np.linspace(1.0, 20.0, 10_000)), 23),
+    }
 
 
 class DecisionTimes(NamedTuple):

@@ -17,7 +17,7 @@ from ata_gym.simulation.disturbances import Disturbances
 from ata_gym.simulation.keys import uniforms_of_round
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import FINITE
-from ata_gym.utils.validation import as_float, short
+from ata_gym.utils.validation import as_float, short, whole_number
 
 
 class RoundContext(NamedTuple):
@@ -89,9 +89,19 @@ class Change(ABC):
 
 
 class TwoStates(Change):
-    """Each worker is on or off, by a Markov chain that starts stationary; the memory is 1 where it is on, else 0."""
+    """Each worker is on or off, by a Markov chain that starts stationary; the memory is 1 where it is on, else 0.
+
+    Workers ``rack * r`` to ``rack * r + rack - 1`` stand in rack r, and have the state of its first one: they turn on
+    and off together, as what shares a switch, a power supply or a host does.
+    """
+
+    rack: int  # so many workers in turn share one state
 
     slots: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "rack", whole_number(f"rack of {type(self).__name__}", self.rack))
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
         """On or off."""
@@ -99,17 +109,26 @@ class TwoStates(Change):
 
     @abstractmethod
     def chain(self) -> tuple[float, float]:
-        """Probability in each round that a worker turns on, and that it turns off."""
+        """Probability in each round that a rack turns on, and that it turns off."""
 
     def first(self, now: RoundContext) -> Floats:
         """On as often as in the long run."""
         starts, ends = self.chain()
-        return (now.uniforms() < starts / (starts + ends)).astype(np.float64)
+        return (self._uniforms(now) < starts / (starts + ends)).astype(np.float64)
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
         """One step of the chain."""
-        (starts, ends), u = self.chain(), now.uniforms()
+        (starts, ends), u = self.chain(), self._uniforms(now)
         return np.where(memory > 0, u >= ends, u < starts).astype(np.float64)
+
+    def _uniforms(self, now: RoundContext) -> Floats:
+        """The random number of each worker's rack: that of its first worker."""
+        return now.uniforms()[:, :, np.arange(now.n) // self.rack * self.rack]
+
+    def to_data(self) -> dict[str, Any]:
+        """The name and the fields, as plain data; without ``rack`` where each worker has a state of its own."""
+        data = super().to_data()
+        return {name: value for name, value in data.items() if (name, value) != ("rack", 1)}
 
 
 class Autoregressive(Change):

@@ -36,6 +36,7 @@ class Spot(TwoStates):
     returns: float = field(metadata=PROBABILITY)  # ... or returns: a share leaves / (leaves + returns) is away
     deadline: float = field(default=0.0, metadata=NON_NEGATIVE)
     """From this time of a round on, tasks of workers that are away are handed on."""
+    rack: int = 1  # so many workers in turn share one state
 
     faulty: ClassVar[bool] = True
 

@@ -77,12 +77,17 @@ class Walk(Change):
 class OnOff(TwoStates):
     """Passing stragglers: each worker is slow in some spells of rounds, by a Markov chain that starts stationary.
 
-    A share starts / (starts + ends) of the workers is slow, for 1 / ends rounds on average.
+    A share starts / (starts + ends) of the workers is slow, for 1 / ends rounds on average. With ``rack=8`` workers 0
+    to 7 are slow in the same rounds, workers 8 to 15 in others, and so on.
+
+    >>> OnOff(6, starts=0.01, ends=0.05, rack=8).to_data()
+    {'change': 'onoff', 'factor': 6.0, 'starts': 0.01, 'ends': 0.05, 'rack': 8}
     """
 
     factor: float = field(metadata=limits.POSITIVE)  # multiplies the task times of a slow worker
     starts: float = field(metadata=limits.PROBABILITY)  # probability in each round that a spell starts
     ends: float = field(metadata=limits.PROBABILITY)  # ... or ends
+    rack: int = 1  # so many workers in turn share one state
 
     def chain(self) -> tuple[float, float]:
         """A worker is slow where its chain is on."""

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from textwrap import shorten
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -27,8 +27,14 @@ from ata_gym.utils.validation import unknown
 from ata_policies.card import policy_card
 from ata_policies.registry import ids_by_name
 
+if TYPE_CHECKING:
+    from ata_gym.bench.decision_cost import RelativeCosts
+
 _FACTS = ("source", "must know beforehand", "assumes", "constants")
 """The facts of a card that the table of policies/README.md has."""
+
+_COSTS = ("first 100", "steady", "changing")
+"""The titles of ``RelativeCosts``."""
 
 _KNOWS = len("the distributions")  # characters of what a policy must know, in a list
 
@@ -53,7 +59,10 @@ def policies(
     cost: Annotated[
         bool,
         typer.Option(
-            "--cost", help="Measure the processor time that each policy needs for a round, divided by that of ATA."
+            "--cost",
+            help="Measure the processor time that each policy needs for a round, divided by that of ATA: in the first "
+            "100 rounds, in 2,000, and where speeds walk. With a name: the milliseconds of its decisions, by the "
+            "number of workers.",
         ),
     ] = False,
     json: options.Json = False,
@@ -67,13 +76,17 @@ def policies(
     ```
     ata-gym policies
     ata-gym policies distribution-learner
+    ata-gym policies distribution-learner --cost
     ata-gym policies --env race --json
     ```
     """
     if name is not None:
-        if env is not None or markdown or cost:
-            raise ValueError("--env, --markdown and --cost are for the list: give them without a name")
-        _show_card(policy_card(name), json)
+        if env is not None or markdown:
+            raise ValueError("--env and --markdown are for the list: give them without a name")
+        if cost:
+            _show_times(name, json)
+        else:
+            _show_card(policy_card(name), json)
         return
     ids = ids_by_name()
     if env is not None and env not in {*ids, *ids.values()}:
@@ -82,13 +95,20 @@ def policies(
     cards = [card for card in cards if env in {None, _plays(card), ids[_plays(card)]}]
     costs = _measured([card.name for card in cards]) if cost else {}
     if json:
-        say_json([card.to_data() | {"cost": costs.get(card.name)} for card in cards])
+        named = {name: of._asdict() for name, of in costs.items()}
+        say_json([card.to_data() | {"cost": named.get(card.name)} for card in cards])
         return
     if markdown:
         say(markdown_table(cards, costs))
         return
-    columns = ["policy", "must know", *(["cost"] if costs else []), "what it does"]
-    for word, env_id in ids.items():
+    _show_policies(cards, costs)
+    say("One of them in full: ata-gym policies NAME")
+
+
+def _show_policies(cards: Sequence[Card], costs: Mapping[str, Sequence[float]]) -> None:
+    """Write a list of the policies of each env, with the costs where there are any."""
+    columns = ["policy", "must know", *(_COSTS if costs else ()), "what it does"]
+    for word, env_id in ids_by_name().items():
         rows = [
             (
                 card.name,
@@ -101,7 +121,6 @@ def policies(
         ]
         if rows:
             _show_list(f"{env_id} ({word})", columns, rows)
-    say("One of them in full: ata-gym policies NAME")
 
 
 def _plays(card: Card) -> str:
@@ -109,37 +128,51 @@ def _plays(card: Card) -> str:
     return card.facts["plays"].partition(",")[0]
 
 
-def markdown_table(cards: Iterable[Card], costs: Mapping[str, float]) -> str:
+def markdown_table(cards: Iterable[Card], costs: Mapping[str, Sequence[float]]) -> str:
     """The table of policies/README.md, with the costs where there are any.
 
-    >>> print(markdown_table([policy_card("uta")], {"uta": 0.912}))
-    | policy | plays | source | must know beforehand | assumes | constants | cost |
-    |---|---|---|---|---|---|---|
-    | uta | allocation | Maranjyan et al., ATA, ICML 2025 | nothing | nothing | none | 0.9 |
+    >>> print(markdown_table([policy_card("uta")], {"uta": (0.912, 0.9, 0.8)}))
+    | policy | plays | source | must know beforehand | assumes | constants | cost: first 100 | steady | changing |
+    |---|---|---|---|---|---|---|---|---|
+    | uta | allocation | Maranjyan et al., ATA, ICML 2025 | nothing | nothing | none | 0.9 | 0.9 | 0.8 |
     """
     rows = []
     for card in cards:
         facts = (card.name, _plays(card), *(card.facts.get(fact, "") for fact in _FACTS))
         rows.append([*(fact.replace("|", r"\|") for fact in facts), *_cost(costs, card.name)])
-    titles = ("policy", "plays", *_FACTS, *(("cost",) if costs else ()))
+    titles = ("policy", "plays", *_FACTS, *((f"cost: {_COSTS[0]}", *_COSTS[1:]) if costs else ()))
     first, *others = [f"| {' | '.join(row)} |" for row in (titles, *rows)]
     return "\n".join([first, "|" + "---|" * len(titles), *others])
 
 
-def _measured(names: list[str]) -> dict[str, float]:
-    from ata_gym.bench.decision_cost import relative_cost  # noqa: PLC0415 - only here
+def _measured(names: list[str]) -> dict[str, RelativeCosts]:
+    from ata_gym.bench.decision_cost import relative_costs  # noqa: PLC0415 - only here
 
-    costs: dict[str, float] = {}
+    costs: dict[str, RelativeCosts] = {}
     with progress_bars({"cost": len(names)}) as progress:
         for name in names:
-            costs[name] = relative_cost(name)
+            costs[name] = relative_costs(name)
             progress("cost", len(costs))
     return costs
 
 
-def _cost(costs: Mapping[str, float], name: str) -> list[str]:
-    """The cell with the cost of a policy, if there are any."""
-    return [f"{costs[name]:.1f}"] if costs else []
+def _cost(costs: Mapping[str, Sequence[float]], name: str) -> list[str]:
+    """The cells with the costs of a policy, if there are any."""
+    return [f"{cost:.1f}" for cost in costs[name]] if costs else []
+
+
+def _show_times(name: str, json: bool) -> None:
+    """Write how long the decisions of a policy take in its first rounds, by the number of workers."""
+    from ata_gym.bench.decision_cost import FIRST, decision_times, timed_worlds  # noqa: PLC0415 - only here
+    from ata_gym.bench.report.table import LEFT, Table, right  # noqa: PLC0415 - the bench takes a second
+
+    times = {title: decision_times(name, world, FIRST) for title, world in timed_worlds().items()}
+    if json:
+        say_json({title: of._asdict() for title, of in times.items()})
+        return
+    rows = [(title, *(f"{milliseconds:.3g}" for milliseconds in of)) for title, of in times.items()]
+    about = f"{name}: milliseconds of processor time of a decision in the first {FIRST} rounds, one row"
+    show(Table(about, {"workers": LEFT, **right(("mean", "worst"))}, rows))
 
 
 def scenarios(
@@ -252,7 +285,7 @@ def _show_list(
     widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)][:-1]
     left = list_width() - sum(widths) - 2 * len(columns)
     lines = [(*row[:-1], shortened(row[-1], left)) for row in rows]
-    numbers = {"n", "B", "rounds", "cost"}
+    numbers = {"n", "B", "rounds", *_COSTS}
     show(Table(title, {name: RIGHT if name in numbers else LEFT for name in columns}, lines), width=list_width())
 
 

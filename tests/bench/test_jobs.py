@@ -1,8 +1,10 @@
 import os
 import signal
+import sys
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,7 @@ from ata_gym.bench.experiment.jobs import Effort, play_all
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import open_folder
 from tests.fuzz.kills import wait_for_group
-from tests.waiting import PATIENCE, without_progress
+from tests.waiting import PATIENCE, until, without_progress
 
 POLICIES = ["ata", "gta", "uta"]
 ROUNDS = 8_000  # more than are played between the first checkpoint and the kill
@@ -71,20 +73,23 @@ def test_jobs_in_this_process_go_on_after_ctrl_c_and_end_with_the_same_bytes(tmp
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
-def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(start, tmp_path):
+def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(tmp_path):
     """After a first checkpoint, and after a first result; SIGTERM comes in the background of a script."""
     played, out = experiment(ROUNDS), tmp_path / "out"
     line = f"bench --scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies {','.join(POLICIES)} --jobs 2"
-    for how, when in (("TERM", "*.npz"), ("KILL", "*.parquet")):
-        process = start(f"{line} --save-every 0.05", out, when, ignored="INT" if how == "TERM" else "")
-        if how == "KILL":
-            process.kill()
-            process.communicate(timeout=PATIENCE)
-        else:
-            os.killpg(process.pid, signal.SIGTERM)  # as schedulers do
-            _, errors = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 143
-            assert without_progress(errors) == "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
+    command = [sys.executable, "-m", "ata_gym", *line.split(), "--save-every", "0.05", "--out", out]
+    in_background = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    said = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
+    for before, when in ((in_background, "*.npz"), ([], "*.parquet")):
+        with Popen([*before, *command], start_new_session=True, stdout=DEVNULL, stderr=PIPE, text=True) as process:
+            try:
+                until(lambda when=when: list(out.rglob(when)), process)
+                if before:
+                    os.killpg(process.pid, signal.SIGTERM)  # as schedulers do
+                    assert without_progress(process.communicate(timeout=PATIENCE)[1]) == said
+                    assert process.returncode == 143
+            finally:
+                process.kill()
         wait_for_group(process.pid)
         assert len(result_bytes(out)) < 2 * len(POLICIES)
     for where in (out, tmp_path / "whole"):

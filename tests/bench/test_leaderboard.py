@@ -12,14 +12,14 @@ from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard import ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
-from ata_gym.bench.leaderboard.report import of_defaults, report
+from ata_gym.bench.leaderboard.report import lead, of_defaults, report
 from ata_gym.bench.leaderboard.run import measure
 from ata_gym.bench.leaderboard.sets import STEADY
 from ata_gym.bench.page.render import NAME
 from ata_gym.bench.report.headline import Competitor
 from ata_gym.cli import app
 from ata_policies import AllocationPolicy
-from ata_policies.allocation.baselines import Gta, Uta
+from ata_policies.allocation.baselines import Uta
 from tests.flips import unseen
 from tests.page_data import parts
 
@@ -42,13 +42,7 @@ class Known(Thrifty):
     knows = "the distributions"
 
 
-class Idler(Gta):
-    """Neither knows nor learns."""
-
-    learns = False
-
-
-THRIFTY, KNOWN, IDLER = (f"{__name__}:{name}" for name in ("Thrifty", "Known", "Idler"))
+THRIFTY, KNOWN = (f"{__name__}:{name}" for name in ("Thrifty", "Known"))
 
 
 def board(out: Path, *policies: str) -> Leaderboard:
@@ -59,16 +53,16 @@ def board(out: Path, *policies: str) -> Leaderboard:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Leaderboard, list[PricedJob]]:
-    playing = board(tmp_path_factory.mktemp("board"), "uta", "ata", THRIFTY, KNOWN, "gta", IDLER)
+    playing = board(tmp_path_factory.mktemp("board"), "uta", "ata", THRIFTY, KNOWN, "gta", "dispatch-gta")
     jobs = playing.jobs()
     assert play_jobs([one.job for one in jobs], effort=Effort(jobs=1)) == {}
     return playing, jobs
 
 
 def test_competitors_are_learners_oracles_and_baselines():
-    kinds = [Competitor.of(name).kind for name in ("ata:alpha=3.0", "ofta", THRIFTY, KNOWN, IDLER)]
+    kinds = [Competitor.of(name).kind for name in ("ata:alpha=3.0", "ofta", THRIFTY, KNOWN, "gta")]
     assert kinds == ["learner", "oracle", "learner", "oracle", "baseline"]
-    assert Competitor.of(IDLER).env == "TaskRace"
+    assert Competitor.of("gta").env == "TaskRace"
     with pytest.raises(ValueError, match="no policy 'nobody'"):
         Competitor.of("nobody")
 
@@ -155,23 +149,53 @@ def test_who_has_not_played_everywhere_is_not_ranked_and_without_learners_there_
     assert missing == {COST: table.height, "rank": table.height, TO_ORACLE: 0, RUNTIME: 0}
 
 
-def test_tables_and_pictures_say_what_was_played_and_are_the_same_each_time(played):
+def test_tables_and_pictures_say_what_was_played(played):
     playing, jobs = played
-    bytes_of = []
-    for _ in range(2):
-        told = report(replace(playing, notes=["A note."]), jobs, {"TaskAllocation": "uta", "TaskDispatch": "none"})
-        bytes_of.append({path.name: path.read_bytes() for path in (*told.files, *told.pictures)})
-    assert bytes_of[0] == bytes_of[1]
-    assert [*bytes_of[0]] == ["leaderboard.md", "leaderboard.csv", "scenarios.csv", "front.png", "front.svg"]
+    told = report(replace(playing, notes=["A note."]), jobs, {"TaskAllocation": "uta", "TaskDispatch": "none"})
+    made = [path.name for path in (*told.files, *told.pictures)]
+    assert made == ["leaderboard.md", "leaderboard.csv", "scenarios.csv", "cells.csv", "front.png", "front.svg"]
     text = (playing.out / "leaderboard.md").read_text()
     assert f"Leaderboard {STEADY.title}: 2 of {len(STEADY.names())} scenarios, 3 seeds" in text
     assert "A note." in text
     assert "TaskAllocation: the default, uta, is within 5% of the best of 2 learners in" in text
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in text.splitlines()]
-    for row in (["oracle", "ofta"], ["baseline", IDLER]):
+    for row in (["oracle", "ofta"], ["baseline", "gta"]):
         assert row in rows
     assert any(row[:1] == ["TaskAllocation"] for row in rows)  # the envs side by side
     assert "nan" not in text.lower()
+    assert text.index("All prices and scenarios") < text.index("Price 0, all scenarios")
+    cells = pl.read_csv(playing.out / "cells.csv")
+    assert cells.height == 2 * 2 * 7 * 3  # scenarios, prices, policies and seeds; not the prices of the picture
+    ends = finals(jobs).filter(pl.col("price").is_in([0.0, 1.0]))
+    assert cells["cost"].to_list() == pytest.approx(ends["cost"].to_list())
+    uta, ofta = (cells.filter(policy=name, price=1.0)["runtime"].to_numpy() for name in ("uta", "ofta"))
+    assert cells.filter(policy="uta", price=1.0)[RUNTIME].to_numpy() == pytest.approx(uta / ofta)
+
+
+def test_the_worst_seed_stands_beside_the_mean_and_price_0_by_itself():
+    ends = synthetic()
+    lost = ends.with_columns(
+        pl.when(policy="bad", scenario="two", seed=3).then(9.0 * pl.col("cost")).otherwise("cost").alias("cost")
+    )
+    ratios = ranking.ratios(lost, "ofta")
+    row = of(ranking.overall(ratios), policy="bad", price=0.0)
+    assert (row["where"], row["where_seed"]) == ("two", "two")
+    assert row["worst"] < 4.0
+    assert row["worst_seed"] == pytest.approx(18.0, rel=0.12)
+    cell = of(ranking.by_scenario(ratios), policy="bad", price=0.0, scenario="two")
+    assert cell[f"{COST}_worst"] == row["worst_seed"]
+    assert all(of(ranking.overall(ratios), policy="good", price=0.0)[name] == 1.0 for name in ("worst", "worst_seed"))
+    (compared, far) = of_defaults(ranking.by_scenario(ratios), lost, {"TaskAllocation": "bad"})
+    mean, worst = compared.rows[1][1].rstrip(")").split(" (")
+    assert float(worst) == pytest.approx(row["worst_seed"], rel=0.01)
+    assert float(mean) < 4.0
+    assert worst in {row[5] for row in far.rows}
+    said = lead(ratios).splitlines()
+    assert said[0] == "Over all scenarios and prices:"
+    zero = said.index("At price 0, where runtime alone counts:")
+    assert said[1].startswith("Allocation: good has the least cost")
+    assert said[zero + 1].startswith("Allocation: good has the least runtime")
+    assert not any(line.startswith("At price 0") for line in lead(ratios.filter(price=0.0)).splitlines())
 
 
 def test_decisions_are_timed_apart_from_the_results(played):
@@ -223,7 +247,9 @@ def test_each_cell_where_a_default_is_not_near_the_best_is_named():
     (compared,) = told(ends, "good")
     assert "good, is within 5% of the best of 2 learners in 4 of 4" in compared.title
     assert [row[0] for row in compared.rows] == ["one", "two", "geometric mean"]
-    for first, second, both in zip(*(map(float, row[1:]) for row in compared.rows), strict=True):
+    for first, second, both in zip(
+        *([float(cell.split()[0]) for cell in row[1:]] for row in compared.rows), strict=True
+    ):
         assert both**2 == pytest.approx(first * second, rel=0.02)  # they are rounded
     (compared,) = told(ends.filter(scenario="one"), "good")
     assert [row[0] for row in compared.rows] == ["one"]
@@ -252,7 +278,9 @@ def test_a_stopped_leaderboard_goes_on_and_ends_with_the_same_bytes(tmp_path, mo
     for name in ("TaskAllocation", "TaskRace", "ofta", "ata-icml:alpha=20", "out/leaderboard.{md,csv}"):
         assert name in told
     assert unseen(Path("out")) == []
-    charts = parts(Path("out", NAME).read_text("utf-8"))["config"]["charts"]
+    page = Path("out", NAME).read_text("utf-8")
+    assert '<option value="worst seed">' in page
+    charts = parts(page)["config"]["charts"]
     assert [*dict.fromkeys(view["scenario"] for view in charts["runtime"]["views"])] == ["near-equal", "regret"]
     assert len(charts["allocations"]["views"]) == 2 * 4
     assert "another configuration: seeds is 2 there and 3 here" in command(line.replace("--seeds 2", "--seeds 3"), 2)

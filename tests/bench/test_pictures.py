@@ -11,9 +11,8 @@ from scipy import stats
 from ata_gym.bench import paper as regret_figure
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.leaderboard import front as fronts
-from ata_gym.bench.leaderboard.ranking import RUNTIME, WORKER_TIME
 from ata_gym.bench.report import style
-from ata_gym.bench.report.report import CURVES, draw, legend, panel, report
+from ata_gym.bench.report.report import draw, report
 from ata_gym.bench.report.statistics import summarise
 from ata_gym.bench.report.table import markdown
 from ata_gym.pools import read_trace
@@ -36,25 +35,21 @@ def test_pictures_and_tables_are_the_same_bytes_each_time(played):
     assert b"</svg>" in bytes_of[0]["runtime.svg"]
 
 
-def test_races_alone_have_no_picture_of_regret(played, tmp_path, monkeypatch):
-    monkeypatch.setattr(style, "save", lambda _made, stem, _title: [stem])
-    experiment = Experiment.on_scenario("icml2025-regret", rounds=5, seeds=2)
-    pictures = draw(played(experiment, "gta").results(["gta"]), experiment, tmp_path)
-    assert [path.name for path in pictures] == ["runtime", "worker_time"]
-
-
 @pytest.mark.parametrize("rounds", [1, 3])
-def test_recorded_times_of_zero_are_drawn_and_compared(played, tmp_path, rounds):
+def test_recorded_times_of_zero_are_drawn_and_compared(played, tmp_path, monkeypatch, rounds):
+    """And races alone have no picture of regret."""
+
+    def save(made, stem, _title):
+        made.draw_without_rendering()
+        return [stem.name]
+
+    monkeypatch.setattr(style, "save", save)
     (tmp_path / "trace.csv").write_text("w,k,t\na,1,0\nb,1,0\na,2,0\nb,2,0\na,3,1\nb,3,2\n")
     pool = read_trace(tmp_path / "trace.csv", worker="w", duration="t", round="k")
     experiment = Experiment.on_scenario(Scenario(pool, 2), rounds=rounds, seeds=2)
     records = played(experiment, "gta", "ofta").results(["gta", "ofta"])
-    with style.figure(18.0, 3.0) as picture:
-        for axes, curves in zip(picture.subplots(1, len(CURVES)), CURVES.values(), strict=True):
-            if curves.quantity in records.columns:
-                panel(axes, records, curves)
-        legend(picture, picture.axes[0])
-        picture.draw_without_rendering()
+    assert draw(records, experiment, tmp_path) == ["runtime", "worker_time", "regret"]
+    assert draw(records.filter(policy="gta"), experiment, tmp_path) == ["runtime", "worker_time"]
     ratio = summarise(records).row(by_predicate=(pl.col("policy") == "gta") & (pl.col("quantity") == "runtime/ofta"))
     assert ratio[2] == (None if rounds < 3 else 1.0)
 
@@ -91,18 +86,6 @@ def test_labels_lie_on_no_other_and_inside_the_axes(crowd, spread):
     assert len(texts) == crowd
     assert not any(one.overlaps(other) for one, other in combinations(texts, 2))
     assert all(room.x0 <= box.x0 <= box.x1 <= room.x1 and room.y0 <= box.y0 <= box.y1 <= room.y1 for box in texts)
-
-
-def test_points_of_all_three_envs_are_drawn(tmp_path):
-    rows = [
-        (env, price, f"{env}-{kind}", kind, runtime * (1 + price), 2.0 / (1 + price))
-        for env, runtime in (("TaskAllocation", 1.0), ("TaskRace", 0.7), ("TaskDispatch", 0.6))
-        for kind in ("learner", "oracle", "baseline")
-        for price in (0.0, 0.1)
-    ]
-    points = pl.DataFrame(rows, ["env", "price", "policy", "kind", RUNTIME, WORKER_TIME], orient="row")
-    pictures = [fronts.draw(points, "test", tmp_path / name) for name in "ab"]
-    assert [path.read_bytes() for path in pictures[0]] == [path.read_bytes() for path in pictures[1]]
 
 
 ROUNDS = Experiment.on_scenario("icml2025-regret", seeds=1, rounds=100_000).record_at()
@@ -150,6 +133,4 @@ def test_table_and_picture(tmp_path):
     short = played.filter(pl.col("round") <= 2)  # too few rounds for half decades prove nothing
     unknown = regret_figure.slopes(short)
     assert regret_figure.constant(unknown) == {"ata-icml": False, "ata": False}
-    pictures = [regret_figure.draw(played, found, "test", tmp_path / name) for name in "ab"]
-    assert [path.read_bytes() for path in pictures[0]] == [path.read_bytes() for path in pictures[1]]
     assert len(regret_figure.draw(short, unknown, "short", tmp_path / "regret")) == 2

@@ -12,25 +12,18 @@ import ata_gym
 import ata_policies
 from ata_gym.bench.experiment import provenance as module
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort, play_all
 from ata_gym.bench.experiment.provenance import APART, changed, merged, provenance, provenance_of
 from ata_gym.bench.experiment.run import PolicyRun
-from ata_gym.bench.experiment.store import open_folder
 from ata_policies import registry
 from ata_policies.presets import PRESETS
 
 EVEN = """
-import numpy as np
 from ata_policies import AllocationPolicy
 
 class Even(AllocationPolicy):
     def allocate(self, state):
         '''All to one worker.'''
         from const_of_a_user import WORKER
-
-        allocation = np.zeros((len(state.round), self.setting.n), np.int64)
-        allocation[:, WORKER] = self.setting.budget
-        return allocation
 """
 NAME = "even_policy_of_a_user:Even"
 
@@ -57,33 +50,14 @@ def write(tmp_path, monkeypatch):
     return write_modules
 
 
-def test_a_policy_whose_helper_was_edited_is_refused_or_played_anew(tmp_path, write):
+def test_the_helper_of_a_policy_of_ones_own_counts_and_docstrings_do_not(write):
     """The helper is a module of its own, and imported when the policy is played."""
     write(even_policy=EVEN, const="WORKER = 0", other="")
-    played = Experiment.on_scenario("icml2025-regret", rounds=20, seeds=1)
-    folder = open_folder(tmp_path / "out", played.config())
-    assert play_all(played, [NAME, "uta"], folder, effort=Effort(jobs=1)) == {}
-    before = folder.results([NAME])["runtime"][-1], folder.result("uta").stat().st_mtime_ns
+    before = provenance(NAME)
     write(even_policy=EVEN.replace("All to", "Everything to"), const="WORKER = 0  # the fastest", other="x = 1")
-    assert play_all(played, [NAME], folder, effort=Effort(jobs=1)) == {}  # as it was
+    assert changed(before, provenance(NAME), NAME) is None
     write(const="WORKER = 19")
-    told = rf"the code of {NAME} \(const_of_a_user\) has changed .* of {NAME} were .*--rerun-changed"
-    with pytest.raises(ValueError, match=told):
-        play_all(played, [NAME, "uta"], folder, effort=Effort(jobs=1))
-    assert folder.results([NAME])["runtime"][-1] == before[0]
-    assert play_all(played, [NAME, "uta"], folder, effort=Effort(jobs=1, rerun_changed=True)) == {}
-    assert folder.results([NAME])["runtime"][-1] > before[0]
-    assert folder.result("uta").stat().st_mtime_ns == before[1]
-
-
-@pytest.fixture
-def copied(tmp_path, monkeypatch):
-    """A copy of both packages, whose files count."""
-    for package in (ata_gym, ata_policies):
-        copy = tmp_path / package.__name__
-        shutil.copytree(Path(package.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        monkeypatch.setattr(package, "__path__", [str(copy)])
-    return tmp_path
+    assert changed(before, provenance(NAME), NAME) == f"the code of {NAME} (const_of_a_user)"
 
 
 @pytest.mark.parametrize(("policy", "edits"), [
@@ -91,10 +65,14 @@ def copied(tmp_path, monkeypatch):
              "cli.tools": 0, "envs.dispatch": 0, "scenarios.changing": 0, "bench.experiment.store": 0}),
     ("dispatch-gta", {"envs.dispatch": 1, "envs.allocation": 0}),
 ])  # fmt: skip
-def test_of_our_code_what_a_result_depends_on_counts(copied, policy, edits):
+def test_of_our_code_what_a_result_depends_on_counts(tmp_path, monkeypatch, policy, edits):
+    for package in (ata_gym, ata_policies):
+        copy = tmp_path / package.__name__
+        shutil.copytree(Path(package.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        monkeypatch.setattr(package, "__path__", [str(copy)])
     before = provenance(policy)
-    files = {name: copied.joinpath("ata_gym", *name.split(".")).with_suffix(".py") for name in edits}
-    for file in (*files.values(), copied / "ata_policies" / "presets.py", copied / "ata_gym" / "__init__.py"):
+    files = {name: tmp_path.joinpath("ata_gym", *name.split(".")).with_suffix(".py") for name in edits}
+    for file in (*files.values(), tmp_path / "ata_policies" / "presets.py", tmp_path / "ata_gym" / "__init__.py"):
         file.write_text('"""Another docstring."""\n# and a comment\n' + file.read_text().partition('"""\n')[2])
     module._provenance.cache_clear()
     assert changed(before, provenance(policy), policy) is None

@@ -5,7 +5,7 @@ from scipy import stats
 
 from ata_gym.bench import paper as published
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.report.statistics import estimate, summarise
+from ata_gym.bench.report.statistics import summarise
 from ata_gym.bench.report.summary_tables import show, summary_tables, title_of
 from ata_gym.bench.report.table import markdown
 
@@ -24,17 +24,6 @@ def records(runtimes: dict[str, list[float]]) -> pl.DataFrame:
 
 def row(summary: pl.DataFrame, policy: str, quantity: str) -> tuple[float, float, float]:
     return summary.row(by_predicate=(pl.col("policy") == policy) & (pl.col("quantity") == quantity))[2:]
-
-
-def test_the_interval_is_students():
-    sample = np.random.default_rng(0).gamma(2.0, size=(8, 4))
-    mean, half = estimate(sample)
-    interval = stats.ttest_1samp(sample, 0.0).confidence_interval(0.95)
-    assert mean - half == pytest.approx(interval.low)
-    assert mean + half == pytest.approx(interval.high)
-    mean, half = estimate(sample[:1])  # one seed has no interval
-    assert mean.tolist() == sample[0].tolist()
-    assert np.isnan(half).all()
 
 
 def test_ratios_are_paired_by_seed():

@@ -51,25 +51,19 @@ def test_the_same_bytes_each_time_and_from_every_format(source, tmp_path):
     ({"worker": "nobody"}, "no column 'nobody' for the worker"),
     ({"round": "nothing"}, "no column 'nothing' for the round"),
     ({"round": "items"}, "lacks worker"),
+    ({"source": "empty.csv"}, "empty"),
+    ({"source": "header.csv", "duration": "items"}, "header"),
+    ({"source": "noise.parquet"}, "noise"),
+    ({"source": "nothing.csv"}, r"no file .*nothing\.csv"),
+    *(({"target": name}, r"\.csv|choose another") for name in ("speeds.csv", "", "trace.txt")),
 ])  # fmt: skip
 def test_what_makes_no_trace_is_refused_and_nothing_is_left(source, tmp_path, change, sentence):
-    target = tmp_path / "out" / "trace.parquet"
-    with pytest.raises(ValueError, match=sentence) as caught:
-        make_trace(source, target, **{"worker": "machine", "duration": "items / speed", **change})
-    assert ".trace-" not in str(caught.value)
-    assert not list(tmp_path.rglob("trace.parquet"))
-
-
-@pytest.mark.parametrize(("read", "written", "sentence"), [
-    ("empty.csv", "trace.csv", "empty"),
-    ("header.csv", "trace.csv", "header"),
-    ("noise.parquet", "trace.csv", "noise"),
-    ("nothing.csv", "trace.csv", r"no file .*nothing\.csv"),
-    *(("speeds.csv", written, r"\.csv|choose another") for written in ("speeds.csv", "", "trace.txt")),
-])  # fmt: skip
-def test_a_bad_file_is_refused(source, tmp_path, read, written, sentence):
     for name, content in (("empty.csv", b""), ("header.csv", b"machine,items\n"), ("noise.parquet", b"\0\1\2")):
         (tmp_path / name).write_bytes(content)
-    with pytest.raises((ValueError, FileNotFoundError), match=sentence):
-        make_trace(tmp_path / read, tmp_path / written, worker="machine", duration="items")
+    usual = {"source": "speeds.csv", "target": "out/trace.parquet", "worker": "machine", "duration": "items / speed"}
+    given = usual | change
+    with pytest.raises((ValueError, FileNotFoundError), match=sentence) as caught:
+        make_trace(tmp_path / given.pop("source"), tmp_path / given.pop("target"), **given)
+    assert ".trace-" not in str(caught.value)
+    assert not list(tmp_path.rglob("trace.*"))
     assert source.read_text() == TABLE

@@ -7,55 +7,40 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from ata_gym.bench.experiment import store
 from ata_gym.bench.experiment.claim import HOLDER
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, play_all
 from ata_gym.bench.experiment.run import Job, PolicyRun, play_to_end
-from ata_gym.bench.experiment.store import (
-    begin,
-    discard,
-    open_folder,
-    read_frame,
-    save_tree,
-    verify,
-    write_frame,
-    write_json,
-)
+from ata_gym.bench.experiment.store import open_folder, read_frame, verify, write_frame, write_json
 from ata_gym.utils import manifest
 from ata_gym.utils.manifest import read_listed, remove_listed, write_listed
 from ata_gym.utils.sealed import DamagedError
 from tests.flips import unseen
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """A folder with a finished policy, an unfinished one and one that failed."""
-    path = tmp_path_factory.mktemp("results") / "out"
+class Fails(PolicyRun):
+    def play(self, most):
+        raise ZeroDivisionError
+
+
+def test_each_file_of_a_whole_folder_is_looked_at_and_its_damage_is_named(tmp_path):
+    """Of a finished policy, one that failed and an unfinished one."""
     played = Experiment.on_scenario("icml2025-regret", rounds=600, seeds=2)
-    folder = open_folder(path, played.config())
-
-    class Fails(PolicyRun):
-        def play(self, most):
-            raise ZeroDivisionError
-
+    folder = open_folder(tmp_path / "out", played.config())
     assert play_all(played, ["uta"], folder, effort=Effort(jobs=1)) == {}
     assert list(play_all(played, ["gta"], folder, Fails, effort=Effort(jobs=1))) == ["gta"]
     answers = iter([False, True])
     assert play_to_end(Job(played, "ata", folder), save_every=0.0, stop=lambda: next(answers)) is None
-    return path
-
-
-def test_each_file_of_a_whole_folder_is_looked_at_and_its_damage_is_named(results):
-    checked = verify(results.parent)
-    assert {str(one.file.relative_to(results)) for one in checked} == {
+    assert {str(one.file.relative_to(folder.path)) for one in verify(tmp_path)} == {
         "ata-gym.sha256", "config.json", "failures/gta.txt", "results/uta.parquet", "results/uta.json",
         "allocations/uta.parquet", "allocations/uta.json", "checkpoints/ata.npz", "checkpoints/ata.npz.previous",
         "checkpoints/ata.json", "checkpoints/gta.json",
     }  # fmt: skip
-    assert unseen(results) == []
-    lines = (results / manifest.NAME).read_text().splitlines()[:-2]  # as sha256sum writes them
+    assert unseen(folder.path) == []
+    lines = (folder.path / manifest.NAME).read_text().splitlines()[:-2]  # as sha256sum writes them
     assert lines == sorted(lines, key=lambda line: line[66:])
-    assert all(line[:64] == sha256((results / line[66:]).read_bytes()).hexdigest() for line in lines)
+    assert all(line[:64] == sha256((folder.path / line[66:]).read_bytes()).hexdigest() for line in lines)
 
 
 @pytest.mark.parametrize(("folder", "error"), [("", "holds no results"), ("none", "there is no folder")])
@@ -95,11 +80,11 @@ def run(path):
     write_json(path / "about.json", {"command": ["bench"]})
     checkpoint = folder.checkpoint("ata")
     if not folder.finished("ata"):
-        begin(checkpoint, {"engine": "this"})
+        store.begin(checkpoint, {"engine": "this"})
         for step in range(2):
-            save_tree(checkpoint, (float(step),))
+            store.save_tree(checkpoint, (float(step),))
         write_frame(folder.result("ata"), pl.DataFrame({"round": [1, 2]}), {"engine": "this"})
-    discard(checkpoint)
+    store.discard(checkpoint)
     write_listed(path / "table.md", lambda part: part.write_text("| 1 |"))
 
 

@@ -4,8 +4,6 @@ It keeps no promises: numba's own generator, so no pairing; no feedback recorded
 the other.
 """
 
-from __future__ import annotations
-
 import math
 
 import numba

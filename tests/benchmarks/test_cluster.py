@@ -1,7 +1,5 @@
 """A step with TorchAllocator against one of plain DDP, on equal workers: processes of this machine, in turn."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """The bridge to Stable-Baselines3 against its own vector env: the env alone, and whole iterations of PPO."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Any

@@ -4,8 +4,6 @@
 core of a two-core server, in processor time; a test fails only on a ratio.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import platform

@@ -3,10 +3,10 @@
 Printed as a ratio of times, measured in turns in this run. ``make benchmark`` runs it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -40,23 +40,20 @@ class Case(NamedTuple):
     """Above the target, since a shared processor slows the small arrays of the env more than long products."""
 
 
-@pytest.fixture(scope="module")
-def cifar(tmp_path_factory: pytest.TempPathFactory) -> Case:
+def cifar(folder: Path) -> Case:
     """The network of CIFAR-100 on images of noise; what is in them does not change the time."""
-    rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("images") / "noise.npz"
+    rng, path = np.random.default_rng(0), folder / "noise.npz"
     parts = {f"{which}_x": rng.integers(0, 256, (5000, 32, 32, 3), np.uint8) for which in ("train", "test")}
     labels = {f"{which}_y": rng.integers(0, 100, 5000) for which in ("train", "test")}
     np.savez(path, allow_pickle=False, **parts, **labels)
     return Case(make_problem("cifar100", path), "adam", 8e-5, lambda x: x.float() / 127.5 - 1, 100, 1.03, 1.15)
 
 
-@pytest.fixture(scope="module")
-def digits() -> Case:
+def digits(_: Path) -> Case:
     return Case(make_problem("digits"), "sgd", 0.05, lambda x: x, 500, 1.10, 1.35)
 
 
-@pytest.fixture(scope="module")
-def linear() -> Case:
+def linear(_: Path) -> Case:
     """Sixteen weights: nearly all time is Python's."""
     data = torch.randn(1000, 8), torch.arange(1000) % 2
     problem = Classification(lambda: torch.nn.Linear(8, 2, bias=False), data, data)
@@ -93,42 +90,24 @@ def wrapped(case: Case, device: str = "cpu", **options: Any) -> Callable[[], flo
     return lambda: float(env.step(allocation)[-1]["loss"])
 
 
-def typical(*steps: Callable[[], float], times: int) -> list[float]:
-    """Median seconds of processor time of each step, which take turns, so that other processes slow them alike."""
-    taken = np.empty((times, len(steps)))
-    for turn in range(-10, times):
-        for which, step in enumerate(steps):
-            start = time.process_time()
-            step()
-            taken[max(turn, 0), which] = time.process_time() - start
-    return [float(median) for median in np.median(taken, axis=0)]
-
-
-@pytest.mark.parametrize("name", ["cifar", "digits", "linear"])
-def test_overhead_on_a_cpu(name: str, request: pytest.FixtureRequest) -> None:
-    case: Case = request.getfixturevalue(name)
-    threads = torch.get_num_threads()
+@pytest.mark.parametrize("problem", [cifar, digits, linear])
+def test_overhead_on_a_cpu(problem: Callable[[Path], Case], tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    case = problem(tmp_path)
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
     torch.set_num_threads(1)  # the waiting of more threads for each other would hide it
-    try:
-        by_hand, ours = typical(plain(case), wrapped(case), times=case.times)
-    finally:
-        torch.set_num_threads(threads)
-    print(f"\n{name}, B = {WORLD.budget}: plain {by_hand * 1e6:.0f} us, wrapped {ours * 1e6:.0f} us a step")
+    by_hand, ours = best(plain(case), wrapped(case), repeats=case.times)
+    print(f"\n{problem.__name__}, B = {WORLD.budget}: plain {by_hand * 1e6:.0f} us, wrapped {ours * 1e6:.0f} us a step")
     print(f"ratio {ours / by_hand:.3f} (target: at most {case.target})")
     assert ours / by_hand < case.limit
 
 
 @pytest.mark.gpu
 @warnings_of_inductor
-def test_speed_on_a_gpu(cifar: Case) -> None:
-    options: dict[str, dict[str, Any]] = {
-        "eager": {},
-        "graphs": {"graphs": True},
-        "compile": {"compile": True},
-        "compile and graphs": {"compile": True, "graphs": True},
-    }
-    steps = [wrapped(cifar, "cuda", **option) for option in options.values()]
-    plays = [lambda step=step: [step() for _ in range(200)] for step in (plain(cifar, "cuda"), *steps)]
+def test_speed_on_a_gpu(tmp_path: Path) -> None:
+    options = {"eager": (), "graphs": ("graphs",), "compile": ("compile",), "both": ("compile", "graphs")}
+    case = cifar(tmp_path)
+    steps = [wrapped(case, "cuda", **dict.fromkeys(option, True)) for option in options.values()]
+    plays = [lambda step=step: [step() for _ in range(200)] for step in (plain(case, "cuda"), *steps)]
     by_hand, *ours = (seconds / 200 for seconds in best(*plays, clock=time.perf_counter))
     print(f"\n{torch.cuda.get_device_name()}, B = {WORLD.budget}: plain {by_hand * 1e3:.3f} ms a step")
     speeds = {name: by_hand / seconds for name, seconds in zip(options, ours, strict=True)}

@@ -21,24 +21,13 @@ from ata_gym.changes import change_from_data, checked_changes
 from ata_gym.changes.change import Change, ChangeProcess
 from ata_gym.changes.conditions import Conditions
 from ata_gym.changes.faults import Crash, Spot
-from ata_gym.changes.speeds import Correlated, Load, Outliers, Periodic, Walk
+from ata_gym.changes.speeds import Correlated, Load, OnOff, Outliers, Periodic, Walk
 from ata_gym.changes.switches import Jump, Redraw, Switch
-from ata_gym.pools import (
-    Pool,
-    PoolDistribution,
-    deterministic,
-    exponential,
-    gamma,
-    half_normal,
-    log_normal,
-    pareto,
-    trace,
-    uniform,
-    weibull,
-)
+from ata_gym.pools import Pool, PoolDistribution, deterministic, exponential, gamma, log_normal, trace
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.keys import stream_keys
-from tests.envs.playing import ALLOCATION, RACE, WORLDS
+from ata_gym.typing import Floats
+from tests.envs.playing import ALLOCATION, WORLDS
 from tests.envs.playing import CHANGES as PLAYED
 
 POOL = WORLDS["changing"].pool
@@ -90,27 +79,6 @@ def test_means_are_exact_at_each_round(change: Change) -> None:
             assert abs(mine.mean() - 1) <= 5 * mine.std() / len(mine) ** 0.5 + 1e-12, (k, i)
 
 
-def test_means_by_formula() -> None:
-    changes = [Switch(at=(1,), permutation=(4, 0, 1, 2, 3)), Jump(1, (0,), 0.5), Outliers(0.1, 10, 20)]
-    env = vector(POOL, 2, changes=changes)
-    env.reset(seed=0)
-    base = 0.9 * POOL.mean() + 0.1 * 15 * POOL.median()
-    for expected in (base, base[[4, 0, 1, 2, 3]] * [0.5, 1, 1, 1, 1]):
-        np.testing.assert_allclose(env.unwrapped.means(), [expected, expected])
-        env.step(np.eye(N, dtype=np.int64)[:2])
-    single: Any = gym.make(RACE, pool=POOL, changes=changes, budget=1).unwrapped
-    single.reset(seed=0)
-    assert single.means().tolist() == base.tolist()
-    assert single.conditions().distribution.tolist() == list(range(N))
-
-
-def test_means_of_who_is_away_are_infinite() -> None:
-    for now in process(POOL, 50, 5, [Spot(0.3, 0.3), Crash(0.5, within=2, away=1)]):
-        assert (now.dies == 0).any()
-        assert ((now.dies > 0) & (now.dies < np.inf)).any()  # who dies later has a mean
-        assert (now.means(POOL) == np.where(now.dies == 0, np.inf, POOL.mean())).all()
-
-
 @pytest.mark.parametrize("changes", [(), (Switch(every=2), Jump(3, (0,), 4.0), Outliers(0.1, 10, 20))])
 def test_means_on_a_trace_by_round_are_the_times_of_the_round(changes: tuple[Change, ...]) -> None:
     record = [[1.0, 5.0, 2.0], [4.0, 3.0, 8.0, 6.0]]
@@ -127,14 +95,6 @@ def test_means_on_a_trace_by_round_are_the_times_of_the_round(changes: tuple[Cha
         for e in range(3):
             if not changes or (conditions.distribution[e, 1] in (1, 2) and times[e] < 32):
                 assert times[e] == record[conditions.distribution[e, 1] - 1][k % (2 + conditions.distribution[e, 1])]
-
-
-def test_medians_are_those_of_the_distributions() -> None:
-    smooth = exponential(2.0, 1.0), gamma(2.5, 0.7), log_normal(0.1, 0.8), weibull(1.7, 2.0), pareto(3.0, 1.0)
-    for pool in (*smooth, uniform(1.0, 4.0), half_normal(2.0)):
-        expected = pool.distributions.shift[0] + pool.distributions.scale[0] * pool.standard(0).median()
-        np.testing.assert_allclose(pool.median(), [expected])
-    assert (deterministic(3.0) + trace([[1.0, 9.0, 2.0]])).median().tolist() == [3.0, 2.0]
 
 
 def test_the_pool_of_a_round() -> None:
@@ -269,6 +229,29 @@ def test_workers_that_are_not_drawn_change_as_they_always_have(changes: Sequence
     assert digest.hexdigest().startswith(known)
 
 
+@pytest.mark.parametrize("change", [OnOff(5, 0.1, 0.3), Spot(0.1, 0.3)])
+def test_workers_of_a_rack_turn_on_and_off_together_and_racks_by_themselves(change: OnOff | Spot) -> None:
+    pool, rows = deterministic(np.ones(8)), 500
+
+    def states(rack: int) -> Floats:
+        conditions = process(pool, rows, 12, [replace(change, rack=rack)])
+        return np.array([(now.factor > 1) | (now.dies == 0) for now in conditions], np.float64)
+
+    alone, racks = states(1), states(3)  # the last rack has two workers
+    first = alone[:, :, [0, 0, 0, 3, 3, 3, 6, 6]]
+    together = first.all(axis=2)  # where all are away, the lowest stays alive
+    assert (racks == first)[~together].all()
+    np.testing.assert_allclose(racks.mean(), 0.25, atol=0.03)
+    assert (states(99)[..., 1:] == alone[..., :1])[~together].all()  # larger than the pool: all workers are one rack
+
+
+def test_a_state_of_its_own_is_not_named_in_data_so_that_what_was_made_before_stays_valid() -> None:
+    assert "rack" not in OnOff(5, 0.1, 0.3).to_data()
+    assert change_from_data(Spot(0.1, 0.3, rack=4).to_data()) == Spot(0.1, 0.3, rack=4)
+    drawn = Redraw(PoolDistribution(6), among=((OnOff(5, 0.1, 0.3, rack=2),),))
+    assert change_from_data(json.loads(json.dumps(drawn.to_data()))) == drawn
+
+
 POOLS = PoolDistribution(5, fewest=2)
 DRAWN = Redraw(POOLS, price=(0.1, 1), among=((), (Switch(every=2),), (Walk(0.3, 0.5), Jump(3, (1, 4), 0.2))), every=7)
 
@@ -300,19 +283,16 @@ def test_data_json_and_pickle_give_an_equal_scenario(first: tuple[Change, ...], 
         (lambda: checked_changes([Switch(every=2, permutation=(0, 1))], N), "each of 5 workers once"),
         (lambda: Jump(at=3, workers=(0,), factor=2, until=3), "until of Jump must be a whole number from 4"),
         (lambda: checked_changes([Jump(at=3, workers=(5,), factor=2)], N), "must be below 5"),
-        (lambda: Periodic(5, 1), "amplitude of Periodic must be a number of at least 0 and below 1, not 1"),
         (lambda: Periodic(10**400, 0.5), "period of Periodic must be a number above 0"),
         (lambda: change_from_data({"change": ["walk"]}), "a change is a mapping"),
         (lambda: Walk(3, 1), "step of Walk must be a number above 0 and at most 2, not 3"),
         (lambda: Outliers(0.1, 10, 5), "high of Outliers must be a number of at least 10, not 5"),
         (lambda: Crash(0.1, 1, 1.5), "away of Crash must be"),  # type: ignore[arg-type]
         (lambda: Load(0.6, 0.4, 0, 0.5), "memory of Load must be a number of at least 0 and below 0.4, not 0.4"),
-        (lambda: checked_changes([3], N), "a change is a mapping"),  # type: ignore[list-item]
         (lambda: checked_changes(Switch(every=3), N), "changes must be a list of changes"),  # type: ignore[arg-type]
         (lambda: checked_changes([Correlated(0.5, 0.5), Correlated(0.2, 0.5)], N), "one Correlated only"),
         (lambda: change_from_data({"change": "drift"}), '"change" is one of switch, jump'),
         (lambda: change_from_data({"change": "walk", "steps": 1}), "the data of Walk hold step, bound, not steps"),
-        (lambda: change_from_data("walk"), "a change is a mapping"),  # type: ignore[arg-type]
         (lambda: Scenario(POOLS, 3, None, (Walk(0.1, 1.0), Redraw(POOLS))), "must come first"),
         (lambda: Scenario(POOLS, 3, None, (Redraw(POOLS), Redraw(POOLS))), "there can be one Redraw only"),
         (lambda: Scenario(POOLS, 3, None, (Redraw(PoolDistribution(4)),)), "draws 4 workers, and the pool has 5"),

@@ -62,7 +62,8 @@ def test_a_trace_is_made_and_then_benched(run):
     assert pl.read_parquet("out/results/uta.parquet")["round"].max() == 6
 
 
-def test_bench_plays_recorded_scenarios(run, shared_data):
+def test_recorded_scenarios_are_shown_and_played(run, shared_data):
+    assert "a training job of 10 near-equal workers" in run(f"scenarios alibaba-1 --data '{shared_data}'").stdout
     result = run(f"bench --scenario alibaba-1 --data '{shared_data}' --policies uta --seeds 1 --jobs 1 --out job1")
     assert "alibaba-1: n = 10, B = 10" in result.stdout
     assert "300 rounds" in result.stdout
@@ -159,6 +160,7 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
     ("policies ata --env race", "are for the list: give them without a name"),
     ("scenarios five-worker", "there is no scenario 'five-worker'; did you mean five-workers"),
     ("scenarios five-workers --data .", "five-workers needs no data"),
+    ("scenarios alibaba-1", "made of alibaba_job_1.csv: give the folder of that file (--data)"),
     ("scenarios --data .", "--data goes with the name of a recorded scenario"),
     ("doctor --address head", "the address must be auto, or host:port of a Ray cluster's head"),
     ("demo --rounds 0", "rounds must be"),

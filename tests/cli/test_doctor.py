@@ -12,27 +12,17 @@ LACKING = Finding("extra integrations", "missing", "not installed: torch", 'pip 
 BROKEN = Finding("backend gloo", "broken", "no name [Errno 1]", "let the name resolve")
 
 
-@pytest.fixture
-def found(monkeypatch):
-    """Say what is found; the list keeps the arguments with which it was asked for."""
-    asked = []
-
-    def say(*findings):
-        monkeypatch.setattr(doctor, "examine", lambda *given: asked.append(given) or list(findings))
-        return asked
-
-    return say
-
-
 @pytest.mark.parametrize(("findings", "code"), [([*GOOD, LACKING], 0), ([*GOOD, LACKING, BROKEN], 1)])
-def test_the_same_findings_are_shown_in_every_form(run, found, findings, code, monkeypatch, capsys):
+def test_the_same_findings_are_shown_in_every_form(run, findings, code, monkeypatch, capsys):
+    asked = []
     monkeypatch.setattr(console, "WIDTH", 80)
-    found(*findings)
+    monkeypatch.setattr(doctor, "examine", lambda *given: asked.append(given) or list(findings))
     table = run("doctor", code).stdout
     assert max(map(len, table.splitlines())) <= 80
-    document = json.loads(run("doctor --json", code).stdout)
+    document = json.loads(run("doctor --json --ray --address 10.0.0.1:6379", code).stdout)
     assert [Finding(**finding) for finding in document["findings"]] == findings
     assert document["works"] == (code == 0)
+    assert asked == [(False, None), (True, "10.0.0.1:6379")]
     monkeypatch.setattr(sys, "argv", ["doctor"])
     assert doctor.main() == code
     lines = capsys.readouterr().out
@@ -42,10 +32,3 @@ def test_the_same_findings_are_shown_in_every_form(run, found, findings, code, m
         assert "".join(f"{finding.detail}->{finding.cure}".removesuffix("->").split()) in squeezed
         assert str(finding) in lines
     assert '-> pip install "ata-gym[integrations]"' in table  # the command on one line, with its brackets
-
-
-def test_flags_and_addresses_are_handed_on(run, found):
-    asked = found(*GOOD)
-    run("doctor --ray --address 10.0.0.1:6379")
-    run("doctor")
-    assert asked == [(True, "10.0.0.1:6379"), (False, None)]

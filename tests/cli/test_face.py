@@ -39,22 +39,16 @@ def test_nothing_but_the_name_greets_with_commands_that_can_be_typed(run):
         parse(line)
 
 
-def test_the_list_of_commands_has_a_line_for_each(run, monkeypatch):
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_listed_with_help_that_is_short_first_has_examples_that_parse_and_fits(run, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "80")
     lines = run("--help").stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    for name, command in COMMANDS.items():
-        first = command.help.splitlines()[0]
-        (line,) = [line for line in lines if line.startswith(f"│ {name} ")]
-        assert first in line
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_a_command_is_short_first_has_examples_that_parse_and_fits_80_columns(run, monkeypatch, name):
     told = COMMANDS[name].help
     first, blank, *_ = [*told.splitlines(), ""]
     assert len(first) <= 60
     assert first.endswith(".")
+    assert [first in line for line in lines if line.startswith(f"│ {name} ")] == [True]
     assert not blank
     code = "\n".join(re.findall(r"^```\n(.*?)^```", told, re.MULTILINE | re.DOTALL))
     assert max(map(len, code.splitlines())) <= 76  # no line is broken in a terminal of 80 columns
@@ -62,7 +56,6 @@ def test_the_help_of_a_command_is_short_first_has_examples_that_parse_and_fits_8
     assert any(line.startswith(f"ata-gym {name}") for line in shown)
     for line in shown:
         parse(line)
-    monkeypatch.setenv("COLUMNS", "80")
     shown = run(f"{name} --help").stdout
     assert max(map(len, shown.splitlines())) <= 80
     flags = [flag for option in COMMANDS[name].params for flag in option.opts if flag.startswith("--")]

@@ -2,7 +2,6 @@ import sys
 
 import pytest
 
-from ata_gym.cli.studies.learn import split_hyperparameters
 from ata_gym.utils.extras import MissingExtraError
 from tests.flips import unseen
 
@@ -44,12 +43,23 @@ def test_learn_leaves_a_table_a_picture_a_log_and_an_agent_that_bench_plays(run,
     ("swarm", "env"),
     ("--algorithm sac", "algorithm"),
     ("dispatch --action shares", "action of ppo in dispatch"),
+    ("--action start", "shares"),
+    ("dispatch --algorithm dqn --action dispatch", "start"),
     ("race --algorithm dqn", "use ppo or a2c"),
     ("--hyperparameter n_stepps=8", "n_steps"),
+    ("--hyperparameter device=cuda", "there is no hyperparameter of ppo 'device'"),
     ("--hyperparameter n_steps=many", "ppo does not take these hyperparameters"),
+    ("--hyperparameter gamma", "NAME=VALUE, each once"),
+    ("--hyperparameter =0.9", "NAME=VALUE, each once"),
+    ("--hyperparameter gamma=", "NAME=VALUE, each once"),
+    ("--hyperparameter 'a b=1'", "NAME=VALUE, each once"),
+    ("--hyperparameter gamma=0.5 --hyperparameter gamma=0.6", "NAME=VALUE, each once"),
     ("--scenario drawn-7", "drawn-6-v1"),
     ("--scenario alibaba-1", "made of recorded times, which learn does not play"),
     ("--validation 0", "validation must be a whole number"),
+    ("--rows 0", "rows must be"),
+    ("--evaluations 65", "evaluations must be at most the steps, 64"),
+    ("--test 2000000", "the split test has 1,000,000 seeds"),
     ("--price -1", "price"),
     ("--save-every -1", "save-every"),
 ])  # fmt: skip
@@ -62,9 +72,3 @@ def test_learn_says_which_extra_it_needs(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     with pytest.raises(MissingExtraError, match=r'The command learn needs stable_baselines3: pip .*"ata-gym\[rl\]"'):
         run(f"{TINY} --out out")
-
-
-@pytest.mark.parametrize("texts", [["gamma"], ["=0.9"], ["gamma="], ["a b=1"], ["gamma=1", "gamma=2"]])
-def test_hyperparameters_are_given_once_as_name_and_value(texts):
-    with pytest.raises(ValueError, match="NAME=VALUE, each once"):
-        split_hyperparameters(texts)

@@ -63,13 +63,15 @@ def mismatched():
 }
 BENCH = "bench --scenario icml2025-regret --rounds 9 --seeds 1 --jobs 1 --out out --policies"
 TRAIN = "train --scenario icml2025-regret --rounds 3 --out out --problem"
+BOARD = "leaderboard --quick --scenarios regret --seeds 1 --prices 0 --jobs 1 --out out --policies"
+FAILS = "my_policies:Fails:at=1"
 
 
 def place_of_line(source: str) -> str:
     """The place of the first such line of ``my_policies``, as a sentence gives it."""
     lines = MODULES["my_policies"].splitlines()
     found = next(place for place, line in enumerate(lines) if source in line)
-    return f"my_policies.py, line {found + 1}: {lines[found].strip()}"
+    return f"(my_policies.py, line {found + 1}: {lines[found].strip()})"
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +96,14 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (f"{BENCH} uta --budget 1000000000000", "budget 1,000,000,000,000 for 1 seeds, need 14,901.2 GiB of memory"),
     (f"{BENCH} uta --out ''", "--out must name a folder, not ''"),
     ("trace nul.csv out.csv --worker-column machine --duration seconds", "nul.csv: the file holds NUL bytes"),
+    (f"{BENCH} uta,{FAILS}:how=shape", place_of_line("np.ones(2)")),  # a ValueError, as those of ours are
+    (f"{BENCH} uta,{FAILS}:how=exit", place_of_line("sys.exit(7)")),
+    (f"{BENCH} uta,my_policies:Unmade", place_of_line("self.share =")),
+    (f"{BOARD} my_policies:Unmade", place_of_line("self.share =")),
+    (f"track --scenario changing-walk --change 4 --rounds 9 --out out --policies {FAILS}", place_of_line("raise R")),
+    (f"watch icml2025-regret --rounds 9 --policies {FAILS}:how=shape", place_of_line("np.ones(2)")),
+    ("explain --scenario icml2025-regret --policy my_policies:Unmade", place_of_line("self.share =")),
+    (f"{TRAIN} quadratic --policies {FAILS}", place_of_line("raise RuntimeError")),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, line, sentence):
     (tmp_path / "nul.csv").write_bytes(b"machine,seconds\na,1\n\0\0b,2\n")
@@ -103,27 +113,9 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, 
     assert not [path for path in left if path.is_file() and path.suffix not in {".json", ".pyc"}]
 
 
-FAILS = "my_policies:Fails:at=1"
-ON = "--scenario icml2025-regret --rounds 9"
-
-
-@pytest.mark.parametrize(("line", "source"), [
-    (f"{BENCH} uta,{FAILS}:how=shape", "np.ones(2)"),  # a ValueError, as those of ours are
-    (f"{BENCH} uta,{FAILS}:how=exit", "sys.exit(7)"),
-    (f"{BENCH} uta,my_policies:Unmade", "self.share ="),
-    ("leaderboard --quick --scenarios regret --out out --policies my_policies:Unmade", "self.share ="),
-    (f"track --scenario changing-periodic --change 4 --rounds 9 --out out --policies {FAILS}", "raise Ru"),
-    (f"watch icml2025-regret --rounds 9 --policies {FAILS}:how=shape", "np.ones(2)"),
-    (f"explain {ON} --policy my_policies:Unmade", "self.share ="),
-    (f"{TRAIN} quadratic --policies {FAILS}", "raise RuntimeError"),
-])  # fmt: skip
-def test_a_fault_in_a_users_own_policy_has_a_place(refused, line, source):
-    assert f"({place_of_line(source)})" in refused(line)
-
-
 def test_a_fault_found_by_check_or_in_mid_run_has_a_place_and_leaves_the_others_their_results(run, tmp_path):
-    assert f"({place_of_line('raise RuntimeError')})" in run(f"check {FAILS}", code=1).stdout
-    assert f"({place_of_line('self.share =')})" in run("check my_policies:Unmade", code=1).stdout
+    assert place_of_line("raise RuntimeError") in run(f"check {FAILS}", code=1).stdout
+    assert place_of_line("self.share =") in run("check my_policies:Unmade", code=1).stdout
     run(f"{BENCH} my_policies:Fails --rounds 8", code=1)  # a corrected command may follow
     later = run(f"{BENCH} my_policies:Fails:how=exit,uta,my_policies:Fails:how=shape", code=1).stderr
     assert Folder(tmp_path / "out").finished("uta")
@@ -131,14 +123,16 @@ def test_a_fault_found_by_check_or_in_mid_run_has_a_place_and_leaves_the_others_
     assert first.startswith("ata-gym: my_policies:Fails:how=exit failed: RuntimeError: the policy called sys.exit(7) (")
     assert second.startswith("ata-gym: my_policies:Fails:how=shape failed: ")
     for line, source in ((first, "sys.exit(7)"), (second, "np.ones(2)")):
-        assert f"({place_of_line(source)}) (see " in line
-    board = "leaderboard --quick --scenarios regret --seeds 1 --prices 0 --jobs 1 --out board --policies"
-    told = run(f"{board} my_policies:Fails", code=1).stderr
-    assert f"RuntimeError: lost its way ({place_of_line('raise RuntimeError')}) (see " in told
+        assert f"{place_of_line(source)} (see " in line
+    told = run(f"{BOARD.replace(' out ', ' board ')} my_policies:Fails", code=1).stderr
+    assert f"RuntimeError: lost its way {place_of_line('raise RuntimeError')} (see " in told
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
 def test_modules_of_the_current_folder_play_in_worker_processes_and_one_that_is_killed_is_told(tmp_path):
+    """They take the place of no package."""
+    for package in ("scipy", "polars", "llvmlite"):
+        (tmp_path / f"{package}.py").write_text("raise SystemExit('imported')\n")
     fast, slow = (f"my_policies:Fails:at=1000:worker={worker}" for worker in (0, 3))
     policies = f"my_policies:Fails:how=kill,my_policies:Fails:how=odd,{fast},{slow}"
     line = f"bench --scenario icml2025-regret --rounds 60 --seeds 1 --jobs 2 --out out --policies {policies}"
@@ -147,7 +141,7 @@ def test_modules_of_the_current_folder_play_in_worker_processes_and_one_that_is_
     assert played.returncode == 1
     killed, odd = sorted(without_progress(played.stderr).splitlines())
     assert "how=kill failed: its worker process was killed by the system, often for lack of " in killed
-    assert f"Odd: lost its way ({place_of_line('raise Odd')}) (see " in odd  # cannot be made again from its message
+    assert f"Odd: lost its way {place_of_line('raise Odd')} (see " in odd  # cannot be made again from its message
     assert all(f" {name} " in played.stdout for name in (fast, slow))
     runtimes = [pl.read_parquet(Folder(tmp_path / "out").result(name))["runtime"][-1] for name in (fast, slow)]
     assert runtimes[1] > 2 * runtimes[0]  # worker 3 is four times as slow as worker 0

@@ -26,6 +26,8 @@ def test_the_command_writes_the_page_that_report_writes(run, tmp_path):
     assert sorted(words) == sorted(["ata-gym", *shlex.split(line)])
     assert "other.html" in run("report 'my results' --out deep/other.html").stdout
     assert (tmp_path / "deep" / "other.html").read_text("utf-8") == html
+    told = run("report --help").stdout
+    assert all(study in told for study in PAGES)
 
 
 def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_pipe(benched, refused, monkeypatch):
@@ -66,8 +68,3 @@ def test_folders_without_a_page_are_refused_with_what_to_do(refused, tmp_path):
     for name in ("uta", "ofta", "gta"):
         Path(f"out/results/{name}.json").unlink()
     assert "no policy has finished in out" in refused("report out")
-
-
-def test_every_study_that_has_a_page_is_named(run):
-    told = run("report --help").stdout
-    assert all(study in told for study in PAGES)

@@ -1,4 +1,5 @@
 import os
+import shlex
 import subprocess
 import sys
 from contextlib import suppress
@@ -11,8 +12,6 @@ from rich.console import Console
 from ata_gym.bench.side_by_side.play import Player
 from ata_gym.cli.watch import _screen
 from ata_gym.scenarios import scenario
-
-WATCH = [sys.executable, "-m", "ata_gym", "watch", "five-workers"]
 
 
 def test_where_stdout_is_no_terminal_it_gets_the_last_round_of_each_policy_and_the_totals(run):
@@ -37,7 +36,7 @@ def test_a_terminal_shows_the_rounds_pass_by():
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "180", "LINES": "50"}
-    command = [*WATCH, "--rounds", "5", "--speed", "50", "--policies", "uta,gta"]
+    command = [sys.executable, *shlex.split("-m ata_gym watch five-workers --rounds 5 --speed 50 --policies uta,gta")]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     seen = b""

@@ -28,6 +28,9 @@ EVERY_FORM = [
 ]
 LISTED = [form for form in EVERY_FORM if form["action"] != "allocation"]
 """Those whose actions have a space of a class that every library knows."""
+MASKED = [form for form in EVERY_FORM if form["action"] in ("assign", "start")]
+ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"), "budget": 3}
+"""Rows that use this trace unevenly end apart."""
 
 CHANGES: list[Change] = [
     Switch(every=2),

@@ -50,7 +50,7 @@ def made(env_id: str, backend: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("changes", [(), (Periodic(5, 0.5),)])
 def test_a_backend_runs_the_rounds_and_an_error_leaves_the_env_as_it_was(env_id: str, changes: Any) -> None:
     backend = Simulated()
-    env, plain = (made(env_id, one, price=0.5, changes=changes) for one in (backend, None))
+    env, plain = (made(env_id, one, price=0.5, changes=changes, render_mode="ansi") for one in (backend, None))
     env.reset(seed=2)
     plain.reset(seed=2)
     for k in range(9):
@@ -62,6 +62,7 @@ def test_a_backend_runs_the_rounds_and_an_error_leaves_the_env_as_it_was(env_id:
         seen, expected = (each.step(action) for each in (env, plain))
         assert same(seen[0], expected[0])
         assert seen[1:] == expected[1:]
+        assert env.render() == plain.render()  # workers run their tasks one after the other
     with_disturbances = bool(changes) or env_id == DISPATCH  # handed on where something changes
     assert set(backend.calls) == {6 if env_id == DISPATCH else 4 + with_disturbances}
     assert env_id == DISPATCH or env.backend is backend

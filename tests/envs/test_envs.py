@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym import Scenario
-from ata_gym.changes import Change, Correlated, Load, Spot, Switch
-from ata_gym.pools import deterministic, exponential, gamma, log_normal, pareto, trace
+from ata_gym.changes import Change
+from ata_gym.pools import exponential, gamma, log_normal, pareto, trace
 from ata_gym.scenarios import AtaConstants, Published
 from tests.envs.playing import ALLOCATION, CHANGES, DISPATCH, IDS, RACE, WORLDS, same
+from tests.simulation.test_rounds import POOL as MIXED
 
 POOL = {"family": ["exponential", "gamma", "log-normal"], "shift": [1.0, 0.0, 0.5], "shape": [1.0, 3.0, 0.7]}
 RECURSIVE: list[Any] = []
@@ -36,22 +37,12 @@ def test_a_trace_by_round_ends_after_its_last_round() -> None:
     assert env.step(np.array([3, 0]))[0]["duration"].tolist() == [1.0] * 3
 
 
-def test_reward_info_and_price() -> None:
-    env = gym.make(ALLOCATION, pool=POOL, budget=5, price=0.25)
-    env.reset(seed=3)
-    times = np.zeros(2)
-    for _ in range(4):
-        _, reward, terminated, truncated, info = env.step(env.action_space.sample())
-        assert [type(part) for part in (reward, terminated, truncated)] == [float, bool, bool]
-        assert reward == -(info["round_time"] + 0.25 * info["worker_time"])
-        times += info["round_time"], info["worker_time"]
-        assert [info["runtime"], info["total_worker_time"]] == times.tolist()
-
-
 @pytest.mark.parametrize("env_id", IDS)
 def test_observations_are_the_users_own_and_inside_their_space(env_id: str) -> None:
+    options: dict[str, Any] = {"pool": POOL, "budget": 3, "changes": CHANGES[-1:], "signals": True}
+
     def made() -> tuple[Any, Any]:
-        return gym.make(env_id, pool=POOL, budget=3), gym.make_vec(env_id, num_envs=2, pool=POOL, budget=3)
+        return gym.make(env_id, **options), gym.make_vec(env_id, num_envs=2, **options)
 
     for env, twin in zip(made(), made(), strict=True):
         observation, expected = env.reset(seed=0)[0], twin.reset(seed=0)[0]
@@ -59,6 +50,7 @@ def test_observations_are_the_users_own_and_inside_their_space(env_id: str) -> N
         for _ in range(9):
             assert observation in env.observation_space
             assert same(observation, expected)
+            assert same(observation["signal"], env.unwrapped.conditions().signal)
             for field in observation.values():
                 field[...] = 7
             action = env.action_space.sample()
@@ -103,28 +95,22 @@ def test_spec_survives_json_and_pickle(env_id: str) -> None:
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_steps_out_of_turn(env_id: str) -> None:
-    action = np.array([1, 1, 1])
-    env = gym.make(env_id, pool=POOL, budget=3, horizon=1).unwrapped
-    with pytest.raises(ValueError, match="call reset"):
-        env.step(action)
-    with pytest.raises(gym.error.Error, match="Seed"):
-        env.reset(seed=-1)
-    env.reset(seed=0)
-    while not env.step(action)[3]:
-        assert env_id == DISPATCH
-    with pytest.raises(ValueError, match="call reset"):
-        env.step(action)
-    vector = gym.make_vec(env_id, num_envs=2, pool=POOL, budget=3)
-    with pytest.raises(ValueError, match="call reset"):
-        vector.step(np.ones((2, 3), np.int64))
+def test_a_step_needs_a_reset(env_id: str) -> None:
+    for env in (gym.make(env_id).unwrapped, gym.make_vec(env_id, num_envs=2)):
+        with pytest.raises(ValueError, match="call reset"):
+            env.step(env.action_space.sample())
+        with pytest.raises(gym.error.Error, match="Seed"):
+            env.reset(seed=-1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"observation": "worker"}, "no observation .* did you mean workers"),
-        ({"action": "starts"}, "no action of this env 'starts'"),
+        ({"action": "start"}, "no action of this env 'start'"),
+        ({"id": RACE, "action": "assign"}, "no action of this env 'assign'"),
+        ({"id": DISPATCH, "action": "shares"}, "no action of this env 'shares'"),
+        ({"id": DISPATCH, "action": "allocation"}, "no action of this env 'allocation'"),
         ({"reward_unit": "rounds"}, "did you mean first round"),
         ({"signals": True, "observation": "workers"}, "signals=True shows the loads in observation=.feedback"),
         ({"scenario": "icml2025-regret", "pool": POOL}, "not both"),
@@ -149,7 +135,7 @@ def test_steps_out_of_turn(env_id: str) -> None:
 def test_an_argument_that_is_wrong_is_named(arguments: dict[str, Any], message: str) -> None:
     for make in (gym.make, gym.make_vec):
         with pytest.raises(ValueError, match=message):
-            make(ALLOCATION, **arguments)
+            make(**{"id": ALLOCATION, **arguments})
 
 
 def test_bad_vector_arguments() -> None:
@@ -200,53 +186,25 @@ def test_there_is_one_id_for_each_env_and_form() -> None:
         assert rows.single_observation_space == short.observation_space == plain.observation_space
 
 
-@pytest.mark.parametrize("env_id", IDS)
-def test_signals(env_id: str) -> None:
-    changes = [Switch(every=2), Correlated(0.6, 0.8), Load(0.5, 0.3, 0.2, 0.9), Spot(0.2, 0.5, 3)]
-    made = {"pool": WORLDS["changing"].pool, "changes": changes, "budget": 4}
-    env: Any = gym.make(env_id, signals=True, **made).unwrapped
-    assert env.observation_space["signal"].shape == (5, 2)
-    observation, _ = env.reset(seed=0)
-    for _ in range(12):
-        assert observation["signal"].tobytes() == env.conditions().signal.tobytes()
-        observation["signal"][:] = 7  # it is the user's own
-        observation = env.step(env.action_space.sample())[0]
-    assert "signal" not in gym.make(env_id, **made).reset(seed=0)[0]
-    plain = gym.make(env_id, pool=POOL, budget=4, signals=True)
-    assert not plain.reset(seed=0)[0]["signal"].any()
-
-
-BEFORE = {
-    ALLOCATION: [72.96623691581696, 68.99120995980743, 88.11015124329087],
-    RACE: [79.88270672244377, 73.86677965904899, 102.74632140854865],
-    DISPATCH: [23.681397139179964, 18.11020919778974, 24.99647088655656],
-}
-"""Total worker time of three rows, computed when pools could not change."""
-
-
-@pytest.mark.parametrize("env_id", IDS)
-def test_a_pool_without_changes_gives_what_it_did(env_id: str) -> None:
-    pool = (
-        exponential([1.0, 2.0]) + gamma(2.5, 0.7) + log_normal(0.1, 0.8) + pareto(3.0, 1.0) + trace([[1.0, 5.0, 2.0]])
-    )
+@pytest.mark.parametrize(
+    ("env_id", "total"),
+    [
+        (ALLOCATION, [72.96623691581696, 68.99120995980743, 88.11015124329087]),
+        (RACE, [79.88270672244377, 73.86677965904899, 102.74632140854865]),
+        (DISPATCH, [23.681397139179964, 18.11020919778974, 24.99647088655656]),
+    ],
+)
+def test_a_pool_without_changes_gives_what_it_always_has(env_id: str, total: list[float]) -> None:
+    pool = exponential([1.0, 2.0]) + gamma(2.5, 0.7) + log_normal(0.1, 0.8) + pareto(3.0, 1.0)
+    pool += trace([[1.0, 5.0, 2.0]])
     env = gym.make_vec(env_id, num_envs=3, pool=pool, budget=4, price=0.25)
     actions = spaces.MultiBinary((3, 6), seed=3) if env_id == DISPATCH else env.action_space
     actions.seed(3)
     env.reset(seed=5)
     for _ in range(12):
         *_, info = env.step(actions.sample())
-    np.testing.assert_allclose(info["total_worker_time"], BEFORE[env_id], rtol=1e-14)
+    np.testing.assert_allclose(info["total_worker_time"], total, rtol=1e-14)
     assert not any(name.startswith("change") for name in env.unwrapped.checkpoint())  # type: ignore[attr-defined]
-
-
-MIXED = (
-    deterministic([2.0, 2.0])
-    + exponential([1.0, 3.0], shift=[0.0, 1.0])
-    + gamma(2.5, 0.7)
-    + log_normal(0.1, 0.8)
-    + trace([[1.0, 3.0, 0.0]], replay="task")
-    + trace([[4.0, 2.0]], replay="round")
-)
 
 
 @pytest.mark.parametrize("env_id", [ALLOCATION, RACE])
@@ -266,6 +224,7 @@ def test_an_allocation_is_a_rule_of_dispatch(
     rounds.action_space.seed(seed)
     rounds.reset(seed=seed)
     observation, _ = results.reset(seed=seed)
+    totals = np.zeros((2, rows))
     for _ in range(3):
         allocation = rounds.action_space.sample()
         expected, reward, _, truncated, whole = rounds.step(allocation)
@@ -293,6 +252,8 @@ def test_an_allocation_is_a_rule_of_dispatch(
         assert observation["elapsed"].tobytes() == expected["elapsed"].tobytes()
         for name in ("round_time", "worker_time", "runtime", "total_worker_time"):
             assert info[name].tobytes() == whole[name].tobytes(), name
+        totals += whole["round_time"], whole["worker_time"]
+        assert np.array_equal([whole["runtime"], whole["total_worker_time"]], totals)
         assert "lost" not in whole
         np.testing.assert_allclose(rewards, reward)
         here, there = results.unwrapped.checkpoint(), rounds.unwrapped.checkpoint()

@@ -24,7 +24,6 @@ from ata_gym.envs.spaces import Allocation, Dispatch, RaceAllocation
 
 CLASSES = [Allocation, RaceAllocation]
 counts = st.integers(1, 12)
-row_shapes = st.sampled_from([None, 1, 4])
 
 
 def legal(space_class, tasks, budget):
@@ -38,22 +37,23 @@ def elements(space_class, n, budget):
     return [v for v in itertools.product(range(budget + 1), repeat=n) if legal(space_class, v, budget)]
 
 
-@settings(max_examples=50)
+INTEGERS = hnp.integer_dtypes() | hnp.unsigned_integer_dtypes()
+
+
+@settings(max_examples=100)
 @given(
     st.sampled_from(CLASSES),
     st.integers(1, 4),
-    hnp.arrays(np.int64, st.integers(1, 4), elements=st.integers(-1, 5) | st.integers(-(2**63), 2**63 - 1)),
+    hnp.arrays(np.int64, st.integers(1, 4), elements=st.integers(-1, 5) | st.integers(-(2**63), 2**63 - 1))
+    | hnp.arrays(INTEGERS, st.integers(1, 4), elements=st.integers(0, 3)),
 )
-def test_check_accepts_exactly_the_elements(space_class, budget, action):
+def test_check_accepts_exactly_the_elements_of_every_integer_dtype(space_class, budget, action):
     space = space_class(len(action), budget)
     assert (action in space) == legal(space_class, action, budget)
-
-
-@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">u8", np.longlong])
-def test_check_takes_every_integer_dtype(dtype):
-    checked = Allocation(3, 5).check(np.array([2, 0, 3], dtype=dtype))
-    assert checked.dtype == np.int64
-    assert checked.tolist() == [2, 0, 3]
+    if action in space:
+        checked = space.check(action)
+        assert checked.dtype == np.int64
+        assert checked.tolist() == action.tolist()
 
 
 def test_check_takes_lists_views_and_its_own_array_uncopied():
@@ -148,41 +148,17 @@ def test_the_constructor_refuses_what_is_no_count(space_class, wrong):
         space_class(3, 3, rows=wrong)
 
 
-@settings(max_examples=20)
-@given(st.sampled_from(CLASSES), counts, counts, row_shapes, st.integers(0, 2**32))
-def test_samples_are_elements(space_class, n, budget, rows, seed):
-    space = space_class(n, budget, rows=rows, seed=seed)
-    sample = space.sample()
-    assert sample.dtype == space.dtype == np.int64
-    assert sample.shape == space.shape
-    assert sample in space
-
-
 @pytest.mark.parametrize(("n", "budget", "rows"), [(1, 3, None), (2, 5, 50), (3, 4, None), (6, 2, 50)])
 @pytest.mark.parametrize("space_class", CLASSES)
 def test_samples_are_uniform(space_class, n, budget, rows):
     space = space_class(n, budget, rows=rows, seed=7)
     all_elements = elements(space_class, n, budget)
-    if space_class is Allocation:
-        assert len(all_elements) == math.comb(n + budget - 1, budget)
     draws = 40 * len(all_elements) // (rows or 1) + 1
     sample = np.stack([space.sample() for _ in range(draws)]).reshape(-1, n)
     found, observed = np.unique(sample, axis=0, return_counts=True)
     assert {tuple(v) for v in found.tolist()} <= set(all_elements)
     observed = np.append(observed, np.zeros(len(all_elements) - len(observed)))
     if len(all_elements) > 1:
-        assert chisquare(observed).pvalue > 1e-3
-
-
-def test_rows_and_neighbouring_samples_are_independent():
-    """Pairs of elements of a space with 6 elements are uniform over the 36 pairs."""
-    space = Allocation(3, 2, rows=2, seed=3)
-    codes = np.stack([space.sample() for _ in range(4000)]) @ np.array([1, 3, 9])
-    across_rows = codes[:, 0] * 100 + codes[:, 1]
-    over_time = codes[::2, 0] * 100 + codes[1::2, 0]
-    for pairs in (across_rows, over_time):
-        observed = np.unique(pairs, return_counts=True)[1]
-        assert len(observed) == 36
         assert chisquare(observed).pvalue > 1e-3
 
 
@@ -206,12 +182,7 @@ def test_sample_refuses_masks(argument):
 
 
 @settings(max_examples=30)
-@given(
-    hnp.arrays(
-        hnp.integer_dtypes() | hnp.unsigned_integer_dtypes() | hnp.boolean_dtypes() | hnp.floating_dtypes(),
-        st.integers(1, 4),
-    )
-)
+@given(hnp.arrays(INTEGERS | hnp.boolean_dtypes() | hnp.floating_dtypes(), st.integers(1, 4)))
 def test_dispatch_accepts_exactly_zeros_and_ones(action):
     space = Dispatch(len(action))
     legal = set(action.tolist()) <= {0, 1}
@@ -256,14 +227,6 @@ def test_repr_copy_pickle_and_json(space):
             space.from_jsonable([(space.sample() / 1).tolist()])
 
 
-def test_shape_and_rows_are_fixed():
-    space = Allocation(3, 5, rows=2)
-    assert (space.n, space.budget, space.rows, space.shape, space.dtype) == (3, 5, 2, (2, 3), np.int64)
-    assert Allocation(3, 5).rows is None
-    with pytest.raises(AttributeError):
-        space.shape = (4, 3)
-
-
 OF_THREE = [*(c(3, 5) for c in CLASSES), Dispatch(3)]
 
 
@@ -291,6 +254,7 @@ def test_batching_and_its_way_back(space_class, n, budget, size):
     assert type(batch) is space_class
     assert batch.shape == (size, *space.shape)
     assert batch == vector_utils.batch_differing_spaces([space] * size)
+    assert all(wrapper_utils.create_zero_array(one) in one for one in (space, batch))
     sample = batch.sample()
     items = list(vector_utils.iterate(batch, sample))
     assert all(item in space for item in items)
@@ -322,27 +286,6 @@ def test_spaces_that_differ_form_no_batch():
             vector_utils.batch_differing_spaces(spaces)
     with pytest.raises(ValueError, match="a batch cannot be batched again"):
         vector_utils.batch_space(Allocation(3, 5, rows=2), 3)
-
-
-def test_spaces_are_equivalent_by_class_shape_and_dtype():
-    equivalent = space_utils.is_space_dtype_shape_equiv
-    assert equivalent(Allocation(3, 5), Allocation(3, 7))
-    assert equivalent(Dispatch(3), Dispatch(3))
-    assert not equivalent(Allocation(3, 5), Allocation(4, 5))
-    assert not equivalent(Allocation(3, 5), RaceAllocation(3, 5))
-    assert not equivalent(Allocation(3, 5), Box(0, 5, (3,), np.int64))
-
-
-@pytest.mark.parametrize("space", OF_THREE, ids=repr)
-def test_shared_memory_and_the_least_element(space):
-    memory = vector_utils.create_shared_memory(space, n=3)
-    batch = vector_utils.read_from_shared_memory(space, memory, n=3)
-    samples = [space.sample() for _ in range(3)]
-    for index, sample in enumerate(samples):
-        vector_utils.write_to_shared_memory(space, index, sample, memory)
-    assert np.array_equal(batch, np.stack(samples))
-    assert batch in vector_utils.batch_space(space, 3)
-    assert wrapper_utils.create_zero_array(space) in space
 
 
 @pytest.mark.parametrize("space", [*OF_THREE[:-1], Allocation(3, 5, rows=4)], ids=repr)

@@ -1,4 +1,4 @@
-"""Try every hazard again and again for a given time: ``python -m tests.fuzz --minutes 60``; a table at the end."""
+"""What may go wrong, tried again and again for a given time: ``python -m tests.fuzz --minutes 60``."""
 
 from __future__ import annotations
 
@@ -6,19 +6,43 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
-from tests.fuzz.hazards import HAZARDS, try_out
+import numpy as np
+
+from tests.cluster.torchrun import kills as ranks
+from tests.fuzz import actors, damage, kills, policies, states
+
+HAZARDS: dict[str, Callable[[np.random.Generator, Path], None]] = {
+    "policies: any legal observation, any batch": policies.attempt,
+    "inputs: mutated traces and archives": damage.read_inputs,
+    "damage: mutated files of results": damage.run_again,
+    "kills: SIGKILL, SIGTERM, Ctrl-C at any moment": kills.attempt,
+    "ranks: SIGKILL of processes under torchrun": ranks.attempt,
+    "actors: SIGKILL of Ray's actors in the midst of rounds": actors.attempt,
+    "states: wrong numbers in a policy's state": states.attempt,
+}
+"""Each a function of a generator and an empty folder, which tries it once and raises if it is not handled well."""
+
+_NEEDS = {ranks.attempt: "torch", actors.attempt: "ray"}
+
+
+def try_out(hazard: str, seed: int, folder: Path) -> None:
+    """Try a hazard once; the same seed tries the same, but for the moments of kills."""
+    HAZARDS[hazard](np.random.default_rng([list(HAZARDS).index(hazard), seed]), folder)
 
 
 def main() -> int:
-    """Look for what breaks; the exit code is 1 if anything did."""
+    """Look for what breaks; print a table, and return 1 if anything did."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="how long, shared evenly by the hazards")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--only", default="", help="one hazard, by the word before the colon")
     given = parser.parse_args()
-    hazards, table = [name for name in HAZARDS if name.startswith(given.only)], []
+    here = [name for name, attempt in HAZARDS.items() if find_spec(_NEEDS.get(attempt, "numpy"))]
+    hazards, table = [name for name in here if name.startswith(given.only)], []
     for name in hazards:
         end, seed, failed = time.monotonic() + 60 * given.minutes / len(hazards), given.seed, []
         while seed == given.seed or time.monotonic() < end:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,8 +30,6 @@ DEADLINE = 5.0
 def attempt(rng: np.random.Generator, folder: Path) -> None:
     """Kill actors some times in one mode."""
     del folder
-    if find_spec("ray") is None:
-        return
     with local_cluster(), watched_runner(str(rng.choice(MODES)), budget=int(rng.integers(1, 9))) as watched:
         watched.play_with_kills(rng, rounds=60, kills=int(rng.integers(1, 9)), pause=1.5)
 

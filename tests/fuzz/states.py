@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ import ata_policies
 from ata_gym.pools import shifted_exponential
 from ata_gym.utils.ranges import Within, declared
 from ata_gym.utils.trees import leaves, rebuild
+from ata_policies.steps import decide, play
 
 N, BUDGET, ROWS, PLAYED, MORE = 4, 5, 2, 6, 3
 COMBINATIONS = (
@@ -72,15 +74,9 @@ def played(name: str, price: float) -> Game:
     kind = ata_policies.load(name)
     pool = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
     env: Any = gym.make_vec(kind.env_id, num_envs=ROWS, pool=pool, budget=BUDGET, price=price)
-    policy, (observation, _), state = ata_policies.make(name, env), env.reset(seed=3), None
-    for _ in range(PLAYED):
-        action, state = policy.predict(observation, state, **_told(policy, env))
-        observation = env.step(action)[0]
-    return Game(policy, env, observation, state, env.unwrapped.checkpoint())
-
-
-def _told(policy: Any, env: Any) -> dict[str, Any]:
-    return {"privileged": env.unwrapped.conditions()} if policy.privileged else {}
+    policy = ata_policies.make(name, env)
+    *_, last = islice(play(policy, env, seed=3), PLAYED)
+    return Game(policy, env, last.observation, last.state, env.unwrapped.checkpoint())
 
 
 def tries(name: str) -> Iterator[Try]:
@@ -112,10 +108,10 @@ def outcome(one: Try) -> str:
     """What became of it: "refused", "legal", or what went wrong."""
     game = played(one.policy, one.price)
     game.env.unwrapped.restore(game.checkpoint)
-    policy, state, observation = game.policy, tampered(game, one), game.observation
+    state, observation = tampered(game, one), game.observation
     for _ in range(MORE):
         try:
-            action, state = policy.predict(observation, state, **_told(policy, game.env))
+            action, state = decide(game.policy, game.env, observation, state)
         except ValueError:
             return "refused"
         except Exception as error:  # whatever it is, it is not what a user should see

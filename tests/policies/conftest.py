@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_policies import Policy, Setting
+from ata_policies import DispatchPolicy, Policy, Setting
+from ata_policies.steps import decide
 
 
 class Run(NamedTuple):
-    """What happened, by round; arrays of E rows."""
+    """What happened, by round, or in dispatch by step; arrays of E rows."""
 
     seen: list[Any]
     """What the policy observed before each action."""
@@ -26,14 +27,16 @@ class Run(NamedTuple):
     costs: Any
     """(rounds, E)"""
     round_times: Any
+    """(rounds, E), in dispatch too; as the worker times."""
+    worker_times: Any
 
 
 @pytest.fixture(scope="session")
 def play() -> Callable[..., Run]:
-    """Let a policy, or that of a name, play some rounds of an env, or of one with these options."""
+    """Let a policy, or one of a class or a name, play some rounds of an env, or of one with these options."""
 
     def played(
-        policy: str | Policy,
+        policy: str | Policy | type[Policy],
         rounds: int,
         rows: int = 4,
         seed: int = 0,
@@ -41,18 +44,26 @@ def play() -> Callable[..., Run]:
         env: Any = None,
         **options: Any,
     ) -> Run:
-        env = env or gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, **options)
-        made = ata_policies.make(policy, env, seed=seed, **hyperparameters or {}) if isinstance(policy, str) else policy
-        observation, state, steps = env.reset(seed=seed)[0], None, []
-        for _ in range(rounds):
-            now = {"privileged": env.unwrapped.conditions()} if made.privileged else {}
-            action, state = made.predict(observation, state, **now)
+        kind = ata_policies.load(policy) if isinstance(policy, str) else policy
+        env = env or gym.make_vec(kind.env_id, num_envs=rows, **options)
+        made: Any = policy
+        if isinstance(policy, str):
+            made = ata_policies.make(policy, env, seed=seed, **hyperparameters or {})
+        elif isinstance(policy, type):
+            made = policy(Setting.of(env), seed=seed, **hyperparameters or {})
+        observation, state, steps, ends = env.reset(seed=seed)[0], None, [], []
+        for _ in range(rounds * (env.unwrapped.budget if isinstance(made, DispatchPolicy) else 1)):
+            action, state = decide(made, env, observation, state)
             means = np.broadcast_to(env.unwrapped.means(), action.shape)
             after, reward, _, _, info = env.step(action)
-            steps.append((observation, action, state, means, -reward, info["round_time"]))
+            steps.append((observation, action, state, means, -reward))
+            if np.all(info.get("round_over", True)):
+                ends.append((info["round_time"], info["worker_time"]))
             observation = after
-        seen, actions, states, means, costs, times = zip(*steps, strict=True)
-        return Run([*seen], np.array(actions), [*states], np.array(means), np.array(costs), np.array(times))
+        seen, actions, states, means, costs = zip(*steps, strict=True)
+        return Run(
+            [*seen], np.array(actions), [*states], np.array(means), np.array(costs), *np.array(ends).swapaxes(0, 1)
+        )
 
     return played
 

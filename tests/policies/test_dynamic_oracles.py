@@ -1,4 +1,4 @@
-"""Oracles where the distributions of each round are known."""
+"""Oracles where the distributions of each round are known: by their definition, and against those of one pool."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ import numpy as np
 import pytest
 
 import ata_policies
+from ata_gym import allocate
 from ata_gym.changes import Outliers, Periodic, Redraw, Spot, Switch
 from ata_gym.pools import PoolDistribution, exponential, trace
 from ata_gym.scenarios import Scenario
+from ata_gym.theory.optimal.allocation import optimal_allocation
 from tests.policies.conftest import Run
 
 BUDGET = 6
-RACE, DISPATCH = "race-dynamic-oracle", "dispatch-dynamic-oracle"
-ORACLES = {"dynamic-ofta": "ofta", "dynamic-oracle": "oracle", RACE: "race-oracle", DISPATCH: "dispatch-oracle"}
+POOL = exponential(np.arange(1.0, 9.0))
+OFTA, BEST, RACE, DISPATCH = "dynamic-ofta", "dynamic-oracle", "race-dynamic-oracle", "dispatch-dynamic-oracle"
+ORACLES = {OFTA: "ofta", BEST: "oracle", RACE: "race-oracle", DISPATCH: "dispatch-oracle"}
 DRAWN = PoolDistribution(5, families=("gamma", "log-normal"), heterogeneity=(2.0, 9.0), cv=(0.2, 1.0))
 PADDED = PoolDistribution(16, fewest=3, families="gamma")  # with as many distributions as places
 
 
 def world(name: str, rows: int = 3, **options: Any) -> Any:
-    options = {"pool": exponential(np.arange(1.0, 9.0)), "budget": BUDGET, "price": 0.1, **options}
+    options = {"pool": POOL, "budget": BUDGET, "price": 0.1, **options}
     return gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, **options)
 
 
@@ -35,12 +38,54 @@ def drawn(name: str, rows: int, pools: PoolDistribution = DRAWN, price: float = 
 def run(play: Any) -> Callable[..., Run]:
     """Let the oracle of a name play some rounds of an env, or of one with these options."""
 
-    def played(name: str, rounds: int, env: Any = None, seed: int = 0, **options: Any) -> Run:
-        steps = rounds * (BUDGET if "dispatch" in name else 1)
-        result: Run = play(name, steps, seed=seed, env=env or world(name, **options))
+    def played(name: str, rounds: int, env: Any = None, seed: int = 0, more: Any = None, **options: Any) -> Run:
+        result: Run = play(name, rounds, seed=seed, hyperparameters=more, env=env or world(name, **options))
         return result
 
     return played
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [(Switch(every=4),), (Periodic(20, 0.5),), (Spot(0.3, 0.3, deadline=5.0),), (Switch(every=4), Periodic(20, 0.5))],
+)
+def test_dynamic_ofta_allocates_by_the_means_of_the_round(run: Any, changes: Any) -> None:
+    found = run(OFTA, 30, changes=changes)
+    assert len(np.unique(found.means.reshape(-1, 8), axis=0)) > 3
+    for allocation, now in zip(found.actions.reshape(-1, 8), found.means.reshape(-1, 8), strict=True):
+        there = np.isfinite(now)
+        np.testing.assert_array_equal(allocation[there], allocate(now[there], BUDGET))
+        assert not allocation[~there].any()
+
+
+@pytest.mark.parametrize("dynamic", [OFTA, BEST])
+def test_where_nothing_changes_it_is_the_plain_oracle(run: Any, dynamic: str) -> None:
+    np.testing.assert_array_equal(run(dynamic, 5).actions, run(ORACLES[dynamic], 5).actions)
+
+
+@pytest.mark.parametrize(("name", "price"), [(BEST, 0.0), (BEST, 0.3), (RACE, 0.1)])
+def test_the_plan_is_the_same_whoever_has_the_distributions(run: Any, name: str, price: float) -> None:
+    found = run(name, 40, price=price, changes=[Switch(every=4)])
+    plans = np.take_along_axis(found.actions, np.argsort(found.means, axis=-1), axis=-1)
+    (plan,) = np.unique(plans.reshape(-1, 8), axis=0)
+    assert name == RACE or plan.tolist() == optimal_allocation(POOL, BUDGET, price).allocation.tolist()
+    assert len(np.unique(found.actions.reshape(-1, 8), axis=0)) > 5
+
+
+@pytest.mark.parametrize("name", [OFTA, BEST])
+def test_a_plan_is_kept_while_no_mean_differs_by_more_than_the_tolerance(run: Any, name: str) -> None:
+    found = run(name, 40, more={"tolerance": 0.3}, changes=[Periodic(60, 0.5), Spot(0.02, 0.2, deadline=9.0)])
+    planned, kept = found.states[0].plan.mean.copy(), 0
+    for state, now, before in zip(found.states[1:], found.means[1:], found.means, strict=False):
+        gone = np.isinf(planned)
+        near = np.abs(np.where(gone, 0.0, now) - np.where(gone, 0.0, planned)) <= 0.3 * np.where(gone, 1.0, planned)
+        same = ((gone == np.isinf(now)) & (near | np.isinf(now))).all(axis=1)
+        planned = np.where(same[:, None], planned, now)
+        np.testing.assert_array_equal(state.plan.mean, planned)
+        kept += (same & (now != before).any(axis=1)).sum()
+    assert kept > 20
+    with pytest.raises(ValueError, match="tolerance must be"):
+        run(name, 1, more={"tolerance": np.nan})
 
 
 @pytest.mark.parametrize("dynamic", [RACE, DISPATCH])
@@ -52,13 +97,6 @@ def test_it_follows_workers_that_trade_their_distributions(dynamic: str, run: An
     assert (ours < 0.9 * fixed).all()
     assert ours == pytest.approx(still, rel=0.15)
     assert (still < 1.03 * plain).all()
-
-
-def test_the_race_is_the_same_whoever_has_the_distributions(run: Any) -> None:
-    found = run(RACE, 60, changes=[Switch(every=5)])
-    races = np.take_along_axis(found.actions, np.argsort(found.means, axis=-1), axis=-1)
-    assert len(np.unique(races.reshape(-1, 8), axis=0)) == 1
-    assert len(np.unique(found.actions.reshape(-1, 8), axis=0)) > 5
 
 
 @pytest.mark.parametrize(("name", "price"), [(RACE, 0.0), (RACE, 1.0), (DISPATCH, 0.0), (DISPATCH, 1.0)])
@@ -99,12 +137,15 @@ def test_the_shadow_price_is_chosen_for_each_draw_and_kept_in_between(run: Any) 
     assert (anew[3 * BUDGET - 1].plan.shadow != anew[-1].plan.shadow).all()
 
 
-@pytest.mark.parametrize("given", [None, {"means": [1.0, 2.0]}, np.ones(2), "conditions", (1, 2)])
-def test_privileged_information_of_another_type_is_refused(given: Any) -> None:
-    env = gym.make("ata_gym/TaskAllocation-v0", pool=exponential([1.0, 2.0]), budget=3)
-    policy = ata_policies.make("dynamic-ofta", env)
-    observation, _ = env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"DynamicOfta is an oracle, and privileged is .*: call predict\(\.\.\., priv"):
+@pytest.mark.parametrize("given", [None, {"means": [1.0, 2.0]}, np.ones(2), "conditions", (1, 2), 2])
+def test_privileged_information_of_another_type_or_of_other_rows_is_refused(given: Any) -> None:
+    env, said = world(OFTA, 3), r"DynamicOfta is an oracle, and privileged is .*: call predict\(\.\.\., priv"
+    policy, (observation, _) = ata_policies.make(OFTA, env), env.reset(seed=0)
+    if isinstance(given, int):
+        other = world(OFTA, given)
+        other.reset(seed=0)
+        given, said = other.unwrapped.conditions(), r"the conditions of 3 rows of 8 workers, not of shape \(2, 8\)"
+    with pytest.raises(ValueError, match=said):
         policy.predict(observation, privileged=given)
 
 

@@ -1,16 +1,47 @@
-"""The check of what predict is given: what is wrong is refused with a sentence, and nothing is learned."""
+"""What predict is given and what it explains: what is wrong is refused with a sentence, or played on legally."""
 
 from __future__ import annotations
 
+import copy
+import itertools
+import logging
+import pickle
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import ata_policies
-from ata_gym.utils.trees import difference
-from tests.fuzz.states import BUDGET, Game, N, played
+from ata_gym.changes import Spot
+from ata_gym.pools import deterministic, shifted_exponential
+from ata_gym.utils.trees import difference, map_leaves
+from ata_policies.allocation.baselines import Uta
+from ata_policies.beliefs.memory import Window
+from ata_policies.explanation import listed
+from ata_policies.planning.race_search import RaceSearch
+from ata_policies.policy import DispatchPolicy, Setting
+from ata_policies.registry import DEFAULTS
+from ata_policies.steps import play
+from tests.fuzz.states import (
+    BUDGET,
+    COMBINATIONS,
+    PLAYED,
+    ROWS,
+    Game,
+    N,
+    Try,
+    in_child,
+    outcome,
+    played,
+    tampered,
+    tries,
+    undeclared,
+)
 
 PLAYERS = ("ata", "dispatch", "dynamic-ofta")
 """A policy of rounds, one that decides within the round, and one that needs privileged information."""
@@ -114,3 +145,163 @@ def alike(one: Any, other: Any) -> bool:
     if isinstance(one, tuple):
         return type(one) is type(other) and len(one) == len(other) and all(map(alike, one, other))
     return not isinstance(other, tuple)
+
+
+NAMES = (*ata_policies.names(), *COMBINATIONS)
+LIGHT = "explore-then-commit"
+"""A policy whose kernels are soon compiled."""
+
+
+def test_every_number_of_a_state_says_what_it_may_be() -> None:
+    assert {name: found for name in NAMES if (found := undeclared(name))} == {}
+
+
+def test_wrong_numbers_are_refused_or_played_on_legally() -> None:
+    """All of one policy by kernels that check bounds, and some of all; the rest is tried by ``make fuzz``."""
+    assert in_child(list(tries(LIGHT)), bounds=True) == []
+    every = itertools.chain.from_iterable(tries(name) for name in NAMES)
+    some = {one: outcome(one) for one in itertools.islice(every, 0, None, 47)}
+    assert set(some.values()) == {"refused", "legal"}, some
+
+
+@pytest.mark.parametrize(
+    ("name", "leaf", "value"),
+    [
+        ("distribution-learner", "belief.slot", 10**6),
+        ("distribution-learner", "belief.owner", -2),
+        ("distribution-learner", "belief.row", np.inf),
+        ("distribution-learner", "plan.allocation", 1),
+        ("race", "plan.stride", -1000000),
+        ("race", "plan.fastest", 0),
+        ("dispatch", "belief.place", 5),
+        ("dispatch", "plan.workers.order", -1),
+        ("dispatch-rest", "plan.order", 4),
+        ("lb-bsp-gpu", "plan.leader", 4),
+        ("thompson:memory=window", "belief.length", 0.0),
+        ("kl-gamma:memory=discount", "belief.discount", 1.0),
+        ("ata", "belief.counts", np.nan),
+        ("ata", "round", -1),
+    ],
+)
+def test_what_is_wrong_is_named(name: str, leaf: str, value: float) -> None:
+    one = Try(name, leaf, value, everywhere=True, price=0.1)
+    game = played(name, 0.1)
+    with pytest.raises(ValueError, match=rf"the state is not one that this \w+ can have: {leaf} must (be from|add up)"):
+        game.policy.predict(game.observation, tampered(game, one))
+
+
+def test_a_state_that_the_policy_gave_itself_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    game, looked = played("ata", 0.1), []
+    policy = copy.deepcopy(game.policy)
+    check = policy._door.check
+    monkeypatch.setattr(policy._door, "check", lambda state, rows: looked.append(rows) or check(state, rows))
+    state = game.state
+    for _ in range(3):
+        _, state = policy.predict(game.observation, state)
+    assert looked == [2]  # of another policy
+    for foreign in (state._replace(), pickle.loads(pickle.dumps(state)), copy.deepcopy(state)):
+        one, expected = policy.predict(game.observation, foreign), policy.predict(game.observation, state)
+        assert difference(one, expected) is None
+    assert len(looked) > 3
+    assert pickle.loads(pickle.dumps(policy))._door.last is None
+    with pytest.raises(ValueError, match="the state is that of 2 rows, and the observation has 1"):
+        policy.predict(
+            {name: field[:1] for name, field in game.observation.items()}, policy.predict(game.observation)[1]
+        )
+
+
+def test_loops_end_whatever_a_state_holds() -> None:
+    """Behind the door, too."""
+    times = np.arange(1.0, 5.0)[:, None] * np.ones((1, 8))
+    assert RaceSearch(times, times[:, 0], 5, 0.1).search_from(2, 7, stride=-1000000).fastest in range(1, 5)
+    belief = Window().start(1, 2, deviations=True)
+    jumped = belief._replace(clock=np.full((1, 2), 2.0**40), length=np.full(1, 2.0**-20))
+    seen = jumped.observe(np.array([[0, 0]]), np.array([[1.0, 2.0]]))
+    assert seen.counts[0, 0] <= 2.0
+
+
+MEANS = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
+POOL = shifted_exponential(MEANS, 0.1 * MEANS)
+
+
+@pytest.mark.parametrize("name", ata_policies.names())
+def test_every_policy_explains_itself(name: str) -> None:
+    game = played(name, 0.1)
+    policy, now = game.policy, {"privileged": game.env.unwrapped.conditions()} if game.policy.privileged else {}
+    action, state = policy.predict(game.observation, game.state, **now)
+    later = 2 if isinstance(policy, DispatchPolicy) else PLAYED + 1
+    for round, one in ((0, policy.first_state(ROWS)), (later, state)):
+        told, alone = policy.explain(one, row=1), policy.explain(map_leaves(lambda leaf: leaf[1:], one))
+        assert str(told) == str(alone)
+        np.testing.assert_array_equal(told.mean, alone.mean)
+        assert told.round == round
+        assert told.policy
+        assert told.mean.shape == told.evidence.shape == told.away.shape == told.untried.shape == (N,)
+        assert (told.evidence >= 0).all()
+        assert not np.nan_to_num(told.mean, nan=1.0).min() < 0
+        assert told.tasks is None or (round > 0 and told.tasks.tolist() == action[1].tolist())
+        assert round > 0 or not told.away.any()
+        lines = str(told).splitlines()
+        assert lines[0] == f"round {round}: {told.policy}"
+        assert sum(line.split()[:1] == [str(i)] for line in lines for i in range(N)) == N
+    with pytest.raises(ValueError, match=f"one of the state's {ROWS} rows, counted from 0, not {ROWS}"):
+        policy.explain(state, ROWS)
+
+
+def test_means_are_those_of_the_times_seen() -> None:
+    envs = gym.make("ata_gym/TaskAllocation-v0", pool=deterministic(MEANS), budget=5)
+    named = ("certainty-equivalence", "distribution-learner", "recent-average", "median-of-means")
+    for name in (*named, "thompson:memory=window", "thompson:memory=discount", "restarting-beta"):
+        policy = ata_policies.make(name, envs)
+        *_, last = islice(play(policy, envs), 3)
+        told = policy.explain(last.state)
+        assert told.mean[~told.untried] == pytest.approx(MEANS[~told.untried])
+        assert np.isnan(told.mean[told.untried]).all()
+
+
+@pytest.mark.parametrize("name", ["restarting-beta", "lb-bsp-federated"])
+def test_who_owes_results_is_thought_to_be_away(name: str) -> None:
+    pool, changes = deterministic(np.ones(6)), [Spot(leaves=0.05, returns=0.05, deadline=10.0)]
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=pool, changes=changes, budget=6)
+    policy, seen, gone = ata_policies.make(name, env), 0, np.zeros(6, np.bool_)
+    for step in islice(play(policy, env, seed=1), 60):
+        told = policy.explain(step.state)
+        seen += (told.away & gone).sum()  # who has been away for a round
+        if told.away.any():
+            assert f"thought to be away: {listed(told.away)}" in str(told)
+        gone = env.unwrapped.conditions().dies == 0.0  # type: ignore[attr-defined]
+    assert seen > 0
+
+
+def test_many_workers_are_cut_and_counted() -> None:
+    policy = Uta(Setting(n=1000, budget=3))
+    action, state = policy.predict({"worker": np.full(3, -1), "duration": np.zeros(3), "elapsed": np.zeros(1000)})
+    text = str(policy.explain(state))
+    assert "975 more workers" in text
+    assert text.endswith("untried: 0-999")
+    shown = {int(line.split()[0]) for line in text.splitlines() if line.split()[0].isdigit()}
+    assert set(np.flatnonzero(action).tolist()) <= shown
+
+
+@settings(max_examples=20)
+@given(st.lists(st.booleans(), max_size=40))
+def test_ranges_name_each_worker_once(which: list[bool]) -> None:
+    text = listed(np.array(which, np.bool_))
+    ends = [part.split("-") for part in text.split(", ") if part]
+    named = [i for first, *last in ends for i in range(int(first), int((last or [first])[0]) + 1)]
+    assert named == np.flatnonzero(which).tolist()
+
+
+@pytest.mark.parametrize("env_id", DEFAULTS)
+def test_the_default_says_who_it_is(env_id: str, caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
+    env = gym.make(env_id, pool=POOL, budget=6, price=0.25)
+    caplog.set_level(logging.INFO, logger="ata_policies")
+    ata_policies.make("default", env)
+    assert [(one.name, one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("ata_policies", "INFO", ata_policies.explain_default(env))
+    ]
+    assert f"{DEFAULTS[env_id]} plays {env_id} with 5 workers, B = 6 and price 0.25" in caplog.text
+    caplog.clear()
+    ata_policies.make(DEFAULTS[env_id], env)
+    assert not caplog.records
+    assert capsys.readouterr() == ("", "")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import gymnasium as gym
@@ -15,6 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 import ata_policies
+from ata_gym.bench import decision_cost
+from ata_gym.bench.decision_cost import relative_costs
 from ata_gym.cli import app
 from ata_gym.cli.listings import markdown_table
 from ata_policies.card import policy_card
@@ -30,25 +34,34 @@ def blocks(language: str) -> list[str]:
 def test_the_table_has_every_policy_as_it_describes_itself() -> None:
     """All but the cost, which is measured: ``ata-gym policies --markdown --cost`` prints the table anew."""
     rows = [line for line in PAGE.splitlines() if line.startswith("|")]
-    expected = markdown_table(map(policy_card, OURS), dict.fromkeys(OURS, 1.0)).splitlines()
-    assert [row.rpartition(" | ")[0] for row in rows] == [row.rpartition(" | ")[0] for row in expected]
-    assert all(float(row.split(" | ")[-1].strip(" |")) > 0 for row in rows[2:])
+    expected = markdown_table(map(policy_card, OURS), dict.fromkeys(OURS, (1.0, 1.0, 1.0))).splitlines()
+    assert [row.rsplit(" | ", 3)[0] for row in rows] == [row.rsplit(" | ", 3)[0] for row in expected]
+    costs = [cost.strip(" |") for row in rows[2:] for cost in row.rsplit(" | ", 3)[1:]]
+    assert all(cost == "-" or float(cost) > 0 for cost in costs)  # -: not measured yet
 
 
-def test_the_list_is_readable_and_can_be_of_one_env_and_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    everything = CliRunner().invoke(app, ["policies"]).stdout
-    assert max(map(len, everything.splitlines())) <= 80
-    for env_id, env in [("ata_gym/TaskRace-v0", "ata_gym/TaskRace-v0"), ("ata_gym/TaskAllocation-v0", "allocation")]:
-        table = CliRunner().invoke(app, ["policies", "--env", env]).stdout
-        for name in OURS:
-            assert (f" {name} " in table) == (ata_policies.load(name).env_id == env_id)
+def test_the_list_can_be_of_one_env_and_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = CliRunner().invoke(app, ["policies", "--env", "ata_gym/TaskRace-v0"]).stdout
+    for name in OURS:
+        assert (f" {name} " in table) == (ata_policies.load(name).env_id == "ata_gym/TaskRace-v0")
     wrong = CliRunner().invoke(app, ["policies", "--env", "rase"])
     assert wrong.exit_code == 2
     assert wrong.stderr == "ata-gym: there is no env 'rase'; did you mean race?\n"
     monkeypatch.setattr(ata_policies, "names", lambda: ("gta",))
+    monkeypatch.setattr(decision_cost, "relative_costs", partial(relative_costs, steady=120, changing=60))
     table, page = (CliRunner().invoke(app, ["policies", "--cost", *more]).stdout for more in ([], ["--markdown"]))
-    for cost in (table.splitlines()[4].split()[2], page.splitlines()[2].rstrip(" |").split()[-1]):
-        assert 0 < float(cost) < 10  # of what takes a third of the time
+    for costs in (table.splitlines()[4].split()[2:5], page.splitlines()[2].split(" | ")[-3:]):
+        assert all(0 < float(cost.rstrip(" |")) < 10 for cost in costs)  # of what takes a third of the time
+
+
+def test_the_decisions_of_one_policy_are_timed_by_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision_cost, "FIRST", 3)
+    told = CliRunner().invoke(app, ["policies", "uta", "--cost"]).stdout
+    for world in ("n = 51, B = 23", "the same, speeds walk", "n = 1,000, B = 500", "n = 10,000, B = 23"):
+        ((mean, worst),) = re.findall(rf"{world} +([\d.e-]+) +([\d.e-]+)", told)
+        assert 0 < float(mean) <= float(worst)
+    data = json.loads(CliRunner().invoke(app, ["policies", "uta", "--cost", "--json"]).stdout)
+    assert [*data["n = 10,000, B = 23"]] == ["mean", "worst"]
 
 
 def test_the_first_example_runs() -> None:

@@ -34,17 +34,7 @@ def test_log_normal_moments(sigma, mu):
     np.testing.assert_allclose(np.log1p(coefficient**2), sigma**2, rtol=1e-12)
 
 
-def test_moments_of_published_families_and_infinite_ones():
-    c = 29.0 * (5 * np.arange(30) + 1)
-    for pool, sd in (
-        (pools.shifted_exponential(c, c), c),
-        (pools.uniform(c + c / 2, c + 3 * c / 2), c / 12**0.5),
-        (pools.half_normal(c, shift=c), c * np.sqrt(np.pi / 2 - 1)),
-        (pools.log_normal(np.log(c) / 2, np.sqrt(np.log(c)), shift=c), c * np.sqrt(c - 1)),
-        (pools.gamma(c**2, 1 / c, shift=c), np.ones(30)),
-    ):
-        np.testing.assert_allclose(pool.mean(), 2 * c, rtol=1e-12, err_msg=repr(pool))
-        np.testing.assert_allclose(pool.sd(), sd, rtol=1e-12, err_msg=repr(pool))
+def test_pareto_moments_are_infinite_where_the_tail_is_too_heavy():
     pool = pools.pareto([0.5, 1.0, 1.5, 2.0, 2.5], 3.0)
     np.testing.assert_array_equal(np.isinf(pool.mean()), [True, True, False, False, False])
     np.testing.assert_array_equal(np.isinf(pool.sd()), [True, True, True, True, False])
@@ -55,7 +45,7 @@ records = st.lists(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=9), min_si
 
 @settings(max_examples=20)
 @given(records, factor, st.floats(0, 100))
-def test_a_record_is_an_empirical_law(times, scale, shift):
+def test_a_record_is_an_empirical_distribution(times, scale, shift):
     pool = Pool("trace-by-task", times=times, scale=scale, shift=shift)
     np.testing.assert_allclose(pool.mean(), [shift + scale * np.mean(t) for t in times], rtol=1e-12)
     np.testing.assert_allclose(pool.sd(), [scale * np.std(t) for t in times], rtol=1e-9, atol=1e-9)
@@ -65,12 +55,6 @@ def test_codes_are_the_places_in_the_table():
     assert [FAMILIES[code].name for code in CODES.values()] == list(CODES)
     names = "deterministic exponential uniform half-normal gamma log-normal weibull pareto trace-by-task trace-by-round"
     assert list(CODES) == names.split()
-
-
-def test_no_density_no_distribution():
-    for pool in (pools.deterministic(1), pools.trace([[1, 2]])):
-        with pytest.raises(ValueError, match="no density"):
-            pool.standard(0)
 
 
 @pytest.mark.parametrize("shape", [90.0, 110.0, 1e4, 1e6, 3.3e8, 1e12])

@@ -57,7 +57,7 @@ def test_joining(parts):
     assert found == kept
 
 
-def test_laws_of_traces():
+def test_distributions_of_traces():
     pool = pools.trace([[1, 2], [3]], end="truncate") + pools.gamma(2, 3, 4) + pools.trace([[4]], "round")
     never = np.iinfo(np.int64).max
     assert {name: column.tolist() for name, column in pool.distributions._asdict().items()} == {
@@ -67,7 +67,7 @@ def test_laws_of_traces():
     assert pools.exponential(1).distributions.table.tolist() == [0]
 
 
-def test_constructors_give_the_laws_they_name():
+def test_constructors_give_the_distributions_they_name():
     assert pools.exponential([1, 2], shift=3) == Pool("exponential", shift=3, scale=[1, 2])
     assert pools.shifted_exponential(3, [1, 2]) == pools.exponential([1, 2], 3)
     assert pools.uniform(1, [3, 5]) == Pool("uniform", shift=1, scale=[2, 4])
@@ -122,14 +122,15 @@ def test_repr():
 
 
 nan, inf = np.nan, np.inf
+loop: list[object] = []
+loop.append(loop)
 
 
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
         (lambda: pools.exponential(nan), "mean must be positive and finite, got nan"),
-        (lambda: pools.exponential([1, -1]), "mean must be positive and finite, got -1.0 for worker 1"),
-        (lambda: pools.exponential(0), "mean must be positive"),
+        (lambda: pools.exponential([1, 0]), "mean must be positive and finite, got 0.0 for worker 1"),
         (lambda: pools.exponential(inf), "mean must be positive and finite, got inf"),
         (lambda: pools.exponential([]), "at least one worker"),
         *(
@@ -139,14 +140,12 @@ nan, inf = np.nan, np.inf
         (lambda: pools.exponential([1, 2], [1, 2, 3]), "lengths are shift 3, scale 2"),
         (lambda: pools.exponential(1, shift=-1), "must never be negative; it goes down to -1.0 for worker 0"),
         (lambda: pools.exponential(1, shift=nan), "shift must be finite"),
-        (lambda: pools.pareto(2, 1, shift=-1.5), "must never be negative"),
         (lambda: pools.uniform(-1, 1), "must never be negative"),
         (lambda: pools.uniform(2, 2), "low < high"),
         (lambda: pools.uniform([1, 2], [3, 4, 5]), "low 2, high 3"),
         (lambda: pools.half_normal(-1), "mean must be positive"),
         (lambda: pools.log_normal(0, 0), "sigma must be positive"),
         (lambda: pools.log_normal(1000, 1), r"exp\(mu\) must be positive and finite"),
-        (lambda: pools.log_normal(-1000, 1), r"exp\(mu\) must be positive and finite"),
         (lambda: pools.log_normal(0, 30), "beyond floating point with shape 30.0 for worker 0"),
         (lambda: pools.weibull(1e-3, 1), "weibull has moments beyond floating point"),
         (lambda: pools.gamma(-1, 1), "shape must be positive"),
@@ -181,20 +180,15 @@ nan, inf = np.nan, np.inf
         (lambda: Pool.from_data({"scale": 1}), "no family"),
         (lambda: Pool.from_data({"family": "uniform", "mean": 1}), r"unknown \['mean'\]"),
         (lambda: Pool.from_data("uniform"), "made from a Pool, a mapping"),
-        (lambda: Pool.from_data(None), "made from a Pool, a mapping"),
         (lambda: Pool.from_data([]), "at least one pool"),
         (lambda: Pool.from_data([["uniform"]]), "made from a Pool, a mapping"),
+        (lambda: Pool.from_data(loop), "cannot hold itself"),
+        (lambda: Pool.from_data([[{"family": "exponential"}], loop]), "cannot hold itself"),
         (lambda: pools.exponential(1).record(0), "worker 0 is exponential and replays no trace"),
+        (lambda: pools.deterministic(1).standard(0), "no density"),
+        (lambda: pools.trace([[1, 2]]).standard(0), "no density"),
     ],
 )
 def test_bad_input_gives_one_clear_error(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()
-
-
-def test_data_that_holds_itself_gets_a_sentence():
-    loop: list[object] = []
-    loop.append(loop)
-    for data in (loop, [[{"family": "exponential"}], loop]):
-        with pytest.raises(ValueError, match="cannot hold itself"):
-            Pool.from_data(data)

@@ -1,10 +1,10 @@
-"""psi1 norms: E exp(|Y| / c) = 2 by an independent route, the published figures, and the rules of a norm."""
+"""psi1 norms: E exp(|Y| / c) = 2 by an independent route, and the rules of a norm."""
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import gamma, gammainc, gammaincc
@@ -42,31 +42,11 @@ distributions = st.one_of(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=40)
 @given(distributions, st.booleans())
 def test_the_exponential_moment_is_two(pool, centred):
     (c,) = pool.psi1_norm(centred)
     assert exponential_moment(pool, c, centred=centred) == pytest.approx(2, abs=1e-8)
-
-
-M = 7.0
-
-
-@pytest.mark.parametrize(
-    ("pool", "raw", "centred"),
-    [
-        (pools.exponential(M), 2 * M, 1.53135 * M),
-        (pools.half_normal(M), 1.7202 * M, 1.0577 * M),
-        (pools.uniform(M / 2, 3 * M / 2), 1.4831 * M, 0.39795 * M),
-        (pools.shifted_exponential(M, M), 3.17538 * M, 1.53135 * M),
-        (pools.deterministic(M), M / np.log(2), 0.0),
-        (pools.weibull(1.0, M), 2 * M, 1.53135 * M),
-        (pools.gamma(1.0, M), 2 * M, 1.53135 * M),
-    ],
-)
-def test_published_figures(pool, raw, centred):
-    np.testing.assert_allclose(pool.psi1_norm(), raw, rtol=5e-5)
-    np.testing.assert_allclose(pool.psi1_norm(centred=True), centred, rtol=5e-5)
 
 
 def test_closed_forms():
@@ -89,37 +69,31 @@ def test_heavy_tails_have_no_norm_and_shifts_may_be_far_beyond_the_scale():
     heavy = pools.log_normal(0, [0.1, 2.9]) + pools.pareto([0.5, 3, 50], 1) + pools.weibull([0.3, 0.999], 1)
     for centred in (False, True):
         np.testing.assert_array_equal((heavy + pools.pareto(3.0, 1.0, shift=-1.0)).psi1_norm(centred), np.inf)
+    np.testing.assert_allclose(pools.deterministic(7.0).psi1_norm(), 7 / np.log(2))
+    assert pools.deterministic(7.0).psi1_norm(centred=True) == 0.0
     far = pools.exponential(1e-200, shift=1e200)
     np.testing.assert_allclose(far.psi1_norm(), 1e200 / np.log(2))
     np.testing.assert_allclose(far.psi1_norm(centred=True), 1.53134684e-200)
 
 
-@settings(max_examples=20)
-@given(st.lists(st.floats(0.1, 1e3), min_size=1, max_size=30), st.booleans(), shifted)
+times_of_one = st.lists(st.floats(0.1, 1e3), min_size=1, max_size=30)
+constant = st.builds(lambda time, length: [time] * length, st.floats(0.1, 1e3), st.integers(1, 30))
+
+
+@settings(max_examples=30)
+@given(times_of_one | constant, st.booleans(), st.floats(0, 1e3))
+@example([1.0] * 99_999 + [1e6], False, 0.0)
+@example([1.0] * 99_999 + [1e6], True, 0.0)
 def test_records(times, centred, shift):
     pool = Pool("trace-by-round", times=[times], shift=shift)
     (c,) = pool.psi1_norm(centred)
     y = np.abs(shift + np.array(times) - (pool.mean()[0] if centred else 0))
-    if y.max() > 1e-6:
+    if centred and len(set(times)) == 1:
+        assert c == 0.0
+    elif y.max() > 1e-6:
         assert np.mean(np.exp(y / c)) == pytest.approx(2, abs=1e-9)
     else:
         assert c < 1e-5
-
-
-@settings(max_examples=20)
-@given(st.floats(0.1, 1e3), st.integers(1, 30), st.floats(0, 1e3))
-def test_constant_records(time, length, shift):
-    pool = Pool("trace-by-task", times=[[time] * length], shift=shift)
-    assert pool.psi1_norm(centred=True)[0] == 0.0
-    assert pool.psi1_norm()[0] == pytest.approx(pool.mean()[0] / np.log(2))
-
-
-def test_records_with_rare_outliers():
-    times = np.ones(100_000)
-    times[7] = 1e6
-    for centred in (False, True):
-        y = np.abs(times - centred * times.mean())
-        assert np.mean(np.exp(y / pools.trace([times]).psi1_norm(centred)[0])) == pytest.approx(2, abs=1e-9)
 
 
 @settings(max_examples=6)

@@ -1,7 +1,6 @@
 """Traces from files: what is read, in which order, and what is refused."""
 
 import gzip
-import sys
 
 import gymnasium as gym
 import numpy as np
@@ -58,8 +57,7 @@ def test_any_order_of_rows_gives_the_same_rounds(tmp_path, data, names):
 
 def test_a_last_round_that_was_cut_is_left_out(tmp_path):
     path = write(tmp_path, TEXT + "9,3,,8\n")
-    whole = pools.trace([[1.5, 2.5], [4, 5]], replay="round")
-    assert read_trace(path, **NAMES, round="step") == whole
+    assert read_trace(path, **NAMES, round="step") == pools.trace([[1.5, 2.5], [4, 5]], replay="round")
     assert read_trace(path, **NAMES) == pools.trace([[1.5, 2.5, 8], [5, 4]])
 
 
@@ -105,52 +103,29 @@ def test_bad_files_give_one_clear_error(tmp_path, text, sentence):
     assert str(path) in str(caught.value)
 
 
-def test_bad_arguments(tmp_path):
-    path = write(tmp_path, TEXT)
-    with pytest.raises(FileNotFoundError, match="no file"):
-        read_trace(tmp_path / "none.csv", **NAMES)
-    for no_trace in (write(tmp_path, TEXT, "times.txt"), tmp_path):
-        with pytest.raises(ValueError, match=r"ends in \.csv, \.csv\.gz or \.parquet"):
-            read_trace(no_trace, **NAMES)
-    with pytest.raises(ValueError, match="must be different columns"):
-        read_trace(path, worker="machine", duration="machine")
-    with pytest.raises(ValueError, match="end must be one of wrap, truncate"):
-        read_trace(path, **NAMES, end="stop")
-
-
-def test_files_that_are_not_what_their_name_says_and_columns_of_other_types(tmp_path):
-    for name in ("t.parquet", "t.csv.gz"):
-        path = tmp_path / name
-        path.write_bytes(b"\x1f\x8bnothing of the kind")
-        with pytest.raises(ValueError, match="cannot be read"):
-            read_trace(path, **NAMES)
-    path = tmp_path / "types.parquet"
-    polars.DataFrame({"machine": [1.5], "seconds": [True], "text": ["2"]}).write_parquet(path)
-    with pytest.raises(ValueError, match="duration column cannot be of type Boolean"):
-        read_trace(path, **NAMES)
-    with pytest.raises(ValueError, match="worker column cannot be of type Float64"):
-        read_trace(path, worker="machine", duration="text")
-
-
-def test_without_polars_there_is_one_sentence_with_the_command(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(ImportError, match=r"Reading a trace needs polars: pip install \"ata-gym\[bench\]\""):
-        read_trace(write(tmp_path, TEXT), **NAMES)
-
-
-ALIBABA = {"worker": "worker", "duration": "batch_time_norm"}
-
-
-def test_production_traces(shared_data):
-    path, rounds = shared_data / "alibaba_job_1.csv", 300
-    pool = read_trace(path, **ALIBABA, round="time")
-    assert pool.families == ("trace-by-round",) * 10
-    assert pool.distributions.length.tolist() == [rounds] * 10
-    table = np.loadtxt(path, delimiter=",", skiprows=1)
-    for worker in range(10):
-        times = table[(table[:, 1] == worker)][:, 4]
-        np.testing.assert_array_equal(pool.record(worker), times[:rounds])
-    assert read_trace(path, **ALIBABA).distributions.table.size == len(table)
+@pytest.mark.parametrize(
+    ("name", "options", "error", "sentence"),
+    [
+        ("none.csv", {}, FileNotFoundError, "no file"),
+        ("times.txt", {}, ValueError, r"ends in \.csv, \.csv\.gz or \.parquet"),
+        (".", {}, ValueError, r"ends in \.csv, \.csv\.gz or \.parquet"),
+        ("times.csv", {"duration": "machine"}, ValueError, "must be different columns"),
+        ("times.csv", {"end": "stop"}, ValueError, "end must be one of wrap, truncate"),
+        ("damaged.parquet", {}, ValueError, "cannot be read"),
+        ("damaged.csv.gz", {}, ValueError, "cannot be read"),
+        ("types.parquet", {}, ValueError, "duration column cannot be of type Boolean"),
+        ("types.parquet", {"duration": "text"}, ValueError, "worker column cannot be of type Float64"),
+    ],
+)
+def test_bad_arguments_and_files_that_are_not_what_their_name_says(tmp_path, name, options, error, sentence):
+    for good in ("times.csv", "times.txt"):
+        write(tmp_path, TEXT, good)
+    for damaged in ("damaged.parquet", "damaged.csv.gz"):
+        (tmp_path / damaged).write_bytes(b"\x1f\x8bnothing of the kind")
+    types = {"machine": [1.5], "seconds": [True], "text": ["2"]}
+    polars.DataFrame(types).write_parquet(tmp_path / "types.parquet")
+    with pytest.raises(error, match=sentence):
+        read_trace(tmp_path / name, **(NAMES | options))
 
 
 @pytest.mark.parametrize(("name", "function"), [("t.csv", "read_csv"), ("t.parquet", "scan_parquet")])

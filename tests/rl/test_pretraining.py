@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", reason="extra train is not installed")
 pytest.importorskip("safetensors", reason="extra rl is not installed")
 
 if True:  # after the check that they are installed
-    from ata_gym.cli import app
     from ata_gym.rl.pretraining import learned, learned_dispatch
     from ata_gym.rl.pretraining.rollouts import DRAWN, WORLDS, cost_of, weights_of
     from ata_policies.learned.network import read_network
     from ata_policies.learned.policy import LearnedAllocation, LearnedDispatch
+    from tests.cli.conftest import invoke
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +55,8 @@ def test_learned_dispatch_imitates_the_planner() -> None:
 
 @pytest.mark.parametrize("policy", ["learned", "learned-dispatch"])
 def test_the_command_writes_weights_that_the_zoo_reads(policy: str, tmp_path: Path) -> None:
-    arguments: list[Any] = ["pretrain", policy, "--iterations", "1", "--generations", "0", "--out"]
-    done = CliRunner().invoke(app, [*arguments, str(tmp_path / "some" / "own.safetensors")])
-    assert done.exit_code == 0, done.output
+    line = f"pretrain {policy} --iterations 1 --generations 0 --out '{tmp_path}"
+    invoke(f"{line}/some/own.safetensors'")
     assert read_network(tmp_path / "some" / "own.safetensors").last_bias.shape == (1,)
-    refused = CliRunner().invoke(app, [*arguments, str(tmp_path / "own.pt")])
-    assert refused.exit_code == 2
+    invoke(f"{line}/own.pt'", code=2)
     assert not (tmp_path / "own.pt").exists()

@@ -30,22 +30,11 @@ def test_every_recorded_scenario_is_read_and_played(name, shared_data):
     assert env.step(action)[4]["runtime"] > 0
 
 
-def test_by_round_means_are_the_times_of_the_round_and_privileged_information_has_them(shared_data):
-    env: Any = gym.make("ata_gym/TaskAllocation-v0", scenario=find_scenario("alibaba-4", shared_data))
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    for k in range(5):
-        means = env.unwrapped.means()
-        assert means.tolist() == [env.unwrapped.pool.record(i)[k] for i in range(10)]
-        assert env.unwrapped.conditions().pool(env.unwrapped.pool).mean().tolist() == means.tolist()
-        action = env.action_space.sample()
-        assert env.step(action)[4]["round_time"] == pytest.approx((action * means).max())
-
-
 def test_the_jump_is_on_top_of_what_was_recorded(shared_data):
     plain, jumping = (find_scenario(name, shared_data) for name in ("alibaba-4", "alibaba-4-jump"))
     assert (jumping.pool, jumping.changes) == (plain.pool, (Jump(at=1_000, workers=(4,), factor=4.0),))
     assert 4 in np.argsort(plain.pool.mean())[:5]  # in use before
+    assert set(plain.pool.families) == {"trace-by-round"}
 
 
 def test_phones_are_of_many_speeds(shared_data):

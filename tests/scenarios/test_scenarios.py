@@ -79,7 +79,8 @@ def test_each_can_be_played(name: str, env_id: str) -> None:
     observation, _ = env.reset(seed=0)
     for _ in range(9):
         assert observation in env.observation_space
-        observation, reward, *_, info = env.step(env.action_space.sample())
+        observation, reward, *over, info = env.step(env.action_space.sample())
+        assert [type(part) for part in (reward, *over)] == [float, bool, bool]
         assert reward < 0
         assert ("lost" in info) == (name in ("changing-spot", "changing-crash"))
     loaded = any(isinstance(change, Load) for change in env.scenario.changes)

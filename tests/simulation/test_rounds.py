@@ -1,65 +1,233 @@
-"""One round: what holds of it in general, and the noise against statistics."""
+"""Rounds, races and dispatch, with and without deaths, against event loops written from the definition; the noise."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ata_gym import pools
-from ata_gym.pools import uniform
+from ata_gym.pools import deterministic, exponential, gamma, half_normal, log_normal, pareto, trace, uniform, weibull
+from ata_gym.simulation.dispatch import RoundState, dispatch_step
+from ata_gym.simulation.disturbances import Disturbances, undisturbed
 from ata_gym.simulation.keys import NoiseKeys, derive_keys, permutations, philox, stream_keys, uniforms
 from ata_gym.simulation.rounds import allocation_round, race_round
 from ata_gym.simulation.task_times import longest_times, task_times
 
-POOL = pools.concatenate([
-    pools.deterministic([2.0]),
-    pools.exponential([1.0, 3.0], shift=[0.0, 1.0]),
-    pools.uniform(1.0, 4.0),
-    pools.half_normal(2.0, shift=0.5),
-    pools.gamma(2.5, 0.7),
-    pools.log_normal(0.1, 0.8),
-    pools.weibull(1.7, 2.0),
-    pools.pareto(3.0, 1.0),
-    pools.trace([[1.0, 5.0, 2.0]], replay="task"),
-    pools.trace([[4.0, 3.0]], replay="round"),
-])  # fmt: skip
+POOL = (
+    deterministic([1.0, 2.0])  # with ties
+    + exponential([1.0, 3.0], shift=[0.0, 1.0])
+    + trace([[1.0, 0.0, 2.0]])  # with no time
+    + trace([[4.0, 3.0]], replay="round")
+    + uniform(1.0, 4.0)
+    + half_normal(2.0, shift=0.5)
+    + gamma(2.5, 0.7)
+    + log_normal(0.1, 0.8)
+    + pareto(3.0, 1.0)
+    + weibull(1.7, 2.0)
+)
 N = POOL.n
+INF = np.inf
+BEFORE = np.arange(1, N + 1) % 4  # tasks that the workers have started in earlier rounds
+
+moments_of_death = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 2.7, 4.0, INF]), min_size=N, max_size=N)
+deaths = st.one_of(st.just([INF] * N), moments_of_death)
+deadlines = st.sampled_from([0.0, 1.0, 2.5, 7.0])
 
 
-def play(runner, allocation, keys, started=0, episode=0, pool=POOL):  # type: ignore[no-untyped-def]
-    """The third round of rows in which the workers have started so many tasks before."""
-    allocation = np.atleast_2d(np.asarray(allocation, np.int64))
-    rows = len(allocation)
-    before = np.broadcast_to(started, (rows, pool.n)).astype(np.int64)
-    noise_keys = NoiseKeys(keys, np.full(rows, episode), np.full(rows, 3), before)
-    return runner(pool.distributions, noise_keys, allocation, int(allocation[0].sum()))
+def survivors(dies: list[float]) -> np.ndarray:
+    """Who would die last, the first of equals, does not."""
+    moments = np.array(dies)
+    moments[np.argmax(moments)] = INF
+    return moments
 
 
-@settings(max_examples=25)
-@given(st.lists(st.integers(0, 5), min_size=N, max_size=N).filter(any), st.integers(0, 5))
-def test_race_with_sum_b_is_the_plain_round(allocation: list[int], seed: int) -> None:
-    keys, started = stream_keys(seed), np.arange(N) % 4
-    plain, race = (play(runner, allocation, keys, started, episode=1) for runner in (allocation_round, race_round))
-    for a, b in zip(plain, race, strict=True):
-        assert a.tobytes() == b.tobytes()
-    worker, nth = np.repeat(np.arange(N), allocation), np.concatenate([np.arange(a) for a in allocation])
-    times = task_times(POOL.distributions, keys, 1, 3, worker, started[worker] + nth)
-    assert plain.duration[0].tolist() == times.tolist()
+def disturbances(dies: np.ndarray, deadline: float = 0.0) -> Disturbances:
+    return Disturbances(undisturbed(len(dies)).noise, dies[None], deadline)
+
+
+def time_of(worker: int, task: int, seed: int, episode: int = 0, round_index: int = 0) -> float:
+    return float(task_times(POOL.distributions, stream_keys(seed), episode, round_index, worker, task)[0])
+
+
+def play(runner, allocation, budget: int, dies, deadline: float, seed=0, episode=0, round_index=0):
+    """One row."""
+    noise_keys = NoiseKeys(stream_keys(seed), np.array([episode]), np.array([round_index]), BEFORE[None])
+    faults = disturbances(np.array(dies), deadline)
+    return runner(POOL.distributions, noise_keys, np.array([allocation]), budget, faults)
+
+
+class ByDefinition:
+    """One round as events in order of (moment, worker)."""
+
+    def __init__(self, allocation: list[int], budget: int, dies: np.ndarray, deadline: float, *when: int) -> None:
+        self.dies, self.when = dies, when
+        self.now, self.lost = 0.0, 0
+        self.todo = [a if dies[i] > 0 else 0 for i, a in enumerate(allocation)]
+        self.begun: dict[int, float] = {}  # of those who run a task
+        self.idle_since = [0.0] * N
+        self.started = BEFORE.tolist()
+        self.elapsed = [0.0] * N
+        self.results: list[tuple[int, int, float, float]] = []
+        for i in range(N):
+            self.start(i)
+        while True:
+            while self.now >= deadline and self.short_of(budget):
+                heirs = [(self.idle_since[i], i) for i in range(N) if i not in self.begun and dies[i] > self.now]
+                if not heirs:
+                    break
+                heir = min(heirs)[1]
+                self.todo[heir] = 1
+                self.start(heir)
+            moment, i = min(((self.leaves(i), i) for i in self.begun), default=(INF, -1))
+            if self.now < deadline < moment and self.short_of(budget):
+                self.now = deadline
+                continue
+            self.now = moment
+            if self.ends(i) <= dies[i]:
+                self.results.append((i, self.started[i] - 1, self.ends(i) - self.begun[i], self.begun[i]))
+            else:
+                self.lost += 1
+                self.elapsed[i] = moment - self.begun[i]
+            del self.begun[i]
+            self.idle_since[i] = moment
+            if len(self.results) == budget:
+                break
+            if dies[i] > moment:
+                self.start(i)
+            else:
+                self.todo[i] = 0
+        for i, begun in self.begun.items():
+            self.elapsed[i] = self.now - begun
+
+    def short_of(self, budget: int) -> bool:
+        return len(self.results) + len(self.begun) + sum(self.todo) < budget  # who will die is not known
+
+    def start(self, i: int) -> None:
+        if self.todo[i]:
+            self.todo[i] -= 1
+            self.begun[i] = self.now
+            self.started[i] += 1
+
+    def ends(self, i: int) -> float:
+        return self.begun[i] + time_of(i, self.started[i] - 1, *self.when)
+
+    def leaves(self, i: int) -> float:
+        return min(self.ends(i), self.dies[i])
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(0, 4), min_size=N, max_size=N).filter(any), st.data(), deaths, deadlines, st.integers(0, 30)
+)
+def test_a_round_equals_its_definition(
+    allocation: list[int], data: st.DataObject, dies: list[float], deadline: float, seed: int
+) -> None:
+    total = sum(allocation)
+    budget = data.draw(st.just(total) | st.integers(max(allocation), total))
+    moments, when = survivors(dies), (seed, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 3)))
+    expected = ByDefinition(allocation, budget, moments, deadline, *when)
+    begun = np.empty((1, budget))
+    outcome = play(partial(race_round, begun=begun), allocation, budget, moments, deadline, *when)
+    if budget == total:
+        plain = play(allocation_round, allocation, budget, moments, deadline, *when)
+        assert [part.tobytes() for part in plain] == [part.tobytes() for part in outcome]
+    results = sorted(expected.results)
+    assert outcome.worker[0].tolist() == [i for i, *_ in results]
+    assert outcome.duration[0].tolist() == [time_of(i, j, *when) for i, j, *_ in results]
+    np.testing.assert_allclose(begun[0], [start for *_, start in results], atol=1e-12)
+    np.testing.assert_allclose(outcome.elapsed[0], expected.elapsed, atol=1e-12)
+    assert outcome.started[0].tolist() == expected.started
+    assert outcome.lost[0] == expected.lost
+    np.testing.assert_allclose(outcome.round_time[0], expected.now)
+    # worker time is what gave a result and what did not
+    np.testing.assert_allclose(outcome.worker_time[0], outcome.duration[0].sum() + outcome.elapsed[0].sum(), atol=1e-12)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.lists(st.integers(0, 1), min_size=N, max_size=N), min_size=1, max_size=10),
+    deaths, st.integers(1, 5), st.integers(0, 30),
+)  # fmt: skip
+def test_dispatch_equals_its_definition(decisions: list[list[int]], dies: list[float], budget: int, seed: int) -> None:
+    moments, zero = survivors(dies), np.zeros(1, np.int64)
+    started, round_state = np.zeros((1, N), np.int64), RoundState.start(1, N, budget)
+    now = 0.0
+    running: dict[int, tuple[float, float]] = {}  # (due, begun)
+    spent, elapsed, tasks = 0.0, np.zeros(N), [0] * N
+    for results, action in enumerate(decisions, start=1):
+        at = dispatch_step(
+            POOL.distributions, NoiseKeys(stream_keys(seed), zero, zero, started), round_state,
+            np.array([action], np.int8), budget, disturbances(moments),
+        )  # fmt: skip
+        started, round_state = at.started, at.round_state
+        while True:
+            alive = [i for i in range(N) if moments[i] > now]
+            chosen = [i for i in alive if action[i] and i not in running]
+            for i in chosen if chosen or running else alive:
+                running[i] = (now + time_of(i, tasks[i], seed), now)
+                tasks[i] += 1
+            now, i = min((min(due, moments[i]), i) for i, (due, _) in running.items())
+            due, begun = running.pop(i)
+            spent += now - begun
+            if due <= moments[i]:
+                break
+            elapsed[i] = now - begun
+        age = np.zeros(N)
+        for j, (_, begun) in running.items():
+            age[j] = now - begun
+        over = results == budget
+        assert at.worker[0] == i
+        assert at.round_over[0] == over
+        np.testing.assert_allclose(at.round_time[0], now)
+        np.testing.assert_allclose(at.worker_time[0], spent + age.sum(), atol=1e-12)
+        np.testing.assert_allclose(at.elapsed[0], elapsed + age if over else np.zeros(N), atol=1e-12)
+        np.testing.assert_allclose(at.age[0], np.zeros(N) if over else age, atol=1e-12)
+        assert round_state.lost[0] == np.count_nonzero(elapsed)
+        assert started[0].tolist() == tasks
+        if over:
+            break
+        assert round_state.running[0].tolist() == [int(j in running) for j in range(N)]
+
+
+def test_somebody_must_live() -> None:
+    with pytest.raises(ValueError, match="must be inf for one"):
+        play(race_round, [1] * N, N, [0.0] * N, 0.0)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("bad", [np.nan, INF])
+@pytest.mark.parametrize("dies", [[INF, INF], [INF, 1.5], [0.0, INF]])
+def test_a_round_with_times_beyond_floating_point_ends(bad, dies):
+    """No env has such times: a loop that is not compiled to end could not be stopped from Python."""
+    good = deterministic([1.0, 1.0]).distributions
+    zero, faults = np.zeros(1, np.int64), disturbances(np.array(dies))
+    for shift in ([bad, 0.0], [0.0, bad], [bad, bad]):
+        distributions = good._replace(shift=np.array(shift))
+        now = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64))
+        for allocation in ([3, 2], [5, 5]):
+            assert race_round(distributions, now, np.array([allocation]), 5, faults).started.sum() >= 5
+        at = RoundState.start(rows=1, n=2, budget=5)
+        for k in range(5):
+            completion = dispatch_step(distributions, now, at, np.ones((1, 2), np.int8), 5, faults)
+            now, at = now._replace(started=completion.started), completion.round_state
+            assert completion.round_over[0] == (k == 4)
 
 
 def test_times_follow_the_distribution_of_the_pool() -> None:
-    times = task_times(POOL.distributions, stream_keys(0), 0, 0, np.arange(9), np.arange(20_000)[:, None])
-    shift, scale = POOL.distributions.shift, POOL.distributions.scale
-    assert (times[:, 0] == 2.0).all()
-    for i in range(1, 9):
-        assert stats.kstest((times[:, i] - shift[i]) / scale[i], POOL.standard(i).cdf).pvalue > 1e-3
-    longest = longest_times(POOL.distributions)
-    top = [shift[i] + scale[i] * POOL.standard(i).isf(2.0**-53) for i in range(1, 9)]
-    np.testing.assert_allclose(longest, [2.0, *top, 5.0, 4.0], rtol=1e-6)
-    first = play(allocation_round, np.ones(N, np.int64), stream_keys(0)).duration[0]
-    assert times[0].tolist() == first[:9].tolist()
+    times = task_times(POOL.distributions, stream_keys(0), 0, 0, np.arange(N), np.arange(20_000)[:, None])
+    shift, scale, longest = POOL.distributions.shift, POOL.distributions.scale, longest_times(POOL.distributions)
+    assert (times[:, :2] == [1.0, 2.0]).all()
+    assert longest[[0, 1, 4, 5]].tolist() == [1.0, 2.0, 2.0, 4.0]
+    assert POOL.median()[[0, 1, 4, 5]].tolist() == [1.0, 2.0, 1.0, 3.5]
+    for i in (2, 3, *range(6, N)):
+        standard = POOL.standard(i)
+        assert stats.kstest((times[:, i] - shift[i]) / scale[i], standard.cdf).pvalue > 1e-3
+        np.testing.assert_allclose(longest[i], shift[i] + scale[i] * standard.isf(2.0**-53), rtol=1e-6)
+        np.testing.assert_allclose(POOL.median()[i], shift[i] + scale[i] * standard.median())
 
 
 def test_philox_known_answers() -> None:
@@ -72,15 +240,15 @@ def test_philox_known_answers() -> None:
     assert philox(pi, task, np.int64(0x13198A2E), np.int64(0x03707344)) == (0xD16CFE09, 0x94FDCCEB)
 
 
-def grid_of_noise(seeds: int, workers: int, tasks: int) -> np.ndarray:
+def grid_of_noise(keys: np.ndarray, workers: int, tasks: int, episode: int = 0) -> np.ndarray:
     """Uniform noise, shape (seeds, workers, tasks), read off a pool whose times are the noise itself."""
     pool = uniform(np.zeros(workers), 1.0)
-    outcome = play(allocation_round, np.full((seeds, workers), tasks), stream_keys(100, seeds), pool=pool)
-    return outcome.duration.reshape(seeds, workers, tasks)
+    worker, task = np.arange(workers)[:, None], np.arange(tasks)
+    return task_times(pool.distributions, keys[:, None, None], episode, 3, worker, task)
 
 
 def test_noise_is_uniform_and_independent_across_workers_and_neighbouring_seeds() -> None:
-    noise = grid_of_noise(seeds=8, workers=8, tasks=2_000)
+    noise = grid_of_noise(stream_keys(100, 8), workers=8, tasks=2_000)
     assert stats.kstest(noise.ravel(), "uniform").pvalue > 1e-3
     pvalues = [stats.kstest(stream, "uniform").pvalue for stream in noise.reshape(-1, 2_000)]
     assert stats.kstest(pvalues, "uniform").pvalue > 1e-3
@@ -95,10 +263,9 @@ def test_noise_is_uniform_and_independent_across_workers_and_neighbouring_seeds(
 
 def test_streams_never_meet() -> None:
     """No number appears twice among seeds, workers, tasks and episodes."""
-    many = grid_of_noise(seeds=16, workers=16, tasks=500).ravel()
+    many = grid_of_noise(stream_keys(100, 16), workers=16, tasks=500).ravel()
     assert len(np.unique(many)) == len(many)
-    pool = uniform(0.0, 1.0)
-    first, second = (play(allocation_round, [100], stream_keys(7), pool=pool, episode=e).duration for e in (0, 1))
+    first, second = (grid_of_noise(stream_keys(7), 1, 100, episode) for episode in (0, 1))
     assert not np.isin(first, second).any()
 
 

@@ -1,4 +1,4 @@
-"""Planning by simulation, against exact expected round times and the true pool; the beta rule."""
+"""Planning by simulation, against exact expected round times and the true pool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from ata_gym import expected_round_time, scenario
 from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, pareto, shifted_exponential, trace
 from ata_gym.simulation.keys import NoiseKeys, stream_keys
 from ata_gym.simulation.rounds import race_round
-from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.optimal.allocation import beta_candidates
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
@@ -98,21 +97,3 @@ GOOD = [5, 0, 0, 0, 0]
 def test_bad_candidates_and_times(message, arguments) -> None:
     with pytest.raises(ValueError, match=message):
         simulate(*arguments)
-
-
-def test_the_beta_rule_by_rows_and_for_workers_never_tried() -> None:
-    rng = np.random.default_rng(0)
-    mean, spread = rng.exponential(size=(6, 9)), rng.exponential(size=(6, 9))
-    rows = allocate_by_cost(mean, spread, 20)
-    np.testing.assert_array_equal(rows, [allocate_by_cost(m, s, 20) for m, s in zip(mean, spread, strict=True)])
-    untried, everybody, keys = np.arange(9) < 4, np.ones(9, bool), stream_keys(0, 6)
-    with_some = allocate_by_cost(np.where(untried, np.nan, mean), spread, 20, keys, untried)
-    assert (with_some[:, :4] == 1).all()
-    np.testing.assert_array_equal(with_some[:, 4:], allocate_by_cost(mean[:, 4:], spread[:, 4:], 16))
-    for never, budget, tasks in (
-        (untried, 2, [0] * 7 + [1] * 2), (everybody, 3, [0] * 6 + [1] * 3), (everybody, 20, [2] * 7 + [3] * 2)
-    ):  # fmt: skip
-        first = allocate_by_cost(mean, spread, budget, keys, never)
-        assert (np.sort(first, axis=1) == tasks).all()
-        assert not first[:, ~never].any()
-        assert budget == 20 or len(np.unique(first, axis=0)) > 1  # in random order, though others were tried

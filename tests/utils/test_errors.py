@@ -64,13 +64,14 @@ def test_an_error_of_ours_or_of_a_library_has_no_place_but_in_what_the_user_name
     assert f"{Path(__file__).name}, line 2" in str(place_of(failed))
 
 
-@pytest.mark.parametrize("kind", [TwoPartsError, RuntimeError])
-def test_a_place_goes_with_an_error_to_another_process(kind: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    ("error", "kind"), [(TwoPartsError("lost", "its way"), SentError), (RuntimeError("lost"), RuntimeError)]
+)
+def test_a_place_goes_with_an_error_to_another_process(error: Exception, kind: type[Exception]) -> None:
     def fail() -> None:
-        raise kind(*["lost", "its way"][: 2 if kind is TwoPartsError else 1])
+        raise error
 
-    error = caught(fail)
-    there = pickle.loads(pickle.dumps(portable(error)))
-    assert isinstance(there, SentError if kind is TwoPartsError else RuntimeError)
+    there = pickle.loads(pickle.dumps(portable(caught(fail))))
+    assert isinstance(there, kind)
     assert described(there) == described(error)
     assert "test_errors.py, line" in described(there)

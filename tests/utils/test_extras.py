@@ -1,3 +1,4 @@
+import importlib
 import runpy
 import subprocess
 import sys
@@ -40,6 +41,15 @@ def test_an_installed_but_broken_module_shows_its_own_error(body, error, tmp_pat
     assert type(caught.value) is error
 
 
+@pytest.mark.filterwarnings("default")
+def test_torchrl_is_named_where_it_is_missing(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.delitem(sys.modules, "ata_gym.rl.torchrl", raising=False)
+    monkeypatch.setitem(sys.modules, "tensordict", None)
+    with pytest.raises(MissingExtraError, match=r"ata_gym\.rl\.torchrl needs TorchRL: pip install torchrl"):
+        importlib.import_module("ata_gym.rl.torchrl")
+
+
 @pytest.fixture
 def _stdout_is_kept(monkeypatch):
     for place in ("ata_gym.utils.signals", "ata_gym.__main__"):
@@ -80,24 +90,6 @@ def test_an_object_of_a_module_in_the_current_folder_is_found(tmp_path, monkeypa
     assert load_object("thing", "json:loads")("1") == 1
     assert sys.path[-1] == str(tmp_path)
     monkeypatch.delitem(sys.modules, "only_here")
-
-
-def test_a_file_that_is_named_is_found_by_all_processes_and_takes_the_place_of_no_package(tmp_path):
-    for name in ("scipy", "polars", "llvmlite"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')\n")
-    (tmp_path / "mine.py").write_text(
-        "from ata_gym import allocate\nfrom ata_policies import AllocationPolicy\n"
-        "class Mine(AllocationPolicy):\n"
-        "    def allocate(self, state):\n"
-        "        return allocate(state.belief.totals, self.setting.budget)\n"
-    )
-    script = Path(sys.executable).with_name("ata-gym")
-    if not script.exists():
-        pytest.skip("the console script is not installed")
-    line = "bench --scenario icml2025-regret --rounds 3 --seeds 1 --jobs 2 --out out --policies"
-    command = [script, *line.split(), "uta,mine:Mine"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 _WITHOUT_TORCH = """

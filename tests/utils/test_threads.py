@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 
 import gymnasium as gym
 import numpy as np
@@ -13,6 +14,7 @@ import ata_policies
 from ata_gym.utils import compiled
 from ata_gym.utils.compiled import run_together
 from ata_gym.utils.trees import difference
+from ata_policies.steps import play
 
 
 @pytest.fixture
@@ -21,15 +23,11 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(compiled, "_LEAST_WORK", 1)
 
 
-def play(name, count, scenario):
+def played(name, count, scenario):
     envs = gym.make_vec(ata_policies.load(name).env_id, num_envs=5, scenario=scenario)
-    policy, (observation, _), state, actions = ata_policies.make(name, envs), envs.reset(seed=3), None, []
     with ata_gym.threads(count):
-        for _ in range(20):
-            action, state = policy.predict(observation, state)
-            observation = envs.step(action)[0]
-            actions.append((action, observation))
-    return actions, state
+        steps = list(islice(play(ata_policies.make(name, envs), envs, seed=3), 20))
+    return [step.action for step in steps], steps[-1].observation, steps[-1].state
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -42,7 +40,7 @@ def play(name, count, scenario):
     ],
 )
 def test_threads_change_no_bits(name, scenario, count):
-    assert difference(play(name, count, scenario), play(name, 1, scenario)) is None
+    assert difference(played(name, count, scenario), played(name, 1, scenario)) is None
 
 
 def test_it_holds_in_its_block_only_and_an_error_of_another_thread_is_raised_here():

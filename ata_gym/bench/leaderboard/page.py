@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def page(folder: Path, note: Note) -> Page:
     by_scenario, by_price = ranking.by_scenario(ratios), ranking.overall(ratios)
     sections: list[Tables | Chart] = [
         overview(by_price, ranking.overall(ratios, by_price=False), seeds),
-        matrix(by_scenario, by_price),
+        matrix(by_scenario, by_price, seeds),
         front(by_scenario, by_price, places, seeds),
         spread(ratios, places),
         *(
@@ -117,42 +118,46 @@ def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame, seeds: int) ->
         "cost\n/ best oracle",
         title_of(RUNTIME),
         title_of(WORKER_TIME),
-        "worst\nscenario",
     )
     numbers = [Column("policy", False), Column("rank"), Column("kind", False), *map(Column, titles)]
+    numbers += [one for what in ("scenario", "seed") for one in (Column(f"worst\n{what}"), Column("which", False))]
     views = []
     for price, frame in ((None, at_all_prices), *((price, there) for (price,), there in _each(by_price, "price"))):
         for (env,), ranked in _each(frame, "env"):
             rows = []
             for row in ranked.to_dicts():
                 cells = [Cell(show(row[name], row[f"{name}_high"]), row[name]) for name in _SHOWN]
-                worst = Cell("-") if row["worst"] is None else Cell(f"{row['worst']:.3g}", row["worst"])
+                for end in ("", "_seed"):
+                    ratio, where = row[f"worst{end}"], row[f"where{end}"]
+                    cells += [Cell("-" if ratio is None else f"{ratio:.3g}", ratio), Cell(where or "-")]
                 rank = Cell("-" if row["rank"] is None else str(row["rank"]), row["rank"])
-                rows.append([Cell(row["policy"]), rank, Cell(row["kind"]), *cells, worst, Cell(row["where"] or "-")])
+                rows.append([Cell(row["policy"]), rank, Cell(row["kind"]), *cells])
             choice = {"env": env, "price": "all prices" if price is None else f"{price:g}"}
-            views.append(TableView([*numbers, Column("which", False)], rows, choice))
+            views.append(TableView(numbers, rows, choice))
     note = (
         "Cost is runtime + price x worker time. Cells are geometric means over the scenarios of ratios on the same "
-        f"seeds: {over_seeds(seeds, 'the geometric mean')}; 1 is as good as the best, and less is better. Oracles know "
-        "what learners must learn; baselines neither know nor learn. Click on a title to sort."
+        f"seeds: {over_seeds(seeds, 'the geometric mean')}; 1 is as good as the best, and less is better. The worst "
+        "seed is the one of a scenario on which cost / best learner is largest. Oracles know what learners must learn; "
+        "baselines neither know nor learn. Click on a title to sort."
     )
     return Tables("overview", "All policies beside each other", note, views)
 
 
-def matrix(by_scenario: pl.DataFrame, by_price: pl.DataFrame) -> Tables:
-    """A table for each env and price: costs of policies in scenarios, coloured."""
+def matrix(by_scenario: pl.DataFrame, by_price: pl.DataFrame, seeds: int) -> Tables:
+    """A table for each env and price: costs of policies in scenarios, coloured, their means and on the worst seed."""
     scenarios = by_scenario["scenario"].unique(maintain_order=True).to_list()
     columns = [Column("policy", False), *(Column(name.replace("-", "-\u200b")) for name in scenarios)]
     views = []
-    for (env, price), there in _each(by_scenario, "env", "price"):
-        of = {(row["policy"], row["scenario"]): row[COST] for row in there.to_dicts()}
+    shown = {"mean": COST, "worst seed": f"{COST}_worst"} if seeds > 1 else {"one seed": COST}
+    for ((env, price), there), (of_seeds, column) in product(_each(by_scenario, "env", "price"), shown.items()):
+        of = {(row["policy"], row["scenario"]): row[column] for row in there.to_dicts()}
         ranked = by_price.filter(env=env, price=price)["policy"].to_list()
         names = list(dict.fromkeys([*ranked, *there["policy"]]))
         rows = [[Cell(name), *(_shaded(of.get((name, one))) for one in scenarios)] for name in names]
-        views.append(TableView(columns, rows, {"env": env, "price": f"{price:g}"}))
+        views.append(TableView(columns, rows, {"env": env, "price": f"{price:g}", "seeds": of_seeds}))
     note = (
         "The cost of each policy in each scenario, divided by that of the best learner there, on the same seeds: 1 is "
-        "the best learner, an oracle may be below. The darker, the worse."
+        "the best learner, an oracle may be below. The darker, the worse. The mean over seeds, or the worst seed."
     )
     return Tables("matrix", "Where each policy is good", note, views)
 

@@ -22,6 +22,7 @@ OFTA is the reference of the set: where workers change, the one of each round.
 TO_OTHER = "cost/other"  # ratio to the best other policy that knows nothing beforehand, be it a learner or a baseline
 
 _WHERE = ("env", "price", "scenario")
+CELL = (*_WHERE, "policy", "kind", "seed")  # what one play of a policy is known by
 
 
 def ratios(finals: pl.DataFrame, reference: str) -> pl.DataFrame:
@@ -42,17 +43,17 @@ def ratios(finals: pl.DataFrame, reference: str) -> pl.DataFrame:
         on = [column for column in (*_WHERE, "seed") if column in other.columns]
         paired = paired.join(other, on=on, suffix=f"/{name}", how="left", maintain_order="left")
     differences = [(pl.col(name.partition("/")[0]) - pl.col(name)).alias(name) for name in QUANTITIES]
-    return paired.select(*_WHERE, "policy", "kind", "seed", *differences)
+    return paired.select(*CELL, *differences)
 
 
 def to_best_other(finals: pl.DataFrame, policy: str) -> pl.DataFrame:
-    """A policy beside the best other one that knows nothing: price, scenario, other, ``TO_OTHER``, low and high."""
+    """A policy beside the best other one that knows nothing: price, scenario, other, ``TO_OTHER``, low, high, worst."""
     logs = finals.with_columns(pl.col("cost").log())
     best = _costs_of_best(logs.filter(pl.col("policy") != policy, pl.col("kind") != ORACLE))
     best = best.rename({"policy": "other", "cost": "least"})
     paired = logs.filter(pl.col("policy") == policy).join(best, on=[*_WHERE, "seed"], maintain_order="left")
     ratio = paired.select("price", "scenario", "other", (pl.col("cost") - pl.col("least")).alias(TO_OTHER))
-    return _estimates(ratio, ("price", "scenario", "other"), [TO_OTHER])
+    return _with_worst(ratio, ("price", "scenario", "other"), [TO_OTHER])
 
 
 def _costs_of_best(logs: pl.DataFrame) -> pl.DataFrame:
@@ -69,28 +70,32 @@ def _costs_of_best(logs: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_scenario(ratios: pl.DataFrame) -> pl.DataFrame:
-    """Means over seeds: columns env, price, scenario, policy, kind, and each quantity with its low and high."""
-    return _estimates(ratios, (*_WHERE, "policy", "kind"))
+    """Means over seeds: columns env, price, scenario, policy, kind, and each quantity with its low, high and worst.
+
+    The worst is the ratio on the seed where it is largest: a mean can hide a seed that is lost.
+    """
+    return _with_worst(ratios, (*_WHERE, "policy", "kind"))
 
 
 def overall(ratios: pl.DataFrame, by_price: bool = True) -> pl.DataFrame:
     """Means over scenarios and seeds, the best first, for each price or over all of them.
 
     Policies that have not played all scenarios, at all prices, are left out. Columns env, price (if ``by_price``),
-    policy, kind, each quantity with its low and high, worst (the largest ``cost/best`` in a scenario), where (in which
-    scenario), and rank among the learners, null for others.
+    policy, kind, each quantity with its low and high, worst (the largest ``cost/best`` in a scenario) and where (in
+    which), worst_seed (the largest on one seed of a scenario) and where_seed, and rank among the learners, null for
+    others.
     """
     price = ("price",) if by_price else ()
     by = (*price, "env", "policy", "kind")
-    mean = by_seed(ratios, by_price)
-    worst = (
-        by_scenario(ratios)
-        .sort(COST, descending=True, nulls_last=True, maintain_order=True)
-        .unique(by, keep="first", maintain_order=True)
-        .select(*by, pl.col(COST).alias("worst"), pl.col("scenario").alias("where"))
-    )
+    made, cells = _estimates(by_seed(ratios, by_price), by), by_scenario(ratios)
+    for quantity, end in ((COST, ""), (f"{COST}_worst", "_seed")):
+        worst = (
+            cells.sort(quantity, descending=True, nulls_last=True, maintain_order=True)
+            .unique(by, keep="first", maintain_order=True)
+            .select(*by, pl.col(quantity).alias(f"worst{end}"), pl.col("scenario").alias(f"where{end}"))
+        )
+        made = made.join(worst, on=by, how="left", maintain_order="left")
     order = ["env", *price]
-    made = _estimates(mean, by).join(worst, on=by, how="left", maintain_order="left")
     rank = pl.when(pl.col("kind") == LEARNER).then(pl.col(COST)).rank("min").over(order).cast(pl.Int64).alias("rank")
     return made.sort(*order, COST, nulls_last=True, maintain_order=True).with_columns(rank)
 
@@ -101,6 +106,12 @@ def by_seed(ratios: pl.DataFrame, by_price: bool = False) -> pl.DataFrame:
     parts = pl.struct("scenario") if by_price else pl.struct("scenario", "price")
     everywhere = parts.n_unique().over(by) == parts.n_unique()
     return ratios.filter(everywhere).group_by(*by, "seed", maintain_order=True).agg(pl.col(QUANTITIES).mean())
+
+
+def _with_worst(ratios: pl.DataFrame, by: Sequence[str], quantities: Sequence[str] = QUANTITIES) -> pl.DataFrame:
+    """The means of the groups with their intervals, and the largest of each group."""
+    worst = ratios.group_by(by, maintain_order=True).agg(pl.col(quantities).max().exp().name.suffix("_worst"))
+    return _estimates(ratios, by, quantities).join(worst, on=by, how="left", maintain_order="left")
 
 
 def _estimates(ratios: pl.DataFrame, by: Sequence[str], quantities: Sequence[str] = QUANTITIES) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.leaderboard import front, ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
-from ata_gym.bench.report.headline import LEARNER, Competitor, leaders, more_or_less, of_game, with_intervals
+from ata_gym.bench.report.headline import LEARNER, NOUNS, Competitor, leaders, more_or_less, of_game, with_intervals
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.summary_tables import show
@@ -24,9 +24,12 @@ LEGEND = (
     "cost = runtime + price x worker time. A cell is the geometric mean, over scenarios and seeds, of the cost divided "
     "by that of the best learner of the same env, scenario and price, on the same seeds, and with several seeds half "
     "its 95 % confidence interval; columns with / oracle divide by the best oracle instead. Oracles know what learners "
-    "must learn; baselines neither know nor learn. OFTA is that of each round where workers change."
+    "must learn; baselines neither know nor learn. OFTA is that of each round where workers change. The worst seed is "
+    "the one of a scenario on which the ratio is largest; in brackets it stands beside the mean. cells.csv has the "
+    "figures of every seed."
 )
 TIMINGS = "timings"  # the folder of what the clock says
+_COUNTED = {"cost": COST, "runtime": RUNTIME, "total_worker_time": WORKER_TIME}  # what the headlines tell of
 NEAR = 1.05  # a cost of up to so many times the best learner's is near the best
 
 Row = Mapping[str, Any]  # of a frame that ``ranking`` makes
@@ -53,10 +56,14 @@ def report(
         pictures = front.draw(points, f"{board.set.front}, {title}", board.out / "front")
     shown = [f"![Runtime against worker time of every policy]({path.name})\n" for path in pictures[:1]]
     notes_below = [f"{note}\n" for note in (*board.notes, LEGEND)]
-    parts = [[_side_by_side(at_all_prices, recommended)], short, [_played(board.scenarios)]]
-    compact, tables, long = map(markdown, parts)
+    compared = [_side_by_side("All prices and scenarios", at_all_prices, recommended)]
+    if 0.0 in board.prices and len(board.prices) > 1:
+        compared.append(_side_by_side("Price 0, all scenarios", by_price.filter(price=0.0), recommended))
+    compact, tables, long = map(markdown, (compared, short, [_played(board.scenarios)]))
     text = "\n".join([f"## {title}\n", *notes_below, compact, tables, *shown, long])
-    files = write(board.out, {"leaderboard.md": text, "leaderboard.csv": by_price, "scenarios.csv": by_scenario})
+    cells = ends.join(everything.with_columns(pl.col(ranking.QUANTITIES).exp()), on=ranking.CELL, maintain_order="left")
+    frames = {"leaderboard.csv": by_price, "scenarios.csv": by_scenario, "cells.csv": cells.filter(at_its_prices)}
+    files = write(board.out, {"leaderboard.md": text, **frames})
     if times is not None:
         short.append(_decisions(times))
         files += write(board.out / TIMINGS, {"decisions.md": markdown(short[-1:]), "decisions.csv": times})
@@ -64,25 +71,33 @@ def report(
 
 
 def lead(ratios: pl.DataFrame) -> str:
-    """The headline of each env over all scenarios and prices, from what ``ranking.ratios`` returns."""
-    means, lines = ranking.by_seed(ratios), []
-    for (env,), there in means.filter(pl.col(COST).is_not_null()).group_by("env", maintain_order=True):
+    """The headline of each env over all scenarios and prices, and at price 0, from what ``ranking.ratios`` returns."""
+    lines, free = _headlines(ratios, *_COUNTED), ratios.filter(price=0.0)
+    if not lines:
+        return "No learner was played: oracles and baselines are shown beside each other."
+    lines = ["Over all scenarios and prices:", *lines]
+    if 0 < free.height < ratios.height:
+        lines += ["At price 0, where runtime alone counts:", *_headlines(free, "runtime", "total_worker_time")]
+    return with_intervals(lines, ratios["seed"].n_unique())
+
+
+def _headlines(ratios: pl.DataFrame, *quantities: str) -> list[str]:
+    """Who has the least of the first quantity in each env, over the scenarios and prices that are there."""
+    means, lines = ranking.by_seed(ratios).filter(pl.col(COST).is_not_null()), []
+    for (env,), there in means.group_by("env", maintain_order=True):
         of = {mine["policy"][0]: mine.sort("seed") for _, mine in there.group_by("policy", maintain_order=True)}
-        columns = {"cost": COST, "runtime": RUNTIME, "total_worker_time": WORKER_TIME}
         samples = {
-            name: {policy: np.exp(mine[column].to_numpy()) for policy, mine in of.items()}
-            for name, column in columns.items()
+            name: {policy: np.exp(mine[_COUNTED[name]].to_numpy()) for policy, mine in of.items()}
+            for name in quantities
         }
         players = [Competitor(policy, str(env), mine["kind"][0]) for policy, mine in of.items()]
         lines.append(of_game(samples, players))
         (best,) = leaders(samples, players)
         for who, column in {"best learner": COST, "best oracle": TO_ORACLE}.items():
             own = Estimate.of_logarithms(of[best][column].cast(pl.Float64).to_numpy())
-            if words := more_or_less(own, "cost"):
+            if words := more_or_less(own, NOUNS[quantities[0]]):
                 lines.append(f"  beside the {who} of each scenario: {words}")
-    if not lines:
-        return "No learner was played: oracles and baselines are shown beside each other."
-    return with_intervals(["Over all scenarios and prices:", *lines], means["seed"].n_unique())
+    return lines
 
 
 def heading(board: Leaderboard) -> str:
@@ -95,7 +110,8 @@ def heading(board: Leaderboard) -> str:
 def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> list[Table]:
     """A table for each env, from two frames of ``ranking.overall``: costs to the best learner's, the best first."""
     prices = by_price["price"].unique().sort().to_list()
-    titles = ("all prices", "all prices\n/ oracle", *(f"price\n{price:g}" for price in prices), "worst scenario")
+    titles = ("all prices", "all prices\n/ oracle", *(f"price\n{price:g}" for price in prices))
+    columns = {"rank": LEFT, "policy": LEFT, **right(titles), "worst scenario": WRAP, "worst seed": WRAP}
     made = []
     for (env,), ranked in at_all_prices.group_by("env", maintain_order=True):
         rows = []
@@ -104,11 +120,11 @@ def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> list[Table]
             costs = {one["price"]: _plain(one[COST], 4) for one in at.to_dicts()}
             cells = (_ratio(row, COST), _ratio(row, TO_ORACLE), *(costs.get(price, "-") for price in prices))
             place = str(row["rank"]) if row["kind"] == LEARNER else row["kind"]
-            worst = "-" if row["worst"] is None else f"{row['worst']:.3g} ({row['where']})"
-            rows.append((place, row["policy"], *cells, worst))
+            worst = [_at(row[f"worst{end}"], row[f"where{end}"]) for end in ("", "_seed")]
+            rows.append((place, row["policy"], *cells, *worst))
         best = f"the best of {plural(_learners(ranked), 'learner')}"
         about = f"{env}: cost / cost of {best} (or of the best oracle), geometric mean over all scenarios"
-        made.append(Table(about, {"rank": LEFT, "policy": LEFT, **right(titles)}, rows))
+        made.append(Table(about, columns, rows))
     return made
 
 
@@ -127,7 +143,7 @@ def of_defaults(by_scenario: pl.DataFrame, finals: pl.DataFrame, defaults: Mappi
             far += [(env, *cell) for cell in _far(of_env, mine)]
     if far:
         intervals = by_scenario[f"{COST}_low"].is_not_null().any()
-        titles = ("price", "default\n/ best learner", *(["95 % interval"] if intervals else []))
+        titles = ("price", "default\n/ best learner", *(["95 % interval", "worst seed"] if intervals else []))
         columns = {"env": LEFT, "scenario": LEFT, **right(titles), "best learner": LEFT}
         made.append(Table(f"where a default is not within {NEAR - 1:.0%} of the best learner", columns, far))
     return made
@@ -141,7 +157,7 @@ def _near_or_not(mine: pl.DataFrame, learners: int) -> str:
     return (
         f"{env}: the default, {policy}, is within {NEAR - 1:.0%} of the best of {plural(learners, 'learner')} in "
         f"{(mine[COST] <= NEAR).sum()} of {mine.height};\n{words}. Its cost at each price, over that of the best other "
-        "policy that knows nothing beforehand,\nand over that of the best oracle"
+        "policy that knows nothing beforehand,\nand over that of the best oracle; in brackets on the worst seed"
     )
 
 
@@ -150,14 +166,14 @@ def _compared(mine: pl.DataFrame, others: pl.DataFrame) -> tuple[dict[str, int],
     prices = mine["price"].unique().sort().to_list()
     frames = (others, TO_OTHER), (mine, TO_ORACLE)
     parts = [
-        frame.filter(pl.col("price") == price).select("scenario", r=ratio)
+        frame.filter(pl.col("price") == price).select("scenario", r=ratio, worst=f"{ratio}_worst", alone=f"{ratio}_low")
         for frame, ratio in frames
         for price in prices
     ]
     rows: list[Sequence[str]] = []
     for scenario in mine["scenario"].unique(maintain_order=True):
-        found = (part.filter(pl.col("scenario") == scenario)["r"] for part in parts)
-        rows.append((scenario, *(_plain(one[0] if len(one) else None) for one in found)))
+        found = (part.filter(pl.col("scenario") == scenario) for part in parts)
+        rows.append((scenario, *(_and_worst(one.row(0, named=True)) if one.height else "-" for one in found)))
     if len(rows) > 1:
         rows.append(("geometric mean", *(_plain(_mean(part["r"])) for part in parts)))
     titles = [f"{price:g}:\n/ {other}" for other in ("other", "oracle") for price in prices]
@@ -171,16 +187,16 @@ def _far(of_env: pl.DataFrame, mine: pl.DataFrame) -> list[tuple[str, ...]]:
     for row in mine.filter(pl.col(COST) > NEAR).to_dicts():
         who = best.filter(pl.col("scenario") == row["scenario"], pl.col("price") == row["price"])["policy"]
         low, high = (row[f"{COST}_{end}"] for end in ("low", "high"))
-        between = () if low is None else (f"{_plain(low)} to {_plain(high)}",)
+        between = () if low is None else (f"{_plain(low)} to {_plain(high)}", _plain(row[f"{COST}_worst"]))
         found.append((row["scenario"], f"{row['price']:g}", _plain(row[COST]), *between, ", ".join(who)))
     return found
 
 
-def _side_by_side(at_all_prices: pl.DataFrame, recommended: Mapping[str, str]) -> Table:
+def _side_by_side(title: str, ranking_of_all: pl.DataFrame, recommended: Mapping[str, str]) -> Table:
     """The policies of all envs in one table, the best first: cost over that of the best learner of the env."""
     columns: dict[str, int] = {}
     sides: list[list[tuple[str, str]]] = []
-    for (env,), ranked in at_all_prices.group_by("env", maintain_order=True):
+    for (env,), ranked in ranking_of_all.group_by("env", maintain_order=True):
         columns |= {str(env): LEFT, f"{env}: cost / best learner": RIGHT}
         side = []
         for row in ranked.to_dicts():
@@ -189,7 +205,7 @@ def _side_by_side(at_all_prices: pl.DataFrame, recommended: Mapping[str, str]) -
             side.append((name if row["kind"] == LEARNER else f"{name}, {row['kind']}", _ratio(row, COST)))
         sides.append(side)
     rows = [[cell for pair in row for cell in pair] for row in zip_longest(*sides, fillvalue=("", ""))]
-    return Table("All prices and scenarios", columns, rows)
+    return Table(title, columns, rows)
 
 
 def _decisions(times: pl.DataFrame) -> Table:
@@ -212,6 +228,15 @@ def _learners(frame: pl.DataFrame) -> int:
 
 def _ratio(row: Row, quantity: str) -> str:
     return show(row[quantity], row[f"{quantity}_high"])
+
+
+def _at(ratio: float | None, scenario: str) -> str:
+    return "-" if ratio is None else f"{ratio:.3g} ({scenario})"
+
+
+def _and_worst(row: Row) -> str:
+    """A mean ratio, and that on the worst of several seeds."""
+    return _plain(row["r"]) if row["alone"] is None else f"{_plain(row['r'])} ({_plain(row['worst'])})"
 
 
 def _plain(ratio: float | None, digits: int = 3) -> str:

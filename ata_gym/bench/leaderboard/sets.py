@@ -9,10 +9,23 @@ from scipy.special import ndtri
 
 from ata_gym import pools
 from ata_gym.bench.leaderboard.scenario_set import ScenarioSet, for_changing_workers, on, usual_policies
-from ata_gym.changes import Change, Correlated, Crash, Jump, Load, OnOff, Outliers, Periodic, Spot, Switch, Walk
-from ata_gym.pools import Pool, gamma
+from ata_gym.changes import (
+    Change,
+    Correlated,
+    Crash,
+    Jump,
+    Load,
+    OnOff,
+    Outliers,
+    Periodic,
+    Redraw,
+    Spot,
+    Switch,
+    Walk,
+)  # fmt: skip
+from ata_gym.pools import Pool, PoolDistribution, gamma
 from ata_gym.scenarios import scenario
-from ata_gym.scenarios.for_agents import FOR_AGENTS, SMALL, SPLITS
+from ata_gym.scenarios.for_agents import FAMILIES, FOR_AGENTS, SMALL, SPLITS
 from ata_gym.scenarios.scenario import Maker
 from ata_gym.simulation.keys import stream_keys, uniforms
 from ata_gym.typing import Floats
@@ -193,9 +206,11 @@ def _two_speeds(fast: int, slow: int, times: float) -> Floats:
     return np.repeat([7.0, 7.0 * times], (fast, slow))
 
 
+_ON_OFF = PoolDistribution(9, None, FAMILIES, (3, 15), (0.1, 1.2))
+
 UNSEEN = ScenarioSet(
     name="unseen",
-    version="2",
+    version="3",
     built={
         "lomax": on(
             lambda: _lomax(2.4, np.geomspace(8.0, 90.0, 36)), 27, 600, "Lomax times of shape 2.4, means 8 to 90"
@@ -234,6 +249,24 @@ UNSEEN = ScenarioSet(
         "thousands": on(
             lambda: gamma(2.0, np.linspace(5.0, 500.0, 6_000)), 70, 120,
             "6,000 workers, gamma times of CV .7, means 10 to 1000",
+        ),
+        "racks": on(
+            lambda: gamma(10.0, np.geomspace(9.0, 27.0, 42) / 10), 54, 400,
+            "42 workers in racks of 6, gamma times of CV .3, means 9 to 27; racks 6 times slower for 20 rounds",
+            OnOff(6, 0.012, 0.05, rack=6),
+        ),
+        "fail-and-return": on(
+            lambda: _log_normal(np.linspace(6.0, 48.0, 19), 0.3), 24, 500,
+            "log-normal times of CV .3, means 6 to 48; three of the five fastest 40 times slower for 100 rounds",
+            Jump(at=170, workers=(0, 2, 4), factor=40.0, until=270),
+        ),
+        "eight-fast": on(
+            lambda: pools.exponential(_two_speeds(8, 292, 13.0)), 22, 450,
+            "8 of 300 workers 13 times as fast as the others, exponential times",
+        ),
+        "drawn-on-off": on(
+            _ON_OFF.typical, 13, 50, "9 workers drawn anew, ratios 3 to 15, 6 times slower for spells of 7 rounds",
+            Redraw(_ON_OFF), OnOff(6, 0.05, 0.15),
         ),
     },
     prices=(0.0, 0.1, 1.0),

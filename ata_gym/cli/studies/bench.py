@@ -153,8 +153,9 @@ def leaderboard(
 
     The cost is runtime + price x worker time, and a set has a version. All policies are played on the same random task
     times; every ratio is one of values on the same seeds, with its 95 % confidence interval. Learners are ranked;
-    oracles, which know what these must learn, and baselines are shown beside them. Decisions are timed, too. After a
-    kill the same command continues where it stopped, with the same result; policies may be added later.
+    oracles, which know what these must learn, and baselines are shown beside them, and so is the worst seed beside the
+    mean; cells.csv has the figures of every seed. Decisions are timed, too. After a kill the same command continues
+    where it stopped, with the same result; policies may be added later.
 
     ```
     ata-gym leaderboard --quick

@@ -98,6 +98,7 @@ def play(out: Path, emulation: Emulation, policy: str, training: Training, waits
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     try:
-        play(Path(sys.argv[2]), *pickle.loads(Path(sys.argv[1]).read_bytes()))
+        for work in pickle.loads(Path(sys.argv[1]).read_bytes()):
+            play(*work)
     finally:
         dist.destroy_process_group()

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -67,32 +66,58 @@ def run(
     problem = made_by_problem(training.problem, __name__)
     made_by = {name: merged(provenance("uta" if name == ALONE else name, __name__), problem) for name in names}
     check_code([Made(name, (folder.result(name),), by) for name, by in made_by.items()], rerun_changed)
-    records: dict[str, pl.DataFrame] = {}
+    todo = [name for name in names if not folder.finished(name)]
     with progress_bars(dict.fromkeys(names, emulation.rounds)) as update:
-        for name, by in made_by.items():
-            if not folder.finished(name):
-                frame = _played(emulation, name, training, partial(update, name))
-                write_frame(folder.result(name), frame, by)
-            update(name, emulation.rounds)
-            records[name] = read_frame(folder.result(name))
+        for name in names:
+            update(name, 0 if name in todo else emulation.rounds)
+
+        def keep(name: str, frame: pl.DataFrame) -> None:
+            write_frame(folder.result(name), frame, made_by[name])
+
+        for together in ([name for name in todo if name != ALONE], [ALONE] if ALONE in todo else []):
+            if together:
+                _play(emulation, together, training, update, keep)
+    records = {name: read_frame(folder.result(name)) for name in names}
     times = ", ".join(f"{1000 * time:.3g}" for time in emulation.times)
     about = f"{training.problem}, B = {budget}, task times of {times} ms emulated by {len(emulation.times)} processes"
     return report(emulation, records, about, out)
 
 
-def _played(emulation: Emulation, policy: str, training: Training, progress: Callable[[int], None]) -> pl.DataFrame:
-    """The frame of a training with a policy, or ``ALONE``. ChildProcessError if a process fails."""
-    alone = policy == ALONE
-    work = emulation, "uta" if alone else policy, training, not alone
+def _play(
+    emulation: Emulation, policies: Sequence[str], training: Training,
+    progress: Callable[[str, int], None], keep: Callable[[str, pl.DataFrame], None],
+) -> None:  # fmt: skip
+    """Train with policies one after the other in the same processes, or with ``ALONE``; keep the frame of each.
+
+    ChildProcessError if a process fails.
+    """
+    alone = policies[0] == ALONE
     size = 1 if alone else len(emulation.times)
     with tempfile.TemporaryDirectory() as folder:
-        task, out, errors = Path(folder, "work.pickle"), Path(folder, "rounds.jsonl"), Path(folder, "errors.txt")
-        task.write_bytes(pickle.dumps(work))
+        playing = {policy: Path(folder, f"{place}.jsonl") for place, policy in enumerate(policies)}
+        works, errors = Path(folder, "works.pickle"), Path(folder, "errors.txt")
+        works.write_bytes(
+            pickle.dumps(
+                [(out, emulation, "uta" if alone else policy, training, not alone) for policy, out in playing.items()]
+            )
+        )
+
+        def look() -> None:
+            """Report the progress, and keep what is complete."""
+            for policy, out in list(playing.items()):
+                lines = out.read_text("utf-8").splitlines(keepends=True) if out.exists() else []
+                done = sum(line.endswith("\n") for line in lines)
+                progress(policy, done)
+                if done == emulation.rounds:
+                    rows = [json.loads(line) for line in lines]
+                    keep(policy, pl.DataFrame([row | {"policy": policy} for row in rows], schema=SCHEMA))
+                    del playing[policy]
+
         with errors.open("w+", encoding="utf-8") as stderr:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"),
-                    *("-m", "ata_gym.cluster.studies.rank", str(task), str(out)),
+                    *("-m", "ata_gym.cluster.studies.rank", str(works)),
                 ],
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
                 stdout=stderr,
@@ -102,14 +127,12 @@ def _played(emulation: Emulation, policy: str, training: Training, progress: Cal
             try:
                 while process.poll() is None:
                     sleep(0.2)
-                    progress(out.read_bytes().count(b"\n") if out.exists() else 0)
+                    look()
             finally:
                 _end(process)
+            look()
             if process.returncode:
                 raise ChildProcessError(f"a process of the emulated cluster failed: {_reason(errors)}")
-        progress(emulation.rounds)
-        rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
-    return pl.DataFrame([row | {"policy": policy} for row in rows], schema=SCHEMA)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

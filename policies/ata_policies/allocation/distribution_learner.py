@@ -45,8 +45,8 @@ class DistributionLearner(Policy):
        says, or, where that is not known, as many as there were, and at least 1,000. Where everything has begun anew,
        they are no more than the rounds since then, or the rounds between two such changes. Where the belief forgets, so
        that m rounds count, they are fewer by the factor that 2 m is less than the rounds since then.
-    5. When the next plan is due: in the next round where workers are tried for the first time or the search is not
-       over, and else after 10 to 20 % of the rounds that count, by the row's own randomness.
+    5. When the next plan is due: in the next round where the search is not over, and else after 10 to 20 % of the
+       rounds that count, by the row's own randomness, but sooner where a worker, tried or in use, is hardly known.
 
     Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that owe results get
     nothing but probes after 8 to 64 rounds (``Availability``).

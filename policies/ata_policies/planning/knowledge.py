@@ -42,6 +42,7 @@ class Population(NamedTuple):
 
     place: Floats  # (G,) evenly spaced
     share: Floats  # (G,) how likely each is
+    hedge: Floats  # (G,) how likely each is if the shares that were learned are doubted
 
 
 class Posterior(NamedTuple):
@@ -131,6 +132,8 @@ def learn_population(seen: Estimates) -> Population:
     It is a discrete form of the nonparametric maximum likelihood of Kiefer and Wolfowitz (1956). The prior is ours: a
     normal distribution around the mean of the estimates, with their standard deviation, or 1 if that is less, has the
     weight of one worker. So after m workers of one kind, the next one is of another with a chance of about 1 / (m + 1).
+    Shares of m workers are themselves off by about 1 / sqrt(m): with that doubt, the prior has the weight of sqrt(m)
+    workers, so that no worker is taken to be slow for what the others are.
 
     >>> seen = Estimates(np.log([1.0, 1.0, 20.0, 20.0]), np.full(4, 1000.0))
     >>> population = learn_population(seen)
@@ -144,7 +147,9 @@ def learn_population(seen: Estimates) -> Population:
     first = min(centre - 3.0 * deviation, location.min())
     place = np.linspace(first, max(centre + 3.0 * deviation, location.max()), PLACES)
     prior = np.exp(-0.5 * ((place - centre) / deviation) ** 2)
-    return Population(place, _learn(location, evidence, place, prior / prior.sum()))
+    prior /= prior.sum()
+    share, doubt = _learn(location, evidence, place, prior), 1.0 / (1.0 + np.sqrt(known.size))
+    return Population(place, share, (1.0 - doubt) * share + doubt * prior)
 
 
 def posterior(population: Population, seen: Estimates) -> Posterior:
@@ -153,7 +158,7 @@ def posterior(population: Population, seen: Estimates) -> Posterior:
     places = np.zeros(seen.evidence.size, np.int64)  # the first one stands for all workers never tried
     places[known] = np.arange(1, known.size + 1)
     of_known = np.concatenate([np.zeros((2, 1)), np.stack(seen.of(known))], axis=1)
-    return Posterior(*(part[places] for part in _posterior(*of_known, *population)))
+    return Posterior(*(part[places] for part in _posterior(*of_known, population.place, population.share)))
 
 
 def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
@@ -162,8 +167,9 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
         E[(1 - M / u)+] - (1 - E[M] / u)+,
 
     where M is the expected mean after the variance within each component has fallen by half, as it does when the tasks
-    behind the estimate are doubled. It is the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it
-    is E[(1 - M / u)+], the possible gain of a worker that is not used.
+    behind the estimate are doubled. For workers that were tried the components count with doubt (``Population``). It is
+    the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it is E[(1 - M / u)+], the possible gain
+    of a worker that is not used.
     """
     return np.asarray(_value(seen.location, seen.evidence, *population, limit))
 
@@ -222,14 +228,19 @@ def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats,
         spread[i] = math.sqrt(max(second - first * first, 0.0) + inside)
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g),(n)->(n)")
-def _value(location: Floats, evidence: Floats, place: Floats, share: Floats, limit: Floats, out: Floats) -> None:
+@gufunc(
+    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
+    "(n),(n),(g),(g),(g),(n)->(n)",
+)
+def _value(
+    location: Floats, evidence: Floats, place: Floats, share: Floats, hedge: Floats, limit: Floats, out: Floats
+) -> None:
     width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
     for i in range(len(location)):
         out[i] = 0.0
         if not 0.0 < limit[i] < math.inf:
             continue
-        _weights(location[i], evidence[i], place, share, weights)
+        _weights(location[i], evidence[i], place, hedge if evidence[i] > 0.0 else share, weights)
         own, useful = width * evidence[i] / (1.0 + width * evidence[i]), math.log(limit[i])
         inside = width / (1.0 + width * evidence[i])
         deviation, mean = math.sqrt(inside * _LEFT), 0.0

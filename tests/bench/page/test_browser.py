@@ -63,7 +63,7 @@ def column(browser: Any, place: int) -> list[str]:
     return list(ask(browser, f"{rows}.map((row) => row.children[{place}].textContent.trim())"))
 
 
-def test_a_page_says_nothing_to_the_console_asks_no_network_and_has_text_for_machines(look, usual):
+def test_a_page_asks_no_network_columns_are_sorted_and_switches_outlast_a_reload(look, usual):
     browser = look(usual)
     for log in ("browser", "performance"):
         browser.get_log(log)
@@ -78,13 +78,7 @@ def test_a_page_says_nothing_to_the_console_asks_no_network_and_has_text_for_mac
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     named = "[...document.querySelectorAll('button, select, [role=img]')]"
-    unnamed = f"{named}.filter((one) => !(one.textContent.trim() || one.ariaLabel))"
-    assert ask(browser, f"{unnamed}.length") == 0
-
-
-def test_columns_are_sorted_and_switches_change_axes_and_outlast_a_reload(look, usual):
-    browser = look(usual)
-    plots(browser)
+    assert ask(browser, f"{named}.filter((one) => !(one.textContent.trim() || one.ariaLabel)).length") == 0
     button = browser.find_elements("css selector", "#overview thead button")[2]
     acts = (button.click, lambda: button.send_keys("\ue007"))
     for act, direction, names in zip(acts, ("ascending", "descending"), (NAMES, NAMES[::-1]), strict=True):
@@ -132,11 +126,9 @@ def test_a_policy_is_switched_off_and_another_chosen_and_cards_unfold(look, usua
 def test_on_paper_all_is_drawn_and_unfolded(look, usual):
     browser = look(usual, height=800)
     wait(browser, "window.Plotly")
-    paper = base64.b64decode(browser.print_page())
-    assert paper.startswith(b"%PDF")
-    charts = "[...document.querySelectorAll('[data-chart]')]"
-    drawn = ask(browser, f"{charts}.map((one) => Boolean(one.querySelector('.main-svg')))")
-    assert drawn == [True] * len(CHARTS)
+    assert base64.b64decode(browser.print_page()).startswith(b"%PDF")
+    drawn = "[...document.querySelectorAll('[data-chart]')].map((one) => Boolean(one.querySelector('.main-svg')))"
+    assert ask(browser, drawn) == [True] * len(CHARTS)
     wait(browser, "!printing && document.querySelectorAll('.card[open]').length === 0")
 
 

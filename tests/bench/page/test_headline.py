@@ -67,11 +67,7 @@ def test_nothing_follows_from_one_seed_and_there_is_no_interval():
 
 
 @pytest.mark.parametrize(("ratio", "said"), [
-    (Estimate(0.63, 0.6, 0.66), "37 % less runtime (34 to 40 %)"),
-    (Estimate(1.05, 0.99, 1.12), "no clear difference in runtime (1 % less to 12 % more)"),
     (Estimate(0.633, 0.631, 0.634), "36.7 % less runtime (36.6 to 36.9 %)"),
-    (Estimate(8.7, np.nan, np.nan), "770 % more runtime"),
-    (Estimate(4.858, np.nan, np.nan), "386 % more runtime"),
     (Estimate(1.0, np.nan, np.nan), "as much runtime"),
     (Estimate(1.0002, 1.0001, 1.0003), "under 0.1 % more runtime (under 0.1 to under 0.1 %)"),
     (Estimate(np.nan, np.nan, np.nan), ""),

@@ -34,18 +34,15 @@ def test_a_page_is_the_same_bytes_each_time_names_no_place_of_the_network_and_ha
     for name, series in zip(NAMES, there["data-runtime-0"]["series"], strict=True):
         assert series["mean"] == pytest.approx(means.filter(policy=name)["runtime"].to_list(), rel=1e-4)
     assert {player["name"] for player in there["config"]["players"]} == set(NAMES)
-    assert set(style.ON_DARK) == set(style.OKABE_ITO)
     assert len(set(style.ON_DARK.values())) == len(style.OKABE_ITO)
 
 
 @pytest.mark.parametrize(
     ("name", "policy"), [("icml2025-regret", "dynamic-ofta"), ("drawn-6-v1", "uta"), ("changing-spot", "dynamic-ofta")]
 )
-def test_the_tasks_of_workers_that_are_recorded_sum_to_the_budget(tmp_path, name, policy):
+def test_the_tasks_of_workers_that_are_recorded_sum_to_the_budget(played, name, policy):
     experiment = Experiment.on_scenario(name, rounds=20, seeds=3)
-    folder = open_folder(tmp_path, experiment.config())
-    play_to_end(Job(experiment, policy, folder))
-    frame = read_frame(folder.allocations(policy))
+    frame = read_frame(played(experiment, policy).allocations(policy))
     assert frame["round"].to_list() == experiment.record_at().tolist()
     tasks = np.array(frame["tasks"].to_list())
     assert tasks.shape[1] == experiment.scenario.pool.n
@@ -54,11 +51,9 @@ def test_the_tasks_of_workers_that_are_recorded_sum_to_the_budget(tmp_path, name
         assert (np.diff(tasks, axis=1) <= 0).all()  # the fastest stand first, and get the most
 
 
-def test_many_workers_are_recorded_in_groups(tmp_path):
+def test_many_workers_are_recorded_in_groups(played):
     experiment = Experiment.on_scenario(Scenario(exponential(np.linspace(9.0, 1.0, 250)), 250), rounds=3, seeds=2)
-    folder = open_folder(tmp_path, experiment.config())
-    play_to_end(Job(experiment, "uta", folder))
-    tasks = read_frame(folder.allocations("uta"))["tasks"].to_list()
+    tasks = read_frame(played(experiment, "uta").allocations("uta"))["tasks"].to_list()
     assert tasks == [np.diff(edges(250)).tolist()] * 3
     assert len(tasks[0]) == GROUPS
 

@@ -14,7 +14,7 @@ from ata_gym.cli import app
 from ata_gym.cluster.studies.emulation import Emulation
 from ata_gym.cluster.studies.study import ALONE, SCHEMA, summarise
 
-SMALL = "--speeds 1,3 --task-time 0.001 --budget 6 --rounds 16 --policies lb-bsp-ema"
+SMALL = "--speeds 1,3 --task-time 0.001 --budget 6 --rounds 16 --policies uta,lb-bsp-ema"
 EVENTS = "--change-at 8 --stall 5,1,0.3 --away 11,13,1"
 
 
@@ -27,7 +27,7 @@ def test_processes_train_as_one_and_follow_what_happens_and_what_has_finished_is
     done = emulate(f"{SMALL} {EVENTS}", out)
     assert done.exit_code == 0, done.output
     summary = pl.read_csv(out / "table.csv")
-    assert summary["policy"].to_list() == ["lb-bsp-ema"]
+    assert summary["policy"].to_list() == ["uta", "lb-bsp-ema"]
     assert summary["times_as_fast"][0] == 1.0
     assert (summary["loss_differs"] < 1e-5).all()
     assert {path.name for path in (out / "plots").iterdir()} == {"emulated.png", "emulated.svg"}

@@ -62,23 +62,5 @@ def test_it_learns_saves_and_goes_on(tmp_path, monkeypatch, capsys):
     assert re.match(r"round 41: .*/0 12 in", line)
 
 
-def test_each_rank_takes_a_gpu_of_its_own(monkeypatch):
-    """To torch, this machine has CUDA devices; the script is followed until it starts the process group."""
-    taken = []
-
-    def start(backend):
-        taken.append(backend)
-        raise InterruptedError
-
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT)])
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
-    monkeypatch.setattr(torch.distributed, "init_process_group", start)
-    with pytest.raises(InterruptedError):
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-    assert taken == [torch.device("cuda:3"), "nccl"]
-
-
 def test_training_is_right_after_a_rank_was_killed_and_torchrun_has_started_all_again(tmp_path):
     kills.attempt(np.random.default_rng(0), tmp_path, ranks=2, kills=1, rounds=20)

@@ -1,4 +1,4 @@
-"""Every sample once in an epoch and never twice in a round, whatever the allocations."""
+"""Every sample once in an epoch and never twice in a round, whatever the allocations and the loader of a sampler."""
 
 from types import SimpleNamespace
 
@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from ata_gym.cluster import TaskSampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler  # noqa: E402
+
+from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
+from tests.cluster.torchrun.training import compute  # noqa: E402
 
 
 def played(size, budget, rounds, splits, **arguments):
@@ -64,3 +67,131 @@ def test_bad_arguments_are_named():
             TaskSampler(SimpleNamespace(budget=4), 10, **wrong)
     with pytest.raises(ValueError, match="number of samples"):
         TaskSampler(SimpleNamespace(budget=4), [])
+
+
+SAMPLES, BUDGET = 24, 6
+DATA, NOTHING = torch.arange(float(SAMPLES)), torch.nn.Identity()
+
+
+def plain(sampler):
+    return DataLoader(DATA, batch_sampler=sampler)
+
+
+def accelerated(name):
+    """A function or class of accelerate's loaders."""
+    return getattr(pytest.importorskip("accelerate.data_loader"), name)
+
+
+def prepared(sampler, **options):
+    """As of the second of two processes."""
+    two = {"num_processes": 2, "process_index": 1, "even_batches": False}
+    return accelerated("prepare_data_loader")(plain(sampler), **two, **options)
+
+
+def dispatched(sampler):
+    """As of the first process, which reads for all."""
+
+    class DataLoaderOfTheSecond(accelerated("DataLoaderDispatcher")):
+        def __iter__(self):
+            yield from DATA[:, None]
+
+    return DataLoaderOfTheSecond(DATA, batch_sampler=sampler)
+
+
+def split(sampler):
+    sampler.batch_size = 4
+    return prepared(sampler, split_batches=True)
+
+
+class Every(Sampler):
+    """A sampler of the user's around another one."""
+
+    def __init__(self, batch_sampler):
+        self.batch_sampler = batch_sampler
+
+    def __iter__(self):
+        yield from list(self.batch_sampler)[::2]
+
+
+class Hidden(Sampler):
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __iter__(self):
+        yield from self.inner
+
+
+def play(allocator, loader):
+    """The samples of two rounds."""
+    seen = []
+    for _ in range(2):
+        with allocator.round(NOTHING) as share:
+            seen += compute(share, loader)
+            share.reduce()
+    return torch.cat(seen).tolist()
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        plain,
+        prepared,
+        lambda sampler: accelerated("skip_first_batches")(prepared(sampler), 1),
+        lambda sampler: plain(Every(Every(sampler))),
+        lambda sampler: DataLoader(DATA, sampler=sampler, batch_size=None),
+    ],
+)
+def test_a_loader_gives_the_samples_of_the_allocation_whatever_is_around_the_sampler(wrap):
+    allocator = TorchAllocator(BUDGET, "uta")
+    sampler = TaskSampler(allocator, DATA, samples=2, together=4)
+    assert play(allocator, wrap(sampler)) == sampler.samples_from(0, SAMPLES)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("wrap", "name"),
+    [
+        (dispatched, "DataLoaderOfTheSecond"),
+        (split, "DataLoaderShard with a BatchSamplerShard"),
+        (lambda sampler: DataLoader(DATA, sampler=sampler, batch_size=1), "DataLoader with a BatchSampler"),
+        (lambda sampler: plain(Hidden(sampler)), "DataLoader with a Hidden"),
+        (lambda sampler: Hidden(plain(sampler)), "Hidden"),  # no DataLoader, but it has one
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(wrap, name):
+    allocator = TorchAllocator(BUDGET, "uta")
+    loader = wrap(TaskSampler(allocator, DATA, samples=4))
+    with pytest.raises(ValueError, match=f"the {name} holds a TaskSampler"):
+        play(allocator, loader)
+    assert allocator.rounds == 0
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        yield from range(4)
+
+    def __len__(self):
+        return 4
+
+
+@pytest.mark.usefixtures("alone")
+def test_another_loader_goes_on_where_it_stopped_and_starts_over():
+    allocator = TorchAllocator(3)
+    assert play(allocator, DataLoader(Endless(), batch_size=1)) == [0, 1, 2, 3, 0, 1]
+    with pytest.raises(ValueError, match="the DataLoader has no batches"):
+        play(allocator, DataLoader(DATA[:0]))
+    for dataset in (Endless(), (number for number in range(3))):
+        with pytest.raises(ValueError, match=f"a {type(dataset).__name__} gives them in an order of its own"):
+            TaskSampler(allocator, dataset)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_second_loop_in_a_round_goes_on_where_the_first_one_ended():
+    allocator = TorchAllocator(BUDGET, "uta")
+    sampler = TaskSampler(allocator, DATA)
+    loader = plain(sampler)
+    with allocator.round(NOTHING) as share:
+        seen = [*compute(share, loader, most=4), *compute(share, loader)]
+        share.reduce()
+    assert torch.cat(seen).tolist() == sampler.samples_from(0, BUDGET)

@@ -17,8 +17,6 @@ from ata_gym.pools import deterministic, exponential
 from ata_gym.scenarios import Scenario
 from tests.envs.playing import ALLOCATION, DISPATCH, RACE, WORLDS, Player, same, single, vector
 
-numbers = hnp.arrays(np.float64, st.integers(1, 8), elements=st.floats(-1, 1, width=32))
-
 
 def rounded(weights: NDArray[np.float64], total: int) -> list[int]:
     """Hamilton's method of largest remainders; ties to the lowest index."""
@@ -31,17 +29,22 @@ def rounded(weights: NDArray[np.float64], total: int) -> list[int]:
     return [int(each) for each in tasks]
 
 
-@settings(max_examples=40)
-@given(numbers.filter(lambda x: len(x) > 1), st.integers(1, 60))
+@settings(max_examples=50)
+@given(st.data(), st.integers(1, 8), st.integers(1, 60))
 def test_shares_are_rounded_by_largest_remainder_and_the_total_of_a_race_is_on_a_logarithmic_scale(
-    action: Any, budget: int
+    data: st.DataObject, n: int, budget: int
 ) -> None:
-    shares, n = softmax(SCALE * action[:-1]), len(action) - 1
-    assert tasks_of_shares(action[:-1], budget, SCALE).tolist() == rounded(shares, budget)
+    """Empty places get nothing."""
+    action = data.draw(hnp.arrays(np.float64, n + 1, elements=st.floats(-1, 1, width=32)))
+    present = data.draw(st.none() | hnp.arrays(np.bool_, n).filter(np.any))
+    there = np.ones(n, np.bool_) if present is None else present
+    shares = softmax(SCALE * action[:-1][there])
+    tasks, race = tasks_of_shares(action[:-1], budget, SCALE, present), race_of_shares(action, budget, SCALE, present)
+    assert tasks[there].tolist() == rounded(shares, budget)
     total = round(budget * n ** ((action[-1] + 1) / 2))
-    found = race_of_shares(action, budget, SCALE)
-    assert found.tolist() == [min(each, budget) for each in rounded(shares, total)]
-    assert found.sum() >= budget
+    assert race[there].tolist() == [min(each, budget) for each in rounded(shares, total)]
+    assert race.sum() >= budget
+    assert not (tasks + race)[~there].any()
 
 
 def test_ties_of_remainders_go_to_the_lowest_workers() -> None:
@@ -60,20 +63,6 @@ def test_a_race_goes_from_the_budget_to_everybody() -> None:
     least, most, outside = (race_of_shares(np.array([0.0] * 5 + [last]), 6, SCALE) for last in (-1.0, 1.0, 7.0))
     assert least.sum() == 6
     assert most.tolist() == outside.tolist() == [6] * 5  # outside the box: the nearest
-
-
-@settings(max_examples=25)
-@given(st.data(), st.integers(1, 40))
-def test_empty_places_get_no_share(data: st.DataObject, budget: int) -> None:
-    n = data.draw(st.integers(1, 8))
-    action = data.draw(hnp.arrays(np.float64, n, elements=st.floats(-1, 1, width=32)))
-    present = data.draw(hnp.arrays(np.bool_, n).filter(np.any))
-    found = tasks_of_shares(action, budget, SCALE, present)
-    assert found.sum() == budget
-    assert found[present].tolist() == tasks_of_shares(action[present], budget, SCALE).tolist()
-    race = race_of_shares(np.append(action, data.draw(st.floats(-1, 1))), budget, SCALE, present)
-    assert not race[~present].any()
-    assert race.sum() >= budget
 
 
 @pytest.mark.parametrize("env_id", [ALLOCATION, RACE])
@@ -182,11 +171,3 @@ def test_an_illegal_action_is_said_and_changes_nothing(env_id: str, action: str,
         with pytest.raises(ValueError, match="." if wrong is None else sentence):
             env.step(wrong)
         assert same(env.checkpoint(), kept)
-
-
-@pytest.mark.parametrize(
-    ("env_id", "action"), [(RACE, "assign"), (DISPATCH, "shares"), (ALLOCATION, "start"), (DISPATCH, "allocation")]
-)
-def test_an_env_has_its_own_forms_only(env_id: str, action: str) -> None:
-    with pytest.raises(ValueError, match=f"no action of this env '{action}'"):
-        single(env_id, SMALL, action=action)

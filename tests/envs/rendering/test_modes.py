@@ -143,8 +143,11 @@ def test_of_a_thousand_workers_the_busiest_are_shown_and_the_others_counted() ->
 
 
 def test_without_a_mode_nothing_is_rendered_and_a_warning_says_how() -> None:
+    env: Any = gym.make(RACE).unwrapped
     with pytest.warns(UserWarning, match=r'gymnasium.make\("ata_gym/TaskRace-v0", render_mode="rgb_array"\)'):
-        assert gym.make(RACE).unwrapped.render() is None
+        assert env.render() is None
+    with pytest.raises(ValueError, match='make the env with render_mode="ansi"'):
+        env.timeline()
     with pytest.warns(UserWarning, match="make_vec"):
         assert gym.make_vec(RACE, num_envs=2).render() is None
 

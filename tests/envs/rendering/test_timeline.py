@@ -68,15 +68,21 @@ def check(timeline: Timeline, info: dict[str, Any], budget: int, mean: np.ndarra
 def test_a_round_is_the_sum_of_its_tasks(
     env_id: str, changes: list[Change], seed: int, budget: int, price: float
 ) -> None:
-    env: Any = gym.make(env_id, pool=POOL, budget=budget, changes=changes, price=price, render_mode="ansi").unwrapped
+    options: dict[str, Any] = {"pool": POOL, "budget": budget, "changes": changes, "price": price}
+    env, plain = (gym.make(env_id, **options, render_mode=mode).unwrapped for mode in ("ansi", None))
     env.reset(seed=seed)
+    plain.reset(seed=seed)
     env.action_space.seed(seed)
     assert env.timeline().round == len(env.timeline().worker) == 0
     rounds = 0
     for _ in range(12):
         begins, mean = rounds == 0 or env.timeline().over, env.means()
         action = env.action_space.sample()
-        observation, *_, info = env.step(action)
+        observation, *rest = env.step(action)
+        info = rest[-1]
+        unseen, *others = plain.step(action)
+        assert rest == others
+        assert same(observation, unseen)
         rounds += begins
         timeline = env.timeline()
         assert timeline.round == rounds
@@ -96,39 +102,6 @@ def test_a_round_is_the_sum_of_its_tasks(
             assert length == pytest.approx(observation["duration"], abs=1e-9 * (1 + timeline.time))
 
 
-def test_tasks_that_are_handed_on_start_at_the_deadline() -> None:
-    """Worker 1 dies at once; both of its tasks go to worker 0, idle since 1, at the deadline 4."""
-    env: Any = gym.make(
-        RACE, pool=deterministic([1.0, 2.0]), budget=3, changes=[Spot(1.0, 1e-9, deadline=4.0)], render_mode="ansi"
-    ).unwrapped
-    env.reset(seed=0)
-    (alive,) = np.flatnonzero(np.isinf(env.conditions().dies))
-    allocation = np.array([2, 2])
-    allocation[alive] = 1
-    _, _, _, _, info = env.step(allocation)
-    timeline, time = env.timeline(), float(alive + 1)
-    assert timeline.start.tolist() == [0.0, 4.0, 4.0 + time]
-    assert timeline.time == info["round_time"] == 4.0 + 2 * time
-    assert timeline.away.tolist() == [alive == 1, alive == 0]
-
-
-@pytest.mark.parametrize("env_id", IDS)
-def test_each_row_of_a_vector_env_has_the_rounds_of_a_single_env(env_id: str) -> None:
-    options: dict[str, Any] = {"pool": POOL, "budget": 3, "changes": CHANGES[3], "render_mode": "ansi"}
-    vector = gym.make_vec(env_id, num_envs=3, **options)
-    vector.reset(seed=5)
-    vector.action_space.seed(0)
-    singles: list[Any] = [gym.make(env_id, **options) for _ in range(3)]
-    for row, env in enumerate(singles):
-        env.reset(seed=5 + row)
-    for _ in range(7):
-        actions = vector.action_space.sample()
-        vector.step(actions)
-        for row, env in enumerate(singles):
-            env.step(actions[row])
-        assert vector.render() == tuple(env.render() for env in singles)
-
-
 def test_rows_that_only_choose_a_worker_keep_their_last_round() -> None:
     env: Any = gym.make(ALLOCATION, pool=POOL, budget=2, action="assign", render_mode="ansi").unwrapped
     env.reset(seed=0)
@@ -138,19 +111,6 @@ def test_rows_that_only_choose_a_worker_keep_their_last_round() -> None:
         seen.append((env.timeline().round, env.timeline().tasks.tolist()))
     nothing, first, second = (0, [0] * 6), (1, [1, 0, 0, 0, 1, 0]), (2, [0, 2, 0, 0, 0, 0])
     assert seen == [nothing, first, first, second, second]
-
-
-@pytest.mark.parametrize("env_id", IDS[:2])
-def test_a_backend_has_its_workers_run_their_tasks_one_after_the_other(env_id: str) -> None:
-    from ata_gym.simulation.rounds import race_round
-
-    options: dict[str, Any] = {"pool": POOL, "budget": 5, "render_mode": "ansi"}
-    by_hand: Any = gym.make(env_id, backend=race_round, **options)
-    simulated: Any = gym.make(env_id, **options)
-    for env in (by_hand, simulated):
-        env.reset(seed=3)
-        env.step(np.array([2, 1, 1, 0, 1, 0]))
-    assert by_hand.render() == simulated.render()
 
 
 def test_estimates_are_the_means_of_results_or_those_that_are_given() -> None:
@@ -203,23 +163,3 @@ def test_after_a_restored_checkpoint_rounds_are_recorded_anew() -> None:
     env.step(np.ones(5, np.int8))
     assert (env.timeline().kind == DONE).sum() == 1
     assert len(env.render().splitlines()) == 9
-
-
-def test_nothing_is_recorded_where_nothing_is_rendered() -> None:
-    env: Any = gym.make(ALLOCATION).unwrapped
-    assert env._interface.recorder is None
-    with pytest.raises(ValueError, match='make the env with render_mode="ansi"'):
-        env.timeline()
-
-
-@pytest.mark.parametrize("env_id", IDS)
-def test_recording_changes_nothing_of_what_an_env_gives(env_id: str) -> None:
-    plain, seen = (gym.make(env_id, pool=POOL, budget=4, changes=CHANGES[3], render_mode=m) for m in (None, "ansi"))
-    plain.action_space.seed(1)
-    for env in (plain, seen):
-        env.reset(seed=2)
-    for _ in range(9):
-        action = plain.action_space.sample()
-        one, other = plain.step(action), seen.step(action)
-        assert one[1:] == other[1:]
-        assert same(one[0], other[0])

@@ -1,4 +1,4 @@
-"""Workers with names: what is refused, who gets what when workers come and go, and how long state is kept."""
+"""Workers with names: what is refused, who gets what when workers come, go or die, in rounds and within one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ata_policies
 from ata_gym import allocate
 from ata_gym.typing import Floats
-from ata_policies import AllocationPolicy, Allocator
+from ata_policies import AllocationPolicy, Allocator, Dispatcher
 
 ALLOCATION = [
     *("ata:alpha=0.1", "thompson:memory=window", "restarting-beta", "exponentiated-gradient", "explore-then-commit"),
@@ -83,9 +83,7 @@ COUNTS: list[tuple[bool, dict[str, int], dict[str, float], str]] = [
         *((race, times_of(results), {"cancelled": cut}, said) for race, results, cut, said in COUNTS),
     ],
 )
-def test_what_is_wrong_is_refused_by_the_workers_name_and_changes_nothing(
-    race: bool, seconds: Any, more: Any, said: str
-) -> None:
+def test_what_is_wrong_is_refused_by_the_workers_name_and_changes_nothing(race, seconds, more, said) -> None:
     allocator = played(start_more=race, policy="gta" if race else "certainty-equivalence", rounds=0)
     before = copy.deepcopy(allocator.state_dict())
     with pytest.raises(ValueError) as refusal:  # noqa: PT011 - it is compared as text
@@ -170,6 +168,15 @@ def test_who_leaves_gets_nothing_and_who_comes_back_is_known(name: str) -> None:
     assert allocator.explain().mean[0] == pytest.approx(1.0, rel=0.05)
 
 
+def test_of_those_without_a_result_in_a_race_only_who_did_not_leave_is_thought_to_be_away() -> None:
+    allocator = played(rounds=0, policy="race", start_more=True)
+    allocator.leave("a")
+    allocator.observe(times_of({"b": 6}))
+    allocator.join("a")
+    allocator.allocate()
+    assert allocator.explain().away.tolist() == [False, False, True]
+
+
 @pytest.mark.parametrize("name", ["default", "thompson", "lb-bsp-ema", "explore-then-commit:tasks=1"])
 def test_a_new_worker_is_tried_and_the_others_stay_known(name: str) -> None:
     allocator = played(rounds=10, policy=name)
@@ -216,6 +223,7 @@ def test_only_who_is_there_can_leave_and_only_others_can_join() -> None:
         ((2, 3, "dispatch"), r"dispatch plays ata_gym/TaskDispatch-v0: use Dispatcher\(...\)"),
         ((2, 3, "thomson"), "did you mean thompson"),
         ((2, 3, "oracle"), "knows the workers"),
+        ((2, 3, "dynamic-ofta"), "needs to know each round beforehand"),
         ((2, 3, "thompson:weight=2"), "does not take weight"),
         ((2, 3, 7), "a policy is named by a text"),
     ],
@@ -226,14 +234,10 @@ def test_bad_arguments_are_refused(arguments: Any, said: str) -> None:
 
 
 class OwnPlan(NamedTuple):
-    """A user's plan, with a field of a name that our own plans have too."""
-
     availability: Floats
 
 
 class Own(AllocationPolicy):
-    """Even."""
-
     def first_plan(self, rows: int) -> OwnPlan:
         return OwnPlan(np.arange(self.setting.n) * np.ones((rows, 1)))
 
@@ -254,7 +258,127 @@ def test_a_policy_that_is_made_already_has_its_workers_and_its_own_plan() -> Non
     allocator.observe(times_of(allocator.allocate()))
     allocator.leave("a")
     assert allocator.allocate() == {"b": 3}
-    assert allocator._state.plan.availability.tolist() == [[0.0, 1.0]]
+    assert allocator._state.plan.availability.tolist() == [[0.0, 1.0]]  # a field of a name that our plans have too
     assert allocator.explain().away.tolist() == [True, False]  # the allocator knows that
     allocator.join("a")
     assert allocator.allocate().keys() == {"a", "b"}
+
+
+def begun(policy: str = "dispatch-gta", budget: int = 3) -> Dispatcher:
+    """Three workers, all of whom have started a task."""
+    dispatcher = Dispatcher(["a", "b", "c"], budget, policy)
+    assert dispatcher.start() == ("a", "b", "c")
+    return dispatcher
+
+
+def test_a_round_ends_with_its_last_result_and_cancels_the_rest() -> None:
+    dispatcher = begun()
+    assert (dispatcher.missing, dispatcher.running) == (3, ("a", "b", "c"))
+    assert not dispatcher.finished("b", 1.0)
+    with pytest.raises(ValueError, match=r"worker 'b' is running no task; \['a', 'c'\] are"):
+        dispatcher.finished("b", 1.0)
+    with pytest.raises(ValueError, match=r"call start\(\) after each result"):
+        dispatcher.finished("a", 1.0)
+    assert dispatcher.start() == ("b",)
+    assert not dispatcher.finished("b", 0.5)
+    assert dispatcher._round.age.tolist() == [1.5, 0.0, 1.5]
+    assert dispatcher.start() == ("b",)
+    assert dispatcher.finished("a", 2.0)
+    assert dispatcher._round.elapsed.tolist() == [0.0, 0.5, 2.0]
+    assert (dispatcher.missing, dispatcher.running) == (3, ())
+    assert dispatcher.start() == ("a", "b", "c")
+    assert dispatcher.start() == ()
+    dispatcher.finished("a", 1.0, ages={"c": 0.75})  # as it was measured
+    assert dispatcher._round.age.tolist() == [0.0, 1.0, 0.75]
+    dispatcher.start()
+    dispatcher.finished("b", 3.0)
+    dispatcher.start()
+    assert dispatcher.finished("b", 1.0)
+    assert dispatcher._round.elapsed.tolist() == [3.0, 0.0, 3.75]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda d: d.finished("z", 1.0), "there is no worker 'z'"),
+        (lambda d: d.finished("a", math.nan), "a time of worker 'a' must be a finite number of at least 0, not nan"),
+        (lambda d: d.finished("a", -1.0), "a time of worker 'a'"),
+        (lambda d: d.finished("a", "soon"), "a time of worker 'a'"),
+        (lambda d: d.finished("a", 1.0, {"b": math.inf}), "a time of worker 'b'"),
+        (lambda d: d.finished("a", 1.0, {"a": 1.0}), "worker 'a' has finished its task"),
+        (lambda d: d.finished("a", 1.0, {"y": 1.0}), "there is no worker 'y'"),
+        (lambda d: d.lost("a", math.nan), "a time of worker 'a'"),
+        (lambda d: d.lost("x"), "there is no worker 'x'"),
+        (lambda d: d.join("a"), "worker 'a' is there already"),
+        (lambda d: d.leave("w"), "there is no worker 'w'"),
+    ],
+)
+def test_what_is_wrong_is_refused_and_changes_nothing(call: Any, said: str) -> None:
+    dispatcher = begun(policy="dispatch")
+    before = copy.deepcopy(dispatcher.state_dict())
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011 - it is compared as text
+        call(dispatcher)
+    assert said in str(refusal.value)
+    assert dispatcher.state_dict() == before
+
+
+def test_who_dies_starts_no_other_task_in_the_round() -> None:
+    dispatcher = begun()
+    dispatcher.lost("a", 0.25)
+    assert dispatcher.start() == ()
+    dispatcher.finished("b", 1.0)
+    assert dispatcher.start() == ("b",)
+    dispatcher.lost("b")
+    dispatcher.lost("c", 1.5)
+    with pytest.raises(ValueError, match="no worker is there that could start"):
+        dispatcher.start()
+    dispatcher.leave("b")
+    dispatcher.join("b")
+    assert dispatcher.start() == ("b",)
+    dispatcher.finished("b", 1.0)
+    dispatcher.start()
+    assert dispatcher.finished("b", 1.0)
+    assert dispatcher._round.elapsed.tolist() == [0.25, 0.0, 1.5]
+    assert dispatcher.start() == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("policy", ["dispatch", "dispatch-rest", "dispatch-gta"])
+@settings(max_examples=4)
+@given(data=st.data())
+def test_somebody_always_works_whoever_is_there(policy: str, data: st.DataObject) -> None:
+    dispatcher = Dispatcher(["a", "b", "c"], budget=4, policy=policy, price=data.draw(st.sampled_from([0.0, 0.3])))
+    there = {"a", "b", "c"}
+    for results in range(1, 31):
+        for change in data.draw(st.lists(st.sampled_from("abcde"), max_size=1)):
+            if there != {change}:
+                dispatcher.leave(change) if change in there else dispatcher.join(change)
+                there ^= {change}
+        started = dispatcher.start()
+        assert set(started) <= set(dispatcher.running) <= there == set(dispatcher.workers)
+        worker = data.draw(st.sampled_from(dispatcher.running))
+        assert dispatcher.finished(worker, data.draw(st.floats(0.1, 5.0))) == (results % 4 == 0)
+        assert dispatcher.missing == 4 - results % 4
+
+
+def test_who_leaves_is_not_relied_on_and_who_comes_back_is_known() -> None:
+    dispatcher = Dispatcher(["fast", "slow"], budget=4, price=1.0)
+    mean = {"fast": 1.0, "slow": 10.0}
+
+    def play_round() -> set[str]:
+        ends, used, now, over = dict[Any, float](), set(), 0.0, False
+        while not over:
+            started = dispatcher.start()
+            used |= {*map(str, started)}
+            ends |= {name: now + mean[str(name)] for name in started}
+            first = min(ends, key=lambda name: ends[name])
+            now = ends.pop(first)
+            over = dispatcher.finished(first, mean[str(first)])
+        return used
+
+    for _ in range(12):
+        play_round()
+    assert play_round() == {"fast"}
+    dispatcher.leave("fast")
+    assert play_round() == {"slow"}
+    dispatcher.join("fast")
+    assert play_round() == {"fast"}

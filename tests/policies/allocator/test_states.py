@@ -1,4 +1,4 @@
-"""States of the allocator, the dispatcher and the clock: any format holds them, and from them each goes on."""
+"""The clock, allocator and dispatcher: over an env's times they decide as in it, and from a state they go on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import io
 import json
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -13,16 +14,158 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.changes import Switch, Walk
-from ata_gym.pools import shifted_exponential
+from ata_gym.changes import Spot, Switch, Walk
+from ata_gym.pools import shifted_exponential, trace
+from ata_gym.utils.trees import difference
 from ata_policies import Allocator, Clock, Dispatcher
 from ata_policies.allocator.state import sealed, widened
 from ata_policies.beliefs.distributions.bins import SLOTS, DistributionBelief
+from ata_policies.steps import play as steps_of
 from tests.policies.test_policies import BY_KIND
 
-N, BUDGET = 4, 6
+N, BUDGET, ROUNDS = 4, 6, 40
 POOL = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
 KINDS = {name: ata_policies.load(name) for name in ata_policies.names()}
+BY_ROUND = ["thompson", "restarting-beta", "ofta", "distribution-learner", "lb-bsp-federated", "learned", "race", "gta"]
+BY_RESULT = ["dispatch", "dispatch-rest", "dispatch-gta", "dispatch-oracle", "learned-dispatch"]
+CHANGES: dict[str, list[Any]] = {
+    "steady": [], "changing": [Switch(every=9), Walk(0.1, 0.7)], "dying": [Spot(leaves=0.05, returns=0.3, deadline=0.5)]
+}  # fmt: skip
+
+
+def told(observation: dict[str, Any]) -> tuple[dict[int, list[float]], dict[int, float]]:
+    """An observation as the allocator takes it: the times of the results, and those of cancelled tasks."""
+    seconds: dict[int, list[float]] = {}
+    for worker, duration in zip(observation["worker"].tolist(), observation["duration"].tolist(), strict=True):
+        seconds.setdefault(worker, []).append(duration)
+    return seconds, {i: time for i, time in enumerate(observation["elapsed"].tolist()) if time > 0.0}
+
+
+def allocator_of(name: str, env: Any, seed: int) -> Allocator:
+    """Made by name where that suffices, else with a policy that knows the env's pool."""
+    race, known = "Race" in KINDS[name].env_id, env.unwrapped
+    try:
+        return Allocator(N, BUDGET, name, start_more=race, price=known.price, seed=seed, horizon=known.horizon)
+    except ValueError:
+        return Allocator(N, BUDGET, ata_policies.make(name, env, seed), start_more=race)
+
+
+@pytest.mark.parametrize(("changes", "price"), [("steady", 0.0), ("changing", 0.3), ("dying", 0.0)])
+@pytest.mark.parametrize("name", BY_ROUND)
+def test_the_allocations_are_those_of_the_env(name: str, changes: str, price: float) -> None:
+    arguments: dict[str, Any] = {"changes": CHANGES[changes], "price": price, "horizon": 100 if price else None}
+    env, race = gym.make(KINDS[name].env_id, pool=POOL, budget=BUDGET, **arguments), "Race" in KINDS[name].env_id
+    allocator, deaths = allocator_of(name, env, seed=5), 0
+    policy, (observation, _), state = ata_policies.make(name, env, seed=5), env.reset(seed=5), None
+    for _ in range(ROUNDS):
+        action, state = policy.predict(observation, state)
+        assert list(allocator.allocate().values()) == action.tolist()
+        observation, *_, info = env.step(action)
+        seconds, cancelled = told(observation)
+        owing = [i for i in range(N) if len(seconds.get(i, ())) < action[i]]
+        lost = [i for i in owing if changes == "dying" and (info["lost"] or not race or i not in cancelled)]
+        deaths += len(lost) > 0
+        allocator.observe(seconds, cancelled, lost)
+    assert deaths > 0 or changes != "dying"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "price"),
+    [
+        *((name, *world) for name in BY_RESULT for world in (("steady", 0.0), ("changing", 0.3))),
+        *((name, "dying", 0.0) for name in ("dispatch", "dispatch-rest", "dispatch-gta")),
+    ],
+)
+def test_the_decisions_are_those_of_the_env(name: str, changes: str, price: float) -> None:
+    """The ages of running tasks, which the dispatcher computes where nobody dies, among them."""
+    env = gym.make(KINDS[name].env_id, pool=POOL, changes=CHANGES[changes], budget=BUDGET, price=price)
+    try:
+        dispatcher = Dispatcher(N, BUDGET, name, price=price, seed=3)
+    except ValueError:
+        dispatcher = Dispatcher(N, BUDGET, ata_policies.make(name, env, 3))
+    deaths, dying, policy, bare = 0, changes == "dying", ata_policies.make(name, env, seed=3), env.unwrapped
+    (observation, _), state = env.reset(seed=3), None
+    for _ in range(30 * BUDGET):
+        assert dispatcher.missing == observation["missing"][0]
+        action, state = policy.predict(observation, state)
+        running = observation["running"] > 0
+        starts = (action > 0) & ~running & ~dispatcher._round.died
+        if (starts | running).any() or not dying:
+            expected = starts if (starts | running).any() else np.ones(N, np.bool_)
+            assert dispatcher.start() == tuple(np.flatnonzero(expected).tolist())
+        observation, *_, info = env.step(action)
+        worker, over, ages = observation["worker"][0].item(), info["round_over"], None
+        if dying:
+            ran: Any = bare.checkpoint()  # type: ignore[attr-defined]
+            seen = observation["elapsed" if over else "age"]  # of the others
+            while True:
+                dead = [i for i in dispatcher.running if i != worker and not seen[i]]
+                for i in dead:
+                    dispatcher.lost(i, ran["finish"][0, i] - ran["begun"][0, i])
+                deaths += len(dead)
+                if worker in dispatcher.running:
+                    break
+                dispatcher.start()  # nobody was left running, so all have started
+            ages = {i: seen[i] for i in dispatcher.running if i != worker}
+        assert dispatcher.finished(worker, observation["duration"].item(), ages) == over
+    assert deaths > 0 or not dying
+    after = policy.predict(observation, state)[1]
+    dispatcher.start()
+    assert difference(after, dispatcher._state) is None or dying
+
+
+IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch-v0"]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_tick_is_a_round_of_the_policy(env_id: str) -> None:
+    clock = Clock(gym.make(env_id, pool=POOL, budget=5, price=0.2), seed=7)
+    assert (clock.rounds, clock.runtime, clock.total_worker_time, clock.allocation) == (0, 0.0, 0.0, None)
+    env, tasks = gym.make(env_id, pool=POOL, budget=5, price=0.2), np.zeros(N, np.int64)
+    for step in islice(steps_of(ata_policies.make("default", env, seed=7), env, seed=7), 30):
+        running = step.seen.get("running", np.zeros(N, np.int8))
+        starts = step.action * (running == 0)
+        tasks += starts if (starts + running).any() else 1
+        if step.round_over:
+            rounds = clock.rounds
+            assert clock.tick() == clock.runtime == step.info["runtime"]
+            assert (clock.rounds, clock.total_worker_time) == (rounds + 1, step.info["total_worker_time"])
+            assert clock.allocation is not None
+            assert clock.allocation.tolist() == tasks.tolist()
+            tasks[:] = 0
+
+
+def test_wrappers_see_the_rounds() -> None:
+    env = gym.wrappers.RecordEpisodeStatistics(gym.make(IDS[0], pool=POOL, budget=5, horizon=3))
+    clock = Clock(env, ata_policies.make("uta", env))
+    for _ in range(3):
+        clock.tick()
+    assert env.return_queue[-1] == pytest.approx(-clock.runtime)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_after_the_episode_there_is_no_time(env_id: str) -> None:
+    clock = Clock(gym.make(env_id, pool=trace([[1.0, 2.0], [1.0, 3.0]], "round", "truncate"), budget=1))
+    clock.tick()
+    runtime = clock.tick()
+    with pytest.raises(ValueError, match=r"the episode ended after 2 rounds: make the env with a longer horizon"):
+        clock.tick()
+    assert (clock.rounds, clock.runtime) == (2, runtime)
+
+
+def test_what_is_refused() -> None:
+    env, other = (gym.make(IDS[0], pool=POOL, budget=budget) for budget in (5, 4))
+    vector: Any = gym.make_vec(IDS[0], num_envs=2, pool=POOL, budget=5)
+    for given, said in (
+        ((vector,), r"a clock is a single env of ata_gym, made with gymnasium.make, not "),
+        ((gym.make("CartPole-v1"),), "a clock is a single env of ata_gym"),
+        ((env, "gta"), "gta plays ata_gym/TaskRace-v0, and this env is"),
+        ((other, ata_policies.make("uta", env)), "the policy must be made for the env's 4 workers and B = 4"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=said):
+            Clock(*given)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        Clock(env, seed=-1)
 
 
 def by_array(state: dict[str, Any]) -> Any:
@@ -46,8 +189,7 @@ def text(state: dict[str, Any]) -> str:
 
 
 def by_json(state: dict[str, Any]) -> Any:
-    """Through text."""
-    return json.loads(json.dumps(state))
+    return json.loads(text(state))
 
 
 FORMATS: list[Callable[[dict[str, Any]], Any]] = [by_array, by_torch, by_json]

@@ -1,4 +1,4 @@
-"""The belief about whole distributions: against Kaplan-Meier of scipy, plain means, known distributions; and tails."""
+"""The belief about whole distributions: against Kaplan-Meier and known ones; its tails, and what it forgets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ata_gym.pools import Pool, exponential, gamma, log_normal
-from ata_policies.beliefs.distributions.bins import BINS, DistributionBelief, own_sample, sample
+from ata_gym.typing import Floats
+from ata_gym.utils.trees import difference
+from ata_policies.beliefs.distributions.bins import BINS, SLOTS, DistributionBelief, own_sample, sample
 from ata_policies.beliefs.distributions.censoring import censored_distributions
+from ata_policies.beliefs.distributions.observing import CANCELLED, CLOCK, FINISHED, FORCE, GAINS, RESTART, SUMS
 from ata_policies.beliefs.distributions.tails import borrow_tails
 
 
@@ -32,7 +35,8 @@ positive = st.floats(1e-3, 1e6)
 @given(times=st.lists(positive, min_size=1, max_size=40), size=st.integers(1, 50))
 def test_without_cancelled_tasks_means_are_plain_means_and_slices_increase(times: list[float], size: int) -> None:
     belief = learn(times)
-    for distribution in (own_sample(belief, size)[0, 0], sample(belief, size)[0, 0]):
+    for distributions in (own_sample(belief, size), sample(belief, size), censored_distributions(belief, size).times):
+        distribution = distributions[0, 0]
         np.testing.assert_allclose(distribution.mean(), np.mean(times), rtol=1e-9)
         assert (np.diff(distribution) >= -1e-9 * distribution[1:]).all()
         assert distribution.min() >= 0.0
@@ -109,7 +113,7 @@ def test_workers_seen_rarely_borrow_the_shape_of_the_others() -> None:
     distribution = sample(belief, size)[0]
     cv = distribution.std(axis=1) / distribution.mean(axis=1)
     np.testing.assert_allclose(cv[: n - 1], 0.5, rtol=0.25)
-    assert np.isnan(distribution[n - 1]).all()
+    assert np.isnan([distribution[n - 1], censored_distributions(belief, size).times[0, n - 1]]).all()
     np.testing.assert_allclose(distribution[n - 2].mean(), belief.mean()[0, n - 2])
     alone = sample(learn([1.0, 1.001]), size)[0, 0]
     assert 0.3 < alone.std() / alone.mean() < 1.0
@@ -167,3 +171,216 @@ def test_one_huge_time_says_little_of_its_worker_and_its_variation_stays() -> No
     np.testing.assert_allclose(variation, belief.deviations[0] * belief.counts[0] / belief.totals[0] ** 2)
     slices = sample(belief, 128)[0]
     assert slices[3, -1] / slices[3, 0] < 0.5 * 30.0  # a tail of its own would reach that far
+
+
+FAMILIES: dict[str, Any] = {
+    "exponential": lambda rng, size: rng.exponential(size=size),
+    "gamma": lambda rng, size: rng.gamma(25.0, 0.04, size),
+    "log-normal": lambda rng, size: np.exp(rng.normal(-0.5, 1.0, size)),
+    "deterministic": lambda rng, size: np.ones(size),  # noqa: ARG005
+    "outliers": lambda rng, size: rng.gamma(4.0, 0.25, size) * np.where(rng.random(size) < 0.003, 20.0, 1.0),
+}
+
+
+def play(levels: Floats, family: str = "gamma", rows: int = 4, tasks: int = 2, seed: int = 0) -> DistributionBelief:
+    """The belief after rounds in which each worker gives some results; ``levels`` (rounds, n), 0 for a worker idle."""
+    rng, belief = np.random.default_rng(seed), DistributionBelief.empty(rows, levels.shape[1])
+    for level in levels:
+        busy = np.flatnonzero(level)
+        worker = np.tile(np.repeat(busy, tasks), (rows, 1))
+        time = level[worker] * FAMILIES[family](rng, worker.shape)
+        belief = belief.observe(worker, time, np.zeros((rows, levels.shape[1])))
+    return belief
+
+
+def restarted(belief: DistributionBelief) -> Floats:
+    """When each worker last began anew, (E, n); 0: never."""
+    return belief.tracks[:, :, RESTART]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_where_nothing_changes_nothing_is_forgotten(family: str) -> None:
+    belief = play(np.tile([1.0, 2.0, 5.0, 9.0], (1000, 1)), family, rows=16)
+    assert (belief.counts == 2000).all()
+    assert not restarted(belief).any()
+    assert (belief.since == 1000).all()
+    assert (belief.reach == 1000).all()
+
+
+@pytest.mark.parametrize("family", ["exponential", "gamma", "deterministic"])
+def test_how_long_tasks_may_last_is_no_change(family: str) -> None:
+    """In a race tasks are cancelled at ages that depend on who takes part, which the policy decides."""
+    rng, means = np.random.default_rng(1), np.array([1.0, 1.5, 2.0, 4.0, 8.0])
+    belief = DistributionBelief.empty(16, 5)
+    for k in range(800):
+        time = means * FAMILIES[family](rng, (16, 5))
+        until = 1.2 + 8.0 * (k < 8) + 1.0 * (k % 100 < 30) + rng.random((16, 1))
+        done = time <= until
+        belief = belief.observe(np.where(done, np.arange(5), -1), time, np.where(done, 0.0, until))
+    assert (belief.counts + belief.cancellations == 800).all()
+    assert not restarted(belief).any()
+
+
+def test_results_count_as_in_a_weighted_list() -> None:
+    """Where the memory of 32 rounds is in force: by rounds with news since, and fading without."""
+    rng, belief = np.random.default_rng(2), DistributionBelief.empty(1, 2)
+    belief.row[:, FORCE], belief.row[:, GAINS + 1] = 2, 1e9
+    kept: list[list[float]] = [[], []]
+    weights: list[Floats] = [np.zeros(0)] * 2
+    last = [0, 0]
+    for k in range(1, 200):
+        busy = [0] if k % 3 or k >= 150 else [0, 1]
+        time = 1.0 + rng.random(len(busy))
+        belief = belief.observe(np.array([busy]), time[None], np.zeros((1, 2)))
+        for i in (0, 1):
+            if i in busy:
+                weights[i] = np.append(weights[i] * (1.0 - 1.0 / 32.0), 1.0)
+                kept[i].append(time[busy.index(i)])
+                last[i] = k
+            elif weights[i].sum() > 4.0:
+                weights[i] = weights[i] * (31.0 + k - last[i]) / (32.0 + k - last[i])
+    for i in (0, 1):
+        x, w = np.array(kept[i]), weights[i]
+        mean = np.average(x, weights=w)
+        np.testing.assert_allclose(belief.counts[0, i], w.sum(), rtol=1e-9)
+        np.testing.assert_allclose(belief.mean()[0, i], mean, rtol=1e-9)
+        np.testing.assert_allclose(belief.deviations[0, i], w @ (x - mean) ** 2, rtol=1e-9)
+        place = np.floor(2.0 * np.log2(x / x[0])).astype(int) + 16
+        np.testing.assert_allclose(belief.bins[0, i, FINISHED], np.bincount(place, w, 32), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(belief.bins[0, i, SUMS], np.bincount(place, w * x / x[0], 32), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("force", "anew", "half"), [(0, 0.0, np.inf), (0, 1.0, 32), (1, 0.0, 256), (1, 1.0, 32), (3, 0.0, 6), (3, 1.0, 6)]
+)
+def test_evidence_of_a_worker_without_news_fades(force: int, anew: float, half: float) -> None:
+    """Half of it in as many rounds as the memory in force holds, or in 32 if the worker has begun anew."""
+    belief = play(np.ones((1, 2)), rows=1, tasks=64)
+    belief.row[:, FORCE], belief.tracks[:, 1, RESTART] = force, anew
+    belief.row[:, GAINS : GAINS + 3] = 1e9 * (np.arange(1, 4) == force)
+    for _ in range(12):
+        belief = belief.observe(np.array([[0]]), np.array([[1.0]]), np.zeros((1, 2)))
+    expected = 64.0 / (1.0 + 12.0 / half)
+    np.testing.assert_allclose([belief.counts[0, 1], belief.bins[0, 1, FINISHED].sum()], expected, rtol=1e-9)
+
+
+@settings(max_examples=6)
+@given(seed=st.integers(0, 10**6))
+def test_moments_and_bins_agree_whatever_happens(seed: int) -> None:
+    rng, belief, n = np.random.default_rng(seed), DistributionBelief.empty(2, 4), 4
+    level = np.ones((2, n))
+    for k in range(150):
+        level *= np.exp(rng.normal(0.0, 0.2, (2, n)) + np.log(8.0) * (rng.random((2, n)) < 0.02))
+        worker = rng.integers(-1, n, (2, 6))
+        worker[:, 0] = rng.integers(n, size=2)
+        time = np.take_along_axis(level, np.maximum(worker, 0), 1) * rng.gamma(4.0, 0.25, (2, 6))
+        elapsed = level * rng.random((2, n)) * (rng.random((2, n)) < 0.2)
+        belief = belief.observe(worker, time, elapsed)
+        assert (belief.row[:, CLOCK] == k + 1).all()
+        nothing = belief.observe(np.full((2, 2), -1), np.zeros((2, 2)), np.zeros((2, n)))  # no round, and no change
+        assert difference(nothing, belief) is None
+    bins = belief.bins.sum(axis=3)
+    np.testing.assert_allclose(bins[:, :, FINISHED], belief.counts, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(bins[:, :, CANCELLED], belief.cancellations, rtol=1e-6, atol=1e-9)
+    some = belief.anchor > 0.0
+    np.testing.assert_allclose((bins[:, :, SUMS] * belief.anchor)[some], belief.totals[some], rtol=1e-6, atol=1e-9)
+    assert (belief.busy >= belief.totals * (1.0 - 1e-9)).all()
+    known = ~belief.untried()
+    for distribution in (sample(belief, 8), own_sample(belief, 8), censored_distributions(belief, 8).times):
+        assert np.isfinite(distribution[known]).all()
+        assert (distribution[known] >= 0.0).all()
+
+
+@pytest.mark.parametrize("factor", [0.2, 0.35, 2.5, 10.0])
+def test_a_worker_that_changes_begins_anew_alone(factor: float) -> None:
+    levels = np.tile(np.arange(1.0, 7.0), (460, 1))
+    levels[400:, 2] *= factor
+    belief = play(levels, "gamma" if factor in (0.35, 10.0) else "log-normal", rows=16)
+    assert (restarted(belief)[:, 2] > 400).mean() > 0.9
+    others = np.delete(np.arange(6), 2)
+    assert (belief.counts[:, others] == 920).mean() > 0.9
+    np.testing.assert_allclose(np.median(belief.mean()[:, 2]), 3.0 * factor, rtol=0.25)
+    assert (belief.reach < 60).mean() > 0.9
+    shape = own_sample(belief, 64)[:, 2]
+    np.testing.assert_allclose(shape.mean(axis=1), belief.mean()[:, 2], rtol=1e-6)
+
+
+def test_when_many_change_everybody_begins_anew() -> None:
+    """Also those that are idle; and what is known then is right."""
+    levels = np.zeros((430, 8))
+    levels[:20], levels[:400, :5] = np.arange(1.0, 9.0), np.arange(1.0, 6.0)
+    levels[400:, :5] = np.arange(1.0, 6.0)[::-1] * 4.0
+    belief = play(levels, rows=16)
+    assert (belief.since <= 30).mean() > 0.9
+    anew = belief.since <= 30
+    assert belief.untried()[anew][:, 5:].all()
+    np.testing.assert_allclose(belief.mean()[anew][:, :5].mean(axis=0), levels[-1, :5], rtol=0.1)
+
+
+def test_drift_puts_a_short_memory_in_force() -> None:
+    """And a worker's level is then closer to the truth than the mean of all."""
+    rng = np.random.default_rng(3)
+    levels = np.exp(np.cumsum(rng.normal(0.0, 0.05, (1200, 6)), axis=0))
+    levels[600:, 5] = 0.0
+    belief, longer = play(levels), play(levels[:1190])
+    assert (belief.row[:, FORCE] > 0).all()
+    off = np.abs(np.log(belief.mean()[:, :5] / levels[-1, :5]))
+    assert off.mean() < 0.25
+    assert off.mean() < 0.5 * np.abs(np.log(levels[:, :5].mean(axis=0) / levels[-1, :5])).mean()
+    assert (belief.counts[:, :5] < 300).all()
+    assert (belief.reach <= 256).all()
+    fades = longer.counts[:, 5] > 4.0
+    assert (belief.counts[:, 5] < longer.counts[:, 5])[fades].all()
+    assert (belief.counts[:, 5] > 3.9).all()
+
+
+def test_a_worker_out_of_use_is_due_for_another_try_and_surprises() -> None:
+    levels = np.zeros((2101, 3))
+    levels[:, 0], levels[:100, 1] = 1.0, 50.0
+    belief = play(levels[:1999])
+    assert not belief.stale().any()
+    belief = play(levels[:2000])
+    assert belief.stale().tolist() == [[False, True, False]] * 4
+    levels[2100] = 1.0
+    tried = play(levels)
+    assert not tried.stale().any()
+    assert (tried.mean()[:, 1] < 3.0).all()
+    assert (tried.counts[:, 1] == 2).all()
+
+
+def test_tries_come_at_growing_intervals() -> None:
+    belief = DistributionBelief.empty(1, 2).observe(np.array([[0, 1]]), np.ones((1, 2)), np.zeros((1, 2)))
+    begins, was = [], False
+    for k in range(1, 60_001, 10):
+        belief.row[:, 0] = belief.row[:, CLOCK] = k
+        belief.last[:, 0] = k
+        now = bool(belief.stale()[0, 1])
+        if now and not was:
+            begins.append(k)
+            belief.last[:, 1] = k
+        was = now
+    gaps = np.diff(begins)
+    assert 1990 <= gaps[0] <= 2010
+    assert (np.diff(gaps) >= -20).all()
+    assert 0.07 < gaps[-1] / begins[-1] < 0.11
+
+
+def test_with_thousands_of_workers_the_fastest_have_slots() -> None:
+    rng, n = np.random.default_rng(4), SLOTS + 500
+    means = rng.permutation(np.arange(1.0, n + 1))
+    belief = DistributionBelief.empty(1, n)
+    for worker in np.arange(n).reshape(-1, 4)[:, None]:
+        belief = belief.observe(worker, means[worker], np.zeros((1, n)))
+    fast = means <= 400
+    assert (belief.slot[0, fast] >= 0).all()
+    assert (belief.owner[0, belief.slot[0, fast]] == np.flatnonzero(fast)).all()
+    assert (belief.slot >= 0).sum() == SLOTS
+    few = np.flatnonzero(fast)[None, :12]
+    for _ in range(20):
+        belief = belief.observe(few, means[few] * rng.gamma(4.0, 0.25, few.shape), np.zeros((1, n)))
+    assert (belief.counts[0] == 1.0 + 20.0 * np.isin(np.arange(n), few)).all()
+    chosen = belief.of(few)
+    np.testing.assert_array_equal(own_sample(chosen, 16), own_sample(belief, 16)[:, few[0]])
+    np.testing.assert_array_equal(chosen.trust(), belief.trust()[:, few[0]])
+    np.testing.assert_allclose(sample(belief, 16).mean(axis=2), belief.mean(), rtol=1e-9)
+    assert np.isfinite(censored_distributions(belief, 16).times).all()

@@ -173,10 +173,7 @@ def test_the_last_examples_are_remembered() -> None:
 
 
 def test_who_foresees_what() -> None:
-    """Where signals drive the speed a network of them beats averages, and the line where the effect is curved.
-
-    Where they do not, it gains nothing worth having over the average of the right length.
-    """
+    """Where signals drive the speed, in a curve, a network of them beats the others; where not, it gains nothing."""
     predictors = {"last": Last(), "ema": Ema(), "linear": Linear(), "narx": Narx()}
     history = SpeedHistory(*loaded_speeds(400, cpu=0.9, memory=0.3, noise=0.1))
     last, ema, linear, narx = (errors.square for errors in prediction_errors(history, predictors).values())

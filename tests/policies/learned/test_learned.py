@@ -134,9 +134,7 @@ FORMS = [
     [("workers", "five-workers"), ("flat", "drawn-3-to-16-v1"), ("workers", "changing-spot")],
 )
 @pytest.mark.parametrize(("env_id", "action"), FORMS)
-def test_an_agent_as_a_policy_does_what_it_does_in_its_env(
-    env_id: str, action: str, observation: str, scenario: str
-) -> None:
+def test_an_agent_as_a_policy_does_what_it_does_in_its_env(env_id, action, observation, scenario) -> None:
     rounds = 6
     form = {"scenario": scenario, "horizon": rounds}
     env = gym.make_vec(env_id, num_envs=1, observation=observation, action=action, **form)
@@ -156,19 +154,15 @@ def test_an_agent_as_a_policy_does_what_it_does_in_its_env(
         assert np.array_equal(own[name], its[name]), name
 
 
+@pytest.mark.filterwarnings("ignore:give the class a docstring")
 def test_an_agent_has_one_size_unless_it_says_otherwise() -> None:
     env = gym.make(ALLOCATION, observation="workers", action="shares")
     kind = from_agent(by_hand(ALLOCATION, "shares", 5), env)
     assert kind.only_size == (5, 8)
     with pytest.raises(ValueError, match="was made for 5 workers and a budget of 8, not for 6 and 8"):
         kind(Setting(6, 8))
+    check_policy(kind)
     any_size = from_agent(lambda workers: -workers[..., 1], env, any_size=True)
     assert any_size(Setting(51, 23)).setting.n == 51
     with pytest.raises(ValueError, match="an agent sees features"):
         from_agent(by_hand(ALLOCATION, "shares", 5), gym.make(ALLOCATION))
-
-
-@pytest.mark.filterwarnings("ignore:give the class a docstring")
-def test_the_check_of_policies_knows_the_size() -> None:
-    env = gym.make(ALLOCATION, observation="workers", action="shares")
-    check_policy(from_agent(lambda workers: -workers[..., 1] / 3, env))

@@ -60,8 +60,13 @@ def same_agents(one: Path, other: Path) -> bool:
     return len(pairs) > 20 and all(torch.equal(a, b) for a, b in pairs)
 
 
-def test_the_curve_has_an_evaluation_at_each_part_of_the_training_and_the_splits_are_played_on_their_seeds(trained):
-    learning, learned, _ = trained
+def test_each_part_of_the_training_is_evaluated_and_the_best_agent_is_kept_and_plays_by_name(trained):
+    """The splits are played on their seeds, and the agents of both ends are played too."""
+    from ata_gym.rl.learning.experiment import play, ratios
+    from ata_gym.rl.learning.specification import policy_name
+    from ata_gym.rl.learning.training import make_agent
+
+    learning, learned, path = trained
     assert learned.curve["steps"].to_list() == [0, 64, 128]
     assert learned.curve.columns[:3] == ["steps", "cost/uta", "cost/ata-icml"]
     assert learned.curve["cost/uta"].n_unique() > 1
@@ -70,14 +75,6 @@ def test_the_curve_has_an_evaluation_at_each_part_of_the_training_and_the_splits
         assert played["policy"].unique(maintain_order=True).to_list() == [*more, *learning.references()]
         seeds = [SPLITS[split].start + e for e in range(len(played) // played["policy"].n_unique())]
         assert played["seed"].unique().sort().to_list() == seeds
-
-
-def test_the_best_agent_on_validation_is_kept_and_plays_by_name_and_those_of_both_ends_are_played_too(trained):
-    from ata_gym.rl.learning.experiment import play, ratios
-    from ata_gym.rl.learning.specification import policy_name
-    from ata_gym.rl.learning.training import make_agent
-
-    learning, learned, path = trained
     name = policy_name("allocation", path)
     costs = {name: learned.test.filter(policy=name)["cost"].to_list() for name in ("agent", *ENDS)}
     assert play(name, learning.test)["cost"].to_list() == costs["agent"]

@@ -5,13 +5,11 @@ The files of CleanRL run with the changed lines that the page there shows, and p
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import runpy
 import sys
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,20 +24,17 @@ ELSEWHERE = ("torchrl", "tianshou", "rllib")
 """They have environments of their own."""
 
 
-def marked(library: str) -> Any:
-    missing = importlib.util.find_spec(NEEDS[library]) is None
-    marks = [pytest.mark.skipif(missing, reason=f"{NEEDS[library]} is not installed")]
-    return pytest.param(library, marks=[*marks, pytest.mark.library] if library in ELSEWHERE else marks)
-
-
 def test_each_library_has_one_and_each_is_short() -> None:
     paths = {path.name: path for path in AGENTS.glob("*.py")}
     assert paths.keys() == {f"with_{library}.py" for library in NEEDS}
     assert max(len(path.read_text(encoding="utf-8").splitlines()) for path in paths.values()) <= 40
 
 
-@pytest.mark.parametrize("library", [marked(library) for library in NEEDS])
+@pytest.mark.parametrize(
+    "library", [pytest.param(one, marks=pytest.mark.library if one in ELSEWHERE else ()) for one in NEEDS]
+)
 def test_each_agent_learns(library: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip(NEEDS[library])
     runpy.run_path(str(AGENTS / f"with_{library}.py"), run_name="__main__")
     if library == "rllib":
         sys.modules["ray"].shutdown()
@@ -55,25 +50,21 @@ def rows_of_the_table() -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in rows]
 
 
-def test_the_table_names_tests_that_there_are() -> None:
+def test_the_table_names_tests_that_there_are_and_the_versions_installed_for_them() -> None:
+    """Those of constraints.txt, or of the sessions of nox; some libraries have no version of their own."""
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8") + (ROOT / "noxfile.py").read_text(encoding="utf-8")
     rows = rows_of_the_table()
     assert len(rows) >= 15
     for row in rows:
-        for file, test in re.findall(r"`(test_\w+)::(test_\w+)`", row[-1]):
+        library, version = row[0], row[3]
+        found = re.findall(r"`(test_\w+)::(test_\w+)`", row[-1])
+        assert found
+        for file, test in found:
             (path,) = (ROOT / "tests").rglob(f"{file}.py")
             assert f"def {test}(" in path.read_text(encoding="utf-8")
-        assert "::" in row[-1]
-
-
-def test_the_table_has_the_versions_that_are_installed_for_the_tests() -> None:
-    """Those of constraints.txt, or of the sessions of nox."""
-    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8") + (ROOT / "noxfile.py").read_text(encoding="utf-8")
-    for row in rows_of_the_table():
-        library, version = row[0], row[3]
-        name = {"Stable-Baselines3": "stable_baselines3", "sb3-contrib": "sb3-contrib", "RLlib": "ray[rllib]"}
-        if library == "sb3-contrib" or library.startswith("CleanRL"):  # without a version of their own
-            continue
-        assert f"{name.get(library, library.lower())}=={version}" in pins
+        if library != "sb3-contrib" and not library.startswith("CleanRL"):
+            name = {"Stable-Baselines3": "stable_baselines3", "RLlib": "ray[rllib]"}.get(library, library.lower())
+            assert f"{name}=={version}" in pins
 
 
 CLIENTS = ROOT.parent / "shared" / "clients" / "cleanrl"
@@ -93,22 +84,16 @@ IDS = {
 
 
 def changes(name: str) -> list[tuple[str, str]]:
-    """The lines of a file that the page changes, and what it puts in their place."""
+    """The lines of a file that the page changes, and what it puts in their place; the page counts them."""
     page = README.read_text(encoding="utf-8")
-    for title, block in re.findall(r"^In ([^\n]*), \d lines:\n\n```diff\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
-        if f"`{name}.py`" in title:
-            return re.findall(r"^-(.*\n)\+(.*\n)", block, re.MULTILINE)
-    raise AssertionError(f"the page says nothing of {name}.py")
-
-
-@pytest.mark.parametrize("name", IDS)
-def test_the_page_counts_the_lines_that_it_changes(name: str) -> None:
-    page = README.read_text(encoding="utf-8")
+    title = rf"^In ([^\n]*`{name}\.py`[^\n]*), (\d) lines:\n\n```diff\n(.*?)^```"
+    ((_, count, block),) = re.findall(title, page, re.MULTILINE | re.DOTALL)
     row = next(line for line in page.splitlines() if line.startswith(f"| CleanRL's `{name}.py`"))
-    assert f"| {len(changes(name))} lines changed" in row
+    assert f"| {count} lines changed" in row
     assert IDS[name] in row
-    title = next(line for line in page.splitlines() if re.match(rf"In .*`{name}\.py`", line))
-    assert title.endswith(f", {len(changes(name))} lines:")
+    changed = re.findall(r"^-(.*\n)\+(.*\n)", block, re.MULTILINE)
+    assert len(changed) == int(count)
+    return changed
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -116,12 +101,13 @@ def test_the_page_counts_the_lines_that_it_changes(name: str) -> None:
 def test_a_file_runs_with_the_lines_of_the_page(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    changed = changes(name)
     if not CLIENTS.is_dir():
         pytest.skip("CleanRL's files (shared/clients/cleanrl beside the checkout) are not here")
     for module in ("torch", "tyro", "tensorboard"):
         pytest.importorskip(module)
     text = (CLIENTS / "cleanrl" / f"{name}.py").read_text(encoding="utf-8")
-    for old, new in changes(name):
+    for old, new in changed:
         assert text.count(old) == 1
         text = text.replace(old, new)
     script = tmp_path / f"{name}.py"

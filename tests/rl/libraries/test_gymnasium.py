@@ -37,41 +37,28 @@ def test_an_env_is_pickled_with_its_episode(form: dict[str, str]) -> None:
 
 @cast
 @every_form
-def test_wrappers_of_a_single_env(form: dict[str, str]) -> None:
-    env = gym.make(**form, horizon=2)
-    env = gym.wrappers.NormalizeReward(gym.wrappers.RecordEpisodeStatistics(env))
-    env = gym.wrappers.FlattenObservation(gym.wrappers.TimeAwareObservation(gym.wrappers.TimeLimit(env, 200)))
-    env = gym.wrappers.DtypeObservation(env, np.float32)
+def test_wrappers_take_a_single_env_and_the_native_vector_env(form: dict[str, str]) -> None:
+    from gymnasium import wrappers
+
+    env_id, own = arguments(form)
+    env = wrappers.NormalizeReward(wrappers.RecordEpisodeStatistics(gym.make(**form, horizon=2)))
+    env = wrappers.FlattenObservation(wrappers.TimeAwareObservation(wrappers.TimeLimit(env, 200)))
+    env = wrappers.DtypeObservation(env, np.float32)
+    native = gym.make_vec(env_id, num_envs=2, horizon=2, **own)
+    envs = wrappers.vector.NormalizeReward(wrappers.vector.RecordEpisodeStatistics(native))
+    envs = wrappers.vector.DtypeObservation(wrappers.vector.FlattenObservation(envs), np.float32)
     observation, _ = env.reset(seed=0)
-    env.action_space.seed(0)
+    observations, _ = envs.reset(seed=0)
+    envs.action_space.seed(0)
     steps, ended = 0, False
     while not ended:
         assert observation in env.observation_space
         assert observation.dtype == np.float32
-        observation, _, _, ended, info = env.step(env.action_space.sample())
-        steps += 1
-    assert info["episode"]["l"] == steps < 200
-
-
-@cast
-@every_form
-def test_wrappers_of_the_native_vector_env(form: dict[str, str]) -> None:
-    from gymnasium.wrappers import vector as wrappers
-
-    env_id, own = arguments(form)
-    native = gym.make_vec(env_id, num_envs=2, horizon=2, **own)
-    envs = wrappers.NormalizeReward(wrappers.RecordEpisodeStatistics(native))
-    envs = wrappers.DtypeObservation(wrappers.FlattenObservation(envs), np.float32)
-    single = gym.wrappers.RecordEpisodeStatistics(gym.make(**form, horizon=2))
-    observation, _ = envs.reset(seed=0)
-    single.reset(seed=0)
-    envs.action_space.seed(0)
-    ended, own = False, {}
-    while not ended:
-        assert observation in envs.observation_space
+        assert observations in envs.observation_space
         actions = envs.action_space.sample()
-        own = single.step(actions[0])[4]
-        observation, _, _, truncated, info = envs.step(actions)
-        ended = truncated[0]
-    assert info["episode"]["l"][0] == own["episode"]["l"]
-    np.testing.assert_allclose(info["episode"]["r"][0], own["episode"]["r"])
+        observation, _, _, ended, info = env.step(actions[0])
+        observations, _, _, truncated, infos = envs.step(actions)
+        assert truncated[0] == ended
+        steps += 1
+    assert info["episode"]["l"] == infos["episode"]["l"][0] == steps < 200
+    np.testing.assert_allclose(infos["episode"]["r"][0], info["episode"]["r"])

@@ -11,16 +11,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from ata_gym.pools import trace
-from tests.envs.playing import EVERY_FORM, LISTED, arguments, name, row, same
+from tests.envs.playing import ENDING, EVERY_FORM, LISTED, MASKED, arguments, name, row, same
 
 sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
 
 every_form = pytest.mark.parametrize("form", EVERY_FORM, ids=name)
-MASKED = [form for form in EVERY_FORM if form["action"] in ("assign", "start")]
 VALUED = [form for form in LISTED if form["action"] != "dispatch"][::3]
-ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"), "budget": 3}
-"""Rows that use this trace unevenly end apart."""
 
 
 def bridge(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
@@ -56,12 +52,24 @@ def test_the_checker_advises_against_matrices_only(form: dict[str, str]) -> None
 
 @every_form
 def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) -> None:
+    from stable_baselines3.common.monitor import Monitor
+
     ours, theirs = bridge(form, **ENDING), monitored(form, **ENDING)
     chance = gym.make(**form, **ENDING).action_space
     chance.seed(1)
     assert ours.seed(7) == theirs.seed(7)
     first, expected = ours.reset(), theirs.reset()
     assert same(dict(first), dict(expected)) if isinstance(first, dict) else same(first, expected)
+    assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
+    assert ours.env_is_wrapped(Monitor) == theirs.env_is_wrapped(Monitor)
+    assert ours.get_attr("n", indices=[0, 2]) == theirs.get_attr("n", indices=[0, 2])
+    assert same(np.array(ours.env_method("means", indices=1)), np.array(theirs.env_method("means", indices=1)))
+    assert ours.has_attr("action_masks")
+    if form in MASKED:
+        assert same(np.array(ours.env_method("action_masks")), np.array(theirs.env_method("action_masks")))
+    else:
+        with pytest.raises(AttributeError, match="have masks"):
+            ours.env_method("action_masks")
     ends = 0
     for _ in range(60):
         actions = np.stack([chance.sample() for _ in range(3)])
@@ -78,27 +86,6 @@ def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) 
         assert rewards.tobytes() == other_rewards.tobytes()
         assert dones.tolist() == other_dones.tolist()
     assert ends > 3
-
-
-@pytest.mark.parametrize("form", EVERY_FORM[:7], ids=name)
-def test_the_bridge_answers_for_its_rows(form: dict[str, str]) -> None:
-    from stable_baselines3.common.monitor import Monitor
-
-    ours, theirs = bridge(form), monitored(form)
-    assert ours.observation_space == theirs.observation_space
-    assert ours.action_space == theirs.action_space
-    for envs in (ours, theirs):
-        envs.seed(3)
-        envs.reset()
-    assert ours.get_attr("n", indices=[0, 2]) == theirs.get_attr("n", indices=[0, 2])
-    assert same(np.array(ours.env_method("means", indices=1)), np.array(theirs.env_method("means", indices=1)))
-    assert ours.env_is_wrapped(Monitor) == theirs.env_is_wrapped(Monitor)
-    assert ours.has_attr("action_masks")
-    if form in MASKED:
-        assert same(np.array(ours.env_method("action_masks")), np.array(theirs.env_method("action_masks")))
-    else:
-        with pytest.raises(AttributeError, match="have masks"):
-            ours.env_method("action_masks")
 
 
 @pytest.mark.parametrize(
@@ -149,17 +136,29 @@ def test_an_agent_of_the_bridge_is_saved_loaded_and_evaluated(form: dict[str, st
 @pytest.mark.parametrize(
     ("form", "made"), list(zip(MASKED, cycle([bridge, monitored, monitored, bridge]), strict=False))
 )
-def test_maskable_ppo_takes_the_masks(form: dict[str, str], made: Any) -> None:
+def test_maskable_ppo_takes_the_masks(form: dict[str, str], made: Any, tmp_path: Path) -> None:
+    """For features of workers with our own policy, which learns, and is saved and loaded as any other."""
     contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 
-    envs = made(form)
+    from ata_gym.rl.sb3.maskable_policy import MaskableWorkersPolicy
+
+    envs, policy = made(form), MaskableWorkersPolicy if form["observation"] == "workers" else policy_for(form)
     assert is_masking_supported(envs)
-    agent = contrib.MaskablePPO(policy_for(form), envs, n_steps=16, batch_size=16, n_epochs=1, seed=0, device="cpu")
+    agent = contrib.MaskablePPO(policy, envs, n_steps=16, batch_size=16, n_epochs=1, seed=0, device="cpu")
+    before = [weight.clone() for weight in agent.policy.parameters()]
     agent.learn(96)
+    assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
     observation = envs.reset()
     for _ in range(20):
         masks = get_action_masks(envs)
         actions, _ = agent.predict(observation, action_masks=masks)
         assert masks[np.arange(3), actions].all()
         observation, *_ = envs.step(actions)
+    observation, masks = envs.reset(), get_action_masks(envs)
+    masks[:, 0] = False
+    agent.save(tmp_path / "agent")
+    loaded = contrib.MaskablePPO.load(tmp_path / "agent", device="cpu")
+    chosen = [one.predict(observation, action_masks=masks, deterministic=True)[0] for one in (agent, loaded)]
+    assert masks[np.arange(3), chosen[0]].all()
+    assert same(*chosen)

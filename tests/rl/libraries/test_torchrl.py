@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
-import sys
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from ata_gym.pools import trace
-from ata_gym.utils.extras import MissingExtraError
-from tests.envs.playing import EVERY_FORM, LISTED, arguments, name, same
+from tests.envs.playing import ENDING, EVERY_FORM, LISTED, MASKED, arguments, name, same
 
-here = importlib.util.find_spec("torchrl") is not None
-library = [
-    pytest.mark.library,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.skipif(not here, reason="torchrl is not installed"),
-]
-MASKED = [form for form in EVERY_FORM if form["action"] in ("assign", "start")]
-ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"), "budget": 3}
-"""Rows that use this trace unevenly end apart."""
+if importlib.util.find_spec("torchrl") is None:
+    pytest.skip("torchrl is not installed", allow_module_level=True)
 
-
-def on(marks: list[Any], forms: list[dict[str, str]]) -> Any:
-    return pytest.mark.parametrize("form", [pytest.param(form, marks=marks, id=name(form)) for form in forms])
+pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default")]
 
 
 def native(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
@@ -41,16 +29,7 @@ def shown(observation: Any) -> dict[str, Any]:
     return observation if isinstance(observation, dict) else {"observation": observation}
 
 
-@pytest.mark.filterwarnings("default")
-def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.delitem(sys.modules, "ata_gym.rl.torchrl", raising=False)
-    monkeypatch.setitem(sys.modules, "tensordict", None)
-    with pytest.raises(MissingExtraError, match=r"ata_gym\.rl\.torchrl needs TorchRL: pip install torchrl"):
-        importlib.import_module("ata_gym.rl.torchrl")
-
-
-@on(library, LISTED)
+@pytest.mark.parametrize("form", LISTED, ids=name)
 def test_its_own_wrapper_and_the_native_rows_pass_its_check(form: dict[str, str]) -> None:
     from torchrl.envs.libs.gym import GymEnv
     from torchrl.envs.utils import check_env_specs
@@ -60,7 +39,7 @@ def test_its_own_wrapper_and_the_native_rows_pass_its_check(form: dict[str, str]
     check_env_specs(native(form))
 
 
-@on(library, LISTED)
+@pytest.mark.parametrize("form", LISTED, ids=name)
 def test_a_rollout_is_that_of_single_envs(form: dict[str, str]) -> None:
     """Rows end apart; TorchRL resets those that have ended, and shows what they saw last."""
     steps = native(form, seed=5, **ENDING).rollout(60, break_when_any_done=False)
@@ -86,7 +65,7 @@ def test_a_rollout_is_that_of_single_envs(form: dict[str, str]) -> None:
     assert ends > 3
 
 
-@on(library, MASKED)
+@pytest.mark.parametrize("form", MASKED, ids=name)
 def test_masks_are_kept(form: dict[str, str]) -> None:
     from torchrl.envs import ActionMask, TransformedEnv
 
@@ -96,7 +75,7 @@ def test_masks_are_kept(form: dict[str, str]) -> None:
     assert steps["action_mask"].gather(-1, steps["action"].unsqueeze(-1)).all()
 
 
-@on(library, [form for form in EVERY_FORM if form["action"] == "allocation"])
+@pytest.mark.parametrize("form", [form for form in EVERY_FORM if form["action"] == "allocation"], ids=name)
 def test_envs_that_it_has_no_spec_for_or_that_are_not_native_are_refused(form: dict[str, str]) -> None:
     from ata_gym.rl.torchrl import NativeTorchEnv
 
@@ -109,9 +88,6 @@ def test_envs_that_it_has_no_spec_for_or_that_are_not_native_are_refused(form: d
         NativeTorchEnv(gym.make_vec(env_id, 2, **own))
 
 
-@pytest.mark.library
-@pytest.mark.filterwarnings("default")
-@pytest.mark.skipif(not here, reason="torchrl is not installed")
 def test_the_example_of_the_env() -> None:
     import ata_gym.rl.torchrl
 

@@ -1,17 +1,18 @@
 """Models of users in the per-task mode: convolutions with batch norm, a small GPT-2."""
 
 import copy
+from itertools import islice
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from ata_gym.training import Tasks, Trainer
-from tests.training.integrations.snippets import POLICIES, ROUNDS, make_clocks, ticks, train_in_env, train_on_clocks
+import ata_policies
+from ata_gym.training import Tasks, TrainingWrapper
+from tests.training.integrations.snippets import make_env, ticks
 from tests.training.small_problem import mean_loss
 
-BATCHES, LR = 12, 5e-3
+BATCHES, ROUNDS, LR = 12, 20, 5e-3
 
 
 def convolutional():
@@ -61,17 +62,13 @@ def loop_of_ones_own(model, loss_fn, batches):
     return curve, model
 
 
-def test_a_model_trains_on_the_clock_of_two_policies_as_in_a_loop_of_ones_own(parts):
-    curve = train_on_clocks(Tasks(*parts), make_clocks(), optimizer="adam", lr=LR)
-    losses, *runtimes = map(list, zip(*curve, strict=True))
-    assert runtimes == [ticks(policy, ROUNDS) for policy in POLICIES]
-    assert np.mean(losses[-5:]) < 0.9 * np.mean(losses[:5])
-    curve = train_in_env(Tasks(*parts), POLICIES[1], optimizer="adam", lr=LR)
-    assert curve == list(zip(losses, runtimes[1], strict=True))
+def test_a_model_trains_in_the_env_of_a_policy_as_in_a_loop_of_ones_own(parts):
+    env = TrainingWrapper(make_env(), Tasks(*parts), optimizer="adam", lr=LR)
+    infos = [step.info for step in islice(ata_policies.play(ata_policies.make("default", env), env), ROUNDS)]
+    assert [info["runtime"] for info in infos] == ticks("default", ROUNDS)
     expected, model = loop_of_ones_own(*parts)
-    trainer = Trainer(Tasks(*parts), budget=5, optimizer="adam", lr=LR)
-    assert [trainer.step() for _ in range(ROUNDS)] == pytest.approx(expected, rel=1e-4)
-    ours, theirs = trainer.model.state_dict(), model.state_dict()
+    assert [info["loss"] for info in infos] == pytest.approx(expected, rel=1e-4)
+    ours, theirs = env.model.state_dict(), model.state_dict()
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():  # running statistics of batch norm, too
         torch.testing.assert_close(value, theirs[name], rtol=1e-3, atol=1e-4)

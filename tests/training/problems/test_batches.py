@@ -136,12 +136,11 @@ class Failing(Noisy):
         return super().__getitem__(k)
 
 
-@pytest.mark.parametrize("make", [lambda data: DataLoader(data, batch_size=3), lambda data: data])
-def test_a_dataset_that_fails_can_be_asked_again(make):
+def test_a_dataset_that_fails_can_be_asked_again():
     data = Failing()
-    batches = keyed_batches(make(data), 1)
+    batches = keyed_batches(DataLoader(data, batch_size=3), 1)
     batches[0]
     with pytest.raises(KeyError):
         read(batches, range(1, 5))
     data.broken = False
-    assert equal(read(batches, range(1, 5)), read(keyed_batches(make(data), 1), range(1, 5)))
+    assert equal(read(batches, range(1, 5)), read(keyed_batches(DataLoader(data, batch_size=3), 1), range(1, 5)))

@@ -1,6 +1,5 @@
 """CIFAR-100: the paper's network, npz files, and the archives as they are published."""
 
-import gzip
 import io
 import os
 import pickle
@@ -58,13 +57,9 @@ def test_unreadable_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         make_problem("cifar100", tmp_path / "none.npz")
     whole = written(tmp_path).read_bytes()
-    encrypted, odd = bytearray(whole), bytearray(whole)
-    for header, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # flags, then the method of compression
-        encrypted[whole.index(header) + offset] |= 1
-        odd[whole.index(header) + offset + 2] = 99
     text = b"root:x:0:0:root:/root:/bin/sh\n"
     tar = packed(tmp_path, published()).read_bytes()[:5000]
-    for content in (b"", text, whole[: len(whole) // 2], bytes(encrypted), bytes(odd), tar):
+    for content in (b"", text, whole[: len(whole) // 2], tar):
         (tmp_path / "broken").write_bytes(content)
         with pytest.raises(ValueError, match="cannot be read as an archive of CIFAR-100 or an npz file") as caught:
             make_problem("cifar100", tmp_path / "broken")
@@ -160,9 +155,8 @@ def test_both_versions_packed_and_extracted(tmp_path, version):
             np.testing.assert_array_equal(parts[f"{which}_y"], LABELS[which])
 
 
-@pytest.mark.parametrize("write", [written, lambda tmp_path: packed(tmp_path, published())], ids=["npz", "published"])
-def test_the_network_and_its_pixels_are_the_papers(tmp_path, write):
-    problem = make_problem("cifar100", write(tmp_path))
+def test_the_network_and_its_pixels_are_the_papers(tmp_path):
+    problem = make_problem("cifar100", packed(tmp_path, published()))
     pixels, model = problem._train.inputs, problem.build()
     assert torch.equal(pixels.reshape(-1, 3072), torch.from_numpy(PIXELS["train"]))
     assert problem._test.labels.tolist() == LABELS["test"].tolist()
@@ -215,9 +209,7 @@ for _ in range(12):
         ({"data": PIXELS["test"].astype(float)}, "with 3072 bytes for each"),
         ({"data": np.uint8(3)}, "with 3072 bytes for each"),
         ({"data": [1, 2, 3]}, "with 3072 bytes for each"),
-        ({"fine_labels": LABELS["test"].astype(float)}, "test_y must be whole numbers"),
         ({"data": PIXELS["train"]}, r"test_y must be whole numbers of shape \(7,\)"),
-        ({"fine_labels": [1, 2, 100]}, r"classes in test_y must lie in 0\.\.99"),
         ({"fine_labels": [1.0, 2.0, 3.0]}, "is no pickle of plain arrays: 'float' object"),
         ({"fine_labels": ENDLESS}, "is no pickle of plain arrays: 'list' object"),
         (published()["test"][:-1], "test is no pickle"),
@@ -242,16 +234,6 @@ def test_wrong_records(tmp_path):
         read_images(folder)
 
 
-def test_links_to_each_other(tmp_path):
-    with tarfile.open(tmp_path / "linked.tar.gz", "w:gz") as archive:
-        for name, target in {"train": "test", "test": "train"}.items():
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.linkname = tarfile.SYMTYPE, target
-            archive.addfile(entry)
-    with pytest.raises(ValueError, match="cannot be read as an archive of CIFAR-100 or an npz file"):
-        make_problem("cifar100", tmp_path / "linked.tar.gz")
-
-
 LIMIT = 2**20
 TOO_MUCH = LIMIT + 512
 
@@ -268,20 +250,15 @@ def a_sparse_member(tmp_path):
     return path
 
 
-def a_bomb(tmp_path):
-    """A file of zeros, packed, whose header says that they are an extended header, which is read before all else."""
-    path = tmp_path / "header.tar.gz"
-    entry = tarfile.TarInfo("train")
-    entry.type, entry.size = tarfile.XHDTYPE, TOO_MUCH
-    path.write_bytes(gzip.compress(entry.tobuf() + bytes(TOO_MUCH)))
-    return path
-
-
-def much_in_an_npz_file(tmp_path):
-    return written(tmp_path, train_x=np.zeros(TOO_MUCH, np.uint8))
-
-
-@pytest.mark.parametrize("write", [a_sparse_member, a_bomb, much_in_an_npz_file])
+@pytest.mark.parametrize(
+    "write",
+    [
+        a_sparse_member,
+        lambda tmp_path: packed(tmp_path, published() | {"meta": bytes(TOO_MUCH)}),
+        lambda tmp_path: written(tmp_path, train_x=np.zeros(TOO_MUCH, np.uint8)),
+    ],
+    ids=["a sparse member", "an archive", "an npz file"],
+)
 def test_what_unpacks_to_more_than_the_images_is_refused(tmp_path, monkeypatch, write):
     monkeypatch.setattr(cifar100, "MOST", LIMIT)
     with pytest.raises(ValueError, match=r"unpacks to (more than 1,048,576|1,0[0-9,]+) bytes"):

@@ -155,16 +155,3 @@ def test_a_failed_round_changes_nothing():
 def test_what_is_no_loss(given, sentence):
     with pytest.raises(ValueError, match=sentence):
         Trainer(Tasks(normed, lambda _model, _batch: given, [0]), B).step()
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"micro_batch": 2}, "set the batch size in the loader"),
-        ({"chunk": 2}, "and chunk in ata_gym.training.Tasks"),
-        ({"optimizer": "sgd"}, "tasks has no learning rate for 'sgd': give lr="),
-    ],
-)
-def test_settings_that_do_not_go_with_tasks(options, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        Trainer(tasks(), B, **options)

@@ -32,17 +32,13 @@ def _sketches():
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Pictures are really drawn; check that a call leaves two, and if asked the same bytes when it is called again."""
+    """Pictures are really drawn; check that a call leaves two."""
     monkeypatch.setattr(style, "save", DRAW)
 
-    def check(draw, again=False):
+    def check(draw):
         png, svg = draw()
-        before = png.read_bytes(), svg.read_bytes()
-        assert before[0].startswith(b"\x89PNG")
-        assert b"<svg" in before[1]
-        if again:
-            draw()
-            assert (png.read_bytes(), svg.read_bytes()) == before
+        assert png.read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in svg.read_bytes()
 
     return check
 

@@ -39,12 +39,27 @@ def records(out, policy):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    out, told = tmp_path_factory.mktemp("done") / "results", []
-    return out, train(out, price=0.5, progress=lambda *args: told.append(args)), told
+    """A whole training: its folder and its report; the steps that it told, the pools of its envs, its checkpoints."""
+    out, told, pools, saved = tmp_path_factory.mktemp("done") / "results", [], [], []
+    make, save = gym.make, TrainingWrapper.save
+
+    def made(env_id, **kwargs):
+        pools.append(kwargs["scenario"].pool)
+        return make(env_id, **kwargs)
+
+    def kept(env, *args):
+        saved.append(env.trainer.round)
+        save(env, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gym, "make", made)
+        patch.setattr(TrainingWrapper, "save", kept)
+        report = train(out, price=0.5, save_every=0.0, progress=lambda *args: told.append(args))
+    return out, report, told, pools, saved
 
 
 def test_each_policy_trains_on_the_same_gradients_and_on_times_of_its_own_and_is_reported(done):
-    out, report, told = done
+    out, report, told, *_ = done
     reference = Trainer("digits", BUDGET)
     losses = [reference.step() for _ in range(ROUNDS)]
     assert report.summary["policy"].to_list() == POLICIES
@@ -68,25 +83,13 @@ def test_each_policy_trains_on_the_same_gradients_and_on_times_of_its_own_and_is
     assert [path.name for path in report.pictures] == ["loss.png", "loss.svg"]
 
 
-def test_constants_and_oracles_know_the_measured_workers_and_checkpoints_are_made(monkeypatch, tmp_path):
-    pools, saved, make, save = [], [], gym.make, TrainingWrapper.save
-
-    def made(env_id, **kwargs):
-        pools.append(kwargs["scenario"].pool)
-        return make(env_id, **kwargs)
-
-    def kept(env, *args):
-        saved.append(env.trainer.round)
-        save(env, *args)
-
-    monkeypatch.setattr(gym, "make", made)
-    monkeypatch.setattr(TrainingWrapper, "save", kept)
-    train(tmp_path, ["ofta"], save_every=0.0)
-    assert saved == list(range(1, ROUNDS + 1))
-    measured = pl.read_parquet(tmp_path / "measured" / "times.parquet")
+def test_constants_and_oracles_know_the_measured_workers_and_checkpoints_are_made(done):
+    out, *_, pools, saved = done
+    assert saved == list(range(1, ROUNDS + 1)) * len(POLICIES)
+    measured = pl.read_parquet(out / "measured" / "times.parquet")
     assert measured["worker"].to_list() == [0, 1, 2] * MEASURED
     assert (measured["duration"] > 0).all()
-    assert pools == [trace([measured.filter(worker=i)["duration"].to_list() for i in range(3)])]
+    assert pools == [trace([measured.filter(worker=i)["duration"].to_list() for i in range(3)])] * len(POLICIES)
 
 
 def test_what_is_finished_is_not_done_again(done):

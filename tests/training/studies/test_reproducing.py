@@ -15,13 +15,11 @@ from typer.testing import CliRunner
 import ata_gym
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import PolicyRun
-from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
 from ata_gym.training import Trainer
 from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies import published as quadratic_figure
 from ata_gym.training.studies.published import CompiledQuadratic
-from ata_gym.training.studies.trajectory import train_once
 from tests.flips import unseen
 
 ROUNDS = 40
@@ -172,6 +170,7 @@ def test_losses_and_weights_are_those_of_the_trainer(dimension, noise, lr):
     assert at_once.tolist() == [loss for k in (1, 2, 197, 300) for loss in each.leap(k)]
     assert point(compiled).tobytes() == point(each).tobytes()
     assert compiled.round == each.round == rounds
+    assert compiled.config() != torchs.config()  # their trajectories are not mixed
     for name, figure in torchs.evaluate().items():
         assert compiled.evaluate()[name] == pytest.approx(figure, rel=1e-6, abs=1e-14)
 
@@ -185,13 +184,3 @@ def test_it_ends_before_a_loss_that_is_not_finite():
         trainer.leap(100)
     assert point(trainer).tobytes() == before.tobytes()
     assert trainer.round == len(losses)
-
-
-def test_a_trajectory_has_every_round_and_its_evaluations(tmp_path):
-    whole = train_once(CompiledQuadratic(Quadratic(), 5), 90, open_folder(tmp_path / "a", {}), evaluate_every=40)
-    torchs = train_once(Trainer("quadratic", 5), 90, open_folder(tmp_path / "b", {}), evaluate_every=40)
-    assert Trainer("quadratic", 5).config() != CompiledQuadratic(Quadratic(), 5).config()  # they are not mixed
-    assert whole.columns == torchs.columns
-    for name in whole.columns:
-        assert whole[name].is_null().to_list() == torchs[name].is_null().to_list()
-        np.testing.assert_allclose(whole[name].drop_nulls(), torchs[name].drop_nulls(), rtol=1e-10)

@@ -7,11 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from ata_gym.training import Classification, Tasks, Trainer, make_problem, problem_names
-from ata_gym.training.models.device import find_device, seeded
-from ata_gym.training.models.model import copy_weights
-from ata_gym.training.trainer.trainer import Gradient
-from tests.training.small_problem import mean_loss, small, weights
+from ata_gym.training import Classification, Trainer, make_problem, problem_names
+from ata_gym.training.models.device import seeded
+from tests.training.small_problem import small, weights
 
 BUDGET = 6
 
@@ -137,27 +135,6 @@ def test_evaluation_leaves_each_part_in_its_mode():
     assert trainer.model.training
 
 
-def test_a_gradient_from_elsewhere_counts_as_a_round_of_tasks():
-    batches = [(torch.full((2, 2), float(k)), torch.tensor([0, 1])) for k in range(7)]
-    trainer, other = (Trainer(Tasks(lambda: nn.Linear(2, 3), mean_loss, batches), 2) for _ in range(2))
-    given = trainer.gradient()
-    trainer.apply(Gradient(given.loss, given.parts))
-    other.step()
-    assert trainer.step() == other.step()
-
-
-def test_a_gradient_is_taken_at_earlier_weights_and_of_fewer_tasks():
-    trainer = Trainer(small(), BUDGET, lr=0.5)
-    old = copy_weights(trainer.model)
-    at_start = trainer.gradient(tasks=2)
-    parts = [part.clone() for part in at_start.parts]
-    trainer.step()
-    trainer.round = 0
-    again = trainer.gradient(old, 2)
-    assert again.loss == at_start.loss
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(again.parts, parts, strict=True))
-
-
 def test_a_loss_that_is_not_finite_stops_the_round():
     trainer = Trainer(make_problem("quadratic"), BUDGET, lr=1e100)
     losses = [trainer.step() for _ in range(2)]
@@ -189,9 +166,3 @@ def test_a_round_that_has_no_loss_for_each_task_or_does_not_fit_into_memory():
     assert trainer.round == 0
     with pytest.raises(MemoryError, match="the model with its data does not fit"):
         Trainer(small(), BUDGET, model=lambda: nn.Linear(10**8, 10**8))
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
-def test_cuda_is_refused_where_there_is_none():
-    with pytest.raises(ValueError, match=r'"cuda" was asked for, but torch .* sees 0 CUDA devices: use device="cpu"'):
-        find_device("cuda")

@@ -75,7 +75,6 @@ def play(env, backend, choose, rounds=4):
             assert info["round_time"] == pytest.approx(record.round_time)
             assert info["worker_time"] >= sum(record.busy.values()) * (1 - 1e-9)
             assert waited == pytest.approx(info["runtime"])
-    return info
 
 
 @pytest.mark.parametrize("env_id", IDS)

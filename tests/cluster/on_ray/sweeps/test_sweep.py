@@ -34,17 +34,16 @@ from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
 from ata_gym.utils import manifest
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.sealed import read_sealed
-from ata_policies import AllocationPolicy
+from ata_policies.allocation.baselines import Uta
 from tests.waiting import PATIENCE, until, without_progress
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Ray's test clusters need POSIX")
 
 POLICIES = ["ata", "ata-empirical-icml"]
-ROUNDS, GATED = 3_000, 600
-LINE = f"bench --scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies {POLICIES[0]} --save-every 0.05"
+ROUNDS = 600
 
 
-class Broken(AllocationPolicy):
+class Broken(Uta):
     """Plays some rounds, then fails in one of two ways."""
 
     def __init__(self, setting, *, kill=False, seed=0):
@@ -56,10 +55,10 @@ class Broken(AllocationPolicy):
             if self.kill:
                 os.kill(os.getpid(), signal.SIGKILL)
             raise RuntimeError("no idea")
-        return np.tile(np.eye(1, self.setting.n, dtype=np.int64) * self.setting.budget, (len(state.round), 1))
+        return super().allocate(state)
 
 
-class Gated(AllocationPolicy):
+class Gated(Uta):
     """Waits in the middle until there is a folder ``gate``; notes in which round each of its processes began."""
 
     def __init__(self, setting, *, gate, seed=0):
@@ -71,9 +70,9 @@ class Gated(AllocationPolicy):
         if self.calls == 2:  # the first may ask for the form of a checkpoint
             with self.gate.with_suffix(".txt").open("a") as file:
                 file.write(f"{state.round[0]}\n")
-        while state.round[0] > GATED / 2 and not self.gate.is_dir():
+        while state.round[0] > ROUNDS / 2 and not self.gate.is_dir():
             time.sleep(0.01)
-        return np.tile(np.eye(1, self.setting.n, dtype=np.int64) * self.setting.budget, (len(state.round), 1))
+        return super().allocate(state)
 
 
 @pytest.fixture(scope="module")
@@ -118,31 +117,23 @@ def contents(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in files if file.name not in told}
 
 
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a local run."""
-    out = tmp_path_factory.mktemp("local")
-    assert play_jobs(jobs(out), effort=Effort(jobs=1)) == {}
-    return out
-
-
 @pytest.mark.usefixtures("cluster")
-def test_nodes_leave_the_bytes_of_a_local_run(local, tmp_path):
+def test_nodes_leave_the_bytes_of_a_local_run(tmp_path):
+    assert play_jobs(jobs(tmp_path / "local"), Effort(jobs=1)) == {}
     told = []
-    assert play_jobs(jobs(tmp_path)[:3], Effort(runner=play_on_ray), lambda *now: told.append(now)) == {}
-    expected = contents(local)
-    assert {name: expected[name] for name in contents(tmp_path)} == contents(tmp_path)
-    assert {(job.policy, rounds) for job, rounds in told} >= {*((policy, 300) for policy in POLICIES), ("ata", ROUNDS)}
+    assert play_jobs(jobs(tmp_path / "ray"), Effort(runner=play_on_ray), lambda *now: told.append(now)) == {}
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+    assert {(job.policy, rounds) for job, rounds in told} >= {(policy, k) for policy in POLICIES for k in (300, ROUNDS)}
 
 
 def test_where_a_node_is_lost_its_job_goes_on_from_the_checkpoint_on_another(cluster, tmp_path):
-    played, gates = experiment(GATED), [tmp_path / "a", tmp_path / "b"]
+    played, gates = experiment(), [tmp_path / "a", tmp_path / "b"]
     policies = [f"{__name__}:Gated:gate={gate}" for gate in gates]
     folder = open_folder(tmp_path / "ray", played.config())
     reached = [0]
     with ThreadPoolExecutor(1) as beside:
         playing = beside.submit(play_all, played, policies, folder, effort=Effort(save_every=0.0, runner=play_on_ray))
-        while min(reached) < GATED / 3 and not playing.done():  # then each node plays one
+        while min(reached) < ROUNDS / 3 and not playing.done():  # then each node plays one
             time.sleep(0.01)
             reached = [rounds_of(folder.checkpoint(policy)) for policy in policies]
         for node in list(cluster.worker_nodes):
@@ -167,21 +158,21 @@ def rounds_of(checkpoint: Path) -> int:
         return 0
 
 
+def bench(cluster: Any, out: Path, policies: list[str], options: str) -> subprocess.Popen[str]:
+    """The command, in a process of its own, since Ray prints more where it was imported before."""
+    line = f"bench --scenario icml2025-regret --seeds 2 --workers ray {options} --policies {','.join(policies)}"
+    command = [sys.executable, "-m", "ata_gym", *line.split(), "--out", str(out), "--address", cluster.address]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, tmp_path):
     """By SIGKILL, and by SIGTERM where the next one has gone on from there, while the policy waits in the middle."""
-    out, gate, played = tmp_path / "out", tmp_path / "gate", experiment(GATED)
+    out, gate, played = tmp_path / "out", tmp_path / "gate", experiment()
     policies, begun = [f"{__name__}:Gated:gate={gate}"], gate.with_suffix(".txt")
-    line = f"bench --scenario icml2025-regret --rounds {GATED} --seeds 2 --save-every 0 --workers ray"
-    command = [sys.executable, "-m", "ata_gym", *line.split(), "--address", cluster.address]
     stopped = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
     checkpoint = Folder(out).checkpoint(policies[0])
     for starts, how, ended in ((1, signal.SIGKILL, (-9, "", "")), (2, signal.SIGTERM, (143, "", stopped))):
-        process = subprocess.Popen(
-            [*command, "--policies", policies[0], "--out", str(out)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = bench(cluster, out, policies, f"--rounds {ROUNDS} --save-every 0")
         until(lambda: rounds_of(checkpoint), process)
         until(lambda starts=starts: begun.exists() and len(begun.read_text().split()) == starts, process)
         process.send_signal(how)
@@ -196,23 +187,21 @@ def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, tmp_path):
 
 
 def test_what_fails_is_told_as_on_this_machine(cluster, tmp_path):
-    """In a process of its own, since Ray prints more where it was imported before."""
     raises, dies = f"{__name__}:Broken", f"{__name__}:Broken:kill=True"
-    line = f"bench --scenario icml2025-regret --rounds 50 --seeds 2 --policies {raises},{dies},uta --workers ray"
-    command = [sys.executable, "-m", "ata_gym", *line.split(), "--out", str(tmp_path), "--address", cluster.address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert len(list((tmp_path / "failures").glob("*"))) == 2, done.stderr
+    process = bench(cluster, tmp_path, [raises, dies, "uta"], "--rounds 50")
+    said, told = process.communicate(timeout=PATIENCE)
+    assert len(list((tmp_path / "failures").glob("*"))) == 2, told
     notes = {file.stem: file for file in (tmp_path / "failures").iterdir()}
     source = 'raise RuntimeError("no idea")'
     lines = [line.strip() for line in Path(__file__).read_text("utf-8").splitlines()]
     here = Path(__file__).relative_to(Path.cwd()) if Path(__file__).is_relative_to(Path.cwd()) else __file__
     place = f"{here}, line {lines.index(source) + 1}: {source}"
-    assert sorted(without_progress(done.stderr).splitlines()) == [
+    assert sorted(without_progress(told).splitlines()) == [
         f"ata-gym: {raises} failed: RuntimeError: no idea ({place}) (see {notes[quote(raises)]})",
         f"ata-gym: {dies} failed: {KilledError()} (see {notes[quote(dies)]})",
     ]
-    assert done.returncode == 1
-    assert "raylet" not in done.stdout
+    assert process.returncode == 1
+    assert "raylet" not in said
     assert ", in allocate\n" in notes[quote(raises)].read_text("utf-8")
     assert {name for name in contents(tmp_path) if "results" in name} == {"results/uta.json", "results/uta.parquet"}
 
@@ -240,6 +229,9 @@ def test_a_node_with_other_code_is_refused(tmp_path, monkeypatch):
     ):
         play_all(experiment(50), ["uta"], folder, effort=Effort(runner=play_on_ray))
     assert not contents(tmp_path).keys() - {"config.json"}
+
+
+LINE = f"bench --scenario icml2025-regret --rounds {ROUNDS} --policies uta"
 
 
 @pytest.mark.parametrize(

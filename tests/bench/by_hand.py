@@ -1,0 +1,34 @@
+"""Policies played by hand, to hold records against."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+import ata_policies
+from ata_gym.bench.experiment.experiment import Experiment
+
+
+class Round(NamedTuple):
+    """A round of a single env."""
+
+    tasks: np.ndarray  # that each worker started
+    info: dict[str, Any]
+    means: np.ndarray  # of the workers, before it
+    distribution: np.ndarray  # which each worker had
+
+
+def by_hand(policy: str, played: Experiment, seed: int) -> Iterator[Round]:
+    """Each round that a policy plays on a seed of an experiment; those of dispatch have several steps."""
+    env: Any = gym.make(ata_policies.load(policy).env_id, scenario=played.scenario, horizon=played.rounds)
+    observation, _ = env.reset(seed=seed)
+    player, state = ata_policies.make(policy, env, seed=seed), None
+    for _ in range(played.rounds):
+        conditions, means, over = env.unwrapped.conditions(), env.unwrapped.means(), False
+        while not over:
+            action, state = player.predict(observation, state, privileged=conditions)
+            tasks = action + observation.get("started", 0)
+            observation, *_, info = env.step(action)
+            over = info.get("round_over", True)
+        yield Round(tasks, info, means, conditions.distribution)

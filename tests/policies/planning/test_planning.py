@@ -1,0 +1,371 @@
+"""Planning: races and local searches on tables of distributions, the population of workers, and who is worth a try."""
+
+from __future__ import annotations
+
+import itertools
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ata_gym import allocate, expected_round_time, optimal_allocation, scenario
+from ata_gym.pools import Pool, concatenate, exponential, gamma, log_normal, pareto, shifted_exponential
+from ata_gym.theory.allocation.beta_rule import allocate_by_cost
+from ata_gym.theory.simulated.costs import simulate
+from ata_gym.theory.simulated.slices import known_sample
+from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.planning.exploration import explore, remove_tasks
+from ata_policies.planning.knowledge import (
+    Candidates,
+    Estimates,
+    Population,
+    choose_candidates,
+    estimate_means,
+    learn_population,
+    learn_row,
+    posterior,
+    value_of_trying,
+)
+from ata_policies.planning.local_search import local_search, search
+from ata_policies.planning.race_costs import race_costs
+from ata_policies.planning.race_search import EVERYTHING, RaceSearch, best_race, race_allocation, time_per_result
+
+CIFAR = scenario("icml2025-cifar100")
+SCORES = st.lists(st.floats(0.0, 1e6), min_size=1, max_size=12)
+
+
+@settings(max_examples=25)
+@given(scores=SCORES, budget=st.integers(1, 30), spare=st.integers(0, 40), data=st.data())
+def test_the_rest_is_out_and_the_others_get_what_ras_gives_them_capped(scores, budget, spare, data) -> None:
+    s = np.array(scores)
+    m = data.draw(st.integers(1, len(s)))
+    race = race_allocation(s, m, budget + spare, budget)
+    inside = np.argsort(s, kind="stable")[:m]
+    assert race.sum() >= budget
+    assert race.max() <= budget
+    assert np.delete(race, inside).sum() == 0
+    if (s > 0).all():
+        order = np.sort(inside)
+        np.testing.assert_array_equal(race[order], np.minimum(allocate(s[order], budget + spare), budget))
+    rows = race_allocation(np.stack([s, s]), np.array([m, len(s)]), np.array([EVERYTHING, budget + spare]), budget)
+    assert rows[0, inside].tolist() == [budget] * m
+    assert rows[0].sum() == m * budget
+    np.testing.assert_array_equal(rows[1], race_allocation(s, len(s), budget + spare, budget))
+
+
+# What reference computations gave for some races in the CIFAR-100 setting.
+ROUND_TIME = [564.9, 505.8, 495.0, 493.5, 493.5, 554.0, 583.0, 607.0, 630.0, 676.0]
+WORKER_TIME = [3954, 6070, 7420, 9869, 25166, 3989, 3496, 3206, 2968, 2629]
+
+
+@settings(max_examples=10)
+@given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 2**32 - 1))
+def test_rounds_cost_what_those_of_the_simulation_cost(n: int, budget: int, seed: int) -> None:
+    """On the same distributions, with another order of the task times."""
+    rng = np.random.default_rng(seed)
+    times, races = np.sort(rng.gamma(2.0, 1.0, (n, 8)), axis=1), rng.integers(0, budget + 1, (3, n))
+    races[:, 0] += np.maximum(budget - races.sum(axis=1), 0)
+    costs, usual = race_costs(times, races, budget, 4096), simulate(times, races, budget, 4096, race=True)
+    np.testing.assert_allclose(costs, usual, rtol=0.05)
+
+
+@pytest.mark.parametrize("replicates", [1, 2, 37, 64, 100])
+def test_each_time_and_factor_is_taken_equally_often(replicates: int) -> None:
+    """One task in a round: its mean is that of the times, and of the factors where the time is 1.
+
+    Without noise rounds are exact: results come in after 1, 2, 2.5, 3; 1, 2, 3, 4; 1, 2.5, 5, 7.5.
+    """
+    costs = race_costs(np.array([[1.0], [2.5]]), np.array([[3, 2], [4, 0], [1, 4]]), 4, replicates)
+    assert np.allclose(costs, [[3.0, 4.0, 7.5], [6.0, 4.0, 8.5]])
+    times, ones = np.arange(1.0, replicates + 1)[None], np.ones((1, 1))
+    once = np.array([[1]])
+    np.testing.assert_allclose(race_costs(times, once, 1, replicates).round_time, times.mean())
+    np.testing.assert_allclose(race_costs(ones, once, 1, replicates, times).round_time, times.mean())
+
+
+def test_races_of_more_workers_are_never_longer_on_the_same_times() -> None:
+    rng = np.random.default_rng(0)
+    times, factors = np.sort(rng.exponential(size=(20, 64)), axis=1), rng.gamma(1.0, size=(20, 16))
+    races = np.tril(np.full((20, 20), 7))
+    assert (np.diff(race_costs(times, races, 7, 64, factors).round_time) <= 0.0).all()
+
+
+def race_of(price: float, **more: Any) -> RaceSearch:
+    times = known_sample(CIFAR.pool, 64)
+    return RaceSearch(times, times.mean(axis=1), CIFAR.budget, price, **more)
+
+
+def test_a_search_of_few_races_goes_on_where_it_ended() -> None:
+    whole = race_of(0.1).search_from(51, EVERYTHING)
+    choice, calls = race_of(0.1).search_from(51, EVERYTHING, most=1), 1
+    while choice.stride > 0:
+        choice = race_of(0.1).search_from(choice.fastest, choice.tasks, choice.stride, most=1)
+        calls += 1
+    assert calls > 3
+    assert choice == whole
+
+
+def test_searching_from_a_start_finds_as_good_a_race() -> None:
+    for price in (0.01, 1.0):
+        cold = race_of(price).search()
+        for start in ((51, EVERYTHING), (10, 33), (3, 25)):
+            assert race_of(price).search_from(*start).total(price) <= 1.01 * cold.total(price)
+        assert race_of(price, least=30, replicates=64).search().fastest >= 30
+
+
+def test_the_best_race_beats_all_that_are_known_and_saves_worker_time_at_a_higher_price() -> None:
+    prices = (0.0, 0.002, 0.1, 2.0)
+    races = [best_race(CIFAR.pool, CIFAR.budget, price) for price in prices]
+    for race, price in zip(races, prices, strict=True):
+        least = (np.array(ROUND_TIME) + price * np.array(WORKER_TIME)).min()
+        assert race.round_time + price * race.worker_time <= 1.002 * least
+        assert race.allocation.sum() >= CIFAR.budget
+    worker_time, round_time = [r.worker_time for r in races], [r.round_time for r in races]
+    assert worker_time == sorted(worker_time, reverse=True)
+    assert round_time == sorted(round_time)
+    assert races[-1].allocation.tolist() == [CIFAR.budget] + [0] * 50
+
+
+@settings(max_examples=5)
+@given(st.lists(st.floats(0.5, 5.0), min_size=2, max_size=3), st.integers(1, 4), st.sampled_from([0.0, 0.1, 1.0]))
+def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: int, price: float) -> None:
+    """All races of up to B tasks each, by brute force on the same sampled times."""
+    pool = shifted_exponential(np.array(scale), np.array(scale))
+    times = known_sample(pool, 64)
+    all_races = np.array([a for a in itertools.product(range(budget + 1), repeat=pool.n) if sum(a) >= budget])
+    costs = simulate(times, all_races, budget, 1024, race=True).total(price)
+    found = best_race(pool, budget, price)
+    at = int(np.flatnonzero((all_races == found.allocation).all(axis=1))[0])
+    assert costs[at] <= 1.05 * costs.min()
+
+
+def test_tolerance_trades_hardly_any_round_time_for_much_worker_time() -> None:
+    fastest, frugal = (race_of(0.0, tolerance=tolerance, replicates=512).search() for tolerance in (0.0, 0.005))
+    assert frugal.round_time <= 1.0051 * fastest.round_time
+    assert frugal.worker_time < 0.32 * 25166
+
+
+def test_a_worker_that_is_mostly_fast_is_worth_more_in_a_race() -> None:
+    """Two workers of equal mean: the one whose mean is made by rare long tasks is the faster in a race."""
+    pool = log_normal([0.0], 2.0) + exponential([np.exp(2.0)])
+    times = known_sample(pool, 256)
+    usual, cut = time_per_result(times, np.inf), time_per_result(times, 5.0)
+    np.testing.assert_allclose(usual, pool.mean(), rtol=1e-9)
+    assert cut[0] < 0.5 * cut[1]
+    many = concatenate([pool] * 5)
+    assert best_race(many, 8, 1.0).allocation[1::2].sum() == 0
+    assert time_per_result([[2.0, 3.0]], 1.0).tolist() == [np.inf]
+    race = best_race(pareto([0.8, 1.5, 0.9], scale=[1.0, 1.0, 2.0]), 4, 0.1)  # of infinite means
+    assert np.isfinite([race.round_time, race.worker_time]).all()
+    assert race.allocation.sum() >= 4
+
+
+def test_refuses_bad_numbers() -> None:
+    for budget, price, said in (
+        (23, -1.0, "price must be"),
+        (0, 0.1, "budget must be"),
+        (10**9, 0.1, "smaller budget"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            best_race(CIFAR.pool, budget, price)
+
+
+@pytest.mark.parametrize("unit", [5e-324 * 2**20, 2.0**1015])
+def test_extreme_units_of_time_change_nothing(unit: float) -> None:
+    times = np.array([1.0, 2.0, 5.0])
+    one, race = (best_race(exponential(times * u), 5, 0.1, replicates=64) for u in (1.0, unit))
+    assert race.allocation.tolist() == one.allocation.tolist()
+    np.testing.assert_allclose(race[1] / unit, one[1], rtol=1e-6)
+    sample = known_sample(exponential(times), 8)
+    np.testing.assert_allclose(known_sample(exponential(times * unit), 8) / unit, sample, rtol=1e-4)
+    played, usual_time = (simulate(sample * u, [[2, 2, 1]], 5, 8).round_time for u in (unit, 1.0))
+    np.testing.assert_allclose(played / unit, usual_time, rtol=1e-4)
+    choice, usual = (RaceSearch(sample * u, sample.mean(axis=1) * u, 5, 0.1).search() for u in (unit, 1.0))
+    assert choice[:2] == usual[:2]
+
+
+SHIFTED = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
+LONG_TAILS = log_normal(np.full(4, np.log(2.0)), 1.8) + gamma(np.full(4, 50.0), 0.3)
+NEAR_EQUAL = gamma(400.0, np.linspace(95.0, 105.0, 20) / 400)
+
+
+def cost(pool: Pool, allocation: Any, price: float) -> float:
+    return expected_round_time(pool, allocation) + price * float(allocation @ pool.mean())
+
+
+@pytest.mark.parametrize(
+    ("pool", "budget", "price"),
+    [(SHIFTED, 15, 1.0), (LONG_TAILS, 15, 0.1), (NEAR_EQUAL, 23, 0.0), (CIFAR.pool, 23, 0.1)],
+    ids=["shifted", "long tails", "near-equal", "cifar100"],
+)
+def test_comes_within_half_a_percent_of_the_optimum(pool: Pool, budget: int, price: float) -> None:
+    times = known_sample(pool, 256)
+    start = allocate_by_cost(pool.mean(), 1.5 * np.minimum(pool.sd(), pool.mean()), budget)
+    found = local_search(times, start, price)
+    assert found.allocation.sum() == budget
+    assert cost(pool, found.allocation, price) <= 1.005 * optimal_allocation(pool, budget, price).cost
+    np.testing.assert_allclose(found.cost, cost(pool, found.allocation, price), rtol=0.01)
+
+
+@settings(max_examples=10)
+@given(data=st.data(), n=st.integers(1, 4), budget=st.integers(1, 6), price=st.sampled_from([0.0, 0.3]))
+def test_as_good_as_all_allocations_tried(data: st.DataObject, n: int, budget: int, price: float) -> None:
+    times = np.array([data.draw(st.lists(st.floats(0.5, 4.0), min_size=64, max_size=64)) for _ in range(n)])
+    start = np.bincount(data.draw(st.lists(st.integers(0, n - 1), min_size=budget, max_size=budget)), minlength=n)
+    found = local_search(times, start, price)
+    every = np.array([a for a in product(range(budget + 1), repeat=n) if sum(a) == budget])
+    costs = simulate(times, every, budget, 1024).total(price)
+    own = simulate(times, found.allocation[None], budget, 1024).total(price)[0]
+    assert own <= 1.02 * costs.min()
+
+
+def test_with_hundreds_of_workers_no_single_move_gains() -> None:
+    """Times like those of serverless functions: every worker has its own spread, and now and then a very slow one."""
+    generator = np.random.default_rng(0)
+    means, spreads = generator.lognormal(0.0, 0.3, 256), generator.uniform(0.2, 1.0, 256)
+    times = np.sort(means[:, None] * generator.lognormal(0.0, 1.0, (256, 128)) ** spreads[:, None], axis=1)
+    found = local_search(times, allocate_by_cost(times.mean(axis=1), np.zeros(256), 128), moves=1000)
+    again = local_search(times, allocate_by_cost(times.mean(axis=1), 2.0 * times.std(axis=1), 128), moves=1000)
+    np.testing.assert_allclose(found.cost, again.cost, rtol=2e-3)
+    moves = []
+    for giver in np.flatnonzero(found.allocation)[:12]:
+        for taker in np.argsort(times.mean(axis=1))[:40]:
+            moves.append(found.allocation.copy())
+            moves[-1][giver] -= 1
+            moves[-1][taker] += 1
+    played = simulate(times, np.array([found.allocation, *moves]), 128, 512).round_time
+    assert played[0] <= 1.01 * played.min()
+
+
+@pytest.mark.parametrize("price", [0.0, 0.3])
+def test_who_is_faster_than_the_limit_is_useful(price: float) -> None:
+    times = known_sample(SHIFTED, 256)
+    found = local_search(times, allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15), price)
+    idle = int(np.flatnonzero(found.allocation == 0)[0])
+    for share, used in ((0.97, True), (1.03, False)):
+        faster = times.copy()
+        faster[idle] *= share * found.limit[idle] / times[idle].mean()
+        assert (local_search(faster, found.allocation, price).allocation[idle] > 0) == used
+
+
+def test_it_goes_on_where_it_was_stopped_units_do_not_matter_and_doubt_costs() -> None:
+    times, start = known_sample(SHIFTED, 64), np.array([15] + [0] * 11)
+    plain = local_search(times, start)
+    part = local_search(times, start, moves=3)
+    assert part.moves == 3
+    np.testing.assert_allclose(local_search(times, part.allocation).cost, plain.cost, rtol=1e-3)  # it goes on
+    assert plain.cost < local_search(times, start, doubt=np.full(12, 0.2)).cost
+    for unit in (2.0**-900, 2.0**900):
+        scaled = local_search(times * unit, start)
+        np.testing.assert_array_equal(scaled.allocation, plain.allocation)
+        np.testing.assert_allclose(scaled.cost, plain.cost * unit)
+
+
+def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None:
+    times, allocation = known_sample(SHIFTED, 128), allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15)
+    found = remove_tasks(Candidates(np.arange(12), times, np.zeros(12), np.zeros(12)), allocation, price=0.1)
+    np.testing.assert_array_equal(found.removed, [0, 1, 2, 4, 8, 15])
+    np.testing.assert_array_equal(found.allocation.sum(axis=1), 15 - found.removed)
+    assert (np.diff(found.allocation, axis=0) <= 0).all()
+    assert (np.diff(found.cost) < 0).all()
+    assert (np.diff(found.limit) < 0).all()
+    np.testing.assert_allclose(found.cost[0], cost(SHIFTED, allocation, 0.1), rtol=0.01)
+    worker_time = found.allocation @ times.mean(axis=1)
+    np.testing.assert_allclose(found.round_time.mean(axis=1) + 0.1 * worker_time, found.cost, rtol=0.02, atol=0.1)
+
+
+def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> None:
+    """Ten of twenty are tried at once while many rounds are left to gain by it, and nobody in the last ones."""
+    worker, everybody = np.repeat(np.arange(20), 30)[None], np.ones(40, np.bool_)
+    times = np.random.default_rng(0).exponential(size=worker.shape)
+    known = learn_row(DistributionBelief.empty(1, 40).observe(worker, times, np.zeros((1, 40))), weight=5.0)
+    candidates = choose_candidates(known, everybody, np.zeros(40, np.int64), 10)
+    found = local_search(candidates.times, np.repeat([1, 0], 10))
+    left = {1.0: 0, 5.0: 0, 1000.0: 10}
+    tried = [explore(known, candidates, found, everybody, 0.0, rounds, np.linspace(0.0, 1.0, 40)) for rounds in left]
+    assert [trials.workers.size for trials in tried] == [*left.values()]
+
+
+def tries(workers: int, results: dict[int, list[float]], budget: int, left: float) -> list[int]:
+    """Who is tried with so many rounds left, after these results."""
+    who = np.concatenate([np.full(len(times), i) for i, times in results.items()])
+    belief = DistributionBelief.empty(1, workers)
+    belief = belief.observe(who[None], np.concatenate(list(results.values()))[None], np.zeros((1, workers)))
+    known, everybody = learn_row(belief, weight=5.0), np.ones(workers, np.bool_)
+    candidates = choose_candidates(known, everybody, np.zeros(workers, np.int64), budget)
+    found = search(candidates, np.zeros(candidates.workers.size, np.int64), budget, 0.0, 0.5)
+    tried = explore(known, candidates, found, everybody, 0.0, left, np.linspace(0.0, 1.0, workers))
+    return [int(i) for i in tried.workers]
+
+
+def test_two_unlucky_results_lock_no_worker_out() -> None:
+    """Worker 1 is the second fastest of 20, and gave three times its mean twice."""
+    generator = np.random.default_rng(0)
+    results = {i: (2.0 * (i + 1.0) * generator.exponential(size=300 if i < 4 else 20)).tolist() for i in range(20)}
+    results[1] = [12.0, 11.0]
+    assert 1 in tries(20, results, 5, left=9000.0)
+    assert tries(20, results, 5, left=1.0) == []
+
+
+def test_the_few_fast_ones_of_many_are_looked_for() -> None:
+    """Two of 150 are fast, and 150 were never tried."""
+    generator = np.random.default_rng(0)
+    results = {i: (88.0 * generator.exponential(size=5)).tolist() for i in range(2, 150)}
+    results |= {i: (11.0 * generator.exponential(size=50)).tolist() for i in range(2)}
+    assert max(tries(300, results, 16, left=120.0)) >= 150
+    assert tries(300, results, 16, left=1.0) == []
+
+
+def test_after_many_alike_another_kind_stays_possible() -> None:
+    fast = [learn_population(Estimates(np.zeros(m), np.full(m, 1000.0))) for m in (5, 50)]
+    chance = [float(one.share[one.place < -1.0].sum()) for one in fast]
+    assert chance[0] > 4.0 * chance[1] > 0.0
+
+
+def test_a_single_short_time_is_not_believed_where_all_are_slow() -> None:
+    times = np.append(20.0 * np.random.default_rng(1).exponential(size=200), 1.0)
+    once = estimate_means(np.ones(201), times, np.ones(201))
+    known = posterior(learn_population(once), once)
+    assert known.mean()[-1] > 5.0
+    often = once._replace(evidence=np.append(np.ones(200), 100.0))
+    np.testing.assert_allclose(posterior(learn_population(often), often).mean()[-1], 1.0, rtol=0.1)
+
+
+def test_what_was_seen_often_stays_and_workers_never_tried_are_as_the_population() -> None:
+    seen = Estimates(np.array([0.3, 2.0, 0.0]), np.array([1e6, 1e6, 0.0]))
+    population = learn_population(seen)
+    known = posterior(population, seen)
+    np.testing.assert_allclose(known.location[:2], seen.location[:2], atol=1e-3)
+    np.testing.assert_allclose(known.location[2], population.place @ population.share)
+    assert known.spread[2] > 100.0 * known.spread[0]
+
+
+@pytest.mark.parametrize("limit", [0.5, 1.0, 1.35, 3.0])
+def test_the_value_of_trying_by_sampling(limit: float) -> None:
+    generator = np.random.default_rng(0)
+    place, share = np.linspace(-2.0, 2.0, 48), generator.dirichlet(np.ones(48))
+    width, half = place[1] - place[0], 0.5
+    seen = Estimates(np.array([-1.0, 0.3, 0.3, 0.0]), np.array([2.0, 30.0, 1000.0, 0.0]))
+    got = value_of_trying(Population(place, share, share), seen, np.full(4, limit))
+    for location, evidence, value in zip(*seen, got, strict=True):
+        a = evidence / (1.0 + evidence * width**2)
+        chance = share * np.exp(-a * (place - location + np.exp(location - place) - 1.0))
+        g = generator.choice(48, 100_000, p=chance / chance.sum())
+        own = evidence * width**2 / (1.0 + evidence * width**2)
+        left = width**2 / (1.0 + evidence * width**2)
+        log_mean = place[g] + own * (location - place[g]) + 0.5 * left * (1.0 - half)
+        mean = np.exp(log_mean + np.sqrt(left * half) * generator.standard_normal(g.size))
+        wanted = np.maximum(1.0 - mean / limit, 0.0).mean() - max(1.0 - mean.mean() / limit, 0.0)
+        np.testing.assert_allclose(value, wanted, rtol=0.05, atol=2e-3)
+
+
+def test_extreme_times() -> None:
+    counts = np.array([1.0, 5.0, 0.0, 2.0])
+    seen = estimate_means(counts, np.array([1e-300, 1e300, 0.0, 0.0]), np.full(4, 1e-6))
+    population = learn_population(seen)
+    known = posterior(population, seen)
+    assert np.isfinite(known.location).all()
+    assert (value_of_trying(population, seen, np.full(4, 1.0)) >= 0.0).all()
