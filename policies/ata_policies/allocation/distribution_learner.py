@@ -48,6 +48,9 @@ class DistributionLearner(Policy):
     5. When the next plan is due: in the next round where the search is not over, and else after 10 to 20 % of the
        rounds that count, by the row's own randomness, but sooner where a worker, tried or in use, is hardly known.
 
+    Workers that were far slower or faster in a round than usual (``DistributionBelief``, suspects) count as that at
+    once, and are probed, with one task in place of the one that would take longest, to see whether they are as usual.
+
     Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that owe results get
     nothing but probes after 8 to 64 rounds (``Availability``).
 
@@ -81,8 +84,7 @@ class DistributionLearner(Policy):
         plan = plan._replace(since=since, reach=reach, changes=plan.changes + anew)
         again = (state.round >= plan.due) | anew | forgot | (before != there).any(axis=1)
         again |= ~plan.allocation.any(axis=1)
-        again |= state.belief.alarmed()
-        again |= (state.belief.probes() & (plan.allocation == 0)).any(axis=1)
+        again |= state.belief.alarmed() | (state.belief.probes() & (plan.allocation == 0)).any(axis=1)
         if again.any():
             plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
             draws = state.round_uniforms(self.setting.n + 2, 1)

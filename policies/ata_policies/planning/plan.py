@@ -1,4 +1,4 @@
-"""A plan in five steps: what is known, where to search, the search, who is tried, and when the next plan is due."""
+"""A plan in five steps: what is known, where to search, the search, who is tried, and when the next one is due."""
 
 from __future__ import annotations
 
@@ -47,15 +47,20 @@ def make_plan(belief: DistributionBelief, row: int, there: Mask, last: Ints, pro
     best, allocation = np.zeros_like(last), trials.allocation.copy()
     best[candidates.workers] = found.allocation
     allocation[trials.workers] += 1
-    probed = np.flatnonzero(belief.rows([row]).probes()[0] & there & (allocation == 0))[: problem.budget // 2]
-    mean = known.posterior.mean()
-    mean[probed] = 0.0
-    for i in probed:
-        allocation[np.argmax(allocation * mean)] -= 1
-        allocation[i] += 1
+    probed = np.flatnonzero(known.belief.probes()[0] & there & (allocation == 0))[: (problem.budget + 1) // 2]
     if probed.size:
-        return Plan(allocation, best, 0)
+        return Plan(_with_probes(allocation, known.posterior.mean(), probed), best, 0)
     return Plan(allocation, best, _pause(trials, problem.memory, draws[1]) if found.moves < MOVES else 0)
+
+
+def _with_probes(allocation: Ints, mean: Floats, probed: Ints) -> Ints:
+    """The allocation (n,), in which each worker ``probed`` does one task of those that would take longest."""
+    for worker in probed:
+        time = np.where(allocation > 0, allocation * mean, -1.0)
+        time[probed] = -1.0
+        allocation[np.argmax(time)] -= 1
+        allocation[worker] += 1
+    return allocation
 
 
 def _pause(trials: Trials, memory: float, draw: float) -> int:

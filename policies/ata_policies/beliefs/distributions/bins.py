@@ -9,8 +9,7 @@ import numpy as np
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import FINITE, Counts, Size, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
-from ata_policies.beliefs.distributions.life_table import slices
-from ata_policies.beliefs.distributions.observing import (
+from ata_policies.beliefs.distributions.layout import (
     ALARM,
     CLOCK,
     DUE,
@@ -28,11 +27,11 @@ from ata_policies.beliefs.distributions.observing import (
     SPREAD,
     STRETCH,
     TRACKS,
-    Places,
-    observe_round,
 )
+from ata_policies.beliefs.distributions.life_table import slices
+from ata_policies.beliefs.distributions.news import Places
+from ata_policies.beliefs.distributions.observing import observe_round
 
-_CHANGED = 1e9
 BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536
 SLOTS = 1024  # workers whose times are counted in bins, at most
 RETRIED_EVERY = 2000.0  # rounds between two tries of workers out of use, at first
@@ -49,6 +48,9 @@ _LARGEST = {
     CLOCK: LARGEST_COUNT,
     SETTLED: LARGEST_COUNT,
     RESULTS: LARGEST_COUNT,
+    EVENTS: LARGEST_COUNT,
+    EXPOSURE: FINITE,
+    ALARM: LARGEST_COUNT,
     FORCE: len(HORIZONS) - 1,
 }
 _MOST_OF_ROW = tuple(_LARGEST.get(place, FINITE) for place in range(ROW))
@@ -86,6 +88,12 @@ class DistributionBelief(NamedTuple):
     these are at least two, or one of at most two, everybody begins anew. A worker that was idle for 100 rounds starts
     anew at 3, by the results of one round. A worker that has restarted fades without news as 32 / (32 + age).
 
+    **Suspects.** A single overwhelming round acts at once (``suspects.judge``). The worker is believed to be as fast as
+    in this round, with the evidence of its results, and what was known of it is kept aside, until a result is nearer to
+    it. It is probed after 5 rounds, or when a probe has become short beside the time since, then after twice as many,
+    and so on: k probes in vain cost about as much as the last of them. After 8 results the new level is the usual one.
+    Where no worker changed yet, a change is expected once in a thousand rounds, and where they do, as often as seen.
+
     Ours; related are Herbster and Warmuth, "Tracking the best expert", 1998 (mixing predictors), Garivier and Moulines,
     2011 (discounting), Liu, Lee and Shroff, AAAI 2018 (restarts), and Bifet and Gavaldà, "Learning from time-changing
     data with adaptive windowing", SDM 2007 (a memory as long as the data allow).
@@ -101,8 +109,8 @@ class DistributionBelief(NamedTuple):
     slot: Annotated[Places, Within(-1, _last_slot)]  # (E, n) where the worker's numbers in slots are, or -1
     owner: Annotated[Places, Within(-1, last_worker)]  # (E, slots) whose slot it is, or -1
     bins: Times  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
-    tracks: Times  # (E, slots, 14) what the memories of the worker hold
-    row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]  # (E, 9) what is known of the row
+    tracks: Times  # (E, slots, 23) what the memories of the worker hold, and whether it is a suspect
+    row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]  # (E, 13) what is known of the row
 
     @classmethod
     def empty(cls, rows: int, n: int) -> DistributionBelief:
@@ -155,37 +163,41 @@ class DistributionBelief(NamedTuple):
         moment = np.where(early, RETRIED_EVERY * np.floor(rounds / RETRIED_EVERY), 10.0 * RETRIED_EVERY * 1.1**power)
         interval = np.where(early, RETRIED_EVERY, moment / 11.0)
         due: Mask = (self.idle() >= 0.5 * interval + rounds - moment) & ~self.untried()
-        hazard = self.row[:, EVENTS] / np.maximum(self.row[:, EXPOSURE], 1.0)
-        return (due | (hazard[:, None] * self.idle() >= _CHANGED)) & ~self.untried() & ~self.suspects()
+        return due & ~self.suspects()
 
     def suspects(self) -> Mask:
-        """Which workers took far longer, or less, than usual when they last gave a result, (E, n)."""
-        stretch = np.take_along_axis(self.tracks[:, :, STRETCH], np.maximum(self.slot, 0), 1)
-        return (stretch > 0.0) & (self.slot >= 0)
+        """Which workers took far longer, or far less, than usual in the last round with news of them, (E, n)."""
+        suspects: Mask = self._of_worker(STRETCH) > 0.0
+        return suspects
 
     def alarmed(self) -> Mask:
         """In which rows a worker became a suspect in the last round, or is none any more, (E,)."""
-        return (self.row[:, ALARM] == self.row[:, CLOCK]) & (self.row[:, CLOCK] > 0.0)
+        alarmed: Mask = (self.row[:, ALARM] == self.row[:, CLOCK]) & (self.row[:, CLOCK] > 0.0)
+        return alarmed
 
     def probes(self) -> Mask:
-        """Which suspects are due for a task that shows whether they are as usual again, (E, n).
+        """Which suspects are to be probed in the coming round, (E, n): each when it is due.
 
-        It is after 5, 10, 20, ... rounds without news; of those that became suspects together, only the fastest.
+        Of those that became suspects in the same round only the fastest is probed, at first. Where it is as usual
+        again, the others are due at once.
         """
-        place = np.maximum(self.slot, 0)
-        stretch, hit, until = (np.take_along_axis(self.tracks[:, :, k], place, 1) for k in (STRETCH, HIT, DUE))
-        now = self.row[:, CLOCK, None]
-        due = (stretch > 0.0) & (self.slot >= 0) & (now + 1.0 >= until)
-        if due.any():
-            usual = np.where(due, self.busy / np.maximum(self.counts, 1e-300) / np.maximum(stretch, 1e-300), np.inf)
-            waiting = due & (until > now)
-            for e in np.flatnonzero(waiting.any(axis=1)):
-                for when in np.unique(hit[e][waiting[e]]):
-                    same = waiting[e] & (hit[e] == when)
-                    first = np.argmin(np.where(same, usual[e], np.inf))
-                    due[e] &= ~same
-                    due[e, first] = True
-        return due
+        if not self.suspects().any():
+            return np.zeros(self.counts.shape, np.bool_)
+        now, due, hit = self.row[:, CLOCK, None], self._of_worker(DUE), self._of_worker(HIT)
+        probes: Mask = self.suspects() & (due <= now + 1.0)
+        together = probes & (due > now)
+        usual = self.mean() / np.where(together, self._of_worker(STRETCH), 1.0)
+        for e in np.flatnonzero(together.any(axis=1)):
+            waiting = np.flatnonzero(together[e])
+            waiting = waiting[np.argsort(usual[e, waiting], kind="stable")]
+            probes[e, waiting] = False
+            probes[e, waiting[np.unique(hit[e, waiting], return_index=True)[1]]] = True
+        return probes
+
+    def _of_worker(self, number: int) -> Floats:
+        """A number of each worker in its slot, (E, n); 0 for one without."""
+        numbers = np.take_along_axis(self.tracks[:, :, number], np.maximum(self.slot, 0), 1)
+        return np.where(self.slot >= 0, numbers, 0.0)
 
     def mean(self) -> Floats:
         """Time spent per result, as if a first one came now where there is none, (E, n); NaN for those never tried."""
@@ -201,9 +213,7 @@ class DistributionBelief(NamedTuple):
 
         For parts that rest on shares (size,) of its results, the weight of each part, (E, n, size).
         """
-        mass = np.take_along_axis(self.tracks[:, :, MASS], np.maximum(self.slot, 0), 1)
-        later = np.where(self.slot >= 0, np.maximum(mass - 1.0, 0.0), 0.0)
-        later = np.multiply.outer(later, share)
+        later = np.multiply.outer(np.maximum(self._of_worker(MASS) - 1.0, 0.0), share)
         return later / (later + _TRUST)
 
     def of(self, workers: Ints) -> DistributionBelief:
