@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ata_gym.simulation.keys import permutations
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import helper
 
 POINTS = 128  # points of a grid: with so many, the cost of an allocation is right to 1 %
 _ADDED = 32  # tasks whose times are added up one by one; the deviations of more are those of 32, scaled
@@ -42,21 +42,6 @@ def time_orders(size: int) -> NDArray[np.int64]:
     orders = permutations(_ORDERS, _ADDED, size)
     orders[0] = np.arange(size)
     return np.ascontiguousarray(orders, np.int64)
-
-
-def tabulate(times: Floats, doubt: Floats, tasks: Ints, grid: Grid) -> tuple[Floats, Floats]:
-    """The chance that some tasks are done by each time of the grid, (..., 128), and the mean time beyond it, (...,).
-
-    ``times`` has shape (..., S), ``doubt`` and ``tasks`` have shape (...,); see ``Worker``. No task takes no time.
-
-    >>> done, beyond = tabulate(np.array([3.0, 3.0]), np.zeros(()), np.array([1, 2]), Grid(0.0, 2.0))
-    >>> done[:, :4].round(1), beyond
-    (array([[0. , 0.5, 1. , 1. ],
-           [0. , 0. , 0. , 1. ]]), array([0., 0.]))
-    """
-    times_of_grid = grid.low + grid.step * np.arange(POINTS)
-    done, beyond = _tabulate(times, doubt, time_orders(times.shape[-1]), tasks, times_of_grid)
-    return np.asarray(done), np.asarray(beyond)
 
 
 @helper()
@@ -109,15 +94,30 @@ def fill_chances(sums: Floats, grid: Grid, out: Floats) -> float:
     return beyond / size
 
 
-@gufunc(
-    "void(float64[:], float64[:], int64[:,:], int64[:], float64[:], float64[:], float64[:])",
-    "(s),(),(j,s),(),(g)->(g),()",
-)
-def _tabulate(
-    times: Floats, doubt: Floats, orders: Ints, tasks: Ints, grid: Floats, done: Floats, beyond: Floats
-) -> None:
-    done[:], beyond[0] = 1.0, 0.0
-    if tasks[0] > 0:
-        worker, sums = Worker(times, orders, times.mean(), times.var(), doubt[0]), np.empty(len(times))
-        add_tasks(worker, tasks[0], 0, np.zeros(len(times)), sums)
-        beyond[0] = fill_chances(sums, Grid(grid[0], grid[1] - grid[0]), done)
+@helper()
+def fill_later(product: Floats, out: Floats) -> None:
+    """Fill in the sums of ``product``, (128,), from each point of the grid on, (129,)."""
+    total = 0.0
+    out[POINTS] = 0.0
+    for k in range(POINTS - 1, -1, -1):
+        total += product[k]
+        out[k] = total
+
+
+@helper()
+def mean_beyond(sums: Floats, factor: float, grid: Grid, later: Floats) -> float:
+    """The mean time beyond the grid minus the integral of a product on it and of the chances of one more worker.
+
+    Its ``sums`` are multiplied by the ``factor``; ``later`` is that of ``fill_later``. The same as ``fill_chances``
+    and the sum of the chances times the product, without a table.
+    """
+    size, high, total = len(sums), grid.low + grid.step * POINTS, 0.0
+    for s in range(size):
+        place = (sums[s] * factor - grid.low) / grid.step
+        if place >= POINTS:
+            total += sums[s] * factor - high
+        else:
+            k = int(max(place, 0.0))
+            part = max(place, 0.0) - k
+            total -= grid.step * (later[k] + part * (later[k + 1] - later[k]))
+    return total / size

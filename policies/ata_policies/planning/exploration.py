@@ -11,12 +11,10 @@ from scipy.special import ndtri
 from ata_gym.simulation.keys import permutations
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
-from ata_policies.planning.completion_times import POINTS, Grid, tabulate
+from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
 from ata_policies.planning.knowledge import BETA, IDLE, Candidates, Knowledge, value_of_trying
 from ata_policies.planning.local_search import MOVES, Search, local_search
 
-_HALVINGS = 12  # steps of the search for the means at which a worker is useful, each of which halves an interval
-_QUANTILES = 32  # equally likely round times of an allocation
 _TRIAL_TIMES = 4  # the stream of keys for the possible times of trials: no other use of ``permutations`` has it
 _shuffled = lru_cache(maxsize=16)(permutations)
 _CONSIDERED = 256  # workers at which is looked closely: those of the least quantile of what their mean may be
@@ -30,16 +28,6 @@ class Trials(NamedTuple):
     workers: Ints  # (J,) none or more
     allocation: Ints  # (n,) of B - J tasks
     tasks: float  # how many tasks it takes at least, 1 or more, to learn what the workers are worth
-
-
-class Reduced(NamedTuple):
-    """The allocation of m candidates without k of its tasks, for each of L numbers k: 0, 1, 2, 4, ..., and all."""
-
-    removed: Ints  # (L,) k
-    allocation: Ints  # (L, m)
-    round_time: Floats  # (L, 32) equally likely round times
-    cost: Floats  # (L,) expected round time + price * worker time
-    limit: Floats  # (L,) the mean below which one worker that did the k tasks would make it cheaper than with all tasks
 
 
 class _Prospects(NamedTuple):
@@ -129,66 +117,6 @@ def gain_together(known: Knowledge, candidates: Candidates, found: Search, numbe
     start = beta_kernel(times.mean(axis=1), spread, found.allocation.sum(), nobody, np.zeros(len(times)))
     doubt = np.append(candidates.doubt[used], np.zeros(mean.size))
     return max(found.cost - local_search(times, start, price, doubt=doubt, moves=MOVES // 2).cost, 0.0)
-
-
-def remove_tasks(candidates: Candidates, allocation: Ints, price: float) -> Reduced:
-    """Take tasks away, those first without which the rest costs least, and see what a newcomer could gain by them.
-
-    The newcomer's times are distributed as those of the candidates on average, over their mean.
-
-    There are two tasks of time 1 each, and one of time 2. A newcomer is of use if it does the latter in less than 2, or
-    all three in less than 2:
-
-    >>> times = np.array([[1.0, 1.0], [2.0, 2.0]])
-    >>> reduced = remove_tasks(Candidates(np.arange(2), times, np.zeros(2), np.zeros(2)), np.array([2, 1]), price=0.0)
-    >>> reduced.removed, reduced.limit.round(1)
-    (array([0, 1, 2, 3]), array([inf, 2. , 1. , 0.7]))
-    """
-    used = np.flatnonzero(allocation)
-    times, doubt, tasks = candidates.times[used], candidates.doubt[used], allocation[used].copy()
-    mean, total = times.mean(axis=1), int(tasks.sum())
-    removed = np.unique(np.append(np.minimum(1 << np.arange(total.bit_length()), total), [0, total]))
-    grid = Grid(0.0, _reach(times, tasks, mean) / (POINTS - 2))
-    now, tail = tabulate(times, doubt, tasks, grid)
-    fewer, later = tabulate(times, doubt, tasks - 1, grid)
-    levels, round_time = np.zeros((removed.size, allocation.size), np.int64), np.empty((removed.size, _QUANTILES))
-    products, linear, cost = np.empty((removed.size, POINTS)), np.empty(removed.size), np.empty(removed.size)
-    for level, k in enumerate(removed.tolist()):
-        while (missing := k - total + int(tasks.sum())) > 0:
-            change = later - tail - price * mean - grid.step * (fewer / now) @ now.prod(axis=0)
-            order = np.argsort(np.where(tasks > 0, change, np.inf), kind="stable")
-            gone = order[: min(missing, int((tasks > 0).sum()))]
-            tasks[gone] -= 1
-            now[gone], tail[gone] = fewer[gone], later[gone]
-            fewer[gone], later[gone] = tabulate(times[gone], doubt[gone], np.maximum(tasks[gone] - 1, 0), grid)
-        products[level], worker_time = now.prod(axis=0), float(tasks @ mean)
-        linear[level] = grid.step * POINTS + tail.sum() + price * worker_time
-        cost[level] = linear[level] - grid.step * products[level].sum()
-        round_time[level] = _quantiles(products[level], grid, cost[level] - price * worker_time)
-        levels[level, used] = tasks
-    under, over = np.zeros(removed.size), cost[0] / np.maximum(removed, 1)
-    shape = candidates.shapes().mean(axis=0)
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (under + over)
-        newcomer, beyond = tabulate(middle[:, None] * shape, np.zeros(removed.size), removed, grid)
-        value = linear + beyond + price * removed * middle - grid.step * (products * newcomer).sum(axis=1)
-        under, over = np.where(value < cost[0], middle, under), np.where(value < cost[0], over, middle)
-    return Reduced(removed, levels, round_time, cost, np.where(removed > 0, under, np.inf))
-
-
-def _reach(times: Floats, tasks: Ints, mean: Floats) -> float:
-    """A time that few rounds exceed: the last worker's mean and four standard deviations."""
-    reach = float((tasks * mean + 4.0 * (np.sqrt(tasks) * times.std(axis=1))).max())
-    return reach if reach > 0.0 else 1.0
-
-
-def _quantiles(product: Floats, grid: Grid, mean: float) -> Floats:
-    """Equally likely round times from their distribution on the grid; the largest makes up for the mean."""
-    levels = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-    times = grid.low + grid.step * np.searchsorted(product, levels)
-    rest = _QUANTILES * mean - times[:-1].sum()
-    times[-1] = max(rest, times[-2])
-    return np.asarray(times)
 
 
 def _prospects(known: Knowledge, reduced: Reduced, limit: Floats, workers: Ints, draws: Floats) -> _Prospects:

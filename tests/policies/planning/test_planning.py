@@ -17,7 +17,8 @@ from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.planning.exploration import explore, remove_tasks
+from ata_policies.planning.exploration import explore
+from ata_policies.planning.fewer_tasks import remove_tasks
 from ata_policies.planning.knowledge import (
     Candidates,
     Estimates,
