@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from scipy.special import ndtri
 from ata_gym.simulation.keys import permutations
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.compiled import gufunc, helper
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
 from ata_policies.planning.knowledge import BETA, IDLE, Candidates, Knowledge, value_of_trying
 from ata_policies.planning.local_search import MOVES, Search, local_search
@@ -89,11 +91,12 @@ def explore(
     for order in [prospects.order, newest] if number > 1 else [prospects.order]:
         trial = _draw_trial(prospects, order[:budget], candidates)
         gains = _gains(prospects, trial.place, float(reduced.cost[0]), together, number)
+        costs = _costs(reduced, prospects, trial, price)
         for level in range(1, reduced.removed.size):
             k = int(reduced.removed[level])
             if k > trial.place.size:
                 break
-            net = left * gains[k - 1] - _cost(reduced, level, prospects, trial, price) + float(reduced.cost[0])
+            net = left * gains[k - 1] - costs[level] + float(reduced.cost[0])
             if net > best:
                 best, first = net, trial.place[:k]
                 chosen = Trials(prospects.workers[first], whole[level], float(prospects.tasks[first].min()))
@@ -155,10 +158,37 @@ def _gains(prospects: _Prospects, place: Ints, cost: float, together: float, num
     return np.asarray(gains, np.float64)
 
 
-def _cost(reduced: Reduced, level: int, prospects: _Prospects, trial: _Trial, price: float) -> float:
-    """The expected cost of a round with the first k workers of the trial, and without k of the tasks."""
-    k = int(reduced.removed[level])
-    others = reduced.allocation[level][prospects.workers[trial.place[:k]], None] * trial.means[:k]
-    slowest, round_time = (trial.times[:k] + others).max(axis=0), reduced.round_time[level]
-    waiting = np.maximum(round_time[:, None], slowest).mean() - round_time.mean()
-    return float(reduced.cost[level] + waiting + price * trial.times[:k].mean(axis=1).sum())
+def _costs(reduced: Reduced, prospects: _Prospects, trial: _Trial, price: float) -> Floats:
+    """The expected cost of a round with the first k workers of the trial, and without k of the tasks, (L,)."""
+    own = reduced.allocation[:, prospects.workers[trial.place]]
+    return np.asarray(_more(reduced.removed, own, reduced.round_time, trial.means, trial.times, price) + reduced.cost)
+
+
+@helper("reassoc", "nsz")
+def _wait(round_time: Floats, slowest: Floats) -> float:
+    """How much later than the round time the slowest is done, on average over all pairs."""
+    total = 0.0
+    for q in range(len(round_time)):
+        for s in range(len(slowest)):
+            total += max(slowest[s] - round_time[q], 0.0)
+    return total / (len(round_time) * len(slowest))
+
+
+@gufunc(
+    "void(int64[:], int64[:,:], float64[:,:], float64[:,:], float64[:,:], float64[:], float64[:])",
+    "(l),(l,j),(l,q),(j,s),(j,s),()->(l)",
+)
+def _more(
+    removed: Ints, own: Ints, round_time: Floats, means: Floats, times: Floats, price: Floats, out: Floats
+) -> None:
+    """What the workers add to the cost; infinite where there are not so many."""
+    slowest, mean = np.empty(times.shape[1]), np.empty(len(times))
+    for j in range(len(times)):
+        mean[j] = times[j].mean()
+    for level in range(len(removed)):
+        out[level], slowest[:] = math.inf, 0.0
+        if removed[level] <= len(times):
+            for j in range(removed[level]):
+                for s in range(len(slowest)):
+                    slowest[s] = max(slowest[s], times[j, s] + own[level, j] * means[j, s])
+            out[level] = _wait(round_time[level], slowest) + price[0] * mean[: removed[level]].sum()
