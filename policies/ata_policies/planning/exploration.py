@@ -119,7 +119,8 @@ def gain_together(known: Knowledge, candidates: Candidates, found: Search, numbe
     nobody = np.zeros(len(times), np.bool_)
     start = beta_kernel(times.mean(axis=1), spread, found.allocation.sum(), nobody, np.zeros(len(times)))
     doubt = np.append(candidates.doubt[used], np.zeros(mean.size))
-    return max(found.cost - local_search(times, start, price, doubt=doubt, moves=MOVES // 2).cost, 0.0)
+    together = local_search(times, start, price, doubt=doubt, moves=MOVES // 2, limits=False)
+    return max(found.cost - together.cost, 0.0)
 
 
 def _prospects(known: Knowledge, reduced: Reduced, limit: Floats, workers: Ints, draws: Floats) -> _Prospects:

@@ -16,6 +16,7 @@ from ata_policies.planning.completion_times import (
     add_tasks,
     fill_chances,
     fill_later,
+    mean_and_variance,
     mean_beyond,
     time_orders,
 )
@@ -134,7 +135,7 @@ def _useful_mean(
     newcomer: Worker, tasks: int, product: Floats, linear: float, cost: float, price: float, grid: Grid
 ) -> float:
     """The mean below which a newcomer that did these tasks would make the rest cheaper than the ``cost``."""
-    sums, later = np.empty(len(newcomer.times)), np.empty(POINTS + 1)
+    sums, later = np.empty(len(newcomer.times)), np.empty(POINTS + 2)
     add_tasks(newcomer, tasks, 0, np.zeros(len(sums)), sums)
     fill_later(product, later)
     under, over = 0.0, cost / tasks
@@ -162,7 +163,8 @@ def _remove(
     tasks, gone, mean, reach, total = start.copy(), np.empty(m, np.int64), np.empty(m), 0.0, 0
     variance = np.empty(m)
     for i in range(m):
-        mean[i], variance[i], total = times[i].mean(), times[i].var(), total + tasks[i]
+        mean[i], variance[i] = mean_and_variance(times[i])
+        total += tasks[i]
         # a time that few rounds exceed: the last worker's mean and four standard deviations
         reach = max(reach, tasks[i] * mean[i] + 4.0 * math.sqrt(tasks[i] * variance[i]))
     grid = Grid(0.0, (reach if reach > 0.0 else 1.0) / (POINTS - 2))
@@ -173,7 +175,8 @@ def _remove(
         tables.later[i] = _fill(worker, tasks[i] - 1, grid, tables.fewer[i])
     product, here = np.empty(POINTS), total
     _product(tables, product)
-    newcomer = Worker(shape, orders, shape.mean(), shape.var(), 0.0)
+    centre, width = mean_and_variance(shape)
+    newcomer = Worker(shape, orders, centre, width, 0.0)
     for level in range(len(removed)):
         while here > total - removed[level]:
             _take_away(tables, tasks, here - total + removed[level], price[0], mean, grid, product, gone)
