@@ -129,10 +129,10 @@ def _prospects(known: Knowledge, reduced: Reduced, limit: Floats, workers: Ints,
     near = np.lexsort((draws[workers], location - _OPTIMISM * spread))[:_CONSIDERED]
     location, spread, near = location[near], spread[near], workers[near]
     own, worth = known.seen.of(near), np.zeros(near.size)
+    useful = limit[near] / reduced.limit[1] * reduced.limit[:, None]
+    worths = value_of_trying(known.population, own, useful)
     for level in range(1, reduced.removed.size):
-        useful = limit[near] / reduced.limit[1] * reduced.limit[level]
-        gain = float(reduced.cost[0]) - reduced.cost[level]
-        worth = np.maximum(worth, gain * value_of_trying(known.population, own, useful))
+        worth = np.maximum(worth, (float(reduced.cost[0]) - reduced.cost[level]) * worths[level])
     tasks = np.maximum(1.0 / (known.shapes[near] * np.maximum(spread**2, 1e-12)), 1.0)
     value = worth / tasks
     order = np.argsort(-value / known.posterior.mean()[near], kind="stable")

@@ -157,7 +157,7 @@ def posterior(population: Population, seen: Estimates) -> Posterior:
 
 
 def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
-    """The value of knowing each worker better, (n,), if using one of mean M gains (1 - M / u)+, with ``limit`` u.
+    """The value of knowing each worker better, (..., n), if using one of mean M gains (1 - M / u)+, with ``limit`` u.
 
         E[(1 - M / u)+] - (1 - E[M] / u)+,
 
@@ -165,7 +165,7 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
     behind the estimate are doubled. It is the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it
     is E[(1 - M / u)+], the possible gain of a worker that is not used.
     """
-    return np.asarray(_value(seen.location, seen.evidence, *population, limit))
+    return np.reshape(_value(seen.location, seen.evidence, *population, np.atleast_2d(limit)), limit.shape)
 
 
 @helper()
@@ -222,26 +222,29 @@ def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats,
         spread[i] = math.sqrt(max(second - first * first, 0.0) + inside)
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g),(n)->(n)")
-def _value(location: Floats, evidence: Floats, place: Floats, share: Floats, limit: Floats, out: Floats) -> None:
+@gufunc(
+    "void(float64[:], float64[:], float64[:], float64[:], float64[:,:], float64[:,:])",
+    "(n),(n),(g),(g),(l,n)->(l,n)",
+)
+def _value(location: Floats, evidence: Floats, place: Floats, share: Floats, limits: Floats, out: Floats) -> None:
     width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
+    log_mean, mean = np.empty(len(place)), np.empty(len(place))
     for i in range(len(location)):
-        out[i] = 0.0
-        if not 0.0 < limit[i] < math.inf:
-            continue
         _weights(location[i], evidence[i], place, share, weights)
-        own, useful = width * evidence[i] / (1.0 + width * evidence[i]), math.log(limit[i])
-        inside = width / (1.0 + width * evidence[i])
-        deviation, mean = math.sqrt(inside * _LEFT), 0.0
+        own, inside = width * evidence[i] / (1.0 + width * evidence[i]), width / (1.0 + width * evidence[i])
+        deviation, expected = math.sqrt(inside * _LEFT), 0.0
         for g in range(len(place)):
-            mean += weights[g] * math.exp(
-                min(place[g] + own * (location[i] - place[g]) + 0.5 * inside - useful, _LIMIT)
-            )
-        side = -1.0 if mean < 1.0 else 1.0  # below the limit, what counts is that it may be above it
-        for g in range(len(place)):
-            ratio = place[g] + own * (location[i] - place[g]) + 0.5 * inside - useful  # log of mean / limit
-            z = side * (-ratio + 0.5 * deviation * deviation) / deviation
-            if weights[g] > 1e-9 and z > -_FAR:
-                inner = 0.5 * math.erfc(-z / math.sqrt(2.0))
-                shifted = 0.5 * math.erfc((side * deviation - z) / math.sqrt(2.0))
-                out[i] += weights[g] * max(side * (inner - math.exp(min(ratio, _LIMIT)) * shifted), 0.0)
+            log_mean[g] = place[g] + own * (location[i] - place[g]) + 0.5 * inside
+            mean[g] = math.exp(min(log_mean[g], _LIMIT))
+            expected += weights[g] * mean[g]
+        for level in range(len(limits)):
+            limit, out[level, i] = limits[level, i], 0.0
+            if not 0.0 < limit < math.inf:
+                continue
+            side, useful = -1.0 if expected < limit else 1.0, math.log(limit)  # below it, it may still be above it
+            for g in range(len(place)):
+                z = side * (useful - log_mean[g] + 0.5 * deviation * deviation) / deviation
+                if weights[g] > 1e-9 and z > -_FAR:
+                    inner = 0.5 * math.erfc(-z / math.sqrt(2.0))
+                    shifted = 0.5 * math.erfc((side * deviation - z) / math.sqrt(2.0))
+                    out[level, i] += weights[g] * max(side * (inner - mean[g] / limit * shifted), 0.0)
