@@ -9,13 +9,12 @@ import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
-from ata_policies.beliefs.distributions.bins import DistributionBelief, sample
-from ata_policies.beliefs.distributions.tails import borrow_tails
+from ata_policies.beliefs.distributions.bins import DistributionBelief, blended_shapes
+from ata_policies.beliefs.distributions.tails import Slices, borrow_tails, own_slices
 from ata_policies.beliefs.moments import learn_shapes
 
 IDLE = 64  # workers beyond those that B tasks can go to at which a search looks
 BETA = 1.5  # of the beta rule, from which a search begins: standard deviations to allow for, as the rule has by default
-_SLICES = 128  # slices of a worker's distribution
 _LARGEST = 2.0**400  # the longest time, in units near the least mean: squares of times must not overflow
 PLACES = 48  # components of the population
 _PASSES = 20  # steps of expectation and maximisation
@@ -59,6 +58,7 @@ class Knowledge(NamedTuple):
     """What is known of the n workers of one row."""
 
     belief: DistributionBelief  # the belief, of this row alone
+    own: Slices  # slices of the distributions as each worker's own times say
     seen: Estimates  # what each worker's own times say
     population: Population  # what they say of the population that the workers come from
     posterior: Posterior  # what both together say of each worker
@@ -92,7 +92,8 @@ def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:
     workers that are due for another trial, since they may have changed, is at most that of one exponential time.
     ``weight`` is that of ``learn_shapes``.
     """
-    moments, stale = borrow_tails(belief), belief.stale()[0]
+    own = own_slices(belief)
+    moments, stale = borrow_tails(belief, own), belief.stale()[0]
     counts, totals = moments.counts, moments.totals
     shapes = learn_shapes(moments, weight)
     means = totals[totals > 0.0] / counts[totals > 0.0]
@@ -100,7 +101,7 @@ def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:
     seen = estimate_means(counts, np.minimum(np.ldexp(totals, -exponent), _LARGEST), shapes)
     seen = seen._replace(evidence=np.where(stale, np.minimum(seen.evidence, 1.0), seen.evidence))
     population = learn_population(seen)
-    return Knowledge(belief, seen, population, posterior(population, seen), shapes)
+    return Knowledge(belief, own, seen, population, posterior(population, seen), shapes)
 
 
 def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) -> Candidates:
@@ -108,9 +109,9 @@ def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) ->
     mean, workers = known.posterior.mean(), np.flatnonzero(there & (known.seen.evidence > 0.0))
     fastest = workers[np.argsort(mean[workers], kind="stable")[: budget + IDLE]]
     near = np.union1d(fastest, workers[last[workers] > 0])
-    times = sample(known.belief.of(near[None]), _SLICES)[0]
-    centre = times.mean(axis=1)
-    times *= np.divide(mean[near], centre, out=np.ones_like(centre), where=centre > 0.0)[:, None]
+    own = known.own.of(near)
+    scale = np.where(own.mean(axis=1) > 0.0, mean[near], 0.0)
+    times = scale[:, None] * blended_shapes(own[None], known.belief.later(near[None]))[0]
     doubt = np.minimum(np.expm1(known.posterior.spread[near] ** 2), 1.0)
     return Candidates(near, times, doubt, BETA * mean[near] / np.sqrt(known.shapes[near]))
 

@@ -7,9 +7,10 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import FINITE, Counts, Size, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
-from ata_policies.beliefs.distributions.life_table import slices
+from ata_policies.beliefs.distributions.life_table import slices, sort_slices
 from ata_policies.beliefs.distributions.observing import (
     CLOCK,
     FORCE,
@@ -30,7 +31,7 @@ BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one
 SLOTS = 1024  # workers whose times are counted in bins, at most
 RETRIED_EVERY = 2000.0  # rounds between two tries of workers out of use, at first
 _SEEN_BEYOND = 8.0  # a slice rests on so many times the results that lie beyond it
-_TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
+TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
 
 
 def _last_slot(size: Size) -> int:
@@ -159,15 +160,16 @@ class DistributionBelief(NamedTuple):
         never: Mask = (self.counts == 0.0) & (self.busy == 0.0)
         return never
 
-    def trust(self, share: Floats | float = 1.0) -> Floats:
-        """The weight of a worker's own distribution beside that of all workers, from 0 to 1, (E, n).
+    def trust(self) -> Floats:
+        """The weight of a worker's own distribution beside that of all workers, from 0 to 1, (E, n)."""
+        later = self.later()
+        return later / (later + TRUST)
 
-        For parts that rest on shares (size,) of its results, the weight of each part, (E, n, size).
-        """
-        mass = np.take_along_axis(self.tracks[:, :, MASS], np.maximum(self.slot, 0), 1)
-        later = np.where(self.slot >= 0, np.maximum(mass - 1.0, 0.0), 0.0)
-        later = np.multiply.outer(later, share)
-        return later / (later + _TRUST)
+    def later(self, workers: Ints | None = None) -> Floats:
+        """The results after the first that are counted in bins, (E, n), or of some workers, (E, m)."""
+        slot = self.slot if workers is None else np.take_along_axis(self.slot, workers, 1)
+        mass = np.take_along_axis(self.tracks[:, :, MASS], np.maximum(slot, 0), 1)
+        return np.where(slot >= 0, np.maximum(mass - 1.0, 0.0), 0.0)
 
     def of(self, workers: Ints) -> DistributionBelief:
         """The belief about the ``workers`` (E, m) only, in this order, as if there were no others."""
@@ -181,7 +183,9 @@ class DistributionBelief(NamedTuple):
         return self._replace(**moments, slot=places, owner=places, bins=bins, tracks=tracks)
 
 
-def own_sample(belief: DistributionBelief, size: int, tail: Floats | None = None) -> Floats:
+def own_sample(
+    belief: DistributionBelief, size: int, tail: Floats | None = None, workers: Ints | None = None
+) -> Floats:
     """Means of equally likely slices of each worker's own estimated distribution, shape (E, n, size), increasing.
 
     The chance of each bin is the life table's (Kaplan-Meier's in bins; Cutler and Ederer, 1958): a share
@@ -195,13 +199,12 @@ def own_sample(belief: DistributionBelief, size: int, tail: Floats | None = None
     end of its bin). Without cancelled tasks the mean of the sample is the mean of the results; workers never tried get
     NaN. Ours, except the life table.
     """
-    n = belief.counts.shape[1]
     mean = belief.mean() if tail is None else tail
-    if belief.owner.shape[1] < n:
-        belief = belief.of(np.broadcast_to(np.arange(n), belief.counts.shape))
-    out = np.empty((*belief.counts.shape, size))
+    which = np.broadcast_to(np.arange(mean.shape[1]), mean.shape) if workers is None else workers
+    out = np.empty((*which.shape, size))
+    moments = belief.counts, belief.totals, belief.deviations, belief.anchor
     with np.errstate(all="ignore"):
-        slices(belief.bins, belief.counts, belief.totals, belief.deviations, belief.anchor, mean, out)
+        slices(belief.bins, belief.slot, *moments, mean, which, out)
     return out
 
 
@@ -225,19 +228,34 @@ def sample(belief: DistributionBelief, size: int) -> Floats:
     array([[ 4., 12., nan]])
     """
     own = own_sample(belief, size)
-    shape, common = own_shapes(own, belief.trust())
-    trust = belief.trust(np.minimum(1.0, _SEEN_BEYOND * (1.0 - (np.arange(size) + 0.5) / size)))
-    blended = np.sort(trust * shape + (1.0 - trust) * common[:, None, :], axis=2)
-    distribution: Floats = (own.mean(axis=2, keepdims=True) / blended.mean(axis=2, keepdims=True)) * blended
-    return distribution
+    return own.mean(axis=2, keepdims=True) * blended_shapes(own, belief.later())
+
+
+def blended_shapes(own: Floats, later: Floats) -> Floats:
+    """The shapes (time / mean) of ``sample`` from own slices, (E, m, size), and results after the first, (E, m)."""
+    shape, common = own_shapes(own, later / (later + TRUST))
+    return np.asarray(_blend(shape, later, common[:, None, :]))
+
+
+@gufunc("void(float64[:], float64[:], float64[:], float64[:])", "(s),(),(s)->(s)")
+def _blend(shape: Floats, later: Floats, common: Floats, out: Floats) -> None:
+    size, total = len(shape), 0.0
+    for s in range(size):
+        rests_on = later[0] * min(1.0, _SEEN_BEYOND * (1.0 - (s + 0.5) / size))
+        trust = rests_on / (rests_on + TRUST)
+        out[s] = trust * shape[s] + (1.0 - trust) * common[s]
+        total += out[s]
+    sort_slices(out)
+    for s in range(size):
+        out[s] *= size / total
 
 
 def own_shapes(own: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """The workers' own shapes q_i / m_i, and their weighted mean with that of e, the common shape (E, size)."""
     mean = own.mean(axis=2, keepdims=True)
     shape = np.divide(own, mean, out=np.ones_like(own), where=mean > 0.0)
-    prior = 1.0 / (1.0 + _TRUST)
-    total = prior * exponential_sample(own.shape[2]) + (weight[:, :, None] * shape).sum(axis=1)
+    prior = 1.0 / (1.0 + TRUST)
+    total = prior * exponential_sample(own.shape[2]) + (weight[:, None, :] @ shape)[:, 0]
     return shape, total / (prior + weight.sum(axis=1))[:, None]
 
 
