@@ -208,7 +208,7 @@ def own_sample(
     return out
 
 
-def sample(belief: DistributionBelief, size: int) -> Floats:
+def sample(belief: DistributionBelief, size: int, own: Floats | None = None) -> Floats:
     """Means of equally likely slices of each worker's distribution, shape (E, n, size), increasing along a worker.
 
     A worker seen rarely borrows the shape (time / mean) of its distribution from the workers of its row. With K_i
@@ -227,7 +227,7 @@ def sample(belief: DistributionBelief, size: int) -> Floats:
     >>> sample(seen, 4).mean(axis=2)
     array([[ 4., 12., nan]])
     """
-    own = own_sample(belief, size)
+    own = own_sample(belief, size) if own is None else own
     return own.mean(axis=2, keepdims=True) * blended_shapes(own, belief.later())
 
 
@@ -245,7 +245,8 @@ def _blend(shape: Floats, later: Floats, common: Floats, out: Floats) -> None:
         trust = rests_on / (rests_on + TRUST)
         out[s] = trust * shape[s] + (1.0 - trust) * common[s]
         total += out[s]
-    sort_slices(out)
+    if later[0] > 0.0:  # the common shape is sorted
+        sort_slices(out)
     for s in range(size):
         out[s] *= size / total
 

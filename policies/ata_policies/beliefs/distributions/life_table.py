@@ -34,15 +34,22 @@ def slices(
     """Fill in the means of equally likely slices of some workers' distributions of given mean, see ``own_sample``.
 
     ``counted`` has the results, the cancelled tasks and the results' times in units of ``anchor``, by bin, at each
-    worker's ``slot``, nothing where that is -1; ``count``, ``times`` and ``deviation`` are the results' moments.
+    worker's ``slot``; where that is -1, the distribution is exponential. ``count``, ``times`` and ``deviation`` are the
+    results' moments.
     """
-    size, nothing = counted.shape[2], np.zeros(counted.shape[1:])
-    pieces = Pieces(np.empty(size + 1), np.empty(size + 1), np.empty(size + 1))
+    bins, size = counted.shape[2], out.shape[1]
+    pieces = Pieces(np.empty(bins + 1), np.empty(bins + 1), np.empty(bins + 1))
+    exponential = np.empty(size)
+    pieces.chance[0] = 1.0
+    _cut(pieces, 1, True, 0.0, 1.0, exponential)
     for w in range(len(workers)):
         i = workers[w]
-        here = counted[slot[i]] if slot[i] >= 0 else nothing
-        moments = count[i], times[i], deviation[i]
-        _fill(here[0], here[1], here[2], moments, anchor[i], mean[i], pieces, out[w])
+        if slot[i] >= 0:
+            here, moments = counted[slot[i]], (count[i], times[i], deviation[i])
+            _fill(here[0], here[1], here[2], moments, anchor[i], mean[i], pieces, out[w])
+        else:
+            for s in range(size):
+                out[w, s] = mean[i] * exponential[s]
 
 
 @helper()
