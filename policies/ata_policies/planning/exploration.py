@@ -44,14 +44,6 @@ class _Prospects(NamedTuple):
     order: Ints  # (j,) the most valuable first, over what their task is expected to take
 
 
-class _Trial(NamedTuple):
-    """J workers in the order in which they are tried."""
-
-    place: Ints  # (J,) their places among the prospects
-    means: Floats  # (J, S) possible means
-    times: Floats  # (J, S) possible task times
-
-
 def explore(
     known: Knowledge, candidates: Candidates, found: Search, there: Mask, price: float, left: float, draws: Floats
 ) -> Trials:
@@ -89,16 +81,16 @@ def explore(
     newest = prospects.order[np.argsort(~prospects.untried[prospects.order], kind="stable")]
     best, chosen = 0.0, Trials(prospects.workers[:0], whole[0], 1.0)
     for order in [prospects.order, newest] if number > 1 else [prospects.order]:
-        trial = _draw_trial(prospects, order[:budget], candidates)
-        gains = _gains(prospects, trial.place, float(reduced.cost[0]), together, number)
-        costs = _costs(reduced, prospects, trial, price)
+        place = order[:budget]
+        gains = _gains(prospects, place, float(reduced.cost[0]), together, number)
+        costs = _costs(reduced, prospects, place, candidates, price)
         for level in range(1, reduced.removed.size):
             k = int(reduced.removed[level])
-            if k > trial.place.size:
+            if k > place.size:
                 break
             net = left * gains[k - 1] - costs[level] + float(reduced.cost[0])
             if net > best:
-                best, first = net, trial.place[:k]
+                best, first = net, place[:k]
                 chosen = Trials(prospects.workers[first], whole[level], float(prospects.tasks[first].min()))
     return chosen
 
@@ -113,7 +105,7 @@ def gain_together(known: Knowledge, candidates: Candidates, found: Search, numbe
     mean = mean[mean < found.cost][:IDLE]
     if mean.size == 0:
         return 0.0
-    used, shape = found.allocation > 0, candidates.shapes().mean(axis=0)
+    used, shape = found.allocation > 0, candidates.shapes_and_average[-1]
     times = np.concatenate([candidates.times[used], mean[:, None] * shape])
     spread = np.append(candidates.spread[used], BETA * mean * shape.std())
     nobody = np.zeros(len(times), np.bool_)
@@ -139,17 +131,6 @@ def _prospects(known: Knowledge, reduced: Reduced, limit: Floats, workers: Ints,
     return _Prospects(near, location, spread, tasks, value, own.evidence == 0.0, order)
 
 
-def _draw_trial(prospects: _Prospects, order: Ints, candidates: Candidates) -> _Trial:
-    """What a trial of these prospects may take."""
-    shapes = candidates.shapes_of(prospects.workers[order])
-    size, number = shapes.shape[1], 2 * order.size
-    shuffled = _shuffled(_TRIAL_TIMES, 1 << number.bit_length(), size)
-    quantiles = ndtri((np.arange(size) + 0.5) / size)[shuffled[:number:2]]
-    logarithms = prospects.location[order][:, None] + prospects.spread[order][:, None] * quantiles
-    means = np.exp(np.minimum(logarithms, _LARGEST))
-    return _Trial(order, means, means * np.take_along_axis(shapes, shuffled[1:number:2], axis=1))
-
-
 def _gains(prospects: _Prospects, place: Ints, cost: float, together: float, number: int) -> Floats:
     """What the first 1, 2, ... of the prospects in these places gain per round; all never tried gain ``together``."""
     gains = cost * (1.0 - np.cumprod(1.0 - np.minimum(prospects.value[place] / cost, 1.0)))
@@ -159,10 +140,20 @@ def _gains(prospects: _Prospects, place: Ints, cost: float, together: float, num
     return np.asarray(gains, np.float64)
 
 
-def _costs(reduced: Reduced, prospects: _Prospects, trial: _Trial, price: float) -> Floats:
-    """The expected cost of a round with the first k workers of the trial, and without k of the tasks, (L,)."""
-    own = reduced.allocation[:, prospects.workers[trial.place]]
-    return np.asarray(_more(reduced.removed, own, reduced.round_time, trial.means, trial.times, price) + reduced.cost)
+def _costs(reduced: Reduced, prospects: _Prospects, place: Ints, candidates: Candidates, price: float) -> Floats:
+    """The expected cost of a round without k of the tasks and with a trial of the first k prospects in these places."""
+    workers, shapes = prospects.workers[place], candidates.shapes_and_average
+    shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * place.size).bit_length(), shapes.shape[1])
+    drawn = prospects.location[place], prospects.spread[place], _normal_quantiles(shapes.shape[1]), shuffled
+    own = reduced.allocation[:, workers]
+    more = _more(reduced.removed, own, reduced.round_time, *drawn, shapes, candidates.places_of(workers), price)
+    return np.asarray(more + reduced.cost)
+
+
+@lru_cache(maxsize=8)
+def _normal_quantiles(size: int) -> Floats:
+    """So many equally likely quantiles of the normal distribution."""
+    return np.asarray(ndtri((np.arange(size) + 0.5) / size))
 
 
 @helper("reassoc", "nsz")
@@ -176,20 +167,29 @@ def _wait(round_time: Floats, slowest: Floats) -> float:
 
 
 @gufunc(
-    "void(int64[:], int64[:,:], float64[:,:], float64[:,:], float64[:,:], float64[:], float64[:])",
-    "(l),(l,j),(l,q),(j,s),(j,s),()->(l)",
+    "void(int64[:], int64[:,:], float64[:,:], float64[:], float64[:], float64[:], int64[:,:], float64[:,:], int64[:],"
+    " float64[:], float64[:])",
+    "(l),(l,j),(l,q),(j),(j),(s),(k,s),(m,s),(j),()->(l)",
 )
 def _more(
-    removed: Ints, own: Ints, round_time: Floats, means: Floats, times: Floats, price: Floats, out: Floats
-) -> None:
-    """What the workers add to the cost; infinite where there are not so many."""
-    slowest, mean = np.empty(times.shape[1]), np.empty(len(times))
-    for j in range(len(times)):
-        mean[j] = times[j].mean()
+    removed: Ints, own: Ints, round_time: Floats, location: Floats, spread: Floats, quantiles: Floats, shuffled: Ints,
+    shapes: Floats, place: Ints, price: Floats, out: Floats,
+) -> None:  # fmt: skip
+    """What the workers of a trial add to the cost; infinite where there are not so many.
+
+    Their means are drawn by their location and spread, and their times by their shape.
+    """
+    number, size = len(location), len(quantiles)
+    slowest, means, times, work = np.empty(size), np.empty((number, size)), np.empty((number, size)), np.empty(number)
+    for j in range(number):
+        for s in range(size):
+            means[j, s] = math.exp(min(location[j] + spread[j] * quantiles[shuffled[2 * j, s]], _LARGEST))
+            times[j, s] = means[j, s] * shapes[place[j], shuffled[2 * j + 1, s]]
+        work[j] = price[0] * times[j].mean()
     for level in range(len(removed)):
         out[level], slowest[:] = math.inf, 0.0
-        if removed[level] <= len(times):
+        if removed[level] <= number:
             for j in range(removed[level]):
-                for s in range(len(slowest)):
+                for s in range(size):
                     slowest[s] = max(slowest[s], times[j, s] + own[level, j] * means[j, s])
-            out[level] = _wait(round_time[level], slowest) + price[0] * mean[: removed[level]].sum()
+            out[level] = _wait(round_time[level], slowest) + work[: removed[level]].sum()

@@ -51,7 +51,7 @@ def remove_tasks(candidates: Candidates, allocation: Ints, price: float) -> Redu
     """
     used, total = np.flatnonzero(allocation), int(allocation.sum())
     removed = np.array([0, *sorted({min(1 << k, total) for k in range(total.bit_length() + 1)})])
-    times, shape = candidates.times[used], candidates.shapes().mean(axis=0)
+    times, shape = candidates.times[used], candidates.shapes_and_average[-1]
     left, *rest = _remove(
         times, candidates.doubt[used], time_orders(shape.size), allocation[used], removed, shape, price, _QUANTILES
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +24,7 @@ _LEAST_EVIDENCE = 0.5  # the least evidence of a worker with a result, in expone
 _MOST_LEARNED_FROM = 512  # Workers; with more, every second one of them is looked at, or every third, and so on
 _FAR = 6.0  # standard deviations beyond which a normal distribution has nothing that counts
 _LIMIT = 500.0  # the largest exponent: its exponential is finite
+_NOTHING = 60.0  # a likelihood that is smaller than the largest by the factor exp(60) is none
 _LEFT = 0.5  # of the variance of what is known of a worker, after as many tasks again as it rests on
 
 
@@ -65,7 +68,8 @@ class Knowledge(NamedTuple):
     shapes: Floats  # (n,) 1 / (coefficient of variation)^2 of their task times
 
 
-class Candidates(NamedTuple):
+@dataclass(frozen=True)
+class Candidates:
     """The m workers at which a search looks."""
 
     workers: Ints  # (m,) in increasing order
@@ -73,16 +77,17 @@ class Candidates(NamedTuple):
     doubt: Floats  # (m,) squared relative deviation of what is known of the means
     spread: Floats  # (m,) 1.5 standard deviations of a task time
 
-    def shapes(self) -> Floats:
-        """Their distributions over their means, (m, S)."""
-        mean = self.times.mean(axis=1, keepdims=True)
-        return np.asarray(np.divide(self.times, mean, out=np.ones_like(self.times), where=mean > 0.0))
+    @cached_property
+    def shapes_and_average(self) -> Floats:
+        """Their distributions over their means, and the average of these, (m + 1, S)."""
+        shapes = np.empty((len(self.times) + 1, self.times.shape[1]))
+        _fill_shapes(self.times, shapes)
+        return shapes
 
-    def shapes_of(self, workers: Ints) -> Floats:
-        """The distributions over their means of any workers, (k, S); the average for one that is no candidate."""
-        shapes = self.shapes()
+    def places_of(self, workers: Ints) -> Ints:
+        """Where the shapes of any workers are among these; the average stands for one that is no candidate."""
         place = np.minimum(np.searchsorted(self.workers, workers), self.workers.size - 1)
-        return np.where((self.workers[place] == workers)[:, None], shapes[place], shapes.mean(axis=0))
+        return np.where(self.workers[place] == workers, place, self.workers.size)
 
 
 def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:
@@ -108,7 +113,9 @@ def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) ->
     """Of the workers with results that are ``there``, (n,), the fastest, and those with tasks in the ``last`` plan."""
     mean, workers = known.posterior.mean(), np.flatnonzero(there & (known.seen.evidence > 0.0))
     fastest = workers[np.argsort(mean[workers], kind="stable")[: budget + IDLE]]
-    near = np.union1d(fastest, workers[last[workers] > 0])
+    chosen = np.zeros(there.size, np.bool_)
+    chosen[fastest] = chosen[workers[last[workers] > 0]] = True
+    near = np.flatnonzero(chosen)
     own = known.own.of(near)
     scale = np.where(own.mean(axis=1) > 0.0, mean[near], 0.0)
     times = scale[:, None] * blended_shapes(own[None], known.belief.later(near[None]))[0]
@@ -150,11 +157,7 @@ def learn_population(seen: Estimates) -> Population:
 
 def posterior(population: Population, seen: Estimates) -> Posterior:
     """The posterior from the population and each worker's own times; for a worker never tried, the population alone."""
-    known = np.flatnonzero(seen.evidence)
-    places = np.zeros(seen.evidence.size, np.int64)  # the first one stands for all workers never tried
-    places[known] = np.arange(1, known.size + 1)
-    of_known = np.concatenate([np.zeros((2, 1)), np.stack(seen.of(known))], axis=1)
-    return Posterior(*(part[places] for part in _posterior(*of_known, *population)))
+    return Posterior(*_posterior(*seen, *population))
 
 
 def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
@@ -169,19 +172,34 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
     return np.reshape(_value(seen.location, seen.evidence, *population, np.atleast_2d(limit)), limit.shape)
 
 
+@gufunc("void(float64[:,:], float64[:,:])", "(m,s),(k,s)", (1,))
+def _fill_shapes(times: Floats, out: Floats) -> None:
+    m, size = times.shape
+    out[m] = 0.0
+    for i in range(m):
+        mean = times[i].mean()
+        for s in range(size):
+            out[i, s] = times[i, s] / mean if mean > 0.0 else 1.0
+            out[m, s] += out[i, s]
+    for s in range(size):
+        out[m, s] /= m
+
+
 @helper()
 def _weights(location: float, evidence: float, place: Floats, share: Floats, out: Floats) -> None:
     """Fill in the chance of each component, by the likelihood of gamma times; its width lowers the evidence."""
     apart = place[1] - place[0]
     a = evidence / (1.0 + evidence * apart * apart)
-    most, total = -math.inf, 0.0
+    most, total, within = -math.inf, 0.0, location - place[0] < _LIMIT
+    ratio, factor = math.exp(min(location - place[0], _LIMIT)), math.exp(-apart)  # places are evenly spaced
     for g in range(len(place)):
         d = max(place[g] - location, -_LIMIT)
-        out[g] = -a * (d + math.exp(-d))
+        out[g] = -a * (d + (ratio if within else math.exp(-d)))
+        ratio *= factor
         if share[g] > 0.0 and out[g] > most:
             most = out[g]
     for g in range(len(place)):
-        out[g] = share[g] * math.exp(min(out[g] - most, 0.0))
+        out[g] = share[g] * math.exp(min(out[g] - most, 0.0)) if out[g] > most - _NOTHING else 0.0
         total += out[g]
     for g in range(len(place)):
         out[g] /= total
@@ -209,7 +227,13 @@ def _learn(location: Floats, evidence: Floats, place: Floats, prior: Floats, sha
 @gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g)->(n),(n)")
 def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats, out: Floats, spread: Floats) -> None:
     width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
+    never = -1  # a worker never tried: all of them are the same
     for i in range(len(location)):
+        if evidence[i] == 0.0:
+            if never >= 0:
+                out[i], spread[i] = out[never], spread[never]
+                continue
+            never = i
         _weights(location[i], evidence[i], place, share, weights)
         own = width * evidence[i] / (1.0 + width * evidence[i])
         inside = width / (1.0 + width * evidence[i])

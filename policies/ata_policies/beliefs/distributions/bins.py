@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -260,6 +261,7 @@ def own_shapes(own: Floats, weight: Floats) -> tuple[Floats, Floats]:
     return shape, total / (prior + weight.sum(axis=1))[:, None]
 
 
+@lru_cache(maxsize=8)
 def exponential_sample(size: int) -> Floats:
     """Means of ``size`` equally likely slices of the exponential distribution of mean 1, shape (size,), increasing.
 
