@@ -270,6 +270,9 @@ def _value(location: Floats, evidence: Floats, place: Floats, share: Floats, lim
             for g in range(len(place)):
                 z = side * (useful - log_mean[g] + 0.5 * deviation * deviation) / deviation
                 if weights[g] > 1e-9 and z > -_FAR:
-                    inner = 0.5 * math.erfc(-z / math.sqrt(2.0))
-                    shifted = 0.5 * math.erfc((side * deviation - z) / math.sqrt(2.0))
-                    out[level, i] += weights[g] * max(side * (inner - mean[g] / limit * shifted), 0.0)
+                    gain = side * (1.0 - mean[g] / limit)
+                    if z < _FAR + deviation:  # else the mean is on this side
+                        inner = 0.5 * math.erfc(-z / math.sqrt(2.0))
+                        shifted = 0.5 * math.erfc((side * deviation - z) / math.sqrt(2.0))
+                        gain = side * (inner - mean[g] / limit * shifted)
+                    out[level, i] += weights[g] * max(gain, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
@@ -144,13 +145,7 @@ class DistributionBelief(NamedTuple):
         20,000 * 1.1 ** k. A worker that was tried is due if it had no news since half an interval before the last of
         these moments. So workers are due together, which is cheaper than one by one.
         """
-        rounds = np.maximum(self.since, 1.0)[:, None]
-        power = np.floor(np.log(np.maximum(rounds / (10.0 * RETRIED_EVERY), 1.0)) / np.log(1.1))
-        early = rounds < 10.0 * RETRIED_EVERY
-        moment = np.where(early, RETRIED_EVERY * np.floor(rounds / RETRIED_EVERY), 10.0 * RETRIED_EVERY * 1.1**power)
-        interval = np.where(early, RETRIED_EVERY, moment / 11.0)
-        due: Mask = (self.idle() >= 0.5 * interval + rounds - moment) & ~self.untried()
-        return due
+        return np.asarray(_stale(self.last, self.counts, self.busy, self.since, self.row[:, CLOCK]))
 
     def mean(self) -> Floats:
         """Time spent per result, as if a first one came now where there is none, (E, n); NaN for those never tried."""
@@ -236,6 +231,19 @@ def blended_shapes(own: Floats, later: Floats) -> Floats:
     """The shapes (time / mean) of ``sample`` from own slices, (E, m, size), and results after the first, (E, m)."""
     shape, common = own_shapes(own, later / (later + TRUST))
     return np.asarray(_blend(shape, later, common[:, None, :]))
+
+
+@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], boolean[:])", "(n),(n),(n),(),()->(n)")
+def _stale(last: Floats, counts: Floats, busy: Floats, since: Floats, clock: Floats, out: Mask) -> None:
+    rounds, interval = max(since[0], 1.0), RETRIED_EVERY
+    if rounds < 10.0 * RETRIED_EVERY:
+        moment = RETRIED_EVERY * math.floor(rounds / RETRIED_EVERY)
+    else:
+        moment = 10.0 * RETRIED_EVERY * 1.1 ** math.floor(math.log(rounds / (10.0 * RETRIED_EVERY)) / math.log(1.1))
+        interval = moment / 11.0
+    for i in range(len(last)):
+        idle = clock[0] - last[i] if last[i] > 0.0 else math.inf
+        out[i] = idle >= 0.5 * interval + rounds - moment and (counts[i] > 0.0 or busy[i] > 0.0)
 
 
 @gufunc("void(float64[:], float64[:], float64[:], float64[:])", "(s),(),(s)->(s)")
