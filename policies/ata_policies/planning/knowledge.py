@@ -11,7 +11,8 @@ import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
-from ata_policies.beliefs.distributions.bins import DistributionBelief, blended_shapes
+from ata_policies.beliefs.distributions.bins import DistributionBelief, blended
+from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.tails import Slices, borrow_tails, own_slices
 from ata_policies.beliefs.moments import learn_shapes
 
@@ -111,14 +112,11 @@ def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:
 
 def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) -> Candidates:
     """Of the workers with results that are ``there``, (n,), the fastest, and those with tasks in the ``last`` plan."""
-    mean, workers = known.posterior.mean(), np.flatnonzero(there & (known.seen.evidence > 0.0))
-    fastest = workers[np.argsort(mean[workers], kind="stable")[: budget + IDLE]]
-    chosen = np.zeros(there.size, np.bool_)
-    chosen[fastest] = chosen[workers[last[workers] > 0]] = True
-    near = np.flatnonzero(chosen)
-    own = known.own.of(near)
-    scale = np.where(own.mean(axis=1) > 0.0, mean[near], 0.0)
-    times = scale[:, None] * blended_shapes(own[None], known.belief.later(near[None]))[0]
+    mean, seen = known.posterior.mean(), there & (known.seen.evidence > 0.0)
+    fastest = first_of(np.where(seen, mean, np.inf), np.int64(budget + IDLE))
+    near = np.flatnonzero(fastest | (seen & (last > 0)))
+    place, later = known.own.places_of(near), known.belief.later(near[None])
+    times = blended(known.own.times[None], place, later, mean[near])[0]
     doubt = np.minimum(np.expm1(known.posterior.spread[near] ** 2), 1.0)
     return Candidates(near, times, doubt, BETA * mean[near] / np.sqrt(known.shapes[near]))
 
@@ -258,18 +256,20 @@ def _value(location: Floats, evidence: Floats, place: Floats, share: Floats, lim
         _weights(location[i], evidence[i], place, share, weights)
         own, inside = width * evidence[i] / (1.0 + width * evidence[i]), width / (1.0 + width * evidence[i])
         deviation, expected = math.sqrt(inside * _LEFT), 0.0
+        some = 0  # components that count; the others are left out
         for g in range(len(place)):
-            log_mean[g] = place[g] + own * (location[i] - place[g]) + 0.5 * inside
-            mean[g] = math.exp(min(log_mean[g], _LIMIT))
-            expected += weights[g] * mean[g]
+            log_mean[some] = place[g] + own * (location[i] - place[g]) + 0.5 * inside
+            mean[some], weights[some] = math.exp(min(log_mean[some], _LIMIT)), weights[g]
+            expected += weights[some] * mean[some]
+            some += weights[some] > 1e-9
         for level in range(len(limits)):
             limit, out[level, i] = limits[level, i], 0.0
             if not 0.0 < limit < math.inf:
                 continue
             side, useful = -1.0 if expected < limit else 1.0, math.log(limit)  # below it, it may still be above it
-            for g in range(len(place)):
+            for g in range(some):
                 z = side * (useful - log_mean[g] + 0.5 * deviation * deviation) / deviation
-                if weights[g] > 1e-9 and z > -_FAR:
+                if z > -_FAR:
                     gain = side * (1.0 - mean[g] / limit)
                     if z < _FAR + deviation:  # else the mean is on this side
                         inner = 0.5 * math.erfc(-z / math.sqrt(2.0))

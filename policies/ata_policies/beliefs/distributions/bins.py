@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import gufunc, helper
 from ata_gym.utils.ranges import FINITE, Counts, Size, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
 from ata_policies.beliefs.distributions.life_table import slices, sort_slices
@@ -224,13 +224,21 @@ def sample(belief: DistributionBelief, size: int, own: Floats | None = None) -> 
     array([[ 4., 12., nan]])
     """
     own = own_sample(belief, size) if own is None else own
-    return own.mean(axis=2, keepdims=True) * blended_shapes(own, belief.later())
+    return blended(own, np.arange(own.shape[1]), belief.later(), own.mean(axis=2))
 
 
-def blended_shapes(own: Floats, later: Floats) -> Floats:
-    """The shapes (time / mean) of ``sample`` from own slices, (E, m, size), and results after the first, (E, m)."""
-    shape, common = own_shapes(own, later / (later + TRUST))
-    return np.asarray(_blend(shape, later, common[:, None, :]))
+def blended(own: Floats, place: Ints, later: Floats, mean: Floats) -> Floats:
+    """The distributions of ``sample`` from own slices (E, k, size), for workers of given means (E, m).
+
+    Their own slices are at ``place`` (m,), -1 for none, and ``later`` (E, m) are their results after the first.
+    """
+    common = common_shape(own, place, later / (later + TRUST))
+    return np.asarray(_blend(own, place, later, mean, common))
+
+
+def common_shape(own: Floats, place: Ints, weight: Floats) -> Floats:
+    """The weighted mean of the shapes q_i / m_i of workers (E, m) and of that of e, (E, size); see ``blended``."""
+    return np.asarray(_common(own, place, weight, exponential_sample(own.shape[2])))
 
 
 @gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], boolean[:])", "(n),(n),(n),(),()->(n)")
@@ -246,27 +254,47 @@ def _stale(last: Floats, counts: Floats, busy: Floats, since: Floats, clock: Flo
         out[i] = idle >= 0.5 * interval + rounds - moment and (counts[i] > 0.0 or busy[i] > 0.0)
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:])", "(s),(),(s)->(s)")
-def _blend(shape: Floats, later: Floats, common: Floats, out: Floats) -> None:
-    size, total = len(shape), 0.0
-    for s in range(size):
-        rests_on = later[0] * min(1.0, _SEEN_BEYOND * (1.0 - (s + 0.5) / size))
-        trust = rests_on / (rests_on + TRUST)
-        out[s] = trust * shape[s] + (1.0 - trust) * common[s]
-        total += out[s]
-    if later[0] > 0.0:  # the common shape is sorted
-        sort_slices(out)
-    for s in range(size):
-        out[s] *= size / total
+@helper()
+def _fill_shape(own: Floats, place: int, out: Floats) -> float:
+    """Fill in a worker's own slices over their mean; return the mean, 1 where there are no slices."""
+    out[:] = 1.0
+    mean = own[place].mean() if place >= 0 else 1.0
+    if place >= 0 and mean > 0.0:
+        for s in range(len(out)):
+            out[s] = own[place, s] / mean
+    return mean
 
 
-def own_shapes(own: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """The workers' own shapes q_i / m_i, and their weighted mean with that of e, the common shape (E, size)."""
-    mean = own.mean(axis=2, keepdims=True)
-    shape = np.divide(own, mean, out=np.ones_like(own), where=mean > 0.0)
-    prior = 1.0 / (1.0 + TRUST)
-    total = prior * exponential_sample(own.shape[2]) + (weight[:, None, :] @ shape)[:, 0]
-    return shape, total / (prior + weight.sum(axis=1))[:, None]
+@gufunc("void(float64[:,:], int64[:], float64[:], float64[:], float64[:])", "(k,s),(m),(m),(s)->(s)")
+def _common(own: Floats, place: Ints, weight: Floats, exponential: Floats, out: Floats) -> None:
+    shape, prior, total = np.empty(len(out)), 1.0 / (1.0 + TRUST), 0.0
+    out[:] = 0.0
+    for i in range(len(place)):
+        _fill_shape(own, place[i], shape)
+        total += weight[i]
+        for s in range(len(out)):
+            out[s] += weight[i] * shape[s]
+    for s in range(len(out)):
+        out[s] = (prior * exponential[s] + out[s]) / (prior + total)
+
+
+@gufunc(
+    "void(float64[:,:], int64[:], float64[:], float64[:], float64[:], float64[:,:])", "(k,s),(m),(m),(m),(s)->(m,s)"
+)
+def _blend(own: Floats, place: Ints, later: Floats, mean: Floats, common: Floats, out: Floats) -> None:
+    size, shape = len(common), np.empty(len(common))
+    for i in range(len(place)):
+        here, total = _fill_shape(own, place[i], shape), 0.0
+        for s in range(size):
+            rests_on = later[i] * min(1.0, _SEEN_BEYOND * (1.0 - (s + 0.5) / size))
+            trust = rests_on / (rests_on + TRUST)
+            out[i, s] = trust * shape[s] + (1.0 - trust) * common[s]
+            total += out[i, s]
+        if later[i] > 0.0:  # the common shape is sorted
+            sort_slices(out[i])
+        scale = mean[i] * size / total if here != 0.0 else 0.0
+        for s in range(size):
+            out[i, s] *= scale
 
 
 @lru_cache(maxsize=8)

@@ -25,12 +25,10 @@ class Slices(NamedTuple):
     workers: Ints  # (k,) in increasing order
     times: Floats  # (k, S) from ``own_sample``
 
-    def of(self, workers: Ints) -> Floats:
-        """Those of any workers, (m, S); 1 for one that has none."""
+    def places_of(self, workers: Ints) -> Ints:
+        """Where the slices of any workers are, (m,); -1 for one that has none."""
         place = np.minimum(np.searchsorted(self.workers, workers), max(self.workers.size - 1, 0))
-        if self.workers.size == 0:
-            return np.ones((workers.size, self.times.shape[1]))
-        return np.where((self.workers[place] == workers)[:, None], self.times[place], 1.0)
+        return np.where(self.workers[place] == workers, place, -1) if self.workers.size else place - 1
 
 
 def own_slices(belief: DistributionBelief) -> Slices:
