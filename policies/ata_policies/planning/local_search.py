@@ -94,10 +94,9 @@ def local_search(
     (array([5, 2, 0]), 5.0, array([inf, inf,  5.]))
     """
     table, begin = np.asarray(times, np.float64), np.atleast_2d(np.asarray(starts, np.int64))
-    unit = 2.0 ** math.frexp(float(table.mean(axis=1).max()))[1]  # so that no square overflows
-    doubts, orders = np.broadcast_to(np.asarray(doubt, np.float64), len(table)), time_orders(table.shape[1])
-    found, limit, cost, made = _search(table / unit, doubts, orders, begin, price, moves, limits)
-    return Search(found, float(cost) * unit, limit * unit, int(made))
+    doubts = np.zeros(len(table)) + doubt
+    found, limit, cost, made = _search(table, doubts, time_orders(table.shape[1]), begin, price, moves, limits)
+    return Search(found, float(cost), limit, int(made))
 
 
 class _Workers(NamedTuple):
@@ -389,11 +388,16 @@ def _search(
     best: Ints, limit: Floats, cost: Floats, made: Ints,
 ) -> None:  # fmt: skip
     """Search as :func:`local_search` does; fill in the allocation, limits, costs and moves."""
-    m = len(times)
-    mean, variance = np.empty(m), np.empty(m)
+    m, longest = len(times), 0.0
+    scaled, mean, variance = np.empty(times.shape), np.empty(m), np.empty(m)
     for i in range(m):
-        mean[i], variance[i] = mean_and_variance(times[i])
-    workers = _Workers(times, orders, mean, variance, doubt)
+        longest = max(longest, times[i].mean())
+    unit = math.ldexp(1.0, math.frexp(longest)[1])  # so that no square overflows; a power of two changes no bits
+    for i in range(m):
+        for s in range(times.shape[1]):
+            scaled[i, s] = times[i, s] / unit
+        mean[i], variance[i] = mean_and_variance(scaled[i])
+    workers = _Workers(scaled, orders, mean, variance, doubt)
     ratio, linear = np.empty((2, m, POINTS)), np.empty((2, m))
     tables = _Tables(np.empty((m, POINTS)), np.empty(m), np.empty(m), ratio, linear, np.zeros(m, np.bool_))
     later, tasks, cost[0] = np.empty(POINTS + 2), np.empty(m, np.int64), math.inf
@@ -408,4 +412,5 @@ def _search(
         fill_later(without.product, later)
         for i in range(m):
             if best[i] == 0:
-                limit[i] = _useful_mean(_worker(workers, i), without, later, cost[0], price[0], its_grid)
+                limit[i] = unit * _useful_mean(_worker(workers, i), without, later, cost[0], price[0], its_grid)
+    cost[0] *= unit

@@ -156,8 +156,8 @@ class RaceSearch:
         races = _share_out(np.where(inside, self._scores[: size.max()], np.inf), tasks, self._budget)
         first = slice(races.shape[1])
         costs = race_costs(self._times[first], races, self._budget, rounds, self._factors[first])
-        rows = zip(size.tolist(), tasks.tolist(), *(part.tolist() for part in costs), strict=True)
-        return {place: Choice(*row, 0) for place, row in zip(places, rows, strict=True)}
+        rows = zip(places, size.tolist(), tasks.tolist(), *(part.tolist() for part in costs), strict=True)
+        return {place: Choice(m, number, time, work, 0) for place, m, number, time, work in rows}
 
 
 class Race(NamedTuple):

@@ -163,8 +163,9 @@ class DistributionBelief(NamedTuple):
 
     def later(self, workers: Ints | None = None) -> Floats:
         """The results after the first that are counted in bins, (E, n), or of some workers, (E, m)."""
-        slot = self.slot if workers is None else np.take_along_axis(self.slot, workers, 1)
-        mass = np.take_along_axis(self.tracks[:, :, MASS], np.maximum(slot, 0), 1)
+        rows = np.arange(len(self.slot))[:, None]
+        slot = self.slot if workers is None else self.slot[rows, workers]
+        mass = self.tracks[rows, slot, MASS]  # of the last slot where there is none
         return np.where(slot >= 0, np.maximum(mass - 1.0, 0.0), 0.0)
 
     def of(self, workers: Ints) -> DistributionBelief:
