@@ -94,7 +94,7 @@ def local_search(
     (array([5, 2, 0]), 5.0, array([inf, inf,  5.]))
     """
     table, begin = np.asarray(times, np.float64), np.atleast_2d(np.asarray(starts, np.int64))
-    doubts = np.zeros(len(table)) + doubt
+    doubts = np.zeros(len(table)) + np.asarray(doubt, np.float64)
     found, limit, cost, made = _search(table, doubts, time_orders(table.shape[1]), begin, price, moves, limits)
     return Search(found, float(cost), limit, int(made))
 
