@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ class Trials(NamedTuple):
 
     workers: Ints  # (J,) none or more
     allocation: Ints  # (n,) of B - J tasks
-    tasks: float  # how many tasks it takes at least, 1 or more, to learn what the workers are worth
+    rounds: float  # after which one of the workers, or of those in use, is known much better
 
 
 class _Prospects(NamedTuple):
@@ -38,7 +39,7 @@ class _Prospects(NamedTuple):
     workers: Ints  # (j,)
     location: Floats
     spread: Floats  # (j,) of the logarithms of their means
-    tasks: Floats  # (j,) how many tasks their estimates rest on, at least 1
+    tasks: Floats  # (j,) how many tasks tell what they are worth, at least 1
     value: Floats  # (j,) what they could gain per round, for each of these tasks
     untried: Mask  # (j,) whether they were never tried
     order: Ints  # (j,) the most valuable first, over what their task is expected to take
@@ -47,39 +48,48 @@ class _Prospects(NamedTuple):
 def explore(
     known: Knowledge, candidates: Candidates, found: Search, there: Mask, price: float, left: float, draws: Floats
 ) -> Trials:
-    """Choose which of the workers that are ``there``, (n,), get a task in the coming round for what is learned.
+    """Choose which of the workers that are ``there``, (n,), and idle get a task in the coming round for what is learned.
 
-    A worker of mean M gains G_k (1 - M / u_k)+ per round if it takes k of the B tasks of the allocation found
-    (``remove_tasks``: G_k is gained if it needs no time, and u_k is the limit), for the best number k. Its value v_i is
-    how much more that is expected to be once it has been tried for as many tasks again as its estimate rests on, l_i.
-    Several workers gain no more than the whole cost V of a round: V (1 - prod_i (1 - v_i / (l_i V))), or, where nearly
-    all have never been tried, what such workers would gain together (``gain_together``). The best prefix of them is
-    tried together, since a round waits only once for the slowest: with N rounds ``left`` the one of greatest
+    A worker of mean M gains G_k (1 - M / u_k)+ per round if it takes k of the B tasks of the allocation found, once
+    those in use are known (``remove_tasks``: G_k is gained if it needs no time, and u_k is the limit). What it gains
+    for each task of its trial is the greatest over k of
+
+        v = G_k E[(1 - M / u_k)+] / l,   l = max(1, 1 / (c max(s^2, r - 1 - ln r))),   r = max(1, m / u_k),
+
+    where m is its expected mean, s the deviation of its logarithm, and c the shape of its times. After l tasks it is
+    known twice as well, or the likelihood tells a worker of mean m from one at the limit, as in a sequential test
+    (Wald, 1945). Several workers gain no more than the whole cost V of a round, V (1 - prod_i (1 - v_i / V)), or, where
+    nearly all have never been tried, what such workers would gain together (``gain_together``). The best prefix of them
+    is tried together, since a round waits only once for the slowest: with N rounds ``left`` the one of greatest
 
         N * what they gain - E[cost of a round with them] + E[cost without].
 
     Workers are ordered by their value over what their task is expected to take; or those never tried come first, if
     that is better. Equal ones come in the order of the ``draws``, (n,), and of those never tried B are considered.
 
-    Ours, after the knowledge gradient (Frazier, Powell and Dayanik, 2008). The better the workers in use are, the less
-    one never tried is worth: of very many most are never tried, as in many-armed bandits (Wang, Audibert and Munos,
-    2008).
+    So a worker that would be useful is given up only where its own times are about N times less likely than if it were
+    slow, which happens with a chance of order (ln N)^2 / N (Garivier and Cappé, 2011, theorem 10), and a slow one is
+    tried O(ln N) times: where workers do not change, both cost (ln N)^2 rounds at most. Of very many workers most are
+    never tried, as in many-armed bandits (Wang, Audibert and Munos, 2008). Ours, after the knowledge gradient (Frazier,
+    Powell and Dayanik, 2008).
     """
-    budget, never = int(found.allocation.sum()), known.seen.evidence == 0.0
-    tried, untried = np.flatnonzero(there & ~never), np.flatnonzero(there & never)
+    budget, used = int(found.allocation.sum()), candidates.workers[found.allocation > 0]
+    never, idle = known.seen.evidence == 0.0, there.copy()
+    idle[used] = False  # those in use become known without a trial
+    tried, untried = np.flatnonzero(idle & ~never), np.flatnonzero(idle & never)
     number = min(budget, untried.size)
     together = gain_together(known, candidates, found, number, price) if number > 1 else 0.0
     if untried.size:
+        together /= float(_tasks_to_know(known, untried[:1])[0])
         untried = untried[np.argpartition(draws[untried], min(budget, untried.size - 1))[:budget]]
-    reduced = remove_tasks(candidates, found.allocation, price)
-    limit = np.full(there.size, reduced.limit[1])
-    limit[candidates.workers] = np.minimum(found.limit, np.where(found.allocation > 0, reduced.limit[1], np.inf))
+    reduced = remove_tasks(replace(candidates, doubt=np.zeros_like(candidates.doubt)), found.allocation, price)
     whole = np.zeros((reduced.removed.size, there.size), np.int64)
     whole[:, candidates.workers] = reduced.allocation
     reduced = reduced._replace(allocation=whole)
-    prospects = _prospects(known, reduced, limit, np.sort(np.append(tried, untried)), draws)
+    prospects = _prospects(known, reduced, np.sort(np.append(tried, untried)), draws)
     newest = prospects.order[np.argsort(~prospects.untried[prospects.order], kind="stable")]
-    best, chosen = 0.0, Trials(prospects.workers[:0], whole[0], 1.0)
+    soon = float((_tasks_to_know(known, used) / whole[0, used]).min())
+    best, chosen = 0.0, Trials(prospects.workers[:0], whole[0], soon)
     for order in [prospects.order, newest] if number > 1 else [prospects.order]:
         place = order[:budget]
         gains = _gains(prospects, place, float(reduced.cost[0]), together, number)
@@ -91,7 +101,7 @@ def explore(
             net = left * gains[k - 1] - costs[level] + float(reduced.cost[0])
             if net > best:
                 best, first = net, place[:k]
-                chosen = Trials(prospects.workers[first], whole[level], float(prospects.tasks[first].min()))
+                chosen = Trials(prospects.workers[first], whole[level], min(soon, float(prospects.tasks[first].min())))
     return chosen
 
 
@@ -115,27 +125,34 @@ def gain_together(known: Knowledge, candidates: Candidates, found: Search, numbe
     return max(found.cost - together.cost, 0.0)
 
 
-def _prospects(known: Knowledge, reduced: Reduced, limit: Floats, workers: Ints, draws: Floats) -> _Prospects:
-    """Those of the workers (m,) that are likely to be fast; their limits are in proportion to ``limit`` (n,), u_1."""
+def _prospects(known: Knowledge, reduced: Reduced, workers: Ints, draws: Floats) -> _Prospects:
+    """Those of the workers (m,) that are likely to be fast."""
     location, spread = known.posterior.location[workers], known.posterior.spread[workers]
     near = np.lexsort((draws[workers], location - _OPTIMISM * spread))[:_CONSIDERED]
     location, spread, near = location[near], spread[near], workers[near]
-    own, worth = known.seen.of(near), np.zeros(near.size)
-    useful = limit[near] / reduced.limit[1] * reduced.limit[:, None]
-    worths = value_of_trying(known.population, own, useful)
+    own, mean = known.seen.of(near), known.posterior.mean()[near]
+    value, tasks = np.zeros(near.size), np.ones(near.size)
+    worths = value_of_trying(known.population, own, np.repeat(reduced.limit[:, None], near.size, axis=1))
     for level in range(1, reduced.removed.size):
-        worth = np.maximum(worth, (float(reduced.cost[0]) - reduced.cost[level]) * worths[level])
-    tasks = np.maximum(1.0 / (known.shapes[near] * np.maximum(spread**2, 1e-12)), 1.0)
-    value = worth / tasks
-    order = np.argsort(-value / known.posterior.mean()[near], kind="stable")
+        if reduced.limit[level] > 0.0:
+            gain = float(reduced.cost[0] - reduced.cost[level]) * worths[level]
+            needed = _tasks_to_know(known, near, np.maximum(mean / reduced.limit[level], 1.0))
+            tasks, value = np.where(gain > value * needed, (needed, gain / needed), (tasks, value))
+    order = np.argsort(-value / mean, kind="stable")
     return _Prospects(near, location, spread, tasks, value, own.evidence == 0.0, order)
+
+
+def _tasks_to_know(known: Knowledge, workers: Ints, ratio: Floats | float = 1.0) -> Floats:
+    """The tasks after which workers are known twice as well, or told from those whose mean is less by a ratio r."""
+    apart = np.maximum(known.posterior.spread[workers] ** 2, ratio - 1.0 - np.log(ratio))
+    return np.asarray(np.maximum(1.0 / (known.shapes[workers] * np.maximum(apart, 1e-12)), 1.0))
 
 
 def _gains(prospects: _Prospects, place: Ints, cost: float, together: float, number: int) -> Floats:
     """What the first 1, 2, ... of the prospects in these places gain per round; all never tried gain ``together``."""
     gains = cost * (1.0 - np.cumprod(1.0 - np.minimum(prospects.value[place] / cost, 1.0)))
     if number > 1:
-        new = np.cumsum(prospects.untried[place] / prospects.tasks[place])
+        new = np.cumsum(prospects.untried[place])
         gains = np.where(2.0 * new >= number, np.maximum(gains, together * new / number), gains)
     return np.asarray(gains, np.float64)
 

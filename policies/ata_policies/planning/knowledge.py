@@ -45,6 +45,7 @@ class Population(NamedTuple):
 
     place: Floats  # (G,) evenly spaced
     share: Floats  # (G,) how likely each is
+    hedge: Floats  # (G,) how likely each is if the shares that were learned are doubted
 
 
 class Posterior(NamedTuple):
@@ -137,6 +138,8 @@ def learn_population(seen: Estimates) -> Population:
     It is a discrete form of the nonparametric maximum likelihood of Kiefer and Wolfowitz (1956). The prior is ours: a
     normal distribution around the mean of the estimates, with their standard deviation, or 1 if that is less, has the
     weight of one worker. So after m workers of one kind, the next one is of another with a chance of about 1 / (m + 1).
+    Shares of m workers are themselves off by about 1 / sqrt(m): with that doubt, the prior has the weight of sqrt(m)
+    workers, so that no worker is taken to be slow for what the others are.
 
     >>> seen = Estimates(np.log([1.0, 1.0, 20.0, 20.0]), np.full(4, 1000.0))
     >>> population = learn_population(seen)
@@ -150,12 +153,14 @@ def learn_population(seen: Estimates) -> Population:
     first = min(centre - 3.0 * deviation, location.min())
     place = np.linspace(first, max(centre + 3.0 * deviation, location.max()), PLACES)
     prior = np.exp(-0.5 * ((place - centre) / deviation) ** 2)
-    return Population(place, _learn(location, evidence, place, prior / prior.sum()))
+    prior /= prior.sum()
+    share, doubt = _learn(location, evidence, place, prior), 1.0 / (1.0 + np.sqrt(known.size))
+    return Population(place, share, (1.0 - doubt) * share + doubt * prior)
 
 
 def posterior(population: Population, seen: Estimates) -> Posterior:
     """The posterior from the population and each worker's own times; for a worker never tried, the population alone."""
-    return Posterior(*_posterior(*seen, *population))
+    return Posterior(*_posterior(*seen, population.place, population.share))
 
 
 def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
@@ -164,7 +169,7 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
         E[(1 - M / u)+] - (1 - E[M] / u)+,
 
     where M is the expected mean after the variance within each component has fallen by half, as it does when the tasks
-    behind the estimate are doubled. It is the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it
+    behind the estimate are doubled; the components count with doubt (``learn_population``). It is the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it
     is E[(1 - M / u)+], the possible gain of a worker that is not used.
     """
     return np.reshape(_value(seen.location, seen.evidence, *population, np.atleast_2d(limit)), limit.shape)
@@ -246,14 +251,16 @@ def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats,
 
 
 @gufunc(
-    "void(float64[:], float64[:], float64[:], float64[:], float64[:,:], float64[:,:])",
-    "(n),(n),(g),(g),(l,n)->(l,n)",
+    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:,:], float64[:,:])",
+    "(n),(n),(g),(g),(g),(l,n)->(l,n)",
 )
-def _value(location: Floats, evidence: Floats, place: Floats, share: Floats, limits: Floats, out: Floats) -> None:
+def _value(
+    location: Floats, evidence: Floats, place: Floats, share: Floats, hedge: Floats, limits: Floats, out: Floats
+) -> None:
     width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
     log_mean, mean = np.empty(len(place)), np.empty(len(place))
     for i in range(len(location)):
-        _weights(location[i], evidence[i], place, share, weights)
+        _weights(location[i], evidence[i], place, hedge if evidence[i] > 0.0 else share, weights)
         own, inside = width * evidence[i] / (1.0 + width * evidence[i]), width / (1.0 + width * evidence[i])
         deviation, expected = math.sqrt(inside * _LEFT), 0.0
         some = 0  # components that count; the others are left out

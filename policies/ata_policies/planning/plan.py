@@ -13,7 +13,7 @@ from ata_policies.planning.knowledge import choose_candidates, learn_row
 from ata_policies.planning.local_search import MOVES, search
 
 _LONGEST = 0.2  # the longest time between two plans, as a part of the rounds that count
-_TRIAL_PART = 0.25  # the next plan is made after this part of the tasks that it takes to know the workers tried
+_TRIAL_PART = 0.25  # the next plan is made after this part of the rounds in which a worker becomes known much better
 
 
 class Problem(NamedTuple):
@@ -51,9 +51,6 @@ def make_plan(belief: DistributionBelief, row: int, there: Mask, last: Ints, pro
 
 
 def _pause(trials: Trials, memory: float, draw: float) -> int:
-    """Half to all of the longest time between two plans, but less where workers are tried; 0 for a plan in each round.
-
-    The workers that were tried are known better after a part of the tasks that it takes to know them.
-    """
+    """Half to all of the longest time between two plans, but less where a worker, tried or in use, is hardly known."""
     pause = _LONGEST * memory * (1.0 + draw) / 2.0
-    return max(int(min(pause, _TRIAL_PART * trials.tasks) if trials.workers.size else pause) - 1, 0)
+    return max(int(min(pause, _TRIAL_PART * trials.rounds)) - 1, 0)

@@ -285,7 +285,7 @@ def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> N
     known = learn_row(DistributionBelief.empty(1, 40).observe(worker, times, np.zeros((1, 40))), weight=5.0)
     candidates = choose_candidates(known, everybody, np.zeros(40, np.int64), 10)
     found = local_search(candidates.times, np.repeat([1, 0], 10))
-    left = {1.0: 0, 10.0: 0, 1000.0: 10}
+    left = {1.0: 0, 5.0: 0, 1000.0: 10}
     tried = [explore(known, candidates, found, everybody, 0.0, rounds, np.linspace(0.0, 1.0, 40)) for rounds in left]
     assert [trials.workers.size for trials in tried] == [*left.values()]
 
@@ -320,7 +320,7 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
     place, share = np.linspace(-2.0, 2.0, 48), generator.dirichlet(np.ones(48))
     width, half = place[1] - place[0], 0.5
     seen = Estimates(np.array([-1.0, 0.3, 0.3, 0.0]), np.array([2.0, 30.0, 1000.0, 0.0]))
-    got = value_of_trying(Population(place, share), seen, np.full(4, limit))
+    got = value_of_trying(Population(place, share, share), seen, np.full(4, limit))
     for location, evidence, value in zip(*seen, got, strict=True):
         a = evidence / (1.0 + evidence * width**2)
         chance = share * np.exp(-a * (place - location + np.exp(location - place) - 1.0))
