@@ -48,7 +48,7 @@ class _Prospects(NamedTuple):
 def explore(
     known: Knowledge, candidates: Candidates, found: Search, there: Mask, price: float, left: float, draws: Floats
 ) -> Trials:
-    """Choose which of the workers that are ``there``, (n,), and idle get a task in the coming round for what is learned.
+    """Choose which of the workers that are ``there``, (n,), and idle get a task for what is learned.
 
     A worker of mean M gains G_k (1 - M / u_k)+ per round if it takes k of the B tasks of the allocation found, once
     those in use are known (``remove_tasks``: G_k is gained if it needs no time, and u_k is the limit). What it gains
@@ -121,7 +121,7 @@ def gain_together(known: Knowledge, candidates: Candidates, found: Search, numbe
     nobody = np.zeros(len(times), np.bool_)
     start = beta_kernel(times.mean(axis=1), spread, found.allocation.sum(), nobody, np.zeros(len(times)))
     doubt = np.append(candidates.doubt[used], np.zeros(mean.size))
-    together = local_search(times, start, price, doubt=doubt, moves=MOVES // 2, limits=False)
+    together = local_search(times, start, price, doubt=doubt, moves=MOVES // 2)
     return max(found.cost - together.cost, 0.0)
 
 

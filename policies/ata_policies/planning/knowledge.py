@@ -169,8 +169,9 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
         E[(1 - M / u)+] - (1 - E[M] / u)+,
 
     where M is the expected mean after the variance within each component has fallen by half, as it does when the tasks
-    behind the estimate are doubled; the components count with doubt (``learn_population``). It is the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it
-    is E[(1 - M / u)+], the possible gain of a worker that is not used.
+    behind the estimate are doubled; the components count with doubt (``learn_population``). It is the knowledge
+    gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it is E[(1 - M / u)+], the possible gain of a worker
+    that is not used.
     """
     return np.reshape(_value(seen.location, seen.evidence, *population, np.atleast_2d(limit)), limit.shape)
 

@@ -17,9 +17,7 @@ from ata_policies.planning.completion_times import (
     Worker,
     add_tasks,
     fill_chances,
-    fill_later,
     mean_and_variance,
-    mean_beyond,
     time_orders,
 )
 from ata_policies.planning.knowledge import Candidates
@@ -32,8 +30,6 @@ _PAIRS = 24  # Givers, and takers, that are best alone: all pairs of them are tr
 _TOGETHER = 8  # most tasks moved at once
 _GRIDS = 6  # most grids in a search: it is made anew where the round time has fallen
 _HALVINGS = 12  # steps of the search for the end of the grid, each of which halves an interval
-_STEPS = 9  # steps of the search for the mean at which a worker is useful
-_ROUNDING = 1e-12  # a part of the cost that is nothing: with B = 1 the limit is the cost itself
 _FEWER, _MORE = 0, 1
 
 
@@ -42,7 +38,6 @@ class Search(NamedTuple):
 
     allocation: Ints  # (n,)
     cost: float  # expected round time + price * worker time, in units of time
-    limit: Floats  # (n,) the mean below which a worker without a task would be useful; infinite for one with tasks
     moves: int  # moves made; the search was not over if they are as many as allowed
 
 
@@ -69,7 +64,6 @@ def local_search(
     *,
     doubt: ArrayLike = 0.0,
     moves: int = MOVES,
-    limits: bool = True,
 ) -> Search:
     """Improve an allocation step by step, on sampled task times, by the expected cost itself. Ours.
 
@@ -87,16 +81,15 @@ def local_search(
     - ``starts``: (n,) or (k, n) where to begin: whole numbers of at least 0, one above it.
     - ``doubt``: (n,) squared relative standard deviation of what is known of each mean: it adds (a_i mean_i)^2 doubt_i
       to the variance of a_i tasks.
-    - ``limits``: whether the limits are needed, which are infinite otherwise.
 
     >>> found = local_search([[1.0, 1.0], [2.0, 2.0], [9.0, 9.0]], [0, 0, 7])
-    >>> found.allocation, round(found.cost, 2), found.limit.round(1)
-    (array([5, 2, 0]), 5.0, array([inf, inf,  5.]))
+    >>> found.allocation, round(found.cost, 2)
+    (array([5, 2, 0]), 5.0)
     """
     table, begin = np.asarray(times, np.float64), np.atleast_2d(np.asarray(starts, np.int64))
     doubts = np.zeros(len(table)) + np.asarray(doubt, np.float64)
-    found, limit, cost, made = _search(table, doubts, time_orders(table.shape[1]), begin, price, moves, limits)
-    return Search(found, float(cost), limit, int(made))
+    found, cost, made = _search(table, doubts, time_orders(table.shape[1]), begin, price, moves)
+    return Search(found, float(cost), int(made))
 
 
 class _Workers(NamedTuple):
@@ -338,36 +331,8 @@ def _descend(
 
 
 @helper()
-def _without_one_task(tables: _Tables, costs: _Costs) -> _Costs:
-    """The costs if one task were done by a worker that needs no time: the task whose giver gains most."""
-    giver, best = -1, math.inf
-    for i in range(len(tables.gives)):
-        if costs.alone[_FEWER, i] < best:
-            giver, best = i, costs.alone[_FEWER, i]
-    product = costs.product * tables.ratio[_FEWER, giver]
-    return _Costs(product, costs.alone, costs.linear + tables.linear[_FEWER, giver], costs.linear + best)
-
-
-@helper()
-def _useful_mean(worker: Worker, without: _Costs, later: Floats, cost: float, price: float, grid: Grid) -> float:
-    """The mean below which the worker lowers the ``cost`` by doing the task that others are ``without``."""
-    under, over, middle = 0.0, cost, cost
-    lower, upper = without.total - cost, 0.0
-    for _ in range(_STEPS if lower < 0.0 else 0):  # false position, with Illinois' halving of what stays
-        factor = middle / worker.mean if worker.mean > 0.0 else 0.0
-        value = without.linear + price * middle - cost + mean_beyond(worker.times, factor, grid, later)
-        if value < _ROUNDING * cost:
-            under, lower, upper = middle, value, 0.5 * upper
-        else:
-            over, upper, lower = middle, value, 0.5 * lower
-        if upper - lower > 0.0:
-            middle = over - upper * (over - under) / (upper - lower)
-    return under
-
-
-@helper()
-def _from_start(workers: _Workers, price: float, tasks: Ints, tables: _Tables, most: int) -> tuple[_Costs, Grid, int]:
-    """Improve the tasks on one grid after another; return what they cost, the last grid, and the moves left."""
+def _from_start(workers: _Workers, price: float, tasks: Ints, tables: _Tables, most: int) -> tuple[float, int]:
+    """Improve the tasks on one grid after another; return what they cost, and the moves left."""
     left, cost = most, math.inf
     for _ in range(_GRIDS):
         before, cost_before, grid = left, cost, _place_grid(workers, tasks)
@@ -375,19 +340,18 @@ def _from_start(workers: _Workers, price: float, tasks: Ints, tables: _Tables, m
         cost = costs.total
         if left <= 0 or left == before or not cost < cost_before * (1.0 - _TOLERANCE):
             break
-    return costs, grid, left
+    return cost, left
 
 
 @gufunc(
-    "void(float64[:,:], float64[:], int64[:,:], int64[:,:], float64[:], int64[:], boolean[:], int64[:], float64[:],"
-    " float64[:], int64[:])",
-    "(m,s),(m),(j,s),(k,m),(),(),()->(m),(m),(),()",
+    "void(float64[:,:], float64[:], int64[:,:], int64[:,:], float64[:], int64[:], int64[:], float64[:], int64[:])",
+    "(m,s),(m),(j,s),(k,m),(),()->(m),(),()",
 )
 def _search(
-    times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats, most: Ints, limits: Mask,
-    best: Ints, limit: Floats, cost: Floats, made: Ints,
+    times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats, most: Ints,
+    best: Ints, cost: Floats, made: Ints,
 ) -> None:  # fmt: skip
-    """Search as :func:`local_search` does; fill in the allocation, limits, costs and moves."""
+    """Search as :func:`local_search` does; fill in the allocation, the cost and the moves."""
     m, longest = len(times), 0.0
     scaled, mean, variance = np.empty(times.shape), np.empty(m), np.empty(m)
     for i in range(m):
@@ -400,17 +364,10 @@ def _search(
     workers = _Workers(scaled, orders, mean, variance, doubt)
     ratio, linear = np.empty((2, m, POINTS)), np.empty((2, m))
     tables = _Tables(np.empty((m, POINTS)), np.empty(m), np.empty(m), ratio, linear, np.zeros(m, np.bool_))
-    later, tasks, cost[0] = np.empty(POINTS + 2), np.empty(m, np.int64), math.inf
+    tasks, cost[0] = np.empty(m, np.int64), math.inf
     for k in range(len(starts)):
         tasks[:] = starts[k]
-        costs, grid, left = _from_start(workers, price[0], tasks, tables, most[0])
-        if costs.total < cost[0] or k == 0:
-            best[:], cost[0], made[0], its_grid = tasks, costs.total, most[0] - left, grid
-            without = _without_one_task(tables, costs)
-    limit[:] = math.inf
-    if limits[0]:
-        fill_later(without.product, later)
-        for i in range(m):
-            if best[i] == 0:
-                limit[i] = unit * _useful_mean(_worker(workers, i), without, later, cost[0], price[0], its_grid)
+        total, left = _from_start(workers, price[0], tasks, tables, most[0])
+        if total < cost[0] or k == 0:
+            best[:], cost[0], made[0] = tasks, total, most[0] - left
     cost[0] *= unit

@@ -241,17 +241,6 @@ def test_with_hundreds_of_workers_no_single_move_gains() -> None:
     assert played[0] <= 1.01 * played.min()
 
 
-@pytest.mark.parametrize("price", [0.0, 0.3])
-def test_who_is_faster_than_the_limit_is_useful(price: float) -> None:
-    times = known_sample(SHIFTED, 256)
-    found = local_search(times, allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15), price)
-    idle = int(np.flatnonzero(found.allocation == 0)[0])
-    for share, used in ((0.97, True), (1.03, False)):
-        faster = times.copy()
-        faster[idle] *= share * found.limit[idle] / times[idle].mean()
-        assert (local_search(faster, found.allocation, price).allocation[idle] > 0) == used
-
-
 def test_it_goes_on_where_it_was_stopped_units_do_not_matter_and_doubt_costs() -> None:
     times, start = known_sample(SHIFTED, 64), np.array([15] + [0] * 11)
     plain = local_search(times, start)
