@@ -40,7 +40,7 @@ def make_plan(belief: DistributionBelief, row: int, there: Mask, last: Ints, pro
     The search begins from ``last``, (n,), the best allocation of the last plan. The ``draws``, (n + 2,), are uniform
     from 0 to 1.
     """
-    known = learn_row(belief.rows([row]), problem.weight)
+    known = learn_row(belief.rows(slice(row, row + 1)), problem.weight)
     candidates = choose_candidates(known, there, last, problem.budget)
     found = search(candidates, last[candidates.workers], problem.budget, problem.price, draws[0])
     trials = explore(known, candidates, found, there, problem.price, problem.rounds_left, draws[2:])

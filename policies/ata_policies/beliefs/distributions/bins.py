@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.compiled import gufunc, helper
 from ata_gym.utils.ranges import FINITE, Counts, Size, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
 from ata_policies.beliefs.distributions.layout import (
@@ -28,7 +31,7 @@ from ata_policies.beliefs.distributions.layout import (
     STRETCH,
     TRACKS,
 )
-from ata_policies.beliefs.distributions.life_table import slices
+from ata_policies.beliefs.distributions.life_table import slices, sort_slices
 from ata_policies.beliefs.distributions.news import Places
 from ata_policies.beliefs.distributions.observing import observe_round
 
@@ -36,7 +39,7 @@ BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one
 SLOTS = 1024  # workers whose times are counted in bins, at most
 RETRIED_EVERY = 2000.0  # rounds between two tries of workers out of use, at first
 _SEEN_BEYOND = 8.0  # a slice rests on so many times the results that lie beyond it
-_TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
+TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
 
 
 def _last_slot(size: Size) -> int:
@@ -157,12 +160,7 @@ class DistributionBelief(NamedTuple):
         20,000 * 1.1 ** k. A worker that was tried is due if it had no news since half an interval before the last of
         these moments. So workers are due together, which is cheaper than one by one.
         """
-        rounds = np.maximum(self.since, 1.0)[:, None]
-        power = np.floor(np.log(np.maximum(rounds / (10.0 * RETRIED_EVERY), 1.0)) / np.log(1.1))
-        early = rounds < 10.0 * RETRIED_EVERY
-        moment = np.where(early, RETRIED_EVERY * np.floor(rounds / RETRIED_EVERY), 10.0 * RETRIED_EVERY * 1.1**power)
-        interval = np.where(early, RETRIED_EVERY, moment / 11.0)
-        due: Mask = (self.idle() >= 0.5 * interval + rounds - moment) & ~self.untried()
+        due: Mask = _stale(self.last, self.counts, self.busy, self.since, self.row[:, CLOCK])
         return due & ~self.suspects()
 
     def suspects(self) -> Mask:
@@ -208,13 +206,17 @@ class DistributionBelief(NamedTuple):
         never: Mask = (self.counts == 0.0) & (self.busy == 0.0)
         return never
 
-    def trust(self, share: Floats | float = 1.0) -> Floats:
-        """The weight of a worker's own distribution beside that of all workers, from 0 to 1, (E, n).
+    def trust(self) -> Floats:
+        """The weight of a worker's own distribution beside that of all workers, from 0 to 1, (E, n)."""
+        later = self.later()
+        return later / (later + TRUST)
 
-        For parts that rest on shares (size,) of its results, the weight of each part, (E, n, size).
-        """
-        later = np.multiply.outer(np.maximum(self._of_worker(MASS) - 1.0, 0.0), share)
-        return later / (later + _TRUST)
+    def later(self, workers: Ints | None = None) -> Floats:
+        """The results after the first that are counted in bins, (E, n), or of some workers, (E, m)."""
+        rows = np.arange(len(self.slot))[:, None]
+        slot = self.slot if workers is None else self.slot[rows, workers]
+        mass = self.tracks[rows, slot, MASS]  # of the last slot where there is none
+        return np.where(slot >= 0, np.maximum(mass - 1.0, 0.0), 0.0)
 
     def of(self, workers: Ints) -> DistributionBelief:
         """The belief about the ``workers`` (E, m) only, in this order, as if there were no others."""
@@ -228,7 +230,9 @@ class DistributionBelief(NamedTuple):
         return self._replace(**moments, slot=places, owner=places, bins=bins, tracks=tracks)
 
 
-def own_sample(belief: DistributionBelief, size: int, tail: Floats | None = None) -> Floats:
+def own_sample(
+    belief: DistributionBelief, size: int, tail: Floats | None = None, workers: Ints | None = None
+) -> Floats:
     """Means of equally likely slices of each worker's own estimated distribution, shape (E, n, size), increasing.
 
     The chance of each bin is the life table's (Kaplan-Meier's in bins; Cutler and Ederer, 1958): a share
@@ -242,17 +246,16 @@ def own_sample(belief: DistributionBelief, size: int, tail: Floats | None = None
     end of its bin). Without cancelled tasks the mean of the sample is the mean of the results; workers never tried get
     NaN. Ours, except the life table.
     """
-    n = belief.counts.shape[1]
     mean = belief.mean() if tail is None else tail
-    if belief.owner.shape[1] < n:
-        belief = belief.of(np.broadcast_to(np.arange(n), belief.counts.shape))
-    out = np.empty((*belief.counts.shape, size))
+    which = np.broadcast_to(np.arange(mean.shape[1]), mean.shape) if workers is None else workers
+    out = np.empty((*which.shape, size))
+    moments = belief.counts, belief.totals, belief.deviations, belief.anchor
     with np.errstate(all="ignore"):
-        slices(belief.bins, belief.counts, belief.totals, belief.deviations, belief.anchor, mean, out)
+        slices(belief.bins, belief.slot, *moments, mean, which, out)
     return out
 
 
-def sample(belief: DistributionBelief, size: int) -> Floats:
+def sample(belief: DistributionBelief, size: int, own: Floats | None = None) -> Floats:
     """Means of equally likely slices of each worker's distribution, shape (E, n, size), increasing along a worker.
 
     A worker seen rarely borrows the shape (time / mean) of its distribution from the workers of its row. With K_i
@@ -271,23 +274,81 @@ def sample(belief: DistributionBelief, size: int) -> Floats:
     >>> sample(seen, 4).mean(axis=2)
     array([[ 4., 12., nan]])
     """
-    own = own_sample(belief, size)
-    shape, common = own_shapes(own, belief.trust())
-    trust = belief.trust(np.minimum(1.0, _SEEN_BEYOND * (1.0 - (np.arange(size) + 0.5) / size)))
-    blended = np.sort(trust * shape + (1.0 - trust) * common[:, None, :], axis=2)
-    distribution: Floats = (own.mean(axis=2, keepdims=True) / blended.mean(axis=2, keepdims=True)) * blended
-    return distribution
+    own = own_sample(belief, size) if own is None else own
+    return blended(own, np.arange(own.shape[1]), belief.later(), own.mean(axis=2))
 
 
-def own_shapes(own: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """The workers' own shapes q_i / m_i, and their weighted mean with that of e, the common shape (E, size)."""
-    mean = own.mean(axis=2, keepdims=True)
-    shape = np.divide(own, mean, out=np.ones_like(own), where=mean > 0.0)
-    prior = 1.0 / (1.0 + _TRUST)
-    total = prior * exponential_sample(own.shape[2]) + (weight[:, :, None] * shape).sum(axis=1)
-    return shape, total / (prior + weight.sum(axis=1))[:, None]
+def blended(own: Floats, place: Ints, later: Floats, mean: Floats) -> Floats:
+    """The distributions of ``sample`` from own slices (E, k, size), for workers of given means (E, m).
+
+    Their own slices are at ``place`` (m,), -1 for none, and ``later`` (E, m) are their results after the first.
+    """
+    common = common_shape(own, place, later / (later + TRUST))
+    return np.asarray(_blend(own, place, later, mean, common))
 
 
+def common_shape(own: Floats, place: Ints, weight: Floats) -> Floats:
+    """The weighted mean of the shapes q_i / m_i of workers (E, m) and of that of e, (E, size); see ``blended``."""
+    return np.asarray(_common(own, place, weight, exponential_sample(own.shape[2])))
+
+
+@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], boolean[:])", "(n),(n),(n),(),()->(n)")
+def _stale(last: Floats, counts: Floats, busy: Floats, since: Floats, clock: Floats, out: Mask) -> None:
+    rounds, interval = max(since[0], 1.0), RETRIED_EVERY
+    if rounds < 10.0 * RETRIED_EVERY:
+        moment = RETRIED_EVERY * math.floor(rounds / RETRIED_EVERY)
+    else:
+        moment = 10.0 * RETRIED_EVERY * 1.1 ** math.floor(math.log(rounds / (10.0 * RETRIED_EVERY)) / math.log(1.1))
+        interval = moment / 11.0
+    for i in range(len(last)):
+        idle = clock[0] - last[i] if last[i] > 0.0 else math.inf
+        out[i] = idle >= 0.5 * interval + rounds - moment and (counts[i] > 0.0 or busy[i] > 0.0)
+
+
+@helper()
+def _fill_shape(own: Floats, place: int, out: Floats) -> float:
+    """Fill in a worker's own slices over their mean; return the mean, 1 where there are no slices."""
+    out[:] = 1.0
+    mean = own[place].mean() if place >= 0 else 1.0
+    if place >= 0 and mean > 0.0:
+        for s in range(len(out)):
+            out[s] = own[place, s] / mean
+    return mean
+
+
+@gufunc("void(float64[:,:], int64[:], float64[:], float64[:], float64[:])", "(k,s),(m),(m),(s)->(s)")
+def _common(own: Floats, place: Ints, weight: Floats, exponential: Floats, out: Floats) -> None:
+    shape, prior, total = np.empty(len(out)), 1.0 / (1.0 + TRUST), 0.0
+    out[:] = 0.0
+    for i in range(len(place)):
+        _fill_shape(own, place[i], shape)
+        total += weight[i]
+        for s in range(len(out)):
+            out[s] += weight[i] * shape[s]
+    for s in range(len(out)):
+        out[s] = (prior * exponential[s] + out[s]) / (prior + total)
+
+
+@gufunc(
+    "void(float64[:,:], int64[:], float64[:], float64[:], float64[:], float64[:,:])", "(k,s),(m),(m),(m),(s)->(m,s)"
+)
+def _blend(own: Floats, place: Ints, later: Floats, mean: Floats, common: Floats, out: Floats) -> None:
+    size, shape = len(common), np.empty(len(common))
+    for i in range(len(place)):
+        here, total = _fill_shape(own, place[i], shape), 0.0
+        for s in range(size):
+            rests_on = later[i] * min(1.0, _SEEN_BEYOND * (1.0 - (s + 0.5) / size))
+            trust = rests_on / (rests_on + TRUST)
+            out[i, s] = trust * shape[s] + (1.0 - trust) * common[s]
+            total += out[i, s]
+        if later[i] > 0.0:  # the common shape is sorted
+            sort_slices(out[i])
+        scale = mean[i] * size / total if here != 0.0 else 0.0
+        for s in range(size):
+            out[i, s] *= scale
+
+
+@lru_cache(maxsize=8)
 def exponential_sample(size: int) -> Floats:
     """Means of ``size`` equally likely slices of the exponential distribution of mean 1, shape (size,), increasing.
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ata_gym.typing import Floats
-from ata_gym.utils.compiled import gufunc, inlined
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.compiled import gufunc, helper, inlined
 
 _WEIGHTLESS = 1e-9  # the share of all results that is left in a bin where rounding alone has left something
 
@@ -22,45 +22,68 @@ class Pieces(NamedTuple):
 
 
 @gufunc(
-    "void(float64[:,:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
-    "(three,k),(),(),(),(),(),(s)",
-    (6,),
+    "void(float64[:,:,:], int32[:], float64[:], float64[:], float64[:], float64[:], float64[:], int64[:],"
+    " float64[:,:])",
+    "(v,three,k),(n),(n),(n),(n),(n),(n),(m),(m,s)",
+    (8,),
 )
 def slices(
-    counted: Any, count: Floats, times: Floats, deviation: Floats, anchor: Floats, mean: Floats, out: Floats
-) -> None:
-    """Fill in the means of equally likely slices of a worker's distribution of given mean, see ``own_sample``.
+    counted: Any, slot: Any, count: Floats, times: Floats, deviation: Floats, anchor: Floats, mean: Floats,
+    workers: Ints, out: Floats,
+) -> None:  # fmt: skip
+    """Fill in the means of equally likely slices of some workers' distributions of given mean, see ``own_sample``.
 
-    ``counted`` has the results, the cancelled tasks and the results' times in units of ``anchor``, by bin; ``count``,
-    ``times`` and ``deviation`` are the results' moments.
+    ``counted`` has the results, the cancelled tasks and the results' times in units of ``anchor``, by bin, at each
+    worker's ``slot``; where that is -1, the distribution is exponential. ``count``, ``times`` and ``deviation`` are the
+    results' moments.
     """
-    finished, cancelled, sums = counted
+    bins, size = counted.shape[2], out.shape[1]
+    pieces = Pieces(np.empty(bins + 1), np.empty(bins + 1), np.empty(bins + 1))
+    exponential = np.empty(size)
+    pieces.chance[0] = 1.0
+    _cut(pieces, 1, True, 0.0, 1.0, exponential)
+    for w in range(len(workers)):
+        i = workers[w]
+        if slot[i] >= 0:
+            here, moments = counted[slot[i]], (count[i], times[i], deviation[i])
+            _fill(here[0], here[1], here[2], moments, anchor[i], mean[i], pieces, out[w])
+        else:
+            for s in range(size):
+                out[w, s] = mean[i] * exponential[s]
+
+
+@helper()
+def _fill(
+    finished: Floats, cancelled: Floats, sums: Floats, moments: tuple[float, float, float], anchor: float, mean: float,
+    pieces: Pieces, out: Floats,
+) -> None:  # fmt: skip
+    """Fill in the means of the slices of one worker."""
     bins = len(finished)
-    if math.isnan(mean[0]):
+    if math.isnan(mean):
         out[:] = math.nan
         return
     known, time = 0.0, 0.0
     for b in range(bins):
         known += finished[b]
         time += sums[b]
-    average = times[0] / max(count[0], 1e-300)
-    unit = average * known / time if time > 0.0 else anchor[0]  # the times' total is exact, the bins' are rounded
-    squares = deviation[0] * (known / max(count[0], 1e-300))
-    pieces = Pieces(np.zeros(bins + 1), np.zeros(bins + 1), np.zeros(bins + 1))
+    count = max(moments[0], 1e-300)
+    average = moments[1] / count
+    unit = average * known / time if time > 0.0 else anchor  # the times' total is exact, the bins' are rounded
+    squares = moments[2] * (known / count)
     least = _WEIGHTLESS * known
-    start, factor, at_risk = _place(finished, cancelled, sums, anchor[0], unit, average, squares, least, pieces)
+    start, factor, at_risk = _place(finished, cancelled, sums, anchor, unit, average, squares, least, pieces)
     number, alive = _weigh(finished, cancelled, at_risk, least, factor, pieces)
     if alive > 0.0:
         if number > 0:
             start = max(start, pieces.centre[number - 1] + pieces.half[number - 1])
         pieces.chance[number] = alive
         number += 1
-    _cut(pieces, number, alive > 0.0, start, mean[0], out)
-    _sort(out)
+    _cut(pieces, number, alive > 0.0, start, mean, out)
+    sort_slices(out)
 
 
 @inlined
-def _sort(out: Floats) -> None:
+def sort_slices(out: Floats) -> None:
     """Insert each slice where it belongs: neighbouring bins may overlap a little; NaN of extreme times is last."""
     for s in range(1, len(out)):
         mean, at = out[s], s
