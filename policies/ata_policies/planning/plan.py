@@ -34,9 +34,12 @@ class Plan(NamedTuple):
     pause: int  # rounds between the next one and the next plan
 
 
-def make_plan(belief: DistributionBelief, row: int, there: Mask, last: Ints, problem: Problem, draws: Floats) -> Plan:
+def make_plan(
+    belief: DistributionBelief, row: int, there: Mask, probes: Mask, last: Ints, problem: Problem, draws: Floats
+) -> Plan:
     """Plan for the workers of a row that are ``there``, (n,), at least one of which has a result.
 
+    Of these, workers of the ``probes``, (n,), get a task, except that those in use get at least half of the tasks.
     The search begins from ``last``, (n,), the best allocation of the last plan. The ``draws``, (n + 2,), are uniform
     from 0 to 1.
     """
@@ -47,7 +50,7 @@ def make_plan(belief: DistributionBelief, row: int, there: Mask, last: Ints, pro
     best, allocation = np.zeros_like(last), trials.allocation.copy()
     best[candidates.workers] = found.allocation
     allocation[trials.workers] += 1
-    probed = np.flatnonzero(known.belief.probes()[0] & there & (allocation == 0))[: (problem.budget + 1) // 2]
+    probed = np.flatnonzero(probes & there & (allocation == 0))[: (problem.budget + 1) // 2]
     if probed.size:
         return Plan(_with_probes(allocation, known.posterior.mean(), probed), best, 0)
     return Plan(allocation, best, _pause(trials, problem.memory, draws[1]) if found.moves < MOVES else 0)

@@ -1,18 +1,17 @@
-"""A belief about each worker's whole distribution, from finished and cancelled tasks, and samples of it."""
+"""A belief about each worker's whole distribution, from finished and cancelled tasks."""
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import FINITE, Counts, Size, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
-from ata_policies.beliefs.distributions.layout import (
+from ata_policies.beliefs.distributions.arrays import (
     ALARM,
     CLOCK,
     DUE,
@@ -30,15 +29,13 @@ from ata_policies.beliefs.distributions.layout import (
     SPREAD,
     STRETCH,
     TRACKS,
+    Places,
 )
-from ata_policies.beliefs.distributions.life_table import slices, sort_slices
-from ata_policies.beliefs.distributions.news import Places
 from ata_policies.beliefs.distributions.observing import observe_round
 
 BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536
 SLOTS = 1024  # workers whose times are counted in bins, at most
 RETRIED_EVERY = 2000.0  # rounds between two tries of workers out of use, at first
-_SEEN_BEYOND = 8.0  # a slice rests on so many times the results that lie beyond it
 TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
 
 
@@ -230,68 +227,6 @@ class DistributionBelief(NamedTuple):
         return self._replace(**moments, slot=places, owner=places, bins=bins, tracks=tracks)
 
 
-def own_sample(
-    belief: DistributionBelief, size: int, tail: Floats | None = None, workers: Ints | None = None
-) -> Floats:
-    """Means of equally likely slices of each worker's own estimated distribution, shape (E, n, size), increasing.
-
-    The chance of each bin is the life table's (Kaplan-Meier's in bins; Cutler and Ederer, 1958): a share
-
-        h_b = d_b / (r_b - c_b / 2)
-
-    of the tasks that outlast the bins before b ends in b, with d_b results and c_b cancelled tasks in the bin and r_b
-    tasks that reach it. Within a bin, times are uniform around the exact mean of its results: as wide as the bin, times
-    a factor of at most 1 that gives all results their exact variance. Tasks that outlast all results take an
-    exponential time longer, of mean ``tail`` (E, n), by default ``belief.mean()``, from the last time seen (the lower
-    end of its bin). Without cancelled tasks the mean of the sample is the mean of the results; workers never tried get
-    NaN. Ours, except the life table.
-    """
-    mean = belief.mean() if tail is None else tail
-    which = np.broadcast_to(np.arange(mean.shape[1]), mean.shape) if workers is None else workers
-    out = np.empty((*which.shape, size))
-    moments = belief.counts, belief.totals, belief.deviations, belief.anchor
-    with np.errstate(all="ignore"):
-        slices(belief.bins, belief.slot, *moments, mean, which, out)
-    return out
-
-
-def sample(belief: DistributionBelief, size: int, own: Floats | None = None) -> Floats:
-    """Means of equally likely slices of each worker's distribution, shape (E, n, size), increasing along a worker.
-
-    A worker seen rarely borrows the shape (time / mean) of its distribution from the workers of its row. With K_i
-    results, own slices q_i of mean m_i, and the slices e of the exponential distribution of mean 1,
-
-        t_i(s) = s (K_i - 1)+ / (s (K_i - 1)+ + 16),
-        common = (e / 17 + sum_i t_i(1) q_i / m_i) / (1 / 17 + sum_i t_i(1)),
-        sample_i ~ t_i(s) q_i / m_i + (1 - t_i(s)) common,   s = min(1, 8 (1 - level)),
-
-    slice by slice, at the mean m_i. Few results lie beyond a high level, so the longest slices borrow most. e counts as
-    one worker with two results. Workers never tried get NaN. Ours.
-
-    >>> seen = DistributionBelief.empty(1, 3)
-    >>> times = np.array([[3.0, 5.0, 4.0, 12.0]])
-    >>> seen = seen.observe(np.array([[0, 0, 0, 1]]), times, np.zeros((1, 3)))
-    >>> sample(seen, 4).mean(axis=2)
-    array([[ 4., 12., nan]])
-    """
-    own = own_sample(belief, size) if own is None else own
-    return blended(own, np.arange(own.shape[1]), belief.later(), own.mean(axis=2))
-
-
-def blended(own: Floats, place: Ints, later: Floats, mean: Floats) -> Floats:
-    """The distributions of ``sample`` from own slices (E, k, size), for workers of given means (E, m).
-
-    Their own slices are at ``place`` (m,), -1 for none, and ``later`` (E, m) are their results after the first.
-    """
-    common = common_shape(own, place, later / (later + TRUST))
-    return np.asarray(_blend(own, place, later, mean, common))
-
-
-def common_shape(own: Floats, place: Ints, weight: Floats) -> Floats:
-    """The weighted mean of the shapes q_i / m_i of workers (E, m) and of that of e, (E, size); see ``blended``."""
-    return np.asarray(_common(own, place, weight, exponential_sample(own.shape[2])))
-
-
 @gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], boolean[:])", "(n),(n),(n),(),()->(n)")
 def _stale(last: Floats, counts: Floats, busy: Floats, since: Floats, clock: Floats, out: Mask) -> None:
     rounds, interval = max(since[0], 1.0), RETRIED_EVERY
@@ -303,58 +238,3 @@ def _stale(last: Floats, counts: Floats, busy: Floats, since: Floats, clock: Flo
     for i in range(len(last)):
         idle = clock[0] - last[i] if last[i] > 0.0 else math.inf
         out[i] = idle >= 0.5 * interval + rounds - moment and (counts[i] > 0.0 or busy[i] > 0.0)
-
-
-@helper()
-def _fill_shape(own: Floats, place: int, out: Floats) -> float:
-    """Fill in a worker's own slices over their mean; return the mean, 1 where there are no slices."""
-    out[:] = 1.0
-    mean = own[place].mean() if place >= 0 else 1.0
-    if place >= 0 and mean > 0.0:
-        for s in range(len(out)):
-            out[s] = own[place, s] / mean
-    return mean
-
-
-@gufunc("void(float64[:,:], int64[:], float64[:], float64[:], float64[:])", "(k,s),(m),(m),(s)->(s)")
-def _common(own: Floats, place: Ints, weight: Floats, exponential: Floats, out: Floats) -> None:
-    shape, prior, total = np.empty(len(out)), 1.0 / (1.0 + TRUST), 0.0
-    out[:] = 0.0
-    for i in range(len(place)):
-        _fill_shape(own, place[i], shape)
-        total += weight[i]
-        for s in range(len(out)):
-            out[s] += weight[i] * shape[s]
-    for s in range(len(out)):
-        out[s] = (prior * exponential[s] + out[s]) / (prior + total)
-
-
-@gufunc(
-    "void(float64[:,:], int64[:], float64[:], float64[:], float64[:], float64[:,:])", "(k,s),(m),(m),(m),(s)->(m,s)"
-)
-def _blend(own: Floats, place: Ints, later: Floats, mean: Floats, common: Floats, out: Floats) -> None:
-    size, shape = len(common), np.empty(len(common))
-    for i in range(len(place)):
-        here, total = _fill_shape(own, place[i], shape), 0.0
-        for s in range(size):
-            rests_on = later[i] * min(1.0, _SEEN_BEYOND * (1.0 - (s + 0.5) / size))
-            trust = rests_on / (rests_on + TRUST)
-            out[i, s] = trust * shape[s] + (1.0 - trust) * common[s]
-            total += out[i, s]
-        if later[i] > 0.0:  # the common shape is sorted
-            sort_slices(out[i])
-        scale = mean[i] * size / total if here != 0.0 else 0.0
-        for s in range(size):
-            out[i, s] *= scale
-
-
-@lru_cache(maxsize=8)
-def exponential_sample(size: int) -> Floats:
-    """Means of ``size`` equally likely slices of the exponential distribution of mean 1, shape (size,), increasing.
-
-    >>> exponential_sample(2).round(4)  # 1 - ln 2 and 1 + ln 2
-    array([0.3069, 1.6931])
-    """
-    above = 1.0 - np.arange(size + 1) / size
-    areas = above - above * np.log(np.where(above > 0.0, above, 1.0))
-    return np.asarray(size * -np.diff(areas))

@@ -12,7 +12,7 @@ import numpy as np
 
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import gufunc, phase
-from ata_policies.beliefs.distributions.layout import (
+from ata_policies.beliefs.distributions.arrays import (
     ALARM,
     CANCELLED,
     CLOCK,
@@ -37,12 +37,16 @@ from ata_policies.beliefs.distributions.layout import (
     SUMS,
     TESTS,
     TOGETHER,
+    News,
     Past,
+    Places,
+    add_times,
     bin_of,
+    gather,
+    give_slots,
     level,
     rescale,
 )
-from ata_policies.beliefs.distributions.news import News, Places, add_times, gather, give_slots
 from ata_policies.beliefs.distributions.suspects import Round, adopt, judge, wait_longer
 
 _PAST = 256.0  # rounds over which the row's predictions are compared

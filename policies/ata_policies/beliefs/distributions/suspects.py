@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import phase
-from ata_policies.beliefs.distributions.layout import (
+from ata_policies.beliefs.distributions.arrays import (
     ALARM,
     DUE,
     EVENTS,
