@@ -48,6 +48,9 @@ class DistributionLearner(Policy):
     5. When the next plan is due: in the next round where the search is not over, and else after 10 to 20 % of the
        rounds that count, by the row's own randomness, but sooner where a worker, tried or in use, is hardly known.
 
+    Workers that were far slower or faster in a round than usual (``DistributionBelief``, suspects) count as that at
+    once, and are probed, with one task in place of the one that would take longest, to see whether they are as usual.
+
     Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that owe results get
     nothing but probes after 8 to 64 rounds (``Availability``).
 
@@ -75,17 +78,19 @@ class DistributionLearner(Policy):
         """Make the plan again where it is due, and play it."""
         plan: AllocationPlan = state.plan
         since, reach = state.belief.since, state.belief.reach
+        alarmed, probes = state.belief.alarmed(), state.belief.probes()
         before, availability = plan.availability.available(), plan.availability
         availability = availability.after(results_of(seen["worker"], self.setting.n), PAUSE, LONGEST)
         there, anew, forgot = availability.available(), since < plan.since, reach < plan.reach
         plan = plan._replace(since=since, reach=reach, changes=plan.changes + anew)
         again = (state.round >= plan.due) | anew | forgot | (before != there).any(axis=1)
         again |= ~plan.allocation.any(axis=1)
+        again |= alarmed | (probes & (plan.allocation == 0)).any(axis=1)
         if again.any():
             plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
             draws = state.round_uniforms(self.setting.n + 2, 1)
             for e in np.flatnonzero(again).tolist():
-                self._plan_row(state, plan, there[e], draws[e], e)
+                self._plan_row(state, plan, there[e], probes[e], draws[e], e)
         availability = availability._replace(asked=plan.allocation)
         return plan.allocation.copy(), state._replace(plan=plan._replace(availability=availability))
 
@@ -101,11 +106,11 @@ class DistributionLearner(Policy):
         words = f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds count"
         return f"{words}; tried for what is learned: {listed(tried)}" if tried.any() else words
 
-    def _plan_row(self, state: State, plan: AllocationPlan, there: Mask, draws: Floats, e: int) -> None:
+    def _plan_row(self, state: State, plan: AllocationPlan, there: Mask, probes: Mask, draws: Floats, e: int) -> None:
         """Make the plan of row e again for the workers that are ``there``, (n,), in place."""
         plan.due[e] = state.round[e] + 1
         if (there & (state.belief.counts[e] > 0.0)).any():
-            made = make_plan(state.belief, e, there, plan.best[e], self._problem(state, plan, e), draws)
+            made = make_plan(state.belief, e, there, probes, plan.best[e], self._problem(state, plan, e), draws)
             plan.allocation[e], plan.best[e] = made.allocation, made.best
             plan.due[e] += made.pause
         else:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ata_gym.simulation.keys import permutations
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import helper
 
 POINTS = 128  # points of a grid: with so many, the cost of an allocation is right to 1 %
 _ADDED = 32  # tasks whose times are added up one by one; the deviations of more are those of 32, scaled
@@ -44,19 +44,23 @@ def time_orders(size: int) -> NDArray[np.int64]:
     return np.ascontiguousarray(orders, np.int64)
 
 
-def tabulate(times: Floats, doubt: Floats, tasks: Ints, grid: Grid) -> tuple[Floats, Floats]:
-    """The chance that some tasks are done by each time of the grid, (..., 128), and the mean time beyond it, (...,).
+@helper("reassoc", "nsz")
+def mean_and_variance(times: Floats) -> tuple[float, float]:
+    """The mean and the variance of equally likely times."""
+    total = 0.0
+    for s in range(len(times)):
+        total += times[s]
+    mean = total / len(times)
+    return mean, _squares(times, mean) / len(times)
 
-    ``times`` has shape (..., S), ``doubt`` and ``tasks`` have shape (...,); see ``Worker``. No task takes no time.
 
-    >>> done, beyond = tabulate(np.array([3.0, 3.0]), np.zeros(()), np.array([1, 2]), Grid(0.0, 2.0))
-    >>> done[:, :4].round(1), beyond
-    (array([[0. , 0.5, 1. , 1. ],
-           [0. , 0. , 0. , 1. ]]), array([0., 0.]))
-    """
-    times_of_grid = grid.low + grid.step * np.arange(POINTS)
-    done, beyond = _tabulate(times, doubt, time_orders(times.shape[-1]), tasks, times_of_grid)
-    return np.asarray(done), np.asarray(beyond)
+@helper("reassoc", "nsz")
+def _squares(times: Floats, centre: float) -> float:
+    """The squared differences from the centre, added up."""
+    squares = 0.0
+    for s in range(len(times)):
+        squares += (times[s] - centre) ** 2
+    return squares
 
 
 @helper()
@@ -68,12 +72,12 @@ def add_tasks(worker: Worker, tasks: int, added: int, total: Floats, out: Floats
     """
     size, times = len(total), worker.times
     for j in range(added, min(tasks, len(worker.orders))):
+        order = worker.orders[j]
         for s in range(size):
-            total[s] += times[worker.orders[j, s]]
+            total[s] += times[order[s]]
     added = max(added, min(tasks, len(worker.orders)))
-    centre, squares = added * worker.mean, 0.0
-    for s in range(size):
-        squares += (total[s] - centre) ** 2
+    centre = added * worker.mean
+    squares = _squares(total, centre)
     variance = tasks * worker.variance + (tasks * worker.mean) ** 2 * worker.doubt
     factor = math.sqrt(variance / (squares / size)) if squares > 0.0 else 0.0
     for s in range(size):
@@ -85,15 +89,18 @@ def add_tasks(worker: Worker, tasks: int, added: int, total: Floats, out: Floats
 def fill_chances(sums: Floats, grid: Grid, out: Floats) -> float:
     """Fill in the chance of each time of the grid to be at least one of the ``sums``; return the mean time beyond it.
 
-    A sum between two times counts for both in part, so that the mean stays as it is.
+    The ``sums`` become places on the grid. A sum between two times counts for both in part, so that the mean stays as
+    it is.
     """
     points, size = len(out), len(sums)
-    high, beyond = grid.low + grid.step * points, 0.0
+    beyond = 0.0
     out[:] = 0.0
     for s in range(size):
-        place = (sums[s] - grid.low) / grid.step
+        sums[s] = (sums[s] - grid.low) / grid.step
+    for s in range(size):
+        place = sums[s]
         if place >= points:
-            beyond += sums[s] - high
+            beyond += place - points
         elif not place > 0.0:
             out[0] += 1.0
         else:
@@ -102,22 +109,34 @@ def fill_chances(sums: Floats, grid: Grid, out: Floats) -> float:
             out[k] += 1.0 - later
             if k + 1 < points:
                 out[k + 1] += later
-    total = 0.0
+    total, share = 0.0, 1.0 / size
     for k in range(points):
         total += out[k]
-        out[k] = max(total / size, _LEAST_CHANCE)
-    return beyond / size
+        out[k] = max(total * share, _LEAST_CHANCE)
+    return grid.step * beyond / size
 
 
-@gufunc(
-    "void(float64[:], float64[:], int64[:,:], int64[:], float64[:], float64[:], float64[:])",
-    "(s),(),(j,s),(),(g)->(g),()",
-)
-def _tabulate(
-    times: Floats, doubt: Floats, orders: Ints, tasks: Ints, grid: Floats, done: Floats, beyond: Floats
-) -> None:
-    done[:], beyond[0] = 1.0, 0.0
-    if tasks[0] > 0:
-        worker, sums = Worker(times, orders, times.mean(), times.var(), doubt[0]), np.empty(len(times))
-        add_tasks(worker, tasks[0], 0, np.zeros(len(times)), sums)
-        beyond[0] = fill_chances(sums, Grid(grid[0], grid[1] - grid[0]), done)
+@helper()
+def fill_later(product: Floats, out: Floats) -> None:
+    """Fill in the sums of ``product``, (128,), from each point of the grid on, and zeros beyond it, (130,)."""
+    total = 0.0
+    out[POINTS:] = 0.0
+    for k in range(POINTS - 1, -1, -1):
+        total += product[k]
+        out[k] = total
+
+
+@helper("reassoc", "nsz")
+def mean_beyond(sums: Floats, factor: float, grid: Grid, later: Floats) -> float:
+    """The mean time beyond the grid minus the integral of a product on it and of the chances of one more worker.
+
+    Its ``sums`` are multiplied by the ``factor``; ``later`` is that of ``fill_later``. The same as ``fill_chances``
+    and the sum of the chances times the product, without a table.
+    """
+    total = 0.0
+    for s in range(len(sums)):
+        place = max((sums[s] * factor - grid.low) / grid.step, 0.0)
+        inside = min(place, float(POINTS))
+        k = int(inside)
+        total += place - inside - later[k] - (inside - k) * (later[k + 1] - later[k])
+    return grid.step * total / len(sums)

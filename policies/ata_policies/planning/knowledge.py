@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
-from ata_policies.beliefs.distributions.bins import DistributionBelief, sample
-from ata_policies.beliefs.distributions.tails import borrow_tails
+from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.beliefs.distributions.retries import first_of
+from ata_policies.beliefs.distributions.samples import blended
+from ata_policies.beliefs.distributions.tails import Slices, borrow_tails, own_slices
 from ata_policies.beliefs.moments import learn_shapes
 
 IDLE = 64  # workers beyond those that B tasks can go to at which a search looks
 BETA = 1.5  # of the beta rule, from which a search begins: standard deviations to allow for, as the rule has by default
-_SLICES = 128  # slices of a worker's distribution
 _LARGEST = 2.0**400  # the longest time, in units near the least mean: squares of times must not overflow
 PLACES = 48  # components of the population
 _PASSES = 20  # steps of expectation and maximisation
@@ -23,6 +26,7 @@ _LEAST_EVIDENCE = 0.5  # the least evidence of a worker with a result, in expone
 _MOST_LEARNED_FROM = 512  # Workers; with more, every second one of them is looked at, or every third, and so on
 _FAR = 6.0  # standard deviations beyond which a normal distribution has nothing that counts
 _LIMIT = 500.0  # the largest exponent: its exponential is finite
+_NOTHING = 60.0  # a likelihood that is smaller than the largest by the factor exp(60) is none
 _LEFT = 0.5  # of the variance of what is known of a worker, after as many tasks again as it rests on
 
 
@@ -60,13 +64,15 @@ class Knowledge(NamedTuple):
     """What is known of the n workers of one row."""
 
     belief: DistributionBelief  # the belief, of this row alone
+    own: Slices  # slices of the distributions as each worker's own times say
     seen: Estimates  # what each worker's own times say
     population: Population  # what they say of the population that the workers come from
     posterior: Posterior  # what both together say of each worker
     shapes: Floats  # (n,) 1 / (coefficient of variation)^2 of their task times
 
 
-class Candidates(NamedTuple):
+@dataclass(frozen=True)
+class Candidates:
     """The m workers at which a search looks."""
 
     workers: Ints  # (m,) in increasing order
@@ -74,16 +80,17 @@ class Candidates(NamedTuple):
     doubt: Floats  # (m,) squared relative deviation of what is known of the means
     spread: Floats  # (m,) 1.5 standard deviations of a task time
 
-    def shapes(self) -> Floats:
-        """Their distributions over their means, (m, S)."""
-        mean = self.times.mean(axis=1, keepdims=True)
-        return np.asarray(np.divide(self.times, mean, out=np.ones_like(self.times), where=mean > 0.0))
+    @cached_property
+    def shapes_and_average(self) -> Floats:
+        """Their distributions over their means, and the average of these, (m + 1, S)."""
+        shapes = np.empty((len(self.times) + 1, self.times.shape[1]))
+        _fill_shapes(self.times, shapes)
+        return shapes
 
-    def shapes_of(self, workers: Ints) -> Floats:
-        """The distributions over their means of any workers, (k, S); the average for one that is no candidate."""
-        shapes = self.shapes()
+    def places_of(self, workers: Ints) -> Ints:
+        """Where the shapes of any workers are among these; the average stands for one that is no candidate."""
         place = np.minimum(np.searchsorted(self.workers, workers), self.workers.size - 1)
-        return np.where((self.workers[place] == workers)[:, None], shapes[place], shapes.mean(axis=0))
+        return np.where(self.workers[place] == workers, place, self.workers.size)
 
 
 def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:
@@ -93,7 +100,8 @@ def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:
     workers that are due for another trial, since they may have changed, is at most that of one exponential time.
     ``weight`` is that of ``learn_shapes``.
     """
-    moments, stale = borrow_tails(belief), belief.stale()[0]
+    own = own_slices(belief)
+    moments, stale = borrow_tails(belief, own), belief.stale()[0]
     counts, totals = moments.counts, moments.totals
     shapes = learn_shapes(moments, weight)
     means = totals[totals > 0.0] / counts[totals > 0.0]
@@ -101,17 +109,16 @@ def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:
     seen = estimate_means(counts, np.minimum(np.ldexp(totals, -exponent), _LARGEST), shapes)
     seen = seen._replace(evidence=np.where(stale, np.minimum(seen.evidence, 1.0), seen.evidence))
     population = learn_population(seen)
-    return Knowledge(belief, seen, population, posterior(population, seen), shapes)
+    return Knowledge(belief, own, seen, population, posterior(population, seen), shapes)
 
 
 def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) -> Candidates:
     """Of the workers with results that are ``there``, (n,), the fastest, and those with tasks in the ``last`` plan."""
-    mean, workers = known.posterior.mean(), np.flatnonzero(there & (known.seen.evidence > 0.0))
-    fastest = workers[np.argsort(mean[workers], kind="stable")[: budget + IDLE]]
-    near = np.union1d(fastest, workers[last[workers] > 0])
-    times = sample(known.belief.of(near[None]), _SLICES)[0]
-    centre = times.mean(axis=1)
-    times *= np.divide(mean[near], centre, out=np.ones_like(centre), where=centre > 0.0)[:, None]
+    mean, seen = known.posterior.mean(), there & (known.seen.evidence > 0.0)
+    fastest = first_of(np.where(seen, mean, np.inf), np.int64(budget + IDLE))
+    near = np.flatnonzero(fastest | (seen & (last > 0)))
+    place, later = known.own.places_of(near), known.belief.later(near[None])
+    times = blended(known.own.times[None], place, later, mean[near])[0]
     doubt = np.minimum(np.expm1(known.posterior.spread[near] ** 2), 1.0)
     return Candidates(near, times, doubt, BETA * mean[near] / np.sqrt(known.shapes[near]))
 
@@ -154,15 +161,11 @@ def learn_population(seen: Estimates) -> Population:
 
 def posterior(population: Population, seen: Estimates) -> Posterior:
     """The posterior from the population and each worker's own times; for a worker never tried, the population alone."""
-    known = np.flatnonzero(seen.evidence)
-    places = np.zeros(seen.evidence.size, np.int64)  # the first one stands for all workers never tried
-    places[known] = np.arange(1, known.size + 1)
-    of_known = np.concatenate([np.zeros((2, 1)), np.stack(seen.of(known))], axis=1)
-    return Posterior(*(part[places] for part in _posterior(*of_known, population.place, population.share)))
+    return Posterior(*_posterior(*seen, population.place, population.share))
 
 
 def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
-    """The value of knowing each worker better, (n,), if using one of mean M gains (1 - M / u)+, with ``limit`` u.
+    """The value of knowing each worker better, (..., n), if using one of mean M gains (1 - M / u)+, with ``limit`` u.
 
         E[(1 - M / u)+] - (1 - E[M] / u)+,
 
@@ -171,7 +174,20 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
     the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it is E[(1 - M / u)+], the possible gain
     of a worker that is not used.
     """
-    return np.asarray(_value(seen.location, seen.evidence, *population, limit))
+    return np.reshape(_value(seen.location, seen.evidence, *population, np.atleast_2d(limit)), limit.shape)
+
+
+@gufunc("void(float64[:,:], float64[:,:])", "(m,s),(k,s)", (1,))
+def _fill_shapes(times: Floats, out: Floats) -> None:
+    m, size = times.shape
+    out[m] = 0.0
+    for i in range(m):
+        mean = times[i].mean()
+        for s in range(size):
+            out[i, s] = times[i, s] / mean if mean > 0.0 else 1.0
+            out[m, s] += out[i, s]
+    for s in range(size):
+        out[m, s] /= m
 
 
 @helper()
@@ -179,14 +195,16 @@ def _weights(location: float, evidence: float, place: Floats, share: Floats, out
     """Fill in the chance of each component, by the likelihood of gamma times; its width lowers the evidence."""
     apart = place[1] - place[0]
     a = evidence / (1.0 + evidence * apart * apart)
-    most, total = -math.inf, 0.0
+    most, total, within = -math.inf, 0.0, location - place[0] < _LIMIT
+    ratio, factor = math.exp(min(location - place[0], _LIMIT)), math.exp(-apart)  # places are evenly spaced
     for g in range(len(place)):
         d = max(place[g] - location, -_LIMIT)
-        out[g] = -a * (d + math.exp(-d))
+        out[g] = -a * (d + (ratio if within else math.exp(-d)))
+        ratio *= factor
         if share[g] > 0.0 and out[g] > most:
             most = out[g]
     for g in range(len(place)):
-        out[g] = share[g] * math.exp(min(out[g] - most, 0.0))
+        out[g] = share[g] * math.exp(min(out[g] - most, 0.0)) if out[g] > most - _NOTHING else 0.0
         total += out[g]
     for g in range(len(place)):
         out[g] /= total
@@ -214,7 +232,13 @@ def _learn(location: Floats, evidence: Floats, place: Floats, prior: Floats, sha
 @gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g)->(n),(n)")
 def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats, out: Floats, spread: Floats) -> None:
     width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
+    never = -1  # a worker never tried: all of them are the same
     for i in range(len(location)):
+        if evidence[i] == 0.0:
+            if never >= 0:
+                out[i], spread[i] = out[never], spread[never]
+                continue
+            never = i
         _weights(location[i], evidence[i], place, share, weights)
         own = width * evidence[i] / (1.0 + width * evidence[i])
         inside = width / (1.0 + width * evidence[i])
@@ -229,30 +253,35 @@ def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats,
 
 
 @gufunc(
-    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
-    "(n),(n),(g),(g),(g),(n)->(n)",
+    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:,:], float64[:,:])",
+    "(n),(n),(g),(g),(g),(l,n)->(l,n)",
 )
 def _value(
-    location: Floats, evidence: Floats, place: Floats, share: Floats, hedge: Floats, limit: Floats, out: Floats
+    location: Floats, evidence: Floats, place: Floats, share: Floats, hedge: Floats, limits: Floats, out: Floats
 ) -> None:
     width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
+    log_mean, mean = np.empty(len(place)), np.empty(len(place))
     for i in range(len(location)):
-        out[i] = 0.0
-        if not 0.0 < limit[i] < math.inf:
-            continue
         _weights(location[i], evidence[i], place, hedge if evidence[i] > 0.0 else share, weights)
-        own, useful = width * evidence[i] / (1.0 + width * evidence[i]), math.log(limit[i])
-        inside = width / (1.0 + width * evidence[i])
-        deviation, mean = math.sqrt(inside * _LEFT), 0.0
+        own, inside = width * evidence[i] / (1.0 + width * evidence[i]), width / (1.0 + width * evidence[i])
+        deviation, expected = math.sqrt(inside * _LEFT), 0.0
+        some = 0  # components that count; the others are left out
         for g in range(len(place)):
-            mean += weights[g] * math.exp(
-                min(place[g] + own * (location[i] - place[g]) + 0.5 * inside - useful, _LIMIT)
-            )
-        side = -1.0 if mean < 1.0 else 1.0  # below the limit, what counts is that it may be above it
-        for g in range(len(place)):
-            ratio = place[g] + own * (location[i] - place[g]) + 0.5 * inside - useful  # log of mean / limit
-            z = side * (-ratio + 0.5 * deviation * deviation) / deviation
-            if weights[g] > 1e-9 and z > -_FAR:
-                inner = 0.5 * math.erfc(-z / math.sqrt(2.0))
-                shifted = 0.5 * math.erfc((side * deviation - z) / math.sqrt(2.0))
-                out[i] += weights[g] * max(side * (inner - math.exp(min(ratio, _LIMIT)) * shifted), 0.0)
+            log_mean[some] = place[g] + own * (location[i] - place[g]) + 0.5 * inside
+            mean[some], weights[some] = math.exp(min(log_mean[some], _LIMIT)), weights[g]
+            expected += weights[some] * mean[some]
+            some += weights[some] > 1e-9
+        for level in range(len(limits)):
+            limit, out[level, i] = limits[level, i], 0.0
+            if not 0.0 < limit < math.inf:
+                continue
+            side, useful = -1.0 if expected < limit else 1.0, math.log(limit)  # below it, it may still be above it
+            for g in range(some):
+                z = side * (useful - log_mean[g] + 0.5 * deviation * deviation) / deviation
+                if z > -_FAR:
+                    gain = side * (1.0 - mean[g] / limit)
+                    if z < _FAR + deviation:  # else the mean is on this side
+                        inner = 0.5 * math.erfc(-z / math.sqrt(2.0))
+                        shifted = 0.5 * math.erfc((side * deviation - z) / math.sqrt(2.0))
+                        gain = side * (inner - mean[g] / limit * shifted)
+                    out[level, i] += weights[g] * max(gain, 0.0)

@@ -11,7 +11,15 @@ from numpy.typing import ArrayLike
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
-from ata_policies.planning.completion_times import POINTS, Grid, Worker, add_tasks, fill_chances, time_orders
+from ata_policies.planning.completion_times import (
+    POINTS,
+    Grid,
+    Worker,
+    add_tasks,
+    fill_chances,
+    mean_and_variance,
+    time_orders,
+)
 from ata_policies.planning.knowledge import Candidates
 
 MOVES = 60  # most moves of a search; the next plan begins where it ended
@@ -22,7 +30,6 @@ _PAIRS = 24  # Givers, and takers, that are best alone: all pairs of them are tr
 _TOGETHER = 8  # most tasks moved at once
 _GRIDS = 6  # most grids in a search: it is made anew where the round time has fallen
 _HALVINGS = 12  # steps of the search for the end of the grid, each of which halves an interval
-_STEPS = 9  # steps of the search for the mean at which a worker is useful
 _FEWER, _MORE = 0, 1
 
 
@@ -31,7 +38,6 @@ class Search(NamedTuple):
 
     allocation: Ints  # (n,)
     cost: float  # expected round time + price * worker time, in units of time
-    limit: Floats  # (n,) the mean below which a worker without a task would be useful; infinite for one with tasks
     moves: int  # moves made; the search was not over if they are as many as allowed
 
 
@@ -48,12 +54,16 @@ def search(candidates: Candidates, start: Ints, budget: int, price: float, draw:
     nobody = np.zeros(most, np.bool_)
     by_rule[fastest] = beta_kernel(mean[fastest], candidates.spread[fastest], budget, nobody, np.zeros(most))
     starts = [start, by_rule] if begun else [by_rule]
-    found = [local_search(candidates.times, one, price, doubt=candidates.doubt) for one in starts]
-    return min(found, key=lambda one: one.cost)
+    return local_search(candidates.times, starts, price, doubt=candidates.doubt)
 
 
 def local_search(
-    times: ArrayLike, allocation: ArrayLike, price: float = 0.0, *, doubt: ArrayLike = 0.0, moves: int = MOVES
+    times: ArrayLike,
+    starts: ArrayLike,
+    price: float = 0.0,
+    *,
+    doubt: ArrayLike = 0.0,
+    moves: int = MOVES,
 ) -> Search:
     """Improve an allocation step by step, on sampled task times, by the expected cost itself. Ours.
 
@@ -65,22 +75,21 @@ def local_search(
     become F on a grid that keeps the mean. Beyond the grid, which few reach, workers count one by one. A move takes a
     task from a giver to a taker, the best pair of those that are best alone; where none gains, up to 8 tasks at once
     between different workers, or all tasks of a worker. The search ends when nothing gains more than 1e-5 of the cost,
-    or after so many ``moves``.
+    or after so many ``moves``. Of several starts the best result is returned.
 
     - ``times``: (n, S) equally likely task times of each worker, finite, at least 0; the work is in proportion to n.
-    - ``allocation``: (n,) where to begin: whole numbers of at least 0, one above it.
+    - ``starts``: (n,) or (k, n) where to begin: whole numbers of at least 0, one above it.
     - ``doubt``: (n,) squared relative standard deviation of what is known of each mean: it adds (a_i mean_i)^2 doubt_i
       to the variance of a_i tasks.
 
     >>> found = local_search([[1.0, 1.0], [2.0, 2.0], [9.0, 9.0]], [0, 0, 7])
-    >>> found.allocation, round(found.cost, 2), found.limit.round(1)
-    (array([5, 2, 0]), 5.0, array([inf, inf,  5.]))
+    >>> found.allocation, round(found.cost, 2)
+    (array([5, 2, 0]), 5.0)
     """
-    table, start = np.asarray(times, np.float64), np.asarray(allocation, np.int64)
-    unit = 2.0 ** math.frexp(float(table.mean(axis=1).max()))[1]  # so that no square overflows
-    doubts, orders = np.broadcast_to(np.asarray(doubt, np.float64), start.shape), time_orders(table.shape[1])
-    found, limit, cost, made = _search(table / unit, doubts, orders, start, price, moves)
-    return Search(found, float(cost) * unit, limit * unit, int(made))
+    table, begin = np.asarray(times, np.float64), np.atleast_2d(np.asarray(starts, np.int64))
+    doubts = np.zeros(len(table)) + np.asarray(doubt, np.float64)
+    found, cost, made = _search(table, doubts, time_orders(table.shape[1]), begin, price, moves)
+    return Search(found, float(cost), int(made))
 
 
 class _Workers(NamedTuple):
@@ -164,11 +173,12 @@ def _place_grid(workers: _Workers, tasks: Ints) -> Grid:
 
 
 @helper()
-def _fill_tables(tables: _Tables, i: int, worker: Worker, tasks: int, price: float, grid: Grid) -> None:
+def _fill_tables(
+    tables: _Tables, i: int, worker: Worker, tasks: int, price: float, grid: Grid, total: Floats, sums: Floats
+) -> None:
     """Fill in what worker i does to the cost with ``tasks`` tasks, one fewer and one more."""
-    total, sums = np.zeros(len(worker.times)), np.empty(len(worker.times))
     fewer, chance, more = tables.ratio[_FEWER, i], tables.chance[i], tables.ratio[_MORE, i]
-    fewer[:], chance[:] = 1.0, 1.0
+    fewer[:], chance[:], total[:] = 1.0, 1.0, 0.0
     below, here, added = 0.0, 0.0, 0
     if tasks > 1:
         added = add_tasks(worker, tasks - 1, added, total, sums)
@@ -178,9 +188,10 @@ def _fill_tables(tables: _Tables, i: int, worker: Worker, tasks: int, price: flo
         here = fill_chances(sums, grid, chance)
     add_tasks(worker, tasks + 1, added, total, sums)
     above = fill_chances(sums, grid, more)
-    for k in range(POINTS):
-        fewer[k] /= chance[k]
-        more[k] /= chance[k]
+    if tasks > 0:
+        for k in range(POINTS):
+            fewer[k] /= chance[k]
+            more[k] /= chance[k]
     tables.gives[i], tables.beyond[i], tables.paid[i] = tasks > 0, here, price * tasks * worker.mean
     tables.linear[_FEWER, i] = below - here - price * worker.mean
     tables.linear[_MORE, i] = above - here + price * worker.mean
@@ -306,11 +317,12 @@ def _descend(
     workers: _Workers, price: float, tasks: Ints, tables: _Tables, grid: Grid, left: int
 ) -> tuple[_Costs, int]:
     """Move while a move gains and moves are left; return what the allocation costs, and how many are left."""
-    change = np.ones(len(tasks), np.int64)
+    change, size = np.ones(len(tasks), np.int64), workers.times.shape[1]
+    total, sums = np.empty(size), np.empty(size)
     while True:
         for i in range(len(tasks)):
             if change[i] != 0:
-                _fill_tables(tables, i, _worker(workers, i), tasks[i], price, grid)
+                _fill_tables(tables, i, _worker(workers, i), tasks[i], price, grid, total, sums)
         costs = _costs(tables, tasks, grid)
         if left <= 0 or not _best_move(tables, costs, tasks, grid.step, change):
             return costs, left
@@ -319,62 +331,43 @@ def _descend(
 
 
 @helper()
-def _without_one_task(tables: _Tables, costs: _Costs) -> _Costs:
-    """The costs if one task were done by a worker that needs no time: the task whose giver gains most."""
-    giver, best = -1, math.inf
-    for i in range(len(tables.gives)):
-        if costs.alone[_FEWER, i] < best:
-            giver, best = i, costs.alone[_FEWER, i]
-    product = costs.product * tables.ratio[_FEWER, giver]
-    return _Costs(product, costs.alone, costs.linear + tables.linear[_FEWER, giver], costs.linear + best)
-
-
-@helper()
-def _useful_mean(worker: Worker, without: _Costs, cost: float, price: float, grid: Grid) -> float:
-    """The mean below which the worker lowers the ``cost`` by doing the task that others are ``without``."""
-    scaled, chance = np.empty(len(worker.times)), np.empty(POINTS)
-    under, over, middle = 0.0, cost, cost
-    lower, upper = without.total - cost, 0.0
-    for _ in range(_STEPS if lower < 0.0 else 0):  # false position, with Illinois' halving of what stays
-        factor = middle / worker.mean if worker.mean > 0.0 else 0.0
-        for s in range(len(scaled)):
-            scaled[s] = worker.times[s] * factor
-        beyond = fill_chances(scaled, grid, chance)
-        value = without.linear + beyond + price * middle - grid.step * _dot(without.product, chance) - cost
-        if value < 0.0:
-            under, lower, upper = middle, value, 0.5 * upper
-        else:
-            over, upper, lower = middle, value, 0.5 * lower
-        if upper - lower > 0.0:
-            middle = over - upper * (over - under) / (upper - lower)
-    return under
+def _from_start(workers: _Workers, price: float, tasks: Ints, tables: _Tables, most: int) -> tuple[float, int]:
+    """Improve the tasks on one grid after another; return what they cost, and the moves left."""
+    left, cost = most, math.inf
+    for _ in range(_GRIDS):
+        before, cost_before, grid = left, cost, _place_grid(workers, tasks)
+        costs, left = _descend(workers, price, tasks, tables, grid, left)
+        cost = costs.total
+        if left <= 0 or left == before or not cost < cost_before * (1.0 - _TOLERANCE):
+            break
+    return cost, left
 
 
 @gufunc(
-    "void(float64[:,:], float64[:], int64[:,:], int64[:], float64[:], int64[:], int64[:], float64[:], float64[:],"
-    " int64[:])",
-    "(m,s),(m),(j,s),(m),(),()->(m),(m),(),()",
+    "void(float64[:,:], float64[:], int64[:,:], int64[:,:], float64[:], int64[:], int64[:], float64[:], int64[:])",
+    "(m,s),(m),(j,s),(k,m),(),()->(m),(),()",
 )
 def _search(
-    times: Floats, doubt: Floats, orders: Ints, start: Ints, price: Floats, most: Ints,
-    tasks: Ints, limit: Floats, cost: Floats, made: Ints,
+    times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats, most: Ints,
+    best: Ints, cost: Floats, made: Ints,
 ) -> None:  # fmt: skip
-    """Search as :func:`local_search` does; fill in the allocation, limits, costs and moves."""
-    m = len(times)
-    mean, variance = np.empty(m), np.empty(m)
+    """Search as :func:`local_search` does; fill in the allocation, the cost and the moves."""
+    m, longest = len(times), 0.0
+    scaled, mean, variance = np.empty(times.shape), np.empty(m), np.empty(m)
     for i in range(m):
-        mean[i], variance[i] = times[i].mean(), times[i].var()
-    workers = _Workers(times, orders, mean, variance, doubt)
+        longest = max(longest, times[i].mean())
+    unit = math.ldexp(1.0, math.frexp(longest)[1])  # so that no square overflows; a power of two changes no bits
+    for i in range(m):
+        for s in range(times.shape[1]):
+            scaled[i, s] = times[i, s] / unit
+        mean[i], variance[i] = mean_and_variance(scaled[i])
+    workers = _Workers(scaled, orders, mean, variance, doubt)
     ratio, linear = np.empty((2, m, POINTS)), np.empty((2, m))
     tables = _Tables(np.empty((m, POINTS)), np.empty(m), np.empty(m), ratio, linear, np.zeros(m, np.bool_))
-    tasks[:], left, cost[0] = start, most[0], math.inf
-    for _ in range(_GRIDS):
-        before, grid = cost[0], _place_grid(workers, tasks)
-        costs, left = _descend(workers, price[0], tasks, tables, grid, left)
-        cost[0] = costs.total
-        if left <= 0 or not cost[0] < before * (1.0 - _TOLERANCE):
-            break
-    made[0], without = most[0] - left, _without_one_task(tables, costs)
-    for i in range(m):
-        used = tasks[i] > 0
-        limit[i] = math.inf if used else _useful_mean(_worker(workers, i), without, costs.total, price[0], grid)
+    tasks, cost[0] = np.empty(m, np.int64), math.inf
+    for k in range(len(starts)):
+        tasks[:] = starts[k]
+        total, left = _from_start(workers, price[0], tasks, tables, most[0])
+        if total < cost[0] or k == 0:
+            best[:], cost[0], made[0] = tasks, total, most[0] - left
+    cost[0] *= unit

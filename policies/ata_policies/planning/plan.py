@@ -1,4 +1,4 @@
-"""A plan in five steps: what is known, where to search, the search, who is tried, and when the next plan is due."""
+"""A plan in five steps: what is known, where to search, the search, who is tried, and when the next one is due."""
 
 from __future__ import annotations
 
@@ -34,20 +34,36 @@ class Plan(NamedTuple):
     pause: int  # rounds between the next one and the next plan
 
 
-def make_plan(belief: DistributionBelief, row: int, there: Mask, last: Ints, problem: Problem, draws: Floats) -> Plan:
+def make_plan(
+    belief: DistributionBelief, row: int, there: Mask, probes: Mask, last: Ints, problem: Problem, draws: Floats
+) -> Plan:
     """Plan for the workers of a row that are ``there``, (n,), at least one of which has a result.
 
+    Of these, workers of the ``probes``, (n,), get a task, except that those in use get at least half of the tasks.
     The search begins from ``last``, (n,), the best allocation of the last plan. The ``draws``, (n + 2,), are uniform
     from 0 to 1.
     """
-    known = learn_row(belief.rows([row]), problem.weight)
+    known = learn_row(belief.rows(slice(row, row + 1)), problem.weight)
     candidates = choose_candidates(known, there, last, problem.budget)
     found = search(candidates, last[candidates.workers], problem.budget, problem.price, draws[0])
     trials = explore(known, candidates, found, there, problem.price, problem.rounds_left, draws[2:])
     best, allocation = np.zeros_like(last), trials.allocation.copy()
     best[candidates.workers] = found.allocation
     allocation[trials.workers] += 1
+    probed = np.flatnonzero(probes & there & (allocation == 0))[: (problem.budget + 1) // 2]
+    if probed.size:
+        return Plan(_with_probes(allocation, known.posterior.mean(), probed), best, 0)
     return Plan(allocation, best, _pause(trials, problem.memory, draws[1]) if found.moves < MOVES else 0)
+
+
+def _with_probes(allocation: Ints, mean: Floats, probed: Ints) -> Ints:
+    """The allocation (n,), in which each worker ``probed`` does one task of those that would take longest."""
+    for worker in probed:
+        time = np.where(allocation > 0, allocation * mean, -1.0)
+        time[probed] = -1.0
+        allocation[np.argmax(time)] -= 1
+        allocation[worker] += 1
+    return allocation
 
 
 def _pause(trials: Trials, memory: float, draw: float) -> int:

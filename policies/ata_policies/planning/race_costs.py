@@ -13,6 +13,7 @@ from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import gufunc, inlined, phase
 
 _LARGE = 900  # times beyond 2**900 are divided by a power of two, so that no sum overflows
+_LONGER = 1.25  # a round is first played as if it took at most so many times as long as the longest before it
 _LARGEST = 2**28  # tasks that may be started in the rounds played with a race
 
 
@@ -83,21 +84,36 @@ def _place(sample: _Sample, replicate: int, worker: int, task: int) -> Any:
 
 
 @phase
+def _fill_first(sample: _Sample, replicate: int, factor: Floats, first: Floats) -> None:
+    """Fill in each worker's factor in a round, and when its first task is done."""
+    for i in range(len(first)):
+        if sample.factors.shape[1] > 1:
+            factor[i] = sample.factors[i, sample.factor[_place(sample, replicate, i, 0xFFFFFFFF)]]
+        first[i] = factor[i] * sample.times[i, sample.time[_place(sample, replicate, i, 0)]]
+
+
+@phase
 def _play_round(
-    sample: _Sample, race: Ints, budget: int, replicate: int, heap: Heap, factor: Floats, started: Ints
-) -> tuple[float, float]:
-    """The round time and worker time of a round; the last three arrays are overwritten."""
-    times, size = sample.times, 0
+    sample: _Sample, race: Ints, budget: int, replicate: int, first: Floats, factor: Floats, until: float,
+    heap: Heap, started: Ints,
+) -> tuple[float, float]:  # fmt: skip
+    """The round time and worker time of a round if it is over by ``until``, else infinities.
+
+    Workers whose first task takes longer are busy until the end, whatever they do. The last arrays are overwritten.
+    """
+    times, size, late = sample.times, 0, 0
     for i in range(len(race)):
         if race[i] > 0:
-            if sample.factors.shape[1] > 1:
-                factor[i] = sample.factors[i, sample.factor[_place(sample, replicate, i, 0xFFFFFFFF)]]
-            first = times[i, sample.time[_place(sample, replicate, i, 0)]]
-            heap.key[size], heap.worker[size], started[i] = factor[i] * first, i, 1
-            size += 1
+            if first[i] <= until:
+                heap.key[size], heap.worker[size], started[i] = first[i], i, 1
+                size += 1
+            else:
+                late += 1
     build_heap(heap, size)
     idle = 0.0
     for _ in range(budget - 1):
+        if size == 0:
+            break
         i, now = heap.worker[0], heap.key[0]
         if started[i] < race[i]:
             heap.key[0] = now + factor[i] * times[i, sample.time[_place(sample, replicate, i, started[i])]]
@@ -106,15 +122,17 @@ def _play_round(
             idle += now
             size = take_off_top(heap, size)
         sift_down(heap, size, 0)
-    return heap.key[0], idle + size * heap.key[0]
+    if size == 0 or heap.key[0] > until:
+        return math.inf, math.inf
+    return heap.key[0], idle + (size + late) * heap.key[0]
 
 
 @gufunc(
-    "void(float64[:,:], float64[:,:], int64[:], int64[:], int64[:], float64[:], float64[:])",
-    "(n,s),(n,f),(n),(),()->(),()",
+    "void(float64[:,:], float64[:,:], int64[:,:], int64[:], int64[:], float64[:], float64[:])",
+    "(n,s),(n,f),(c,n),(),()->(c),(c)",
 )
 def _play(
-    times: Floats, factors: Floats, race: Ints, budget: Ints, replicates: Ints, round_time: Floats, worker_time: Floats
+    times: Floats, factors: Floats, races: Ints, budget: Ints, replicates: Ints, round_time: Floats, worker_time: Floats
 ) -> None:
     n, slices = times.shape
     rounds = replicates[0]
@@ -125,9 +143,17 @@ def _play(
     time, factor = middle * slices // (2 * rounds), middle * factors.shape[1] // (2 * rounds)
     sample = _Sample(times, factors, time, factor, np.uint64(mask - np.uint64(1)))
     heap, own, started = Heap(np.empty(n), np.empty(n, np.int64)), factors[:, 0].copy(), np.zeros(n, np.int64)
-    total, work = 0.0, 0.0
+    first, longest = np.empty(n), np.full(len(races), math.inf)
+    round_time[:] = worker_time[:] = 0.0
     for r in range(rounds):
-        took, busy = _play_round(sample, race, budget[0], r, heap, own, started)
-        total += took
-        work += busy
-    round_time[0], worker_time[0] = total / rounds, work / rounds
+        _fill_first(sample, r, own, first)
+        for c in range(len(races)):
+            until = _LONGER * longest[c]
+            took, busy = _play_round(sample, races[c], budget[0], r, first, own, until, heap, started)
+            if took == math.inf:
+                took, busy = _play_round(sample, races[c], budget[0], r, first, own, math.inf, heap, started)
+            longest[c] = max(took, longest[c]) if r > 0 else took
+            round_time[c] += took
+            worker_time[c] += busy
+    round_time /= rounds
+    worker_time /= rounds

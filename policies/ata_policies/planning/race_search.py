@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import groupby, product
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from ata_gym.theory.round_time.worker_times import rescaled
 from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import non_negative, whole_number
+from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.planning.race_costs import race_costs
 
 EVERYTHING = 2**40  # a number of tasks to share out that stands for B tasks for every worker
@@ -44,8 +45,7 @@ def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, bud
     array([7, 7, 0, 0])
     """
     times = np.asarray(scores, np.float64)
-    rank = np.argsort(np.argsort(times, axis=-1, kind="stable"), axis=-1)
-    inside = rank < np.asarray(fastest)[..., None]
+    inside = first_of(times, np.asarray(fastest, np.int64))
     return _share_out(np.where(inside, times, np.inf), np.asarray(tasks, np.int64), budget)
 
 
@@ -149,13 +149,15 @@ class RaceSearch:
 
     def _play(self, places: list[Place], rounds: int) -> dict[Place, Choice]:
         """The races of these places, and what they cost."""
-        found = []
-        for i, group in groupby(places, key=lambda place: place[0]):
-            tasks, size = np.array([self._tasks[j] for _, j in group]), self._workers[i]
-            races = _share_out(np.tile(self._scores[:size], (len(tasks), 1)), tasks, self._budget)
-            time, work = race_costs(self._times[:size], races, self._budget, rounds, self._factors[:size])
-            found += [Choice(size, *one, 0) for one in zip(tasks.tolist(), time.tolist(), work.tolist(), strict=True)]
-        return dict(zip(places, found, strict=True))
+        if not places:
+            return {}
+        size, tasks = np.array([(self._workers[i], self._tasks[j]) for i, j in places]).T
+        inside = np.arange(size.max()) < size[:, None]
+        races = _share_out(np.where(inside, self._scores[: size.max()], np.inf), tasks, self._budget)
+        first = slice(races.shape[1])
+        costs = race_costs(self._times[first], races, self._budget, rounds, self._factors[first])
+        rows = zip(places, size.tolist(), tasks.tolist(), *(part.tolist() for part in costs), strict=True)
+        return {place: Choice(m, number, time, work, 0) for place, m, number, time, work in rows}
 
 
 class Race(NamedTuple):

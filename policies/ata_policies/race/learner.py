@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.typing import Floats, Ints, Keys, Mask
+from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Wholes, Within, all_tasks
 from ata_gym.utils.trees import map_leaves
 from ata_gym.utils.validation import non_negative
 from ata_policies.beliefs.availability import signs_of_life
-from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample, sample
+from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import falling_due, first_of, to_try_again
+from ata_policies.beliefs.distributions.samples import own_sample, sample
 from ata_policies.observations import LONGEST, Observation
 from ata_policies.planning.race_search import EVERYTHING, STRIDE, RaceSearch, race_allocation
 from ata_policies.policy import AllocationPolicy, Setting, State
@@ -153,7 +156,7 @@ class RaceLearner(AllocationPolicy):
         """Which workers take part to learn more of those out of the race, (E, n): the next fastest."""
         since, m = np.maximum(state.belief.since, 1.0), state.plan.fastest
         extra = falling_due(2.0 * self.explore * m, np.sqrt(since), np.sqrt(since - 1.0))
-        return first_of(times, np.where(extra > 0, m + extra, 0))
+        return np.asarray(first_of(times, np.where(extra > 0, m + extra, 0)))
 
     def _to_try(self, state: State, untried: Mask, keys: Keys) -> Mask:
         """Which workers never tried take part, (E, n), drawn by lot."""
@@ -163,7 +166,7 @@ class RaceLearner(AllocationPolicy):
         lots = uniforms(derive_keys(keys, 0, 2), self.setting.n)
         left = np.maximum(state.belief.since if horizon is None else horizon - state.round + 1, 1.0)
         number = tries(self.setting.n - new, state.plan.fastest, left, self.setting.budget, self.setting.price)
-        return first_of(np.where(untried, lots, np.inf), number)
+        return np.asarray(first_of(np.where(untried, lots, np.inf), number))
 
     def _planned(self, belief: DistributionBelief, before: RacePlan, rows: Ints) -> RacePlan:
         """The plan, with the race chosen again in some rows."""
@@ -190,13 +193,14 @@ class RaceLearner(AllocationPolicy):
         self, plan: RacePlan, e: int, belief: DistributionBelief, rates: Rates, candidates: Ints, least: int
     ) -> None:
         """Choose the race of a row among some workers, and keep it in the plan."""
-        shape = _shape(sample(belief, _SLICES))[0]
+        own = own_sample(belief, _SLICES)
+        shape = _shape(sample(belief, _SLICES, own))[0]
         plan.shape[e] = np.exp(np.log(shape).mean())
         plan.shape[e, candidates] = shape
         typical = rates.typical()[0, candidates]
         factors = rates.factors()[0, candidates] * (typical / belief.mean()[0])[:, None]
         search = RaceSearch(
-            np.minimum(np.nan_to_num(own_sample(belief, _SLICES)[0], nan=LONGEST), LONGEST),
+            np.minimum(np.nan_to_num(own[0], nan=LONGEST), LONGEST),
             typical,
             self.setting.budget,
             self.setting.price,
@@ -211,10 +215,13 @@ class RaceLearner(AllocationPolicy):
         plan.fastest[e], plan.tasks[e], plan.stride[e] = choice.fastest, choice.tasks, choice.stride
 
 
-def _shape(times: Floats) -> Floats:
+@gufunc("void(float64[:], float64[:])", "(s)->()")
+def _shape(times: Floats, shape: Floats) -> None:
     """1 / (coefficient of variation)^2 of samples, within 1/16 and 16; 1 for a worker never tried."""
-    exponent = np.frexp(np.nan_to_num(times.mean(axis=-1)))[1]
-    scaled = np.ldexp(times, -exponent[..., None])  # squares of the times themselves may overflow
-    mean, variance = scaled.mean(axis=-1), scaled.var(axis=-1)
-    shape = np.divide(mean**2, variance, out=np.full_like(mean, _SHARPEST), where=variance > 0.0)
-    return np.where(np.isfinite(mean), np.clip(shape, 1.0 / _SHARPEST, _SHARPEST), 1.0)
+    size, mean, squares = len(times), times.mean(), 0.0
+    for s in range(size):
+        off = times[s] / mean - 1.0  # squares of the times themselves may overflow
+        squares += off * off
+    shape[0] = 1.0
+    if mean < math.inf:
+        shape[0] = min(max(size / squares, 1.0 / _SHARPEST), _SHARPEST) if mean * squares > 0.0 else _SHARPEST

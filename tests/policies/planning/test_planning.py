@@ -17,7 +17,8 @@ from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.planning.exploration import explore, remove_tasks
+from ata_policies.planning.exploration import explore
+from ata_policies.planning.fewer_tasks import remove_tasks
 from ata_policies.planning.knowledge import (
     Candidates,
     Estimates,
@@ -238,17 +239,6 @@ def test_with_hundreds_of_workers_no_single_move_gains() -> None:
             moves[-1][taker] += 1
     played = simulate(times, np.array([found.allocation, *moves]), 128, 512).round_time
     assert played[0] <= 1.01 * played.min()
-
-
-@pytest.mark.parametrize("price", [0.0, 0.3])
-def test_who_is_faster_than_the_limit_is_useful(price: float) -> None:
-    times = known_sample(SHIFTED, 256)
-    found = local_search(times, allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15), price)
-    idle = int(np.flatnonzero(found.allocation == 0)[0])
-    for share, used in ((0.97, True), (1.03, False)):
-        faster = times.copy()
-        faster[idle] *= share * found.limit[idle] / times[idle].mean()
-        assert (local_search(faster, found.allocation, price).allocation[idle] > 0) == used
 
 
 def test_it_goes_on_where_it_was_stopped_units_do_not_matter_and_doubt_costs() -> None:

@@ -1,19 +1,25 @@
-"""A belief about each worker's whole distribution, from finished and cancelled tasks, and samples of it."""
+"""A belief about each worker's whole distribution, from finished and cancelled tasks."""
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import FINITE, Counts, Size, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
-from ata_policies.beliefs.distributions.life_table import slices
-from ata_policies.beliefs.distributions.observing import (
+from ata_policies.beliefs.distributions.arrays import (
+    ALARM,
     CLOCK,
+    DUE,
+    EVENTS,
+    EXPOSURE,
     FORCE,
     GAINS,
+    HIT,
     HORIZONS,
     MASS,
     RESULTS,
@@ -21,16 +27,16 @@ from ata_policies.beliefs.distributions.observing import (
     SETTLED,
     SINCE,
     SPREAD,
+    STRETCH,
     TRACKS,
     Places,
-    observe_round,
 )
+from ata_policies.beliefs.distributions.observing import observe_round
 
 BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536
 SLOTS = 1024  # workers whose times are counted in bins, at most
 RETRIED_EVERY = 2000.0  # rounds between two tries of workers out of use, at first
-_SEEN_BEYOND = 8.0  # a slice rests on so many times the results that lie beyond it
-_TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
+TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
 
 
 def _last_slot(size: Size) -> int:
@@ -42,6 +48,9 @@ _LARGEST = {
     CLOCK: LARGEST_COUNT,
     SETTLED: LARGEST_COUNT,
     RESULTS: LARGEST_COUNT,
+    EVENTS: LARGEST_COUNT,
+    EXPOSURE: FINITE,
+    ALARM: LARGEST_COUNT,
     FORCE: len(HORIZONS) - 1,
 }
 _MOST_OF_ROW = tuple(_LARGEST.get(place, FINITE) for place in range(ROW))
@@ -79,6 +88,12 @@ class DistributionBelief(NamedTuple):
     these are at least two, or one of at most two, everybody begins anew. A worker that was idle for 100 rounds starts
     anew at 3, by the results of one round. A worker that has restarted fades without news as 32 / (32 + age).
 
+    **Suspects.** A single overwhelming round acts at once (``suspects.judge``). The worker is believed to be as fast as
+    in this round, with the evidence of its results, and what was known of it is kept aside, until a result is nearer to
+    it. It is probed after 5 rounds, or when a probe has become short beside the time since, then after twice as many,
+    and so on: k probes in vain cost about as much as the last of them. After 8 results the new level is the usual one.
+    Where no worker changed yet, a change is expected once in a thousand rounds, and where they do, as often as seen.
+
     Ours; related are Herbster and Warmuth, "Tracking the best expert", 1998 (mixing predictors), Garivier and Moulines,
     2011 (discounting), Liu, Lee and Shroff, AAAI 2018 (restarts), and Bifet and Gavaldà, "Learning from time-changing
     data with adaptive windowing", SDM 2007 (a memory as long as the data allow).
@@ -94,8 +109,8 @@ class DistributionBelief(NamedTuple):
     slot: Annotated[Places, Within(-1, _last_slot)]  # (E, n) where the worker's numbers in slots are, or -1
     owner: Annotated[Places, Within(-1, last_worker)]  # (E, slots) whose slot it is, or -1
     bins: Times  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
-    tracks: Times  # (E, slots, 14) what the memories of the worker hold
-    row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]  # (E, 9) what is known of the row
+    tracks: Times  # (E, slots, 23) what the memories of the worker hold, and whether it is a suspect
+    row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]  # (E, 13) what is known of the row
 
     @classmethod
     def empty(cls, rows: int, n: int) -> DistributionBelief:
@@ -142,13 +157,42 @@ class DistributionBelief(NamedTuple):
         20,000 * 1.1 ** k. A worker that was tried is due if it had no news since half an interval before the last of
         these moments. So workers are due together, which is cheaper than one by one.
         """
-        rounds = np.maximum(self.since, 1.0)[:, None]
-        power = np.floor(np.log(np.maximum(rounds / (10.0 * RETRIED_EVERY), 1.0)) / np.log(1.1))
-        early = rounds < 10.0 * RETRIED_EVERY
-        moment = np.where(early, RETRIED_EVERY * np.floor(rounds / RETRIED_EVERY), 10.0 * RETRIED_EVERY * 1.1**power)
-        interval = np.where(early, RETRIED_EVERY, moment / 11.0)
-        due: Mask = (self.idle() >= 0.5 * interval + rounds - moment) & ~self.untried()
-        return due
+        due: Mask = _stale(self.last, self.counts, self.busy, self.since, self.row[:, CLOCK])
+        return due & ~self.suspects()
+
+    def suspects(self) -> Mask:
+        """Which workers took far longer, or far less, than usual in the last round with news of them, (E, n)."""
+        suspects: Mask = self._of_worker(STRETCH) > 0.0
+        return suspects
+
+    def alarmed(self) -> Mask:
+        """In which rows a worker became a suspect in the last round, or is none any more, (E,)."""
+        alarmed: Mask = (self.row[:, ALARM] == self.row[:, CLOCK]) & (self.row[:, CLOCK] > 0.0)
+        return alarmed
+
+    def probes(self) -> Mask:
+        """Which suspects are to be probed in the coming round, (E, n): each when it is due.
+
+        Of those that became suspects in the same round only the fastest is probed, at first. Where it is as usual
+        again, the others are due at once.
+        """
+        if not self.suspects().any():
+            return np.zeros(self.counts.shape, np.bool_)
+        now, due, hit = self.row[:, CLOCK, None], self._of_worker(DUE), self._of_worker(HIT)
+        probes: Mask = self.suspects() & (due <= now + 1.0)
+        together = probes & (due > now)
+        usual = self.mean() / np.where(together, self._of_worker(STRETCH), 1.0)
+        for e in np.flatnonzero(together.any(axis=1)):
+            waiting = np.flatnonzero(together[e])
+            waiting = waiting[np.argsort(usual[e, waiting], kind="stable")]
+            probes[e, waiting] = False
+            probes[e, waiting[np.unique(hit[e, waiting], return_index=True)[1]]] = True
+        return probes
+
+    def _of_worker(self, number: int) -> Floats:
+        """A number of each worker in its slot, (E, n); 0 for one without."""
+        numbers = np.take_along_axis(self.tracks[:, :, number], np.maximum(self.slot, 0), 1)
+        return np.where(self.slot >= 0, numbers, 0.0)
 
     def mean(self) -> Floats:
         """Time spent per result, as if a first one came now where there is none, (E, n); NaN for those never tried."""
@@ -159,15 +203,17 @@ class DistributionBelief(NamedTuple):
         never: Mask = (self.counts == 0.0) & (self.busy == 0.0)
         return never
 
-    def trust(self, share: Floats | float = 1.0) -> Floats:
-        """The weight of a worker's own distribution beside that of all workers, from 0 to 1, (E, n).
+    def trust(self) -> Floats:
+        """The weight of a worker's own distribution beside that of all workers, from 0 to 1, (E, n)."""
+        later = self.later()
+        return later / (later + TRUST)
 
-        For parts that rest on shares (size,) of its results, the weight of each part, (E, n, size).
-        """
-        mass = np.take_along_axis(self.tracks[:, :, MASS], np.maximum(self.slot, 0), 1)
-        later = np.where(self.slot >= 0, np.maximum(mass - 1.0, 0.0), 0.0)
-        later = np.multiply.outer(later, share)
-        return later / (later + _TRUST)
+    def later(self, workers: Ints | None = None) -> Floats:
+        """The results after the first that are counted in bins, (E, n), or of some workers, (E, m)."""
+        rows = np.arange(len(self.slot))[:, None]
+        slot = self.slot if workers is None else self.slot[rows, workers]
+        mass = self.tracks[rows, slot, MASS]  # of the last slot where there is none
+        return np.where(slot >= 0, np.maximum(mass - 1.0, 0.0), 0.0)
 
     def of(self, workers: Ints) -> DistributionBelief:
         """The belief about the ``workers`` (E, m) only, in this order, as if there were no others."""
@@ -181,72 +227,14 @@ class DistributionBelief(NamedTuple):
         return self._replace(**moments, slot=places, owner=places, bins=bins, tracks=tracks)
 
 
-def own_sample(belief: DistributionBelief, size: int, tail: Floats | None = None) -> Floats:
-    """Means of equally likely slices of each worker's own estimated distribution, shape (E, n, size), increasing.
-
-    The chance of each bin is the life table's (Kaplan-Meier's in bins; Cutler and Ederer, 1958): a share
-
-        h_b = d_b / (r_b - c_b / 2)
-
-    of the tasks that outlast the bins before b ends in b, with d_b results and c_b cancelled tasks in the bin and r_b
-    tasks that reach it. Within a bin, times are uniform around the exact mean of its results: as wide as the bin, times
-    a factor of at most 1 that gives all results their exact variance. Tasks that outlast all results take an
-    exponential time longer, of mean ``tail`` (E, n), by default ``belief.mean()``, from the last time seen (the lower
-    end of its bin). Without cancelled tasks the mean of the sample is the mean of the results; workers never tried get
-    NaN. Ours, except the life table.
-    """
-    n = belief.counts.shape[1]
-    mean = belief.mean() if tail is None else tail
-    if belief.owner.shape[1] < n:
-        belief = belief.of(np.broadcast_to(np.arange(n), belief.counts.shape))
-    out = np.empty((*belief.counts.shape, size))
-    with np.errstate(all="ignore"):
-        slices(belief.bins, belief.counts, belief.totals, belief.deviations, belief.anchor, mean, out)
-    return out
-
-
-def sample(belief: DistributionBelief, size: int) -> Floats:
-    """Means of equally likely slices of each worker's distribution, shape (E, n, size), increasing along a worker.
-
-    A worker seen rarely borrows the shape (time / mean) of its distribution from the workers of its row. With K_i
-    results, own slices q_i of mean m_i, and the slices e of the exponential distribution of mean 1,
-
-        t_i(s) = s (K_i - 1)+ / (s (K_i - 1)+ + 16),
-        common = (e / 17 + sum_i t_i(1) q_i / m_i) / (1 / 17 + sum_i t_i(1)),
-        sample_i ~ t_i(s) q_i / m_i + (1 - t_i(s)) common,   s = min(1, 8 (1 - level)),
-
-    slice by slice, at the mean m_i. Few results lie beyond a high level, so the longest slices borrow most. e counts as
-    one worker with two results. Workers never tried get NaN. Ours.
-
-    >>> seen = DistributionBelief.empty(1, 3)
-    >>> times = np.array([[3.0, 5.0, 4.0, 12.0]])
-    >>> seen = seen.observe(np.array([[0, 0, 0, 1]]), times, np.zeros((1, 3)))
-    >>> sample(seen, 4).mean(axis=2)
-    array([[ 4., 12., nan]])
-    """
-    own = own_sample(belief, size)
-    shape, common = own_shapes(own, belief.trust())
-    trust = belief.trust(np.minimum(1.0, _SEEN_BEYOND * (1.0 - (np.arange(size) + 0.5) / size)))
-    blended = np.sort(trust * shape + (1.0 - trust) * common[:, None, :], axis=2)
-    distribution: Floats = (own.mean(axis=2, keepdims=True) / blended.mean(axis=2, keepdims=True)) * blended
-    return distribution
-
-
-def own_shapes(own: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """The workers' own shapes q_i / m_i, and their weighted mean with that of e, the common shape (E, size)."""
-    mean = own.mean(axis=2, keepdims=True)
-    shape = np.divide(own, mean, out=np.ones_like(own), where=mean > 0.0)
-    prior = 1.0 / (1.0 + _TRUST)
-    total = prior * exponential_sample(own.shape[2]) + (weight[:, :, None] * shape).sum(axis=1)
-    return shape, total / (prior + weight.sum(axis=1))[:, None]
-
-
-def exponential_sample(size: int) -> Floats:
-    """Means of ``size`` equally likely slices of the exponential distribution of mean 1, shape (size,), increasing.
-
-    >>> exponential_sample(2).round(4)  # 1 - ln 2 and 1 + ln 2
-    array([0.3069, 1.6931])
-    """
-    above = 1.0 - np.arange(size + 1) / size
-    areas = above - above * np.log(np.where(above > 0.0, above, 1.0))
-    return np.asarray(size * -np.diff(areas))
+@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], boolean[:])", "(n),(n),(n),(),()->(n)")
+def _stale(last: Floats, counts: Floats, busy: Floats, since: Floats, clock: Floats, out: Mask) -> None:
+    rounds, interval = max(since[0], 1.0), RETRIED_EVERY
+    if rounds < 10.0 * RETRIED_EVERY:
+        moment = RETRIED_EVERY * math.floor(rounds / RETRIED_EVERY)
+    else:
+        moment = 10.0 * RETRIED_EVERY * 1.1 ** math.floor(math.log(rounds / (10.0 * RETRIED_EVERY)) / math.log(1.1))
+        interval = moment / 11.0
+    for i in range(len(last)):
+        idle = clock[0] - last[i] if last[i] > 0.0 else math.inf
+        out[i] = idle >= 0.5 * interval + rounds - moment and (counts[i] > 0.0 or busy[i] > 0.0)

@@ -9,7 +9,8 @@ import numpy as np
 
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import gufunc
-from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample, own_shapes
+from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.beliefs.distributions.samples import common_shape, own_sample
 
 _PASSES = 20
 _LEAST_VARIANCE = 1e-6
@@ -61,7 +62,8 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
     own, trust = own_sample(belief, size), belief.trust()
     ends = belief.cancellations
     tasks = belief.counts + ends
-    _, common = own_shapes(own, np.divide(trust * belief.counts, tasks, out=np.zeros_like(trust), where=tasks > 0.0))
+    weight = np.divide(trust * belief.counts, tasks, out=np.zeros_like(trust), where=tasks > 0.0)
+    common = common_shape(own, np.arange(own.shape[1]), weight)
     if belief.owner.shape[1] < tasks.shape[1]:
         belief = belief.of(np.broadcast_to(np.arange(tasks.shape[1]), tasks.shape))
     seen = belief.bins, belief.totals, belief.counts, ends, belief.busy, belief.anchor, common[:, None, :]

@@ -1,7 +1,7 @@
 """One round of observation: memories of several lengths, restarts at changes, and counts in bins of time.
 
-One kernel does it all, and works only on workers with news; the rest is copied. ``DistributionBelief`` says what it
-computes.
+One kernel goes through its phases, and works only on workers with news; the rest is copied. What it computes is
+said in ``DistributionBelief``.
 """
 
 from __future__ import annotations
@@ -9,74 +9,208 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc, inlined
+from ata_gym.utils.compiled import gufunc, phase
+from ata_policies.beliefs.distributions.arrays import (
+    ALARM,
+    CANCELLED,
+    CLOCK,
+    EVENTS,
+    EXPOSURE,
+    FINISHED,
+    FORCE,
+    GAINS,
+    HIT,
+    HORIZONS,
+    LOG_SPREAD,
+    LOG_SQUARES,
+    MASS,
+    MEMORIES,
+    RESTART,
+    RESULTS,
+    SETTLED,
+    SINCE,
+    SPREAD,
+    SQUARES,
+    STRETCH,
+    SUMS,
+    TESTS,
+    TOGETHER,
+    News,
+    Past,
+    Places,
+    add_times,
+    bin_of,
+    gather,
+    give_slots,
+    level,
+    rescale,
+)
+from ata_policies.beliefs.distributions.suspects import Round, adopt, judge, wait_longer
 
-Places = NDArray[np.int32]
-
-FINISHED, CANCELLED, SUMS = 0, 1, 2  # the three counts in bins
-
-# Where a row's numbers are: rounds since everybody began anew, rounds in all, the memory in force, by how much each
-# shorter memory predicted better than the longest, squared errors of predictions and results in them, and rounds since
-# a worker began anew.
-SINCE, CLOCK, FORCE, GAINS = 0, 1, 2, 3
-SPREAD, RESULTS, SETTLED, ROW = 6, 7, 8, 9
-
-# Where a slot's numbers are: first results and time of each memory in turn; then by how much each shorter memory
-# predicted better than that in force, squared errors of predictions, results counted in bins, and when it began anew.
-TESTS, SQUARES, MASS, RESTART, TRACKS = 8, 11, 12, 13, 14
-
-HORIZONS = (math.inf, 256.0, 32.0, 6.0)  # rounds with news of its worker that each memory reaches back
-_MEMORIES = 4
 _PAST = 256.0  # rounds over which the row's predictions are compared
 _LIMIT = 12.0  # how much better a shorter memory must have predicted to replace that in force, or to restart a worker
 _MOST = 4.0  # what a result may add to that: none is a change alone
-_CLIP = 5.0  # in these comparisons a time counts at most for so many times its worker's level
 _SPREADS = 5.0  # results that the row's dispersion counts for in a worker's own
 _SHARPEST = 1.0 / 16.0  # the least dispersion
-_BORROWED = 2.0  # results that the exponential distribution counts for in how long a cancelled task would have taken
-_TOGETHER = 10.0  # workers that begin anew within so many rounds are one event
+_AT_ONCE = 3.0  # workers that become suspects within so many rounds are one event
 _SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with a result do
 IDLE = 100.0  # a worker without news for so many rounds is out of use
 _SURPRISING = 3.0  # how much likelier a level of its own must be for a worker out of use to begin anew when tried
 _RESTLESS = 32.0  # rounds in which a worker that began anew and is without news loses half of its evidence
 _LEAST = 4.0  # results that age leaves of a worker's evidence
 
+
 _MOMENTS = "float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:]"
 _STATE = f"{_MOMENTS},int32[:],int32[:],float64[:,:,:],float64[:,:],float64[:]"
 _LAYOUT = "(n),(n),(n),(n),(n),(n),(n),(n),(s),(s,three,k),(s,t),(w)"
 
 
-@inlined
-def _bin(time: float, anchor: float, bins: int) -> int:
-    if time <= 0.0 or anchor <= 0.0:
-        return 0
-    place = math.floor(2.0 * (math.log2(time) - math.log2(anchor))) + bins // 2
-    return int(min(max(place, 0), bins - 1))
+@phase
+def _compare(past: Past, s: int, force: int, d: float, gain: Floats, losses: Floats) -> int:
+    """Compare how well the memories of slot s predicted d results; return the one to begin anew from, or 0.
+
+    What shorter memories gained is added to the row's ``gain``.
+    """
+    tracks = past.tracks
+    best, most, step = 0, _LIMIT, _MOST * max(d, 1.0)
+    for h in range(MEMORIES):
+        gain[h] += min(max(losses[0] - losses[h], -_MOST), _MOST)
+    for h in range(force + 1, MEMORIES):
+        won = max(tracks[s, TESTS + h - 1] + min(max(losses[force] - losses[h], -step), step), 0.0)
+        tracks[s, TESTS + h - 1] = won
+        if won > most:
+            best, most = h, won
+    return best
 
 
-@inlined
-def _level(tracks: Floats, s: int, h: int) -> float:
-    """Time per result of a memory, where one result is as the longest memory expects it."""
-    level: float = tracks[s, 1] / max(tracks[s, 0], 1.0)
-    if h > 0:
-        level = (tracks[s, 2 * h + 1] + level) / (tracks[s, 2 * h] + 1.0)
-    return level
+@phase
+def _add_errors(past: Past, row: Floats, s: int, m: float, d: float, x: float, full: float) -> None:
+    """Add the squared errors of the prediction m of d results of time x."""
+    off = x / m - d
+    past.tracks[s, SQUARES] += off * off
+    row[SPREAD] += off * off
+    off = (math.log(full) - math.log(d * m)) * d if d > 0.0 and full > 0.0 else 0.0
+    past.tracks[s, LOG_SQUARES] += off * off
+    row[LOG_SPREAD] += off * off
+    row[RESULTS] += d
 
 
-@inlined
-def _scale(
-    counts: Floats, totals: Floats, deviations: Floats, busy: Floats, cancellations: Floats,
-    i: int, share: float, stretch: float,
+@phase
+def _begin_from(
+    past: Past, row: Floats, s: int, count: float, best: int, force: int, gain: Floats
+) -> tuple[float, float]:  # fmt: skip
+    """Let the worker of slot s begin anew from a shorter memory; return the share of its past and the stretch."""
+    tracks, now = past.tracks, row[CLOCK]
+    known, old = level(tracks, s, best), level(tracks, s, force)
+    left = max(tracks[s, 2 * best], 1.0)
+    tracks[s, LOG_SQUARES] *= left / max(tracks[s, 0], left)
+    tracks[s, SQUARES] *= left / max(tracks[s, 0], left)
+    for h in range(best):
+        tracks[s, 2 * h], tracks[s, 2 * h + 1] = left, known * left
+    for h in range(force + 1, MEMORIES):  # what it has shown says nothing of the row
+        gain[h] -= tracks[s, TESTS + h - 1]
+    for h in range(TESTS, SQUARES):
+        tracks[s, h] = 0.0
+    tracks[s, RESTART] = now
+    row[EVENTS] += 1.0
+    return min(left / max(count, left), 1.0), known / old
+
+
+@phase
+def _all_changed(tracks: Floats, now: float, active: int) -> bool:
+    """Whether so many workers changed within few rounds that everybody begins anew."""
+    recent = 0
+    for s in range(len(tracks)):
+        suspect = tracks[s, STRETCH] > 0.0 and tracks[s, HIT] > now - _AT_ONCE
+        recent += suspect or tracks[s, RESTART] > max(now - TOGETHER, 0.0)
+    return recent > _SHARE * active and (recent > 2 or active <= 2)
+
+
+@phase
+def _remember(past: Past, slot: Places, news: News, count: int, everybody: bool) -> None:
+    """Add the round to what the memories hold, except that of suspects."""
+    tracks = past.tracks
+    for j in range(count):
+        s = slot[news.who[j]]
+        if s >= 0 and (everybody or not news.apart[j]):
+            x = news.whole[j] if everybody or tracks[s, 0] == 0.0 else news.spent[j]
+            for h in range(MEMORIES):
+                stay = 1.0 - 1.0 / HORIZONS[h]
+                tracks[s, 2 * h] = stay * tracks[s, 2 * h] + news.results[j]
+                tracks[s, 2 * h + 1] = stay * tracks[s, 2 * h + 1] + x
+
+
+@phase
+def _count(
+    past: Past, slot: Places, worker: Ints, time: Floats, elapsed: Floats, news: News, count: int, everybody: bool
 ) -> None:  # fmt: skip
-    """Let a worker's past count ``share`` times as much, and its times be ``stretch`` times as long."""
-    counts[i] *= share
-    cancellations[i] *= share
-    totals[i] *= share * stretch
-    busy[i] *= share * stretch
-    deviations[i] = deviations[i] * share * stretch * stretch if share > 0.0 else 0.0
+    """Count results and cancelled tasks, except those of suspects."""
+    size = past.bins.shape[2]
+    for r in range(len(worker)):
+        i = worker[r]
+        if i >= 0 and (everybody or not news.apart[news.place[i]]):
+            x, s, before = time[r], slot[i], past.counts[i]
+            if past.anchor[i] == 0.0:
+                past.anchor[i] = x
+            past.counts[i] = before + 1.0
+            if before > 0.0:
+                gap = x - past.totals[i] / before
+                past.deviations[i] += gap * gap * (before / past.counts[i])
+            past.totals[i] += x
+            past.busy[i] += x
+            if s >= 0:
+                b = bin_of(x, past.anchor[i], size)
+                past.bins[s, FINISHED, b] += 1.0
+                past.bins[s, SUMS, b] += min(x / past.anchor[i], 1e300) if past.anchor[i] > 0.0 else 0.0
+                past.tracks[s, MASS] += 1.0
+    for j in range(count):
+        i = news.who[j]
+        x, s = elapsed[i], slot[i]
+        if x > 0.0 and (everybody or not news.apart[j]):
+            if past.anchor[i] == 0.0:
+                past.anchor[i] = x
+            past.busy[i] += x
+            past.cancellations[i] += 1.0
+            if s >= 0:
+                past.bins[s, CANCELLED, bin_of(x, past.anchor[i], size)] += 1.0
+
+
+@phase
+def _choose_memory(past: Past, row: Floats, owner: Places, force: int, gain: Floats) -> None:
+    """Let the memory be in force that predicted best in the row; what a shorter one does not hold is forgotten."""
+    tracks, best = past.tracks, 0
+    for h in range(1, MEMORIES):
+        row[GAINS + h - 1] = (1.0 - 1.0 / _PAST) * row[GAINS + h - 1] + gain[h]
+        if row[GAINS + h - 1] > (row[GAINS + best - 1] if best > 0 else 0.0):
+            best = h
+    here = row[GAINS + force - 1] if force > 0 else 0.0
+    lead = (row[GAINS + best - 1] if best > 0 else 0.0) - here
+    if best == force or not lead > (_LIMIT if best > force else 0.0):
+        return
+    row[FORCE] = best
+    for s in range(len(owner) if best > force else 0):
+        i, left = owner[s], max(tracks[s, 2 * best], 1.0)
+        if i >= 0 and past.counts[i] > left and tracks[s, STRETCH] == 0.0:
+            stretch = level(tracks, s, best) / level(tracks, s, force)
+            rescale(past, i, s, left / past.counts[i], stretch if 0.0 < stretch < math.inf else 1.0)
+            for h in range(TESTS, SQUARES):
+                tracks[s, h] = 0.0
+
+
+@phase
+def _fade(past: Past, slot: Places, last: Floats, now: float, force: int) -> None:
+    """Let the past of workers without news count less where it is known to change: in the row, or of the worker."""
+    horizon = HORIZONS[force]
+    for i in range(len(past.counts)):
+        s = slot[i]
+        restless = s >= 0 and past.tracks[s, RESTART] > 0.0
+        if last[i] == now or past.counts[i] <= _LEAST or not (force > 0 or restless):
+            continue
+        if s < 0 or past.tracks[s, STRETCH] == 0.0:
+            age = now - last[i] + (min(horizon, _RESTLESS) if restless else horizon)
+            rescale(past, i, s, (age - 1.0) / age, 1.0)
 
 
 @gufunc(f"void({_STATE},int64[:],float64[:],float64[:],{_STATE})", f"{_LAYOUT},(r),(r),(n)->{_LAYOUT}")
@@ -89,230 +223,84 @@ def observe_round(
     new_row: Floats,
 ) -> None:  # fmt: skip
     """The belief after a round, see ``DistributionBelief``; without news, the belief as it was."""
-    n, slots, size = len(counts), len(owner), bins.shape[2]
+    n, slots = len(counts), len(owner)
     new_counts[:], new_totals[:], new_deviations[:], new_busy[:] = counts, totals, deviations, busy
     new_cancellations[:], new_anchor[:], new_last[:] = cancellations, anchor, last
     new_slot[:], new_owner[:], new_bins[:], new_tracks[:], new_row[:] = slot, owner, bins, tracks, row
 
-    now = row[CLOCK] + 1.0
-    who, news = np.empty(n, np.int64), 0  # workers with something new, and what: results, cancelled, time
-    place, results, spent, whole = np.empty(n, np.int64), np.empty(n), np.empty(n), np.empty(n)
-    for r in range(len(worker)):
-        i = worker[r]
-        if i >= 0:
-            if new_last[i] != now:
-                new_last[i], place[i], who[news] = now, news, i
-                results[news] = spent[news] = whole[news] = 0.0
-                news += 1
-            results[place[i]] += 1.0
-    for i in range(n):
-        if elapsed[i] > 0.0 and new_last[i] != now:
-            new_last[i], place[i], who[news] = now, news, i
-            results[news] = spent[news] = whole[news] = 0.0
-            news += 1
-    if news == 0:  # there is no round before the first
+    now, force = row[CLOCK] + 1.0, int(row[FORCE])
+    past = Past(new_counts, new_totals, new_deviations, new_busy, new_cancellations, new_anchor, new_bins, new_tracks)
+    news = News(
+        np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n),
+        np.empty(n, np.bool_),
+    )  # fmt: skip
+    count = gather(worker, elapsed, new_last, now, news)
+    if count == 0:  # there is no round before the first
         return
     new_row[SINCE], new_row[CLOCK], new_row[SETTLED] = row[SINCE] + 1.0, now, row[SETTLED] + 1.0
-    force = int(row[FORCE])
-    horizon = HORIZONS[force]
-    keep = 1.0 - 1.0 / horizon
-
-    # who has a slot
-    mean = np.empty(0)
     if slots < n:
-        for j in range(news):
-            i = who[j]
-            if new_slot[i] < 0 and results[j] > 0.0:
-                s = 0
-                while s < slots and new_owner[s] >= 0:
-                    s += 1
-                if s == slots:
-                    if len(mean) == 0:
-                        mean = np.empty(slots)
-                        for k in range(slots):
-                            o = new_owner[k]
-                            mean[k] = busy[o] / max(counts[o], 1.0) if last[o] < now and new_last[o] < now else 0.0
-                    s = int(np.argmax(mean))
-                    first = math.inf
-                    for r in range(len(worker)):
-                        if worker[r] == i:
-                            first = min(first, time[r])
-                    if mean[s] <= first:
-                        continue
-                    new_slot[new_owner[s]] = -1
-                    mean[s] = 0.0
-                new_owner[s], new_slot[i] = i, s
-                new_bins[s], new_tracks[s] = 0.0, 0.0
+        give_slots(past, new_slot, new_owner, new_last, now, worker, time, news, count, np.empty(slots))
+    add_times(past, new_slot, worker, time, elapsed, news, count)
 
-    # clipped times, for the comparison of memories
-    for r in range(len(worker)):
-        i = worker[r]
-        if i >= 0:
-            x, s = time[r], new_slot[i]
-            if s >= 0 and new_tracks[s, 0] > 0.0:
-                x = min(x, _CLIP * max(_level(new_tracks, s, 0), _level(new_tracks, s, _MEMORIES - 1)))
-            spent[place[i]] += x
-            whole[place[i]] += time[r]
-    for j in range(news):
-        i = who[j]
-        if elapsed[i] > 0.0:
-            x, s = elapsed[i], new_slot[i]
-            if s >= 0 and new_tracks[s, 0] > 0.0:
-                m, ends = _level(new_tracks, s, 0), _BORROWED
-                rest = m * ends  # how much longer tasks last, after they have lasted for x
-                first = _bin(x, anchor[i], size)
-                for b in range(first, size):
-                    d, c = new_bins[s, FINISHED, b], new_bins[s, CANCELLED, b] if b > first else 0.0
-                    centre = anchor[i] * 2.0 ** (0.5 * (b - size // 2) + 0.25)
-                    rest += max(new_bins[s, SUMS, b] * anchor[i] - d * x, 0.0) + c * max(centre - x, 0.0)
-                    ends += d
-                x += rest / ends - m  # E[X | X > x] - m: for exponential times, x
-                x = min(max(x, 0.0), _CLIP * max(m, _level(new_tracks, s, _MEMORIES - 1)))
-            spent[j] += x
-            whole[j] += elapsed[i]
-
-    # how well each memory predicted
     common = (row[SPREAD] + 1.0) / (row[RESULTS] + 1.0)
-    gain = np.zeros(_MEMORIES)
-    restarted, active = 0, 0
-    for j in range(news):
-        i, d, x = who[j], results[j], spent[j]
-        s = new_slot[i]
+    gain, losses, restarted, active, failed, usual = np.zeros(MEMORIES), np.empty(MEMORIES), 0, 0, -1, 0.0
+    for j in range(count):
+        s = new_slot[news.who[j]]
+        if s >= 0 and new_tracks[s, 0] > 0.0:
+            usual = max(usual, news.results[j] * level(new_tracks, s, force))
+    for j in range(count):
+        i, d, x, s = news.who[j], news.results[j], news.spent[j], new_slot[news.who[j]]
         active += d > 0.0
         if s < 0:
             continue
-        share, stretch, anew = 1.0, 1.0, False
+        new_row[EXPOSURE] += 1.0
+        suspect = new_tracks[s, STRETCH] > 0.0
+        news.apart[j] = suspect  # a cancelled task says nothing that is clear of one
+        if d > 0.0 and news.full[j] > 0.0 and level(new_tracks, s, force) > 0.0:
+            verdict = judge(past, new_row, i, s, force, now, Round(d, news.full[j], news.longest[j], usual))
+            news.apart[j] = verdict > 0
+            failed = j if suspect and verdict > 0 else failed
+            if verdict == 2:
+                adopt(past, new_row, i, s, now)
+                restarted += 1
+        if news.apart[j]:
+            continue
         dispersion = max((new_tracks[s, SQUARES] + _SPREADS * common) / (new_tracks[s, 0] + _SPREADS), _SHARPEST)
-        m = _level(new_tracks, s, 0) if new_tracks[s, 0] > 0.0 else busy[i]
+        share, stretch, anew = 1.0, 1.0, False
+        m = level(new_tracks, s, 0) if new_tracks[s, 0] > 0.0 else busy[i]
         if last[i] > 0.0 and now - last[i] > IDLE and 0.0 < x < d * m:  # is it much faster than it was long ago?
             ratio = x / (d * m)
             anew = d * (ratio - 1.0 - math.log(ratio)) >= _SURPRISING * dispersion
         if new_tracks[s, 0] > 0.0:
             weight = max(2.0 * new_counts[i] / (new_counts[i] + new_cancellations[i]) - 1.0, 0.0)
-            loss, step = np.empty(_MEMORIES), _MOST * max(d, 1.0)
-            for h in range(_MEMORIES):
-                m = _level(new_tracks, s, h)
-                loss[h] = weight * (d * math.log(m) + x / m) / dispersion if m > 0.0 else 0.0
-                gain[h] += min(max(loss[0] - loss[h], -_MOST), _MOST)
-            best, most = 0, _LIMIT
-            for h in range(force + 1, _MEMORIES):
-                won = max(new_tracks[s, TESTS + h - 1] + min(max(loss[force] - loss[h], -step), step), 0.0)
-                new_tracks[s, TESTS + h - 1] = won
-                if won > most:
-                    best, most = h, won
-            m = _level(new_tracks, s, force)
+            for h in range(MEMORIES):
+                m = level(new_tracks, s, h)
+                losses[h] = weight * (d * math.log(m) + x / m) / dispersion if m > 0.0 else 0.0
+            best, m = _compare(past, s, force, d, gain, losses), level(new_tracks, s, force)
             if m > 0.0:
-                off = x / m - d
-                new_tracks[s, SQUARES] += off * off
-                new_row[SPREAD] += off * off
-                new_row[RESULTS] += d
+                _add_errors(past, new_row, s, m, d, x, news.full[j])
             if best > 0 and not anew:
-                known, old = _level(new_tracks, s, best), _level(new_tracks, s, force)
-                left = max(new_tracks[s, 2 * best], 1.0)
-                share, stretch = min(left / max(new_counts[i], left), 1.0), known / old
-                new_tracks[s, SQUARES] *= left / max(new_tracks[s, 0], left)
-                for h in range(best):
-                    new_tracks[s, 2 * h], new_tracks[s, 2 * h + 1] = left, known * left
-                for h in range(force + 1, _MEMORIES):  # what it has shown says nothing of the row
-                    gain[h] -= new_tracks[s, TESTS + h - 1]
-                new_tracks[s, TESTS:SQUARES] = 0.0
-                new_tracks[s, RESTART] = now
+                share, stretch = _begin_from(past, new_row, s, new_counts[i], best, force, gain)
                 restarted += 1
         if anew:  # nothing but this round counts
-            _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, 0.0, 1.0)
-            new_bins[s], new_tracks[s], new_anchor[i] = 0.0, 0.0, 0.0
-            new_tracks[s, RESTART] = now - _TOGETHER  # it tells nothing of the others
-        if keep < 1.0:
-            share *= keep
+            rescale(past, i, s, 0.0, 1.0)
+            new_tracks[s], new_anchor[i] = 0.0, 0.0
+            new_tracks[s, RESTART] = now - TOGETHER  # it tells nothing of the others
+        share *= 1.0 - 1.0 / HORIZONS[force]
         if share < 1.0 or stretch != 1.0:
-            _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, share, stretch)
-            new_bins[s] *= share
-            new_tracks[s, MASS] *= share
-            new_anchor[i] *= stretch
+            rescale(past, i, s, share, stretch)
+    if failed >= 0:
+        own = Round(news.results[failed], news.full[failed], news.longest[failed], usual)
+        wait_longer(past, new_row, new_slot[news.who[failed]], now, own)
 
-    # everybody begins anew
-    everybody = False
     if restarted > 0:
-        new_row[SETTLED], recent = 0.0, 0
-        for s in range(slots):
-            recent += new_tracks[s, RESTART] > max(now - _TOGETHER, 0.0)
-        everybody = recent > _SHARE * active and (recent > 1 or active <= 2)
+        new_row[SETTLED] = 0.0
+    everybody = (restarted > 0 or new_row[ALARM] == now) and _all_changed(new_tracks, now, active)
     if everybody:
         new_counts[:] = new_totals[:] = new_deviations[:] = new_busy[:] = new_cancellations[:] = new_anchor[:] = 0.0
         new_bins[:], new_tracks[:], new_row[SINCE], new_row[FORCE] = 0.0, 0.0, 0.0, 0.0
-        new_row[GAINS:SPREAD], gain[:] = 0.0, 0.0
-        force = 0
-        horizon = HORIZONS[0]
-
-    # what the memories hold
-    for j in range(news):
-        s = new_slot[who[j]]
-        if s >= 0:
-            x = whole[j] if everybody or new_tracks[s, 0] == 0.0 else spent[j]
-            for h in range(_MEMORIES):
-                stay = 1.0 - 1.0 / HORIZONS[h]
-                new_tracks[s, 2 * h] = stay * new_tracks[s, 2 * h] + results[j]
-                new_tracks[s, 2 * h + 1] = stay * new_tracks[s, 2 * h + 1] + x
-
-    # results and cancelled tasks
-    for r in range(len(worker)):
-        i = worker[r]
-        if i >= 0:
-            x, s, before = time[r], new_slot[i], new_counts[i]
-            if new_anchor[i] == 0.0:
-                new_anchor[i] = x
-            new_counts[i] = before + 1.0
-            if before > 0.0:
-                gap = x - new_totals[i] / before
-                new_deviations[i] += gap * gap * (before / new_counts[i])
-            new_totals[i] += x
-            new_busy[i] += x
-            if s >= 0:
-                b = _bin(x, new_anchor[i], size)
-                new_bins[s, FINISHED, b] += 1.0
-                new_bins[s, SUMS, b] += min(x / new_anchor[i], 1e300) if new_anchor[i] > 0.0 else 0.0
-                new_tracks[s, MASS] += 1.0
-    for j in range(news):
-        i = who[j]
-        x, s = elapsed[i], new_slot[i]
-        if x > 0.0:
-            if new_anchor[i] == 0.0:
-                new_anchor[i] = x
-            new_busy[i] += x
-            new_cancellations[i] += 1.0
-            if s >= 0:
-                new_bins[s, CANCELLED, _bin(x, new_anchor[i], size)] += 1.0
-
-    # which memory is in force
-    best = 0
-    for h in range(1, _MEMORIES):
-        new_row[GAINS + h - 1] = (1.0 - 1.0 / _PAST) * new_row[GAINS + h - 1] + gain[h]
-        if new_row[GAINS + h - 1] > (new_row[GAINS + best - 1] if best > 0 else 0.0):
-            best = h
-    here = new_row[GAINS + force - 1] if force > 0 else 0.0
-    if best != force and (new_row[GAINS + best - 1] if best > 0 else 0.0) > here + (_LIMIT if best > force else 0.0):
-        new_row[FORCE] = best
-        if best > force:
-            for s in range(slots):
-                i, left = new_owner[s], max(new_tracks[s, 2 * best], 1.0)
-                if i >= 0 and new_counts[i] > left:
-                    share, stretch = left / new_counts[i], _level(new_tracks, s, best) / _level(new_tracks, s, force)
-                    if not 0.0 < stretch < math.inf:
-                        stretch = 1.0
-                    _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, share, stretch)
-                    new_bins[s] *= share
-                    new_tracks[s, MASS] *= share
-                    new_anchor[i] *= stretch
-                    new_tracks[s, TESTS:SQUARES] = 0.0
-
-    # what is old of workers without news counts less where it is known to change: in the row, or of the worker
-    for i in range(n):
-        s = new_slot[i]
-        restless = s >= 0 and new_tracks[s, RESTART] > 0.0
-        if new_last[i] < now and new_counts[i] > _LEAST and (force > 0 or restless):
-            age = now - new_last[i] + (min(horizon, _RESTLESS) if restless else horizon)
-            share = (age - 1.0) / age
-            _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, share, 1.0)
-            if s >= 0:
-                new_bins[s] *= share
-                new_tracks[s, MASS] *= share
+        new_row[GAINS:SPREAD], new_row[SETTLED], gain[:], force = 0.0, 0.0, 0.0, 0
+    _remember(past, new_slot, news, count, everybody)
+    _count(past, new_slot, worker, time, elapsed, news, count, everybody)
+    _choose_memory(past, new_row, new_owner, force, gain)
+    _fade(past, new_slot, new_last, now, force)

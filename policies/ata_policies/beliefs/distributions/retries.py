@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.compiled import gufunc
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.observing import IDLE
 
@@ -34,7 +37,7 @@ def to_try_again(belief: DistributionBelief, price: float) -> Mask:
         return candidates
     rounds, team = np.maximum(belief.since, 1.0), (idle < 1.0).sum(axis=1)
     number = falling_due(team + 1.0 / price, _shares(rounds), _shares(rounds - 1.0))
-    return first_of(np.where(candidates, -idle, np.inf), number)
+    return np.asarray(first_of(np.where(candidates, -idle, np.inf), number))
 
 
 def falling_due(rate: Floats, now: Floats, before: Floats) -> Ints:
@@ -42,12 +45,26 @@ def falling_due(rate: Floats, now: Floats, before: Floats) -> Ints:
     return np.asarray(np.floor(rate * now) - np.floor(rate * before), np.int64)
 
 
-def first_of(scores: Floats, number: Ints) -> Mask:
-    """Which workers have the least finite scores (E, n), at most ``number`` (E,) in each row."""
-    if not number.any():
-        return np.zeros(scores.shape, np.bool_)
-    rank = np.argsort(np.argsort(scores, axis=1, kind="stable"), axis=1)
-    return np.asarray((rank < number[:, None]) & (scores < np.inf))
+@gufunc("void(float64[:], int64[:], boolean[:])", "(n),()->(n)")
+def first_of(scores: Floats, number: Ints, out: Mask) -> None:
+    """Which workers have the least finite scores (..., n), at most ``number`` (...,); of equal ones the first."""
+    finite, size = np.empty(len(scores)), 0
+    for i in range(len(scores)):
+        out[i] = False
+        if scores[i] < math.inf:
+            finite[size] = scores[i]
+            size += 1
+    most = min(number[0], size)
+    if most <= 0:
+        return
+    last = np.partition(finite[:size], most - 1)[most - 1]
+    for i in range(len(scores)):
+        out[i] = scores[i] < last
+        most -= out[i]
+    for i in range(len(scores)):
+        if scores[i] == last and most > 0:
+            out[i] = True
+            most -= 1
 
 
 def _shares(rounds: Floats) -> Floats:

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 
-from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.compiled import gufunc
+from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.beliefs.distributions.samples import own_sample
 from ata_policies.beliefs.moments import Moments
 
-_SLICES = 128
+SLICES = 128  # slices of a worker's distribution
 _LONG = 4.0  # the tail is the part of times beyond so many medians of their worker
 _BORROWED = 100.0  # the results for which the tail of all workers counts beside a worker's own
 
 _MOST = 1e6  # a longer tail counts as this one, so that means stay within range
 
 
-def borrow_tails(belief: DistributionBelief) -> Moments:
+class Slices(NamedTuple):
+    """Own slices of the distributions of workers of one row: of those with results whose times are counted in bins."""
+
+    workers: Ints  # (k,) in increasing order
+    times: Floats  # (k, S) from ``own_sample``
+
+    def places_of(self, workers: Ints) -> Ints:
+        """Where the slices of any workers are, (m,); -1 for one that has none."""
+        place = np.minimum(np.searchsorted(self.workers, workers), max(self.workers.size - 1, 0))
+        return np.where(self.workers[place] == workers, place, -1) if self.workers.size else place - 1
+
+
+def own_slices(belief: DistributionBelief) -> Slices:
+    """Own slices of the distributions in one row."""
+    workers = np.flatnonzero((belief.slot[0] >= 0) & (belief.counts[0] > 0.0))
+    return Slices(workers, own_sample(belief, SLICES, workers=workers[None])[0])
+
+
+def borrow_tails(belief: DistributionBelief, own: Slices | None = None) -> Moments:
     """The moments of one row, shape (n,), with means in which a rare huge time counts less.
 
     With w_i the mean of a worker's times cut at 4 of its medians, its mean is w_i (1 + x_i). The tail x_i rests on few
@@ -32,19 +56,24 @@ def borrow_tails(belief: DistributionBelief) -> Moments:
     >>> (seen.totals[0] / seen.counts[0]).round(1), (moments.totals / moments.counts).round(1)
     (array([2.4, 1. ]), array([1.9, 1.4]))
     """
-    moments = Moments(belief.counts[0], belief.totals[0], belief.deviations[0])
-    workers = np.flatnonzero((belief.slot[0] >= 0) & (moments.counts > 0.0) & (belief.anchor[0] > 0.0))
-    if workers.size == 0:
-        return moments
-    own, number = own_sample(belief.of(workers[None]), _SLICES)[0], moments.counts[workers]
-    median = own[:, (_SLICES - 1) // 2 : _SLICES // 2 + 1].mean(axis=1, keepdims=True)
-    whole, cut = own.mean(axis=1), np.minimum(own, _LONG * median).mean(axis=1)
-    tail = np.divide(whole - cut, cut, out=np.zeros_like(cut), where=(cut > 0.0) & (whole < np.inf))
-    tail = np.minimum(tail, _MOST)
+    own = own_slices(belief) if own is None else own
+    moments, tail = Moments(belief.counts[0], belief.totals[0], belief.deviations[0]), _tail(own.times)
     if not (tail > 0.0).any():
         return moments
-    common = np.average(tail, weights=number)
+    number = moments.counts[own.workers]
+    common = np.average(tail, weights=number * (belief.anchor[0, own.workers] > 0.0))
     mixed = (number * tail + _BORROWED * common) / (number + _BORROWED)
     factor = np.ones_like(moments.totals)
-    factor[workers] = (1.0 + mixed) / (1.0 + tail)
+    factor[own.workers] = (1.0 + mixed) / (1.0 + tail)
     return Moments(moments.counts, moments.totals * factor, moments.deviations * factor**2)
+
+
+@gufunc("void(float64[:], float64[:])", "(s)->()")
+def _tail(times: Floats, out: Floats) -> None:
+    """How much longer the mean is than that of the times cut at 4 medians."""
+    size, whole, cut = len(times), 0.0, 0.0
+    median = 0.5 * (times[(size - 1) // 2] + times[size // 2])
+    for s in range(size):
+        whole += times[s]
+        cut += min(times[s], _LONG * median)
+    out[0] = min((whole - cut) / cut, _MOST) if cut > 0.0 and whole < math.inf else 0.0

@@ -1,0 +1,204 @@
+"""The arrays that a round is observed in: where numbers are, what is past and counts less, and what is new. Ours."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.compiled import inlined, phase
+
+Places = NDArray[np.int32]
+
+FINISHED, CANCELLED, SUMS = 0, 1, 2  # the three counts in bins
+
+# Where a row's numbers are: rounds since everybody began anew, rounds in all, the memory in force, by how much each
+# shorter memory predicted better than the longest, squared errors of predictions and results in them, rounds since a
+# worker began anew; squared errors of logarithms, changes that lasted, rounds of workers, and when a worker was last
+# found to be a suspect, or to be none any more.
+SINCE, CLOCK, FORCE, GAINS = 0, 1, 2, 3
+SPREAD, RESULTS, SETTLED = 6, 7, 8
+LOG_SPREAD, EVENTS, EXPOSURE, ALARM, ROW = 9, 10, 11, 12, 13
+
+# Where a slot's numbers are: first results and time of each memory in turn; then by how much each shorter memory
+# predicted better than that in force, squared errors of predictions, results counted in bins, when it began anew, and
+# squared errors of logarithms.
+TESTS, SQUARES, MASS, RESTART, LOG_SQUARES = 8, 11, 12, 13, 14
+
+# Of a suspect: how much longer its times are than usual, 0 for any other worker; the share of its past that was kept;
+# the round since when; the squared error of that round; rounds that found it as slow since then; results and time since
+# then; and the round in which it is to be probed.
+STRETCH, KEPT, HIT, SURPRISE, PROBES, SEEN, SPENT, DUE, TRACKS = 15, 16, 17, 18, 19, 20, 21, 22, 23
+
+HORIZONS = (math.inf, 256.0, 32.0, 6.0)  # rounds with news of its worker that each memory reaches back
+MEMORIES = 4
+TOGETHER = 10.0  # workers that begin anew within so many rounds are one event
+_CLIP = 5.0  # where memories are compared, a time counts at most for so many times its worker's level
+_BORROWED = 2.0  # results that the exponential distribution counts for in how long a cancelled task would have taken
+
+
+class Past(NamedTuple):
+    """What a row remembers of its workers, in arrays that are changed in place."""
+
+    counts: Floats
+    totals: Floats
+    deviations: Floats
+    busy: Floats
+    cancellations: Floats
+    anchor: Floats
+    bins: Floats
+    tracks: Floats
+
+
+@inlined
+def bin_of(time: float, anchor: float, bins: int) -> int:
+    """The bin of a time."""
+    if time <= 0.0 or anchor <= 0.0:
+        return 0
+    place = math.floor(2.0 * (math.log2(time) - math.log2(anchor))) + bins // 2
+    return int(min(max(place, 0), bins - 1))
+
+
+@inlined
+def level(tracks: Floats, s: int, h: int) -> float:
+    """Time per result of a memory, where one result is as the longest memory expects it."""
+    found: float = tracks[s, 1] / max(tracks[s, 0], 1.0)
+    if h > 0:
+        found = (tracks[s, 2 * h + 1] + found) / (tracks[s, 2 * h] + 1.0)
+    return found
+
+
+@phase
+def rescale(past: Past, i: int, s: int, share: float, stretch: float) -> None:
+    """Let the past of worker i, in slot s or none, count ``share`` times as much; its times be so many times longer."""
+    past.counts[i] *= share
+    past.cancellations[i] *= share
+    past.totals[i] *= share * stretch
+    past.busy[i] *= share * stretch
+    past.deviations[i] = past.deviations[i] * share * stretch * stretch if share > 0.0 else 0.0
+    past.anchor[i] *= stretch
+    if s >= 0 and share != 1.0:
+        past.tracks[s, MASS] *= share
+        for count in range(past.bins.shape[1]):
+            for b in range(past.bins.shape[2]):
+                past.bins[s, count, b] *= share
+
+
+class News(NamedTuple):
+    """What is new of the j-th worker that has something new, and where."""
+
+    who: Ints
+    place: Ints  # (n,) where a worker's news are
+    results: Floats
+    spent: Floats  # time, where a single one counts at most 5 levels of its worker
+    whole: Floats  # time of the results and of the cancelled task
+    full: Floats  # time, where a cancelled task counts as long as is expected beyond a whole task
+    longest: Floats  # of the results
+    apart: Mask  # whether it is kept apart, since the worker is a suspect
+
+
+@inlined
+def _clipped(tracks: Floats, s: int, time: float) -> float:
+    if s >= 0 and tracks[s, 0] > 0.0:
+        most: float = _CLIP * max(level(tracks, s, 0), level(tracks, s, MEMORIES - 1))
+        return min(time, most)
+    return time
+
+
+@phase
+def gather(worker: Ints, elapsed: Floats, last: Floats, now: float, news: News) -> int:
+    """Count the results of each worker that has something new, and return how many such workers there are."""
+    count = 0
+    for k in range(len(worker) + len(elapsed)):
+        i = worker[k] if k < len(worker) else k - len(worker)
+        if i < 0 or (k >= len(worker) and not elapsed[i] > 0.0):
+            continue
+        if last[i] != now:
+            last[i], news.place[i], news.who[count] = now, count, i
+            news.results[count] = news.spent[count] = news.whole[count] = 0.0
+            news.full[count] = news.longest[count] = 0.0
+            news.apart[count] = False
+            count += 1
+        if k < len(worker):
+            news.results[news.place[i]] += 1.0
+    return count
+
+
+@phase
+def give_slots(
+    past: Past, slot: Places, owner: Places, before: Floats, now: float, worker: Ints, time: Floats, news: News,
+    count: int, mean: Floats,
+) -> None:  # fmt: skip
+    """Give slots to workers with results that have none: free ones, then those of slower workers without news."""
+    known = False
+    for j in range(count):
+        i = news.who[j]
+        if slot[i] >= 0 or news.results[j] == 0.0:
+            continue
+        s = 0
+        while s < len(owner) and owner[s] >= 0:
+            s += 1
+        if s == len(owner):
+            if not known:
+                known = True
+                for k in range(len(owner)):
+                    o = owner[k]
+                    mean[k] = past.busy[o] / max(past.counts[o], 1.0) if before[o] < now else 0.0
+            s = int(np.argmax(mean))
+            first = math.inf
+            for r in range(len(worker)):
+                if worker[r] == i:
+                    first = min(first, time[r])
+            if mean[s] <= first:
+                continue
+            slot[owner[s]] = -1
+            mean[s] = 0.0
+        owner[s], slot[i] = i, s
+        for k in range(past.tracks.shape[1]):
+            past.tracks[s, k] = 0.0
+        for kind in range(past.bins.shape[1]):
+            for b in range(past.bins.shape[2]):
+                past.bins[s, kind, b] = 0.0
+
+
+@phase
+def _beyond(past: Past, i: int, s: int, age: float) -> float:
+    """How much longer than a whole task one takes that was cancelled at this age: E[X | X > age] - m, or age."""
+    bins = past.bins.shape[2]
+    m, ends = level(past.tracks, s, 0), _BORROWED
+    rest = m * ends
+    first = bin_of(age, past.anchor[i], bins)
+    for b in range(first, bins):
+        d, c = past.bins[s, FINISHED, b], past.bins[s, CANCELLED, b] if b > first else 0.0
+        centre = past.anchor[i] * 2.0 ** (0.5 * (b - bins // 2) + 0.25)
+        rest += max(past.bins[s, SUMS, b] * past.anchor[i] - d * age, 0.0) + c * max(centre - age, 0.0)
+        ends += d
+    longer: float = max(age + rest / ends - m, 0.0)
+    return longer
+
+
+@phase
+def add_times(
+    past: Past, slot: Places, worker: Ints, time: Floats, elapsed: Floats, news: News, count: int
+) -> None:  # fmt: skip
+    """Add up the times of each worker with news."""
+    for r in range(len(worker)):
+        i = worker[r]
+        if i >= 0:
+            j, s = news.place[i], slot[i]
+            news.spent[j] += _clipped(past.tracks, s, time[r])
+            news.whole[j] += time[r]
+            news.full[j] += time[r]
+            news.longest[j] = max(news.longest[j], time[r])
+    for j in range(count):
+        i = news.who[j]
+        if elapsed[i] > 0.0:
+            x, s = elapsed[i], slot[i]
+            if s >= 0 and past.tracks[s, 0] > 0.0:
+                x = _beyond(past, i, s, x)
+                news.full[j] += x
+            news.spent[j] += _clipped(past.tracks, s, x)
+            news.whole[j] += elapsed[i]

@@ -1,0 +1,180 @@
+"""Suspects: workers whose last round was far longer or shorter than usual, and that are probed until it is clear why.
+
+A single overwhelming round acts at once: the worker is believed to be as fast as in this round. What was known of it is
+kept aside, and is back with the first result that is nearer to it. Ours; Page, 1954, for tests of one round at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ata_gym.typing import Floats
+from ata_gym.utils.compiled import phase
+from ata_policies.beliefs.distributions.arrays import (
+    ALARM,
+    DUE,
+    EVENTS,
+    EXPOSURE,
+    FINISHED,
+    HIT,
+    KEPT,
+    LOG_SPREAD,
+    LOG_SQUARES,
+    MASS,
+    MEMORIES,
+    PROBES,
+    RESTART,
+    RESULTS,
+    SEEN,
+    SPENT,
+    SQUARES,
+    STRETCH,
+    SUMS,
+    SURPRISE,
+    TESTS,
+    Past,
+    bin_of,
+    level,
+    rescale,
+)
+
+_RARE = 1000.0  # rounds of a worker to a change, where none was seen yet
+_NEW = 4.5  # log-likelihood that a level of which nothing is known must be better by, besides
+_BORROWED = 5.0  # results that the row's spread counts for in a worker's own
+_SHARPEST = 1.0 / 16.0  # the least squared coefficient of variation
+_FIRST = 5.0  # rounds until a suspect is probed
+_PROBING = 0.5  # the share of the time until then that the probe may cost
+_LONGEST = 1e6  # rounds between two probes, at most
+_MOST = 1e30  # a round that is so many times longer or shorter than usual is not judged
+_ADOPTED = 8.0  # results after which a new level is the usual one
+
+
+class Round(NamedTuple):
+    """A worker's part in a round."""
+
+    results: float
+    time: float  # of these results, and of what a cancelled task took beyond what is expected
+    longest: float  # the longest time of a result
+    usual: float  # the time of the round if nobody were a suspect
+
+
+@phase
+def judge(past: Past, row: Floats, i: int, s: int, force: int, now: float, own: Round) -> int:
+    """Judge a round of worker i, in slot s, that has at least one result: 1 for a suspect, 2 if it begins anew, else 0.
+
+    With d results of mean x, K results known of mean m, and the squared coefficient of variation phi of the logarithms,
+    a round is unlike the usual level if
+
+        ln(x / m)^2 / (2 phi (1 / d + 1 / K)) > 4.5 - ln(changes / rounds of workers),
+
+    where the longest of several results is left out if x > m, since one long task is no change.
+    """
+    tracks, d = past.tracks, own.results
+    usual, stretch = level(tracks, s, force), tracks[s, STRETCH]
+    times = own.time / (d * usual)
+    if not 1.0 / _MOST < times < _MOST:
+        return 1 if stretch > 0.0 else 0
+    ratio = math.log(times)
+    if stretch > 0.0:
+        if abs(ratio) <= abs(ratio - math.log(stretch)):
+            _acquit(past, row, i, s, now)
+            return 0
+        found: int = _probed(past, i, s, usual, own)
+        return found
+    known, time = d, own.time
+    if d > 1.0 and ratio > 0.0:
+        known, time = d - 1.0, own.time - own.longest
+    typical = math.log(time / (known * usual)) if time > 0.0 else 0.0
+    common = (row[LOG_SPREAD] + 1.0) / (row[RESULTS] + 1.0)
+    spread = max((tracks[s, LOG_SQUARES] + _BORROWED * common) / (tracks[s, 0] + _BORROWED), _SHARPEST)
+    trust = max(2.0 * past.counts[i] / (past.counts[i] + past.cancellations[i]) - 1.0, 0.0)
+    unlike = 0.5 * trust * typical * typical / (spread * (1.0 / known + 1.0 / max(tracks[s, 2 * force], 0.5)))
+    if typical * ratio <= 0.0 or unlike <= _NEW + math.log((row[EXPOSURE] + _RARE) / (row[EVENTS] + 1.0)):
+        return 0
+    kept = min(d / past.counts[i], 1.0)
+    rescale(past, i, s, kept, times)
+    tracks[s, STRETCH], tracks[s, KEPT], tracks[s, HIT], tracks[s, SURPRISE] = times, kept, now, d * d * ratio * ratio
+    tracks[s, PROBES], tracks[s, SEEN], tracks[s, SPENT] = 0.0, d, own.time
+    tracks[s, DUE] = now + _pause(own)
+    row[ALARM] = now
+    return 1
+
+
+@phase
+def _pause(own: Round) -> float:
+    """Rounds until the first probe: 5, or more where a round with it is so long."""
+    longer = own.time / own.results / own.usual if own.usual > 0.0 else 0.0
+    return min(max(_FIRST, (longer - 1.0) / _PROBING), _LONGEST)
+
+
+@phase
+def _acquit(past: Past, row: Floats, i: int, s: int, now: float) -> None:
+    """A worker is as usual again; if the first probe says so, it was no change, and the round counts after all."""
+    tracks = past.tracks
+    rescale(past, i, s, 1.0 / tracks[s, KEPT], 1.0 / tracks[s, STRETCH])
+    if tracks[s, PROBES] == 0.0:
+        row[LOG_SPREAD] += tracks[s, SURPRISE]
+        tracks[s, LOG_SQUARES] += tracks[s, SURPRISE]
+        _count_late(past, i, s, tracks[s, SEEN], tracks[s, SPENT])
+    tracks[s, STRETCH], row[ALARM] = 0.0, now
+    for other in range(len(tracks)):  # those that became suspects with it are probed at once
+        if tracks[other, STRETCH] > 0.0 and tracks[other, HIT] == tracks[s, HIT]:
+            tracks[other, DUE] = now
+
+
+@phase
+def _count_late(past: Past, i: int, s: int, results: float, time: float) -> None:
+    """Count results that took so much time together, as if each took their mean."""
+    before, each = past.counts[i], time / results
+    gap = each - past.totals[i] / before
+    past.deviations[i] += gap * gap * before * results / (before + results)
+    past.counts[i] += results
+    past.totals[i] += time
+    past.busy[i] += time
+    b = bin_of(each, past.anchor[i], past.bins.shape[2])
+    past.bins[s, FINISHED, b] += results
+    past.bins[s, SUMS, b] += min(time / past.anchor[i], 1e300)
+    past.tracks[s, MASS] += results
+
+
+@phase
+def _probed(past: Past, i: int, s: int, usual: float, own: Round) -> int:
+    """A suspect is still as it was: it is so much longer than usual on average, and that is usual in the end."""
+    tracks = past.tracks
+    tracks[s, SEEN] += own.results
+    tracks[s, SPENT] += own.time
+    stretch = tracks[s, SPENT] / tracks[s, SEEN] / usual
+    rescale(past, i, s, 1.0, stretch / tracks[s, STRETCH])
+    tracks[s, STRETCH] = stretch
+    return 2 if tracks[s, SEEN] >= _ADOPTED else 1
+
+
+@phase
+def wait_longer(past: Past, row: Floats, s: int, now: float, own: Round) -> None:
+    """Let those that became suspects with the worker in slot s, which was probed in vain, wait twice as long."""
+    tracks = past.tracks
+    pause = min(_pause(own) * 2.0 ** (tracks[s, PROBES] + 1.0), _LONGEST)
+    until, first = now + pause, tracks[s, PROBES] == 0.0
+    for other in range(len(tracks)):
+        if tracks[other, STRETCH] > 0.0 and tracks[other, HIT] == tracks[s, HIT]:
+            tracks[other, DUE] = until
+            tracks[other, PROBES] += 1.0
+            row[EVENTS] += first
+
+
+@phase
+def adopt(past: Past, row: Floats, i: int, s: int, now: float) -> None:
+    """Take the level of a suspect, which has lasted, for its usual one."""
+    tracks = past.tracks
+    seen, time = tracks[s, SEEN], tracks[s, SPENT]
+    rescale(past, i, s, min(seen / past.counts[i], 1.0 / tracks[s, KEPT]), 1.0)
+    share = seen / max(tracks[s, 0], seen)
+    tracks[s, SQUARES] *= share
+    tracks[s, LOG_SQUARES] *= share
+    for h in range(MEMORIES):
+        tracks[s, 2 * h], tracks[s, 2 * h + 1] = seen, time
+    for h in range(TESTS, SQUARES):
+        tracks[s, h] = 0.0
+    tracks[s, STRETCH], tracks[s, RESTART] = 0.0, now
+    row[EVENTS] += 1.0
