@@ -12,7 +12,7 @@ from ata_gym.simulation.rounds import race_round
 from ata_gym.theory.optimal.allocation import beta_candidates
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
-from ata_policies.beliefs.distributions.samples import exponential_sample
+from ata_policies.beliefs.distributions.slices import exponential_sample
 
 CIFAR = scenario("icml2025-cifar100").pool
 MIXED = scenario("icml2025-mixed-n15").pool

@@ -13,7 +13,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import first_of
-from ata_policies.beliefs.distributions.samples import blended
+from ata_policies.beliefs.distributions.slices import blended
 from ata_policies.beliefs.distributions.tails import Slices, borrow_tails, own_slices
 from ata_policies.beliefs.moments import learn_shapes
 

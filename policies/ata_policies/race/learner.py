@@ -16,7 +16,7 @@ from ata_gym.utils.validation import non_negative
 from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import falling_due, first_of, to_try_again
-from ata_policies.beliefs.distributions.samples import own_sample, sample
+from ata_policies.beliefs.distributions.slices import own_sample, sample
 from ata_policies.observations import LONGEST, Observation
 from ata_policies.planning.race_search import EVERYTHING, STRIDE, RaceSearch, race_allocation
 from ata_policies.policy import AllocationPolicy, Setting, State

@@ -16,7 +16,7 @@ from ata_gym.utils.trees import difference
 from ata_policies.beliefs.distributions.arrays import CANCELLED, CLOCK, FINISHED, FORCE, GAINS, RESTART, SUMS
 from ata_policies.beliefs.distributions.bins import BINS, SLOTS, DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
-from ata_policies.beliefs.distributions.samples import own_sample, sample
+from ata_policies.beliefs.distributions.slices import own_sample, sample
 from ata_policies.beliefs.distributions.tails import borrow_tails
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import gufunc
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.beliefs.distributions.samples import common_shape, own_sample
+from ata_policies.beliefs.distributions.slices import common_shape, own_sample
 
 _PASSES = 20
 _LEAST_VARIANCE = 1e-6

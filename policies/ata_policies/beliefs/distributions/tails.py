@@ -10,7 +10,7 @@ import numpy as np
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import gufunc
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.beliefs.distributions.samples import own_sample
+from ata_policies.beliefs.distributions.slices import own_sample
 from ata_policies.beliefs.moments import Moments
 
 SLICES = 128  # slices of a worker's distribution
