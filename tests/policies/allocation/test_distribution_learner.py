@@ -40,6 +40,17 @@ def test_learns_which_workers_have_long_tails(play: Any) -> None:
     assert run.actions[500:, :, 4:].sum() > 0.85 * run.actions[500:].sum()
 
 
+def test_a_worker_that_fails_is_dropped_at_once_and_probed_until_it_is_back(play: Any) -> None:
+    pool = gamma(16.0, np.array([1.0, 1.0, 1.0, 3.0]) / 16)
+    run = play(LEARNER, 60, 2, pool=pool, budget=9, changes=(Jump(20, (0,), 40.0, until=36),))
+    tasks = run.actions[:, :, 0]
+    assert (tasks[20] >= 2).all()
+    assert (tasks[21:25] == 0).all()
+    assert tasks[25:36].max() <= 1
+    assert (tasks[21:] == 1).any(axis=0).all()
+    assert (tasks[-1] >= 2).all()
+
+
 def test_where_most_workers_are_slow_the_fast_ones_are_found(play: Any) -> None:
     pool = gamma(4.0, np.append(np.full(95, 20.0), np.full(5, 1.0)) / 4)
     run = play(LEARNER, 120, 4, pool=pool, budget=20, horizon=1000)

@@ -16,12 +16,10 @@ from ata_policies.beliefs.distributions.arrays import (
     DUE,
     EVENTS,
     EXPOSURE,
-    FINISHED,
     HIT,
     KEPT,
     LOG_SPREAD,
     LOG_SQUARES,
-    MASS,
     MEMORIES,
     PROBES,
     RESTART,
@@ -30,11 +28,9 @@ from ata_policies.beliefs.distributions.arrays import (
     SPENT,
     SQUARES,
     STRETCH,
-    SUMS,
     SURPRISE,
     TESTS,
     Past,
-    bin_of,
     level,
     rescale,
 )
@@ -110,32 +106,16 @@ def _pause(own: Round) -> float:
 
 @phase
 def _acquit(past: Past, row: Floats, i: int, s: int, now: float) -> None:
-    """A worker is as usual again; if the first probe says so, it was no change, and the round counts after all."""
+    """A worker is as usual again; if the first probe says so, times may vary more than was known."""
     tracks = past.tracks
     rescale(past, i, s, 1.0 / tracks[s, KEPT], 1.0 / tracks[s, STRETCH])
     if tracks[s, PROBES] == 0.0:
         row[LOG_SPREAD] += tracks[s, SURPRISE]
         tracks[s, LOG_SQUARES] += tracks[s, SURPRISE]
-        _count_late(past, i, s, tracks[s, SEEN], tracks[s, SPENT])
     tracks[s, STRETCH], row[ALARM] = 0.0, now
     for other in range(len(tracks)):  # those that became suspects with it are probed at once
         if tracks[other, STRETCH] > 0.0 and tracks[other, HIT] == tracks[s, HIT]:
             tracks[other, DUE] = now
-
-
-@phase
-def _count_late(past: Past, i: int, s: int, results: float, time: float) -> None:
-    """Count results that took so much time together, as if each took their mean."""
-    before, each = past.counts[i], time / results
-    gap = each - past.totals[i] / before
-    past.deviations[i] += gap * gap * before * results / (before + results)
-    past.counts[i] += results
-    past.totals[i] += time
-    past.busy[i] += time
-    b = bin_of(each, past.anchor[i], past.bins.shape[2])
-    past.bins[s, FINISHED, b] += results
-    past.bins[s, SUMS, b] += min(time / past.anchor[i], 1e300)
-    past.tracks[s, MASS] += results
 
 
 @phase
