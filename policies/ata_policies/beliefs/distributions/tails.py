@@ -51,10 +51,10 @@ def borrow_tails(belief: DistributionBelief, own: Slices | None = None) -> Momen
 
     >>> usual = np.tile([0, 1], 20)[None]
     >>> seen = DistributionBelief.empty(1, 2).observe(usual, np.ones((1, 40)), np.zeros((1, 2)))
-    >>> seen = seen.observe(np.array([[0]]), np.array([[30.0]]), np.zeros((1, 2)))
+    >>> seen = seen.observe(np.array([[0, 0]]), np.array([[1.0, 30.0]]), np.zeros((1, 2)))
     >>> moments = borrow_tails(seen)
     >>> (seen.totals[0] / seen.counts[0]).round(1), (moments.totals / moments.counts).round(1)
-    (array([2.4, 1. ]), array([1.9, 1.4]))
+    (array([2.3, 1. ]), array([1.9, 1.5]))
     """
     own = own_slices(belief) if own is None else own
     moments, tail = Moments(belief.counts[0], belief.totals[0], belief.deviations[0]), _tail(own.times)
