@@ -55,6 +55,7 @@ _MOST = 4.0  # what a result may add to that: none is a change alone
 _SPREADS = 5.0  # results that the row's dispersion counts for in a worker's own
 _SHARPEST = 1.0 / 16.0  # the least dispersion
 _AT_ONCE = 3.0  # workers that become suspects within so many rounds are one event
+_FEW = 3  # the least number of workers that are everybody, of more than these
 _SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with a result do
 IDLE = 100.0  # a worker without news for so many rounds is out of use
 _SURPRISING = 3.0  # how much likelier a level of its own must be for a worker out of use to begin anew when tried
@@ -125,7 +126,7 @@ def _all_changed(tracks: Floats, now: float, active: int) -> bool:
     for s in range(len(tracks)):
         suspect = tracks[s, STRETCH] > 0.0 and tracks[s, HIT] > now - _AT_ONCE
         recent += suspect or tracks[s, RESTART] > max(now - TOGETHER, 0.0)
-    return recent > _SHARE * active and (recent > 2 or active <= 2)
+    return recent > _SHARE * active and recent >= min(_FEW, len(tracks))
 
 
 @phase

@@ -62,9 +62,10 @@ def judge(past: Past, row: Floats, i: int, s: int, force: int, now: float, own: 
     With d results of mean x, K results known of mean m, and the squared coefficient of variation phi of the logarithms,
     a round is unlike the usual level if
 
-        ln(x / m)^2 / (2 phi (1 / d + 1 / K)) > 4.5 - ln(changes / rounds of workers),
+        min(ln(r)^2 / 2, r - 1 - ln r) / (phi (1 / d + 1 / K)) > 4.5 - ln(changes / rounds of workers),   r = x / m,
 
-    where the longest of several results is left out if x > m, since one long task is no change.
+    which for r > 1 is the log-normal likelihood ratio, and for r < 1 that of gamma times, which may be very short. The
+    longest of several results is left out if x > m, since one long task is no change.
     """
     tracks, d = past.tracks, own.results
     usual, stretch = level(tracks, s, force), tracks[s, STRETCH]
@@ -85,7 +86,8 @@ def judge(past: Past, row: Floats, i: int, s: int, force: int, now: float, own: 
     common = (row[LOG_SPREAD] + 1.0) / (row[RESULTS] + 1.0)
     spread = max((tracks[s, LOG_SQUARES] + _BORROWED * common) / (tracks[s, 0] + _BORROWED), _SHARPEST)
     trust = max(2.0 * past.counts[i] / (past.counts[i] + past.cancellations[i]) - 1.0, 0.0)
-    unlike = 0.5 * trust * typical * typical / (spread * (1.0 / known + 1.0 / max(tracks[s, 2 * force], 0.5)))
+    apart = min(0.5 * typical * typical, math.exp(typical) - 1.0 - typical)
+    unlike = trust * apart / (spread * (1.0 / known + 1.0 / max(tracks[s, 2 * force], 0.5)))
     if typical * ratio <= 0.0 or unlike <= _NEW + math.log((row[EXPOSURE] + _RARE) / (row[EVENTS] + 1.0)):
         return 0
     kept = min(d / past.counts[i], 1.0)
