@@ -85,8 +85,9 @@ class DistributionBelief(NamedTuple):
     **Restarts.** The same sum of a single worker, against the memory in force and never below 0 (CUSUM), restarts the
     worker at 12, from the results that the better memory remembers; the row's sums lose the worker's part. False alarms
     come about once in e^12 h rounds. If within 10 rounds more workers restart than a third of those with results, at
-    least three of them or all that there are, everybody begins anew; so it is where they become suspects within 3. A worker that was idle for 100 rounds starts
-    anew at 3, by the results of one round. A worker that has restarted fades without news as 32 / (32 + age).
+    least three of them or all that there are, everybody begins anew; so it is where they become suspects within 3. A
+    worker that was idle for 100 rounds starts anew at 3, by the results of one round. A worker that has restarted fades
+    without news as 32 / (32 + age).
 
     **Suspects.** A single overwhelming round acts at once (``suspects.judge``). The worker is believed to be as fast as
     in this round, with the evidence of its results, and what was known of it is kept aside, until a result is nearer to
