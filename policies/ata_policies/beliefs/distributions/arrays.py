@@ -36,6 +36,8 @@ STRETCH, KEPT, HIT, SURPRISE, PROBES, SEEN, SPENT, DUE, TRACKS = 15, 16, 17, 18,
 HORIZONS = (math.inf, 256.0, 32.0, 6.0)  # rounds with news of its worker that each memory reaches back
 MEMORIES = 4
 TOGETHER = 10.0  # workers that begin anew within so many rounds are one event
+_SPREADS = 5.0  # results that the squared errors of the row count for in a worker's own
+_SHARPEST = 1.0 / 16.0  # the least dispersion
 _CLIP = 5.0  # where memories are compared, a time counts at most for so many times its worker's level
 _BORROWED = 2.0  # results that the exponential distribution counts for in how long a cancelled task would have taken
 
@@ -69,6 +71,39 @@ def level(tracks: Floats, s: int, h: int) -> float:
     if h > 0:
         found = (tracks[s, 2 * h + 1] + found) / (tracks[s, 2 * h] + 1.0)
     return found
+
+
+@inlined
+def dispersion_of(squares: float, results: float, row_squares: float, row_results: float) -> float:
+    """Squared errors per result of a worker, in part those of its row."""
+    common = (row_squares + 1.0) / (row_results + 1.0)
+    found: float = max((squares + _SPREADS * common) / (results + _SPREADS), _SHARPEST)
+    return found
+
+
+@inlined
+def trust_in(results: float, cancellations: float) -> float:
+    """How much the times count of a worker of whose tasks only a share is finished: (2 share - 1)+."""
+    found: float = max(2.0 * results / (results + cancellations) - 1.0, 0.0)
+    return found
+
+
+@phase
+def begin_anew(tracks: Floats, row: Floats, s: int, left: float, now: float) -> None:
+    """Let the worker of slot s begin anew: its errors count for ``left`` results, and no memory has gained yet."""
+    share = left / max(tracks[s, 0], left)
+    tracks[s, SQUARES] *= share
+    tracks[s, LOG_SQUARES] *= share
+    forget_gains(tracks, s)
+    tracks[s, RESTART] = now
+    row[EVENTS] += 1.0
+
+
+@phase
+def forget_gains(tracks: Floats, s: int) -> None:
+    """Let no memory of slot s have predicted better than that in force."""
+    for h in range(TESTS, SQUARES):
+        tracks[s, h] = 0.0
 
 
 @phase

@@ -91,9 +91,9 @@ class DistributionBelief(NamedTuple):
 
     **Suspects.** A single overwhelming round acts at once (``suspects.judge``). The worker is believed to be as fast as
     in this round, with the evidence of its results, and what was known of it is kept aside, until a result is nearer to
-    it. It is probed after 5 rounds, or when a probe has become short beside the time since, then after twice as many,
-    and so on: k probes in vain cost about as much as the last of them. After 8 results the new level is the usual one.
-    Where no worker changed yet, a change is expected once in a thousand rounds, and where they do, as often as seen.
+    it. It is probed after 5 rounds, or later where a probe is long, so that it takes half of the time since at most,
+    and after twice as many rounds with each probe in vain. After 8 results the new level is the usual one. Where no
+    worker changed yet, a change is expected once in a thousand rounds, and where they do, as often as seen.
 
     Ours; related are Herbster and Warmuth, "Tracking the best expert", 1998 (mixing predictors), Garivier and Moulines,
     2011 (discounting), Liu, Lee and Shroff, AAAI 2018 (restarts), and Bifet and Gavaldà, "Learning from time-changing
@@ -177,10 +177,11 @@ class DistributionBelief(NamedTuple):
         Of those that became suspects in the same round only the fastest is probed, at first. Where it is as usual
         again, the others are due at once.
         """
-        if not self.suspects().any():
-            return np.zeros(self.counts.shape, np.bool_)
+        suspects = self.suspects()
+        if not suspects.any():
+            return suspects
         now, due, hit = self.row[:, CLOCK, None], self._of_worker(DUE), self._of_worker(HIT)
-        probes: Mask = self.suspects() & (due <= now + 1.0)
+        probes: Mask = suspects & (due <= now + 1.0)
         together = probes & (due > now)
         usual = self.mean() / np.where(together, self._of_worker(STRETCH), 1.0)
         for e in np.flatnonzero(together.any(axis=1)):
@@ -190,10 +191,11 @@ class DistributionBelief(NamedTuple):
             probes[e, waiting[np.unique(hit[e, waiting], return_index=True)[1]]] = True
         return probes
 
-    def _of_worker(self, number: int) -> Floats:
-        """A number of each worker in its slot, (E, n); 0 for one without."""
-        numbers = np.take_along_axis(self.tracks[:, :, number], np.maximum(self.slot, 0), 1)
-        return np.where(self.slot >= 0, numbers, 0.0)
+    def _of_worker(self, number: int, workers: Ints | None = None) -> Floats:
+        """A number of each worker in its slot, (E, n), or of some workers, (E, m); 0 for one without."""
+        rows = np.arange(len(self.slot))[:, None]
+        slot = self.slot if workers is None else self.slot[rows, workers]
+        return np.where(slot >= 0, self.tracks[rows, slot, number], 0.0)  # -1 is the last slot
 
     def mean(self) -> Floats:
         """Time spent per result, as if a first one came now where there is none, (E, n); NaN for those never tried."""
@@ -211,10 +213,7 @@ class DistributionBelief(NamedTuple):
 
     def later(self, workers: Ints | None = None) -> Floats:
         """The results after the first that are counted in bins, (E, n), or of some workers, (E, m)."""
-        rows = np.arange(len(self.slot))[:, None]
-        slot = self.slot if workers is None else self.slot[rows, workers]
-        mass = self.tracks[rows, slot, MASS]  # of the last slot where there is none
-        return np.where(slot >= 0, np.maximum(mass - 1.0, 0.0), 0.0)
+        return np.maximum(self._of_worker(MASS, workers) - 1.0, 0.0)
 
     def of(self, workers: Ints) -> DistributionBelief:
         """The belief about the ``workers`` (E, m) only, in this order, as if there were no others."""

@@ -16,7 +16,6 @@ from ata_policies.beliefs.distributions.arrays import (
     ALARM,
     CANCELLED,
     CLOCK,
-    EVENTS,
     EXPOSURE,
     FINISHED,
     FORCE,
@@ -41,19 +40,21 @@ from ata_policies.beliefs.distributions.arrays import (
     Past,
     Places,
     add_times,
+    begin_anew,
     bin_of,
+    dispersion_of,
+    forget_gains,
     gather,
     give_slots,
     level,
     rescale,
+    trust_in,
 )
 from ata_policies.beliefs.distributions.suspects import Round, adopt, judge, wait_longer
 
 _PAST = 256.0  # rounds over which the row's predictions are compared
 _LIMIT = 12.0  # how much better a shorter memory must have predicted to replace that in force, or to restart a worker
 _MOST = 4.0  # what a result may add to that: none is a change alone
-_SPREADS = 5.0  # results that the row's dispersion counts for in a worker's own
-_SHARPEST = 1.0 / 16.0  # the least dispersion
 _AT_ONCE = 3.0  # workers that become suspects within so many rounds are one event
 _FEW = 3  # the least number of workers that are everybody, of more than these
 _SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with a result do
@@ -61,7 +62,6 @@ IDLE = 100.0  # a worker without news for so many rounds is out of use
 _SURPRISING = 3.0  # how much likelier a level of its own must be for a worker out of use to begin anew when tried
 _RESTLESS = 32.0  # rounds in which a worker that began anew and is without news loses half of its evidence
 _LEAST = 4.0  # results that age leaves of a worker's evidence
-
 
 _MOMENTS = "float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:]"
 _STATE = f"{_MOMENTS},int32[:],int32[:],float64[:,:,:],float64[:,:],float64[:]"
@@ -103,19 +103,14 @@ def _begin_from(
     past: Past, row: Floats, s: int, count: float, best: int, force: int, gain: Floats
 ) -> tuple[float, float]:  # fmt: skip
     """Let the worker of slot s begin anew from a shorter memory; return the share of its past and the stretch."""
-    tracks, now = past.tracks, row[CLOCK]
+    tracks = past.tracks
     known, old = level(tracks, s, best), level(tracks, s, force)
     left = max(tracks[s, 2 * best], 1.0)
-    tracks[s, LOG_SQUARES] *= left / max(tracks[s, 0], left)
-    tracks[s, SQUARES] *= left / max(tracks[s, 0], left)
-    for h in range(best):
-        tracks[s, 2 * h], tracks[s, 2 * h + 1] = left, known * left
     for h in range(force + 1, MEMORIES):  # what it has shown says nothing of the row
         gain[h] -= tracks[s, TESTS + h - 1]
-    for h in range(TESTS, SQUARES):
-        tracks[s, h] = 0.0
-    tracks[s, RESTART] = now
-    row[EVENTS] += 1.0
+    begin_anew(tracks, row, s, left, row[CLOCK])
+    for h in range(best):
+        tracks[s, 2 * h], tracks[s, 2 * h + 1] = left, known * left
     return min(left / max(count, left), 1.0), known / old
 
 
@@ -196,8 +191,7 @@ def _choose_memory(past: Past, row: Floats, owner: Places, force: int, gain: Flo
         if i >= 0 and past.counts[i] > left and tracks[s, STRETCH] == 0.0:
             stretch = level(tracks, s, best) / level(tracks, s, force)
             rescale(past, i, s, left / past.counts[i], stretch if 0.0 < stretch < math.inf else 1.0)
-            for h in range(TESTS, SQUARES):
-                tracks[s, h] = 0.0
+            forget_gains(tracks, s)
 
 
 @phase
@@ -243,7 +237,6 @@ def observe_round(
         give_slots(past, new_slot, new_owner, new_last, now, worker, time, news, count, np.empty(slots))
     add_times(past, new_slot, worker, time, elapsed, news, count)
 
-    common = (row[SPREAD] + 1.0) / (row[RESULTS] + 1.0)
     gain, losses, restarted, active, failed, usual = np.zeros(MEMORIES), np.empty(MEMORIES), 0, 0, -1, 0.0
     for j in range(count):
         s = new_slot[news.who[j]]
@@ -266,14 +259,14 @@ def observe_round(
                 restarted += 1
         if news.apart[j]:
             continue
-        dispersion = max((new_tracks[s, SQUARES] + _SPREADS * common) / (new_tracks[s, 0] + _SPREADS), _SHARPEST)
+        dispersion = dispersion_of(new_tracks[s, SQUARES], new_tracks[s, 0], row[SPREAD], row[RESULTS])
         share, stretch, anew = 1.0, 1.0, False
         m = level(new_tracks, s, 0) if new_tracks[s, 0] > 0.0 else busy[i]
         if last[i] > 0.0 and now - last[i] > IDLE and 0.0 < x < d * m:  # is it much faster than it was long ago?
             ratio = x / (d * m)
             anew = d * (ratio - 1.0 - math.log(ratio)) >= _SURPRISING * dispersion
         if new_tracks[s, 0] > 0.0:
-            weight = max(2.0 * new_counts[i] / (new_counts[i] + new_cancellations[i]) - 1.0, 0.0)
+            weight = trust_in(new_counts[i], new_cancellations[i])
             for h in range(MEMORIES):
                 m = level(new_tracks, s, h)
                 losses[h] = weight * (d * math.log(m) + x / m) / dispersion if m > 0.0 else 0.0

@@ -1,7 +1,7 @@
 """Suspects: workers whose last round was far longer or shorter than usual, and that are probed until it is clear why.
 
 A single overwhelming round acts at once: the worker is believed to be as fast as in this round. What was known of it is
-kept aside, and is back with the first result that is nearer to it. Ours; Page, 1954, for tests of one round at a time.
+kept aside, and is back with the first result that is nearer to it. Ours.
 """
 
 from __future__ import annotations
@@ -22,23 +22,21 @@ from ata_policies.beliefs.distributions.arrays import (
     LOG_SQUARES,
     MEMORIES,
     PROBES,
-    RESTART,
     RESULTS,
     SEEN,
     SPENT,
-    SQUARES,
     STRETCH,
     SURPRISE,
-    TESTS,
     Past,
+    begin_anew,
+    dispersion_of,
     level,
     rescale,
+    trust_in,
 )
 
 _RARE = 1000.0  # rounds of a worker to a change, where none was seen yet
 _NEW = 4.5  # log-likelihood that a level of which nothing is known must be better by, besides
-_BORROWED = 5.0  # results that the row's spread counts for in a worker's own
-_SHARPEST = 1.0 / 16.0  # the least squared coefficient of variation
 _FIRST = 5.0  # rounds until a suspect is probed
 _PROBING = 0.5  # the share of the time until then that the probe may cost
 _LONGEST = 1e6  # rounds between two probes, at most
@@ -59,13 +57,14 @@ class Round(NamedTuple):
 def judge(past: Past, row: Floats, i: int, s: int, force: int, now: float, own: Round) -> int:
     """Judge a round of worker i, in slot s, that has at least one result: 1 for a suspect, 2 if it begins anew, else 0.
 
-    With d results of mean x, K results known of mean m, and the squared coefficient of variation phi of the logarithms,
-    a round is unlike the usual level if
+    With d results of mean x, K results known of mean m, and the variance phi of the logarithm of a time, a round is
+    unlike the usual level if
 
-        min(ln(r)^2 / 2, r - 1 - ln r) / (phi (1 / d + 1 / K)) > 4.5 - ln(changes / rounds of workers),   r = x / m,
+        min(ln(r)^2 / 2, r - 1 - ln r) / (phi (1 / d + 1 / K)) > 4.5 - ln((c + 1) / (w + 1000)),   r = x / m,
 
-    which for r > 1 is the log-normal likelihood ratio, and for r < 1 that of gamma times, which may be very short. The
-    longest of several results is left out if x > m, since one long task is no change.
+    where c changes have lasted in w rounds of workers. For r > 1 that is the log-normal likelihood ratio, and for r < 1
+    that of gamma times, which may be very short. The longest of several results is left out if x > m, since one long
+    task is no change.
     """
     tracks, d = past.tracks, own.results
     usual, stretch = level(tracks, s, force), tracks[s, STRETCH]
@@ -83,9 +82,8 @@ def judge(past: Past, row: Floats, i: int, s: int, force: int, now: float, own: 
     if d > 1.0 and ratio > 0.0:
         known, time = d - 1.0, own.time - own.longest
     typical = math.log(time / (known * usual)) if time > 0.0 else 0.0
-    common = (row[LOG_SPREAD] + 1.0) / (row[RESULTS] + 1.0)
-    spread = max((tracks[s, LOG_SQUARES] + _BORROWED * common) / (tracks[s, 0] + _BORROWED), _SHARPEST)
-    trust = max(2.0 * past.counts[i] / (past.counts[i] + past.cancellations[i]) - 1.0, 0.0)
+    spread = dispersion_of(tracks[s, LOG_SQUARES], tracks[s, 0], row[LOG_SPREAD], row[RESULTS])
+    trust = trust_in(past.counts[i], past.cancellations[i])
     apart = min(0.5 * typical * typical, math.exp(typical) - 1.0 - typical)
     unlike = trust * apart / (spread * (1.0 / known + 1.0 / max(tracks[s, 2 * force], 0.5)))
     if typical * ratio <= 0.0 or unlike <= _NEW + math.log((row[EXPOSURE] + _RARE) / (row[EVENTS] + 1.0)):
@@ -151,12 +149,7 @@ def adopt(past: Past, row: Floats, i: int, s: int, now: float) -> None:
     tracks = past.tracks
     seen, time = tracks[s, SEEN], tracks[s, SPENT]
     rescale(past, i, s, min(seen / past.counts[i], 1.0 / tracks[s, KEPT]), 1.0)
-    share = seen / max(tracks[s, 0], seen)
-    tracks[s, SQUARES] *= share
-    tracks[s, LOG_SQUARES] *= share
+    begin_anew(tracks, row, s, seen, now)
     for h in range(MEMORIES):
         tracks[s, 2 * h], tracks[s, 2 * h + 1] = seen, time
-    for h in range(TESTS, SQUARES):
-        tracks[s, h] = 0.0
-    tracks[s, STRETCH], tracks[s, RESTART] = 0.0, now
-    row[EVENTS] += 1.0
+    tracks[s, STRETCH] = 0.0
