@@ -15,10 +15,8 @@ from ata_policies.dispatch.margin import Running, Workers, start_workers
 
 _WORK = 8_000  # workers times results in a simulated round; of more, a part stands for the whole
 _CANDIDATES, _BELOW = 8, 4  # shadow prices that are compared, and how many of them are below the price
-_OCTAVES, _FREE_OCTAVES = (
-    0.5,
-    1.0,
-)  # their distances, with a price and without: there the best may be far
+_OCTAVES = 0.5  # how far they are from each other
+_FREE_OCTAVES = 1.0  # the same where there is no price: there the best may be far
 _EACH = 8  # rounds played with each of them before one is chosen
 _KEPT = 0.875  # how much what came before a choice counts after it
 _FREE = 0.03
@@ -118,9 +116,9 @@ class ShadowSearch(NamedTuple):
         p = 0.03 / useful workers,
 
     so rounds get longer by 3 % at most if that saves all of the worker time, and by less if it saves less; and the
-    shadow prices are p / 16, p / 8, ..., 8 p, because a low one may drop nobody and one twice
-    it change nothing. A simulated round has at most 8,000 workers times results: of more workers, and of the results,
-    every k-th stands for k. Ours.
+    shadow prices are p / 16, p / 8, ..., 8 p, because a low one may drop nobody, and twice as much may change nothing.
+    A simulated round has at most 8,000 workers times results: of more workers, and of the results, every k-th stands
+    for k. Ours.
     """
 
     chosen: Annotated[Ints, Within(0, _CANDIDATES - 1)]  # (E,) which of the shadow prices was best

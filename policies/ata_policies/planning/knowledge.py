@@ -14,7 +14,7 @@ from ata_gym.utils.compiled import gufunc, helper
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.slices import blended
-from ata_policies.beliefs.distributions.tails import Slices, borrow_tails, own_slices
+from ata_policies.beliefs.distributions.tails import Slices, borrow_tails, own_slices, places_among
 from ata_policies.beliefs.moments import learn_shapes
 
 IDLE = 64  # workers beyond those that B tasks can go to at which a search looks
@@ -89,8 +89,8 @@ class Candidates:
 
     def places_of(self, workers: Ints) -> Ints:
         """Where the shapes of any workers are among these; the average stands for one that is no candidate."""
-        place = np.minimum(np.searchsorted(self.workers, workers), self.workers.size - 1)
-        return np.where(self.workers[place] == workers, place, self.workers.size)
+        place = places_among(self.workers, workers)
+        return np.where(place >= 0, place, self.workers.size)
 
 
 def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:

@@ -16,7 +16,6 @@ from ata_policies.beliefs.moments import Moments
 SLICES = 128  # slices of a worker's distribution
 _LONG = 4.0  # the tail is the part of times beyond so many medians of their worker
 _BORROWED = 100.0  # the results for which the tail of all workers counts beside a worker's own
-
 _MOST = 1e6  # a longer tail counts as this one, so that means stay within range
 
 
@@ -28,8 +27,14 @@ class Slices(NamedTuple):
 
     def places_of(self, workers: Ints) -> Ints:
         """Where the slices of any workers are, (m,); -1 for one that has none."""
-        place = np.minimum(np.searchsorted(self.workers, workers), max(self.workers.size - 1, 0))
-        return np.where(self.workers[place] == workers, place, -1) if self.workers.size else place - 1
+        return places_among(self.workers, workers)
+
+
+def places_among(sorted_workers: Ints, workers: Ints) -> Ints:
+    """Where any workers (m,) are among some that are in increasing order; -1 for one that is not."""
+    place = np.searchsorted(sorted_workers, workers)
+    found = np.append(sorted_workers, -1)[place] == workers
+    return np.where(found, place, -1)
 
 
 def own_slices(belief: DistributionBelief) -> Slices:
