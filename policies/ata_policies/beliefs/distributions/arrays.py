@@ -31,9 +31,12 @@ TESTS, SQUARES, MASS, RESTART, LOG_SQUARES = 8, 11, 12, 13, 14
 # Of a suspect: how much longer its times are than usual, 0 for any other worker; the share of its past that was kept;
 # the round since when; the squared error of that round; rounds that found it as slow since then; results and time since
 # then; and the round in which it is to be probed.
-STRETCH, KEPT, HIT, SURPRISE, PROBES, SEEN, SPENT, DUE, TRACKS = 15, 16, 17, 18, 19, 20, 21, 22, 23
+STRETCH, KEPT, HIT, SURPRISE, PROBES, SEEN, SPENT, DUE = 15, 16, 17, 18, 19, 20, 21, 22
 
-HORIZONS = (math.inf, 256.0, 32.0, 6.0)  # rounds with news of its worker that each memory reaches back
+# By how much the results that count are fewer, and their times longer, as a share of all that is remembered.
+FEWER, LONGER, TRACKS = 23, 24, 25
+
+HORIZONS = (math.inf, 32.0, 4.0, 1.0)  # rounds with news of its worker that each memory reaches back
 MEMORIES = 4
 TOGETHER = 10.0  # workers that begin anew within so many rounds are one event
 _SPREADS = 5.0  # results that the squared errors of the row count for in a worker's own
@@ -96,6 +99,7 @@ def begin_anew(tracks: Floats, row: Floats, s: int, left: float, now: float) -> 
     tracks[s, LOG_SQUARES] *= share
     forget_gains(tracks, s)
     tracks[s, RESTART] = now
+    tracks[s, FEWER] = tracks[s, LONGER] = 0.0
     row[EVENTS] += 1.0
 
 
@@ -120,6 +124,17 @@ def rescale(past: Past, i: int, s: int, share: float, stretch: float) -> None:
         for count in range(past.bins.shape[1]):
             for b in range(past.bins.shape[2]):
                 past.bins[s, count, b] *= share
+
+
+@phase
+def weigh(past: Past, i: int, s: int, share: float, stretch: float) -> None:
+    """As ``rescale``, but the bins keep their weight, since they say how the times of a worker vary around its level."""
+    past.counts[i] *= share
+    past.cancellations[i] *= share
+    past.totals[i] *= share * stretch
+    past.busy[i] *= share * stretch
+    past.deviations[i] *= share * stretch * stretch
+    past.anchor[i] *= stretch
 
 
 class News(NamedTuple):

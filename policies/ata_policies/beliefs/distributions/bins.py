@@ -211,6 +211,10 @@ class DistributionBelief(NamedTuple):
         later = self.later()
         return later / (later + TRUST)
 
+    def mass(self) -> Floats:
+        """The results that say how the times of a worker vary, (E, n)."""
+        return np.where(self.slot >= 0, self._of_worker(MASS), self.counts)
+
     def later(self, workers: Ints | None = None) -> Floats:
         """The results after the first that are counted in bins, (E, n), or of some workers, (E, m)."""
         return np.maximum(self._of_worker(MASS, workers) - 1.0, 0.0)

@@ -17,11 +17,13 @@ from ata_policies.beliefs.distributions.arrays import (
     CANCELLED,
     CLOCK,
     EXPOSURE,
+    FEWER,
     FINISHED,
     FORCE,
     GAINS,
     HIT,
     HORIZONS,
+    LONGER,
     LOG_SPREAD,
     LOG_SQUARES,
     MASS,
@@ -49,6 +51,7 @@ from ata_policies.beliefs.distributions.arrays import (
     level,
     rescale,
     trust_in,
+    weigh,
 )
 from ata_policies.beliefs.distributions.suspects import Round, adopt, judge, wait_longer
 
@@ -148,18 +151,21 @@ def _count(
         i = worker[r]
         if i >= 0 and (everybody or not news.apart[news.place[i]]):
             x, s, before = time[r], slot[i], past.counts[i]
+            stretch, known = 1.0, before
+            if s >= 0:
+                stretch, known = 1.0 + past.tracks[s, LONGER], before * (1.0 + past.tracks[s, FEWER])
             if past.anchor[i] == 0.0:
                 past.anchor[i] = x
             past.counts[i] = before + 1.0
             if before > 0.0:
-                gap = x - past.totals[i] / before
-                past.deviations[i] += gap * gap * (before / past.counts[i])
+                gap = x / stretch - past.totals[i] / before
+                past.deviations[i] += gap * gap * (known / (known + 1.0))
             past.totals[i] += x
             past.busy[i] += x
             if s >= 0:
-                b = bin_of(x, past.anchor[i], size)
+                b = bin_of(x / stretch, past.anchor[i], size)
                 past.bins[s, FINISHED, b] += 1.0
-                past.bins[s, SUMS, b] += min(x / past.anchor[i], 1e300) if past.anchor[i] > 0.0 else 0.0
+                past.bins[s, SUMS, b] += min(x / stretch / past.anchor[i], 1e300) if past.anchor[i] > 0.0 else 0.0
                 past.tracks[s, MASS] += 1.0
     for j in range(count):
         i = news.who[j]
@@ -170,28 +176,29 @@ def _count(
             past.busy[i] += x
             past.cancellations[i] += 1.0
             if s >= 0:
-                past.bins[s, CANCELLED, bin_of(x, past.anchor[i], size)] += 1.0
+                past.bins[s, CANCELLED, bin_of(x / (1.0 + past.tracks[s, LONGER]), past.anchor[i], size)] += 1.0
 
 
 @phase
-def _choose_memory(past: Past, row: Floats, owner: Places, force: int, gain: Floats) -> None:
+def _choose_memory(past: Past, row: Floats, owner: Places, last: Floats, now: float, force: int, gain: Floats) -> None:
     """Let the memory be in force that predicted best in the row; what a shorter one does not hold is forgotten."""
     tracks, best = past.tracks, 0
     for h in range(1, MEMORIES):
         row[GAINS + h - 1] = (1.0 - 1.0 / _PAST) * row[GAINS + h - 1] + gain[h]
         if row[GAINS + h - 1] > (row[GAINS + best - 1] if best > 0 else 0.0):
             best = h
-    here = row[GAINS + force - 1] if force > 0 else 0.0
-    lead = (row[GAINS + best - 1] if best > 0 else 0.0) - here
-    if best == force or not lead > (_LIMIT if best > force else 0.0):
-        return
     row[FORCE] = best
-    for s in range(len(owner) if best > force else 0):
-        i, left = owner[s], max(tracks[s, 2 * best], 1.0)
-        if i >= 0 and past.counts[i] > left and tracks[s, STRETCH] == 0.0:
-            stretch = level(tracks, s, best) / level(tracks, s, force)
-            rescale(past, i, s, left / past.counts[i], stretch if 0.0 < stretch < math.inf else 1.0)
-            forget_gains(tracks, s)
+    for s in range(len(owner)):
+        i = owner[s]
+        if i >= 0 and tracks[s, 0] > 0.0 and tracks[s, STRETCH] == 0.0 and (force > 0 or best > 0):
+            share, stretch = 1.0, 1.0
+            if best > 0:
+                share = min((tracks[s, 2 * best] + 1.0) / tracks[s, 0], 1.0)
+                stretch = level(tracks, s, best) / level(tracks, s, 0)
+            stretch = stretch if 0.0 < stretch < math.inf else 1.0
+            known = last[i] == now
+            weigh(past, i, s, share if known else share / (1.0 + tracks[s, FEWER]), stretch if known else stretch / (1.0 + tracks[s, LONGER]))
+            tracks[s, FEWER], tracks[s, LONGER] = share - 1.0, stretch - 1.0
 
 
 @phase
@@ -280,7 +287,6 @@ def observe_round(
             rescale(past, i, s, 0.0, 1.0)
             new_tracks[s], new_anchor[i] = 0.0, 0.0
             new_tracks[s, RESTART] = now - TOGETHER  # it tells nothing of the others
-        share *= 1.0 - 1.0 / HORIZONS[force]
         if share < 1.0 or stretch != 1.0:
             rescale(past, i, s, share, stretch)
     if failed >= 0:
@@ -294,7 +300,10 @@ def observe_round(
         new_counts[:] = new_totals[:] = new_deviations[:] = new_busy[:] = new_cancellations[:] = new_anchor[:] = 0.0
         new_bins[:], new_tracks[:], new_row[SINCE], new_row[FORCE] = 0.0, 0.0, 0.0, 0.0
         new_row[GAINS:SPREAD], new_row[SETTLED], gain[:], force = 0.0, 0.0, 0.0, 0
+    for j in range(count):  # back to all that is remembered
+        i, s = news.who[j], new_slot[news.who[j]]
+        if s >= 0 and not news.apart[j]:
+            weigh(past, i, s, 1.0 / (1.0 + new_tracks[s, FEWER]), 1.0 / (1.0 + new_tracks[s, LONGER]))
     _remember(past, new_slot, news, count, everybody)
     _count(past, new_slot, worker, time, elapsed, news, count, everybody)
-    _choose_memory(past, new_row, new_owner, force, gain)
-    _fade(past, new_slot, new_last, now, force)
+    _choose_memory(past, new_row, new_owner, new_last, now, force, gain)
