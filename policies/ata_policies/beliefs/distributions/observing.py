@@ -190,7 +190,7 @@ def _choose_memory(past: Past, row: Floats, owner: Places, last: Floats, now: fl
     row[FORCE] = best
     for s in range(len(owner)):
         i = owner[s]
-        if i >= 0 and tracks[s, 0] > 0.0 and tracks[s, STRETCH] == 0.0 and (force > 0 or best > 0):
+        if i >= 0 and tracks[s, 0] > 0.0 and tracks[s, STRETCH] == 0.0 and (best > 0 or tracks[s, FEWER] != 0.0 or tracks[s, LONGER] != 0.0):
             share, stretch = 1.0, 1.0
             if best > 0:
                 share = min((tracks[s, 2 * best] + 1.0) / tracks[s, 0], 1.0)
