@@ -36,7 +36,7 @@ STRETCH, KEPT, HIT, SURPRISE, PROBES, SEEN, SPENT, DUE = 15, 16, 17, 18, 19, 20,
 # By how much the results that count are fewer, and their times longer, as a share of all that is remembered.
 FEWER, LONGER, TRACKS = 23, 24, 25
 
-HORIZONS = (math.inf, 32.0, 4.0, 1.0)  # rounds with news of its worker that each memory reaches back
+HORIZONS = (math.inf, 16.0, 4.0, 1.0)  # rounds with news of its worker that each memory reaches back
 MEMORIES = 4
 TOGETHER = 10.0  # workers that begin anew within so many rounds are one event
 _SPREADS = 5.0  # results that the squared errors of the row count for in a worker's own
