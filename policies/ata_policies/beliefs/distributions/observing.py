@@ -79,8 +79,6 @@ def _compare(past: Past, s: int, force: int, d: float, gain: Floats, losses: Flo
     """
     tracks = past.tracks
     best, most, step = 0, _LIMIT, _MOST * max(d, 1.0)
-    for h in range(MEMORIES):
-        gain[h] += min(max(losses[0] - losses[h], -_MOST), _MOST)
     for h in range(force + 1, MEMORIES):
         won = max(tracks[s, TESTS + h - 1] + min(max(losses[force] - losses[h], -step), step), 0.0)
         tracks[s, TESTS + h - 1] = won
@@ -109,8 +107,6 @@ def _begin_from(
     tracks = past.tracks
     known, old = level(tracks, s, best), level(tracks, s, force)
     left = max(tracks[s, 2 * best], 1.0)
-    for h in range(force + 1, MEMORIES):  # what it has shown says nothing of the row
-        gain[h] -= tracks[s, TESTS + h - 1]
     begin_anew(tracks, row, s, left, row[CLOCK])
     for h in range(best):
         tracks[s, 2 * h], tracks[s, 2 * h + 1] = left, known * left
@@ -274,8 +270,13 @@ def observe_round(
             anew = d * (ratio - 1.0 - math.log(ratio)) >= _SURPRISING * dispersion
         if new_tracks[s, 0] > 0.0:
             weight = trust_in(new_counts[i], new_cancellations[i])
+            usual_error = 0.0
             for h in range(MEMORIES):
                 m = level(new_tracks, s, h)
+                if d > 0.0 and news.full[j] > 0.0 and m > 0.0:
+                    error = weight * d * math.log(news.full[j] / (d * m)) ** 2
+                    usual_error = error if h == 0 else usual_error
+                    gain[h] += usual_error - error
                 losses[h] = weight * (d * math.log(m) + x / m) / dispersion if m > 0.0 else 0.0
             best, m = _compare(past, s, force, d, gain, losses), level(new_tracks, s, force)
             if m > 0.0:
