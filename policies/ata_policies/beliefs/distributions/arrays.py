@@ -127,7 +127,7 @@ def rescale(past: Past, i: int, s: int, share: float, stretch: float) -> None:
 
 
 @phase
-def weigh(past: Past, i: int, s: int, share: float, stretch: float) -> None:
+def weigh(past: Past, i: int, share: float, stretch: float) -> None:
     """As ``rescale``, but the bins keep their weight, since they say how the times of a worker vary around its level."""
     past.counts[i] *= share
     past.cancellations[i] *= share

@@ -56,15 +56,13 @@ from ata_policies.beliefs.distributions.arrays import (
 from ata_policies.beliefs.distributions.suspects import Round, adopt, judge, wait_longer
 
 _PAST = 256.0  # rounds over which the row's predictions are compared
-_LIMIT = 12.0  # how much better a shorter memory must have predicted to replace that in force, or to restart a worker
+_LIMIT = 12.0  # how much better a shorter memory must have predicted than that in force to restart a worker
 _MOST = 4.0  # what a result may add to that: none is a change alone
 _AT_ONCE = 3.0  # workers that become suspects within so many rounds are one event
 _FEW = 3  # the least number of workers that are everybody, of more than these
 _SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with a result do
 IDLE = 100.0  # a worker without news for so many rounds is out of use
 _SURPRISING = 3.0  # how much likelier a level of its own must be for a worker out of use to begin anew when tried
-_RESTLESS = 32.0  # rounds in which a worker that began anew and is without news loses half of its evidence
-_LEAST = 4.0  # results that age leaves of a worker's evidence
 
 _MOMENTS = "float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:]"
 _STATE = f"{_MOMENTS},int32[:],int32[:],float64[:,:,:],float64[:,:],float64[:]"
@@ -72,11 +70,8 @@ _LAYOUT = "(n),(n),(n),(n),(n),(n),(n),(n),(s),(s,three,k),(s,t),(w)"
 
 
 @phase
-def _compare(past: Past, s: int, force: int, d: float, gain: Floats, losses: Floats) -> int:
-    """Compare how well the memories of slot s predicted d results; return the one to begin anew from, or 0.
-
-    What shorter memories gained is added to the row's ``gain``.
-    """
+def _compare(past: Past, s: int, force: int, d: float, losses: Floats) -> int:
+    """Compare how well the memories of slot s predicted d results; return the one to begin anew from, or 0."""
     tracks = past.tracks
     best, most, step = 0, _LIMIT, _MOST * max(d, 1.0)
     for h in range(force + 1, MEMORIES):
@@ -100,9 +95,7 @@ def _add_errors(past: Past, row: Floats, s: int, m: float, d: float, x: float, f
 
 
 @phase
-def _begin_from(
-    past: Past, row: Floats, s: int, count: float, best: int, force: int, gain: Floats
-) -> tuple[float, float]:  # fmt: skip
+def _begin_from(past: Past, row: Floats, s: int, count: float, best: int, force: int) -> tuple[float, float]:
     """Let the worker of slot s begin anew from a shorter memory; return the share of its past and the stretch."""
     tracks = past.tracks
     known, old = level(tracks, s, best), level(tracks, s, force)
@@ -176,39 +169,34 @@ def _count(
 
 
 @phase
-def _choose_memory(past: Past, row: Floats, owner: Places, last: Floats, now: float, force: int, gain: Floats) -> None:
-    """Let the memory be in force that predicted best in the row; what a shorter one does not hold is forgotten."""
-    tracks, best = past.tracks, 0
+def _choose_memory(row: Floats, gain: Floats) -> int:
+    """Let the memory be in force that predicted best in the row, and return it."""
+    best, most = 0, 0.0
     for h in range(1, MEMORIES):
         row[GAINS + h - 1] = (1.0 - 1.0 / _PAST) * row[GAINS + h - 1] + gain[h]
-        if row[GAINS + h - 1] > (row[GAINS + best - 1] if best > 0 else 0.0):
-            best = h
+        if row[GAINS + h - 1] > most:
+            best, most = h, row[GAINS + h - 1]
     row[FORCE] = best
-    for s in range(len(owner)):
-        i = owner[s]
-        if i >= 0 and tracks[s, 0] > 0.0 and tracks[s, STRETCH] == 0.0 and (best > 0 or tracks[s, FEWER] != 0.0 or tracks[s, LONGER] != 0.0):
-            share, stretch = 1.0, 1.0
-            if best > 0:
-                share = min((tracks[s, 2 * best] + 1.0) / tracks[s, 0], 1.0)
-                stretch = level(tracks, s, best) / level(tracks, s, 0)
-            stretch = stretch if 0.0 < stretch < math.inf else 1.0
-            known = last[i] == now
-            weigh(past, i, s, share if known else share / (1.0 + tracks[s, FEWER]), stretch if known else stretch / (1.0 + tracks[s, LONGER]))
-            tracks[s, FEWER], tracks[s, LONGER] = share - 1.0, stretch - 1.0
+    return best
 
 
 @phase
-def _fade(past: Past, slot: Places, last: Floats, now: float, force: int) -> None:
-    """Let the past of workers without news count less where it is known to change: in the row, or of the worker."""
-    horizon = HORIZONS[force]
-    for i in range(len(past.counts)):
-        s = slot[i]
-        restless = s >= 0 and past.tracks[s, RESTART] > 0.0
-        if last[i] == now or past.counts[i] <= _LEAST or not (force > 0 or restless):
+def _recall(past: Past, owner: Places, last: Floats, now: float, force: int) -> None:
+    """Let of each worker count what the memory in force holds, of the past of all rounds if there is news of it."""
+    tracks = past.tracks
+    for s in range(len(owner)):
+        i = owner[s]
+        before = (1.0, 1.0) if i < 0 or last[i] == now else (1.0 + tracks[s, FEWER], 1.0 + tracks[s, LONGER])
+        if i < 0 or tracks[s, 0] == 0.0 or tracks[s, STRETCH] > 0.0:
             continue
-        if s < 0 or past.tracks[s, STRETCH] == 0.0:
-            age = now - last[i] + (min(horizon, _RESTLESS) if restless else horizon)
-            rescale(past, i, s, (age - 1.0) / age, 1.0)
+        share, stretch = 1.0, 1.0
+        if force > 0:
+            share = min((tracks[s, 2 * force] + 1.0) / tracks[s, 0], 1.0)
+            stretch = level(tracks, s, force) / level(tracks, s, 0)
+        if not 0.0 < stretch < math.inf:
+            stretch = 1.0
+        weigh(past, i, share / before[0], stretch / before[1])
+        tracks[s, FEWER], tracks[s, LONGER] = share - 1.0, stretch - 1.0
 
 
 @gufunc(f"void({_STATE},int64[:],float64[:],float64[:],{_STATE})", f"{_LAYOUT},(r),(r),(n)->{_LAYOUT}")
@@ -270,19 +258,16 @@ def observe_round(
             anew = d * (ratio - 1.0 - math.log(ratio)) >= _SURPRISING * dispersion
         if new_tracks[s, 0] > 0.0:
             weight = trust_in(new_counts[i], new_cancellations[i])
-            usual_error = 0.0
             for h in range(MEMORIES):
                 m = level(new_tracks, s, h)
-                if d > 0.0 and news.full[j] > 0.0 and m > 0.0:
-                    error = weight * d * math.log(news.full[j] / (d * m)) ** 2
-                    usual_error = error if h == 0 else usual_error
-                    gain[h] += usual_error - error
-                losses[h] = weight * (d * math.log(m) + x / m) / dispersion if m > 0.0 else 0.0
-            best, m = _compare(past, s, force, d, gain, losses), level(new_tracks, s, force)
+                losses[h] = weight * (d * math.log(m) + x / m) if m > 0.0 else 0.0
+                gain[h] += losses[0] - losses[h]
+            losses /= dispersion
+            best, m = _compare(past, s, force, d, losses), level(new_tracks, s, force)
             if m > 0.0:
                 _add_errors(past, new_row, s, m, d, x, news.full[j])
             if best > 0 and not anew:
-                share, stretch = _begin_from(past, new_row, s, new_counts[i], best, force, gain)
+                share, stretch = _begin_from(past, new_row, s, new_counts[i], best, force)
                 restarted += 1
         if anew:  # nothing but this round counts
             rescale(past, i, s, 0.0, 1.0)
@@ -304,7 +289,7 @@ def observe_round(
     for j in range(count):  # back to all that is remembered
         i, s = news.who[j], new_slot[news.who[j]]
         if s >= 0 and not news.apart[j]:
-            weigh(past, i, s, 1.0 / (1.0 + new_tracks[s, FEWER]), 1.0 / (1.0 + new_tracks[s, LONGER]))
+            weigh(past, i, 1.0 / (1.0 + new_tracks[s, FEWER]), 1.0 / (1.0 + new_tracks[s, LONGER]))
     _remember(past, new_slot, news, count, everybody)
     _count(past, new_slot, worker, time, elapsed, news, count, everybody)
-    _choose_memory(past, new_row, new_owner, new_last, now, force, gain)
+    _recall(past, new_owner, new_last, now, _choose_memory(new_row, gain))
