@@ -267,6 +267,8 @@ def observe_round(
             if m > 0.0:
                 _add_errors(past, new_row, s, m, d, x, news.full[j])
             if best > 0 and not anew:
+                for h in range(1, MEMORIES):  # what it has shown says nothing of the row
+                    gain[h] -= dispersion * new_tracks[s, TESTS + h - 1]
                 share, stretch = _begin_from(past, new_row, s, new_counts[i], best, force)
                 restarted += 1
         if anew:  # nothing but this round counts
