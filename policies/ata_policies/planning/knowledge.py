@@ -103,7 +103,7 @@ def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:
     own = own_slices(belief)
     moments, stale = borrow_tails(belief, own), belief.stale()[0]
     counts, totals = moments.counts, moments.totals
-    shapes = learn_shapes(moments.scaled(belief.mass()[0] / np.maximum(counts, 1e-300)), weight)
+    shapes = learn_shapes(moments.scaled(belief.mass()[0] / np.where(counts > 0.0, counts, 1.0)), weight)
     means = totals[totals > 0.0] / counts[totals > 0.0]
     exponent = math.frexp(float(means.min()) if means.size else 1.0)[1]
     seen = estimate_means(counts, np.minimum(np.ldexp(totals, -exponent), _LARGEST), shapes)

@@ -33,8 +33,8 @@ TESTS, SQUARES, MASS, RESTART, LOG_SQUARES = 8, 11, 12, 13, 14
 # then; and the round in which it is to be probed.
 STRETCH, KEPT, HIT, SURPRISE, PROBES, SEEN, SPENT, DUE = 15, 16, 17, 18, 19, 20, 21, 22
 
-# By how much the results that count are fewer, and their times longer, as a share of all that is remembered.
-FEWER, LONGER, TRACKS = 23, 24, 25
+# Which share of the results of all rounds counts, and how much longer their times are taken to be; 0, 0 for all as is.
+COUNTED, LONGER, TRACKS = 23, 24, 25
 
 HORIZONS = (math.inf, 16.0, 4.0, 1.0)  # rounds with news of its worker that each memory reaches back
 MEMORIES = 4
@@ -77,6 +77,12 @@ def level(tracks: Floats, s: int, h: int) -> float:
 
 
 @inlined
+def counted_of(tracks: Floats, s: int) -> tuple[float, float]:
+    """Which share of the past of slot s counts, and the stretch of its times."""
+    return (tracks[s, COUNTED], tracks[s, LONGER]) if tracks[s, COUNTED] > 0.0 else (1.0, 1.0)
+
+
+@inlined
 def dispersion_of(squares: float, results: float, row_squares: float, row_results: float) -> float:
     """Squared errors per result of a worker, in part those of its row."""
     common = (row_squares + 1.0) / (row_results + 1.0)
@@ -97,44 +103,35 @@ def begin_anew(tracks: Floats, row: Floats, s: int, left: float, now: float) -> 
     share = left / max(tracks[s, 0], left)
     tracks[s, SQUARES] *= share
     tracks[s, LOG_SQUARES] *= share
-    forget_gains(tracks, s)
+    tracks[s, TESTS:SQUARES] = 0.0
     tracks[s, RESTART] = now
-    tracks[s, FEWER] = tracks[s, LONGER] = 0.0
+    tracks[s, COUNTED] = tracks[s, LONGER] = 0.0
     row[EVENTS] += 1.0
 
 
 @phase
-def forget_gains(tracks: Floats, s: int) -> None:
-    """Let no memory of slot s have predicted better than that in force."""
-    for h in range(TESTS, SQUARES):
-        tracks[s, h] = 0.0
+def weigh(past: Past, i: int, share: float, stretch: float) -> None:
+    """Let the past of worker i count ``share`` times as much, and its times be so many times longer.
 
-
-@phase
-def rescale(past: Past, i: int, s: int, share: float, stretch: float) -> None:
-    """Let the past of worker i, in slot s or none, count ``share`` times as much; its times be so many times longer."""
+    Its bins keep their weight: they say how its times vary, and not how long they are.
+    """
     past.counts[i] *= share
     past.cancellations[i] *= share
     past.totals[i] *= share * stretch
     past.busy[i] *= share * stretch
     past.deviations[i] = past.deviations[i] * share * stretch * stretch if share > 0.0 else 0.0
     past.anchor[i] *= stretch
+
+
+@phase
+def rescale(past: Past, i: int, s: int, share: float, stretch: float) -> None:
+    """As ``weigh``, with the bins of the worker's slot s, if any."""
+    weigh(past, i, share, stretch)
     if s >= 0 and share != 1.0:
         past.tracks[s, MASS] *= share
         for count in range(past.bins.shape[1]):
             for b in range(past.bins.shape[2]):
                 past.bins[s, count, b] *= share
-
-
-@phase
-def weigh(past: Past, i: int, share: float, stretch: float) -> None:
-    """As ``rescale``, but the bins keep their weight, since they say how the times of a worker vary around its level."""
-    past.counts[i] *= share
-    past.cancellations[i] *= share
-    past.totals[i] *= share * stretch
-    past.busy[i] *= share * stretch
-    past.deviations[i] *= share * stretch * stretch
-    past.anchor[i] *= stretch
 
 
 class News(NamedTuple):

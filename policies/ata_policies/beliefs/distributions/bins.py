@@ -65,9 +65,9 @@ class DistributionBelief(NamedTuple):
     workers only the 1,024 fastest by ``mean`` have bins and memories; the others have the common shape, and are not
     watched.
 
-    **Memories.** Four of them, h = all, 256, 32 and 6 rounds with news of the worker, each hold discounted results d_h
-    and their time x_h, so that the level m_h = x_h / d_h (with one pseudo-result at the level of the longest) predicts
-    the worker's next round. For d results of time x the loss is the quasi-likelihood of gamma times,
+    **Memories.** Four of them, h = all, 16, 4 and 1 rounds with news of the worker, each hold discounted results d_h
+    and their time x_h, so that the level m_h = (x_h + m) / (d_h + 1), with one more result at the level m of the
+    longest, predicts the worker's next round. For d results of time x the loss is the quasi-likelihood of gamma times,
 
         l_h = (d ln m_h + x / m_h) / phi,
 
@@ -76,18 +76,16 @@ class DistributionBelief(NamedTuple):
     E[X | X > c] - m without a result, so that the expected loss is that of the whole task, whatever c was. A worker of
     whose tasks only a share is finished counts (2 share - 1)+ as much.
 
-    **Forgetting.** The sum of l_all - l_h over the workers of a row, discounted over 256 rounds, says which memory
-    predicts best. A shorter memory comes into force when it is better by 12 than the one in force. Then the results of
-    each worker that count are cut to those that it remembers, and discounted as it does; workers without news fade as
-    h / (h + age), down to 4 results. If nothing changes, a short memory loses 1 / (2 h) per round and worker, and
-    nothing is ever forgotten.
+    **The memory in force.** It is that for which the sum of phi l_h over the workers of a row, discounted over 256
+    rounds, is least: it predicted best. What counts of each worker is what this memory holds, d_h + 1 results of mean
+    m_h; how times vary around their level is known from all of them. So nothing is lost if a longer memory predicts
+    better later. If nothing changes, a short memory loses 1 / (2 h) per round and worker, and nothing is forgotten.
 
     **Restarts.** The same sum of a single worker, against the memory in force and never below 0 (CUSUM), restarts the
     worker at 12, from the results that the better memory remembers; the row's sums lose the worker's part. False alarms
     come about once in e^12 h rounds. If within 10 rounds more workers restart than a third of those with results, at
     least three of them or all that there are, everybody begins anew; so it is where they become suspects within 3. A
-    worker that was idle for 100 rounds starts anew at 3, by the results of one round. A worker that has restarted fades
-    without news as 32 / (32 + age).
+    worker that was idle for 100 rounds starts anew at 3, by the results of one round.
 
     **Suspects.** A single overwhelming round acts at once (``suspects.judge``). The worker is believed to be as fast as
     in this round, with the evidence of its results, and what was known of it is kept aside, until a result is nearer to
@@ -110,7 +108,7 @@ class DistributionBelief(NamedTuple):
     slot: Annotated[Places, Within(-1, _last_slot)]  # (E, n) where the worker's numbers in slots are, or -1
     owner: Annotated[Places, Within(-1, last_worker)]  # (E, slots) whose slot it is, or -1
     bins: Times  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
-    tracks: Times  # (E, slots, 23) what the memories of the worker hold, and whether it is a suspect
+    tracks: Times  # (E, slots, 25) what the memories of the worker hold, and whether it is a suspect
     row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]  # (E, 13) what is known of the row
 
     @classmethod
@@ -212,7 +210,7 @@ class DistributionBelief(NamedTuple):
         return later / (later + TRUST)
 
     def mass(self) -> Floats:
-        """The results that say how the times of a worker vary, (E, n)."""
+        """The results that say how a worker's times vary, also those that do not say any more how long they are, (E, n)."""
         return np.where(self.slot >= 0, self._of_worker(MASS), self.counts)
 
     def later(self, workers: Ints | None = None) -> Floats:

@@ -16,8 +16,8 @@ from ata_policies.beliefs.distributions.arrays import (
     ALARM,
     CANCELLED,
     CLOCK,
+    COUNTED,
     EXPOSURE,
-    FEWER,
     FINISHED,
     FORCE,
     GAINS,
@@ -44,8 +44,8 @@ from ata_policies.beliefs.distributions.arrays import (
     add_times,
     begin_anew,
     bin_of,
+    counted_of,
     dispersion_of,
-    forget_gains,
     gather,
     give_slots,
     level,
@@ -95,11 +95,15 @@ def _add_errors(past: Past, row: Floats, s: int, m: float, d: float, x: float, f
 
 
 @phase
-def _begin_from(past: Past, row: Floats, s: int, count: float, best: int, force: int) -> tuple[float, float]:
+def _begin_from(
+    past: Past, row: Floats, s: int, count: float, best: int, force: int, dispersion: float, gain: Floats
+) -> tuple[float, float]:  # fmt: skip
     """Let the worker of slot s begin anew from a shorter memory; return the share of its past and the stretch."""
     tracks = past.tracks
     known, old = level(tracks, s, best), level(tracks, s, force)
     left = max(tracks[s, 2 * best], 1.0)
+    for h in range(1, MEMORIES):  # what it has shown says nothing of the row
+        gain[h] -= dispersion * tracks[s, TESTS + h - 1]
     begin_anew(tracks, row, s, left, row[CLOCK])
     for h in range(best):
         tracks[s, 2 * h], tracks[s, 2 * h + 1] = left, known * left
@@ -118,11 +122,13 @@ def _all_changed(tracks: Floats, now: float, active: int) -> bool:
 
 @phase
 def _remember(past: Past, slot: Places, news: News, count: int, everybody: bool) -> None:
-    """Add the round to what the memories hold, except that of suspects."""
+    """Add the round to what the memories hold, except that of suspects; and let all of a worker's past count."""
     tracks = past.tracks
     for j in range(count):
         s = slot[news.who[j]]
         if s >= 0 and (everybody or not news.apart[j]):
+            share, stretch = counted_of(tracks, s)
+            weigh(past, news.who[j], 1.0 / share, 1.0 / stretch)
             x = news.whole[j] if everybody or tracks[s, 0] == 0.0 else news.spent[j]
             for h in range(MEMORIES):
                 stay = 1.0 - 1.0 / HORIZONS[h]
@@ -140,15 +146,13 @@ def _count(
         i = worker[r]
         if i >= 0 and (everybody or not news.apart[news.place[i]]):
             x, s, before = time[r], slot[i], past.counts[i]
-            stretch, known = 1.0, before
-            if s >= 0:
-                stretch, known = 1.0 + past.tracks[s, LONGER], before * (1.0 + past.tracks[s, FEWER])
+            share, stretch = counted_of(past.tracks, s) if s >= 0 else (1.0, 1.0)
             if past.anchor[i] == 0.0:
                 past.anchor[i] = x
             past.counts[i] = before + 1.0
             if before > 0.0:
                 gap = x / stretch - past.totals[i] / before
-                past.deviations[i] += gap * gap * (known / (known + 1.0))
+                past.deviations[i] += gap * gap * (share * before / (share * before + 1.0))
             past.totals[i] += x
             past.busy[i] += x
             if s >= 0:
@@ -165,12 +169,12 @@ def _count(
             past.busy[i] += x
             past.cancellations[i] += 1.0
             if s >= 0:
-                past.bins[s, CANCELLED, bin_of(x / (1.0 + past.tracks[s, LONGER]), past.anchor[i], size)] += 1.0
+                past.bins[s, CANCELLED, bin_of(x / counted_of(past.tracks, s)[1], past.anchor[i], size)] += 1.0
 
 
 @phase
 def _choose_memory(row: Floats, gain: Floats) -> int:
-    """Let the memory be in force that predicted best in the row, and return it."""
+    """The memory that predicted best in the row, which comes into force."""
     best, most = 0, 0.0
     for h in range(1, MEMORIES):
         row[GAINS + h - 1] = (1.0 - 1.0 / _PAST) * row[GAINS + h - 1] + gain[h]
@@ -182,21 +186,23 @@ def _choose_memory(row: Floats, gain: Floats) -> int:
 
 @phase
 def _recall(past: Past, owner: Places, last: Floats, now: float, force: int) -> None:
-    """Let of each worker count what the memory in force holds, of the past of all rounds if there is news of it."""
+    """Let of each worker's past count what the memory in force holds of it."""
     tracks = past.tracks
     for s in range(len(owner)):
         i = owner[s]
-        before = (1.0, 1.0) if i < 0 or last[i] == now else (1.0 + tracks[s, FEWER], 1.0 + tracks[s, LONGER])
         if i < 0 or tracks[s, 0] == 0.0 or tracks[s, STRETCH] > 0.0:
             continue
-        share, stretch = 1.0, 1.0
+        if last[i] != now:  # else all of it counts
+            share, stretch = counted_of(tracks, s)
+            weigh(past, i, 1.0 / share, 1.0 / stretch)
+        share = stretch = 1.0
         if force > 0:
             share = min((tracks[s, 2 * force] + 1.0) / tracks[s, 0], 1.0)
             stretch = level(tracks, s, force) / level(tracks, s, 0)
         if not 0.0 < stretch < math.inf:
             stretch = 1.0
-        weigh(past, i, share / before[0], stretch / before[1])
-        tracks[s, FEWER], tracks[s, LONGER] = share - 1.0, stretch - 1.0
+        weigh(past, i, share, stretch)
+        tracks[s, COUNTED], tracks[s, LONGER] = share, stretch
 
 
 @gufunc(f"void({_STATE},int64[:],float64[:],float64[:],{_STATE})", f"{_LAYOUT},(r),(r),(n)->{_LAYOUT}")
@@ -267,9 +273,7 @@ def observe_round(
             if m > 0.0:
                 _add_errors(past, new_row, s, m, d, x, news.full[j])
             if best > 0 and not anew:
-                for h in range(1, MEMORIES):  # what it has shown says nothing of the row
-                    gain[h] -= dispersion * new_tracks[s, TESTS + h - 1]
-                share, stretch = _begin_from(past, new_row, s, new_counts[i], best, force)
+                share, stretch = _begin_from(past, new_row, s, new_counts[i], best, force, dispersion, gain)
                 restarted += 1
         if anew:  # nothing but this round counts
             rescale(past, i, s, 0.0, 1.0)
@@ -288,10 +292,6 @@ def observe_round(
         new_counts[:] = new_totals[:] = new_deviations[:] = new_busy[:] = new_cancellations[:] = new_anchor[:] = 0.0
         new_bins[:], new_tracks[:], new_row[SINCE], new_row[FORCE] = 0.0, 0.0, 0.0, 0.0
         new_row[GAINS:SPREAD], new_row[SETTLED], gain[:], force = 0.0, 0.0, 0.0, 0
-    for j in range(count):  # back to all that is remembered
-        i, s = news.who[j], new_slot[news.who[j]]
-        if s >= 0 and not news.apart[j]:
-            weigh(past, i, 1.0 / (1.0 + new_tracks[s, FEWER]), 1.0 / (1.0 + new_tracks[s, LONGER]))
     _remember(past, new_slot, news, count, everybody)
     _count(past, new_slot, worker, time, elapsed, news, count, everybody)
     _recall(past, new_owner, new_last, now, _choose_memory(new_row, gain))
