@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ata_gym.typing import Floats
-from ata_policies.beliefs.distributions.arrays import EVENTS, KEPT, RESTART, STRETCH
+from ata_policies.beliefs.distributions.arrays import EVENTS, GAINS, KEPT, RESTART, SPREAD, STRETCH
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 
 MEANS = np.array([1.0, 2.0, 3.0, *[10.0] * 7])
@@ -27,6 +27,7 @@ def after(belief: DistributionBelief, factors: Floats, seed: int = 0, cv: float 
 def known() -> DistributionBelief:
     """Ten workers, each with 60 results."""
     belief = DistributionBelief.empty(1, 10)
+    belief.row[:, GAINS:SPREAD] = -1e9  # the longest memory stays in force
     for k in range(30):
         belief = after(belief, np.ones(4), seed=k)
     assert not belief.suspects().any()

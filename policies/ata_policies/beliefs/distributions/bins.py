@@ -77,9 +77,10 @@ class DistributionBelief(NamedTuple):
     whose tasks only a share is finished counts (2 share - 1)+ as much.
 
     **The memory in force.** It is that for which the sum of phi l_h over the workers of a row, discounted over 256
-    rounds, is least: it predicted best. What counts of each worker is what this memory holds, d_h + 1 results of mean
-    m_h; how times vary around their level is known from all of them. So nothing is lost if a longer memory predicts
-    better later. If nothing changes, a short memory loses 1 / (2 h) per round and worker, and nothing is forgotten.
+    rounds, is least, since it predicted best; a shorter one must be better than the longest by the squared logarithmic
+    error of one result, or of 12 where tasks are cancelled. What counts of each worker is what this memory
+    holds, d_h + 1 results of mean m_h; how times vary around their level is known from all of them. So nothing is lost
+    if a longer memory predicts better later. If nothing changes, a short one loses 1 / (2 h) per round and worker.
 
     **Restarts.** The same sum of a single worker, against the memory in force and never below 0 (CUSUM), restarts the
     worker at 12, from the results that the better memory remembers; the row's sums lose the worker's part. False alarms

@@ -173,9 +173,11 @@ def _count(
 
 
 @phase
-def _choose_memory(row: Floats, gain: Floats) -> int:
+def _choose_memory(row: Floats, gain: Floats, elapsed: Floats) -> int:
     """The memory that predicted best in the row, which comes into force."""
-    best, most = 0, 0.0
+    best, most = 0, (row[LOG_SPREAD] + 1.0) / (row[RESULTS] + 1.0)  # by chance a shorter one is a little better
+    if elapsed.max() > 0.0:
+        most *= _LIMIT  # what was expected of a cancelled task depends on the tasks before it
     for h in range(1, MEMORIES):
         row[GAINS + h - 1] = (1.0 - 1.0 / _PAST) * row[GAINS + h - 1] + gain[h]
         if row[GAINS + h - 1] > most:
@@ -294,4 +296,4 @@ def observe_round(
         new_row[GAINS:SPREAD], new_row[SETTLED], gain[:], force = 0.0, 0.0, 0.0, 0
     _remember(past, new_slot, news, count, everybody)
     _count(past, new_slot, worker, time, elapsed, news, count, everybody)
-    _recall(past, new_owner, new_last, now, _choose_memory(new_row, gain))
+    _recall(past, new_owner, new_last, now, _choose_memory(new_row, gain, elapsed))
