@@ -13,7 +13,7 @@ from scipy import stats
 from ata_gym.pools import Pool, exponential, gamma, log_normal
 from ata_gym.typing import Floats
 from ata_gym.utils.trees import difference
-from ata_policies.beliefs.distributions.arrays import CANCELLED, CLOCK, FINISHED, FORCE, GAINS, RESTART, SUMS
+from ata_policies.beliefs.distributions.arrays import CLOCK, FINISHED, FORCE, GAINS, RESTART
 from ata_policies.beliefs.distributions.bins import BINS, SLOTS, DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.distributions.slices import own_sample, sample
@@ -240,8 +240,8 @@ def test_what_the_memory_in_force_holds_counts_and_nothing_is_lost() -> None:
     np.testing.assert_allclose(belief.mean()[0], (time + all_time / total) / (held + 1.0), rtol=1e-9)
     belief.row[:, GAINS : GAINS + 3] = -1e9
     belief = belief.observe(np.array([[0]]), np.array([[1.5]]), np.zeros((1, 2)))
-    np.testing.assert_allclose(belief.counts[0], total + [1.0, 0.0], rtol=1e-9)
-    np.testing.assert_allclose(belief.totals[0], all_time + [1.5, 0.0], rtol=1e-9)
+    np.testing.assert_allclose(belief.counts[0], total + np.array([1.0, 0.0]), rtol=1e-9)
+    np.testing.assert_allclose(belief.totals[0], all_time + np.array([1.5, 0.0]), rtol=1e-9)
 
 
 @settings(max_examples=6)

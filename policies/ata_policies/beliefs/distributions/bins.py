@@ -211,7 +211,7 @@ class DistributionBelief(NamedTuple):
         return later / (later + TRUST)
 
     def mass(self) -> Floats:
-        """The results that say how a worker's times vary, also those that do not say any more how long they are, (E, n)."""
+        """The results that say how a worker's times vary, also those that no longer say how long they are, (E, n)."""
         return np.where(self.slot >= 0, self._of_worker(MASS), self.counts)
 
     def later(self, workers: Ints | None = None) -> Floats:
