@@ -176,7 +176,7 @@ def _count(
 def _choose_memory(row: Floats, gain: Floats, elapsed: Floats) -> int:
     """The memory that predicted best in the row, which comes into force."""
     best, most = 0, (row[LOG_SPREAD] + 1.0) / (row[RESULTS] + 1.0)  # by chance a shorter one is a little better
-    if elapsed.max() > 0.0:
+    if elapsed[np.argmax(elapsed)] > 0.0:
         most *= _LIMIT  # what was expected of a cancelled task depends on the tasks before it
     for h in range(1, MEMORIES):
         row[GAINS + h - 1] = (1.0 - 1.0 / _PAST) * row[GAINS + h - 1] + gain[h]
