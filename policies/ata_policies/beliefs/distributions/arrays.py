@@ -189,6 +189,8 @@ def give_slots(
                     first = min(first, time[r])
             if mean[s] <= first:
                 continue
+            if past.tracks[s, STRETCH] > 0.0:  # nothing says any more that it is a suspect
+                rescale(past, owner[s], s, 1.0 / past.tracks[s, KEPT], 1.0 / past.tracks[s, STRETCH])
             slot[owner[s]] = -1
             mean[s] = 0.0
         owner[s], slot[i] = i, s

@@ -16,6 +16,7 @@ from ata_policies.beliefs.distributions.arrays import (
     ALARM,
     CANCELLED,
     CLOCK,
+    DUE,
     EXPOSURE,
     FINISHED,
     FORCE,
@@ -237,7 +238,7 @@ def observe_round(
         give_slots(past, new_slot, new_owner, new_last, now, worker, time, news, count, np.empty(slots))
     add_times(past, new_slot, worker, time, elapsed, news, count)
 
-    gain, losses, restarted, active, failed, usual = np.zeros(MEMORIES), np.empty(MEMORIES), 0, 0, -1, 0.0
+    gain, losses, restarted, active, usual = np.zeros(MEMORIES), np.empty(MEMORIES), 0, 0, 0.0
     for j in range(count):
         s = new_slot[news.who[j]]
         if s >= 0 and new_tracks[s, 0] > 0.0:
@@ -248,12 +249,10 @@ def observe_round(
         if s < 0:
             continue
         new_row[EXPOSURE] += 1.0
-        suspect = new_tracks[s, STRETCH] > 0.0
-        news.apart[j] = suspect  # a cancelled task says nothing that is clear of one
+        news.apart[j] = new_tracks[s, STRETCH] > 0.0  # a cancelled task says nothing that is clear of one
         if d > 0.0 and news.full[j] > 0.0 and level(new_tracks, s, force) > 0.0:
             verdict = judge(past, new_row, i, s, force, now, Round(d, news.full[j], news.longest[j], usual))
             news.apart[j] = verdict > 0
-            failed = j if suspect and verdict > 0 else failed
             if verdict == 2:
                 adopt(past, new_row, i, s, now)
                 restarted += 1
@@ -283,9 +282,11 @@ def observe_round(
         share *= 1.0 - 1.0 / HORIZONS[force]
         if share < 1.0 or stretch != 1.0:
             rescale(past, i, s, share, stretch)
-    if failed >= 0:
-        own = Round(news.results[failed], news.full[failed], news.longest[failed], usual)
-        wait_longer(past, new_row, new_slot[news.who[failed]], now, own)
+    for j in range(count):
+        s = new_slot[news.who[j]]
+        if news.apart[j] and news.results[j] > 0.0 and new_tracks[s, HIT] < now and new_tracks[s, DUE] <= now:
+            own = Round(news.results[j], news.full[j], news.longest[j], usual)
+            wait_longer(new_tracks, new_row, s, now, own)
 
     if restarted > 0:
         new_row[SETTLED] = 0.0

@@ -131,9 +131,8 @@ def _probed(past: Past, i: int, s: int, usual: float, own: Round) -> int:
 
 
 @phase
-def wait_longer(past: Past, row: Floats, s: int, now: float, own: Round) -> None:
+def wait_longer(tracks: Floats, row: Floats, s: int, now: float, own: Round) -> None:
     """Let those that became suspects with the worker in slot s, which was probed in vain, wait twice as long."""
-    tracks = past.tracks
     pause = min(_pause(own) * 2.0 ** (tracks[s, PROBES] + 1.0), _LONGEST)
     until, first = now + pause, tracks[s, PROBES] == 0.0
     for other in range(len(tracks)):
