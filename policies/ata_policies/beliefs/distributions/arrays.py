@@ -35,9 +35,7 @@ STRETCH, KEPT, HIT, SURPRISE, PROBES, SEEN, SPENT, DUE, TRACKS = 15, 16, 17, 18,
 
 HORIZONS = (math.inf, 256.0, 32.0, 6.0)  # rounds with news of its worker that each memory reaches back
 MEMORIES = 4
-TOGETHER = 10.0  # workers that begin anew within so many rounds are one event
 _SPREADS = 5.0  # results that the squared errors of the row count for in a worker's own
-_SHARPEST = 1.0 / 16.0  # the least dispersion
 _CLIP = 5.0  # where memories are compared, a time counts at most for so many times its worker's level
 _BORROWED = 2.0  # results that the exponential distribution counts for in how long a cancelled task would have taken
 
@@ -77,7 +75,7 @@ def level(tracks: Floats, s: int, h: int) -> float:
 def dispersion_of(squares: float, results: float, row_squares: float, row_results: float) -> float:
     """Squared errors per result of a worker, in part those of its row."""
     common = (row_squares + 1.0) / (row_results + 1.0)
-    found: float = max((squares + _SPREADS * common) / (results + _SPREADS), _SHARPEST)
+    found: float = (squares + _SPREADS * common) / (results + _SPREADS)
     return found
 
 

@@ -79,21 +79,19 @@ class DistributionBelief(NamedTuple):
     **Forgetting.** The sum of l_all - l_h over the workers of a row, discounted over 256 rounds, says which memory
     predicts best. A shorter memory comes into force when it is better by 12 than the one in force. Then the results of
     each worker that count are cut to those that it remembers, and discounted as it does; workers without news fade as
-    h / (h + age), down to 4 results. If nothing changes, a short memory loses 1 / (2 h) per round and worker, and
+    h / (h + age). If nothing changes, a short memory loses 1 / (2 h) per round and worker, and
     nothing is ever forgotten.
 
     **Restarts.** The same sum of a single worker, against the memory in force and never below 0 (CUSUM), restarts the
     worker at 12, from the results that the better memory remembers; the row's sums lose the worker's part. False alarms
-    come about once in e^12 h rounds. If within 10 rounds more workers restart than a third of those with results, at
-    least three of them or all that there are, everybody begins anew; so it is where they become suspects within 3. A
-    worker that was idle for 100 rounds starts anew at 3, by the results of one round. A worker that has restarted fades
-    without news as 32 / (32 + age).
+    come about once in e^12 h rounds. If within 3 rounds more workers restart or become suspects than a third of those
+    with news, everybody begins anew.
 
     **Suspects.** A single overwhelming round acts at once (``suspects.judge``). The worker is believed to be as fast as
     in this round, with the evidence of its results, and what was known of it is kept aside, until a result is nearer to
-    it. It is probed after 5 rounds, or later where a probe is long, so that it takes half of the time since at most,
-    and after twice as many rounds with each probe in vain. After 8 results the new level is the usual one. Where no
-    worker changed yet, a change is expected once in a thousand rounds, and where they do, as often as seen.
+    it. It is probed in the next round, or later where a probe is long, so that it takes half of the time since at most, and
+    after twice as many rounds with each probe in vain. After 8 results the new level is the usual one. Changes are
+    expected as often as they were seen.
 
     Ours; related are Herbster and Warmuth, "Tracking the best expert", 1998 (mixing predictors), Garivier and Moulines,
     2011 (discounting), Liu, Lee and Shroff, AAAI 2018 (restarts), and Bifet and Gavaldà, "Learning from time-changing

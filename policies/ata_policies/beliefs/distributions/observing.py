@@ -36,7 +36,6 @@ from ata_policies.beliefs.distributions.arrays import (
     STRETCH,
     SUMS,
     TESTS,
-    TOGETHER,
     News,
     Past,
     Places,
@@ -55,14 +54,8 @@ from ata_policies.beliefs.distributions.suspects import Round, adopt, judge, wai
 
 _PAST = 256.0  # rounds over which the row's predictions are compared
 _LIMIT = 12.0  # how much better a shorter memory must have predicted to replace that in force, or to restart a worker
-_MOST = 4.0  # what a result may add to that: none is a change alone
-_AT_ONCE = 3.0  # workers that become suspects within so many rounds are one event
-_FEW = 3  # the least number of workers that are everybody, of more than these
-_SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with a result do
-IDLE = 100.0  # a worker without news for so many rounds is out of use
-_SURPRISING = 3.0  # how much likelier a level of its own must be for a worker out of use to begin anew when tried
-_RESTLESS = 32.0  # rounds in which a worker that began anew and is without news loses half of its evidence
-_LEAST = 4.0  # results that age leaves of a worker's evidence
+_TOGETHER = 3.0  # workers that change within so many rounds are one event
+_SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with news do
 
 _MOMENTS = "float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:]"
 _STATE = f"{_MOMENTS},int32[:],int32[:],float64[:,:,:],float64[:,:],float64[:]"
@@ -70,17 +63,16 @@ _LAYOUT = "(n),(n),(n),(n),(n),(n),(n),(n),(s),(s,three,k),(s,t),(w)"
 
 
 @phase
-def _compare(past: Past, s: int, force: int, d: float, gain: Floats, losses: Floats) -> int:
-    """Compare how well the memories of slot s predicted d results; return the one to begin anew from, or 0.
+def _compare(past: Past, s: int, force: int, gain: Floats, losses: Floats) -> int:
+    """Compare how well the memories of slot s predicted; return the one to begin anew from, or 0.
 
     What shorter memories gained is added to the row's ``gain``.
     """
-    tracks = past.tracks
-    best, most, step = 0, _LIMIT, _MOST * max(d, 1.0)
+    tracks, best, most = past.tracks, 0, _LIMIT
     for h in range(MEMORIES):
-        gain[h] += min(max(losses[0] - losses[h], -_MOST), _MOST)
+        gain[h] += losses[0] - losses[h]
     for h in range(force + 1, MEMORIES):
-        won = max(tracks[s, TESTS + h - 1] + min(max(losses[force] - losses[h], -step), step), 0.0)
+        won = max(tracks[s, TESTS + h - 1] + losses[force] - losses[h], 0.0)
         tracks[s, TESTS + h - 1] = won
         if won > most:
             best, most = h, won
@@ -116,13 +108,14 @@ def _begin_from(
 
 
 @phase
-def _all_changed(tracks: Floats, now: float, active: int) -> bool:
-    """Whether so many workers changed within few rounds that everybody begins anew."""
-    recent = 0
+def _all_changed(tracks: Floats, last: Floats, now: float) -> bool:
+    """Whether so many of the workers with news in the last rounds changed in them that everybody begins anew."""
+    recent, active, since = 0, 0, max(now - _TOGETHER, 0.0)
     for s in range(len(tracks)):
-        suspect = tracks[s, STRETCH] > 0.0 and tracks[s, HIT] > now - _AT_ONCE
-        recent += suspect or tracks[s, RESTART] > max(now - TOGETHER, 0.0)
-    return recent > _SHARE * active and recent >= min(_FEW, len(tracks))
+        recent += tracks[s, RESTART] > since or (tracks[s, STRETCH] > 0.0 and tracks[s, HIT] > since)
+    for i in range(len(last)):
+        active += last[i] > since
+    return recent > _SHARE * active
 
 
 @phase
@@ -197,15 +190,11 @@ def _choose_memory(past: Past, row: Floats, owner: Places, force: int, gain: Flo
 
 @phase
 def _fade(past: Past, slot: Places, last: Floats, now: float, force: int) -> None:
-    """Let the past of workers without news count less where it is known to change: in the row, or of the worker."""
-    horizon = HORIZONS[force]
-    for i in range(len(past.counts)):
+    """Let the past of workers without news count less where the row is known to change."""
+    for i in range(len(past.counts) if force > 0 else 0):
         s = slot[i]
-        restless = s >= 0 and past.tracks[s, RESTART] > 0.0
-        if last[i] == now or past.counts[i] <= _LEAST or not (force > 0 or restless):
-            continue
-        if s < 0 or past.tracks[s, STRETCH] == 0.0:
-            age = now - last[i] + (min(horizon, _RESTLESS) if restless else horizon)
+        if last[i] < now and (s < 0 or past.tracks[s, STRETCH] == 0.0):
+            age = now - last[i] + HORIZONS[force]
             rescale(past, i, s, (age - 1.0) / age, 1.0)
 
 
@@ -238,14 +227,13 @@ def observe_round(
         give_slots(past, new_slot, new_owner, new_last, now, worker, time, news, count, np.empty(slots))
     add_times(past, new_slot, worker, time, elapsed, news, count)
 
-    gain, losses, restarted, active, usual = np.zeros(MEMORIES), np.empty(MEMORIES), 0, 0, 0.0
+    gain, losses, restarted, usual = np.zeros(MEMORIES), np.empty(MEMORIES), 0, 0.0
     for j in range(count):
         s = new_slot[news.who[j]]
         if s >= 0 and new_tracks[s, 0] > 0.0:
             usual = max(usual, news.results[j] * level(new_tracks, s, force))
     for j in range(count):
         i, d, x, s = news.who[j], news.results[j], news.spent[j], new_slot[news.who[j]]
-        active += d > 0.0
         if s < 0:
             continue
         new_row[EXPOSURE] += 1.0
@@ -259,26 +247,18 @@ def observe_round(
         if news.apart[j]:
             continue
         dispersion = dispersion_of(new_tracks[s, SQUARES], new_tracks[s, 0], row[SPREAD], row[RESULTS])
-        share, stretch, anew = 1.0, 1.0, False
-        m = level(new_tracks, s, 0) if new_tracks[s, 0] > 0.0 else busy[i]
-        if last[i] > 0.0 and now - last[i] > IDLE and 0.0 < x < d * m:  # is it much faster than it was long ago?
-            ratio = x / (d * m)
-            anew = d * (ratio - 1.0 - math.log(ratio)) >= _SURPRISING * dispersion
+        share, stretch = 1.0, 1.0
         if new_tracks[s, 0] > 0.0:
             weight = trust_in(new_counts[i], new_cancellations[i])
             for h in range(MEMORIES):
                 m = level(new_tracks, s, h)
                 losses[h] = weight * (d * math.log(m) + x / m) / dispersion if m > 0.0 else 0.0
-            best, m = _compare(past, s, force, d, gain, losses), level(new_tracks, s, force)
+            best, m = _compare(past, s, force, gain, losses), level(new_tracks, s, force)
             if m > 0.0:
                 _add_errors(past, new_row, s, m, d, x, news.full[j])
-            if best > 0 and not anew:
+            if best > 0:
                 share, stretch = _begin_from(past, new_row, s, new_counts[i], best, force, gain)
                 restarted += 1
-        if anew:  # nothing but this round counts
-            rescale(past, i, s, 0.0, 1.0)
-            new_tracks[s], new_anchor[i] = 0.0, 0.0
-            new_tracks[s, RESTART] = now - TOGETHER  # it tells nothing of the others
         share *= 1.0 - 1.0 / HORIZONS[force]
         if share < 1.0 or stretch != 1.0:
             rescale(past, i, s, share, stretch)
@@ -290,7 +270,7 @@ def observe_round(
 
     if restarted > 0:
         new_row[SETTLED] = 0.0
-    everybody = (restarted > 0 or new_row[ALARM] == now) and _all_changed(new_tracks, now, active)
+    everybody = (restarted > 0 or new_row[ALARM] == now) and _all_changed(new_tracks, new_last, now)
     if everybody:
         new_counts[:] = new_totals[:] = new_deviations[:] = new_busy[:] = new_cancellations[:] = new_anchor[:] = 0.0
         new_bins[:], new_tracks[:], new_row[SINCE], new_row[FORCE] = 0.0, 0.0, 0.0, 0.0
