@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import USUAL, Effort, Failures, Progress, play_jobs
+from ata_gym.bench.experiment.jobs import USUAL, Effort, Failures, play_jobs
 from ata_gym.bench.experiment.run import Job, PolicyRun
 from ata_gym.bench.experiment.store import Folder, open_folder
 from ata_gym.bench.page.note import about_experiment, write_note
@@ -79,10 +79,9 @@ def play(
 def play_with_bars(
     jobs: Sequence[Job],
     effort: Effort = USUAL,
-    follow: Progress = lambda _job, _rounds: None,
     bar_of: Callable[[Job], str] = lambda job: job.policy,
 ) -> Failures:
-    """Play jobs with a progress bar for those that have the same ``bar_of``; ``follow`` gets the progress, too."""
+    """Play jobs with a progress bar for those that have the same ``bar_of``."""
     totals, done, played = Counter[str](), Counter[str](), Counter[Job]()
     for job in jobs:
         totals[bar_of(job)] += job.experiment.rounds
@@ -93,6 +92,5 @@ def play_with_bars(
             done[bar] += rounds - played[job]
             played[job] = rounds
             show(bar, done[bar])
-            follow(job, rounds)
 
         return play_jobs(jobs, effort, progress)

@@ -18,23 +18,17 @@ Data = dict[str, Any]
 def curves(records: pl.DataFrame, quantity: str, places: Mapping[str, int], most: int = 200) -> Data:
     """Mean and half the interval of a quantity in each recorded round, at most about ``most`` of them.
 
-    A policy may have fewer rounds than others, and is left out where the quantity is null.
+    A policy is left out where the quantity is null.
     """
-    series: list[Data] = []
+    rounds, series = records["round"].unique().sort().to_numpy(), list[Data]()
+    shown = thinned(len(rounds), most)
     for (policy,), mine in records.group_by("policy", maintain_order=True):
         sample = values(mine, str(policy), quantity)
-        if np.isnan(sample).all():
-            continue
-        rounds = mine["round"].unique().sort().to_numpy()
-        shown = thinned(len(rounds), most)
-        mean, half = estimate(sample[:, shown])
-        band = None if np.isnan(half).all() else half
-        series.append({"p": places[str(policy)], "x": rounds[shown], "mean": mean, "half": band})
-    longest: Sequence[int] = max((one["x"].tolist() for one in series), key=len, default=[])
-    for one in series:
-        if one["x"].tolist() == longest:
-            del one["x"]
-    return {"x": longest, "series": series}
+        if not np.isnan(sample).all():
+            mean, half = estimate(sample[:, shown])
+            band = None if np.isnan(half).all() else half
+            series.append({"p": places[str(policy)], "mean": mean, "half": band})
+    return {"x": rounds[shown], "series": series}
 
 
 def thinned(points: int, most: int) -> list[int]:
