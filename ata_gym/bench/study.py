@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,17 +16,6 @@ from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report, report
 
 
-class Study(NamedTuple):
-    """What is recorded of policies, and what is shown of the records."""
-
-    name: str = "bench"  # of the command whose page it has
-    run_of: type[PolicyRun] = PolicyRun
-    report: Callable[[Any, list[str], Folder], Report] = report
-    """Called with the experiment, the policies that have finished, and their folder."""
-    about: Callable[[Any, Sequence[str]], Mapping[str, Any]] = about_experiment
-    """What its page needs to know of an experiment and its policies."""
-
-
 class Studied(NamedTuple):
     """What a study leaves."""
 
@@ -36,24 +25,28 @@ class Studied(NamedTuple):
 
 
 def run(
-    study: Study,
     experiment: Experiment,
     policies: Sequence[str],
     out: Path,
     effort: Effort = USUAL,
+    report: Callable[[Any, list[str], Folder], Report] = report,
+    run_of: type[PolicyRun] = PolicyRun,
     command: Sequence[str] = (),
 ) -> Studied:
-    """Play what has not finished yet, and report on what has; ``command`` are the words that its page shows.
+    """Play what has not finished yet, and report on what has; a page shows the words of the ``command``.
 
-    ValueError for an unknown policy, one that fails in its first round, or a folder of another configuration.
+    ``report`` is called with the experiment, the policies that have finished, and their folder; ``run_of`` is what is
+    recorded of them. ValueError for an unknown policy, one that fails in its first round, or a folder of another
+    configuration.
     """
 
     def begin(folder: Path) -> None:
-        write_note(folder, study.name, command, study.about(experiment, policies))
+        if command:
+            write_note(folder, "bench", command, about_experiment(experiment, policies))
 
-    folder, failures = play(experiment, policies, out, effort, study.run_of, begin)
+    folder, failures = play(experiment, policies, out, effort, run_of, begin)
     finished = [policy for policy in policies if policy not in failures]
-    return Studied(folder, study.report(experiment, finished, folder) if finished else None, failures)
+    return Studied(folder, report(experiment, finished, folder) if finished else None, failures)
 
 
 def play(

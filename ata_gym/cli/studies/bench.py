@@ -91,14 +91,13 @@ def track(
         --change 1873 --out results/times
     ```
     """
-    from ata_gym.bench.study import Study, run  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.study import run  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.tracking.experiment import TrackedRun, Tracking  # noqa: PLC0415
-    from ata_gym.bench.tracking.page import about  # noqa: PLC0415
     from ata_gym.bench.tracking.report import report  # noqa: PLC0415
 
     tracking = Tracking.around(source.experiment(), change or None, before=before, after=after)
-    study, names = Study("track", TrackedRun, report, about), options.split_names(policies)
-    show_studied(run(study, tracking, names, out, running.effort(), command_line()))
+    names = options.split_names(policies)
+    show_studied(run(tracking, names, out, running.effort(), report, TrackedRun), with_page=False)
 
 
 SetName = StrEnum("SetName", ["steady", "changing", "unseen", "drawn"])
