@@ -101,7 +101,6 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (f"{BOARD} my_policies:Unmade", place_of_line("self.share =")),
     (f"track --scenario changing-walk --change 4 --rounds 9 --out out --policies {FAILS}", place_of_line("raise R")),
     (f"watch icml2025-regret --rounds 9 --policies {FAILS}:how=shape", place_of_line("np.ones(2)")),
-    ("explain --scenario icml2025-regret --policy my_policies:Unmade", place_of_line("self.share =")),
     (f"{TRAIN} quadratic --policies {FAILS}", place_of_line("raise RuntimeError")),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, line, sentence):
