@@ -64,18 +64,17 @@ def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple
     places = {player.name: place for place, player in enumerate(players)}
     seeds, price = note["seeds"], note["price"]
     summary, samples = summarise(records, price), ends(records, price)
-    drawn = {name: [View(figures.curves(records, name, places))] for name in _CURVES if known(records, name)}
     over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
     front = View(figures.front(summary, places, f"total_worker_time{over}", f"runtime{over}"))
     sections: list[Tables | Chart] = [
         overview(summary, note),
-        *(curve_chart(name, views, seeds) for name, views in drawn.items()),
+        *(_curves(name, figures.curves(records, name, places), seeds) for name in _CURVES if known(records, name)),
         front_chart([front], " / that of OFTA" if over else "", seeds),
     ]
     sizes, best = np.diff(edges(note["workers"])).tolist(), leaders(samples, competitors(note))
     order = sorted(tasks, key=lambda name: name not in best)
     maps = [View(figures.heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
-    sections += [allocations(maps)] if maps else []
+    sections += [_allocations(maps)] if maps else []
     if seeds > 1:
         views = []
         for name, of in samples.items():
@@ -130,13 +129,13 @@ def overview(summary: pl.DataFrame, note: Note) -> Tables:
     return Tables("overview", "All policies beside each other", about, [TableView(columns, rows)])
 
 
-def curve_chart(quantity: str, views: Sequence[View], seeds: int) -> Chart:
+def _curves(quantity: str, data: figures.Data, seeds: int) -> Chart:
     """The chart of a quantity against the round."""
     title, note = _CURVES[quantity]
     settings = {"x": "round", "y": title.lower(), "perRound": True, "logX": True, "half": True}
     settings["logY"] = "regret" not in quantity
     id = title.lower().replace(" ", "-").removeprefix("proxy-")
-    return Chart(id, f"{title}: lower is better", f"{note}{band(seeds)}", "curves", views, settings)
+    return Chart(id, f"{title}: lower is better", f"{note}{band(seeds)}", "curves", [View(data)], settings)
 
 
 def front_chart(views: Sequence[View], over: str, seeds: int) -> Chart:
@@ -149,7 +148,7 @@ def front_chart(views: Sequence[View], over: str, seeds: int) -> Chart:
     return Chart("front", "Runtime against worker time: lower left is better", note, "front", views, settings)
 
 
-def allocations(views: Sequence[View]) -> Chart:
+def _allocations(views: Sequence[View]) -> Chart:
     """The chart of who gets how many tasks."""
     note = (
         "Each row is a worker, the fastest by mean task time at the bottom, or a group of neighbours where there are "
