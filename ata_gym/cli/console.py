@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +69,19 @@ def command_line() -> list[str]:
 def say(sentence: str = "") -> None:
     """Write a line to stdout, as it is."""
     typer.echo(sentence)
+
+
+def say_json(document: Any) -> None:
+    """Write one JSON document to stdout; what is no finite number becomes null."""
+    typer.echo(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _finite(document: Any) -> Any:
+    if isinstance(document, Mapping):
+        return {key: _finite(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [_finite(value) for value in document]
+    return None if isinstance(document, float) and not math.isfinite(document) else document
 
 
 def list_width() -> int:

@@ -18,8 +18,8 @@ import ata_policies
 from ata_gym.bench.page.docstrings import blocks, terms
 from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
-from ata_gym.cli.console import LIST_WIDTH, WIDTH, list_width, say, show
-from ata_gym.scenarios import SCENARIO_GROUPS, scenario
+from ata_gym.cli.console import LIST_WIDTH, WIDTH, list_width, say, say_json, show
+from ata_gym.scenarios import SCENARIO_GROUPS, scenario, scenario_names
 from ata_gym.scenarios.card import Card, scenario_card, workers
 from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
 from ata_gym.utils.extras import require
@@ -65,6 +65,7 @@ def policies(
             "number of workers.",
         ),
     ] = False,
+    json: options.Json = False,
 ) -> None:
     """List the policies, or show all there is to say of one.
 
@@ -76,16 +77,16 @@ def policies(
     ata-gym policies
     ata-gym policies distribution-learner
     ata-gym policies distribution-learner --cost
-    ata-gym policies --env race
+    ata-gym policies --env race --json
     ```
     """
     if name is not None:
         if env is not None or markdown:
             raise ValueError("--env and --markdown are for the list: give them without a name")
         if cost:
-            _show_times(name)
+            _show_times(name, json)
         else:
-            _show_card(policy_card(name))
+            _show_card(policy_card(name), json)
         return
     ids = ids_by_name()
     if env is not None and env not in {*ids, *ids.values()}:
@@ -93,6 +94,10 @@ def policies(
     cards = [policy_card(name) for name in ata_policies.names()]
     cards = [card for card in cards if env in {None, _plays(card), ids[_plays(card)]}]
     costs = _measured([card.name for card in cards]) if cost else {}
+    if json:
+        named = {name: of._asdict() for name, of in costs.items()}
+        say_json([card.to_data() | {"cost": named.get(card.name)} for card in cards])
+        return
     if markdown:
         say(markdown_table(cards, costs))
         return
@@ -156,12 +161,15 @@ def _cost(costs: Mapping[str, Sequence[float]], name: str) -> list[str]:
     return [f"{cost:.1f}" for cost in costs[name]] if costs else []
 
 
-def _show_times(name: str) -> None:
+def _show_times(name: str, json: bool) -> None:
     """Write how long the decisions of a policy take in its first rounds, by the number of workers."""
     from ata_gym.bench.decision_cost import FIRST, decision_times, timed_worlds  # noqa: PLC0415 - only here
     from ata_gym.bench.report.table import LEFT, Table, right  # noqa: PLC0415 - the bench takes a second
 
     times = {title: decision_times(name, world, FIRST) for title, world in timed_worlds().items()}
+    if json:
+        say_json({title: of._asdict() for title, of in times.items()})
+        return
     rows = [(title, *(f"{milliseconds:.3g}" for milliseconds in of)) for title, of in times.items()]
     about = f"{name}: milliseconds of processor time of a decision in the first {FIRST} rounds, one row"
     show(Table(about, {"workers": LEFT, **right(("mean", "worst"))}, rows))
@@ -173,6 +181,7 @@ def scenarios(
         typer.Argument(help="A scenario to show in full.", autocompletion=options.complete_scenario),
     ] = None,
     data: options.Data = None,
+    json: options.Json = False,
 ) -> None:
     """List the scenarios, or show all there is to say of one.
 
@@ -186,10 +195,18 @@ def scenarios(
     ```
     """
     if name is not None:
-        _show_card(scenario_card(find_scenario(name, data)))
+        _show_card(scenario_card(find_scenario(name, data)), json)
         return
     if data is not None:
         raise ValueError("--data goes with the name of a recorded scenario")
+    if json:
+        named = [scenario_card(scenario(name)).to_data() for name in scenario_names()]
+        recorded = [
+            {"name": name, "summary": one.summary, "file": one.file, "budget": one.budget, "rounds": one.rounds}
+            for name, one in RECORDINGS.items()
+        ]
+        say_json({"scenarios": named, "recorded": recorded})
+        return
     columns = ["scenario", "n", "B", "rounds", "task times"]
     for title, names in SCENARIO_GROUPS.items():
         found = [scenario(name) for name in names]
@@ -226,13 +243,14 @@ def _count(rounds: int | None) -> str:
     return str(rounds)
 
 
-def methods() -> None:
+def methods(json: options.Json = False) -> None:
     """List the training methods that the policies compete with.
 
     `ata-gym train --methods` takes their names: asynchronous and synchronous ones, all on the same task times.
 
     ```
     ata-gym methods
+    ata-gym methods --json
     ```
     """
     require("torch", extra="train", purpose="The command methods")
@@ -240,7 +258,10 @@ def methods() -> None:
     from ata_gym.training.methods import METHODS  # noqa: PLC0415
 
     rows = [(name, method.summary(), method.source) for name, method in METHODS.items()]
-    show(Table("", {"method": LEFT, "what it does": WRAP, "source": WRAP}, rows))
+    if json:
+        say_json([dict(zip(("name", "summary", "source"), row, strict=True)) for row in rows])
+    else:
+        show(Table("", {"method": LEFT, "what it does": WRAP, "source": WRAP}, rows))
 
 
 def cut(text: str, width: int) -> str:
@@ -268,8 +289,11 @@ def _show_list(
     show(Table(title, {name: RIGHT if name in numbers else LEFT for name in columns}, lines), width=list_width())
 
 
-def _show_card(card: Card) -> None:
+def _show_card(card: Card, json: bool) -> None:
     """Write a card to stdout: name and summary, the facts in two columns, and the text below them."""
+    if json:
+        say_json(card.to_data())
+        return
     facts = Grid.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")

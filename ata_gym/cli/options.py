@@ -92,6 +92,7 @@ ProblemName = Annotated[
         autocompletion=complete_problem,
     ),
 ]
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON document.")]
 
 
 def unrecorded(name: str, command: str) -> str:

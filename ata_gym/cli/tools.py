@@ -10,7 +10,7 @@ import typer
 
 import ata_policies
 from ata_gym.cli import options
-from ata_gym.cli.console import say, show
+from ata_gym.cli.console import say, say_json, show
 from ata_gym.scenarios.recorded import find_scenario
 from ata_gym.utils.errors import named_failure
 from ata_policies.checking.check import examine
@@ -33,6 +33,7 @@ def check(
     ] = None,
     data: options.Data = None,
     rounds: Annotated[int, typer.Option(help="Rounds to play, in each of two episodes.")] = 40,
+    json: options.Json = False,
 ) -> None:
     """Find the faults of a policy of your own.
 
@@ -40,7 +41,7 @@ def check(
 
     ```
     ata-gym check my_package.my_module:MyPolicy
-    ata-gym check my_package.my_module:MyPolicy --rounds 200
+    ata-gym check my_package.my_module:MyPolicy --rounds 200 --json
     ```
     """
     if scenario is None and data is not None:
@@ -49,16 +50,21 @@ def check(
     env = None if found is None else gym.make(ata_policies.load(policy).env_id, scenario=found)
     with named_failure(f"the policy {policy}"):
         faults, advice = examine(policy, env, rounds)
-    for kind, sentences in (("fault", faults), ("advice", advice)):
-        for sentence in sentences:
-            say(f"{kind}: {sentence}")
+    if json:
+        say_json({"policy": policy, "faults": faults, "advice": advice})
+    else:
+        for kind, sentences in (("fault", faults), ("advice", advice)):
+            for sentence in sentences:
+                say(f"{kind}: {sentence}")
+        if not faults:
+            say(f"{policy} keeps the contract of a policy")
     if faults:
         raise typer.Exit(1)
-    say(f"{policy} keeps the contract of a policy")
 
 
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A results folder, or one that holds some.")],
+    json: options.Json = False,
 ) -> None:
     """Check results against the checksums written with them.
 
@@ -68,6 +74,7 @@ def verify(
 
     ```
     ata-gym verify results
+    ata-gym verify results --json
     ```
     """
     from ata_gym.bench.experiment.store import verify as check_files  # noqa: PLC0415 - it takes a second to import
@@ -75,34 +82,44 @@ def verify(
 
     files = check_files(folder)
     faults = [checked for checked in files if checked.fault]
-    if faults:
+    if json:
+        damaged = [{"file": str(one.file), "fault": one.fault} for one in faults]
+        say_json({"folder": str(folder), "checked": len(files), "damaged": damaged})
+    elif faults:
         rows = [(str(checked.file.relative_to(folder)), checked.fault) for checked in faults]
         show(Table("damaged files", {"file": LEFT, "what is wrong": WRAP}, rows))
-    say(f"{folder}: {len(files)} files checked, {len(faults)} damaged")
+    if not json:
+        say(f"{folder}: {len(files)} files checked, {len(faults)} damaged")
     if faults:
         raise typer.Exit(1)
 
 
-def doctor() -> None:
+def doctor(
+    json: options.Json = False,
+) -> None:
     """Say what is installed, what works, and what to install.
 
     The doctor looks at packages, kernels, devices and process groups. The exit code is 1 if something that is installed
-    is broken. Where only the base packages are installed, `python -m ata_gym.cluster.doctor` says the same without a
-    table, and with --json as one document.
+    is broken.
+    Where only the base packages are installed, `python -m ata_gym.cluster.doctor` says the same without a table.
 
     ```
     ata-gym doctor
+    ata-gym doctor --json
     ```
     """
     from rich.markup import escape  # noqa: PLC0415 - the bench takes a second
 
     from ata_gym.bench.report.table import LEFT, WRAP, Table  # noqa: PLC0415
+    from ata_gym.cluster.doctor import as_json, exit_code  # noqa: PLC0415
     from ata_gym.cluster.doctor import examine as examine_installation  # noqa: PLC0415
-    from ata_gym.cluster.doctor import exit_code  # noqa: PLC0415
 
     findings = examine_installation()
-    texts = [(f.subject, f.state, f.detail + f"\n-> {f.cure}" * bool(f.cure)) for f in findings]
-    rows = [tuple(map(escape, row)) for row in texts]  # an extra's brackets are no markup
-    show(Table("", {"what": LEFT, "state": LEFT, "what is there, and -> what to do": WRAP}, rows))
+    if json:
+        say(as_json(findings))
+    else:
+        texts = [(f.subject, f.state, f.detail + f"\n-> {f.cure}" * bool(f.cure)) for f in findings]
+        rows = [tuple(map(escape, row)) for row in texts]  # an extra's brackets are no markup
+        show(Table("", {"what": LEFT, "state": LEFT, "what is there, and -> what to do": WRAP}, rows))
     if code := exit_code(findings):
         raise typer.Exit(code)

@@ -18,7 +18,7 @@ def test_the_same_findings_are_shown_in_every_form(run, findings, code, monkeypa
     monkeypatch.setattr(doctor, "examine", lambda: list(findings))
     table = run("doctor", code).stdout
     assert max(map(len, table.splitlines())) <= 80
-    document = json.loads(doctor.as_json(findings))
+    document = json.loads(run("doctor --json", code).stdout)
     assert [Finding(**finding) for finding in document["findings"]] == findings
     assert document["works"] == (code == 0)
     monkeypatch.setattr(sys, "argv", ["doctor"])

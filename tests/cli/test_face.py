@@ -59,6 +59,7 @@ def test_a_command_is_listed_with_help_that_is_short_first_has_examples_that_par
     shown = run(f"{name} --help").stdout
     assert max(map(len, shown.splitlines())) <= 80
     flags = [flag for option in COMMANDS[name].params for flag in option.opts if flag.startswith("--")]
+    assert flags
     assert not [flag for flag in flags if f" {flag} " not in shown]  # whole, not cut
 
 
@@ -77,6 +78,7 @@ def test_the_installed_command_completes_names_without_importing_anything_heavy(
 
 @pytest.mark.parametrize(("option", "names"), [
     ("--policies", ata_policies.names()),
+    ("--policy", ata_policies.names()),
     ("--scenario", (*ata_gym.scenario_names(), *RECORDINGS)),
     ("--problem", problem_names()),
     ("--env", ("allocation", "race", "dispatch")),

@@ -1,3 +1,4 @@
+import json
 import re
 from importlib.util import find_spec
 
@@ -5,6 +6,7 @@ import pytest
 
 import ata_gym
 import ata_policies
+from ata_gym.cli import console
 from ata_gym.scenarios.card import scenario_card
 from ata_gym.scenarios.recorded import RECORDINGS
 from ata_policies.card import policy_card
@@ -72,19 +74,29 @@ def test_a_policy_of_ones_own_has_a_card(run, tmp_path, monkeypatch):
     assert "    Of its randomness, which is not much." in told
 
 
-@pytest.mark.skipif(not find_spec("torch"), reason="needs torch")
-def test_the_methods_are_listed(run):
-    from ata_gym.training.methods import METHODS
-
-    lines = run("methods").stdout.splitlines()
-    assert set(METHODS) <= {words[0] for words in map(str.split, lines) if words}
+def document(run, line: str, code: int = 0):
+    """The one JSON document that a command writes; nothing else is on stdout."""
+    return json.loads(run(f"{line} --json", code).stdout)
 
 
-def test_a_check_says_what_keeps_the_contract_and_verify_what_is_damaged(run, benched):
-    assert run("check uta --scenario five-workers --rounds 4").stdout == "uta keeps the contract of a policy\n"
-    assert run("verify out").stdout.endswith(", 0 damaged\n")
+def test_scripts_get_one_document(run, benched, capsys):
+    console.say_json({"mean": [1.0, float("nan"), (float("inf"),)]})
+    assert json.loads(capsys.readouterr().out) == {"mean": [1.0, None, [None]]}
+    policies = document(run, "policies")
+    assert [policy["name"] for policy in policies] == list(ata_policies.names())
+    assert document(run, "policies ata") == policy_card("ata").to_data()
+    assert {policy["facts"]["plays"].split(",")[0] for policy in document(run, "policies --env race")} == {"race"}
+    scenarios = document(run, "scenarios")
+    assert [one["name"] for one in scenarios["scenarios"]] == list(ata_gym.scenario_names())
+    assert [one["file"] for one in scenarios["recorded"]] == [one.file for one in RECORDINGS.values()]
+    assert document(run, "scenarios five-workers") == scenario_card(ata_gym.scenario("five-workers")).to_data()
+    assert document(run, "check uta --scenario five-workers --rounds 4")["faults"] == []
+    if find_spec("torch"):
+        from ata_gym.training.methods import METHODS
+
+        assert [method["name"] for method in document(run, "methods")] == list(METHODS)
+    assert document(run, "verify out")["damaged"] == []
     records = benched.out / "results" / "uta.parquet"
     records.write_bytes(records.read_bytes()[:100])
-    told = run("verify out", 1).stdout
-    assert "results/uta.parquet" in told
-    assert told.endswith(", 1 damaged\n")
+    (fault,) = document(run, "verify out", code=1)["damaged"]
+    assert fault["file"] == "out/results/uta.parquet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -59,6 +60,8 @@ def test_the_decisions_of_one_policy_are_timed_by_the_number_of_workers(monkeypa
     for world in ("n = 51, B = 23", "the same, speeds walk", "n = 1,000, B = 500", "n = 10,000, B = 23"):
         ((mean, worst),) = re.findall(rf"{world} +([\d.e-]+) +([\d.e-]+)", told)
         assert 0 < float(mean) <= float(worst)
+    data = json.loads(CliRunner().invoke(app, ["policies", "uta", "--cost", "--json"]).stdout)
+    assert [*data["n = 10,000, B = 23"]] == ["mean", "worst"]
 
 
 def test_the_first_example_runs() -> None:
