@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import polars as pl
 
 from ata_gym.bench.cost_regret import CostRun, least_cost, with_cost_regret
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort
+from ata_gym.bench.experiment.jobs import Effort, Outcomes, Progress, Runner, on_this_machine
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import Folder, open_folder, withdraw_if_empty
 from ata_gym.bench.given import Policies, by_name
@@ -52,12 +52,13 @@ def run(
     jobs: int | None = None,
     save_every: float = 10.0,
     rerun_changed: bool = False,
+    runner: Runner = on_this_machine,
     command: Sequence[str] = (),
 ) -> Results:
     """Play policies on a scenario, or on several ones, and compare them on the same luck.
 
-    Each policy plays the same task times: seed e of one is seed e of every other one. Results do not depend
-    on ``jobs``. There is a PolicyFailedWarning for each policy that failed.
+    Each policy plays the same task times: seed e of one is seed e of every other one. Results depend neither on
+    ``jobs`` nor on ``runner``. There is a PolicyFailedWarning for each policy that failed.
 
     - ``policies``: names (as ``ata_policies.make`` takes them), classes, or policies that are made already, which keep
       their own seed: one, a list of them, or a mapping from names of your own to classes and objects. Objects, and
@@ -72,6 +73,7 @@ def run(
       process.
     - ``save_every``: seconds between checkpoints.
     - ``rerun_changed``: whether to play anew what was played by other code, which is refused otherwise.
+    - ``runner``: where policies are played: by default on this machine.
     - ``command``: the words by which the page says how to repeat this; by default this call.
 
     ValueError if there is no such policy or scenario, a number is out of its range, a policy fails in its first round,
@@ -91,7 +93,7 @@ def run(
     _check(experiments, given, out, jobs)
     words = command or _call(given, scenarios, size)
     own = {name: policy for name, policy in given.items() if policy is not None}
-    effort = Effort(jobs, save_every, rerun_changed, own)
+    effort = Effort(jobs, save_every, rerun_changed, _own_here(own, runner))
     with registry.given(own), ExitStack() as stack:
         for experiment in experiments:
             for name in given:
@@ -143,6 +145,18 @@ def _check(
             f"results in a folder are kept with the source of each policy, and that of {', '.join(without)} cannot be "
             "had: write the class into a file, or leave out=... away"
         )
+
+
+def _own_here(own: Collection[str], runner: Runner) -> Runner:
+    """A runner that plays the policies with a name in this process only in this process, after the others."""
+
+    def run_jobs(todo: list[Job], processes: int | None, save_every: float, progress: Progress) -> Outcomes:
+        others = [job for job in todo if job.policy not in own]
+        if others:
+            yield from runner(others, processes, save_every, progress)
+        yield from on_this_machine([job for job in todo if job.policy in own], 1, save_every, progress)
+
+    return run_jobs
 
 
 def _begin(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -13,6 +14,7 @@ import typer
 
 import ata_policies
 from ata_gym.cli.console import say, say_error
+from ata_gym.cluster.on_ray.connection import check_address, quiet_ray
 from ata_gym.pools import read_trace
 from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
     from ata_gym.bench.experiment.jobs import Effort
     from ata_gym.scenarios import Scenario
+
+
+Where = StrEnum("Where", ["local", "ray"])
+"""Where the policies of a study run."""
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -184,17 +190,36 @@ class Running:
         _running(help="How many policies run at once, each in a process; by default all, up to one per processor."),
     ] = None
     save_every: SaveEvery = 10.0
+    workers: Annotated[
+        Where, _running("--workers", help="Where policies run: in processes of this machine, or on a Ray cluster.")
+    ] = Where.local
+    address: Annotated[
+        str | None,
+        _running(
+            metavar="auto|HOST:PORT",
+            help="With --workers ray: a running cluster of which this machine is a node; by default one is started "
+            "here.",
+        ),
+    ] = None
     rerun_changed: RerunChanged = False
 
     def effort(self) -> Effort:
-        """How the work is done; ValueError for a number that makes no sense."""
-        from ata_gym.bench.experiment.jobs import Effort  # noqa: PLC0415 - it takes a second
+        """How the work is done; ValueError for a number or an address that makes no sense."""
+        from ata_gym.bench.experiment.jobs import Effort, on_this_machine  # noqa: PLC0415 - these imports take a second
+        from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray  # noqa: PLC0415
 
         if self.jobs is not None:
             whole_number("jobs", self.jobs)
         if not self.save_every >= 0:
             raise ValueError(f"save-every must be at least 0 seconds, not {self.save_every}")
-        return Effort(self.jobs, self.save_every, self.rerun_changed)
+        if self.workers is Where.ray:
+            quiet_ray("--workers ray")
+            if self.address is not None:
+                check_address(self.address, "--address")
+        elif self.address is not None:
+            raise ValueError("--address only goes with --workers ray")
+        runner = on_this_machine if self.workers is Where.local else partial(play_on_ray, address=self.address)
+        return Effort(self.jobs, self.save_every, self.rerun_changed, runner)
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""Jobs run side by side, in processes of this machine.
+"""Jobs run side by side, by default in processes of this machine.
 
 Each process is an executor of its own, since a larger pool ends all its processes when the system kills one, and does
 not tell which job that one had.
@@ -12,7 +12,7 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
@@ -34,6 +34,9 @@ Outcomes = Generator[tuple[Job, float | Exception | None]]
 """Jobs as they end, and the seconds that each took, or what went wrong, or None for one that was stopped."""
 Progress = Callable[[Job, int], None]
 """Called with a job and the number of rounds that it has played, about twice a second or more often."""
+Runner = Callable[[list[Job], int | None, float, Progress], Outcomes]
+"""What runs jobs: it gets them, how many may run at once (None: as many as it has processors for), the seconds between
+checkpoints, and what to call with the progress. It leaves results and checkpoints in the folders of the jobs."""
 
 
 class KilledError(RuntimeError):
@@ -56,6 +59,14 @@ class NotStartedError(RuntimeError):
         )
 
 
+def on_this_machine(todo: list[Job], processes: int | None, save_every: float, progress: Progress) -> Outcomes:
+    """Run jobs in processes of this machine, by default as many as processors; a single one runs in this process."""
+    processes = min(len(todo), processes or os.cpu_count() or 1)
+    if processes > 1:
+        return _side_by_side(todo, processes, save_every, progress)
+    return _in_turn(todo, save_every, progress)
+
+
 class Effort(NamedTuple):
     """How jobs are done; results do not depend on it."""
 
@@ -63,7 +74,7 @@ class Effort(NamedTuple):
     """How many run side by side: by default all, up to one for each processor; 1 runs them in this process."""
     save_every: float = 10.0  # seconds between two checkpoints of a job
     rerun_changed: bool = False  # whether results that other code has made are made anew; otherwise they are refused
-    here: Collection[str] = ()  # policies that have a name in this process only; they play in it, after the others
+    runner: Runner = on_this_machine
 
 
 USUAL = Effort()
@@ -97,7 +108,7 @@ def play_jobs(jobs: Sequence[Job], effort: Effort = USUAL, progress: Progress = 
         else:
             todo.append(job)
     failures: Failures = {}
-    with closing(_outcomes(todo, effort, progress)) as outcomes:
+    with closing(effort.runner(todo, effort.jobs, effort.save_every, progress)) as outcomes:
         for job, outcome in outcomes:
             note = job.folder.failure(job.policy)
             if isinstance(outcome, Exception):
@@ -109,16 +120,6 @@ def play_jobs(jobs: Sequence[Job], effort: Effort = USUAL, progress: Progress = 
                 remove_listed(note)
                 job.folder.note_timing(job.policy, outcome, job.experiment.rounds * job.experiment.seeds)
     return failures
-
-
-def _outcomes(todo: list[Job], effort: Effort, progress: Progress) -> Outcomes:
-    """Run jobs, a single one in this process."""
-    others = [job for job in todo if job.policy not in effort.here]
-    processes = min(len(others), effort.jobs or os.cpu_count() or 1)
-    if processes > 1:
-        yield from _side_by_side(others, processes, effort.save_every, progress)
-        others = []
-    yield from _in_turn([*others, *(job for job in todo if job.policy in effort.here)], effort.save_every, progress)
 
 
 def _in_turn(todo: list[Job], save_every: float, progress: Progress) -> Outcomes:

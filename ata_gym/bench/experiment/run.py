@@ -200,12 +200,13 @@ def play_to_end(
     save_every: float = 10.0,
     progress: Callable[[int], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
+    saved: Callable[[Path], None] = lambda _: None,
     made_by: Provenance | None = None,
 ) -> float | None:
     """Play a policy from its checkpoint, if there is one, to the last round; leave its results, with ``made_by``.
 
     Every few milliseconds ``progress`` gets the number of rounds played, and ``stop`` is asked: on True, the run saves
-    a checkpoint and ends. Returns the seconds spent playing, or None if it
+    a checkpoint and ends. ``saved`` gets the path of each checkpoint. Returns the seconds spent playing, or None if it
     was stopped; RuntimeError where the policy calls sys.exit.
     """
     try:
@@ -221,6 +222,7 @@ def play_to_end(
             now, stopped = perf_counter(), stop()
             if stopped or now - last >= save_every:
                 run.save(checkpoint, before + now - start)
+                saved(checkpoint)
                 last = perf_counter()
             if stopped:
                 return None

@@ -143,8 +143,13 @@ def write_frame(path: Path, frame: pl.DataFrame, about: Mapping[str, str]) -> No
     """Write a Parquet file, and beside it, as JSON, what there is to say about it."""
     content = io.BytesIO()
     frame.write_parquet(content)
+    write_frame_content(path, content.getvalue(), about)
+
+
+def write_frame_content(path: Path, content: bytes, about: Mapping[str, str]) -> None:
+    """Write the content of a file that :func:`write_frame` wrote elsewhere, and beside it what there is to say."""
     path.parent.mkdir(exist_ok=True)
-    write_listed(path, lambda part: part.write_bytes(content.getvalue()))
+    write_listed(path, lambda part: part.write_bytes(content))
     write_json(path.with_suffix(".json"), about)
 
 

@@ -39,6 +39,8 @@ def bench(
         --out results/regret
     ata-gym bench --scenario icml2025-cifar100 --out results/cifar100
     ata-gym bench --scenario alibaba-4 --data recordings --out results/alibaba
+    ata-gym bench --scenario icml2025-regret --out results/regret \
+        --workers ray --address 10.0.0.1:6379
     ata-gym bench --trace times.csv --worker-column machine \
         --duration-column seconds --round-column step --budget 10 \
         --out results/times
@@ -52,8 +54,7 @@ def bench(
         warnings.simplefilter("ignore", PolicyFailedWarning)  # each is said below, with the place of its traceback
         results = run(
             options.split_names(policies), found, rounds=source.rounds, seeds=source.seeds, seed=source.seed,
-            price=price, out=out, command=command_line(), jobs=effort.jobs, save_every=effort.save_every,
-            rerun_changed=effort.rerun_changed,
+            price=price, out=out, command=command_line(), **effort._asdict(),
         )  # fmt: skip
     for made in (part.report for part in results.parts if part.report):
         show_report(made)
@@ -86,6 +87,8 @@ def track(
         --rounds 22000 --out results/permuted
     ata-gym track --scenario alibaba-4 --data recordings --change 1873 \
         --after 300 --out results/alibaba
+    ata-gym track --scenario changing-permuted-linear-n51 \
+        --out results/permuted --workers ray --address auto
     ata-gym track --trace times.csv --worker-column machine \
         --duration-column seconds --round-column step --budget 10 \
         --change 1873 --out results/times
@@ -153,7 +156,7 @@ def leaderboard(
     ata-gym leaderboard --set changing --data recordings
     ata-gym leaderboard --set unseen --scenarios walk,lomax --prices 0 \
         --policies restarting-beta,distribution-learner
-    ata-gym leaderboard --set drawn --quick
+    ata-gym leaderboard --set drawn --quick --workers ray --address auto
     ata-gym leaderboard \
         --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```

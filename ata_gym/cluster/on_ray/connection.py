@@ -21,16 +21,27 @@ def check_address(address: str, what: str) -> None:
     """Raise ValueError, which names ``what`` it was given as, for an address that no cluster can have.
 
     >>> check_address("10.0.0.1:6379", "address")
-    >>> check_address("10.0.0.1", "address")
+    >>> check_address("10.0.0.1", "--address")
     Traceback (most recent call last):
     ...
-    ValueError: address must be auto, or host:port of a Ray cluster's head, as 10.0.0.1:6379, not '10.0.0.1'
+    ValueError: --address must be auto, or host:port of a Ray cluster's head, as 10.0.0.1:6379, not '10.0.0.1'
     """
     found = re.fullmatch(r"(?:[^\s:/]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})", address)
     if address != "auto" and not (found and 0 < int(found[1]) < 2**16):
         raise ValueError(
             f"{what} must be auto, or host:port of a Ray cluster's head, as 10.0.0.1:6379, not {address!r}"
         )
+
+
+def quiet_ray(purpose: str) -> Any:
+    """Import ``ray`` so that it prints no messages about processes and nodes that ended, and sends no statistics.
+
+    Variables of the environment that the user has set stay as they are. MissingExtraError, which names the ``purpose``,
+    if Ray is not installed.
+    """
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    return require("ray", extra="cluster", purpose=purpose)
 
 
 def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **options: Any) -> Any:
@@ -46,10 +57,8 @@ def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **op
     - ``log_to_driver``: whether the output of tasks is printed here, too. Ray's own messages go to its log files.
     - ``options``: options of ``ray.init``, such as ``num_cpus``, for a cluster that is started here.
     """
-    if not log_to_driver:  # no messages about processes and nodes that ended, and no statistics; the user's values stay
-        os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray: Any = require("ray", extra="cluster", purpose="A connection with Ray")
+    purpose = "A connection with Ray"
+    ray: Any = require("ray", extra="cluster", purpose=purpose) if log_to_driver else quiet_ray(purpose)
     if address is None and ray.is_initialized():
         return ray
     given = address or os.environ.get("RAY_ADDRESS")
@@ -73,6 +82,21 @@ def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **op
         logs = f"its log files, under {os.environ.get('RAY_TMPDIR', '/tmp')}/ray, may say more"
         raise ValueError(f"Ray cannot be started on this machine: {reason} ({logs})") from error
     return ray
+
+
+@contextmanager
+def connected(address: str | None = None, processes: int | None = None) -> Iterator[Any]:
+    """Connect as :func:`connect_ray` does, and give the block the module ``ray``; at its end leave what was joined.
+
+    A cluster that is started here runs up to ``processes`` tasks at once, by default one for each processor.
+    """
+    before = quiet_ray("A sweep on Ray").is_initialized() and address is None
+    ray = connect_ray(address, num_cpus=processes)
+    try:
+        yield ray
+    finally:
+        if not before:
+            ray.shutdown()
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def running() -> Iterator[ExitStack]:
-    """Closed at the end of the session, it shuts the cluster down."""
+    """Closed at the end of the session, or earlier by who needs another cluster, it shuts the cluster down."""
     with ExitStack() as stack:
         yield stack
 

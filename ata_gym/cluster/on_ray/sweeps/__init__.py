@@ -1,0 +1,1 @@
+"""Jobs of experiments on the nodes of a Ray cluster, with the results of a local run."""

@@ -1,0 +1,153 @@
+"""A sweep on a Ray cluster, whose nodes play the jobs; this process keeps the results and the checkpoints.
+
+Ray places the jobs, and tries a job again if its node or process was lost. The nodes share no file system with this
+process.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ata_gym.bench.experiment.jobs import KilledError, Outcomes, Progress
+from ata_gym.bench.experiment.run import Job
+from ata_gym.bench.experiment.store import begin, discard, write_frame_content
+from ata_gym.cluster.on_ray.connection import connected
+from ata_gym.cluster.on_ray.sweeps import node
+from ata_gym.utils.sealed import has_checkpoint, load_checkpoint, save_checkpoint
+from ata_gym.utils.signals import stop_requested
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""The variables from which numerical libraries read how many threads they may use."""
+
+_LOOK_EVERY = 0.2  # seconds between two readings of the mailbox
+
+_STOPS_WITHIN = 20.0  # seconds in which jobs that are asked to stop may save a checkpoint
+
+
+def play_on_ray(
+    todo: list[Job], processes: int | None, save_every: float, progress: Progress, *, address: str | None = None
+) -> Outcomes:
+    """Play jobs on the nodes of a Ray cluster: a runner of :func:`ata_gym.bench.experiment.jobs.play_jobs`.
+
+    Each job takes one CPU; ``processes`` run at once, by default one for each CPU. A job begins at the checkpoint in
+    its folder, and later ones are written there, so that a local run may go on from it, and the reverse. If its process
+    is killed again and again on one node, without a new checkpoint, it fails with a KilledError.
+
+    ValueError if there is no cluster at the address, or a node has other code than this machine. ConnectionError if the
+    cluster is lost; the jobs go on from their checkpoints when they are played again.
+    """
+    if not todo:
+        return
+    with stop_requested() as stop, connected(address, processes) as ray:
+        try:
+            yield from _Sweep(ray, todo, save_every, progress).outcomes(processes or len(todo), stop)
+        except ray.exceptions.RayError as error:
+            raise ConnectionError(f"the Ray cluster was lost ({error}); the same command goes on from here") from error
+
+
+class _Sweep:
+    """The jobs of a sweep, and the tasks of Ray that play them."""
+
+    def __init__(self, ray: Any, todo: list[Job], save_every: float, progress: Progress) -> None:
+        self.ray, self.todo, self.save_every, self.progress = ray, todo, save_every, progress
+        self.running: dict[Any, int] = {}  # places of jobs by what Ray refers to them
+        self.sent: dict[bytes, Any] = {}  # each experiment once: some hold many megabytes of recorded times
+        self.threads = {name: os.environ.get(name) for name in _THREADS}
+        found = {place: load_checkpoint(_checkpoint(job), bytes) for place, job in enumerate(todo)}
+        checkpoints = {place: content for place, content in found.items() if content is not None}
+        ray.cloudpickle.register_pickle_by_value(node)
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=False
+        )
+        self.mailbox = ray.remote(node.Mailbox).options(num_cpus=0, scheduling_strategy=here).remote(checkpoints)
+        self.play = ray.remote(node.play_there).options(num_cpus=1, max_retries=-1)
+
+    def outcomes(self, at_once: int, stop: Callable[[], bool]) -> Outcomes:
+        """Yield the jobs with their outcomes as they end, until ``stop`` returns True."""
+        waiting = deque(range(len(self.todo)))
+        try:
+            while (waiting or self.running) and not stop():
+                while waiting and len(self.running) < at_once:
+                    self._start(waiting.popleft())
+                ended, _ = self.ray.wait(list(self.running), timeout=_LOOK_EVERY)
+                self._read()
+                for task in ended:
+                    place = self.running.pop(task)
+                    outcome = self._outcome(self.todo[place], task)
+                    self.mailbox.forget.remote(place)
+                    yield self.todo[place], outcome
+        finally:
+            if self.running:
+                with suppress(self.ray.exceptions.RayError):  # the cluster may have ended, too: what came is kept
+                    self._stop()
+
+    def _start(self, place: int) -> None:
+        job = self.todo[place]
+        made_by = job.made().by
+        needed = {key: value for key, value in made_by.items() if key != "commit"}  # the same code may have no commit
+        needed["machine"] = made_by["machine"].partition(",")[0]
+        content = pickle.dumps((job.experiment, job.run_of))
+        if content not in self.sent:
+            self.sent[content] = self.ray.put(content)
+        what = job.policy, job.run_of.__module__, needed
+        how = self.threads, self.save_every
+        self.running[self.play.remote(self.mailbox, place, *what, *how, self.sent[content])] = place
+
+    def _read(self, within: float | None = None) -> None:
+        """Report the progress of the jobs that run, and keep the checkpoints that came from them."""
+        rounds, checkpoints = self.ray.get(self.mailbox.read.remote(), timeout=within)
+        for place in self.running.values():
+            job = self.todo[place]
+            if place in rounds:
+                self.progress(job, rounds[place])
+            if place in checkpoints:
+                path = _checkpoint(job)
+                if not has_checkpoint(path):
+                    begin(path, job.made().by)
+                save_checkpoint(path, checkpoints[place])
+
+    def _outcome(self, job: Job, task: Any) -> float | Exception | None:
+        try:
+            answer = self.ray.get(task)
+        except self.ray.exceptions.RayTaskError as error:
+            failure: Exception = error.cause if isinstance(error.cause, Exception) else error
+            return failure
+        if answer is None:
+            return None
+        if "refused" in answer:
+            raise ValueError(
+                f"the node {answer['node']} has other code than this machine: {answer['refused']}; install the same "
+                "versions there, or submit the whole command: ray job submit --working-dir . -- ata-gym ..."
+            )
+        if "killed" in answer:
+            return KilledError()
+        made_by = {**job.made().by, "machine": answer["machine"]}
+        if answer["allocations"] is not None:
+            path = job.folder.allocations(job.policy)
+            path.parent.mkdir(exist_ok=True)
+            write_frame_content(path, answer["allocations"], made_by)
+        write_frame_content(job.folder.result(job.policy), answer["result"], made_by)
+        discard(_checkpoint(job))
+        self.progress(job, job.experiment.rounds)
+        return float(answer["seconds"])
+
+    def _stop(self) -> None:
+        """Let the jobs save checkpoints, keep these, and end the tasks."""
+        begun = self.ray.get(self.mailbox.stop.remote(), timeout=_STOPS_WITHIN)
+        saving = [task for task, place in self.running.items() if place in begun]
+        for task in self.running.keys() - set(saving):
+            self.ray.cancel(task)
+        self.ray.wait(saving, num_returns=len(saving), timeout=_STOPS_WITHIN)
+        self._read(_STOPS_WITHIN)
+        for task in saving:
+            self.ray.cancel(task, force=True)
+
+
+def _checkpoint(job: Job) -> Path:
+    return job.folder.checkpoint(job.policy)
