@@ -24,7 +24,6 @@ from ata_gym.training.studies.curves import (
     goal,
     losses_on_clocks,
 )
-from ata_gym.training.studies.loss_study import draw_methods
 from tests.flips import unseen
 
 ROUNDS, BUDGET = 20, 5
@@ -196,15 +195,11 @@ def test_the_goal(losses, expected):
     assert goal(trajectory(losses), EXACT) == expected
 
 
-def test_pictures_of_policies_and_of_methods(tmp_path, drawn):
+def test_pictures_of_policies(tmp_path, drawn):
     run = trajectory([0.5, 0.0, -0.5]).with_columns(accuracy=pl.lit(0.5))
     records = clocks([1, 2, 3], ata=1.0, mine=2.0)
     curves, evaluations = losses_on_clocks(run, records, EXACT), evaluations_on_clocks(run, records)
     drawn(lambda: draw(curves, evaluations, EXACT.label(), "a title", tmp_path / "loss", "a note"))
-    run, rounds = trajectory(LOSSES), range(1, len(LOSSES) + 1)
-    curves = losses_on_clocks(run, clocks(rounds, **{"rennala": 1.0, "asgd=0.1": 2.0}), EXACT)
-    reference = losses_on_clocks(run, clocks(rounds, gta=1.0), EXACT)
-    drawn(lambda: draw_methods(curves, reference, "loss", "a title", tmp_path / "methods"))
 
 
 def test_policies_whose_clocks_are_equal_are_named():
