@@ -63,9 +63,7 @@ def episodes(env_id: str, chosen: Scenario, policy: int, steps: int) -> list[Con
     return seen
 
 
-@pytest.mark.parametrize(
-    "changes", [(Redraw(POOLS, among=INSIDE),), (Redraw(PADDED, (0.1, 2.0)), Walk(0.1, 1.0))]
-)
+@pytest.mark.parametrize("changes", [(Redraw(POOLS, among=INSIDE),), (Redraw(PADDED, (0.1, 2.0)), Walk(0.1, 1.0))])
 def test_the_seed_decides_whatever_the_policy_and_the_id(changes: tuple[Change, ...]) -> None:
     chosen = world(*changes)
     found = episodes(ALLOCATION, chosen, 0, 9)

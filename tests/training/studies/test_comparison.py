@@ -12,7 +12,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.bench.report import style
 from ata_gym.cli import app
-from ata_gym.training import METHODS, Trainer, make_problem, run_method
+from ata_gym.training import METHODS, Trainer, make_problem
 from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies import comparison
 from ata_gym.training.studies.comparison import DEFAULT, GIVEN, THEORY, Comparison, MethodChoice
@@ -25,6 +25,7 @@ from ata_gym.training.studies.curves import (
     losses_on_clocks,
 )
 from tests.flips import unseen
+from tests.training.small_problem import run_method
 
 ROUNDS, BUDGET = 20, 5
 RUN = "rennala,ringmaster,minibatch,mindflayer,ringmaster=0.02"
