@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from ata_gym import allocate, expected_round_time, optimal_allocation, scenario
 from ata_gym.pools import Pool, concatenate, exponential, gamma, log_normal, pareto, shifted_exponential
+from ata_gym.simulation.keys import NoiseKeys
+from ata_gym.simulation.rounds import race_round
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
-from ata_gym.theory.simulated.costs import simulate
+from ata_gym.theory.simulated.costs import Costs, replay, simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.planning.exploration import explore
@@ -62,6 +64,15 @@ ROUND_TIME = [564.9, 505.8, 495.0, 493.5, 493.5, 554.0, 583.0, 607.0, 630.0, 676
 WORKER_TIME = [3954, 6070, 7420, 9869, 25166, 3989, 3496, 3206, 2968, 2629]
 
 
+def simulate_races(times: np.ndarray, races: np.ndarray, budget: int, replicates: int) -> Costs:
+    """The mean costs of rounds of each race, on the task times of ``simulate``."""
+    distributions, before = replay(times, np.arange(len(times)), budget, replicates)
+    key, zeros = np.zeros(1, np.uint64), np.zeros(1, np.int64)
+    keys = NoiseKeys(key, zeros, zeros, before)
+    rounds = [race_round(distributions, keys, np.tile(race, (replicates, 1)), budget) for race in races]
+    return Costs(*np.transpose([(each.round_time.mean(), each.worker_time.mean()) for each in rounds]))
+
+
 @settings(max_examples=10)
 @given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 2**32 - 1))
 def test_rounds_cost_what_those_of_the_simulation_cost(n: int, budget: int, seed: int) -> None:
@@ -69,7 +80,7 @@ def test_rounds_cost_what_those_of_the_simulation_cost(n: int, budget: int, seed
     rng = np.random.default_rng(seed)
     times, races = np.sort(rng.gamma(2.0, 1.0, (n, 8)), axis=1), rng.integers(0, budget + 1, (3, n))
     races[:, 0] += np.maximum(budget - races.sum(axis=1), 0)
-    costs, usual = race_costs(times, races, budget, 4096), simulate(times, races, budget, 4096, race=True)
+    costs, usual = race_costs(times, races, budget, 4096), simulate_races(times, races, budget, 4096)
     np.testing.assert_allclose(costs, usual, rtol=0.05)
 
 
@@ -137,7 +148,7 @@ def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: 
     pool = shifted_exponential(np.array(scale), np.array(scale))
     times = known_sample(pool, 64)
     all_races = np.array([a for a in itertools.product(range(budget + 1), repeat=pool.n) if sum(a) >= budget])
-    costs = simulate(times, all_races, budget, 1024, race=True).total(price)
+    costs = simulate_races(times, all_races, budget, 1024).total(price)
     found = best_race(pool, budget, price)
     at = int(np.flatnonzero((all_races == found.allocation).all(axis=1))[0])
     assert costs[at] <= 1.05 * costs.min()
@@ -182,7 +193,7 @@ def test_extreme_units_of_time_change_nothing(unit: float) -> None:
     np.testing.assert_allclose(race[1] / unit, one[1], rtol=1e-6)
     sample = known_sample(exponential(times), 8)
     np.testing.assert_allclose(known_sample(exponential(times * unit), 8) / unit, sample, rtol=1e-4)
-    played, usual_time = (simulate(sample * u, [[2, 2, 1]], 5, 8).round_time for u in (unit, 1.0))
+    played, usual_time = (simulate(sample * u, np.array([[2, 2, 1]]), 5, 8).round_time for u in (unit, 1.0))
     np.testing.assert_allclose(played / unit, usual_time, rtol=1e-4)
     choice, usual = (RaceSearch(sample * u, sample.mean(axis=1) * u, 5, 0.1).search() for u in (unit, 1.0))
     assert choice[:2] == usual[:2]
