@@ -91,7 +91,7 @@ class DistributionBelief(NamedTuple):
     in this round, with the evidence of its results, and what was known of it is kept aside, until a result is nearer to
     it. It is probed in the next round, or later where a probe is long, so that it takes half of the time since then at
     most, and after twice as many rounds with each probe in vain. After 8 results the new level is the usual one.
-    Changes are expected as often as they were seen.
+    Changes are expected as often as they were seen, and once in 50,000 rounds of a worker at first.
 
     Ours; related are Herbster and Warmuth, "Tracking the best expert", 1998 (mixing predictors), Garivier and Moulines,
     2011 (discounting), Liu, Lee and Shroff, AAAI 2018 (restarts), and Bifet and Gavaldà, "Learning from time-changing
