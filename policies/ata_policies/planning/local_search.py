@@ -34,27 +34,30 @@ _FEWER, _MORE = 0, 1
 
 
 class Search(NamedTuple):
-    """What a search found for n workers."""
+    """What a search found for n workers, in each row."""
 
-    allocation: Ints  # (n,)
-    cost: float  # expected round time + price * worker time, in units of time
-    moves: int  # moves made; the search was not over if they are as many as allowed
+    allocation: Ints  # (..., n)
+    cost: Floats  # (...,) expected round time + price * worker time, in units of time
+    moves: Ints  # (...,) moves made; the search was not over if they are as many as allowed
 
 
-def search(candidates: Candidates, start: Ints, budget: int, price: float, draw: float) -> Search:
-    """Search from the last allocation, (m,), and from the beta rule on the k fastest workers; return the better result.
+def search(candidates: Candidates, last: Ints, budget: int, price: float, draw: Floats) -> Search:
+    """Search from the last allocation, (E, n), and from the beta rule on the k fastest workers; the better result.
 
-    The number k is drawn, from 0.4 to 1.4 times the workers in use, by ``draw``, which is uniform from 0 to 1. Where
-    there is no last allocation, the search begins from the beta rule on all workers.
+    The number k is drawn, from 0.4 to 1.4 times the workers in use, by ``draw``, (E,), which is uniform from 0 to 1.
+    Where there is no last allocation, the search begins from the beta rule on all workers.
     """
-    mean, begun = candidates.times.mean(axis=1), int(start.sum()) == budget
-    used = int((start > 0).sum())
-    most = max(1, min(mean.size, int(used * (_LEAST_SHARE + draw)) + 1)) if begun else mean.size
-    fastest, by_rule = np.argsort(mean, kind="stable")[:most], np.zeros(mean.size, np.int64)
-    nobody = np.zeros(most, np.bool_)
-    by_rule[fastest] = beta_kernel(mean[fastest], candidates.spread[fastest], budget, nobody, np.zeros(most))
-    starts = [start, by_rule] if begun else [by_rule]
-    return local_search(candidates.times, starts, price, doubt=candidates.doubt)
+    near, inside = candidates.members, candidates.members.there()
+    mean, start = candidates.times.mean(axis=2), near.of(last) * inside
+    begun = start.sum(axis=1) == budget
+    most = ((start > 0).sum(axis=1) * (_LEAST_SHARE + draw)).astype(np.int64) + 1
+    most = np.where(begun, np.minimum(most, near.number), near.number)[:, None]
+    order, by_rule = np.argsort(np.where(inside, mean, np.inf), axis=1, kind="stable"), np.zeros_like(start)
+    mean = np.where(np.arange(start.shape[1]) < most, np.take_along_axis(mean, order, 1), np.inf)
+    spread, none = np.take_along_axis(candidates.spread, order, 1), np.zeros_like(mean)
+    np.put_along_axis(by_rule, order, beta_kernel(mean, spread, budget, none > 0.0, none), 1)
+    starts = np.stack([np.where(begun[:, None], start, by_rule), by_rule], axis=1)
+    return local_search(candidates.times, starts, price, doubt=candidates.doubt, number=near.number)
 
 
 def local_search(
@@ -64,6 +67,7 @@ def local_search(
     *,
     doubt: ArrayLike = 0.0,
     moves: int = MOVES,
+    number: ArrayLike | None = None,
 ) -> Search:
     """Improve an allocation step by step, on sampled task times, by the expected cost itself. Ours.
 
@@ -77,19 +81,20 @@ def local_search(
     between different workers, or all tasks of a worker. The search ends when nothing gains more than 1e-5 of the cost,
     or after so many ``moves``. Of several starts the best result is returned.
 
-    - ``times``: (n, S) equally likely task times of each worker, finite, at least 0; the work is in proportion to n.
-    - ``starts``: (n,) or (k, n) where to begin: whole numbers of at least 0, one above it.
-    - ``doubt``: (n,) squared relative standard deviation of what is known of each mean: it adds (a_i mean_i)^2 doubt_i
+    - ``times``: (..., n, S) equally likely task times of each worker, finite, at least 0; the work is in proportion to n.
+    - ``starts``: (n,) or (..., k, n) where to begin: whole numbers of at least 0, one above it.
+    - ``doubt``: (..., n) squared relative standard deviation of what is known of each mean: it adds (a_i mean_i)^2 doubt_i
       to the variance of a_i tasks.
+    - ``number``: (...,) how many workers there are, the first ones, if not all.
 
     >>> found = local_search([[1.0, 1.0], [2.0, 2.0], [9.0, 9.0]], [0, 0, 7])
-    >>> found.allocation, round(found.cost, 2)
+    >>> found.allocation, round(float(found.cost), 2)
     (array([5, 2, 0]), 5.0)
     """
     table, begin = np.asarray(times, np.float64), np.atleast_2d(np.asarray(starts, np.int64))
-    doubts = np.zeros(len(table)) + np.asarray(doubt, np.float64)
-    found, cost, made = _search(table, doubts, time_orders(table.shape[1]), begin, price, moves)
-    return Search(found, float(cost), int(made))
+    doubts, orders = np.zeros(table.shape[:-1]) + np.asarray(doubt, np.float64), time_orders(table.shape[-1])
+    n = table.shape[-2] if number is None else number
+    return Search(*_search(table, doubts, orders, begin, price, moves, n))
 
 
 class _Workers(NamedTuple):
@@ -344,16 +349,17 @@ def _from_start(workers: _Workers, price: float, tasks: Ints, tables: _Tables, m
 
 
 @gufunc(
-    "void(float64[:,:], float64[:], int64[:,:], int64[:,:], float64[:], int64[:], int64[:], float64[:], int64[:])",
-    "(m,s),(m),(j,s),(k,m),(),()->(m),(),()",
+    "void(float64[:,:], float64[:], int64[:,:], int64[:,:], float64[:], int64[:], int64[:], int64[:], float64[:],"
+    " int64[:])",
+    "(n,s),(n),(j,s),(k,n),(),(),()->(n),(),()",
 )
 def _search(
-    times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats, most: Ints,
+    times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats, most: Ints, number: Ints,
     best: Ints, cost: Floats, made: Ints,
 ) -> None:  # fmt: skip
     """Search as :func:`local_search` does; fill in the allocation, the cost and the moves."""
-    m, longest = len(times), 0.0
-    scaled, mean, variance = np.empty(times.shape), np.empty(m), np.empty(m)
+    m, longest = number[0], 0.0
+    scaled, mean, variance = np.empty((m, times.shape[1])), np.empty(m), np.empty(m)
     for i in range(m):
         longest = max(longest, times[i].mean())
     unit = math.ldexp(1.0, math.frexp(longest)[1])  # so that no square overflows; a power of two changes no bits
@@ -361,13 +367,15 @@ def _search(
         for s in range(times.shape[1]):
             scaled[i, s] = times[i, s] / unit
         mean[i], variance[i] = mean_and_variance(scaled[i])
-    workers = _Workers(scaled, orders, mean, variance, doubt)
+    workers = _Workers(scaled, orders, mean, variance, doubt[:m])
     ratio, linear = np.empty((2, m, POINTS)), np.empty((2, m))
     tables = _Tables(np.empty((m, POINTS)), np.empty(m), np.empty(m), ratio, linear, np.zeros(m, np.bool_))
-    tasks, cost[0] = np.empty(m, np.int64), math.inf
+    tasks, best[:], cost[0] = np.empty(m, np.int64), 0, math.inf
     for k in range(len(starts)):
-        tasks[:] = starts[k]
+        if k > 0 and (starts[k] == starts[0]).all():
+            continue
+        tasks[:] = starts[k, :m]
         total, left = _from_start(workers, price[0], tasks, tables, most[0])
         if total < cost[0] or k == 0:
-            best[:], cost[0], made[0] = tasks, total, most[0] - left
+            best[:m], cost[0], made[0] = tasks, total, most[0] - left
     cost[0] *= unit
