@@ -29,6 +29,7 @@ _BEYOND = 0.03  # expected number of workers that are busy beyond the grid
 _PAIRS = 24  # Givers, and takers, that are best alone: all pairs of them are tried
 _TOGETHER = 8  # most tasks moved at once
 _GRIDS = 6  # most grids in a search: it is made anew where the round time has fallen
+_ROUNDING = 1e-3  # the share of the cost by which bounds of it may be wrong, since distributions are samples
 _HALVINGS = 12  # steps of the search for the end of the grid, each of which halves an interval
 _FEWER, _MORE = 0, 1
 
@@ -239,11 +240,17 @@ def _least(value: Floats) -> Ints:
 
 @helper()
 def _best_pair(tables: _Tables, costs: _Costs, givers: Ints, step: float, enough: float) -> tuple[int, int]:
-    """The giver and the taker of one task whose cost is least and below ``enough``; -1 where there are none."""
+    """The giver and the taker of one task whose cost is least and below ``enough``; -1 where there are none.
+
+    One gains by a task fewer, and one loses by a task more, no less together than alone: so not all pairs are tried.
+    """
     best, giver, taker = enough, -1, -1
-    takers = _least(costs.alone[_MORE])
+    takers, alone = _least(costs.alone[_MORE]), costs.alone
     for i in givers:
+        most = best + _ROUNDING * costs.total + costs.total - 2.0 * costs.linear - alone[_FEWER, i]
         for j in takers:
+            if alone[_MORE, j] > most:
+                break
             if i != j:
                 linear = costs.linear + tables.linear[_FEWER, i] + tables.linear[_MORE, j]
                 value = linear - step * _dot3(costs.product, tables.ratio[_FEWER, i], tables.ratio[_MORE, j])
@@ -336,16 +343,45 @@ def _descend(
 
 
 @helper()
-def _from_start(workers: _Workers, price: float, tasks: Ints, tables: _Tables, most: int) -> tuple[float, int]:
-    """Improve the tasks on one grid after another; return what they cost, and the moves left."""
+def _from_start(
+    workers: _Workers, price: float, tasks: Ints, tables: _Tables, most: int, end: Ints
+) -> tuple[float, int]:
+    """Improve the tasks on one grid after another; return what they cost, and the moves left.
+
+    The ``end`` is where no move gained from an earlier start; from there nothing is gained, and the cost is infinite.
+    """
     left, cost = most, math.inf
     for _ in range(_GRIDS):
+        if (tasks == end).all():
+            return math.inf, left
         before, cost_before, grid = left, cost, _place_grid(workers, tasks)
         costs, left = _descend(workers, price, tasks, tables, grid, left)
         cost = costs.total
+        if left == before:
+            end[:] = tasks
         if left <= 0 or left == before or not cost < cost_before * (1.0 - _TOLERANCE):
             break
     return cost, left
+
+
+@helper()
+def _keep(times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: float) -> tuple[_Workers, Ints]:
+    """The workers of a search, and which they are: those whose mean alone is above what a start costs are of no use.
+
+    A round costs at most the greatest mean plus the root of all variances, and the worker time.
+    """
+    mean, variance, most = np.empty(len(times)), np.empty(len(times)), 0.0
+    for i in range(len(times)):
+        mean[i], variance[i] = mean_and_variance(times[i])
+    for k in range(len(starts)):
+        longest, squares, work = 0.0, 0.0, 0.0
+        for i in range(len(times)):
+            together = starts[k, i] * mean[i]
+            longest, work = max(longest, together), work + together
+            squares += starts[k, i] * variance[i] + together**2 * doubt[i]
+        most = max(most, longest + math.sqrt(squares) + price * work)
+    kept = np.flatnonzero(mean <= (1.0 + _ROUNDING) * most)
+    return _Workers(times[kept], orders, mean[kept], variance[kept], doubt[kept]), kept
 
 
 @gufunc(
@@ -358,24 +394,22 @@ def _search(
     best: Ints, cost: Floats, made: Ints,
 ) -> None:  # fmt: skip
     """Search as :func:`local_search` does; fill in the allocation, the cost and the moves."""
-    m, longest = number[0], 0.0
-    scaled, mean, variance = np.empty((m, times.shape[1])), np.empty(m), np.empty(m)
-    for i in range(m):
-        longest = max(longest, times[i].mean())
+    near, longest = times[: number[0]], 0.0
+    for i in range(len(near)):
+        longest = max(longest, near[i].mean())
     unit = math.ldexp(1.0, math.frexp(longest)[1])  # so that no square overflows; a power of two changes no bits
-    for i in range(m):
-        for s in range(times.shape[1]):
-            scaled[i, s] = times[i, s] / unit
-        mean[i], variance[i] = mean_and_variance(scaled[i])
-    workers = _Workers(scaled, orders, mean, variance, doubt[:m])
+    workers, kept = _keep(near / unit, doubt, orders, starts, price[0])
+    m = len(kept)
     ratio, linear = np.empty((2, m, POINTS)), np.empty((2, m))
     tables = _Tables(np.empty((m, POINTS)), np.empty(m), np.empty(m), ratio, linear, np.zeros(m, np.bool_))
-    tasks, best[:], cost[0] = np.empty(m, np.int64), 0, math.inf
+    tasks, end, best[:], cost[0] = np.empty(m, np.int64), np.full(m, -1), 0, math.inf
     for k in range(len(starts)):
         if k > 0 and (starts[k] == starts[0]).all():
             continue
-        tasks[:] = starts[k, :m]
-        total, left = _from_start(workers, price[0], tasks, tables, most[0])
+        tasks[:] = starts[k][kept]
+        total, left = _from_start(workers, price[0], tasks, tables, most[0], end)
         if total < cost[0] or k == 0:
-            best[:m], cost[0], made[0] = tasks, total, most[0] - left
+            for i in range(m):
+                best[kept[i]] = tasks[i]
+            cost[0], made[0] = total, most[0] - left
     cost[0] *= unit
