@@ -83,87 +83,75 @@ def explore(
     most are never tried, as in many-armed bandits (Wang, Audibert and Munos, 2008). Ours, after the knowledge gradient
     (Frazier, Powell and Dayanik, 2008).
     """
-    budget, near = int(found.allocation[0].sum()), candidates.members
-    used, untried = near.among_all(found.allocation) > 0, there & (known.seen.evidence == 0.0)
-    asked = first_of(np.where(untried, draws, np.inf), np.int64(budget))
+    used, new = candidates.members.among_all(found.allocation) > 0, there & (known.seen.evidence == 0.0)
+    budget, rows = np.int64(found.allocation[0].sum()), np.arange(len(there))
+    asked = first_of(np.where(new, draws, np.inf), budget)
     number = asked.sum(axis=1)
-    reduced = remove_tasks(candidates, found.allocation, price)
-    # those in use become known without a trial
-    prospects = _prospects(known, reduced, (there & ~used & ~untried) | asked, draws)
+    reduced = remove_tasks(candidates.times, candidates.shapes[:, -1], found.allocation, price)
+    prospects = _prospects(known, reduced, (there & ~used & ~new) | asked, draws)  # without those in use
     rest, soon = _known_by_use(known, candidates, reduced, used, draws)
-    together = _together(known, candidates, found, untried, number, price)
-    newest = np.argsort(~picked(prospects.untried, prospects.order), axis=1, kind="stable")
-    orders = [prospects.order, picked(prospects.order, newest)] if (number > 1).any() else [prospects.order]
-    best, level, place = np.zeros(len(there)), np.zeros_like(number), orders[0][:, :budget]
-    for order in orders:
-        these = order[:, :budget]
-        gains = rest[:, None] * _gains(prospects, these, reduced.cost[:, :1], together[:, None], number[:, None])
-        costs = _costs(reduced, prospects, these, candidates, price)
-        net = left[:, None] * gains[:, np.minimum(reduced.removed, these.shape[1]) - 1] - costs + reduced.cost[:, :1]
-        net[:, 0] = 0.0
-        most, better = net.max(axis=1), (net.max(axis=1) > best) & ((number > 1) | (order is orders[0]))
-        best, level = np.where(better, (most, net.argmax(axis=1)), (best, level))
-        place = np.where(better[:, None], these, place)
-    rows, level = np.arange(len(there)), level.astype(np.int64)
-    trial = np.arange(place.shape[1]) < reduced.removed[level][:, None]
+    together = np.array([gain_together(known, candidates, found, price, new[e], e) for e in rows])
+    newest = picked(prospects.order, np.argsort(~picked(prospects.untried, prospects.order), axis=1, kind="stable"))
+    place = np.stack([prospects.order, newest], axis=1)[:, :, :budget]
+    size = prospects.number[:, None] * np.stack([number >= 0, number > 1], axis=1)
+    gains = rest[:, None, None] * _gains(prospects, place, reduced.cost[:, :1, None], together, number)
+    costs = _costs(reduced, prospects, place, size, candidates, price)
+    first = np.minimum(reduced.removed, place.shape[2]) - 1
+    net = left[:, None, None] * gains[:, :, first] - costs + reduced.cost[:, None, :1]
+    net[:, :, 0] = 0.0
+    which, level = np.divmod(net.reshape(rows.size, -1).argmax(axis=1), reduced.removed.size)
+    trial, place = np.arange(place.shape[2]) < reduced.removed[level][:, None], place[rows, which]
     tried, (e, j) = np.zeros_like(there), np.nonzero(trial)
-    tried[e, picked(prospects.workers, place)[e, j]] = True
+    tried[e, prospects.workers[e, place[e, j]]] = True
     rounds = np.minimum(soon, np.where(trial, picked(prospects.tasks, place), np.inf).min(axis=1))
-    return Trials(tried, near.among_all(reduced.allocation[rows, level]) + tried, rounds)
-
-
-def _together(
-    known: Knowledge, candidates: Candidates, found: Search, untried: Mask, number: Ints, price: float
-) -> Floats:
-    """What ``number`` of the workers never tried would gain together, for each task that tells what they are worth."""
-    gains = np.zeros(len(number))
-    for e in np.flatnonzero(number > 1):
-        needed = _tasks_to_know(known.shapes[e, untried[e]][:1], known.posterior.spread[e, untried[e]][:1])
-        gains[e] = gain_together(known, candidates, found, e, price, int(number[e])) / needed[0]
-    return gains
+    return Trials(tried, candidates.members.among_all(reduced.allocation[rows, level]) + tried, rounds)
 
 
 def gain_together(
-    known: Knowledge, candidates: Candidates, found: Search, row: int, price: float, number: int
+    known: Knowledge, candidates: Candidates, found: Search, price: float, untried: Mask, row: int
 ) -> float:
-    """What so many workers never tried would gain together in a round, if they are quantiles of the population.
+    """What as many workers never tried as there are, (n,), B at most, would gain together, for each of their tasks.
 
-    Each alone may gain nothing where several workers are about as busy as the busiest.
+    They are quantiles of the population. Each alone may gain nothing where several workers are about as busy as the
+    busiest.
     """
-    levels, used = (np.arange(number) + 0.5) / number, found.allocation[row] > 0
+    budget, used = found.allocation[row].sum(), found.allocation[row] > 0
+    number = min(budget, untried.sum())
+    if number < 2:
+        return 0.0
+    levels = (np.arange(number) + 0.5) / number
     mean = np.exp(np.interp(levels, np.cumsum(known.population.share[row]), known.population.place[row]))
     mean = mean[mean < found.cost[row]][:IDLE]
     if mean.size == 0:
         return 0.0
-    shape = candidates.shapes_and_average[row, -1]
+    shape, worker = candidates.shapes[row, -1], untried.argmax()
     times = np.concatenate([candidates.times[row, used], mean[:, None] * shape])
     spread = np.append(candidates.spread[row, used], BETA * mean * shape.std())
     nobody = np.zeros(len(times), np.bool_)
-    start = beta_kernel(times.mean(axis=1), spread, found.allocation[row].sum(), nobody, np.zeros(len(times)))
+    start = beta_kernel(times.mean(axis=1), spread, budget, nobody, np.zeros(len(times)))
     doubt = np.append(candidates.doubt[row, used], np.zeros(mean.size))
     together = local_search(times, start, price, doubt=doubt, moves=MOVES // 2)
-    return max(float(found.cost[row] - together.cost), 0.0)
+    needed = _tasks_to_know(known.shapes[row, worker], known.posterior.spread[row, worker])
+    return float(max(found.cost[row] - together.cost, 0.0) / needed)
 
 
 def _prospects(known: Knowledge, reduced: Reduced, which: Mask, draws: Floats) -> _Prospects:
     """Those of the workers, (E, n), that are likely to be fast."""
     among = members(which)
     optimism = among.of(known.posterior.location) - _OPTIMISM * among.of(known.posterior.spread)
-    optimism[~among.there()] = np.inf
-    near = np.lexsort((among.of(draws), optimism))[:, :_CONSIDERED]
-    workers, number = picked(among.workers, near), np.minimum(among.number, near.shape[1])
+    near = np.lexsort((among.of(draws), np.where(among.there(), optimism, np.inf)))[:, :_CONSIDERED]
+    workers, there = picked(among.workers, near), among.there()[:, :_CONSIDERED]
     seen, posterior = (kind._make(picked(part, workers) for part in kind) for kind in (known.seen, known.posterior))
-    limit, gain = reduced.limit[:, 1:], reduced.cost[:, :1] - reduced.cost[:, 1:]
-    gains = gain[:, :, None] * value_of_trying(known.population, seen, limit)
-    ratio = np.maximum(posterior.mean()[:, None] / np.where(limit > 0.0, limit, np.inf)[:, :, None], 1.0)
+    limit, mean = reduced.limit[:, 1:, None], posterior.mean()
+    gain = (reduced.cost[:, :1] - reduced.cost[:, 1:])[:, :, None]
+    gain = gain * value_of_trying(known.population, seen, reduced.limit[:, 1:])
+    ratio = np.maximum(mean[:, None] / np.where(limit > 0.0, limit, np.inf), 1.0)
     needed = _tasks_to_know(picked(known.shapes, workers)[:, None], posterior.spread[:, None], ratio)
-    some = (gains > 0.0) & (limit > 0.0)[:, :, None] & (np.arange(near.shape[1]) < number[:, None])[:, None]
-    values = np.where(some, gains / needed, 0.0)
-    value = values.max(axis=1)
-    tasks = np.where(value > 0.0, np.take_along_axis(needed, values.argmax(axis=1)[:, None], 1)[:, 0], 1.0)
-    merit = np.where(np.arange(near.shape[1]) < number[:, None], -value / posterior.mean(), np.inf)
-    order = np.argsort(merit, axis=1, kind="stable")
-    return _Prospects(workers, number, *posterior, tasks, value, seen.evidence == 0.0, order)
+    values = np.where((gain > 0.0) & (limit > 0.0) & there[:, None], gain / needed, 0.0)
+    value, level = values.max(axis=1), values.argmax(axis=1)[:, None]
+    tasks = np.where(value > 0.0, np.take_along_axis(needed, level, 1)[:, 0], 1.0)
+    order = np.argsort(np.where(there, -value / mean, np.inf), axis=1, kind="stable")
+    return _Prospects(workers, there.sum(axis=1), *posterior, tasks, value, seen.evidence == 0.0, order)
 
 
 def _known_by_use(
@@ -184,20 +172,22 @@ def _tasks_to_know(shapes: Floats, spread: Floats, ratio: Floats | float = 1.0) 
 
 def _gains(prospects: _Prospects, place: Ints, cost: Floats, together: Floats, number: Ints) -> Floats:
     """What the first 1, 2, ... of the prospects in these places gain per round; all never tried gain ``together``."""
-    gains = cost * (1.0 - np.cumprod(1.0 - np.minimum(picked(prospects.value, place) / cost, 1.0), axis=1))
-    new = np.cumsum(picked(prospects.untried, place), axis=1)
-    together = np.maximum(gains, together * new / np.maximum(number, 1))
-    return np.where((number > 1) & (2.0 * new >= number), together, gains)
+    gains = cost * (1.0 - np.cumprod(1.0 - np.minimum(picked(prospects.value, place) / cost, 1.0), axis=2))
+    new, number = np.cumsum(picked(prospects.untried, place), axis=2), number[:, None, None]
+    all_new = np.maximum(gains, together[:, None, None] * new / np.maximum(number, 1))
+    return np.where((number > 1) & (2.0 * new >= number), all_new, gains)
 
 
-def _costs(reduced: Reduced, prospects: _Prospects, place: Ints, candidates: Candidates, price: float) -> Floats:
+def _costs(
+    reduced: Reduced, prospects: _Prospects, place: Ints, size: Ints, candidates: Candidates, price: float
+) -> Floats:
     """The expected cost of a round without k of the tasks and with a trial of the first k prospects in these places."""
-    shapes, size = candidates.shapes_and_average, candidates.times.shape[2]
-    shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * place.shape[1]).bit_length(), size)
-    drawn = picked(prospects.location, place), picked(prospects.spread, place), _normal_quantiles(size), shuffled
-    where = picked(candidates.members.place, picked(prospects.workers, place))
-    more = _more(reduced.removed, reduced.round_time, *drawn, shapes, where, price, prospects.number)
-    return np.asarray(more + reduced.cost)
+    points = candidates.times.shape[2]
+    shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * place.shape[2]).bit_length(), points)
+    drawn = picked(prospects.location, place), picked(prospects.spread, place), _normal_quantiles(points), shuffled
+    where, time = picked(candidates.members.place, picked(prospects.workers, place)), reduced.round_time[:, None]
+    more = _more(reduced.removed, time, *drawn, candidates.shapes[:, None], where, price, size)
+    return np.asarray(more + reduced.cost[:, None])
 
 
 @lru_cache(maxsize=8)

@@ -20,7 +20,6 @@ from ata_policies.planning.completion_times import (
     mean_beyond,
     time_orders,
 )
-from ata_policies.planning.knowledge import Candidates, members
 
 _HALVINGS = 12  # steps of the search for the means at which a worker is useful, each of which halves an interval
 _QUANTILES = (np.arange(32) + 0.5) / 32  # levels of equally likely round times of an allocation
@@ -36,24 +35,23 @@ class Reduced(NamedTuple):
     limit: Floats  # (E, L) the mean below which one worker that did the k tasks would make it cheaper than with all tasks
 
 
-def remove_tasks(candidates: Candidates, allocation: Ints, price: float) -> Reduced:
+def remove_tasks(times: Floats, shape: Floats, allocation: Ints, price: float) -> Reduced:
     """Take tasks away, those first without which the rest costs least, and see what a newcomer could gain by them.
 
-    The newcomer's times are distributed as those of the candidates on average, over their mean. The allocation, (E, m),
-    has the same number of tasks in each row. Doubt does not count.
+    The workers have task times (E, m, S); the ``shape``, (E, S), is the distribution of a newcomer over its mean. The
+    ``allocation``, (E, m), has the same number of tasks in each row.
 
     There are two tasks of time 1 each, and one of time 2. A newcomer is of use if it does the latter in less than 2, or
     all three in less than 2:
 
-    >>> times, both = np.array([[[1.0, 1.0], [2.0, 2.0]]]), members(np.ones((1, 2), np.bool_))
-    >>> reduced = remove_tasks(Candidates(both, times, np.zeros((1, 2)), np.zeros((1, 2))), np.array([[2, 1]]), 0.0)
+    >>> times = np.array([[[1.0, 1.0], [2.0, 2.0]]])
+    >>> reduced = remove_tasks(times, np.ones((1, 2)), np.array([[2, 1]]), price=0.0)
     >>> reduced.removed, reduced.limit.round(1)
     (array([0, 1, 2, 3]), array([[inf, 2. , 1. , 0.7]]))
     """
-    total, shape = int(allocation[0].sum()), candidates.shapes_and_average[:, -1]
+    total, orders = int(allocation[0].sum()), time_orders(shape.shape[1])
     removed = np.array([0, *sorted({min(1 << k, total) for k in range(total.bit_length() + 1)})])
-    orders = time_orders(shape.shape[1])
-    return Reduced(removed, *_remove(candidates.times, orders, allocation, removed, shape, price, _QUANTILES))
+    return Reduced(removed, *_remove(times, orders, allocation, removed, shape, price, _QUANTILES))
 
 
 class _Tables(NamedTuple):
@@ -192,7 +190,6 @@ def _remove(
         cost[level] = linear + work - grid.step * product.sum()
         _fill_quantiles(product, grid, cost[level] - work, levels, round_time[level])
         left[level], limit[level] = 0, math.inf
-        for i in range(m):
-            left[level, used[i]] = tasks[i]
+        left[level][used] = tasks
         if removed[level] > 0:
             limit[level] = _useful_mean(newcomer, removed[level], product, linear + work, cost[0], price[0], grid)

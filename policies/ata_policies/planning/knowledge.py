@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,27 +27,25 @@ _LIMIT = 500.0  # the largest exponent: its exponential is finite
 _NOTHING = 60.0  # a likelihood that is smaller than the largest by the factor exp(60) is none
 _LEFT = 0.5  # of the variance of what is known of a worker, after as many tasks again as it rests on
 
-Values = TypeVar("Values", Floats, Ints, Mask)
 
-
-def picked(values: Values, places: Ints) -> Values:
-    """The values (E, n) at some places of each row, (E, m)."""
-    return values[np.arange(len(places))[:, None], places]
+def picked(values: Any, places: Ints) -> Any:
+    """The values (E, n) at some places of each row, (E, ...)."""
+    return values[np.arange(len(places)).reshape(-1, *[1] * (places.ndim - 1)), places]
 
 
 class Members(NamedTuple):
-    """Some of the n workers of each of E rows: m at most, where a row with fewer is filled up with worker 0."""
+    """Some of the n workers of each of E rows: m at most; a row with fewer is filled up with worker 0."""
 
     workers: Ints  # (E, m) in increasing order
     place: Ints  # (E, n) where any worker is among them; -1 for one that is not
     number: Ints  # (E,) how many they are
 
-    def of(self, values: Values) -> Values:
+    def of(self, values: Any) -> Any:
         """Their values, (E, m), among those of all workers, (E, n)."""
         return picked(values, self.workers)
 
     def among_all(self, values: Ints) -> Ints:
-        """Their values, (E, m), as those of all workers, (E, n), where others have 0."""
+        """Their values, (E, m), as those of all workers, (E, n); others have 0."""
         return np.where(self.place >= 0, picked(values, self.place), 0)
 
     def there(self) -> Mask:
@@ -101,22 +97,14 @@ class Knowledge(NamedTuple):
     shapes: Floats  # (E, n) 1 / (coefficient of variation)^2 of their task times
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """The m workers of each row at which a search looks."""
+class Candidates(NamedTuple):
+    """The m workers of each row at which a search looks; a row with fewer is filled up with workers of huge means."""
 
     members: Members
     times: Floats  # (E, m, S) equally likely task times, of the expected means
     doubt: Floats  # (E, m) squared relative deviation of what is known of the means
     spread: Floats  # (E, m) 1.5 standard deviations of a task time
-
-    @cached_property
-    def shapes_and_average(self) -> Floats:
-        """Their distributions over their means, and last the average of these, (E, m + 1, S)."""
-        rows, m, size = self.times.shape
-        shapes = np.empty((rows, m + 1, size))
-        _fill_shapes(self.times, self.members.number, shapes)
-        return shapes
+    shapes: Floats  # (E, m + 1, S) their distributions over their means, and last the average of these
 
 
 def learn_rows(belief: DistributionBelief, weight: float) -> Knowledge:
@@ -147,11 +135,13 @@ def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) ->
     """Of the workers with results that are ``there``, (E, n), the fastest, and those with tasks in the ``last`` plan."""
     mean, seen = known.posterior.mean(), there & (known.seen.evidence > 0.0)
     near = members(first_of(np.where(seen, mean, np.inf), np.int64(budget + IDLE)) | (seen & (last > 0)))
-    inside, mean = near.there(), near.of(mean)
-    place = np.where(inside, near.of(known.counted.place), -1)
-    times = blended(known.own, place, np.where(inside, known.belief.later(near.workers), 0.0), mean)
+    inside, later = near.there(), known.belief.later(near.workers)
+    mean, place = np.where(inside, near.of(mean), _LARGEST), np.where(inside, near.of(known.counted.place), -1)
+    times = blended(known.own, place, np.where(inside, later, 0.0), mean)
     doubt = np.minimum(np.expm1(near.of(known.posterior.spread) ** 2), 1.0)
-    return Candidates(near, times, doubt, BETA * mean / np.sqrt(near.of(known.shapes)))
+    spread, shapes = BETA * mean / np.sqrt(near.of(known.shapes)), np.empty(np.add(times.shape, (0, 1, 0)))
+    _fill_shapes(times, near.number, shapes)
+    return Candidates(near, times, doubt, spread, shapes)
 
 
 def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:

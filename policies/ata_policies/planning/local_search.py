@@ -20,7 +20,7 @@ from ata_policies.planning.completion_times import (
     mean_and_variance,
     time_orders,
 )
-from ata_policies.planning.knowledge import Candidates
+from ata_policies.planning.knowledge import Candidates, picked
 
 MOVES = 60  # most moves of a search; the next plan begins where it ended
 _TOLERANCE = 1e-5  # the share of the cost that a move must gain
@@ -48,17 +48,15 @@ def search(candidates: Candidates, last: Ints, budget: int, price: float, draw: 
     The number k is drawn, from 0.4 to 1.4 times the workers in use, by ``draw``, (E,), which is uniform from 0 to 1.
     Where there is no last allocation, the search begins from the beta rule on all workers.
     """
-    near, inside = candidates.members, candidates.members.there()
-    mean, start = candidates.times.mean(axis=2), near.of(last) * inside
-    begun = start.sum(axis=1) == budget
-    most = ((start > 0).sum(axis=1) * (_LEAST_SHARE + draw)).astype(np.int64) + 1
-    most = np.where(begun, np.minimum(most, near.number), near.number)[:, None]
-    order, by_rule = np.argsort(np.where(inside, mean, np.inf), axis=1, kind="stable"), np.zeros_like(start)
-    mean = np.where(np.arange(start.shape[1]) < most, np.take_along_axis(mean, order, 1), np.inf)
-    spread, none = np.take_along_axis(candidates.spread, order, 1), np.zeros_like(mean)
-    np.put_along_axis(by_rule, order, beta_kernel(mean, spread, budget, none > 0.0, none), 1)
+    near, mean = candidates.members, candidates.times.mean(axis=2)
+    start, order = near.of(last) * near.there(), np.argsort(mean, axis=1, kind="stable")
+    begun, used = start.sum(axis=1) == budget, (start > 0).sum(axis=1)
+    most = np.where(begun, np.minimum((used * (_LEAST_SHARE + draw)).astype(np.int64) + 1, near.number), near.number)
+    mean = np.where(np.arange(order.shape[1]) < most[:, None], picked(mean, order), np.inf)
+    by_rule, none = np.empty_like(start), np.zeros_like(mean)
+    np.put_along_axis(by_rule, order, beta_kernel(mean, picked(candidates.spread, order), budget, none > 0.0, none), 1)
     starts = np.stack([np.where(begun[:, None], start, by_rule), by_rule], axis=1)
-    return local_search(candidates.times, starts, price, doubt=candidates.doubt, number=near.number)
+    return local_search(candidates.times, starts, price, doubt=candidates.doubt)
 
 
 def local_search(
@@ -68,7 +66,6 @@ def local_search(
     *,
     doubt: ArrayLike = 0.0,
     moves: int = MOVES,
-    number: ArrayLike | None = None,
 ) -> Search:
     """Improve an allocation step by step, on sampled task times, by the expected cost itself. Ours.
 
@@ -86,7 +83,6 @@ def local_search(
     - ``starts``: (n,) or (..., k, n) where to begin: whole numbers of at least 0, one above it.
     - ``doubt``: (..., n) squared relative standard deviation of what is known of each mean: it adds (a_i mean_i)^2 doubt_i
       to the variance of a_i tasks.
-    - ``number``: (...,) how many workers there are, the first ones, if not all.
 
     >>> found = local_search([[1.0, 1.0], [2.0, 2.0], [9.0, 9.0]], [0, 0, 7])
     >>> found.allocation, round(float(found.cost), 2)
@@ -94,8 +90,7 @@ def local_search(
     """
     table, begin = np.asarray(times, np.float64), np.atleast_2d(np.asarray(starts, np.int64))
     doubts, orders = np.zeros(table.shape[:-1]) + np.asarray(doubt, np.float64), time_orders(table.shape[-1])
-    n = table.shape[-2] if number is None else number
-    return Search(*_search(table, doubts, orders, begin, price, moves, n))
+    return Search(*_search(table, doubts, orders, begin, price, moves))
 
 
 class _Workers(NamedTuple):
@@ -240,16 +235,14 @@ def _least(value: Floats) -> Ints:
 
 @helper()
 def _best_pair(tables: _Tables, costs: _Costs, givers: Ints, step: float, enough: float) -> tuple[int, int]:
-    """The giver and the taker of one task whose cost is least and below ``enough``; -1 where there are none.
-
-    One gains by a task fewer, and one loses by a task more, no less together than alone: so not all pairs are tried.
-    """
+    """The giver and the taker of one task whose cost is least and below ``enough``; -1 where there are none."""
     best, giver, taker = enough, -1, -1
-    takers, alone = _least(costs.alone[_MORE]), costs.alone
+    takers = _least(costs.alone[_MORE])
     for i in givers:
-        most = best + _ROUNDING * costs.total + costs.total - 2.0 * costs.linear - alone[_FEWER, i]
+        # both changes together cost no less than each of them alone
+        most = best + (1.0 + _ROUNDING) * costs.total - 2.0 * costs.linear - costs.alone[_FEWER, i]
         for j in takers:
-            if alone[_MORE, j] > most:
+            if costs.alone[_MORE, j] > most:
                 break
             if i != j:
                 linear = costs.linear + tables.linear[_FEWER, i] + tables.linear[_MORE, j]
@@ -366,50 +359,43 @@ def _from_start(
 
 @helper()
 def _keep(times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: float) -> tuple[_Workers, Ints]:
-    """The workers of a search, and which they are: those whose mean alone is above what a start costs are of no use.
+    """The workers of a search, and which they are: not those whose mean alone is more than any start costs.
 
-    A round costs at most the greatest mean plus the root of all variances, and the worker time.
+    A round takes at most the greatest mean time of a worker's tasks and the root of all variances together.
     """
     mean, variance, most = np.empty(len(times)), np.empty(len(times)), 0.0
     for i in range(len(times)):
         mean[i], variance[i] = mean_and_variance(times[i])
     for k in range(len(starts)):
-        longest, squares, work = 0.0, 0.0, 0.0
-        for i in range(len(times)):
-            together = starts[k, i] * mean[i]
-            longest, work = max(longest, together), work + together
-            squares += starts[k, i] * variance[i] + together**2 * doubt[i]
-        most = max(most, longest + math.sqrt(squares) + price * work)
+        together = starts[k] * mean
+        squares = starts[k] * variance + together * together * doubt
+        most = max(most, together.max() + math.sqrt(squares.sum()) + price * together.sum())
     kept = np.flatnonzero(mean <= (1.0 + _ROUNDING) * most)
     return _Workers(times[kept], orders, mean[kept], variance[kept], doubt[kept]), kept
 
 
 @gufunc(
-    "void(float64[:,:], float64[:], int64[:,:], int64[:,:], float64[:], int64[:], int64[:], int64[:], float64[:],"
-    " int64[:])",
-    "(n,s),(n),(j,s),(k,n),(),(),()->(n),(),()",
+    "void(float64[:,:], float64[:], int64[:,:], int64[:,:], float64[:], int64[:], int64[:], float64[:], int64[:])",
+    "(n,s),(n),(j,s),(k,n),(),()->(n),(),()",
 )
 def _search(
-    times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats, most: Ints, number: Ints,
+    times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats, most: Ints,
     best: Ints, cost: Floats, made: Ints,
 ) -> None:  # fmt: skip
     """Search as :func:`local_search` does; fill in the allocation, the cost and the moves."""
-    near, longest = times[: number[0]], 0.0
-    for i in range(len(near)):
-        longest = max(longest, near[i].mean())
+    longest = 0.0
+    for i in range(len(times)):
+        longest = max(longest, times[i].mean())
     unit = math.ldexp(1.0, math.frexp(longest)[1])  # so that no square overflows; a power of two changes no bits
-    workers, kept = _keep(near / unit, doubt, orders, starts, price[0])
+    workers, kept = _keep(times / unit, doubt, orders, starts, price[0])
     m = len(kept)
     ratio, linear = np.empty((2, m, POINTS)), np.empty((2, m))
     tables = _Tables(np.empty((m, POINTS)), np.empty(m), np.empty(m), ratio, linear, np.zeros(m, np.bool_))
     tasks, end, best[:], cost[0] = np.empty(m, np.int64), np.full(m, -1), 0, math.inf
     for k in range(len(starts)):
-        if k > 0 and (starts[k] == starts[0]).all():
-            continue
         tasks[:] = starts[k][kept]
         total, left = _from_start(workers, price[0], tasks, tables, most[0], end)
         if total < cost[0] or k == 0:
-            for i in range(m):
-                best[kept[i]] = tasks[i]
+            best[kept] = tasks
             cost[0], made[0] = total, most[0] - left
     cost[0] *= unit
