@@ -91,7 +91,8 @@ class DistributionLearner(Policy):
             plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
             draws = state.round_uniforms(self.setting.n + 2, 1)
             known = (there & (state.belief.counts > 0.0)).any(axis=1)
-            self._begin(state, plan, there, np.flatnonzero(again & ~known))
+            if (again & ~known).any():
+                self._begin(state, plan, there, np.flatnonzero(again & ~known))
             rows, size = np.flatnonzero(again & known), max(1, _TOGETHER // self.setting.n)
             for first in range(0, rows.size, size):
                 self._plan(state, plan, there, probes, draws, rows[first : first + size])
@@ -116,13 +117,14 @@ class DistributionLearner(Policy):
         plan.allocation[rows] = allocate_by_cost(none, none, self.setting.budget, keys, none == 0.0, there[rows])
         plan.best[rows], plan.due[rows] = 0, state.round[rows] + 1
 
-    def _plan(
-        self, state: State, plan: AllocationPlan, there: Mask, probes: Mask, draws: Floats, rows: Ints
-    ) -> None:
+    def _plan(self, state: State, plan: AllocationPlan, there: Mask, probes: Mask, draws: Floats, rows: Ints) -> None:
         """Make the plans of some rows again for the workers that are ``there``, (E, n), in place."""
         e = slice(rows[0], rows[0] + 1) if rows.size == 1 else rows  # a slice copies nothing
-        made = make_plans(state.belief.rows(e), there[e], probes[e], plan.best[e], self._problem(state, plan, e), draws[e])
-        plan.allocation[e], plan.best[e], plan.due[e] = made.allocation, made.best, state.round[e] + 1 + made.pause
+        belief, problem = state.belief.rows(e), self._problem(state, plan, e)
+        plan.allocation[e], plan.best[e], pause = make_plans(
+            belief, there[e], probes[e], plan.best[e], problem, draws[e]
+        )
+        plan.due[e] = state.round[e] + 1 + pause
 
     def _problem(self, state: State, plan: AllocationPlan, rows: Any) -> Problem:
         """What the plans of some rows are made for."""

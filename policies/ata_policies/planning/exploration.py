@@ -15,15 +15,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
-from ata_policies.planning.knowledge import (
-    BETA,
-    IDLE,
-    Candidates,
-    Knowledge,
-    members,
-    picked,
-    value_of_trying,
-)
+from ata_policies.planning.knowledge import BETA, IDLE, Candidates, Knowledge, members, picked, value_of_trying
 from ata_policies.planning.local_search import MOVES, Search, local_search
 
 _TRIAL_TIMES = 4  # the stream of keys for the possible times of trials: no other use of ``permutations`` has it
@@ -33,31 +25,23 @@ _OPTIMISM = 2.0  # standard deviations of that quantile below what is expected
 _LARGEST = 600.0  # the largest logarithm of a mean that may be drawn: its exponential is finite
 
 
-class Trials(NamedTuple):
-    """Workers that are tried together, each with one task."""
-
-    tried: Mask  # (E, n)
-    allocation: Ints  # (E, n) B tasks, those of the trials among them
-    rounds: Floats  # (E,) after which one of the workers, or of those in use, is known much better
-
-
 class _Prospects(NamedTuple):
-    """The workers at which is looked closely: j at most, where a row with fewer is filled up."""
+    """The workers at which is looked closely: j at most; a row with fewer is filled up."""
 
     workers: Ints  # (E, j)
-    number: Ints  # (E,) how many they are
-    location: Floats
-    spread: Floats  # (E, j) of the logarithms of their means
+    there: Mask  # (E, j) which places are theirs
     tasks: Floats  # (E, j) how many tasks tell what they are worth, at least 1
     value: Floats  # (E, j) what they could gain per round, for each of these tasks
-    untried: Mask  # (E, j) whether they were never tried
     order: Ints  # (E, j) the most valuable first, over what their task is expected to take
 
 
 def explore(
     known: Knowledge, candidates: Candidates, found: Search, there: Mask, price: float, left: Floats, draws: Floats
-) -> Trials:
+) -> tuple[Ints, Floats]:
     """Choose which idle workers that are ``there``, (E, n), get a task in the coming round for what is learned.
+
+    The allocation with these tasks is returned, (E, n), and after how many rounds one of these workers, or of those in
+    use, is known much better, (E,).
 
     A worker of mean M gains G_k (1 - M / u_k)+ per round if it takes k of the B tasks of the allocation found
     (``remove_tasks``, without doubt: G_k is gained if it needs no time, and u_k is the limit). What it gains for each
@@ -89,36 +73,42 @@ def explore(
     number = asked.sum(axis=1)
     reduced = remove_tasks(candidates.times, candidates.shapes[:, -1], found.allocation, price)
     prospects = _prospects(known, reduced, (there & ~used & ~new) | asked, draws)  # without those in use
-    rest, soon = _known_by_use(known, candidates, reduced, used, draws)
-    together = np.array([gain_together(known, candidates, found, price, new[e], e) for e in rows])
-    newest = picked(prospects.order, np.argsort(~picked(prospects.untried, prospects.order), axis=1, kind="stable"))
-    place = np.stack([prospects.order, newest], axis=1)[:, :, :budget]
-    size = prospects.number[:, None] * np.stack([number >= 0, number > 1], axis=1)
-    gains = rest[:, None, None] * _gains(prospects, place, reduced.cost[:, :1, None], together, number)
-    costs = _costs(reduced, prospects, place, size, candidates, price)
+    by_use, tasks, of = _prospects(known, reduced, used, draws), found.allocation, candidates.members.of
+    rest = np.prod(1.0 - np.minimum(by_use.value / reduced.cost[:, :1], 1.0), axis=1)
+    soon = _tasks_to_know(of(known.shapes), of(known.posterior.spread)) / np.maximum(tasks, 1)
+    soon = np.where(tasks > 0, soon, np.inf).min(axis=1)
+    together = np.zeros(rows.size)
+    for row in np.flatnonzero(number > 1).tolist():
+        together[row] = gain_together(known, candidates, found, price, new[row], row)
+    newest = picked(new, picked(prospects.workers, prospects.order)) & prospects.there
+    place = picked(prospects.order, np.argsort(~newest, axis=1, kind="stable"))
+    place = np.stack([prospects.order, place], axis=1)[:, :, :budget]
+    workers, size = picked(prospects.workers, place), prospects.there.sum(axis=1)
+    size = np.stack([size, np.where(number > 1, size, 0)], axis=1)
+    value, cost = picked(prospects.value, place), reduced.cost[:, :1, None]
+    gains = rest[:, None, None] * _gains(value, picked(new, workers), cost, together, number)
+    costs = _costs(known, candidates, reduced, workers, size, price)
     first = np.minimum(reduced.removed, place.shape[2]) - 1
-    net = left[:, None, None] * gains[:, :, first] - costs + reduced.cost[:, None, :1]
-    net[:, :, 0] = 0.0
+    net = left[:, None, None] * gains[:, :, first] - costs + cost
+    net = np.where((net > 0.0) & (reduced.removed > 0), net, 0.0)
     which, level = np.divmod(net.reshape(rows.size, -1).argmax(axis=1), reduced.removed.size)
-    trial, place = np.arange(place.shape[2]) < reduced.removed[level][:, None], place[rows, which]
-    tried, (e, j) = np.zeros_like(there), np.nonzero(trial)
-    tried[e, prospects.workers[e, place[e, j]]] = True
-    rounds = np.minimum(soon, np.where(trial, picked(prospects.tasks, place), np.inf).min(axis=1))
-    return Trials(tried, candidates.members.among_all(reduced.allocation[rows, level]) + tried, rounds)
+    trial = np.arange(place.shape[2]) < reduced.removed[level][:, None]
+    allocation, (e, j) = candidates.members.among_all(reduced.allocation[rows, level]), np.nonzero(trial)
+    allocation[e, workers[e, which[e], j]] = 1
+    needed = np.where(trial, picked(prospects.tasks, place[rows, which]), np.inf)
+    return allocation, np.minimum(soon, needed.min(axis=1))
 
 
 def gain_together(
     known: Knowledge, candidates: Candidates, found: Search, price: float, untried: Mask, row: int
 ) -> float:
-    """What as many workers never tried as there are, (n,), B at most, would gain together, for each of their tasks.
+    """What workers never tried, (n,), B at most, would gain together for each of their tasks, if all were tried.
 
     They are quantiles of the population. Each alone may gain nothing where several workers are about as busy as the
     busiest.
     """
     budget, used = found.allocation[row].sum(), found.allocation[row] > 0
     number = min(budget, untried.sum())
-    if number < 2:
-        return 0.0
     levels = (np.arange(number) + 0.5) / number
     mean = np.exp(np.interp(levels, np.cumsum(known.population.share[row]), known.population.place[row]))
     mean = mean[mean < found.cost[row]][:IDLE]
@@ -139,9 +129,9 @@ def _prospects(known: Knowledge, reduced: Reduced, which: Mask, draws: Floats) -
     """Those of the workers, (E, n), that are likely to be fast."""
     among = members(which)
     optimism = among.of(known.posterior.location) - _OPTIMISM * among.of(known.posterior.spread)
-    near = np.lexsort((among.of(draws), np.where(among.there(), optimism, np.inf)))[:, :_CONSIDERED]
-    workers, there = picked(among.workers, near), among.there()[:, :_CONSIDERED]
-    seen, posterior = (kind._make(picked(part, workers) for part in kind) for kind in (known.seen, known.posterior))
+    near = np.lexsort((among.of(draws), np.where(among.there, optimism, np.inf)))[:, :_CONSIDERED]
+    workers, there = picked(among.workers, near), among.there[:, :_CONSIDERED]
+    seen, posterior = known.of(workers)
     limit, mean = reduced.limit[:, 1:, None], posterior.mean()
     gain = (reduced.cost[:, :1] - reduced.cost[:, 1:])[:, :, None]
     gain = gain * value_of_trying(known.population, seen, reduced.limit[:, 1:])
@@ -151,17 +141,7 @@ def _prospects(known: Knowledge, reduced: Reduced, which: Mask, draws: Floats) -
     value, level = values.max(axis=1), values.argmax(axis=1)[:, None]
     tasks = np.where(value > 0.0, np.take_along_axis(needed, level, 1)[:, 0], 1.0)
     order = np.argsort(np.where(there, -value / mean, np.inf), axis=1, kind="stable")
-    return _Prospects(workers, there.sum(axis=1), *posterior, tasks, value, seen.evidence == 0.0, order)
-
-
-def _known_by_use(
-    known: Knowledge, candidates: Candidates, reduced: Reduced, used: Mask, draws: Floats
-) -> tuple[Floats, Floats]:
-    """The share of what can be gained that knowing those in use does not gain, and rounds until one is known better."""
-    own, tasks, of = _prospects(known, reduced, used, draws), reduced.allocation[:, 0], candidates.members.of
-    rest = np.prod(1.0 - np.minimum(own.value / reduced.cost[:, :1], 1.0), axis=1)
-    needed = _tasks_to_know(of(known.shapes), of(known.posterior.spread))
-    return rest, np.where(tasks > 0, needed / np.maximum(tasks, 1), np.inf).min(axis=1)
+    return _Prospects(workers, there, tasks, value, order)
 
 
 def _tasks_to_know(shapes: Floats, spread: Floats, ratio: Floats | float = 1.0) -> Floats:
@@ -170,23 +150,22 @@ def _tasks_to_know(shapes: Floats, spread: Floats, ratio: Floats | float = 1.0) 
     return np.asarray(np.maximum(1.0 / (shapes * np.maximum(apart, 1e-12)), 1.0))
 
 
-def _gains(prospects: _Prospects, place: Ints, cost: Floats, together: Floats, number: Ints) -> Floats:
-    """What the first 1, 2, ... of the prospects in these places gain per round; all never tried gain ``together``."""
-    gains = cost * (1.0 - np.cumprod(1.0 - np.minimum(picked(prospects.value, place) / cost, 1.0), axis=2))
-    new, number = np.cumsum(picked(prospects.untried, place), axis=2), number[:, None, None]
-    all_new = np.maximum(gains, together[:, None, None] * new / np.maximum(number, 1))
-    return np.where((number > 1) & (2.0 * new >= number), all_new, gains)
+def _gains(value: Floats, new: Mask, cost: Floats, together: Floats, number: Ints) -> Floats:
+    """What the first 1, 2, ... of some workers gain per round; all those that are new gain so much ``together``."""
+    gains = cost * (1.0 - np.cumprod(1.0 - np.minimum(value / cost, 1.0), axis=2))
+    so_far, number = np.cumsum(new, axis=2), number[:, None, None]
+    all_new = np.maximum(gains, together[:, None, None] * so_far / np.maximum(number, 1))
+    return np.where((number > 1) & (2.0 * so_far >= number), all_new, gains)
 
 
 def _costs(
-    reduced: Reduced, prospects: _Prospects, place: Ints, size: Ints, candidates: Candidates, price: float
+    known: Knowledge, candidates: Candidates, reduced: Reduced, workers: Ints, number: Ints, price: float
 ) -> Floats:
-    """The expected cost of a round without k of the tasks and with a trial of the first k prospects in these places."""
-    points = candidates.times.shape[2]
-    shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * place.shape[2]).bit_length(), points)
-    drawn = picked(prospects.location, place), picked(prospects.spread, place), _normal_quantiles(points), shuffled
-    where, time = picked(candidates.members.place, picked(prospects.workers, place)), reduced.round_time[:, None]
-    more = _more(reduced.removed, time, *drawn, candidates.shapes[:, None], where, price, size)
+    """The expected cost of a round without k of the tasks and with a trial of the first k of the workers."""
+    shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * workers.shape[2]).bit_length(), candidates.times.shape[2])
+    quantiles, place = _normal_quantiles(candidates.times.shape[2]), picked(candidates.members.place, workers)
+    drawn = *(picked(part, workers) for part in known.posterior), quantiles, shuffled, candidates.shapes[:, None]
+    more = _more(reduced.removed, reduced.round_time[:, None], *drawn, place, price, number)
     return np.asarray(more + reduced.cost[:, None])
 
 
@@ -220,16 +199,16 @@ def _more(
     Their means are drawn by their location and spread, and their times by their shape; a place of -1 is the average.
     """
     number, size = min(prospects[0], len(location)), len(quantiles)
-    slowest, times, work = np.empty(size), np.empty((number, size)), np.empty(number)
+    slowest, times, work = np.zeros(size), np.empty((number, size)), np.empty(number)
     for j in range(number):
         for s in range(size):
             mean = math.exp(min(location[j] + spread[j] * quantiles[shuffled[2 * j, s]], _LARGEST))
             times[j, s] = mean * shapes[place[j], shuffled[2 * j + 1, s]]
         work[j] = price[0] * times[j].mean()
     for level in range(len(removed)):
-        out[level], slowest[:] = math.inf, 0.0
+        out[level] = math.inf
         if removed[level] <= number:
-            for j in range(removed[level]):
+            for j in range(removed[level - 1], removed[level]):
                 for s in range(size):
                     slowest[s] = max(slowest[s], times[j, s])
             out[level] = _wait(round_time[level], slowest) + work[: removed[level]].sum()

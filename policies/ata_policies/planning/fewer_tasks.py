@@ -32,14 +32,15 @@ class Reduced(NamedTuple):
     allocation: Ints  # (E, L, m)
     round_time: Floats  # (E, L, 32) equally likely round times
     cost: Floats  # (E, L) expected round time + price * worker time
-    limit: Floats  # (E, L) the mean below which one worker that did the k tasks would make it cheaper than with all tasks
+    limit: (
+        Floats  # (E, L) the mean below which one worker that did the k tasks would make it cheaper than with all tasks
+    )
 
 
 def remove_tasks(times: Floats, shape: Floats, allocation: Ints, price: float) -> Reduced:
     """Take tasks away, those first without which the rest costs least, and see what a newcomer could gain by them.
 
-    The workers have task times (E, m, S); the ``shape``, (E, S), is the distribution of a newcomer over its mean. The
-    ``allocation``, (E, m), has the same number of tasks in each row.
+    Each ``allocation``, (E, m), has as many tasks; the ``shape``, (E, S), is that of a newcomer's times over its mean.
 
     There are two tasks of time 1 each, and one of time 2. A newcomer is of use if it does the latter in less than 2, or
     all three in less than 2:

@@ -37,8 +37,8 @@ class Members(NamedTuple):
     """Some of the n workers of each of E rows: m at most; a row with fewer is filled up with worker 0."""
 
     workers: Ints  # (E, m) in increasing order
+    there: Mask  # (E, m) which places are theirs
     place: Ints  # (E, n) where any worker is among them; -1 for one that is not
-    number: Ints  # (E,) how many they are
 
     def of(self, values: Any) -> Any:
         """Their values, (E, m), among those of all workers, (E, n)."""
@@ -48,15 +48,14 @@ class Members(NamedTuple):
         """Their values, (E, m), as those of all workers, (E, n); others have 0."""
         return np.where(self.place >= 0, picked(values, self.place), 0)
 
-    def there(self) -> Mask:
-        """Which places are theirs, (E, m)."""
-        return np.less(np.arange(self.workers.shape[1]), self.number[:, None])
-
 
 def members(which: Mask) -> Members:
     """The workers for which ``which``, (E, n), is true."""
-    workers = np.zeros((len(which), max(1, int(which.sum(axis=1).max()))), np.int64)
-    return Members(workers, *_list(which, workers))
+    number = which.sum(axis=1)[:, None]
+    place, there = np.where(which, np.cumsum(which, axis=1) - 1, -1), np.arange(max(1, number.max())) < number
+    workers = np.zeros(there.shape, np.int64)
+    workers[there] = np.nonzero(which)[1]
+    return Members(workers, there, place)
 
 
 class Estimates(NamedTuple):
@@ -96,6 +95,12 @@ class Knowledge(NamedTuple):
     posterior: Posterior  # what both together say of each worker
     shapes: Floats  # (E, n) 1 / (coefficient of variation)^2 of their task times
 
+    def of(self, workers: Ints) -> tuple[Estimates, Posterior]:
+        """What the own times of some workers say, (E, m), and what is known of them."""
+        return Estimates(*(picked(x, workers) for x in self.seen)), Posterior(
+            *(picked(x, workers) for x in self.posterior)
+        )
+
 
 class Candidates(NamedTuple):
     """The m workers of each row at which a search looks; a row with fewer is filled up with workers of huge means."""
@@ -116,13 +121,10 @@ def learn_rows(belief: DistributionBelief, weight: float) -> Knowledge:
     """
     counted = members((belief.slot >= 0) & (belief.counts > 0.0))
     own = own_sample(belief, SLICES, workers=counted.workers)
-    parts = [
-        borrow_tails(belief.rows(slice(e, e + 1)), Slices(counted.workers[e, :k], own[e, :k]))
-        for e, k in enumerate(counted.number.tolist())
-    ]
-    moments = Moments(*np.array(parts).swapaxes(0, 1))
-    counts, totals = moments.counts, moments.totals
-    shapes = learn_shapes(moments, weight)
+    slices = [Slices(*(part[e, there] for part in (counted.workers, own))) for e, there in enumerate(counted.there)]
+    parts = [borrow_tails(belief.rows(slice(e, e + 1)), own) for e, own in enumerate(slices)]
+    counts, totals, deviations = np.array(parts).swapaxes(0, 1)
+    shapes = learn_shapes(Moments(counts, totals, deviations), weight)
     least = np.where(totals > 0.0, mean_times(counts, totals), np.inf).min(axis=1)
     exponent = np.frexp(np.where(least < np.inf, least, 1.0))[1][:, None]
     seen = estimate_means(counts, np.minimum(np.ldexp(totals, -exponent), _LARGEST), shapes)
@@ -132,15 +134,14 @@ def learn_rows(belief: DistributionBelief, weight: float) -> Knowledge:
 
 
 def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) -> Candidates:
-    """Of the workers with results that are ``there``, (E, n), the fastest, and those with tasks in the ``last`` plan."""
+    """Of the workers with results that are ``there``, (E, n), the fastest, and those of the ``last`` plan."""
     mean, seen = known.posterior.mean(), there & (known.seen.evidence > 0.0)
     near = members(first_of(np.where(seen, mean, np.inf), np.int64(budget + IDLE)) | (seen & (last > 0)))
-    inside, later = near.there(), known.belief.later(near.workers)
-    mean, place = np.where(inside, near.of(mean), _LARGEST), np.where(inside, near.of(known.counted.place), -1)
-    times = blended(known.own, place, np.where(inside, later, 0.0), mean)
+    mean, place = np.where(near.there, near.of(mean), _LARGEST), np.where(near.there, near.of(known.counted.place), -1)
+    times = blended(known.own, place, np.where(near.there, known.belief.later(near.workers), 0.0), mean)
     doubt = np.minimum(np.expm1(near.of(known.posterior.spread) ** 2), 1.0)
     spread, shapes = BETA * mean / np.sqrt(near.of(known.shapes)), np.empty(np.add(times.shape, (0, 1, 0)))
-    _fill_shapes(times, near.number, shapes)
+    _fill_shapes(times, near.there, shapes)
     return Candidates(near, times, doubt, spread, shapes)
 
 
@@ -192,9 +193,7 @@ def posterior(population: Population, seen: Estimates) -> Posterior:
 
 
 def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
-    """The value of knowing each worker better, if using one of mean M gains (1 - M / u)+, for each ``limit`` u.
-
-    There are m workers and L limits, (E, L), in each row; the values have shape (E, L, m).
+    """The value of knowing each worker better, (E, L, n), if one of mean M gains (1 - M / u)+, for L ``limit``s u.
 
         E[(1 - M / u)+] - (1 - E[M] / u)+,
 
@@ -206,26 +205,17 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
     return np.asarray(_value(*seen, *population, limit))
 
 
-@gufunc("void(boolean[:], int64[:], int64[:], int64[:])", "(n),(m)->(n),()", (1,))
-def _list(which: Mask, workers: Ints, place: Ints, number: Ints) -> None:
-    place[:], number[0] = -1, 0
-    for i in range(len(which)):
-        if which[i]:
-            workers[number[0]], place[i] = i, number[0]
-            number[0] += 1
-
-
-@gufunc("void(float64[:,:], int64[:], float64[:,:])", "(m,s),(),(k,s)", (2,))
-def _fill_shapes(times: Floats, number: Ints, out: Floats) -> None:
+@gufunc("void(float64[:,:], boolean[:], float64[:,:])", "(m,s),(m),(k,s)", (2,))
+def _fill_shapes(times: Floats, there: Mask, out: Floats) -> None:
     m, size = times.shape
     out[m] = 0.0
-    for i in range(number[0]):
+    for i in range(there.sum()):
         mean = times[i].mean()
         for s in range(size):
             out[i, s] = times[i, s] / mean if mean > 0.0 else 1.0
             out[m, s] += out[i, s]
     for s in range(size):
-        out[m, s] /= number[0]
+        out[m, s] /= there.sum()
 
 
 @helper()

@@ -49,9 +49,9 @@ def search(candidates: Candidates, last: Ints, budget: int, price: float, draw: 
     Where there is no last allocation, the search begins from the beta rule on all workers.
     """
     near, mean = candidates.members, candidates.times.mean(axis=2)
-    start, order = near.of(last) * near.there(), np.argsort(mean, axis=1, kind="stable")
+    start, order, number = near.of(last) * near.there, np.argsort(mean, axis=1, kind="stable"), near.there.sum(axis=1)
     begun, used = start.sum(axis=1) == budget, (start > 0).sum(axis=1)
-    most = np.where(begun, np.minimum((used * (_LEAST_SHARE + draw)).astype(np.int64) + 1, near.number), near.number)
+    most = np.where(begun, np.minimum((used * (_LEAST_SHARE + draw)).astype(np.int64) + 1, number), number)
     mean = np.where(np.arange(order.shape[1]) < most[:, None], picked(mean, order), np.inf)
     by_rule, none = np.empty_like(start), np.zeros_like(mean)
     np.put_along_axis(by_rule, order, beta_kernel(mean, picked(candidates.spread, order), budget, none > 0.0, none), 1)
@@ -79,10 +79,10 @@ def local_search(
     between different workers, or all tasks of a worker. The search ends when nothing gains more than 1e-5 of the cost,
     or after so many ``moves``. Of several starts the best result is returned.
 
-    - ``times``: (..., n, S) equally likely task times of each worker, finite, at least 0; the work is in proportion to n.
+    - ``times``: (..., n, S) equally likely task times of each worker, finite, at least 0; the work is as n.
     - ``starts``: (n,) or (..., k, n) where to begin: whole numbers of at least 0, one above it.
-    - ``doubt``: (..., n) squared relative standard deviation of what is known of each mean: it adds (a_i mean_i)^2 doubt_i
-      to the variance of a_i tasks.
+    - ``doubt``: (..., n) squared relative standard deviation of what is known of each mean: it adds
+      (a_i mean_i)^2 doubt_i to the variance of a_i tasks.
 
     >>> found = local_search([[1.0, 1.0], [2.0, 2.0], [9.0, 9.0]], [0, 0, 7])
     >>> found.allocation, round(float(found.cost), 2)
@@ -339,13 +339,10 @@ def _descend(
 def _from_start(
     workers: _Workers, price: float, tasks: Ints, tables: _Tables, most: int, end: Ints
 ) -> tuple[float, int]:
-    """Improve the tasks on one grid after another; return what they cost, and the moves left.
-
-    The ``end`` is where no move gained from an earlier start; from there nothing is gained, and the cost is infinite.
-    """
+    """Improve the tasks on one grid after another; return what they cost, and the moves left."""
     left, cost = most, math.inf
     for _ in range(_GRIDS):
-        if (tasks == end).all():
+        if (tasks == end).all():  # no move gained from here in a search from another start
             return math.inf, left
         before, cost_before, grid = left, cost, _place_grid(workers, tasks)
         costs, left = _descend(workers, price, tasks, tables, grid, left)
@@ -359,16 +356,13 @@ def _from_start(
 
 @helper()
 def _keep(times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: float) -> tuple[_Workers, Ints]:
-    """The workers of a search, and which they are: not those whose mean alone is more than any start costs.
-
-    A round takes at most the greatest mean time of a worker's tasks and the root of all variances together.
-    """
+    """The workers of a search, and which they are: not those whose mean alone is more than any start costs."""
     mean, variance, most = np.empty(len(times)), np.empty(len(times)), 0.0
     for i in range(len(times)):
         mean[i], variance[i] = mean_and_variance(times[i])
     for k in range(len(starts)):
         together = starts[k] * mean
-        squares = starts[k] * variance + together * together * doubt
+        squares = starts[k] * variance + together * together * doubt  # E max X <= max E X + (sum of variances)^.5
         most = max(most, together.max() + math.sqrt(squares.sum()) + price * together.sum())
     kept = np.flatnonzero(mean <= (1.0 + _ROUNDING) * most)
     return _Workers(times[kept], orders, mean[kept], variance[kept], doubt[kept]), kept
@@ -383,10 +377,7 @@ def _search(
     best: Ints, cost: Floats, made: Ints,
 ) -> None:  # fmt: skip
     """Search as :func:`local_search` does; fill in the allocation, the cost and the moves."""
-    longest = 0.0
-    for i in range(len(times)):
-        longest = max(longest, times[i].mean())
-    unit = math.ldexp(1.0, math.frexp(longest)[1])  # so that no square overflows; a power of two changes no bits
+    unit = math.ldexp(1.0, math.frexp(times.max())[1])  # so that no square overflows; a power of two changes no bits
     workers, kept = _keep(times / unit, doubt, orders, starts, price[0])
     m = len(kept)
     ratio, linear = np.empty((2, m, POINTS)), np.empty((2, m))

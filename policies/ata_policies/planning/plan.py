@@ -26,18 +26,13 @@ class Problem(NamedTuple):
     memory: Floats  # (E,) how many rounds count
 
 
-class Plans(NamedTuple):
-    """What the n workers of E rows do until the next plans."""
-
-    allocation: Ints  # (E, n) tasks
-    best: Ints  # (E, n) the tasks without what is done for the sake of learning
-    pause: Ints  # (E,) rounds between the next one and the next plan
-
-
 def make_plans(
     belief: DistributionBelief, there: Mask, probes: Mask, last: Ints, problem: Problem, draws: Floats
-) -> Plans:
+) -> tuple[Ints, Ints, Ints]:
     """Plan for the workers of each row that are ``there``, (E, n), at least one of which has a result.
+
+    The tasks are returned, (E, n), those without what is done for the sake of learning, (E, n), and how many rounds
+    there are between the next one and the next plan, (E,).
 
     Of these, workers of the ``probes``, (E, n), get a task, except that those in use get at least half of the tasks.
     The search begins from ``last``, (E, n), the best allocation of the last plan. The ``draws``, (E, n + 2), are
@@ -46,16 +41,15 @@ def make_plans(
     known = learn_rows(belief, problem.weight)
     candidates = choose_candidates(known, there, last, problem.budget)
     found = search(candidates, last, problem.budget, problem.price, draws[:, 0])
-    trials = explore(known, candidates, found, there, problem.price, problem.rounds_left, draws[:, 2:])
-    best, allocation = candidates.members.among_all(found.allocation), trials.allocation
+    allocation, rounds = explore(known, candidates, found, there, problem.price, problem.rounds_left, draws[:, 2:])
     # half to all of the longest time between two plans, but less where a worker, tried or in use, is hardly known
-    pause = np.minimum(_LONGEST * problem.memory * (1.0 + draws[:, 1]) / 2.0, _TRIAL_PART * trials.rounds)
+    pause = np.minimum(_LONGEST * problem.memory * (1.0 + draws[:, 1]) / 2.0, _TRIAL_PART * rounds)
     pause = np.where(found.moves < MOVES, np.maximum(pause.astype(np.int64) - 1, 0), 0)
     probed = probes & there & (allocation == 0)
     for e in np.flatnonzero(probed.any(axis=1)):
         pause[e] = 0
         _probe(allocation[e], known.posterior.mean()[e], np.flatnonzero(probed[e])[: (problem.budget + 1) // 2])
-    return Plans(allocation, best, pause)
+    return allocation, candidates.members.among_all(found.allocation), pause
 
 
 def _probe(allocation: Ints, mean: Floats, probed: Ints) -> None:
