@@ -14,8 +14,9 @@ from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
 from ata_policies.beliefs.distributions.retries import first_of
+from ata_policies.beliefs.distributions.tails import members, picked
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
-from ata_policies.planning.knowledge import BETA, IDLE, Candidates, Knowledge, members, picked, value_of_trying
+from ata_policies.planning.knowledge import BETA, IDLE, Candidates, Knowledge, value_of_trying
 from ata_policies.planning.local_search import MOVES, Search, local_search
 
 _TRIAL_TIMES = 4  # the stream of keys for the possible times of trials: no other use of ``permutations`` has it

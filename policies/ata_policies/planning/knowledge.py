@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,9 +11,9 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import first_of
-from ata_policies.beliefs.distributions.slices import blended, own_sample
-from ata_policies.beliefs.distributions.tails import SLICES, Slices, borrow_tails
-from ata_policies.beliefs.moments import Moments, learn_shapes, mean_times
+from ata_policies.beliefs.distributions.slices import blended
+from ata_policies.beliefs.distributions.tails import Members, borrow_tails, members, own_slices, picked
+from ata_policies.beliefs.moments import learn_shapes, mean_times
 
 IDLE = 64  # workers beyond those that B tasks can go to at which a search looks
 BETA = 1.5  # of the beta rule, from which a search begins: standard deviations to allow for, as the rule has by default
@@ -26,36 +26,6 @@ _FAR = 6.0  # standard deviations beyond which a normal distribution has nothing
 _LIMIT = 500.0  # the largest exponent: its exponential is finite
 _NOTHING = 60.0  # a likelihood that is smaller than the largest by the factor exp(60) is none
 _LEFT = 0.5  # of the variance of what is known of a worker, after as many tasks again as it rests on
-
-
-def picked(values: Any, places: Ints) -> Any:
-    """The values (E, n) at some places of each row, (E, ...)."""
-    return values[np.arange(len(places)).reshape(-1, *[1] * (places.ndim - 1)), places]
-
-
-class Members(NamedTuple):
-    """Some of the n workers of each of E rows: m at most; a row with fewer is filled up with worker 0."""
-
-    workers: Ints  # (E, m) in increasing order
-    there: Mask  # (E, m) which places are theirs
-    place: Ints  # (E, n) where any worker is among them; -1 for one that is not
-
-    def of(self, values: Any) -> Any:
-        """Their values, (E, m), among those of all workers, (E, n)."""
-        return picked(values, self.workers)
-
-    def among_all(self, values: Ints) -> Ints:
-        """Their values, (E, m), as those of all workers, (E, n); others have 0."""
-        return np.where(self.place >= 0, picked(values, self.place), 0)
-
-
-def members(which: Mask) -> Members:
-    """The workers for which ``which``, (E, n), is true."""
-    number = which.sum(axis=1)[:, None]
-    place, there = np.where(which, np.cumsum(which, axis=1) - 1, -1), np.arange(max(1, number.max())) < number
-    workers = np.zeros(there.shape, np.int64)
-    workers[there] = np.nonzero(which)[1]
-    return Members(workers, there, place)
 
 
 class Estimates(NamedTuple):
@@ -119,12 +89,9 @@ def learn_rows(belief: DistributionBelief, weight: float) -> Knowledge:
     workers that are due for another trial, since they may have changed, is at most that of one exponential time.
     ``weight`` is that of ``learn_shapes``.
     """
-    counted = members((belief.slot >= 0) & (belief.counts > 0.0))
-    own = own_sample(belief, SLICES, workers=counted.workers)
-    slices = [Slices(*(part[e, there] for part in (counted.workers, own))) for e, there in enumerate(counted.there)]
-    parts = [borrow_tails(belief.rows(slice(e, e + 1)), own) for e, own in enumerate(slices)]
-    counts, totals, deviations = np.array(parts).swapaxes(0, 1)
-    shapes = learn_shapes(Moments(counts, totals, deviations), weight)
+    counted, own = own_slices(belief)
+    moments = borrow_tails(belief, counted, own)
+    counts, totals, shapes = moments.counts, moments.totals, learn_shapes(moments, weight)
     least = np.where(totals > 0.0, mean_times(counts, totals), np.inf).min(axis=1)
     exponent = np.frexp(np.where(least < np.inf, least, 1.0))[1][:, None]
     seen = estimate_means(counts, np.minimum(np.ldexp(totals, -exponent), _LARGEST), shapes)
@@ -182,7 +149,8 @@ def learn_population(seen: Estimates) -> Population:
 def _ends(location: Floats) -> tuple[float, ...]:
     """How many are learned from, their centre and deviation, and where the places of the population begin and end."""
     location = location[:: -(-location.size // _MOST_LEARNED_FROM)]
-    centre, deviation = location.mean(), max(1.0, location.std())
+    centre = location.mean()
+    deviation = max(1.0, math.sqrt(((location - centre) ** 2).mean()))
     first, last = min(centre - 3.0 * deviation, location.min()), max(centre + 3.0 * deviation, location.max())
     return location.size, centre, deviation, first, last
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
+from ata_policies.beliefs.distributions.tails import picked
 from ata_policies.planning.completion_times import (
     POINTS,
     Grid,
@@ -20,7 +21,7 @@ from ata_policies.planning.completion_times import (
     mean_and_variance,
     time_orders,
 )
-from ata_policies.planning.knowledge import Candidates, picked
+from ata_policies.planning.knowledge import Candidates
 
 MOVES = 60  # most moves of a search; the next plan begins where it ended
 _TOLERANCE = 1e-5  # the share of the cost that a move must gain
