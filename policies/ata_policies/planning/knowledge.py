@@ -18,6 +18,7 @@ from ata_policies.beliefs.moments import learn_shapes, mean_times
 IDLE = 64  # workers beyond those that B tasks can go to at which a search looks
 BETA = 1.5  # of the beta rule, from which a search begins: standard deviations to allow for, as the rule has by default
 _LARGEST = 2.0**400  # the longest time, in units near the least mean: squares of times must not overflow
+_FILLED_UP = 2.0**440  # the mean of workers that are none: beyond any mean, so that none of them gets a task
 PLACES = 48  # components of the population
 _PASSES = 20  # steps of expectation and maximisation
 _LEAST_EVIDENCE = 0.5  # the least evidence of a worker with a result, in exponential times
@@ -104,7 +105,10 @@ def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) ->
     """Of the workers with results that are ``there``, (E, n), the fastest, and those of the ``last`` plan."""
     mean, seen = known.posterior.mean(), there & (known.seen.evidence > 0.0)
     near = members(first_of(np.where(seen, mean, np.inf), np.int64(budget + IDLE)) | (seen & (last > 0)))
-    mean, place = np.where(near.there, near.of(mean), _LARGEST), np.where(near.there, near.of(known.counted.place), -1)
+    mean, place = (
+        np.where(near.there, near.of(mean), _FILLED_UP),
+        np.where(near.there, near.of(known.counted.place), -1),
+    )
     times = blended(known.own, place, np.where(near.there, known.belief.later(near.workers), 0.0), mean)
     doubt = np.minimum(np.expm1(near.of(known.posterior.spread) ** 2), 1.0)
     spread, shapes = BETA * mean / np.sqrt(near.of(known.shapes)), np.empty(np.add(times.shape, (0, 1, 0)))

@@ -50,7 +50,7 @@ def search(candidates: Candidates, last: Ints, budget: int, price: float, draw: 
     Where there is no last allocation, the search begins from the beta rule on all workers.
     """
     near, mean = candidates.members, candidates.times.mean(axis=2)
-    start, order, number = near.of(last) * near.there, np.argsort(mean, axis=1, kind="stable"), near.there.sum(axis=1)
+    start, order, number = near.of(last) * near.there, np.lexsort((mean, ~near.there)), near.there.sum(axis=1)
     begun, used = start.sum(axis=1) == budget, (start > 0).sum(axis=1)
     most = np.where(begun, np.minimum((used * (_LEAST_SHARE + draw)).astype(np.int64) + 1, number), number)
     mean = np.where(np.arange(order.shape[1]) < most[:, None], picked(mean, order), np.inf)
@@ -365,7 +365,7 @@ def _keep(times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: float
         together = starts[k] * mean
         squares = starts[k] * variance + together * together * doubt  # E max X <= max E X + (sum of variances)^.5
         most = max(most, together.max() + math.sqrt(squares.sum()) + price * together.sum())
-    kept = np.flatnonzero(mean <= (1.0 + _ROUNDING) * most)
+    kept = np.flatnonzero(~(mean > (1.0 + _ROUNDING) * most))  # all of them where extreme times make it no number
     return _Workers(times[kept], orders, mean[kept], variance[kept], doubt[kept]), kept
 
 
