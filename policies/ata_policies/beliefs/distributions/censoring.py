@@ -104,7 +104,7 @@ def _means(
     tasks = weight[0] * (count[0] + share) + ends[0]
     low, high = (results + spent) / tasks, math.inf
     for _ in range(_PASSES if ends[0] > 0.0 else 0):
-        mean = 2.0 * low if high == math.inf else math.sqrt(low * high)
+        mean = 2.0 * low if high == math.inf else math.sqrt(low) * math.sqrt(high)
         total = results
         for b in range(bins + 1):
             some = cancelled[b] if b < bins else max(ends[0] - known, 0.0)  # those that were not counted in bins
