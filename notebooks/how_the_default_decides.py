@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import ata_policies
-from ata_policies.planning.knowledge import learn_row
+from ata_policies.planning.knowledge import learn_rows
 
 PICTURE = Path(__file__).parent / "pictures" / "how-the-default-decides.png"
 ROUNDS = 60
@@ -31,11 +31,11 @@ def main() -> None:
         best.append(state.plan.best[0])
         trials.append(action[0] - state.plan.best[0] > 0)
         plans += [k + 1] if planned else []
-    known, means = learn_row(state.belief, policy.weight), env.unwrapped.means()[0]
-    unit = np.median(state.belief.mean()[0] / np.exp(known.seen.location))
+    known, means = learn_rows(state.belief, policy.weight), env.unwrapped.means()[0]
+    unit = np.median(state.belief.mean()[0] / np.exp(known.seen.location[0]))
     workers = np.arange(1, means.size + 1)
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    centre, spread = unit * np.exp(known.posterior.location), np.exp(known.posterior.spread)
+    centre, spread = unit * np.exp(known.posterior.location[0]), np.exp(known.posterior.spread[0])
     left.vlines(workers, centre / spread, centre * spread, color="tab:blue", alpha=0.5, label="known, ± one deviation")
     left.plot(workers, means, ".", color="black", markersize=4, label="true mean task time")
     left.set(xlabel="worker", ylabel="time", yscale="log", title=f"1. What is known after {ROUNDS} rounds")

@@ -20,7 +20,7 @@ from ata_gym.bench.experiment.jobs import Effort, Outcomes, Progress, Runner, on
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import Folder, open_folder, withdraw_if_empty
 from ata_gym.bench.given import Policies, by_name
-from ata_gym.bench.page.experiment_page import EVERY, Live, origin, read_tasks
+from ata_gym.bench.page.experiment_page import origin, read_tasks
 from ata_gym.bench.page.note import Note, about_experiment, competitors, write_note
 from ata_gym.bench.page.render import NAME
 from ata_gym.bench.report.report import report_on
@@ -53,7 +53,6 @@ def run(
     save_every: float = 10.0,
     rerun_changed: bool = False,
     runner: Runner = on_this_machine,
-    live: bool = False,
     command: Sequence[str] = (),
 ) -> Results:
     """Play policies on a scenario, or on several ones, and compare them on the same luck.
@@ -75,7 +74,6 @@ def run(
     - ``save_every``: seconds between checkpoints.
     - ``rerun_changed``: whether to play anew what was played by other code, which is refused otherwise.
     - ``runner``: where policies are played: by default on this machine.
-    - ``live``: whether to write the page every few seconds while the policies are played; this needs ``out``.
     - ``command``: the words by which the page says how to repeat this; by default this call.
 
     ValueError if there is no such policy or scenario, a number is out of its range, a policy fails in its first round,
@@ -92,10 +90,10 @@ def run(
     scenarios = [scenario] if isinstance(scenario, str | Scenario) else list(scenario)
     size = {"rounds": rounds, "budget": budget, "seeds": seeds, "seed": seed, "price": price}
     experiments: list[Experiment] = [Experiment.on_scenario(one, **size) for one in scenarios]  # type: ignore[arg-type]
-    _check(experiments, given, out, jobs, live)
+    _check(experiments, given, out, jobs)
     words = command or _call(given, scenarios, size)
     own = {name: policy for name, policy in given.items() if policy is not None}
-    effort = Effort(jobs, min(save_every, EVERY) if live else save_every, rerun_changed, _own_here(own, runner))
+    effort = Effort(jobs, save_every, rerun_changed, _own_here(own, runner))
     with registry.given(own), ExitStack() as stack:
         for experiment in experiments:
             for name in given:
@@ -105,14 +103,8 @@ def run(
         for experiment in experiments:
             folder = Path(place, quote(experiment.scenario.name, safe="")) if len(experiments) > 1 else place
             studies.append(_begin(experiment, folder, given, words))
-        pages = {study.folder.path: Live(*study) for study in studies if live}
-
-        def follow(job: Job, rounds: int) -> None:
-            if live:
-                pages[job.folder.path].update(job.policy, rounds)
-
         todo = [Job(study.experiment, name, study.folder, CostRun) for study in studies for name in given]
-        failures = play_with_bars(todo, effort, follow)
+        failures = play_with_bars(todo, effort)
         parts, remarks = [], list[str]()
         for study in studies:
             done = [name for name in given if Job(study.experiment, name, study.folder, CostRun) not in failures]
@@ -138,7 +130,6 @@ def _check(
     given: Mapping[str, Given | None],
     out: str | os.PathLike[str] | None,
     jobs: int | None,
-    live: bool,
 ) -> None:
     """Raise ValueError for what cannot be played together, or cannot be kept."""
     if not experiments:
@@ -148,8 +139,6 @@ def _check(
         raise ValueError("several scenarios need names, each another one: Scenario(..., name=...)")
     if jobs is not None:
         whole_number("jobs", jobs)
-    if live and out is None:
-        raise ValueError("live=True writes a page into the folder of the results: give out=...")
     without = [name for name, policy in given.items() if policy is not None and policy.source is None]
     if out is not None and without:
         raise ValueError(

@@ -44,13 +44,12 @@ class CostRun(PolicyRun):
         return super().quantities() | ({"tasks": ("i4", scenario.pool.n)} if known else {})
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The records with the expected costs, up to the last round that was played."""
+        """The records with the expected costs."""
         columns = super().columns()
         tasks, costs = columns.pop("tasks", None), np.full(columns["runtime"].shape, np.nan)
-        played = int(np.searchsorted(self.record_at, self.round, side="right"))
-        if tasks is not None and played:
-            each = expected_costs(self.experiment, tasks[:played].reshape(-1, tasks.shape[-1]).astype(np.int64))
-            costs[:played] = added_up(self.record_at[:played], each.reshape(played, -1))
+        if tasks is not None:
+            each = expected_costs(self.experiment, tasks.reshape(-1, tasks.shape[-1]).astype(np.int64))
+            costs = added_up(self.record_at, each.reshape(costs.shape))
         return columns | {"expected_cost": costs}
 
 

@@ -134,13 +134,14 @@ class Results:
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
         """Write the page of all scenarios, one HTML file that needs no network; return its path.
 
-        MissingExtraError if Jinja2 or plotly is not installed, OSError if the file cannot be written.
+        ValueError if no policy has finished, MissingExtraError if Jinja2 or plotly is not installed, OSError if the
+        file cannot be written.
         """
         target = Path(path)
         check_place(target)
         pages = {}
-        for part in self.parts:
-            page = experiment_page(part.note, part.records if len(part.records) else None, part.tasks)
+        for part in self._finished():
+            page = experiment_page(part.note, part.records, part.tasks)
             pages[part.experiment.scenario.name] = page._replace(origin=part.origin)
         return render.write(joined(pages), target)
 

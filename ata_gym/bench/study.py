@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import USUAL, Effort, Failures, Progress, play_jobs
+from ata_gym.bench.experiment.jobs import USUAL, Effort, Failures, play_jobs
 from ata_gym.bench.experiment.run import Job, PolicyRun
 from ata_gym.bench.experiment.store import Folder, open_folder
 from ata_gym.bench.page.note import about_experiment, write_note
 from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report, report
-
-
-class Study(NamedTuple):
-    """What is recorded of policies, and what is shown of the records."""
-
-    name: str = "bench"  # of the command whose page it has
-    run_of: type[PolicyRun] = PolicyRun
-    report: Callable[[Any, list[str], Folder], Report] = report
-    """Called with the experiment, the policies that have finished, and their folder."""
-    about: Callable[[Any, Sequence[str]], Mapping[str, Any]] = about_experiment
-    """What its page needs to know of an experiment and its policies."""
 
 
 class Studied(NamedTuple):
@@ -36,24 +25,28 @@ class Studied(NamedTuple):
 
 
 def run(
-    study: Study,
     experiment: Experiment,
     policies: Sequence[str],
     out: Path,
     effort: Effort = USUAL,
+    report: Callable[[Any, list[str], Folder], Report] = report,
+    run_of: type[PolicyRun] = PolicyRun,
     command: Sequence[str] = (),
 ) -> Studied:
-    """Play what has not finished yet, and report on what has; ``command`` are the words that its page shows.
+    """Play what has not finished yet, and report on what has; a page shows the words of the ``command``.
 
-    ValueError for an unknown policy, one that fails in its first round, or a folder of another configuration.
+    ``report`` is called with the experiment, the policies that have finished, and their folder; ``run_of`` is what is
+    recorded of them. ValueError for an unknown policy, one that fails in its first round, or a folder of another
+    configuration.
     """
 
     def begin(folder: Path) -> None:
-        write_note(folder, study.name, command, study.about(experiment, policies))
+        if command:
+            write_note(folder, "bench", command, about_experiment(experiment, policies))
 
-    folder, failures = play(experiment, policies, out, effort, study.run_of, begin)
+    folder, failures = play(experiment, policies, out, effort, run_of, begin)
     finished = [policy for policy in policies if policy not in failures]
-    return Studied(folder, study.report(experiment, finished, folder) if finished else None, failures)
+    return Studied(folder, report(experiment, finished, folder) if finished else None, failures)
 
 
 def play(
@@ -79,10 +72,9 @@ def play(
 def play_with_bars(
     jobs: Sequence[Job],
     effort: Effort = USUAL,
-    follow: Progress = lambda _job, _rounds: None,
     bar_of: Callable[[Job], str] = lambda job: job.policy,
 ) -> Failures:
-    """Play jobs with a progress bar for those that have the same ``bar_of``; ``follow`` gets the progress, too."""
+    """Play jobs with a progress bar for those that have the same ``bar_of``."""
     totals, done, played = Counter[str](), Counter[str](), Counter[Job]()
     for job in jobs:
         totals[bar_of(job)] += job.experiment.rounds
@@ -93,6 +85,5 @@ def play_with_bars(
             done[bar] += rounds - played[job]
             played[job] = rounds
             show(bar, done[bar])
-            follow(job, rounds)
 
         return play_jobs(jobs, effort, progress)

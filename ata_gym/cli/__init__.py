@@ -16,12 +16,12 @@ from ata_gym.cli.studies.learn import learn, pretrain
 from ata_gym.cli.studies.report import report
 from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.train import train
-from ata_gym.cli.tools import check, doctor, explain, verify
+from ata_gym.cli.tools import check, doctor, verify
 from ata_gym.cli.watch import watch
 from ata_gym.cli.workers import emulate, measure
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "See what there is": (demo, watch, policies, scenarios, methods, explain),
+    "See what there is": (demo, watch, policies, scenarios, methods),
     "Compare policies": (bench, report, leaderboard, track, reproduce),
     "Train": (train, learn, pretrain),
     "Run on real workers": (emulate, measure),

@@ -61,7 +61,7 @@ def measure(
     import polars as pl  # noqa: PLC0415 - these imports take seconds
 
     from ata_gym.bench.experiment.experiment import plural  # noqa: PLC0415
-    from ata_gym.training.devices.workers import autocorrelation, find_workers, measure_times  # noqa: PLC0415
+    from ata_gym.training.devices.workers import find_workers, measure_times  # noqa: PLC0415
     from ata_gym.training.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
@@ -86,7 +86,7 @@ def measure(
         write_whole(out, lambda part: frame.write_csv(part, float_precision=_DECIMALS))
     else:
         write_whole(out, frame.write_parquet)
-    _show(listed, times, autocorrelation(times))
+    _show(listed, times)
     size = f"{total:,} tasks of {plural(micro_batch, 'sample')} in {precision}"
     say(f"{out}: {plural(len(listed), 'worker')}, {size}; to let policies play on these times:")
     say(
@@ -95,16 +95,16 @@ def measure(
     )
 
 
-def _show(workers: Sequence[Worker], times: Floats, autocorrelations: Floats) -> None:
+def _show(workers: Sequence[Worker], times: Floats) -> None:
     """Show the spread of the times, shape (workers, tasks), a row for each worker."""
     from ata_gym.bench.report.table import LEFT, RIGHT, Table, right  # noqa: PLC0415 - the bench takes a second
 
     rows = []
-    for i, (worker, row, correlation) in enumerate(zip(workers, times, autocorrelations, strict=True)):
+    for i, (worker, row) in enumerate(zip(workers, times, strict=True)):
         mean, sd = row.mean(), row.std(ddof=1)
-        figures = (f"{1e3 * mean:.3f}", f"{1e3 * sd:.3f}", f"{sd / mean:.3f}", f"{correlation:.2f}")
+        figures = (f"{1e3 * mean:.3f}", f"{1e3 * sd:.3f}", f"{sd / mean:.3f}")
         rows.append((str(i), worker.device, str(worker.work), *figures))
-    numbers = right(("work", "mean (ms)", "sd (ms)", "CV", "autocorrelation"))
+    numbers = right(("work", "mean (ms)", "sd (ms)", "CV"))
     show(Table("", {"worker": RIGHT, "device": LEFT, **numbers}, rows))
 
 

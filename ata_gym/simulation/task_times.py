@@ -16,7 +16,7 @@ from numba.extending import get_cython_function_address
 
 from ata_gym.pools.distributions import Distributions
 from ata_gym.pools.families import RECORDED
-from ata_gym.simulation.disturbances import Disturbances, undisturbed
+from ata_gym.simulation.disturbances import undisturbed
 from ata_gym.simulation.keys import Word, uniform
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import gufunc, inlined
@@ -149,14 +149,13 @@ def task_times(
     round_index: Ints | int,
     worker: Ints | int,
     task: Ints | int,
-    disturbances: Disturbances | None = None,
 ) -> Floats:
     """Times of single tasks, for methods that know no rounds: the very times that a round would have.
 
     The arguments broadcast together and are those of ``ata_gym.simulation.keys.NoiseKeys``; ``worker`` starts
-    a task after ``task`` others in the episode. Deaths do not matter here.
+    a task after ``task`` others in the episode.
     """
-    noise = (disturbances or undisturbed(distributions.family.shape[-1])).noise
+    noise = undisturbed(distributions.family.shape[-1]).noise
     indices = [np.asarray(index, np.int64) for index in (episode, round_index, worker, task)]
     times: Floats = _one_time(*kernel_arguments(distributions, noise), keys, *indices)
     return times

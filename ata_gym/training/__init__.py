@@ -14,7 +14,7 @@ from ata_gym.utils.extras import require
 if TYPE_CHECKING:
     from ata_gym.training.devices.clock import DeviceClock
     from ata_gym.training.devices.workers import Worker
-    from ata_gym.training.methods import METHODS, run_method
+    from ata_gym.training.methods import METHODS, MethodRun
     from ata_gym.training.problem import Problem, make_problem, problem_names
     from ata_gym.training.problems.classification import Classification
     from ata_gym.training.problems.tasks import Tasks
@@ -26,6 +26,7 @@ __all__ = [
     "METHODS",
     "Classification",
     "DeviceClock",
+    "MethodRun",
     "Problem",
     "Tasks",
     "Trainer",
@@ -34,7 +35,6 @@ __all__ = [
     "Worker",
     "make_problem",
     "problem_names",
-    "run_method",
 ]
 
 _HOMES = {
@@ -47,9 +47,9 @@ _HOMES = {
     "TrainingWrapper": "wrapper",
     "Worker": "devices.workers",
     "METHODS": "methods",
+    "MethodRun": "methods",
     "make_problem": "problem",
     "problem_names": "problem",
-    "run_method": "methods",
 }
 
 

@@ -79,7 +79,6 @@ def test_names_classes_and_objects_play_side_by_side(tmp_path, monkeypatch):
     ("uta", [], {}, "name at least one scenario"),
     ("uta", ["five-workers", "five-workers"], {}, "several scenarios need names"),
     ("uta", "five-workers", {"jobs": 0}, "jobs"),
-    ("uta", "five-workers", {"live": True}, "give out="),
     ("uta", "five-workers", {"out": ""}, "its name is empty"),
 ])  # fmt: skip
 def test_what_cannot_be_run_is_refused(policies, scenarios, more, message):

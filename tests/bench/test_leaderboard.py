@@ -259,8 +259,7 @@ def test_a_stopped_leaderboard_goes_on_and_ends_with_the_same_bytes(tmp_path, mo
     page = Path("out", NAME).read_text("utf-8")
     assert '<option value="worst seed">' in page
     charts = parts(page)["config"]["charts"]
-    assert [*dict.fromkeys(view["scenario"] for view in charts["runtime"]["views"])] == ["near-equal", "regret"]
-    assert len(charts["allocations"]["views"]) == 2 * 4
+    assert [view["scenario"] for view in charts["spread"]["views"]] == ["near-equal", "regret"]
     assert "another configuration: seeds is 2 there and 3 here" in command(line.replace("--seeds 2", "--seeds 3"), 2)
     whole, results = made("[!.]*"), made("**/*.parquet")
     assert len(results) == 2 * 4 * 2  # records and allocations in two scenarios; ofta, which all are compared with

@@ -75,17 +75,6 @@ def test_reproduce_does_not_claim_what_a_short_run_cannot_show(run):
     assert Path("results/icml2025-cifar100-20-rounds-2-seeds/table.csv").exists()
 
 
-def test_explain_plays_and_tells_what_the_policy_thinks(run):
-    told = run("explain --scenario icml2025-regret --env race --rounds 20 --price 0.1").stdout
-    assert told.startswith("default: race plays ata_gym/TaskRace-v0 with 20 workers, B = 5 and price 0.1")
-    assert "round 20 of icml2025-regret: n = 20, B = 5" in told
-    assert "evidence" in told
-    named = run("explain --scenario icml2025-regret --policy thompson-beta --rounds 5 --workers 3").stdout
-    assert "default" not in named
-    assert "memory Everything, estimate ThompsonGamma, rule Beta" in named
-    assert "17 more workers" in named
-
-
 def test_reproduce_tells_whether_the_regret_grows_as_the_logarithm(run, monkeypatch):
     from ata_gym.bench import paper as regret_figure
 
@@ -139,9 +128,6 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
     (f"{BOARD} --set unseen --scenarios regret", "there is no scenario of the leaderboard 'regret'"),
     (f"{BOARD} --prices 0,cheap", "--prices must be numbers of at least 0, separated by commas"),
     (f"{BOARD} --prices 0,-1", "--prices must be numbers of at least 0"),
-    ("explain --scenario icml2025-regret --env nothing", "there is no env 'nothing'"),
-    ("explain --scenario icml2025-regret --policy nobody", "there is no policy 'nobody'"),
-    ("explain --scenario icml2025-regret --workers 0", "workers must be"),
     ("check ata --data .", "--data only goes with --scenario"),
     ("watch nowhere", "there is no scenario 'nowhere'"),
     ("watch --policies ,", "name at least one policy"),

@@ -78,7 +78,6 @@ def test_the_installed_command_completes_names_without_importing_anything_heavy(
 
 @pytest.mark.parametrize(("option", "names"), [
     ("--policies", ata_policies.names()),
-    ("--policy", ata_policies.names()),
     ("--scenario", (*ata_gym.scenario_names(), *RECORDINGS)),
     ("--problem", problem_names()),
     ("--env", ("allocation", "race", "dispatch")),

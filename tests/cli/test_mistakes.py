@@ -93,7 +93,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (f"{BENCH} uta,my_policies:Bad", "my_policies:Bad fails in the first round: the tasks of row 0 must sum to"),
     (f"{BENCH} ata:alpha=nan", "give alpha=..., a positive bound on every worker's psi1 norm of X: here it is nan"),
     (f"{TRAIN} torch:my_problems:mismatched", "model of mismatched does not take its data: mat1 and mat2"),
-    (f"{BENCH} uta --budget 1000000000000", "budget 1,000,000,000,000 for 1 seeds, need 14,901.2 GiB of memory"),
+    (f"{BENCH} uta --budget 1000000000000", "1000000000000 results each needs about 64,000 GB of memory"),
     (f"{BENCH} uta --out ''", "--out must name a folder, not ''"),
     (f"{BENCH} uta,{FAILS}:how=shape", place_of_line("np.ones(2)")),  # a ValueError, as those of ours are
     (f"{BENCH} uta,{FAILS}:how=exit", place_of_line("sys.exit(7)")),
@@ -101,7 +101,6 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (f"{BOARD} my_policies:Unmade", place_of_line("self.share =")),
     (f"track --scenario changing-walk --change 4 --rounds 9 --out out --policies {FAILS}", place_of_line("raise R")),
     (f"watch icml2025-regret --rounds 9 --policies {FAILS}:how=shape", place_of_line("np.ones(2)")),
-    ("explain --scenario icml2025-regret --policy my_policies:Unmade", place_of_line("self.share =")),
     (f"{TRAIN} quadratic --policies {FAILS}", place_of_line("raise RuntimeError")),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, line, sentence):

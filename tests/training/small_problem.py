@@ -1,9 +1,14 @@
-"""The samples of a small problem, the problem itself, and the weights of a trainer."""
+"""The samples of a small problem, the problem itself, the weights of a trainer, and a whole run of a method."""
 
+from itertools import islice
+from types import SimpleNamespace
+
+import numpy as np
 import torch
 from torch import nn
 
-from ata_gym.training import Classification
+from ata_gym.training import Classification, MethodRun
+from ata_gym.training.methods import UpdateRecord
 
 SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 
@@ -20,3 +25,11 @@ def mean_loss(model, batch):
 
 def weights(trainer):
     return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+def run_method(method, pool, problem, *, updates, **arguments):
+    """The columns of the records of so many updates, and the model after them."""
+    run = MethodRun(method, pool, problem, **arguments)
+    records = list(islice(run, updates))
+    columns = {name: np.array([getattr(record, name) for record in records]) for name in UpdateRecord._fields}
+    return SimpleNamespace(**columns, model=run.model)

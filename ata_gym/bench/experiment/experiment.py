@@ -16,7 +16,6 @@ from ata_gym.changes import Load, Redraw
 from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario, resolve
 from ata_gym.utils.errors import explained, place_of
-from ata_gym.utils.memory import installed_memory
 from ata_gym.utils.validation import whole_number
 from ata_policies.steps import play
 
@@ -51,14 +50,6 @@ class Experiment:
             raise ValueError(
                 "policies know one price, and this scenario draws one for each episode: leave out price=... of Redraw, "
                 "and give the scenario, or the experiment, a price"
-            )
-        need = self.seeds * (16 * self.scenario.budget + 8 * self.scenario.pool.n)  # for an observation alone
-        there = installed_memory()
-        if need > there:
-            raise ValueError(
-                f"the results of one round, budget {self.scenario.budget:,} for {self.seeds:,} seeds, need "
-                f"{need / 2**30:,.1f} GiB of memory, and this machine has {there / 2**30:,.1f} GiB: "
-                "give a smaller budget or fewer seeds"
             )
 
     @classmethod

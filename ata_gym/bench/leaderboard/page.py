@@ -11,22 +11,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.leaderboard import ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, costs
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, WORKER_TIME
 from ata_gym.bench.leaderboard.report import lead
 from ata_gym.bench.page import experiment_page as charts
-from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, about_policy, competitors
 from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.summary_tables import over_seeds, show, title_of
 from ata_gym.bench.report.table import Cell
 from ata_gym.scenarios.card import scenario_card
-
-POINTS, GROUPS, ROUNDS = 60, 25, 40
-"""The largest numbers of points of a curve, and of groups of workers and rounds of a heat map."""
 
 _SHOWN = (COST, TO_ORACLE, RUNTIME, WORKER_TIME)
 _AXES = {"x": WORKER_TIME, "y": RUNTIME}
@@ -42,10 +37,7 @@ def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str) -> Note:
         "first_seed": board.set.first_seed,
         "prices": list(board.prices),
         "remarks": list(board.notes),
-        "scenarios": [
-            {"name": one.name, "workers": one.pool.n, "budget": one.budget, "card": scenario_card(one).to_data()}
-            for one in board.scenarios
-        ],
+        "scenarios": [{"name": one.name, "card": scenario_card(one).to_data()} for one in board.scenarios],
         "policies": [about_policy(one.policy) for one in board.competitors],
         "jobs": [
             {
@@ -73,8 +65,12 @@ def page(folder: Path, note: Note) -> Page:
     players = [Player(one["name"], one["kind"]) for one in note["policies"]]
     places = {player.name: place for place, player in enumerate(players)}
     who = {one.policy: one for one in competitors(note)}
-    records = {id(job): Folder(folder / job["folder"]).results([job["policy"]]) for job in shown}
-    ends = pl.concat(costs(records[id(job)], who[job["policy"]], job["scenario"], job["prices"]) for job in shown)
+    ends = pl.concat(
+        costs(
+            Folder(folder / job["folder"]).results([job["policy"]]), who[job["policy"]], job["scenario"], job["prices"]
+        )
+        for job in shown
+    )
     ratios, seeds = ranking.ratios(ends, note["reference"]), note["seeds"]
     by_scenario, by_price = ranking.by_scenario(ratios), ranking.overall(ratios)
     sections: list[Tables | Chart] = [
@@ -82,14 +78,7 @@ def page(folder: Path, note: Note) -> Page:
         matrix(by_scenario, by_price, seeds),
         front(by_scenario, by_price, places, seeds),
         spread(ratios, places),
-        *(
-            charts.curve_chart(name, _curves(shown, records, name, places), seeds)
-            for name in ("runtime", "total_worker_time")
-        ),
     ]
-    sizes = {one["name"]: (one["workers"], one["budget"]) for one in note["scenarios"]}
-    maps = [view for job in shown for view in _heat(folder, job, *sizes[job["scenario"]])]
-    sections += [charts.allocations(maps)] if maps else []
     missing = len(note["jobs"]) - len(shown)
     unfinished = [f"{missing} of {len(note['jobs'])} runs have not finished, and are not shown: run the command again."]
     return Page(
@@ -197,29 +186,3 @@ def spread(ratios: pl.DataFrame, places: Mapping[str, int]) -> Chart:
 def _each(frame: pl.DataFrame, *by: str) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:
     """The parts of a frame and their keys, in their order."""
     return iter(frame.group_by(by, maintain_order=True))
-
-
-def _curves(
-    jobs: Sequence[Mapping[str, Any]], records: Mapping[int, pl.DataFrame], quantity: str, places: Mapping[str, int]
-) -> list[View]:
-    """A view for each scenario and price."""
-    of: dict[tuple[str, float], list[pl.DataFrame]] = {}
-    for job in jobs:
-        for price in job["prices"]:
-            of.setdefault((job["scenario"], price), []).append(records[id(job)])
-    return [
-        View(figures.curves(pl.concat(frames), quantity, places, POINTS), {"scenario": scenario, "price": f"{price:g}"})
-        for (scenario, price), frames in of.items()
-    ]
-
-
-def _heat(folder: Path, job: Mapping[str, Any], workers: int, budget: int) -> list[View]:
-    """The tasks of the workers in a job, if they were recorded: a view for each of its prices, or one for all."""
-    recorded = charts.read_tasks(Folder(folder / job["folder"]), [job["policy"]])
-    if not recorded:
-        return []
-    ((rounds, tasks),) = recorded.values()
-    data = figures.heat(rounds, *figures.merged(tasks, np.diff(edges(workers)).tolist(), GROUPS), budget, ROUNDS)
-    choice = {"scenario": job["scenario"], "policy": job["policy"]}
-    alone = len(job["prices"]) == 1
-    return [View(data, {**choice, "price": f"{job['prices'][0]:g}"} if alone else choice)]

@@ -1,31 +1,26 @@
-"""The page of an experiment, policies on one scenario, when it has ended and while it runs."""
+"""The page of an experiment: policies on one scenario."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import monotonic, time
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.cost_regret import REGRETS, CostRun, with_cost_regret
-from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.cost_regret import REGRETS, with_cost_regret
 from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_json
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, competitors, finished_policies
-from ata_gym.bench.page.render import NAME, write
-from ata_gym.bench.page.sections import Chart, Column, Page, Player, Running, Tables, TableView, View
+from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.headline import NOUNS, headline, leaders
 from ata_gym.bench.report.report import known
 from ata_gym.bench.report.statistics import BASELINES, ends, summarise
 from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, summary_cells
 from ata_gym.bench.report.table import Cell
 from ata_gym.typing import Floats
-
-EVERY = 5.0  # seconds between two pages
 
 _PER_ROUND = ", or its mean per round, which falls while a policy learns."
 _CURVES = {
@@ -62,30 +57,24 @@ def read_tasks(folder: Folder, policies: Sequence[str]) -> dict[str, tuple[list[
     }
 
 
-def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str, tuple[list[int], Floats]]) -> Page:
-    """The page of records, which may end at different rounds and may be none, and of the tasks of workers."""
+def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple[list[int], Floats]]) -> Page:
+    """The page of the records of policies that have finished, and of the tasks of workers."""
     players = [Player(one["name"], one["kind"]) for one in note["policies"]]
     cards = [note["scenario"], *(one["card"] for one in note["policies"])]
-    if records is None:
-        said = "No policy has played a recorded round yet."
-        return Page("bench", note["title"], said, facts(note), players, [], cards, note["command"], ())
     places = {player.name: place for place, player in enumerate(players)}
     seeds, price = note["seeds"], note["price"]
-    common = min(int(mine["round"].to_numpy().max()) for _, mine in records.group_by("policy"))  # all have played it
-    together = records.filter(pl.col("round") <= common)
-    summary, samples = summarise(together, price), ends(together, price)
-    drawn = {name: [View(figures.curves(records, name, places))] for name in _CURVES if known(records, name)}
+    summary, samples = summarise(records, price), ends(records, price)
     over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
     front = View(figures.front(summary, places, f"total_worker_time{over}", f"runtime{over}"))
     sections: list[Tables | Chart] = [
-        overview(summary, note, common),
-        *(curve_chart(name, views, seeds) for name, views in drawn.items()),
+        overview(summary, note),
+        *(_curves(name, figures.curves(records, name, places), seeds) for name in _CURVES if known(records, name)),
         front_chart([front], " / that of OFTA" if over else "", seeds),
     ]
     sizes, best = np.diff(edges(note["workers"])).tolist(), leaders(samples, competitors(note))
     order = sorted(tasks, key=lambda name: name not in best)
     maps = [View(figures.heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
-    sections += [allocations(maps)] if maps else []
+    sections += [_allocations(maps)] if maps else []
     if seeds > 1:
         views = []
         for name, of in samples.items():
@@ -114,7 +103,7 @@ def seeds_of(note: Note) -> str:
     return f"{seeds:,} ({first if seeds == 1 else f'{first} to {first + seeds - 1}'})"
 
 
-def overview(summary: pl.DataFrame, note: Note, rounds: int) -> Tables:
+def overview(summary: pl.DataFrame, note: Note) -> Tables:
     """The table of all quantities, with intervals."""
     present = summary["quantity"].unique(maintain_order=True).to_list()
     beside = next((name for name in BASELINES if f"runtime/{name}" in present), "")  # all ratios are in table.csv
@@ -134,19 +123,19 @@ def overview(summary: pl.DataFrame, note: Note, rounds: int) -> Tables:
     cost = f" Cost is runtime + {note['price']:g} x worker time." if note["price"] > 0 else ""
     same = "geometric means of those on the same seeds" if note["seeds"] > 1 else "of the same seed"
     about = (
-        f"After {rounds:,} rounds: {over_seeds(note['seeds'])}; less is better in every column but support, the "
-        f"workers that got tasks in the last round. Ratios are {same}.{cost} Click on a title to sort."
+        f"After {note['rounds']:,} rounds: {over_seeds(note['seeds'])}; less is better in every column but support, "
+        f"the workers that got tasks in the last round. Ratios are {same}.{cost} Click on a title to sort."
     )
     return Tables("overview", "All policies beside each other", about, [TableView(columns, rows)])
 
 
-def curve_chart(quantity: str, views: Sequence[View], seeds: int) -> Chart:
+def _curves(quantity: str, data: figures.Data, seeds: int) -> Chart:
     """The chart of a quantity against the round."""
     title, note = _CURVES[quantity]
     settings = {"x": "round", "y": title.lower(), "perRound": True, "logX": True, "half": True}
     settings["logY"] = "regret" not in quantity
     id = title.lower().replace(" ", "-").removeprefix("proxy-")
-    return Chart(id, f"{title}: lower is better", f"{note}{band(seeds)}", "curves", views, settings)
+    return Chart(id, f"{title}: lower is better", f"{note}{band(seeds)}", "curves", [View(data)], settings)
 
 
 def front_chart(views: Sequence[View], over: str, seeds: int) -> Chart:
@@ -159,7 +148,7 @@ def front_chart(views: Sequence[View], over: str, seeds: int) -> Chart:
     return Chart("front", "Runtime against worker time: lower left is better", note, "front", views, settings)
 
 
-def allocations(views: Sequence[View]) -> Chart:
+def _allocations(views: Sequence[View]) -> Chart:
     """The chart of who gets how many tasks."""
     note = (
         "Each row is a worker, the fastest by mean task time at the bottom, or a group of neighbours where there are "
@@ -183,59 +172,3 @@ def origin(files: Sequence[Path]) -> list[tuple[str, str]]:
     notes: list[dict[str, Any]] = [read_json(file.with_suffix(".json")) for file in files]
     keys = dict.fromkeys(key for note in notes for key in note if key != "code")
     return [(key, "; ".join(dict.fromkeys(str(note.get(key, "-")) for note in notes))) for key in keys]
-
-
-SoFar = tuple[pl.DataFrame, tuple[list[int], Floats] | None]
-"""What a policy has done up to now: its records, and the recorded rounds with the tasks of the workers."""
-
-
-class Live:
-    """Writes the page of a running experiment every ``EVERY`` seconds, as its progress is told."""
-
-    def __init__(self, experiment: Experiment, folder: Folder, note: Note) -> None:
-        self.experiment, self.folder, self.note = experiment, folder, note
-        self.path = folder.path / NAME
-        self.names = [one["name"] for one in note["policies"]]
-        self.rounds = dict.fromkeys(self.names, 0)
-        self.last = -EVERY
-        self.done: dict[str, SoFar] = {}
-
-    def update(self, policy: str, rounds: int) -> None:
-        """Note how many rounds a policy has played; write the page if it is time."""
-        self.rounds[policy] = max(rounds, self.rounds[policy])
-        if monotonic() - self.last >= EVERY:
-            self.write()
-
-    def write(self) -> None:
-        """Write the page of what there is, which may be nothing but the plan."""
-        found = {name: so_far for name in self.names if (so_far := self._so_far(name)) is not None}
-        share = sum(self.rounds.values()) / (self.experiment.rounds * len(self.names))
-        whole = sum(self.folder.finished(name) for name in self.names)
-        said = f"Running: {share:.0%}, {whole} of {len(self.names)} policies finished."
-        records = pl.concat(records for records, _ in found.values()) if found else None
-        tasks = {name: recorded for name, (_, recorded) in found.items() if recorded is not None}
-        made = experiment_page(self.note, records, tasks)
-        write(made._replace(running=Running(said, share, EVERY, time())), self.path)
-        self.last = monotonic()
-
-    def _so_far(self, policy: str) -> SoFar | None:
-        """What a policy has done, as far as it is on the disk."""
-        if policy in self.done:
-            return self.done[policy]
-        if self.folder.finished(policy):
-            records = with_cost_regret(self.folder.results([policy]), self.note.get("least_cost"))
-            self.done[policy] = records, read_tasks(self.folder, [policy]).get(policy)
-            return self.done[policy]
-        run = CostRun(self.experiment, policy)
-        try:
-            run.restore(self.folder.checkpoint(policy))
-        except OSError:  # it is replaced at this moment
-            return None
-        finally:
-            run.envs.close()
-        points = int(np.searchsorted(run.record_at, run.round, side="right"))
-        if not points:
-            return None
-        tasks = None if run.allocations is None else (run.record_at[:points].tolist(), run.allocations[:points])
-        records = run.results().filter(pl.col("round") <= run.round)
-        return with_cost_regret(records, self.note.get("least_cost")), tasks

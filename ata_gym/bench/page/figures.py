@@ -15,26 +15,20 @@ from ata_gym.typing import Floats
 Data = dict[str, Any]
 
 
-def curves(records: pl.DataFrame, quantity: str, places: Mapping[str, int], most: int = 200) -> Data:
-    """Mean and half the interval of a quantity in each recorded round, at most about ``most`` of them.
+def curves(records: pl.DataFrame, quantity: str, places: Mapping[str, int]) -> Data:
+    """Mean and half the interval of a quantity in each recorded round, at most 200 of them.
 
-    A policy may have fewer rounds than others, and is left out where the quantity is null.
+    A policy is left out where the quantity is null.
     """
-    series: list[Data] = []
+    rounds, series = records["round"].unique().sort().to_numpy(), list[Data]()
+    shown = thinned(len(rounds), 200)
     for (policy,), mine in records.group_by("policy", maintain_order=True):
         sample = values(mine, str(policy), quantity)
-        if np.isnan(sample).all():
-            continue
-        rounds = mine["round"].unique().sort().to_numpy()
-        shown = thinned(len(rounds), most)
-        mean, half = estimate(sample[:, shown])
-        band = None if np.isnan(half).all() else half
-        series.append({"p": places[str(policy)], "x": rounds[shown], "mean": mean, "half": band})
-    longest: Sequence[int] = max((one["x"].tolist() for one in series), key=len, default=[])
-    for one in series:
-        if one["x"].tolist() == longest:
-            del one["x"]
-    return {"x": longest, "series": series}
+        if not np.isnan(sample).all():
+            mean, half = estimate(sample[:, shown])
+            band = None if np.isnan(half).all() else half
+            series.append({"p": places[str(policy)], "mean": mean, "half": band})
+    return {"x": rounds[shown], "series": series}
 
 
 def thinned(points: int, most: int) -> list[int]:
@@ -58,12 +52,12 @@ def front(summary: pl.DataFrame, places: Mapping[str, int], x: str, y: str) -> D
     return {"points": points}
 
 
-def heat(rounds: Sequence[int], tasks: Floats, sizes: Sequence[int], budget: int, most: int = 80) -> Data:
+def heat(rounds: Sequence[int], tasks: Floats, sizes: Sequence[int], budget: int) -> Data:
     """Tasks of groups of ``sizes`` workers, (rounds, groups), as shares of the budget for one worker of a group.
 
     Cells are 16-bit whole numbers, little first, a round after the other: shares of the largest one, ``top``.
     """
-    shown = thinned(len(rounds), most)
+    shown = thinned(len(rounds), 80)
     share = tasks[shown] / (np.asarray(sizes) * budget)
     top = float(share.max(initial=0.0)) or 1.0
     cells = np.round(share / top * 65535).astype("<u2")
@@ -73,15 +67,3 @@ def heat(rounds: Sequence[int], tasks: Floats, sizes: Sequence[int], budget: int
         "top": top,
         "cells": base64.b64encode(cells.tobytes()).decode("ascii"),
     }
-
-
-def merged(tasks: Floats, sizes: Sequence[int], most: int) -> tuple[Floats, list[int]]:
-    """Neighbouring groups put together until there are at most ``most``.
-
-    >>> merged(np.array([[1.0, 2.0, 3.0, 4.0]]), [1, 1, 1, 1], 2)
-    (array([[3., 7.]]), [2, 2])
-    """
-    if len(sizes) <= most:
-        return tasks, list(sizes)
-    starts = np.arange(most) * len(sizes) // most
-    return np.add.reduceat(tasks, starts, axis=1), np.add.reduceat(np.asarray(sizes), starts).tolist()

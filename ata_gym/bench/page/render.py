@@ -79,8 +79,7 @@ def config(page: Page) -> dict[str, Any]:
         for chart in page.sections
         if isinstance(chart, Chart)
     }
-    running = page.running and {"every": page.running.every, "written": round(page.running.written)}
-    return {"players": looks(page), "charts": charts, "running": running}
+    return {"players": looks(page), "charts": charts}
 
 
 def looks(page: Page) -> list[dict[str, str]]:

@@ -63,15 +63,6 @@ class Chart(NamedTuple):
     settings: Mapping[str, Any] = _NOTHING  # titles of the axes, and whether they may be logarithmic
 
 
-class Running(NamedTuple):
-    """How far an unfinished run is."""
-
-    text: str
-    share: float
-    every: float  # seconds between two pages
-    written: float  # seconds since 1970
-
-
 class Page(NamedTuple):
     """Everything on a page."""
 
@@ -85,7 +76,6 @@ class Page(NamedTuple):
     command: Sequence[str]
     origin: Sequence[tuple[str, str]]  # Versions, commit and machine
     remarks: Sequence[str] = ()
-    running: Running | None = None
 
 
 def joined(pages: Mapping[str, Page]) -> Page:

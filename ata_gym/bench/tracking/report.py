@@ -20,7 +20,7 @@ from ata_gym.bench.report.headline import SAID, Samples, beside, listed, with_in
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate, estimates
 from ata_gym.bench.report.summary_tables import scaled, show
-from ata_gym.bench.report.table import LEFT, Cell, Table, markdown, right
+from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
 from ata_gym.typing import Floats, Ints
 
@@ -30,8 +30,7 @@ WITHIN = 0.1  # a policy has followed when its expected round time is so near th
 BLOCK = 20  # the rounds over which it must be so near on average: one short round is not enough
 NEVER = -1  # the delay of a policy that has not followed before its window ends
 
-SHORT = {"dynamic-oracle": "oracle", "dynamic-ofta": "OFTA"}
-
+_SHORT = {"dynamic-oracle": "oracle", "dynamic-ofta": "OFTA"}
 
 _COLUMNS = 400  # the largest number of columns of a heat map; each shows the mean over its rounds
 
@@ -43,7 +42,7 @@ def report(tracking: Tracking, policies: list[str], folder: Folder) -> Report:
     records = folder.results(policies)
     windows = tracking.windows()
     found, summary = delays(records, windows), summarise(records, windows)
-    tables = _tables(cells(found, summary, tracking.after), tracking)
+    tables = _tables(_cells(found, summary, tracking.after), tracking)
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary, "delays.csv": found})
     pictures = draw(records, tracking, folder.path / "plots")
     return Report(summary, tables, files, pictures, remark=lead(found, after_changes(records, windows), tracking.after))
@@ -90,24 +89,22 @@ def after_changes(records: pl.DataFrame, windows: Windows) -> Samples:
     return {"expected round time": of}
 
 
-def cells(found: pl.DataFrame, summary: pl.DataFrame, after: int) -> dict[str, dict[str, Cell]]:
+def _cells(found: pl.DataFrame, summary: pl.DataFrame, after: int) -> dict[str, dict[str, str]]:
     """The delays and costs of each policy by their titles; an unknown delay is longer than ``after`` rounds."""
-    of: dict[str, dict[str, Cell]] = {policy: {} for policy in found["policy"].unique(maintain_order=True)}
+    of: dict[str, dict[str, str]] = {policy: {} for policy in found["policy"].unique(maintain_order=True)}
     for (policy, oracle), mine in found.group_by("policy", "oracle", maintain_order=True):
-        known, never = mine["delay"].fill_null(after + 1).to_numpy(), mine["delay"].null_count()
-        values = float(np.median(known)), float(known.max())
-        for name, said, value in zip(("median delay", "longest"), waiting(mine["delay"], after), values, strict=True):
-            of[str(policy)][f"{name}\nto {SHORT[str(oracle)]}"] = Cell(said, value)
-        of[str(policy)][f"never\nto {SHORT[str(oracle)]}"] = Cell(f"{never} of {len(mine)}", never)
+        never = f"{mine['delay'].null_count()} of {len(mine)}"
+        said = zip(("median delay", "longest", "never"), (*waiting(mine["delay"], after), never), strict=True)
+        of[str(policy)] |= {f"{name}\nto {_SHORT[str(oracle)]}": words for name, words in said}
     for (quantity,), there in summary.group_by("quantity", maintain_order=True):
         part, _, oracle = str(quantity).partition("/")
-        title, unit = (f"{part}\n/ {SHORT[oracle]}", 1.0) if oracle else scaled(part, there)
+        title, unit = (f"{part}\n/ {_SHORT[oracle]}", 1.0) if oracle else scaled(part, there)
         for policy, mean, high in there.select("policy", "mean", "high").rows():
-            of[policy][title if oracle else f"{title}\nof a change"] = Cell(show(mean, high, unit), mean)
+            of[policy][title if oracle else f"{title}\nof a change"] = show(mean, high, unit)
     return of
 
 
-def _tables(of: Mapping[str, Mapping[str, Cell]], tracking: Tracking) -> list[Table]:
+def _tables(of: Mapping[str, Mapping[str, str]], tracking: Tracking) -> list[Table]:
     """The delays after the changes, and the round times around them and the regret after them."""
     changes = f"{len(tracking.changed_at)} changes, the first" if len(tracking.changed_at) > 1 else "a change"
     delays = (
@@ -124,7 +121,7 @@ def _tables(of: Mapping[str, Mapping[str, Cell]], tracking: Tracking) -> list[Ta
     made = []
     for about, of_delays in ((delays, True), (costs, False)):
         shown = [title for title in next(iter(of.values())) if ("\nto " in title) == of_delays]
-        rows = [(name, *(row[title].text for title in shown)) for name, row in of.items()]
+        rows = [(name, *(row[title] for title in shown)) for name, row in of.items()]
         made.append(Table(about, {"policy": LEFT, **right(shown)}, rows))
     return made
 

@@ -28,9 +28,6 @@ def bench(
     running: options.Running,
     policies: options.Policies = options.PUBLISHED,
     price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
-    live: Annotated[
-        bool, typer.Option("--live", help="Write OUT/report.html every few seconds; it follows by itself in a browser.")
-    ] = False,
 ) -> None:
     r"""Run policies on a scenario or a trace, and report on them.
 
@@ -40,7 +37,7 @@ def bench(
     ```
     ata-gym bench --scenario icml2025-regret --rounds 100000 \
         --out results/regret
-    ata-gym bench --scenario icml2025-cifar100 --live --out results/cifar100
+    ata-gym bench --scenario icml2025-cifar100 --out results/cifar100
     ata-gym bench --scenario alibaba-4 --data recordings --out results/alibaba
     ata-gym bench --scenario icml2025-regret --out results/regret \
         --workers ray --address 10.0.0.1:6379
@@ -51,16 +48,13 @@ def bench(
     """
     from ata_gym.bench.benchmark import PolicyFailedWarning, run  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
-    from ata_gym.bench.page.render import NAME  # noqa: PLC0415
 
     found, effort = source.find(), running.effort()
-    if live:
-        say(f"the report while it runs: {(out / NAME).resolve().as_uri()}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PolicyFailedWarning)  # each is said below, with the place of its traceback
         results = run(
             options.split_names(policies), found, rounds=source.rounds, seeds=source.seeds, seed=source.seed,
-            price=price, out=out, live=live, command=command_line(), **effort._asdict(),
+            price=price, out=out, command=command_line(), **effort._asdict(),
         )  # fmt: skip
     for made in (part.report for part in results.parts if part.report):
         show_report(made)
@@ -100,14 +94,13 @@ def track(
         --change 1873 --out results/times
     ```
     """
-    from ata_gym.bench.study import Study, run  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.study import run  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.tracking.experiment import TrackedRun, Tracking  # noqa: PLC0415
-    from ata_gym.bench.tracking.page import about  # noqa: PLC0415
     from ata_gym.bench.tracking.report import report  # noqa: PLC0415
 
     tracking = Tracking.around(source.experiment(), change or None, before=before, after=after)
-    study, names = Study("track", TrackedRun, report, about), options.split_names(policies)
-    show_studied(run(study, tracking, names, out, running.effort(), command_line()))
+    names = options.split_names(policies)
+    show_studied(run(tracking, names, out, running.effort(), report, TrackedRun), with_page=False)
 
 
 SetName = StrEnum("SetName", ["steady", "changing", "unseen", "drawn"])

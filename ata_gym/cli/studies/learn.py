@@ -12,9 +12,8 @@ import typer
 
 from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
-from ata_gym.cli.console import command_line, say, say_error, say_files
+from ata_gym.cli.console import say, say_error, say_files, show_report
 from ata_gym.cli.options import Out, RerunChanged, Rounds, SaveEvery
-from ata_gym.cli.studies.report import show_with_page
 from ata_gym.utils.atomic import check_place
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short, whole_number
@@ -85,8 +84,8 @@ def learn(
     spec = AgentSpec(env, algorithm, action or "", seed, split_hyperparameters(hyperparameter or ()))
     found = resolve(options.unrecorded(scenario, "learn"), price=price, horizon=rounds)
     learning = Learning(spec, found, steps, rows, evaluations, validation, test)
-    study = run(learning, out, effort, command_line(), say_error)
-    show_with_page(study.report, out)
+    study = run(learning, out, effort, say_error)
+    show_report(study.report)
     say_files("agent", [agent_file(out)])
     say(f"play it as {study.policy}")
 

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 PAGES = {
     "bench": "ata_gym.bench.page.experiment_page",
     "leaderboard": "ata_gym.bench.leaderboard.page",
-    "track": "ata_gym.bench.tracking.page",
     "train": "ata_gym.training.studies.page",
-    "learn": "ata_gym.rl.learning.report",
 }
 """The modules that make the pages of studies: ``page(folder, note)``."""
 
@@ -38,7 +36,7 @@ def report(
     """Write one HTML page with all results of a folder.
 
     The page has tables, pictures, cards, and the command that reproduces them. It needs no network, and may be sent as
-    it is. The folders of bench, leaderboard, track, train and learn have one; these commands also write it themselves.
+    it is. The folders of bench, leaderboard and train have one; these commands also write it themselves.
 
     ```
     ata-gym bench --scenario icml2025-regret --rounds 1000 --out results/regret
@@ -93,9 +91,12 @@ def show_with_page(report: Report | None, folder: Path) -> None:
         show_report(report._replace(files=[*report.files, *pages(folder)]))
 
 
-def show_studied(studied: Studied) -> None:
+def show_studied(studied: Studied, with_page: bool = True) -> None:
     """Show what a study leaves; exit with code 1 if a policy failed."""
-    show_with_page(studied.report, studied.folder.path)
+    if with_page:
+        show_with_page(studied.report, studied.folder.path)
+    elif studied.report is not None:
+        show_report(studied.report)
     end_with(studied.failures, studied.folder)
 
 

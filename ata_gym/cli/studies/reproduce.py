@@ -9,7 +9,7 @@ import typer
 
 from ata_gym.cli import options
 from ata_gym.cli.console import command_line, say, show, show_report
-from ata_gym.cli.studies.report import end_with, show_studied
+from ata_gym.cli.studies.report import show_studied
 from ata_gym.scenarios.published import GROWTH, SIZES
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import whole_number
@@ -99,7 +99,7 @@ def reproduce(
     """
     from ata_gym.bench import paper  # noqa: PLC0415
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.study import Study, run  # noqa: PLC0415
+    from ata_gym.bench.study import run  # noqa: PLC0415
 
     if figure not in _ONLY:
         raise ValueError(f"there is no published figure {figure!r} to reproduce; known: {', '.join(sorted(_ONLY))}")
@@ -123,7 +123,7 @@ def reproduce(
         _cifar100(Experiment.on_scenario(CIFAR100, rounds=count, seeds=seeds), where, effort, network)
     else:
         experiment = Experiment.on_scenario(REGRET, rounds=count, seeds=seeds)
-        show_studied(run(Study(report=paper.report), experiment, paper.POLICIES, where, effort, command_line()))
+        show_studied(run(experiment, paper.POLICIES, where, effort, paper.report, command=command_line()))
 
 
 def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effort: Effort) -> None:
@@ -139,16 +139,15 @@ def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effo
             f"--sizes must be numbers of workers separated by commas, among {', '.join(known)}, not {sizes!r}"
         )
     policies = options.split_names(options.PUBLISHED)
-    studied = published.reproduce(growth, [*map(int, numbers)], policies, rounds, seeds, out, effort)
-    if studied.report is not None:
-        show_report(studied.report)
-    end_with(studied.failures, studied.folder)
+    show_studied(
+        published.reproduce(growth, [*map(int, numbers)], policies, rounds, seeds, out, effort), with_page=False
+    )
 
 
 def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[Path | None, str] | None) -> None:
     """The clocks beside the published end points; and with the images and the device of a network its loss on them."""
     from ata_gym.bench import paper  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.bench.study import Study, run  # noqa: PLC0415
+    from ata_gym.bench.study import run  # noqa: PLC0415
 
     known, budget = paper.CIFAR100, experiment.scenario.budget
     names = [*known.end_points]
@@ -164,7 +163,7 @@ def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[
             )
         names += [*NEWER, default_name("ata_gym/TaskAllocation-v0")]
         trained = published.train_network(out, experiment.rounds, effort, budget, data, device)
-    studied = run(Study(), experiment, names, out, effort, command_line())
+    studied = run(experiment, names, out, effort, command=command_line())
     show_studied(studied)
     assert studied.report is not None
     comparison = paper.compare(known, studied.report.summary, experiment.rounds)

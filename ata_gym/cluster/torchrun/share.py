@@ -1,48 +1,17 @@
-"""The part of a round that one rank computes, and its times on a processor or a CUDA device."""
+"""The part of a round that one rank computes, and the times of its tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from time import perf_counter
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.amp import GradScaler
 
 from ata_gym.cluster.torchrun.task_sampler import batches
+from ata_gym.training.models.device import Mark, Stopwatch
 from ata_gym.utils.validation import whole_number
-
-Mark = float | torch.cuda.Event
-
-
-class Stopwatch:
-    """Marks on a monotonic clock; on CUDA, events in the current stream, which count the time of the device alone.
-
-    The host runs ahead of a CUDA device. A mark does not wait for the device; reading it does.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-
-    def mark(self) -> Mark:
-        """The present moment in the order of the device's work."""
-        if self._device.type != "cuda":
-            return perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self._device))
-        return event
-
-    def seconds(self, start: Mark | None, end: Mark | None) -> float:
-        """Seconds from one mark to a later one, which is waited for."""
-        if isinstance(start, torch.cuda.Event):
-            assert isinstance(end, torch.cuda.Event)
-            end.synchronize()
-            return float(start.elapsed_time(end)) / 1000.0
-        assert isinstance(start, float)
-        assert isinstance(end, float)
-        return end - start
 
 
 class Share:

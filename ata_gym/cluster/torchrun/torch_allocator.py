@@ -18,8 +18,9 @@ from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.torchrun.gradients import TaskGradients
 from ata_gym.cluster.torchrun.ranks import Fault, Part, Ranks
-from ata_gym.cluster.torchrun.share import Share, Stopwatch
+from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.weights import fingerprint
+from ata_gym.training.models.device import Stopwatch
 from ata_gym.typing import Floats, Ints, Worker
 from ata_gym.utils.validation import flag, whole_number
 from ata_policies import Allocator

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ata_gym.pools import Pool, deterministic
+from ata_gym.scenarios import Scenario
 from ata_gym.simulation.dispatch import Completion, RoundState
 from ata_gym.simulation.rounds import RoundResult
 
@@ -23,6 +25,32 @@ class DispatchBackend(Protocol):
     @property
     def dispatch(self) -> Callable[..., Completion]:
         """Go on to the next result; called as ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row."""
+
+
+class RealWorkers:
+    """The part that backends of real workers share; copies of an env's spec share the backend."""
+
+    what: ClassVar[str]  # its name in errors
+    workers: tuple[Any, ...]
+    budget: int  # results that a round needs
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    @property
+    def pool(self) -> Pool:
+        """A pool of as many workers, for ``gymnasium.make``; its task times do not matter."""
+        return deterministic(np.ones(len(self.workers)))
+
+    def check(self, scenario: Scenario) -> None:
+        """Raise ValueError unless the rounds of a scenario can be run here; an env asks when it is made."""
+        n = len(self.workers)
+        if scenario.pool.n != n:
+            raise ValueError(f"the env has {scenario.pool.n} workers, but its {self.what} has {n}")
+        if scenario.budget != self.budget:
+            raise ValueError(f"the env has budget {scenario.budget}, but its {self.what} has {self.budget}")
+        if scenario.changes:
+            raise ValueError(f"a {self.what} has real workers, which no changes=... can change: leave them out")
 
 
 def check_round(result: RoundResult, action: NDArray[Any], budget: int) -> None:

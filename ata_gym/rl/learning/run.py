@@ -18,11 +18,10 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import USUAL, Effort
 from ata_gym.bench.experiment.provenance import Provenance, merged, provenance, provenance_of
 from ata_gym.bench.experiment.store import Folder, discard, finished, read_frame, write_frame
-from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report
 from ata_gym.rl.learning.experiment import AGENT, Learned, Learning, names_in, play, playable
-from ata_gym.rl.learning.report import about, report
+from ata_gym.rl.learning.report import report
 from ata_gym.rl.learning.specification import policy_name
 from ata_gym.rl.learning.training import agent_file, make_agent, rollout, train, training_files
 from ata_gym.training.studies.trajectory import deterministic
@@ -45,14 +44,13 @@ def run(
     learning: Learning,
     out: Path,
     effort: Effort = USUAL,
-    command: Sequence[str] = (),
     warn: Callable[[str], None] = warnings.warn,
 ) -> Study:
     """Train an agent and compare it with the policies, with progress bars; tables and the picture are left in ``out``.
 
-    After a kill the same call goes on where it stopped, with the same result. ``command`` are the words of the command
-    that the page shows. ``warn`` gets a sentence if more evaluations were asked for than there can be. ValueError if
-    the algorithm does not take the hyperparameters, or the folder holds something else, or results of other code.
+    After a kill the same call goes on where it stopped, with the same result. ``warn`` gets a sentence if more
+    evaluations were asked for than there can be. ValueError if the algorithm does not take the hyperparameters, or the
+    folder holds something else, or results of other code.
     """
     agent = make_agent(learning)  # it refuses hyperparameters before there is a folder
     between = rollout(learning, agent)
@@ -76,9 +74,6 @@ def run(
     with withdrawn, failure, progress_bars(bars) as update:
         learned = learn(learning, folder, made_by, lambda part, done: update(part, min(done, learning.steps)), effort)
     name = policy_name(learning.agent.env, out)
-    scenario = learning.scenario.name or "SCENARIO"
-    play_it = f"ata-gym bench --scenario {scenario} --policies uta,{name} --out results/agent"
-    write_note(folder.path, "learn", command, about(learning, play_it))
     return Study(report(learning, learned, folder.path), learned, name)
 
 

@@ -1,1 +1,1 @@
-"""What allocations and races cost, by playing rounds on sampled task times."""
+"""What allocations cost, by playing rounds on sampled task times."""

@@ -1,4 +1,4 @@
-"""What allocations or races cost on average, by playing rounds on sampled task times."""
+"""What allocations cost on average, by playing rounds on sampled task times."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ata_gym.pools.distributions import NEVER, Distributions
 from ata_gym.pools.families import CODES
 from ata_gym.simulation.keys import NoiseKeys, permutations
-from ata_gym.simulation.rounds import allocation_round, race_round
+from ata_gym.simulation.rounds import allocation_round
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.validation import whole_number
 
 _SHUFFLE = 2  # a stream of keys of its own
 _BLOCK = 2**21  # numbers computed at once
@@ -34,8 +33,8 @@ class Costs(NamedTuple):
         return self.round_time + price * self.worker_time
 
 
-def simulate(times: ArrayLike, allocations: ArrayLike, budget: int, replicates: int = 256, race: bool = False) -> Costs:
-    """Estimate the expected round time and worker time of allocations, or races, by playing ``replicates`` rounds each.
+def simulate(times: Floats, allocations: Ints, budget: int, replicates: int = 256) -> Costs:
+    """Estimate the expected round time and worker time of allocations, by playing ``replicates`` rounds with each.
 
     The task times of a round are independent draws from the workers' samples: the j-th task of worker i takes, over the
     replicates, each of its times equally often, in an order that depends on i and j only (Latin hypercube sampling). So
@@ -44,36 +43,25 @@ def simulate(times: ArrayLike, allocations: ArrayLike, budget: int, replicates: 
 
     - ``times``: (n, S) equally likely task times of each worker, finite and at least 0; rows of workers without a task
       are not looked at.
-    - ``allocations``: (C, n) the candidates: tasks for each worker, at least ``budget`` in total, exactly so unless
-      ``race``.
+    - ``allocations``: (C, n) the candidates, at least one: tasks for each worker, ``budget`` in total.
     - ``replicates``: rounds to play with each candidate, best a multiple of S; ValueError if they need more than 2**28
       task times.
-    - ``race``: whether the first B = ``budget`` results end the round, so that all other tasks are cancelled.
 
     >>> times = np.array([[1.0, 3.0], [2.0, 6.0]])
-    >>> simulate(times, [[2, 0], [0, 2]], budget=2).round_time
+    >>> simulate(times, np.array([[2, 0], [0, 2]]), budget=2).round_time
     array([4., 8.])
     """
-    budget, replicates = whole_number("budget", budget), whole_number("replicates", replicates)
-    table, tasks = np.asarray(times, np.float64), _checked(allocations, budget, race)
-    if table.ndim != 2 or table.shape[0] != tasks.shape[1] or table.shape[1] == 0:
-        raise ValueError(f"times must have shape ({tasks.shape[1]}, S), a row per worker, not {table.shape}")
-    if len(tasks) == 0:
-        return Costs(np.empty(0), np.empty(0))
-    used = np.flatnonzero(tasks.any(axis=0))
-    if not (table[used].min() >= 0.0 and table[used].max() < np.inf):
-        raise ValueError("times of workers with a task must be finite and at least 0")
-    tasks = np.minimum(tasks[:, used], budget)
+    used = np.flatnonzero(allocations.any(axis=0))
+    tasks = allocations[:, used]
     most = _up_to_power(int(tasks.max()))  # so that few different ones are remembered
-    unit = 2.0 ** max(0, math.frexp(float(table[used].max()))[1] - _LARGE)
-    distributions, started = replay(table / unit, used, most, replicates)
-    play = race_round if race else allocation_round
+    unit = 2.0 ** max(0, math.frexp(float(times[used].max()))[1] - _LARGE)
+    distributions, started = replay(times / unit, used, most, replicates)
     key, zeros = np.zeros(1, np.uint64), np.zeros(1, np.int64)
     costs = []
     blocks = -(-len(tasks) * replicates * (used.size + budget) // _BLOCK)
     for block in np.array_split(tasks, min(blocks, len(tasks))):
         before, rows = np.tile(started, (len(block), 1)), np.repeat(block, replicates, axis=0)
-        rounds = play(distributions, NoiseKeys(key, zeros, zeros, before), rows, budget)
+        rounds = allocation_round(distributions, NoiseKeys(key, zeros, zeros, before), rows, budget)
         costs.append([part.reshape(-1, replicates).mean(axis=1) for part in (rounds.round_time, rounds.worker_time)])
     return Costs(*(np.concatenate(parts) * unit for parts in zip(*costs, strict=True)))
 
@@ -85,17 +73,6 @@ def can_simulate(workers: int, budget: int, replicates: int) -> bool:
 
 def _up_to_power(tasks: int) -> int:
     return 1 << (tasks - 1).bit_length()
-
-
-def _checked(allocations: ArrayLike, budget: int, race: bool) -> Ints:
-    tasks = np.asarray(allocations)
-    if tasks.ndim != 2 or tasks.dtype.kind not in "iu":
-        raise ValueError(f"allocations must be integers of shape (C, n), not {tasks.dtype} of shape {tasks.shape}")
-    sums = tasks.sum(axis=1)
-    if tasks.size and (tasks.min() < 0 or sums.min() < budget or (sums.max() > budget and not race)):
-        needed = "at least" if race else "exactly"
-        raise ValueError(f"each allocation must be non-negative and sum to {needed} the budget {budget}")
-    return tasks.astype(np.int64)
 
 
 def replay(times: Floats, used: Ints, most: int, replicates: int) -> tuple[Distributions, Ints]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import heapq
 from collections.abc import Sequence
-from typing import Self
 
 import numpy as np
 
-from ata_gym.pools import Pool, deterministic, trace
+from ata_gym.envs.states.backend import RealWorkers
+from ata_gym.pools import trace
 from ata_gym.pools.distributions import Distributions
-from ata_gym.scenarios import Scenario
 from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.rounds import RoundResult, race_round
 from ata_gym.training.devices.workers import Worker, add, find_workers, replicate
@@ -19,7 +18,7 @@ from ata_gym.training.trainer.trainer import Gradient, Trainer
 from ata_gym.typing import Ints
 
 
-class DeviceClock:
+class DeviceClock(RealWorkers):
     """The ``backend`` of an env whose tasks are really run on devices and timed.
 
     Tasks are run one after the other, so that they do not disturb each other, and their times are put together as
@@ -52,34 +51,18 @@ class DeviceClock:
     (array([0, 0, 1]), True, True)
     """
 
+    what = "device clock"
+
     def __init__(self, trainer: Trainer, workers: str | Sequence[Worker | str]) -> None:
         if trainer.settings.precision == "float16":
             raise ValueError('the device clock does not scale gradients, as float16 needs: use precision="bfloat16"')
         if trainer.settings.compile or trainer.settings.graphs:
             raise ValueError("the device clock runs one task at a time: leave out compile=... and graphs=...")
-        self.trainer = trainer
+        self.trainer, self.budget = trainer, trainer.budget
         self.workers = find_workers(workers)
         self._replicas = replicate(trainer, self.workers)
         self._runners = [(self._replicas[worker.device], worker.work) for worker in self.workers]
         self._losses: list[float] = []
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
-
-    @property
-    def pool(self) -> Pool:
-        """A pool of as many workers, for ``gymnasium.make``; its task times do not matter."""
-        return deterministic(np.ones(len(self.workers)))
-
-    def check(self, scenario: Scenario) -> None:
-        """Raise ValueError unless this clock can run the rounds of a scenario; an env asks when it is made."""
-        n, budget = len(self.workers), self.trainer.budget
-        if scenario.pool.n != n:
-            raise ValueError(f"the env has {scenario.pool.n} workers, but its device clock has {n}")
-        if scenario.budget != budget:
-            raise ValueError(f"the env has budget {scenario.budget}, but the trainer of its device clock has {budget}")
-        if scenario.changes:
-            raise ValueError("a device clock measures real workers, which no changes=... can change: leave them out")
 
     def __call__(
         self, _distributions: Distributions, noise_keys: NoiseKeys, allocation: Ints, budget: int

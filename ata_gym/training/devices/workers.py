@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ata_gym.training.models.device import current, enough_memory, find_device, seeded
+from ata_gym.training.models.device import Stopwatch, current, enough_memory, find_device, seeded
 from ata_gym.training.models.model import put_back, state_of, trained_weights
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats
@@ -64,26 +63,6 @@ def find_workers(workers: str | Sequence[Worker | str] | None) -> tuple[Worker, 
     return tuple(worker if isinstance(worker, Worker) else Worker.parse(worker) for worker in listed)
 
 
-def start_clock(device: torch.device) -> Callable[[], float]:
-    """Begin to measure time when a device is idle; the function that is returned gives the seconds until it is called.
-
-    On CUDA it is the time between events on the current stream.
-    """
-    settle(device)
-    if device.type != "cuda":
-        start = time.perf_counter()
-        return lambda: time.perf_counter() - start
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    begin.record(torch.cuda.current_stream(device))
-
-    def stop() -> float:
-        end.record(torch.cuda.current_stream(device))
-        end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3
-
-    return stop
-
-
 class Replica:
     """A trainer's model and data on a device, which runs single tasks.
 
@@ -91,8 +70,7 @@ class Replica:
     """
 
     def __init__(self, trainer: Trainer, device: torch.device) -> None:
-        self._trainer, self._device = trainer, device
-        _check_home(trainer)
+        self._trainer, self._device, self._watch = trainer, device, Stopwatch(device)
         with enough_memory(device, _TASK), seeded(trainer.layer_key(0), device):
             at_home = device == trainer.device
             self._problem = trainer.problem if at_home else trainer.problem.to(device)
@@ -109,7 +87,6 @@ class Replica:
 
     def begin(self) -> None:
         """Begin a round: copy the trainer's weights to the device, and set the sum of gradients to 0."""
-        _check_home(self._trainer)
         self._total: Parts = [None] * len(trained_weights(self._model))
         if self._copy is not None:
             put_back(self._copy, state_of(self._trainer.model))
@@ -122,11 +99,12 @@ class Replica:
         with enough_memory(self._device, _TASK):
             with seeded(self._trainer.layer_key(task), self._device):
                 batch = self._trainer.draw(self._problem, [task])
-                stop = start_clock(self._device)
+                settle(self._device)
+                begun = self._watch.mark()
                 loss, gradient = self._gradient(self._model, batch)
                 for _ in range(work - 1):
                     self._gradient(self._model, batch)
-                seconds = stop()
+                seconds = self._watch.seconds(begun, self._watch.mark())
             if keep:
                 self._total = add(self._total, gradient)
             settle(self._device)  # or the next task, on another device, would be disturbed
@@ -140,15 +118,6 @@ class Replica:
         with current(self._device):
             loss = self._trainer.losses(self._problem, model, batch, 1)[0]
             return loss, torch.autograd.grad(loss, trained_weights(model), allow_unused=True)
-
-
-def _check_home(trainer: Trainer) -> None:
-    found, home = next(trainer.model.parameters()).device, trainer.device
-    if found != home:
-        raise ValueError(
-            f"the trainer's model was moved to {found}, and the trainer works on {home}: move it back, or make the "
-            f'trainer with device="{found}"'
-        )
 
 
 def replicate(trainer: Trainer, workers: Iterable[Worker]) -> dict[str, Replica]:
@@ -177,14 +146,6 @@ def measure_times(
             times[i, task], _ = replicas[worker.device].run(task, worker.work)
             progress(task * len(workers) + i + 1)
     return times
-
-
-def autocorrelation(times: Floats) -> Floats:
-    """The correlation of a worker's successive task times, shape (n,), from times (n, tasks); NaN if all are equal."""
-    centred = times - times.mean(1, keepdims=True)
-    with np.errstate(invalid="ignore"):  # times that are all the same
-        correlation: Floats = (centred[:, 1:] * centred[:, :-1]).sum(1) / (centred**2).sum(1)
-    return correlation
 
 
 def settle(device: torch.device) -> None:

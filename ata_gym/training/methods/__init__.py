@@ -1,15 +1,13 @@
 """Training methods on the same clock as the policies: Rennala SGD, Ringmaster ASGD, and what they are compared with."""
 
 from ata_gym.training.methods.method import EndedTask, Method, ParameterServer, UpdateRecord
-from ata_gym.training.methods.run import METHODS, MethodResult, MethodRun, run_method
+from ata_gym.training.methods.run import METHODS, MethodRun
 
 __all__ = [
     "METHODS",
     "EndedTask",
     "Method",
-    "MethodResult",
     "MethodRun",
     "ParameterServer",
     "UpdateRecord",
-    "run_method",
 ]

@@ -42,7 +42,6 @@ class Asgd(Asynchronous):
     """
 
     source = "standard; as in Maranjyan, Tyurin and Richtarik, ICML 2025"
-    family = "asynchronous"
 
     @property
     def delay_bound(self) -> int:
@@ -108,7 +107,6 @@ class Ringmaster(Asynchronous):
     """
 
     source = "Maranjyan, Tyurin and Richtarik, ICML 2025"
-    family = "delays below R"
 
     def __init__(self, pool: Pool, budget: int, max_delay: int | None = None) -> None:
         super().__init__(pool, budget)
@@ -154,7 +152,6 @@ class StaleSynchronous(Asynchronous):
     """
 
     source = "Ho et al., NIPS 2013 (as recalled)"
-    family = "workers that wait"
 
     def __init__(self, pool: Pool, budget: int, staleness: int = 3) -> None:
         super().__init__(pool, budget)
@@ -186,7 +183,6 @@ class RoundRobin(Asgd):
     """
 
     source = "Chen et al., INFOCOM 2019, the order of updates alone"
-    family = "workers that wait"
 
     def __init__(self, pool: Pool, budget: int) -> None:
         super().__init__(pool, budget)

@@ -195,7 +195,6 @@ class Method(ABC):
     """
 
     source: ClassVar[str] = ""  # the publication that it comes from
-    family: ClassVar[str] = "other"  # the family of methods with which it is drawn
 
     def __init__(self, pool: Pool, budget: int) -> None:
         self.pool, self.budget = pool, whole_number("budget", budget)

@@ -1,23 +1,18 @@
-"""The methods by name, and a run of one: an iterator over its updates, or all of them at once."""
+"""The methods by name, and a run of one: an iterator over its updates."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from itertools import islice, takewhile
+from dataclasses import fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ata_gym.scenarios import PoolData, resolve
 from ata_gym.training.methods import asynchronous, synchronous
 from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord, WorkerClock
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.training.trainer.trainer import Trainer
-from ata_gym.typing import Floats, Ints
-from ata_gym.utils.validation import unknown, whole_number
+from ata_gym.utils.validation import unknown
 
 if TYPE_CHECKING:
     from torch import nn
@@ -124,42 +119,3 @@ class MethodRun(Iterator[UpdateRecord]):
                 raise StopIteration
             self.method.arrive(self._server, self._server.next())
         return self._server.record
-
-
-@dataclass(frozen=True)
-class MethodResult:
-    """The records of K updates as columns of shape (K,); see ``UpdateRecord``."""
-
-    update: Ints
-    runtime: Floats
-    total_worker_time: Floats
-    computed: Ints
-    used: Ints
-    loss: Floats
-    model: nn.Module  # after these updates; where ``runtime`` ended the run, after the one beyond it, too
-
-
-def run_method(
-    method: str | type[Method],
-    pool: PoolData,
-    problem: Problem | Tasks | str,
-    *,
-    updates: int,
-    runtime: float = math.inf,
-    **arguments: Any,
-) -> MethodResult:
-    """Run a method for at most so many updates, and not beyond the time ``runtime``; see ``MethodRun``.
-
-    >>> from ata_gym.pools import deterministic
-    >>> result = run_method("minibatch", deterministic([1.0, 2.0]), "quadratic", updates=3, budget=2)
-    >>> result.runtime, result.total_worker_time
-    (array([2., 4., 6.]), array([3., 6., 9.]))
-    """
-    count = whole_number("updates", updates)
-    if not runtime > 0:
-        raise ValueError(f"runtime must be a positive number, not {runtime!r}")
-    run = MethodRun(method, pool, problem, **arguments)
-    records = list(islice(takewhile(lambda record: record.runtime <= runtime, run), count))
-    kinds = (np.int64, np.float64, np.float64, np.int64, np.int64, np.float64)
-    table = np.array(records, np.dtype(list(zip(UpdateRecord._fields, kinds, strict=True))))
-    return MethodResult(**{name: table[name].copy() for name in UpdateRecord._fields}, model=run.model)

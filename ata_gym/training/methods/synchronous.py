@@ -21,7 +21,6 @@ class Rennala(Method):
     """
 
     source = "Tyurin and Richtarik, 2023"
-    family = "synchronous"
 
     def __init__(self, pool: Pool, budget: int) -> None:
         super().__init__(pool, budget)
@@ -160,7 +159,6 @@ class MindFlayer(Method):
     """
 
     source = "MindFlayer SGD, UAI 2025"
-    family = "trials"
 
     def __init__(self, pool: Pool, budget: int) -> None:
         super().__init__(pool, budget)

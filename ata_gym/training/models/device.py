@@ -1,8 +1,9 @@
-"""Devices: how they are found, seeded and made the current one, their lack of memory, and mixed precision."""
+"""Devices: how they are found, seeded and made the current one, their time and memory, and mixed precision."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter
 
 import torch
 from torch import nn
@@ -54,6 +55,37 @@ class seeded:  # noqa: N801 - a context, as a class since that takes a third of 
     def __exit__(self, *_error: object) -> None:
         for generator, state in zip(self._generators, self._states, strict=True):
             generator.set_state(state)
+
+
+Mark = float | torch.cuda.Event
+
+
+class Stopwatch:
+    """Marks on a monotonic clock; on CUDA, events in the current stream, which count the time of the device alone.
+
+    The host runs ahead of a CUDA device. A mark does not wait for the device; reading it does.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def mark(self) -> Mark:
+        """The present moment in the order of the device's work."""
+        if self._device.type != "cuda":
+            return perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def seconds(self, start: Mark | None, end: Mark | None) -> float:
+        """Seconds from one mark to a later one, which is waited for."""
+        if isinstance(start, torch.cuda.Event):
+            assert isinstance(end, torch.cuda.Event)
+            end.synchronize()
+            return float(start.elapsed_time(end)) / 1000.0
+        assert isinstance(start, float)
+        assert isinstance(end, float)
+        return end - start
 
 
 def lacks_memory(error: Exception) -> bool:

@@ -44,13 +44,13 @@ class LossReading:
         """The reading for steps that are shorter by a factor: the mean is over as many gradients."""
         return self if self.exact else replace(self, over=max(1, round(self.over * factor)))
 
-    def label(self, step: str = "round") -> str:
+    def label(self) -> str:
         """The name of what is read, for an axis."""
         if self.exact:
             return "loss, exact"
         if self.over == 1:
-            return f"training loss of each {step}"
-        return f"training loss, exponential\nmean over about {self.over:,} {step}s"
+            return "training loss of each round"
+        return f"training loss, exponential\nmean over about {self.over:,} rounds"
 
     def __call__(self, losses: pl.Series) -> pl.Series:
         """The losses as they are read; the mean is not biased to its start, and null where there is no loss."""

@@ -16,13 +16,11 @@ from ata_gym.bench.experiment.jobs import play_all
 from ata_gym.bench.experiment.store import Folder, Made, check_code
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
-from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import Competitor, headline
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import ends
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import markdown
-from ata_gym.training.methods.run import find_method
 from ata_gym.training.studies import comparison
 from ata_gym.training.studies import curves as loss_curves
 from ata_gym.training.studies.comparison import Comparison, MethodChoice
@@ -31,10 +29,6 @@ from ata_gym.training.studies.kept_trajectory import Trained, Training, keep_tra
 from ata_gym.training.studies.page import about
 from ata_gym.training.studies.trajectory import made_by_problem
 from ata_gym.training.trainer.trainer import Trainer
-
-_GREY = {"color": "#9A9A9A", "linestyle": "solid", "linewidth": 3.0, "zorder": 0}
-
-_HIGHEST = 2.0  # the panels end at the reference's highest loss times this: methods that diverge leave them
 
 
 class Outcome(NamedTuple):
@@ -131,38 +125,5 @@ def report(compared: Comparison, policies: list[str], folder: Folder, trainer: T
     exact = reading.exact
     evaluations = curves.head(0) if exact else loss_curves.evaluations_on_clocks(compared.trajectory, compared.records)
     pictures = loss_curves.draw(curves, evaluations, reading.label(), title, plots / "loss", note)
-    if compared.methods:
-        beside = "gta" if "gta" in policies else policies[0]  # GTA has the clock of Rennala
-        label, reference = reading.stretched(experiment.scenario.budget).label("gradient"), curves.filter(policy=beside)
-        pictures += draw_methods(compared.method_curves(), reference, label, title, plots / "methods")
     first = f"To the loss {low.loss:.3g}:\n{headline(ends(compared.until_goal), map(Competitor.of, policies))}"
     return Report(summary, tables, files, pictures, remark="\n".join(filter(None, (first, remark, note))))
-
-
-def draw_methods(curves: pl.DataFrame, reference: pl.DataFrame, label: str, title: str, stem: Path) -> list[Path]:
-    """Draw the losses of methods, and of one policy for reference, against both clocks, as PNG and SVG."""
-    families: dict[str, list[str]] = {}
-    for name in curves["policy"].unique(maintain_order=True):
-        families.setdefault(find_method(name.partition("=")[0]).family, []).append(name)
-    every = pl.concat([reference, curves], how="diagonal")
-    with style.figure(1.2 + 2.9 * len(families), 6.4) as picture:
-        grid = picture.subplots(2, len(families), sharex="row", sharey=True, squeeze=False)
-        for clock, panels in zip(loss_curves.CLOCKS, grid, strict=True):
-            for names, axes in zip(families.values(), panels, strict=True):
-                axes.plot(
-                    reference[clock].to_numpy(), reference["loss"].to_numpy(), label=reference["policy"][0], **_GREY
-                )
-                for place, (name, look) in enumerate(style.lines(names).items()):
-                    mine, colour = curves.filter(policy=name), style.OKABE_ITO[place % len(style.OKABE_ITO)]
-                    axes.plot(mine[clock].to_numpy(), mine["loss"].to_numpy(), label=name, **look | {"color": colour})
-                loss_curves.finish(axes, every[clock], every["loss"])
-                axes.set_xlabel(clock.replace("_", " "))
-            panels[0].set_ylabel(label)
-        for family, axes in zip(families, grid[0], strict=True):
-            axes.set_ylim(top=_HIGHEST * float(reference["loss"].to_numpy().max()))
-            look = {"size": 10, "weight": "bold"}
-            axes.legend(
-                title=family, title_fontproperties=look, alignment="left", fontsize=8.5, handlelength=2.2,
-                loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2,
-            )  # fmt: skip
-        return style.save(picture, stem, title)

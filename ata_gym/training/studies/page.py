@@ -82,7 +82,7 @@ def _overview(summary: pl.DataFrame, note: Note, players: Sequence[Player], loss
         f"The time until the loss is {loss:.3g}, and the time that all workers were busy until then; less is better, "
         "- where it was not reached. Ratios are of the same seed. Click on a title to sort."
     )
-    made = charts.overview(summary, named, note["rounds"])
+    made = charts.overview(summary, named)
     return made._replace(title=f"How soon each reaches a loss of {loss:.3g}", note=explained)
 
 

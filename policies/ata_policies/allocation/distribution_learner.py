@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,10 @@ from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, resu
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.explanation import listed
 from ata_policies.observations import Observation
-from ata_policies.planning.plan import Problem, make_plan
+from ata_policies.planning.plan import Problem, make_plans
 from ata_policies.policy import Policy, Setting, State
 
+_TOGETHER = 1024  # workers of the rows whose plans are made together: more would not fit into the cache
 _FORESEEN = 1_000.0  # rounds for which the workers are taken to stay as they are where nothing is known of that
 
 
@@ -37,7 +38,7 @@ class DistributionLearner(Policy):
 
     Its belief counts task times in bins (``DistributionBelief``). A plan is made in five steps:
 
-    1. What is known (``learn_row``): a worker's mean is what its times, with rare huge ones in part those of all
+    1. What is known (``learn_rows``): a worker's mean is what its times, with rare huge ones in part those of all
        workers (``borrow_tails``), and the population of the workers (``learn_population``) say together.
     2. Where to search (``choose_candidates``): the fastest workers, and those in use.
     3. The search (``search``): the allocation of least expected cost on these distributions.
@@ -89,8 +90,12 @@ class DistributionLearner(Policy):
         if again.any():
             plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
             draws = state.round_uniforms(self.setting.n + 2, 1)
-            for e in np.flatnonzero(again).tolist():
-                self._plan_row(state, plan, there[e], probes[e], draws[e], e)
+            known = (there & (state.belief.counts > 0.0)).any(axis=1)
+            if (again & ~known).any():
+                self._begin(state, plan, there, np.flatnonzero(again & ~known))
+            rows, size = np.flatnonzero(again & known), max(1, _TOGETHER // self.setting.n)
+            for first in range(0, rows.size, size):
+                self._plan(state, plan, there, probes, draws, rows[first : first + size])
         availability = availability._replace(asked=plan.allocation)
         return plan.allocation.copy(), state._replace(plan=plan._replace(availability=availability))
 
@@ -106,27 +111,28 @@ class DistributionLearner(Policy):
         words = f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds count"
         return f"{words}; tried for what is learned: {listed(tried)}" if tried.any() else words
 
-    def _plan_row(self, state: State, plan: AllocationPlan, there: Mask, probes: Mask, draws: Floats, e: int) -> None:
-        """Make the plan of row e again for the workers that are ``there``, (n,), in place."""
-        plan.due[e] = state.round[e] + 1
-        if (there & (state.belief.counts[e] > 0.0)).any():
-            made = make_plan(state.belief, e, there, probes, plan.best[e], self._problem(state, plan, e), draws)
-            plan.allocation[e], plan.best[e] = made.allocation, made.best
-            plan.due[e] += made.pause
-        else:
-            times, untried, keys = np.zeros(self.setting.n), np.ones_like(there), state.round_keys()
-            plan.allocation[e] = allocate_by_cost(times, times, self.setting.budget, keys[e], untried, there)
-            plan.best[e] = 0
+    def _begin(self, state: State, plan: AllocationPlan, there: Mask, rows: Ints) -> None:
+        """Give tasks to workers that are ``there``, (E, n), in rows where none of them has a result, in place."""
+        none, keys = np.zeros((rows.size, self.setting.n)), state.round_keys()[rows]
+        plan.allocation[rows] = allocate_by_cost(none, none, self.setting.budget, keys, none == 0.0, there[rows])
+        plan.best[rows], plan.due[rows] = 0, state.round[rows] + 1
 
-    def _problem(self, state: State, plan: AllocationPlan, e: int) -> Problem:
-        """What the plan of row e is made for."""
+    def _plan(self, state: State, plan: AllocationPlan, there: Mask, probes: Mask, draws: Floats, rows: Ints) -> None:
+        """Make the plans of some rows again for the workers that are ``there``, (E, n), in place."""
+        e = slice(rows[0], rows[0] + 1) if rows.size == 1 else rows  # a slice copies nothing
+        belief, problem = state.belief.rows(e), self._problem(state, plan, e)
+        plan.allocation[e], plan.best[e], pause = make_plans(
+            belief, there[e], probes[e], plan.best[e], problem, draws[e]
+        )
+        plan.due[e] = state.round[e] + 1 + pause
+
+    def _problem(self, state: State, plan: AllocationPlan, rows: Any) -> Problem:
+        """What the plans of some rows are made for."""
         horizon, budget = self.setting.horizon, self.setting.budget
-        round, since, changes = float(state.round[e]), float(plan.since[e]), float(plan.changes[e])
-        left = np.inf if horizon is None else max(horizon - round, 0.0)
-        if changes > 0.0:
-            left = min(left, max(since, round / changes))
-        elif horizon is None:
-            left = max(since, _FORESEEN)
-        memory = float(state.belief.counts[e].sum()) / budget
-        left *= min(1.0, 2.0 * memory / max(since, 1.0))
-        return Problem(budget, self.setting.price, self.weight, left, min(float(plan.reach[e]), memory))
+        round, since, changes = state.round[rows].astype(np.float64), plan.since[rows], plan.changes[rows]
+        left = np.maximum(since, _FORESEEN) if horizon is None else np.maximum(horizon - round, 0.0)
+        most = np.inf if horizon is None else left
+        again = np.minimum(most, np.maximum(since, round / np.maximum(changes, 1.0)))
+        memory = state.belief.counts[rows].sum(axis=1) / budget
+        left = np.where(changes > 0.0, again, left) * np.minimum(1.0, 2.0 * memory / np.maximum(since, 1.0))
+        return Problem(budget, self.setting.price, self.weight, left, np.minimum(plan.reach[rows], memory))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -14,7 +13,7 @@ import numpy as np
 from ata_gym.changes import Change, Switch
 from ata_gym.pools import concatenate, exponential, gamma, shifted_exponential, trace
 from ata_gym.utils.validation import whole_number
-from ata_policies.checking.contract import ContractCheck, Make
+from ata_policies.checking.contract import ContractCheck
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting
 from ata_policies.presets import Preset
 from ata_policies.registry import PolicyMaker, check_plays, env_ids, id_of, load, parse
@@ -46,7 +45,7 @@ class CheckResult(NamedTuple):
 
 
 def check_policy(
-    policy: str | PolicyMaker | Policy,
+    policy: str | PolicyMaker,
     env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
     rounds: int = 40,
     **hyperparameters: Any,
@@ -59,7 +58,7 @@ def check_policy(
     PolicyError is raised if the policy has faults; another ValueError if there is no such policy, or if it plays
     another env.
 
-    - ``policy``: a class, a name (see ``load``), or a policy that is made already: copies of it get other seeds.
+    - ``policy``: a class, or a name (see ``load``).
     - ``env``, ``rounds``: an env like those in which it is played, by default small scenarios of 5, 12 and 1 workers;
       and the number of rounds, in two episodes, at least 4.
     - ``hyperparameters``: those of the policy's class.
@@ -80,31 +79,30 @@ def check_policy(
     for sentence in found.advice:
         warnings.warn(sentence, stacklevel=2)
     if found.faults:
-        raise PolicyError(policy if isinstance(policy, str) else _kind(policy).__name__, found.faults)
+        raise PolicyError(str(getattr(policy, "__name__", policy)), found.faults)
 
 
 def examine(
-    policy: str | PolicyMaker | Policy,
+    policy: str | PolicyMaker,
     env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
     rounds: int = 40,
     **hyperparameters: Any,
 ) -> CheckResult:
     """Check a policy as ``check_policy`` does, and return what was found."""
     whole_number("rounds", rounds, 4)
-    given: Any = policy
+    kind: Any = policy
     if isinstance(policy, str):
         name, named = parse(policy)
-        given, hyperparameters = load(name), {**named, **hyperparameters}
-    kind = _kind(given)
-    if isinstance(kind, type):
-        if not issubclass(kind, Policy):
+        kind, hyperparameters = load(name), {**named, **hyperparameters}
+    if not isinstance(kind, Preset):
+        if not (isinstance(kind, type) and issubclass(kind, Policy)):
             return CheckResult(("it must be a subclass of AllocationPolicy or DispatchPolicy",), ())
         if inspect.isabstract(kind):
             return CheckResult((f"it must define {' and '.join(sorted(kind.__abstractmethods__))}",), (*_advice(kind),))
-    advice = tuple(_advice(kind)) if given is kind else ()
+    advice = tuple(_advice(kind))
     if kind.env_id not in env_ids():
         return CheckResult((f"its env_id must be {' or '.join(env_ids())}, not {kind.env_id!r}",), advice)
-    scenarios = _SCENARIOS if given is kind else ((given.setting, ()),)
+    scenarios = _SCENARIOS
     if kind.only_size is not None:
         n, budget = kind.only_size
         scenarios = ((Setting(n, budget, price=0.1, pool=exponential(np.arange(1.0, n + 1))), ()),)
@@ -112,32 +110,16 @@ def examine(
         check_plays(kind, id_of(env))
         bare: Any = env.unwrapped
         scenarios = ((Setting.of(env), bare.scenario.changes),)
-    make = _maker(given, hyperparameters)
+
+    def make(setting: Setting, seed: int) -> Policy:
+        made: Policy = kind(setting, seed=seed, **hyperparameters)
+        return made
+
     found = (
         ContractCheck(make, kind, setting, changes, rounds).run(thorough=place == 0)
         for place, (setting, changes) in enumerate(scenarios)
     )
     return CheckResult(next(filter(None, found), ()), advice)  # the next scenario would show the same faults
-
-
-def _kind(policy: Any) -> Any:
-    """The preset or class of a policy, which says what it plays and knows."""
-    return policy if isinstance(policy, type | Preset) else type(policy)
-
-
-def _maker(policy: Any, hyperparameters: Mapping[str, Any]) -> Make:
-    """How to make the policy again for another setting and seed."""
-    if isinstance(policy, type | Preset):
-        return lambda setting, seed: policy(setting, seed=seed, **hyperparameters)
-    if hyperparameters:
-        raise ValueError("a policy that is made already has its hyperparameters; give its class or name with others")
-
-    def again(setting: Setting, seed: int) -> Policy:
-        twin: Policy = copy.copy(policy)
-        twin.setting, twin.seed = setting, seed
-        return twin
-
-    return again
 
 
 def _advice(kind: PolicyMaker) -> Iterator[str]:

@@ -15,13 +15,13 @@ from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.distributions.retries import to_try_again
 from ata_policies.dispatch.margin import Workers, by_margin
-from ata_policies.dispatch.shadow import ShadowSearch
+from ata_policies.dispatch.shadow import CANDIDATES, ShadowSearch
 from ata_policies.observations import Observation, at_work
 from ata_policies.policy import DispatchPolicy, State
 
 _SLICES = 32
 _HASTE = 15  # at price 0, results per useful worker with which the shadow price is half of its final value
-_SWEEPS = 6.0  # times the binary logarithm of the rounds: how often a shadow price may have been chosen by then
+_SIMULATED = 50.0  # times the binary logarithm of the rounds: how many may have been simulated with each shadow price
 _RENEWED = 64  # workers whose distributions are computed again in a round, and as many to learn a shape from
 
 
@@ -90,16 +90,17 @@ class DispatchLearner(DispatchPolicy):
     round's end, beside the others; some long out of use start where a round begins (``to_try_again``). Nothing is
     expected of a worker that showed no sign of life since it was asked to work (``signs_of_life``).
 
-    At each decision one round is simulated to choose the shadow price (``ShadowSearch``), at most
-    6 log2(rounds since everything began anew) times. At price 0 it is multiplied by k / (k + 15), for k results per
-    useful worker: at first it is not known who is needed. Where a round begins, at most 128 distributions are computed
-    again: of the workers that changed most, and of those with most results; or all, where more than 64 are new. Ours.
+    At every eighth decision a round is simulated with each of eight shadow prices to choose one (``ShadowSearch``), at
+    most 50 log2(rounds since everything began anew) times. At price 0 it is multiplied by k / (k + 15), for k results
+    per useful worker: at first it is not known who is needed. Where a round begins, at most 128 distributions are
+    computed again: of the workers that changed most, and of those with most results; or all, where more than 64 are
+    new. Ours.
 
     A round costs more than 5 times what one of ATA costs, because it is B decisions and not one.
     """
 
     source = "ours; Thompson, 1933, for the draws"
-    constants = "32 slices; one simulated round a decision; where there is no price, 3 % of round time"
+    constants = "32 slices; eight simulated rounds at every eighth decision; where there is no price, 3 % of round time"
     assumes = "that workers whose tasks are mostly cancelled have distributions of the shape that the others have"
     priced = True
     nonstationary = True
@@ -116,7 +117,7 @@ class DispatchLearner(DispatchPolicy):
         return DispatchPlan(workers, ones, zeros, zeros, ones, search, asked=nobody, absent=nobody)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Renew the plan where a round begins, simulate a round, then apply the rule."""
+        """Renew the plan where a round begins, go on with the search, then apply the rule."""
         budget, price, fresh, situation = self.setting.budget, self.setting.price, self.begins(seen), at_work(seen)
         belief: DistributionBelief = state.belief.distributions
         plan: DispatchPlan = state.plan
@@ -126,8 +127,8 @@ class DispatchLearner(DispatchPolicy):
             many = self._new(state).sum(axis=1) > _RENEWED
             for rows in (fresh & many, fresh & ~many):  # apart, so that a row does not depend on its batch
                 plan = self._renewed(state, plan, np.flatnonzero(rows)) if rows.any() else plan
-        awake = plan.search.sweeps < _most_sweeps(since, state.key)
-        search = plan.search.go_on(plan.workers, budget, price, awake) if awake.any() else plan.search
+        awake = (plan.search.rounds < _most_rounds(since, state.key)) & ((budget - situation[0]) % CANDIDATES == 0)
+        search = plan.search.go_on(plan.workers, budget, price, plan.factor, awake) if awake.any() else plan.search
         shadow = search.shadow(plan.workers, price)
         if price == 0.0:
             shadow = shadow * since * budget / (since * budget + _HASTE * plan.workers.useful)
@@ -175,11 +176,11 @@ class DispatchLearner(DispatchPolicy):
         plan.workers.times[at] = np.where(np.isnan(times), np.inf, times)
         plan.workers.times[belief.untried()] = np.inf
         plan.tasks[at], plan.level[at] = tasks[at], level[at]
-        sweeps = np.minimum(plan.search.sweeps, _most_sweeps(np.maximum(belief.since, 1.0), state.key[rows]))
+        rounds = np.minimum(plan.search.rounds, _most_rounds(np.maximum(belief.since, 1.0), state.key[rows]))
         plan = plan._replace(
             workers=Workers.of(plan.workers.times, self.setting.budget),
             factor=draw_means(plan.evidence, plan.evidence, 1.0, state.round_keys()[rows]),
-            search=plan.search._replace(sweeps=sweeps),
+            search=plan.search._replace(rounds=rounds),
         )
         if len(rows) == len(every.tasks):
             return plan
@@ -189,10 +190,10 @@ class DispatchLearner(DispatchPolicy):
         return whole
 
 
-def _most_sweeps(since: Floats, key: Keys) -> Floats:
-    """How often a shadow price may have been chosen, (E,); with a part that differs from row to row."""
+def _most_rounds(since: Floats, key: Keys) -> Floats:
+    """Rounds that may have been simulated with each shadow price, (E,); with a part that differs from row to row."""
     phase = (key >> np.uint64(11)) * 2.0**-53
-    return np.asarray(_SWEEPS * np.log2(since) + phase)
+    return np.asarray(_SIMULATED * np.log2(since) + phase)
 
 
 def _most_changed(news: Floats, counts: Floats, new: Mask) -> Ints:

@@ -123,7 +123,7 @@ def _worth_starting(
         in_time += by if by > 0 else (end / factor / times[0]) ** _RARE
         busy += sums[by - 1] * factor if by > 0 else 0.0
         busy += (size - by) * end if by < size else 0.0
-    return not in_time * (1.0 + shadow * count) < shadow * busy * (rate + 1.0 / mean)
+    return not in_time * (1.0 + shadow * count) < shadow * busy * (rate + 1.0 / (mean * factor))
 
 
 @helper()
@@ -131,10 +131,12 @@ def start_workers(
     workers: Workers, factor: Floats, absent: Bits, shadow: float, missing: int, running: Running, count: int, out: Bits
 ) -> int:
     """Start idle workers: set them in ``out``, append them to the ``count`` running ones, and return how many run."""
-    rate = 0.0
+    rate, drawn = 0.0, 0.0
     for a in range(count):
-        running.passed[a] = _until(workers.times[running.worker[a]], 0, running.age[a])
-        rate += 1.0 / workers.mean[running.worker[a]]
+        i = running.worker[a]
+        running.passed[a] = _until(workers.times[i], 0, running.age[a])
+        rate += 1.0 / workers.mean[i]
+        drawn += 1.0 / (workers.mean[i] * factor[i])
     rest = math.inf
     spread = _SPREAD / math.sqrt(missing)
     if rate > 0.0 and shadow > 0.0:
@@ -147,7 +149,7 @@ def start_workers(
             out[i] = 1  # never tried
             continue
         considered = count > 0 and shadow > 0.0
-        if considered and not _worth_starting(times, sums, mean, factor[i], shadow, rest, spread, count, rate):
+        if considered and not _worth_starting(times, sums, mean, factor[i], shadow, rest, spread, count, drawn):
             continue
         out[i] = 1
         if absent[i] != 0:
@@ -156,6 +158,7 @@ def start_workers(
         count += 1
         if shadow > 0.0:
             rate += 1.0 / mean
+            drawn += 1.0 / (mean * factor[i])
             if not rest < math.inf:
                 rest = _rest(workers, running, count, missing, rate, missing / rate)
             else:
@@ -230,8 +233,8 @@ def by_margin(
 ) -> Bits:  # fmt: skip
     """Start idle worker i if that is worth its worker time at a ``shadow`` price, shape (E, n).
 
-    With r workers running, and rate the sum of 1 / mean over them and i, a result of i within the rest R of the round
-    makes the round shorter by about 1 / rate, and saves that time of the others, too. So i starts if
+    With r workers running, and rate the sum of 1 / (factor mean) over them and i, a result of i within the rest R of
+    the round makes the round shorter by about 1 / rate, and saves that time of the others, too. So i starts if
 
         P(X_i <= R) (1 + shadow r) / rate >= shadow E[min(X_i, R)],
 
@@ -243,8 +246,9 @@ def by_margin(
 
     - ``shadow``, ``missing``: (E,) the price, at least 0; at 0 every worker starts. Results that the round needs.
     - ``running``, ``age``: (E, n) who is running a task, and for how long.
-    - ``factor``: (E, n) multiplies an idle worker's times where its start is considered, but not in R: with draws as in
-      Thompson sampling, workers are tried without being relied on. By default 1.
+    - ``factor``: (E, n) multiplies the times of i, and those in rate, but not those in R: with draws as in Thompson
+      sampling, workers are tried without being relied on. In rate, since those tried make r larger: each would make it
+      worth more to try another. By default 1.
     - ``absent``: (E, n) 1 for workers of whom nothing is expected, though they start as the others. By default 0.
 
     Two results are missing, and worker 0 gives both within 2; worker 1 gives one of them with probability 1/2.

@@ -16,7 +16,7 @@ from ata_policies.observations import Observation, at_work
 from ata_policies.planning.race_search import best_race
 from ata_policies.policy import DispatchPolicy, Setting, State
 
-_SLICES, _SIMULATED = 64, 1536  # of a worker's distribution; and the rounds with which a shadow price is chosen
+_SLICES, _SIMULATED = 64, 192  # of a worker's distribution; and rounds with each shadow price before one is chosen
 
 
 def best_shadow(workers: Workers, setting: Setting) -> Floats:
@@ -35,7 +35,7 @@ class DispatchOracle(DispatchPolicy):
     """
 
     source = "ours"
-    constants = "64 slices, 1536 simulated rounds"
+    constants = "64 slices, 192 simulated rounds with each shadow price"
     knows = "the distributions"
     priced = True
 
@@ -68,7 +68,7 @@ class DispatchDynamicOracle(DispatchPolicy):
     """
 
     source = "ours"
-    constants = "64 slices, 1536 simulated rounds"
+    constants = "64 slices, 192 simulated rounds with each shadow price"
     knows = "the distributions, of each round"
     priced = True
     nonstationary = True

@@ -14,11 +14,9 @@ from ata_gym.utils.ranges import Counts, Times, Within
 from ata_policies.dispatch.margin import Running, Workers, start_workers
 
 _WORK = 8_000  # workers times results in a simulated round; of more, a part stands for the whole
-_CANDIDATES, _BELOW = 8, 4  # shadow prices that are compared, and how many of them are below the price
-_OCTAVES = 0.5  # how far they are from each other
-_FREE_OCTAVES = 1.0  # the same where there is no price: there the best may be far
-_EACH = 8  # rounds played with each of them before one is chosen
-_KEPT = 0.875  # how much what came before a choice counts after it
+CANDIDATES, _BELOW = 8, 4  # shadow prices that are compared, and how many of them are below the price
+_OCTAVES, _FREE_OCTAVES = 0.5, 1.0  # how far they are from each other; without a price the best may be far
+_KEPT = 0.98  # how much the rounds before count after one more, so that 50 count: beliefs change, and rounds differ
 _FREE = 0.03
 """Where worker time has no price, rounds may be longer by this share of the worker time that is saved, both as shares
 of those in which everybody works."""
@@ -38,10 +36,10 @@ def _slice(worker: int, task: int, replicate: int, size: int) -> int:
 
 
 @helper()
-def _play_round(workers: Workers, shadow: float, budget: int, replicate: int) -> tuple[float, float]:
+def _play_round(workers: Workers, factor: Floats, shadow: float, budget: int, replicate: int) -> tuple[float, float]:
     """The round time and worker time of a round of the workers in ``workers.order``."""
     times, (n, size) = workers.times, workers.times.shape
-    factor, absent, busy, tasks = np.ones(n), np.zeros(n, np.int8), np.zeros(n, np.int8), np.zeros(n, np.int64)
+    absent, busy, tasks = np.zeros(n, np.int8), np.zeros(n, np.int8), np.zeros(n, np.int64)
     running = Running(np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64))
     who, finish, begun = running.worker, np.empty(n), np.empty(n)
     now, spent, before = 0.0, 0.0, 0
@@ -69,20 +67,19 @@ def _play_round(workers: Workers, shadow: float, budget: int, replicate: int) ->
 
 @gufunc(
     "void(float64[:,:], float64[:,:], float64[:], int64[:], int64[:], int64[:], float64[:], float64[:], "
-    "boolean[:], int64[:], float64[:], int64[:], float64[:,:], int64[:], float64[:], int64[:], float64[:,:])",
-    "(n,s),(n,s),(n),(n),(),(),(),(),(),(),(),(),(c,q)->(),(),(),(c,q)",
+    "float64[:], boolean[:], int64[:], float64[:], float64[:,:], int64[:], float64[:], float64[:,:])",
+    "(n,s),(n,s),(n),(n),(),(),(),(),(n),(),(),(),(c,q)->(),(),(c,q)",
 )
 def _search_step(
     times: Floats, sums: Floats, mean: Floats, order: Ints, useful: Ints, budget: Ints, price: Floats, octaves: Floats,
-    awake: Any, chosen: Ints, sweeps: Floats, turn: Ints, totals: Floats,
-    new_chosen: Ints, new_sweeps: Floats, new_turn: Ints, new_totals: Floats,
+    factor: Floats, awake: Any, chosen: Ints, rounds: Floats, totals: Floats,
+    new_chosen: Ints, new_rounds: Floats, new_totals: Floats,
 ) -> None:  # fmt: skip
-    """Simulate one round more, and choose a shadow price after enough."""
-    new_chosen[0], new_sweeps[0], new_turn[0], new_totals[:] = chosen[0], sweeps[0], turn[0], totals
+    """Simulate a round with each shadow price, and choose the best one."""
+    new_chosen[0], new_rounds[0], new_totals[:] = chosen[0], rounds[0], totals
     if not awake[0] or useful[0] == 0:
         return
-    candidate = turn[0] % _CANDIDATES
-    replicate = int(sweeps[0]) * _EACH + turn[0] // _CANDIDATES
+    replicate = int(rounds[0])
     each = max(math.sqrt(useful[0] * budget[0] / _WORK), 1.0)  # how many workers and results one stands for
     results = max(int(budget[0] / each + 0.5), 1)
     each = max(min(budget[0] / results, float(useful[0])), 1.0)
@@ -94,24 +91,22 @@ def _search_step(
     if count == 0:
         return
     workers = Workers(times, sums, mean, some[:count], useful)
-    shadow = price[0] * 2.0 ** ((candidate - _BELOW) * octaves[0])
-    round_time, worker_time = _play_round(workers, shadow * each, results, replicate)
-    new_totals[candidate, 0] += round_time
-    new_totals[candidate, 1] += worker_time * each
-    new_turn[0] += 1
-    if new_turn[0] == _CANDIDATES * _EACH:
-        new_chosen[0] = np.argmin(new_totals[:, 0] + price[0] * new_totals[:, 1])
-        new_sweeps[0] += 1.0
-        new_turn[0] = 0
-        new_totals *= _KEPT
+    for c in range(CANDIDATES):
+        shadow = price[0] * 2.0 ** ((c - _BELOW) * octaves[0])
+        round_time, worker_time = _play_round(workers, factor, shadow * each, results, replicate)
+        new_totals[c, 0] = _KEPT * totals[c, 0] + round_time
+        new_totals[c, 1] = _KEPT * totals[c, 1] + worker_time * each
+    new_chosen[0] = np.argmin(new_totals[:, 0] + price[0] * new_totals[:, 1])
+    new_rounds[0] += 1.0
 
 
 class ShadowSearch(NamedTuple):
     """Where the search is, in E rows.
 
-    Eight shadow prices are compared by simulated rounds on the same task times, 8 with each, and the one of least cost
-    T + p W is chosen, where T and W are round time and worker time and p is the price. Then all are compared anew, and
-    what came before counts 7/8. They are p / 4, p / 2.8, p / 2, ..., 2.8 p. Where worker time has no price,
+    Eight shadow prices are compared by simulated rounds, and the one of least cost T + p W is chosen, where T and W are
+    round time and worker time, of the last 50 rounds or so, and p is the price. A round is played with each of them at
+    once, of the same workers, on the same task times, and with the draws that the rule applies, so that what it costs
+    to try workers counts. They are p / 4, p / 2.8, p / 2, ..., 2.8 p. Where worker time has no price,
 
         p = 0.03 / useful workers,
 
@@ -121,20 +116,21 @@ class ShadowSearch(NamedTuple):
     for k. Ours.
     """
 
-    chosen: Annotated[Ints, Within(0, _CANDIDATES - 1)]  # (E,) which of the shadow prices was best
-    sweeps: Counts  # (E,) how often it was chosen
-    turn: Annotated[Ints, Within(0, _CANDIDATES * _EACH - 1)]  # (E,) rounds that were simulated since then
+    chosen: Annotated[Ints, Within(0, CANDIDATES - 1)]  # (E,) which of the shadow prices was best
+    rounds: Counts  # (E,) how many rounds were simulated with each
     totals: Times  # (E, 8, 2) their round times and worker times added up, with each of the shadow prices
 
     @classmethod
     def start(cls, rows: int) -> ShadowSearch:
         """From the price itself."""
-        first, zeros = np.full(rows, _BELOW), np.zeros(rows, np.int64)
-        return cls(first, np.zeros(rows), zeros, np.zeros((rows, _CANDIDATES, 2)))
+        return cls(np.full(rows, _BELOW), np.zeros(rows), np.zeros((rows, CANDIDATES, 2)))
 
-    def go_on(self, workers: Workers, budget: int, price: float, awake: Mask | bool = True) -> ShadowSearch:
-        """Simulate one round more in the rows that are ``awake``, (E,)."""
-        return ShadowSearch(*_search_step(*workers, budget, _worth(workers, price), _octaves(price), awake, *self))
+    def go_on(
+        self, workers: Workers, budget: int, price: float, factor: Floats | float = 1.0, awake: Mask | bool = True
+    ) -> ShadowSearch:
+        """Simulate one round with each in the rows that are ``awake``, (E,); for ``factor`` see ``by_margin``."""
+        at = budget, _worth(workers, price), _octaves(price), np.broadcast_to(factor, workers.mean.shape), awake
+        return ShadowSearch(*_search_step(*workers, *at, *self))
 
     def shadow(self, workers: Workers, price: float) -> Floats:
         """The shadow prices, (E,)."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from ata_gym.simulation.keys import stream_keys, uniforms
 from ata_gym.typing import Floats
-from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.extras import require
 from ata_gym.utils.ranges import FINITE, Estimates, Numbers, Reals, Shares, Wholes, Within
 from ata_gym.utils.validation import real, whole_number
@@ -113,7 +112,10 @@ class Narx(Predictor):
         rounds, samples = memory.rounds + seen.any(axis=1), memory.samples + seen
         observed, expected = np.log(speed), np.log(memory.forecast)
         asked = np.concatenate([memory.inputs, (observed - memory.level)[..., None]], axis=-1)
-        examples = _remembered(memory.examples, asked, seen & ~np.isnan(memory.level))
+        new = zip(memory.examples, asked, seen & ~np.isnan(memory.level), strict=True)
+        examples = np.stack(
+            [np.concatenate([old, row[known][: self.window]])[-self.window :] for old, row, known in new]
+        )
 
         unexplained = np.where(np.isnan(memory.level), observed, observed - (expected - memory.level))
         level = averaged(memory.level, unexplained, np.maximum(1.0 / np.maximum(samples, 1), self.weight))
@@ -168,17 +170,3 @@ class Narx(Predictor):
         bias = weights[..., None, size * hidden : (size + 1) * hidden]
         second = weights[..., -hidden - 1 : -1, None]
         return (tanh(inputs @ first + bias) @ second)[..., 0] + weights[..., -1:]
-
-
-@gufunc("void(float64[:, :], float64[:, :], boolean[:], float64[:, :])", "(m,g),(n,g),(n)->(m,g)")
-def _remembered(examples: Floats, latest: Floats, seen: Any, out: Floats) -> None:
-    """Append the latest examples of the workers that were seen, and drop as many of the oldest."""
-    new = 0
-    for i in range(len(seen)):
-        new += seen[i]
-    at = max(len(examples) - new, 0)
-    out[:at] = examples[len(examples) - at :]
-    for i in range(len(seen)):
-        if seen[i] and at < len(out):
-            out[at] = latest[i]
-            at += 1

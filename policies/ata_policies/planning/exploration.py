@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,6 +13,8 @@ from ata_gym.simulation.keys import permutations
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
+from ata_policies.beliefs.distributions.retries import first_of
+from ata_policies.beliefs.distributions.tails import members, picked
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
 from ata_policies.planning.knowledge import BETA, IDLE, Candidates, Knowledge, value_of_trying
 from ata_policies.planning.local_search import MOVES, Search, local_search
@@ -25,30 +26,23 @@ _OPTIMISM = 2.0  # standard deviations of that quantile below what is expected
 _LARGEST = 600.0  # the largest logarithm of a mean that may be drawn: its exponential is finite
 
 
-class Trials(NamedTuple):
-    """Workers that are tried together, each with one task, and the allocation of the other tasks."""
-
-    workers: Ints  # (J,) none or more
-    allocation: Ints  # (n,) of B - J tasks
-    rounds: float  # after which one of the workers, or of those in use, is known much better
-
-
 class _Prospects(NamedTuple):
-    """The j workers at which is looked closely."""
+    """The workers at which is looked closely: j at most; a row with fewer is filled up."""
 
-    workers: Ints  # (j,)
-    location: Floats
-    spread: Floats  # (j,) of the logarithms of their means
-    tasks: Floats  # (j,) how many tasks tell what they are worth, at least 1
-    value: Floats  # (j,) what they could gain per round, for each of these tasks
-    untried: Mask  # (j,) whether they were never tried
-    order: Ints  # (j,) the most valuable first, over what their task is expected to take
+    workers: Ints  # (E, j)
+    there: Mask  # (E, j) which places are theirs
+    tasks: Floats  # (E, j) how many tasks tell what they are worth, at least 1
+    value: Floats  # (E, j) what they could gain per round, for each of these tasks
+    order: Ints  # (E, j) the most valuable first, over what their task is expected to take
 
 
 def explore(
-    known: Knowledge, candidates: Candidates, found: Search, there: Mask, price: float, left: float, draws: Floats
-) -> Trials:
-    """Choose which idle workers that are ``there``, (n,), get a task in the coming round for what is learned.
+    known: Knowledge, candidates: Candidates, found: Search, there: Mask, price: float, left: Floats, draws: Floats
+) -> tuple[Ints, Floats]:
+    """Choose which idle workers that are ``there``, (E, n), get a task in the coming round for what is learned.
+
+    The allocation with these tasks is returned, (E, n), and after how many rounds one of these workers, or of those in
+    use, is known much better, (E,).
 
     A worker of mean M gains G_k (1 - M / u_k)+ per round if it takes k of the B tasks of the allocation found
     (``remove_tasks``, without doubt: G_k is gained if it needs no time, and u_k is the limit). What it gains for each
@@ -61,12 +55,12 @@ def explore(
     (Wald, 1945). Several workers gain no more than the whole cost V of a round, V (1 - prod_i (1 - v_i / V)), or, where
     nearly all have never been tried, what such workers would gain together (``gain_together``); and both are less by
     the factor prod_j (1 - v_j / V) over those in use, which become known without a trial. The best prefix of them is
-    tried together, since a round waits only once for the slowest: with N rounds ``left`` the one of greatest
+    tried together, since a round waits only once for the slowest: with N rounds ``left``, (E,), that of greatest
 
         N * what they gain - E[cost of a round with them] + E[cost without].
 
     Workers are ordered by their value over what their task is expected to take; or those never tried come first, if
-    that is better. Equal ones come in the order of the ``draws``, (n,), and of those never tried B are considered.
+    that is better. Equal ones come in the order of the ``draws``, (E, n), and of those never tried B are considered.
 
     So a worker that would be useful is given up only where its times are about N times likelier if it is slow, which
     happens with a chance of order (ln N)^2 / N (Garivier and Cappé, 2011, theorem 10), and a slow one is tried O(ln N)
@@ -74,105 +68,106 @@ def explore(
     most are never tried, as in many-armed bandits (Wang, Audibert and Munos, 2008). Ours, after the knowledge gradient
     (Frazier, Powell and Dayanik, 2008).
     """
-    budget, used = int(found.allocation.sum()), candidates.workers[found.allocation > 0]
-    never, idle = known.seen.evidence == 0.0, there.copy()
-    idle[used] = False  # those in use become known without a trial
-    tried, untried = np.flatnonzero(idle & ~never), np.flatnonzero(idle & never)
-    number = min(budget, untried.size)
-    together = gain_together(known, candidates, found, number, price) if number > 1 else 0.0
-    if untried.size:
-        together /= float(_tasks_to_know(known, untried[:1])[0])
-        untried = untried[np.argpartition(draws[untried], min(budget, untried.size - 1))[:budget]]
-    reduced = remove_tasks(replace(candidates, doubt=np.zeros_like(candidates.doubt)), found.allocation, price)
-    whole = np.zeros((reduced.removed.size, there.size), np.int64)
-    whole[:, candidates.workers] = reduced.allocation
-    reduced = reduced._replace(allocation=whole)
-    prospects = _prospects(known, reduced, np.sort(np.append(tried, untried)), draws)
-    rest, soon = _known_by_use(known, reduced, used, draws)
-    newest = prospects.order[np.argsort(~prospects.untried[prospects.order], kind="stable")]
-    best, chosen = 0.0, Trials(prospects.workers[:0], whole[0], soon)
-    for order in [prospects.order, newest] if number > 1 else [prospects.order]:
-        place = order[:budget]
-        gains = rest * _gains(prospects, place, float(reduced.cost[0]), together, number)
-        costs = _costs(reduced, prospects, place, candidates, price)
-        for level in range(1, reduced.removed.size):
-            k = int(reduced.removed[level])
-            if k > place.size:
-                break
-            net = left * gains[k - 1] - costs[level] + float(reduced.cost[0])
-            if net > best:
-                best, first = net, place[:k]
-                chosen = Trials(prospects.workers[first], whole[level], min(soon, float(prospects.tasks[first].min())))
-    return chosen
+    used, new = candidates.members.among_all(found.allocation) > 0, there & (known.seen.evidence == 0.0)
+    budget, rows = np.int64(found.allocation[0].sum()), np.arange(len(there))
+    asked = first_of(np.where(new, draws, np.inf), budget)
+    number = asked.sum(axis=1)
+    reduced = remove_tasks(candidates.times, candidates.shapes[:, -1], found.allocation, price)
+    prospects = _prospects(known, reduced, (there & ~used & ~new) | asked, draws)  # without those in use
+    by_use, tasks, of = _prospects(known, reduced, used, draws), found.allocation, candidates.members.of
+    rest = np.prod(1.0 - np.minimum(by_use.value / reduced.cost[:, :1], 1.0), axis=1)
+    soon = _tasks_to_know(of(known.shapes), of(known.posterior.spread)) / np.maximum(tasks, 1)
+    soon = np.where(tasks > 0, soon, np.inf).min(axis=1)
+    together = np.zeros(rows.size)
+    for row in np.flatnonzero(number > 1).tolist():
+        together[row] = gain_together(known, candidates, found, price, new[row], row)
+    newest = picked(new, picked(prospects.workers, prospects.order)) & prospects.there
+    place = picked(prospects.order, np.argsort(~newest, axis=1, kind="stable"))
+    place = np.stack([prospects.order, place], axis=1)[:, :, :budget]
+    workers, size = picked(prospects.workers, place), prospects.there.sum(axis=1)
+    size = np.stack([size, np.where(number > 1, size, 0)], axis=1)
+    value, cost = picked(prospects.value, place), reduced.cost[:, :1, None]
+    gains = rest[:, None, None] * _gains(value, picked(new, workers), cost, together, number)
+    costs = _costs(known, candidates, reduced, workers, size, price)
+    first = np.minimum(reduced.removed, place.shape[2]) - 1
+    net = left[:, None, None] * gains[:, :, first] - costs + cost
+    net = np.where((net > 0.0) & (reduced.removed > 0), net, 0.0)
+    which, level = np.divmod(net.reshape(rows.size, -1).argmax(axis=1), reduced.removed.size)
+    trial = np.arange(place.shape[2]) < reduced.removed[level][:, None]
+    allocation, (e, j) = candidates.members.among_all(reduced.allocation[rows, level]), np.nonzero(trial)
+    allocation[e, workers[e, which[e], j]] = 1
+    needed = np.where(trial, picked(prospects.tasks, place[rows, which]), np.inf)
+    return allocation, np.minimum(soon, needed.min(axis=1))
 
 
-def gain_together(known: Knowledge, candidates: Candidates, found: Search, number: int, price: float) -> float:
-    """What so many workers never tried would gain together in a round, if they are quantiles of the population.
+def gain_together(
+    known: Knowledge, candidates: Candidates, found: Search, price: float, untried: Mask, row: int
+) -> float:
+    """What workers never tried, (n,), B at most, would gain together for each of their tasks, if all were tried.
 
-    Each alone may gain nothing where several workers are about as busy as the busiest.
+    They are quantiles of the population. Each alone may gain nothing where several workers are about as busy as the
+    busiest.
     """
+    budget, used = found.allocation[row].sum(), found.allocation[row] > 0
+    number = min(budget, untried.sum())
     levels = (np.arange(number) + 0.5) / number
-    mean = np.exp(np.interp(levels, np.cumsum(known.population.share), known.population.place))
-    mean = mean[mean < found.cost][:IDLE]
+    mean = np.exp(np.interp(levels, np.cumsum(known.population.share[row]), known.population.place[row]))
+    mean = mean[mean < found.cost[row]][:IDLE]
     if mean.size == 0:
         return 0.0
-    used, shape = found.allocation > 0, candidates.shapes_and_average[-1]
-    times = np.concatenate([candidates.times[used], mean[:, None] * shape])
-    spread = np.append(candidates.spread[used], BETA * mean * shape.std())
+    shape, worker = candidates.shapes[row, -1], untried.argmax()
+    times = np.concatenate([candidates.times[row, used], mean[:, None] * shape])
+    spread = np.append(candidates.spread[row, used], BETA * mean * shape.std())
     nobody = np.zeros(len(times), np.bool_)
-    start = beta_kernel(times.mean(axis=1), spread, found.allocation.sum(), nobody, np.zeros(len(times)))
-    doubt = np.append(candidates.doubt[used], np.zeros(mean.size))
+    start = beta_kernel(times.mean(axis=1), spread, budget, nobody, np.zeros(len(times)))
+    doubt = np.append(candidates.doubt[row, used], np.zeros(mean.size))
     together = local_search(times, start, price, doubt=doubt, moves=MOVES // 2)
-    return max(found.cost - together.cost, 0.0)
+    needed = _tasks_to_know(known.shapes[row, worker], known.posterior.spread[row, worker])
+    return float(max(found.cost[row] - together.cost, 0.0) / needed)
 
 
-def _prospects(known: Knowledge, reduced: Reduced, workers: Ints, draws: Floats) -> _Prospects:
-    """Those of the workers (m,) that are likely to be fast."""
-    location, spread = known.posterior.location[workers], known.posterior.spread[workers]
-    near = np.lexsort((draws[workers], location - _OPTIMISM * spread))[:_CONSIDERED]
-    location, spread, near = location[near], spread[near], workers[near]
-    own, mean = known.seen.of(near), known.posterior.mean()[near]
-    value, tasks = np.zeros(near.size), np.ones(near.size)
-    worths = value_of_trying(known.population, own, np.repeat(reduced.limit[:, None], near.size, axis=1))
-    for level in range(1, reduced.removed.size):
-        if reduced.limit[level] > 0.0:
-            gain = float(reduced.cost[0] - reduced.cost[level]) * worths[level]
-            needed = _tasks_to_know(known, near, np.maximum(mean / reduced.limit[level], 1.0))
-            tasks, value = np.where(gain > value * needed, (needed, gain / needed), (tasks, value))
-    order = np.argsort(-value / mean, kind="stable")
-    return _Prospects(near, location, spread, tasks, value, own.evidence == 0.0, order)
+def _prospects(known: Knowledge, reduced: Reduced, which: Mask, draws: Floats) -> _Prospects:
+    """Those of the workers, (E, n), that are likely to be fast."""
+    among = members(which)
+    optimism = among.of(known.posterior.location) - _OPTIMISM * among.of(known.posterior.spread)
+    near = np.lexsort((among.of(draws), np.where(among.there, optimism, np.inf)))[:, :_CONSIDERED]
+    workers, there = picked(among.workers, near), among.there[:, :_CONSIDERED]
+    seen, posterior = known.of(workers)
+    limit, mean = reduced.limit[:, 1:, None], posterior.mean()
+    gain = (reduced.cost[:, :1] - reduced.cost[:, 1:])[:, :, None]
+    gain = gain * value_of_trying(known.population, seen, reduced.limit[:, 1:])
+    ratio = np.maximum(mean[:, None] / np.where(limit > 0.0, limit, np.inf), 1.0)
+    needed = _tasks_to_know(picked(known.shapes, workers)[:, None], posterior.spread[:, None], ratio)
+    values = np.where((gain > 0.0) & (limit > 0.0) & there[:, None], gain / needed, 0.0)
+    value, level = values.max(axis=1), values.argmax(axis=1)[:, None]
+    tasks = np.where(value > 0.0, np.take_along_axis(needed, level, 1)[:, 0], 1.0)
+    order = np.argsort(np.where(there, -value / mean, np.inf), axis=1, kind="stable")
+    return _Prospects(workers, there, tasks, value, order)
 
 
-def _known_by_use(known: Knowledge, reduced: Reduced, used: Ints, draws: Floats) -> tuple[float, float]:
-    """The share of what can be gained that knowing those in use does not gain, and rounds until one is known better."""
-    own = _prospects(known, reduced, used, draws)
-    rest = np.prod(1.0 - np.minimum(own.value / reduced.cost[0], 1.0))
-    return float(rest), float((_tasks_to_know(known, used) / reduced.allocation[0, used]).min())
-
-
-def _tasks_to_know(known: Knowledge, workers: Ints, ratio: Floats | float = 1.0) -> Floats:
+def _tasks_to_know(shapes: Floats, spread: Floats, ratio: Floats | float = 1.0) -> Floats:
     """The tasks after which workers are known twice as well, or told from those whose mean is less by a ratio r."""
-    apart = np.maximum(known.posterior.spread[workers] ** 2, ratio - 1.0 - np.log(ratio))
-    return np.asarray(np.maximum(1.0 / (known.shapes[workers] * np.maximum(apart, 1e-12)), 1.0))
+    apart = np.maximum(spread**2, ratio - 1.0 - np.log(ratio))
+    return np.asarray(np.maximum(1.0 / (shapes * np.maximum(apart, 1e-12)), 1.0))
 
 
-def _gains(prospects: _Prospects, place: Ints, cost: float, together: float, number: int) -> Floats:
-    """What the first 1, 2, ... of the prospects in these places gain per round; all never tried gain ``together``."""
-    gains = cost * (1.0 - np.cumprod(1.0 - np.minimum(prospects.value[place] / cost, 1.0)))
-    if number > 1:
-        new = np.cumsum(prospects.untried[place])
-        gains = np.where(2.0 * new >= number, np.maximum(gains, together * new / number), gains)
-    return np.asarray(gains, np.float64)
+def _gains(value: Floats, new: Mask, cost: Floats, together: Floats, number: Ints) -> Floats:
+    """What the first 1, 2, ... of some workers gain per round; all those that are new gain so much ``together``."""
+    gains = cost * (1.0 - np.cumprod(1.0 - np.minimum(value / cost, 1.0), axis=2))
+    so_far, number = np.cumsum(new, axis=2), number[:, None, None]
+    all_new = np.maximum(gains, together[:, None, None] * so_far / np.maximum(number, 1))
+    return np.where((number > 1) & (2.0 * so_far >= number), all_new, gains)
 
 
-def _costs(reduced: Reduced, prospects: _Prospects, place: Ints, candidates: Candidates, price: float) -> Floats:
-    """The expected cost of a round without k of the tasks and with a trial of the first k prospects in these places."""
-    workers, shapes = prospects.workers[place], candidates.shapes_and_average
-    shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * place.size).bit_length(), shapes.shape[1])
-    drawn = prospects.location[place], prospects.spread[place], _normal_quantiles(shapes.shape[1]), shuffled
-    own = reduced.allocation[:, workers]
-    more = _more(reduced.removed, own, reduced.round_time, *drawn, shapes, candidates.places_of(workers), price)
-    return np.asarray(more + reduced.cost)
+def _costs(
+    known: Knowledge, candidates: Candidates, reduced: Reduced, workers: Ints, number: Ints, price: float
+) -> Floats:
+    """The expected cost of a round without k of the tasks and with a trial of the first k of the workers."""
+    shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * workers.shape[2]).bit_length(), candidates.times.shape[2])
+    quantiles, place = _normal_quantiles(candidates.times.shape[2]), picked(candidates.members.place, workers)
+    drawn = *(picked(part, workers) for part in known.posterior), quantiles, shuffled, candidates.shapes[:, None]
+    more = _more(reduced.removed, reduced.round_time[:, None], *drawn, place, price, number)
+    return np.asarray(more + reduced.cost[:, None])
 
 
 @lru_cache(maxsize=8)
@@ -192,29 +187,29 @@ def _wait(round_time: Floats, slowest: Floats) -> float:
 
 
 @gufunc(
-    "void(int64[:], int64[:,:], float64[:,:], float64[:], float64[:], float64[:], int64[:,:], float64[:,:], int64[:],"
-    " float64[:], float64[:])",
-    "(l),(l,j),(l,q),(j),(j),(s),(k,s),(m,s),(j),()->(l)",
+    "void(int64[:], float64[:,:], float64[:], float64[:], float64[:], int64[:,:], float64[:,:], int64[:], float64[:],"
+    " int64[:], float64[:])",
+    "(l),(l,q),(j),(j),(s),(k,s),(m,s),(j),(),()->(l)",
 )
 def _more(
-    removed: Ints, own: Ints, round_time: Floats, location: Floats, spread: Floats, quantiles: Floats, shuffled: Ints,
-    shapes: Floats, place: Ints, price: Floats, out: Floats,
+    removed: Ints, round_time: Floats, location: Floats, spread: Floats, quantiles: Floats, shuffled: Ints,
+    shapes: Floats, place: Ints, price: Floats, prospects: Ints, out: Floats,
 ) -> None:  # fmt: skip
     """What the workers of a trial add to the cost; infinite where there are not so many.
 
-    Their means are drawn by their location and spread, and their times by their shape.
+    Their means are drawn by their location and spread, and their times by their shape; a place of -1 is the average.
     """
-    number, size = len(location), len(quantiles)
-    slowest, means, times, work = np.empty(size), np.empty((number, size)), np.empty((number, size)), np.empty(number)
+    number, size = min(prospects[0], len(location)), len(quantiles)
+    slowest, times, work = np.zeros(size), np.empty((number, size)), np.empty(number)
     for j in range(number):
         for s in range(size):
-            means[j, s] = math.exp(min(location[j] + spread[j] * quantiles[shuffled[2 * j, s]], _LARGEST))
-            times[j, s] = means[j, s] * shapes[place[j], shuffled[2 * j + 1, s]]
+            mean = math.exp(min(location[j] + spread[j] * quantiles[shuffled[2 * j, s]], _LARGEST))
+            times[j, s] = mean * shapes[place[j], shuffled[2 * j + 1, s]]
         work[j] = price[0] * times[j].mean()
     for level in range(len(removed)):
-        out[level], slowest[:] = math.inf, 0.0
+        out[level] = math.inf
         if removed[level] <= number:
-            for j in range(removed[level]):
+            for j in range(removed[level - 1], removed[level]):
                 for s in range(size):
-                    slowest[s] = max(slowest[s], times[j, s] + own[level, j] * means[j, s])
+                    slowest[s] = max(slowest[s], times[j, s])
             out[level] = _wait(round_time[level], slowest) + work[: removed[level]].sum()

@@ -20,7 +20,6 @@ from ata_policies.planning.completion_times import (
     mean_beyond,
     time_orders,
 )
-from ata_policies.planning.knowledge import Candidates
 
 _HALVINGS = 12  # steps of the search for the means at which a worker is useful, each of which halves an interval
 _QUANTILES = (np.arange(32) + 0.5) / 32  # levels of equally likely round times of an allocation
@@ -30,34 +29,30 @@ class Reduced(NamedTuple):
     """The allocation of m candidates without k of its tasks, for each of L numbers k: 0, 1, 2, 4, ..., and all."""
 
     removed: Ints  # (L,) k
-    allocation: Ints  # (L, m)
-    round_time: Floats  # (L, 32) equally likely round times
-    cost: Floats  # (L,) expected round time + price * worker time
-    limit: Floats  # (L,) the mean below which one worker that did the k tasks would make it cheaper than with all tasks
+    allocation: Ints  # (E, L, m)
+    round_time: Floats  # (E, L, 32) equally likely round times
+    cost: Floats  # (E, L) expected round time + price * worker time
+    limit: (
+        Floats  # (E, L) the mean below which one worker that did the k tasks would make it cheaper than with all tasks
+    )
 
 
-def remove_tasks(candidates: Candidates, allocation: Ints, price: float) -> Reduced:
+def remove_tasks(times: Floats, shape: Floats, allocation: Ints, price: float) -> Reduced:
     """Take tasks away, those first without which the rest costs least, and see what a newcomer could gain by them.
 
-    The newcomer's times are distributed as those of the candidates on average, over their mean.
+    Each ``allocation``, (E, m), has as many tasks; the ``shape``, (E, S), is that of a newcomer's times over its mean.
 
     There are two tasks of time 1 each, and one of time 2. A newcomer is of use if it does the latter in less than 2, or
     all three in less than 2:
 
-    >>> times = np.array([[1.0, 1.0], [2.0, 2.0]])
-    >>> reduced = remove_tasks(Candidates(np.arange(2), times, np.zeros(2), np.zeros(2)), np.array([2, 1]), price=0.0)
+    >>> times = np.array([[[1.0, 1.0], [2.0, 2.0]]])
+    >>> reduced = remove_tasks(times, np.ones((1, 2)), np.array([[2, 1]]), price=0.0)
     >>> reduced.removed, reduced.limit.round(1)
-    (array([0, 1, 2, 3]), array([inf, 2. , 1. , 0.7]))
+    (array([0, 1, 2, 3]), array([[inf, 2. , 1. , 0.7]]))
     """
-    used, total = np.flatnonzero(allocation), int(allocation.sum())
+    total, orders = int(allocation[0].sum()), time_orders(shape.shape[1])
     removed = np.array([0, *sorted({min(1 << k, total) for k in range(total.bit_length() + 1)})])
-    times, shape = candidates.times[used], candidates.shapes_and_average[-1]
-    left, *rest = _remove(
-        times, candidates.doubt[used], time_orders(shape.size), allocation[used], removed, shape, price, _QUANTILES
-    )
-    levels = np.zeros((removed.size, allocation.size), np.int64)
-    levels[:, used] = left
-    return Reduced(removed, levels, *rest)
+    return Reduced(removed, *_remove(times, orders, allocation, removed, shape, price, _QUANTILES))
 
 
 class _Tables(NamedTuple):
@@ -150,17 +145,18 @@ def _useful_mean(
 
 
 @gufunc(
-    "void(float64[:,:], float64[:], int64[:,:], int64[:], int64[:], float64[:], float64[:], float64[:], int64[:,:],"
-    " float64[:,:], float64[:], float64[:])",
-    "(m,s),(m),(j,s),(m),(l),(s),(),(q)->(l,m),(l,q),(l),(l)",
+    "void(float64[:,:], int64[:,:], int64[:], int64[:], float64[:], float64[:], float64[:], int64[:,:], float64[:,:],"
+    " float64[:], float64[:])",
+    "(n,s),(j,s),(n),(l),(s),(),(q)->(l,n),(l,q),(l),(l)",
 )
 def _remove(
-    times: Floats, doubt: Floats, orders: Ints, start: Ints, removed: Ints, shape: Floats, price: Floats,
-    levels: Floats, left: Ints, round_time: Floats, cost: Floats, limit: Floats,
+    times: Floats, orders: Ints, start: Ints, removed: Ints, shape: Floats, price: Floats, levels: Floats,
+    left: Ints, round_time: Floats, cost: Floats, limit: Floats,
 ) -> None:  # fmt: skip
     """Take tasks away as :func:`remove_tasks` does."""
-    m = len(times)
-    tasks, gone, mean, reach, total = start.copy(), np.empty(m, np.int64), np.empty(m), 0.0, 0
+    used = np.flatnonzero(start)
+    m, times, tasks = len(used), times[used], start[used]
+    gone, mean, reach, total = np.empty(m, np.int64), np.empty(m), 0.0, 0
     variance = np.empty(m)
     for i in range(m):
         mean[i], variance[i] = mean_and_variance(times[i])
@@ -170,7 +166,7 @@ def _remove(
     grid = Grid(0.0, (reach if reach > 0.0 else 1.0) / (POINTS - 2))
     tables = _Tables(np.empty((m, POINTS)), np.empty((m, POINTS)), np.empty(m), np.empty(m))
     for i in range(m):
-        worker = Worker(times[i], orders, mean[i], variance[i], doubt[i])
+        worker = Worker(times[i], orders, mean[i], variance[i], 0.0)
         tables.beyond[i] = _fill(worker, tasks[i], grid, tables.chance[i])
         tables.later[i] = _fill(worker, tasks[i] - 1, grid, tables.fewer[i])
     product, here = np.empty(POINTS), total
@@ -184,7 +180,7 @@ def _remove(
                 if gone[i] > 0:
                     tasks[i] -= 1
                     here -= 1
-                    worker = Worker(times[i], orders, mean[i], variance[i], doubt[i])
+                    worker = Worker(times[i], orders, mean[i], variance[i], 0.0)
                     tables.chance[i], tables.beyond[i] = tables.fewer[i], tables.later[i]
                     tables.later[i] = _fill(worker, max(tasks[i] - 1, 0), grid, tables.fewer[i])
             _product(tables, product)
@@ -194,6 +190,7 @@ def _remove(
             work += price[0] * tasks[i] * mean[i]
         cost[level] = linear + work - grid.step * product.sum()
         _fill_quantiles(product, grid, cost[level] - work, levels, round_time[level])
-        left[level], limit[level] = tasks, math.inf
+        left[level], limit[level] = 0, math.inf
+        left[level][used] = tasks
         if removed[level] > 0:
             limit[level] = _useful_mean(newcomer, removed[level], product, linear + work, cost[0], price[0], grid)

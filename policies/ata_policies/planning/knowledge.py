@@ -1,10 +1,8 @@
-"""What is known of the workers of one row, from their own times and their population; and where a search looks."""
+"""What is known of the workers of some rows, from their own times and their population; and where a search looks."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -14,12 +12,13 @@ from ata_gym.utils.compiled import gufunc, helper
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.slices import blended
-from ata_policies.beliefs.distributions.tails import Slices, borrow_tails, own_slices, places_among
-from ata_policies.beliefs.moments import learn_shapes
+from ata_policies.beliefs.distributions.tails import Members, borrow_tails, members, own_slices, picked
+from ata_policies.beliefs.moments import learn_shapes, mean_times
 
 IDLE = 64  # workers beyond those that B tasks can go to at which a search looks
 BETA = 1.5  # of the beta rule, from which a search begins: standard deviations to allow for, as the rule has by default
 _LARGEST = 2.0**400  # the longest time, in units near the least mean: squares of times must not overflow
+_FILLED_UP = 2.0**440  # the mean of workers that are none: beyond any mean, so that none of them gets a task
 PLACES = 48  # components of the population
 _PASSES = 20  # steps of expectation and maximisation
 _LEAST_EVIDENCE = 0.5  # the least evidence of a worker with a result, in exponential times
@@ -31,100 +30,95 @@ _LEFT = 0.5  # of the variance of what is known of a worker, after as many tasks
 
 
 class Estimates(NamedTuple):
-    """Estimates of the mean times of n workers, each from the worker's own times."""
+    """Estimates of the mean times of the n workers of E rows, each from the worker's own times."""
 
-    location: Floats  # (n,) logarithm of the time per task; 0 for a worker never tried
-    evidence: Floats  # (n,) how many exponential times tell as much: about 1 / variance of the logarithm; 0 for none
-
-    def of(self, workers: Ints) -> Estimates:
-        """The estimates of some workers."""
-        return Estimates(self.location[workers], self.evidence[workers])
+    location: Floats  # (E, n) logarithm of the time per task; 0 for a worker never tried
+    evidence: Floats  # (E, n) how many exponential times tell as much: about 1 / variance of the logarithm; 0 for none
 
 
 class Population(NamedTuple):
     """The logarithm of a mean time is normal around one of G places, with the distance of two places as deviation."""
 
-    place: Floats  # (G,) evenly spaced
-    share: Floats  # (G,) how likely each is
-    hedge: Floats  # (G,) how likely each is if the shares that were learned are doubted
+    place: Floats  # (E, G) evenly spaced
+    share: Floats  # (E, G) how likely each is
+    hedge: Floats  # (E, G) how likely each is if the shares that were learned are doubted
 
 
 class Posterior(NamedTuple):
-    """What is known of the logarithm of each worker's mean time: its mean and standard deviation, (n,) each."""
+    """What is known of the logarithm of each worker's mean time: its mean and standard deviation, (E, n) each."""
 
     location: Floats
     spread: Floats
 
     def mean(self) -> Floats:
-        """Expected mean times, as if their logarithms were normal, of deviation 4 at most, (n,)."""
+        """Expected mean times, as if their logarithms were normal, of deviation 4 at most, (E, n)."""
         return np.asarray(np.exp(self.location + 0.5 * np.minimum(self.spread, 4.0) ** 2))
 
 
 class Knowledge(NamedTuple):
-    """What is known of the n workers of one row."""
+    """What is known of the n workers of E rows."""
 
-    belief: DistributionBelief  # the belief, of this row alone
-    own: Slices  # slices of the distributions as each worker's own times say
+    belief: DistributionBelief  # the belief, of these rows alone
+    counted: Members  # those with results whose times are counted in bins
+    own: Floats  # (E, k, S) slices of their distributions as each one's own times say
     seen: Estimates  # what each worker's own times say
     population: Population  # what they say of the population that the workers come from
     posterior: Posterior  # what both together say of each worker
-    shapes: Floats  # (n,) 1 / (coefficient of variation)^2 of their task times
+    shapes: Floats  # (E, n) 1 / (coefficient of variation)^2 of their task times
+
+    def of(self, workers: Ints) -> tuple[Estimates, Posterior]:
+        """What the own times of some workers say, (E, m), and what is known of them."""
+        return Estimates(*(picked(x, workers) for x in self.seen)), Posterior(
+            *(picked(x, workers) for x in self.posterior)
+        )
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """The m workers at which a search looks."""
+class Candidates(NamedTuple):
+    """The m workers of each row at which a search looks; a row with fewer is filled up with workers of huge means."""
 
-    workers: Ints  # (m,) in increasing order
-    times: Floats  # (m, S) equally likely task times, of the expected means
-    doubt: Floats  # (m,) squared relative deviation of what is known of the means
-    spread: Floats  # (m,) 1.5 standard deviations of a task time
-
-    @cached_property
-    def shapes_and_average(self) -> Floats:
-        """Their distributions over their means, and the average of these, (m + 1, S)."""
-        shapes = np.empty((len(self.times) + 1, self.times.shape[1]))
-        _fill_shapes(self.times, shapes)
-        return shapes
-
-    def places_of(self, workers: Ints) -> Ints:
-        """Where the shapes of any workers are among these; the average stands for one that is no candidate."""
-        place = places_among(self.workers, workers)
-        return np.where(place >= 0, place, self.workers.size)
+    members: Members
+    times: Floats  # (E, m, S) equally likely task times, of the expected means
+    doubt: Floats  # (E, m) squared relative deviation of what is known of the means
+    spread: Floats  # (E, m) 1.5 standard deviations of a task time
+    shapes: Floats  # (E, m + 1, S) their distributions over their means, and last the average of these
 
 
-def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:
-    """Bring together what the belief of one row says, where at least one worker has a result.
+def learn_rows(belief: DistributionBelief, weight: float) -> Knowledge:
+    """Bring together what the belief says, where at least one worker of each row has a result.
 
     Times are in a unit near the least mean, and at most 2**400 of it, so that squares do not overflow. The evidence of
     workers that are due for another trial, since they may have changed, is at most that of one exponential time.
     ``weight`` is that of ``learn_shapes``.
     """
-    own = own_slices(belief)
-    moments, stale = borrow_tails(belief, own), belief.stale()[0]
+    counted, own = own_slices(belief)
+    moments = borrow_tails(belief, counted, own)
     counts, totals = moments.counts, moments.totals
-    shapes = learn_shapes(moments.scaled(belief.mass()[0] / np.where(counts > 0.0, counts, 1.0)), weight)
-    means = totals[totals > 0.0] / counts[totals > 0.0]
-    exponent = math.frexp(float(means.min()) if means.size else 1.0)[1]
+    shapes = learn_shapes(moments.scaled(belief.mass() / np.where(counts > 0.0, counts, 1.0)), weight)
+    least = np.where(totals > 0.0, mean_times(counts, totals), np.inf).min(axis=1)
+    exponent = np.frexp(np.where(least < np.inf, least, 1.0))[1][:, None]
     seen = estimate_means(counts, np.minimum(np.ldexp(totals, -exponent), _LARGEST), shapes)
-    seen = seen._replace(evidence=np.where(stale, np.minimum(seen.evidence, 1.0), seen.evidence))
+    seen = seen._replace(evidence=np.where(belief.stale(), np.minimum(seen.evidence, 1.0), seen.evidence))
     population = learn_population(seen)
-    return Knowledge(belief, own, seen, population, posterior(population, seen), shapes)
+    return Knowledge(belief, counted, own, seen, population, posterior(population, seen), shapes)
 
 
 def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) -> Candidates:
-    """Of the workers with results that are ``there``, (n,), the fastest, and those with tasks in the ``last`` plan."""
+    """Of the workers with results that are ``there``, (E, n), the fastest, and those of the ``last`` plan."""
     mean, seen = known.posterior.mean(), there & (known.seen.evidence > 0.0)
-    fastest = first_of(np.where(seen, mean, np.inf), np.int64(budget + IDLE))
-    near = np.flatnonzero(fastest | (seen & (last > 0)))
-    place, later = known.own.places_of(near), known.belief.later(near[None])
-    times = blended(known.own.times[None], place, later, mean[near])[0]
-    doubt = np.minimum(np.expm1(known.posterior.spread[near] ** 2), 1.0)
-    return Candidates(near, times, doubt, BETA * mean[near] / np.sqrt(known.shapes[near]))
+    near = members(first_of(np.where(seen, mean, np.inf), np.int64(budget + IDLE)) | (seen & (last > 0)))
+    mean, place = (
+        np.where(near.there, near.of(mean), _FILLED_UP),
+        np.where(near.there, near.of(known.counted.place), -1),
+    )
+    times = blended(known.own, place, np.where(near.there, known.belief.later(near.workers), 0.0), mean)
+    doubt = np.minimum(np.expm1(near.of(known.posterior.spread) ** 2), 1.0)
+    spread, shapes = BETA * mean / np.sqrt(near.of(known.shapes)), np.empty(np.add(times.shape, (0, 1, 0)))
+    _fill_shapes(times, near.there, shapes)
+    return Candidates(near, times, doubt, spread, shapes)
 
 
 def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
-    """Estimates from K tasks of total time S, if task times are gamma of shape c: S / K, with the evidence c K; (n,).
+    """Estimates from K tasks of total time S, if task times are gamma of shape c: S / K, with the evidence c K; (E, n).
 
     The evidence is 1/2 at least: where times vary more, their logarithm does not.
     """
@@ -134,7 +128,7 @@ def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
 
 
 def learn_population(seen: Estimates) -> Population:
-    """Learn the population from at least one worker that was seen: a mixture at fixed places, with shares by EM.
+    """Learn each row's population from at least one worker that was seen: a mixture at fixed places, with shares by EM.
 
     It is a discrete form of the nonparametric maximum likelihood of Kiefer and Wolfowitz (1956). The prior is ours: a
     normal distribution around the mean of the estimates, with their standard deviation, or 1 if that is less, has the
@@ -142,21 +136,28 @@ def learn_population(seen: Estimates) -> Population:
     Shares of m workers are themselves off by about 1 / sqrt(m): with that doubt, the prior has the weight of sqrt(m)
     workers, so that no worker is taken to be slow for what the others are.
 
-    >>> seen = Estimates(np.log([1.0, 1.0, 20.0, 20.0]), np.full(4, 1000.0))
+    >>> seen = Estimates(np.log([[1.0, 1.0, 20.0, 20.0]]), np.full((1, 4), 1000.0))
     >>> population = learn_population(seen)
     >>> float(population.share[population.place < np.log(4.0)].sum().round(1))
     0.5
     """
-    known = np.flatnonzero(seen.evidence)
-    known = known[:: -(-known.size // _MOST_LEARNED_FROM)]
-    location, evidence = seen.location[known], seen.evidence[known]
-    centre, deviation = location.mean(), max(1.0, location.std())
-    first = min(centre - 3.0 * deviation, location.min())
-    place = np.linspace(first, max(centre + 3.0 * deviation, location.max()), PLACES)
+    ends = [_ends(location[evidence > 0.0]) for location, evidence in zip(*seen, strict=True)]
+    number, centre, deviation, first, last = np.array(ends).T[:, :, None]
+    place = first + np.arange(PLACES) * ((last - first) / (PLACES - 1))
+    place[:, -1:] = last
     prior = np.exp(-0.5 * ((place - centre) / deviation) ** 2)
-    prior /= prior.sum()
-    share, doubt = _learn(location, evidence, place, prior), 1.0 / (1.0 + np.sqrt(known.size))
+    prior /= prior.sum(axis=1, keepdims=True)
+    share, doubt = _learn(*seen, place, prior), 1.0 / (1.0 + np.sqrt(number))
     return Population(place, share, (1.0 - doubt) * share + doubt * prior)
+
+
+def _ends(location: Floats) -> tuple[float, ...]:
+    """How many are learned from, their centre and deviation, and where the places of the population begin and end."""
+    location = location[:: -(-location.size // _MOST_LEARNED_FROM)]
+    centre = location.mean()
+    deviation = max(1.0, math.sqrt(((location - centre) ** 2).mean()))
+    first, last = min(centre - 3.0 * deviation, location.min()), max(centre + 3.0 * deviation, location.max())
+    return location.size, centre, deviation, first, last
 
 
 def posterior(population: Population, seen: Estimates) -> Posterior:
@@ -165,7 +166,7 @@ def posterior(population: Population, seen: Estimates) -> Posterior:
 
 
 def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
-    """The value of knowing each worker better, (..., n), if using one of mean M gains (1 - M / u)+, with ``limit`` u.
+    """The value of knowing each worker better, (E, L, n), if one of mean M gains (1 - M / u)+, for L ``limit``s u.
 
         E[(1 - M / u)+] - (1 - E[M] / u)+,
 
@@ -174,20 +175,20 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
     the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it is E[(1 - M / u)+], the possible gain
     of a worker that is not used.
     """
-    return np.reshape(_value(seen.location, seen.evidence, *population, np.atleast_2d(limit)), limit.shape)
+    return np.asarray(_value(*seen, *population, limit))
 
 
-@gufunc("void(float64[:,:], float64[:,:])", "(m,s),(k,s)", (1,))
-def _fill_shapes(times: Floats, out: Floats) -> None:
+@gufunc("void(float64[:,:], boolean[:], float64[:,:])", "(m,s),(m),(k,s)", (2,))
+def _fill_shapes(times: Floats, there: Mask, out: Floats) -> None:
     m, size = times.shape
     out[m] = 0.0
-    for i in range(m):
+    for i in range(there.sum()):
         mean = times[i].mean()
         for s in range(size):
             out[i, s] = times[i, s] / mean if mean > 0.0 else 1.0
             out[m, s] += out[i, s]
     for s in range(size):
-        out[m, s] /= m
+        out[m, s] /= there.sum()
 
 
 @helper()
@@ -212,10 +213,12 @@ def _weights(location: float, evidence: float, place: Floats, share: Floats, out
 
 @gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g)->(g)")
 def _learn(location: Floats, evidence: Floats, place: Floats, prior: Floats, share: Floats) -> None:
-    n, g = len(location), len(place)
+    known = np.flatnonzero(evidence)
+    known = known[:: -(-len(known) // _MOST_LEARNED_FROM)]
+    n, g = len(known), len(place)
     ones, near, weights = np.ones(g), np.empty((n, g)), np.empty(g)
     for i in range(n):
-        _weights(location[i], evidence[i], place, ones, near[i])
+        _weights(location[known[i]], evidence[known[i]], place, ones, near[i])
     share[:] = prior
     for _ in range(_PASSES):
         total = prior.copy()
@@ -253,8 +256,8 @@ def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats,
 
 
 @gufunc(
-    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:,:], float64[:,:])",
-    "(n),(n),(g),(g),(g),(l,n)->(l,n)",
+    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:,:])",
+    "(n),(n),(g),(g),(g),(l)->(l,n)",
 )
 def _value(
     location: Floats, evidence: Floats, place: Floats, share: Floats, hedge: Floats, limits: Floats, out: Floats
@@ -272,7 +275,7 @@ def _value(
             expected += weights[some] * mean[some]
             some += weights[some] > 1e-9
         for level in range(len(limits)):
-            limit, out[level, i] = limits[level, i], 0.0
+            limit, out[level, i] = limits[level], 0.0
             if not 0.0 < limit < math.inf:
                 continue
             side, useful = -1.0 if expected < limit else 1.0, math.log(limit)  # below it, it may still be above it

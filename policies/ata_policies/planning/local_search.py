@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
+from ata_policies.beliefs.distributions.tails import picked
 from ata_policies.planning.completion_times import (
     POINTS,
     Grid,
@@ -29,31 +30,33 @@ _BEYOND = 0.03  # expected number of workers that are busy beyond the grid
 _PAIRS = 24  # Givers, and takers, that are best alone: all pairs of them are tried
 _TOGETHER = 8  # most tasks moved at once
 _GRIDS = 6  # most grids in a search: it is made anew where the round time has fallen
+_ROUNDING = 1e-3  # the share of the cost by which bounds of it may be wrong, since distributions are samples
 _HALVINGS = 12  # steps of the search for the end of the grid, each of which halves an interval
 _FEWER, _MORE = 0, 1
 
 
 class Search(NamedTuple):
-    """What a search found for n workers."""
+    """What a search found for n workers, in each row."""
 
-    allocation: Ints  # (n,)
-    cost: float  # expected round time + price * worker time, in units of time
-    moves: int  # moves made; the search was not over if they are as many as allowed
+    allocation: Ints  # (..., n)
+    cost: Floats  # (...,) expected round time + price * worker time, in units of time
+    moves: Ints  # (...,) moves made; the search was not over if they are as many as allowed
 
 
-def search(candidates: Candidates, start: Ints, budget: int, price: float, draw: float) -> Search:
-    """Search from the last allocation, (m,), and from the beta rule on the k fastest workers; return the better result.
+def search(candidates: Candidates, last: Ints, budget: int, price: float, draw: Floats) -> Search:
+    """Search from the last allocation, (E, n), and from the beta rule on the k fastest workers; the better result.
 
-    The number k is drawn, from 0.4 to 1.4 times the workers in use, by ``draw``, which is uniform from 0 to 1. Where
-    there is no last allocation, the search begins from the beta rule on all workers.
+    The number k is drawn, from 0.4 to 1.4 times the workers in use, by ``draw``, (E,), which is uniform from 0 to 1.
+    Where there is no last allocation, the search begins from the beta rule on all workers.
     """
-    mean, begun = candidates.times.mean(axis=1), int(start.sum()) == budget
-    used = int((start > 0).sum())
-    most = max(1, min(mean.size, int(used * (_LEAST_SHARE + draw)) + 1)) if begun else mean.size
-    fastest, by_rule = np.argsort(mean, kind="stable")[:most], np.zeros(mean.size, np.int64)
-    nobody = np.zeros(most, np.bool_)
-    by_rule[fastest] = beta_kernel(mean[fastest], candidates.spread[fastest], budget, nobody, np.zeros(most))
-    starts = [start, by_rule] if begun else [by_rule]
+    near, mean = candidates.members, candidates.times.mean(axis=2)
+    start, order, number = near.of(last) * near.there, np.lexsort((mean, ~near.there)), near.there.sum(axis=1)
+    begun, used = start.sum(axis=1) == budget, (start > 0).sum(axis=1)
+    most = np.where(begun, np.minimum((used * (_LEAST_SHARE + draw)).astype(np.int64) + 1, number), number)
+    mean = np.where(np.arange(order.shape[1]) < most[:, None], picked(mean, order), np.inf)
+    by_rule, none = np.empty_like(start), np.zeros_like(mean)
+    np.put_along_axis(by_rule, order, beta_kernel(mean, picked(candidates.spread, order), budget, none > 0.0, none), 1)
+    starts = np.stack([np.where(begun[:, None], start, by_rule), by_rule], axis=1)
     return local_search(candidates.times, starts, price, doubt=candidates.doubt)
 
 
@@ -77,19 +80,18 @@ def local_search(
     between different workers, or all tasks of a worker. The search ends when nothing gains more than 1e-5 of the cost,
     or after so many ``moves``. Of several starts the best result is returned.
 
-    - ``times``: (n, S) equally likely task times of each worker, finite, at least 0; the work is in proportion to n.
-    - ``starts``: (n,) or (k, n) where to begin: whole numbers of at least 0, one above it.
-    - ``doubt``: (n,) squared relative standard deviation of what is known of each mean: it adds (a_i mean_i)^2 doubt_i
-      to the variance of a_i tasks.
+    - ``times``: (..., n, S) equally likely task times of each worker, finite, at least 0; the work is as n.
+    - ``starts``: (n,) or (..., k, n) where to begin: whole numbers of at least 0, one above it.
+    - ``doubt``: (..., n) squared relative standard deviation of what is known of each mean: it adds
+      (a_i mean_i)^2 doubt_i to the variance of a_i tasks.
 
     >>> found = local_search([[1.0, 1.0], [2.0, 2.0], [9.0, 9.0]], [0, 0, 7])
-    >>> found.allocation, round(found.cost, 2)
+    >>> found.allocation, round(float(found.cost), 2)
     (array([5, 2, 0]), 5.0)
     """
     table, begin = np.asarray(times, np.float64), np.atleast_2d(np.asarray(starts, np.int64))
-    doubts = np.zeros(len(table)) + np.asarray(doubt, np.float64)
-    found, cost, made = _search(table, doubts, time_orders(table.shape[1]), begin, price, moves)
-    return Search(found, float(cost), int(made))
+    doubts, orders = np.zeros(table.shape[:-1]) + np.asarray(doubt, np.float64), time_orders(table.shape[-1])
+    return Search(*_search(table, doubts, orders, begin, price, moves))
 
 
 class _Workers(NamedTuple):
@@ -238,7 +240,11 @@ def _best_pair(tables: _Tables, costs: _Costs, givers: Ints, step: float, enough
     best, giver, taker = enough, -1, -1
     takers = _least(costs.alone[_MORE])
     for i in givers:
+        # both changes together cost no less than each of them alone
+        most = best + (1.0 + _ROUNDING) * costs.total - 2.0 * costs.linear - costs.alone[_FEWER, i]
         for j in takers:
+            if costs.alone[_MORE, j] > most:
+                break
             if i != j:
                 linear = costs.linear + tables.linear[_FEWER, i] + tables.linear[_MORE, j]
                 value = linear - step * _dot3(costs.product, tables.ratio[_FEWER, i], tables.ratio[_MORE, j])
@@ -331,43 +337,57 @@ def _descend(
 
 
 @helper()
-def _from_start(workers: _Workers, price: float, tasks: Ints, tables: _Tables, most: int) -> tuple[float, int]:
+def _from_start(
+    workers: _Workers, price: float, tasks: Ints, tables: _Tables, most: int, end: Ints
+) -> tuple[float, int]:
     """Improve the tasks on one grid after another; return what they cost, and the moves left."""
     left, cost = most, math.inf
     for _ in range(_GRIDS):
+        if (tasks == end).all():  # no move gained from here in a search from another start
+            return math.inf, left
         before, cost_before, grid = left, cost, _place_grid(workers, tasks)
         costs, left = _descend(workers, price, tasks, tables, grid, left)
         cost = costs.total
+        if left == before:
+            end[:] = tasks
         if left <= 0 or left == before or not cost < cost_before * (1.0 - _TOLERANCE):
             break
     return cost, left
 
 
+@helper()
+def _keep(times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: float) -> tuple[_Workers, Ints]:
+    """The workers of a search, and which they are: not those whose mean alone is more than any start costs."""
+    mean, variance, most = np.empty(len(times)), np.empty(len(times)), 0.0
+    for i in range(len(times)):
+        mean[i], variance[i] = mean_and_variance(times[i])
+    for k in range(len(starts)):
+        together = starts[k] * mean
+        squares = starts[k] * variance + together * together * doubt  # E max X <= max E X + (sum of variances)^.5
+        most = max(most, together.max() + math.sqrt(squares.sum()) + price * together.sum())
+    kept = np.flatnonzero(~(mean > (1.0 + _ROUNDING) * most))  # all of them where extreme times make it no number
+    return _Workers(times[kept], orders, mean[kept], variance[kept], doubt[kept]), kept
+
+
 @gufunc(
     "void(float64[:,:], float64[:], int64[:,:], int64[:,:], float64[:], int64[:], int64[:], float64[:], int64[:])",
-    "(m,s),(m),(j,s),(k,m),(),()->(m),(),()",
+    "(n,s),(n),(j,s),(k,n),(),()->(n),(),()",
 )
 def _search(
     times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats, most: Ints,
     best: Ints, cost: Floats, made: Ints,
 ) -> None:  # fmt: skip
     """Search as :func:`local_search` does; fill in the allocation, the cost and the moves."""
-    m, longest = len(times), 0.0
-    scaled, mean, variance = np.empty(times.shape), np.empty(m), np.empty(m)
-    for i in range(m):
-        longest = max(longest, times[i].mean())
-    unit = math.ldexp(1.0, math.frexp(longest)[1])  # so that no square overflows; a power of two changes no bits
-    for i in range(m):
-        for s in range(times.shape[1]):
-            scaled[i, s] = times[i, s] / unit
-        mean[i], variance[i] = mean_and_variance(scaled[i])
-    workers = _Workers(scaled, orders, mean, variance, doubt)
+    unit = math.ldexp(1.0, math.frexp(times.max())[1])  # so that no square overflows; a power of two changes no bits
+    workers, kept = _keep(times / unit, doubt, orders, starts, price[0])
+    m = len(kept)
     ratio, linear = np.empty((2, m, POINTS)), np.empty((2, m))
     tables = _Tables(np.empty((m, POINTS)), np.empty(m), np.empty(m), ratio, linear, np.zeros(m, np.bool_))
-    tasks, cost[0] = np.empty(m, np.int64), math.inf
+    tasks, end, best[:], cost[0] = np.empty(m, np.int64), np.full(m, -1), 0, math.inf
     for k in range(len(starts)):
-        tasks[:] = starts[k]
-        total, left = _from_start(workers, price[0], tasks, tables, most[0])
+        tasks[:] = starts[k][kept]
+        total, left = _from_start(workers, price[0], tasks, tables, most[0], end)
         if total < cost[0] or k == 0:
-            best[:], cost[0], made[0] = tasks, total, most[0] - left
+            best[kept] = tasks
+            cost[0], made[0] = total, most[0] - left
     cost[0] *= unit

@@ -1,8 +1,6 @@
 import base64
 import json
-import re
 import shutil
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import Any
 import pytest
 
 from ata_gym.bench.page.render import write
-from ata_gym.bench.page.sections import Running
 from tests.waiting import until
 
 NAMES = ["ofta", "mine", "uta"]
@@ -184,23 +181,3 @@ def test_a_choice_of_scenarios_holds_for_the_whole_page(look, page_of, tmp_path)
     wait(browser, f"{values}.every((value) => value === 'two')")
     hidden = "[...document.querySelectorAll('#overview .scroll')].map((one) => one.hidden)"
     assert ask(browser, hidden) == [True, False]
-
-
-def test_a_page_of_a_run_follows_it_and_keeps_its_place(look, page_of, tmp_path):
-    page, path = page_of(NAMES), tmp_path / "report.html"
-    running = Running("Running: 43%, 1 of 3 policies finished.", 0.43, 2.0, time.time())
-    browser = look(write(page._replace(running=running), path), height=700)
-    wait(browser, "document.querySelector('#banner').textContent.includes('43%')")
-    twice = "const button = document.querySelectorAll('#overview thead button')[2]; button.click(); button.click();"
-    browser.execute_script(f"{twice} scrollTo(0, 400); window.before = true")
-    write(page._replace(running=running._replace(text="Running: 77%", share=0.77, written=time.time())), path)
-    wait(browser, "!window.before && document.querySelector('#banner').textContent.includes('77%')")
-    wait(browser, "Math.abs(scrollY - 400) < 3")
-    until(lambda: column(browser, 0) == NAMES[::-1])
-    write(page, path)
-    wait(browser, "!document.querySelector('#banner')")
-    assert ask(browser, "config.running") is None  # a finished page is not read again
-    write(page._replace(running=running._replace(every=5.0, written=time.time() - 600)), path)
-    browser.refresh()
-    said = wait(browser, "document.querySelector('#banner.stale')?.textContent")
-    assert re.search(r"Nothing was written for 1\d minutes", said)  # it has died

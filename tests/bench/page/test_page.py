@@ -4,15 +4,11 @@ from html import unescape
 import numpy as np
 import pytest
 
-from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.run import GROUPS, Job, edges, play_to_end
-from ata_gym.bench.experiment.store import open_folder, read_frame
-from ata_gym.bench.page.experiment_page import Live
-from ata_gym.bench.page.note import about_experiment, write_note
+from ata_gym.bench.experiment.run import GROUPS, edges
+from ata_gym.bench.experiment.store import read_frame
 from ata_gym.bench.page.render import render
 from ata_gym.bench.report import style
-from ata_gym.cli.studies.report import write_page
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
 from tests.page_data import parts
@@ -56,30 +52,3 @@ def test_many_workers_are_recorded_in_groups(played):
     tasks = read_frame(played(experiment, "uta").allocations("uta"))["tasks"].to_list()
     assert tasks == [np.diff(edges(250)).tolist()] * 3
     assert len(tasks[0]) == GROUPS
-
-
-def test_a_run_on_its_way_shows_what_is_finished_and_what_is_saved(tmp_path):
-    experiment, names = Experiment.on_scenario("icml2025-regret", rounds=600, seeds=2), ["ofta", "uta", "ata"]
-    folder = open_folder(tmp_path, experiment.config())
-    live = Live(experiment, folder, about_experiment(experiment, names) | {"command": ["ata-gym", "bench"]})
-    live.update("ofta", 0)  # nothing is there yet
-    assert "no policy has played" in live.path.read_text("utf-8").lower()
-    play_to_end(Job(experiment, "ofta", folder, CostRun))
-    looks = iter([False] * 20 + [True])
-    assert play_to_end(Job(experiment, "uta", folder, CostRun), stop=lambda: next(looks)) is None
-    live.update("ofta", 600)
-    live.update("uta", 512)
-    live.write()
-    html = live.path.read_text("utf-8")
-    runtime = parts(html)["data-runtime-0"]
-    longest, saved = runtime["x"], runtime["series"][1]["x"]
-    assert longest == experiment.record_at().tolist()
-    assert saved == longest[: len(saved)]
-    assert 1 < len(saved) < len(longest)
-    assert "1 of 3 policies finished" in html
-    assert parts(html)["config"]["running"]["every"] > 0
-    for name in names[1:]:
-        play_to_end(Job(experiment, name, folder, CostRun))
-    write_note(tmp_path, "bench", ["ata-gym", "bench"], about_experiment(experiment, names))
-    write_page(tmp_path)
-    assert parts(live.path.read_text("utf-8"))["config"]["running"] is None

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolic
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from ata_gym.cluster import TorchAllocator  # noqa: E402
-from ata_gym.cluster.torchrun.share import Stopwatch  # noqa: E402
+from ata_gym.training.models.device import Stopwatch  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("alone")
 SAMPLES = torch.arange(9.0).reshape(3, 3)

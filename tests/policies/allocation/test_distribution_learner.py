@@ -12,7 +12,7 @@ from ata_gym.changes import Jump, Spot
 from ata_gym.pools import exponential, gamma, log_normal, pareto, shifted_exponential, trace
 from ata_gym.utils.trees import difference
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.planning.knowledge import Knowledge, choose_candidates, learn_row
+from ata_policies.planning.knowledge import Knowledge, choose_candidates, learn_rows
 
 LEARNER = "distribution-learner"
 POOL = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
@@ -94,23 +94,23 @@ def known_after(results: list[int], unit: float = 1.0, spread: float = 0.5) -> K
     """What is known of workers of equal means after so many results of each."""
     worker, n = np.repeat(np.arange(len(results)), results)[None], len(results)
     times = np.random.default_rng(0).gamma(spread**-2, spread**2, worker.shape)
-    return learn_row(DistributionBelief.empty(1, n).observe(worker, unit * times, np.zeros((1, n))), weight=5.0)
+    return learn_rows(DistributionBelief.empty(1, n).observe(worker, unit * times, np.zeros((1, n))), weight=5.0)
 
 
 def test_the_fewer_results_the_more_a_search_doubts_a_mean() -> None:
     known = known_after([400, 20, 2])
-    everybody, nobody = np.ones(3, np.bool_), np.zeros(3, np.int64)
-    doubt = choose_candidates(known, everybody, nobody, 5).doubt
-    np.testing.assert_array_equal(doubt, np.expm1(known.posterior.spread**2))
+    everybody, nobody = np.ones((1, 3), np.bool_), np.zeros((1, 3), np.int64)
+    (doubt,) = choose_candidates(known, everybody, nobody, 5).doubt
+    np.testing.assert_array_equal(doubt, np.expm1(known.posterior.spread[0] ** 2))
     assert 0.0 < doubt[0] < doubt[1] < doubt[2] < 1.0
     assert choose_candidates(known_after([1, 1, 1], spread=8.0), everybody, nobody, 5).doubt.max() == 1.0
 
 
 def test_the_unit_of_time_does_not_matter(play: Any) -> None:
     """What is known is the same to the bit in its own unit, and so are allocations."""
-    usual = known_after([30, 4, 0])[2:4]
+    usual = known_after([30, 4, 0])[3:5]
     for exponent in (40, 300, -300):
-        assert difference(known_after([30, 4, 0], 2.0**exponent)[2:4], usual) is None
+        assert difference(known_after([30, 4, 0], 2.0**exponent)[3:5], usual) is None
     pools = (pareto(2.5, unit * np.arange(1.0, 9.0)) for unit in (1.0, 2.0**40, 2.0**-80))
     one, *others = (play(LEARNER, 60, 2, pool=pool, budget=12).actions for pool in pools)
     np.testing.assert_array_equal(others, [one, one])

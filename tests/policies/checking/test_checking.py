@@ -288,15 +288,14 @@ def test_advice_is_a_warning() -> None:
     assert all(warning.filename == __file__ for warning in given)
 
 
-def test_a_policy_that_is_made_and_its_env() -> None:
+def test_a_policy_and_its_env() -> None:
     env = gym.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
-    check_policy(ata_policies.make("ata", env, alpha=3.0), rounds=4)
     check_policy("ata:alpha=3.0", env, rounds=4)
-    check_policy(Sound(Setting(n=2, budget=3)), rounds=4)
+    check_policy("ata", env, rounds=4, alpha=3.0)
     with pytest.raises(PolicyError, match=r"cannot be made for 20 workers and B = 5: ValueError: .*alpha"):
         check_policy("ata", env, alpha=-3.0)
     for given, more, said in (
-        ((ata_policies.make("ata", env),), {"alpha": 3.0}, "has its hyperparameters"),
+        ((ata_policies.make("ata", env),), {}, "it must be a subclass of AllocationPolicy or DispatchPolicy"),
         (("gta", env), {}, "gta plays ata_gym/TaskRace-v0, and this env is ata_gym/TaskAllocation-v0"),
         (("ata",), {"rounds": 3}, "rounds must be"),
         (("atta",), {}, "did you mean ata"),

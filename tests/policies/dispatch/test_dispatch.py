@@ -156,25 +156,30 @@ def test_the_rest_by_hand() -> None:
 # --- the search for the shadow price ---
 
 
-def searched(times: np.ndarray, budget: int, price: float, rounds: int = 512) -> tuple[Workers, ShadowSearch]:
+def searched(times: np.ndarray, budget: int, price: float, rounds: int = 64) -> tuple[Workers, ShadowSearch]:
     workers, search = Workers.of(times[None], budget), ShadowSearch.start(1)
     for _ in range(rounds):
         search = search.go_on(workers, budget, price)
     return workers, search
 
 
-def test_the_best_of_eight_shadow_prices_is_chosen_after_8_rounds_with_each() -> None:
-    search, price = ShadowSearch.start(1), 0.05
-    for rounds in range(64):
-        assert (search.sweeps, search.turn) == (0, rounds)
-        assert search.shadow(WORKERS, price) == price
-        before, search = search, search.go_on(WORKERS, BUDGET, price)
-    assert (search.sweeps, search.turn) == (1, 0)
-    assert (before.totals[0, :7] > 0.0).all()
-    np.testing.assert_allclose(search.totals[0, :7], 7 / 8 * before.totals[0, :7])  # what came before counts 7/8
-    assert search.chosen == (search.totals[0] @ (1.0, price)).argmin()
-    assert search.shadow(WORKERS, price) == pytest.approx(price * np.sqrt(2.0) ** (search.chosen - 4))
-    assert search.shadow(WORKERS, 0.0) == pytest.approx(0.03 / WORKERS.useful * 2.0 ** (search.chosen - 4))
+def test_the_best_of_eight_shadow_prices_is_chosen_after_each_round_with_all() -> None:
+    first, price = ShadowSearch.start(1), 0.05
+    assert first.shadow(WORKERS, price) == price
+    one = first.go_on(WORKERS, BUDGET, price)
+    two = one.go_on(WORKERS, BUDGET, price)
+    assert (one.rounds, two.rounds) == (1, 2)
+    np.testing.assert_allclose(two.totals, 1.98 * one.totals)  # the rounds are alike, and the first counts .98
+    assert two.chosen == (two.totals[0] @ (1.0, price)).argmin()
+    assert two.shadow(WORKERS, price) == pytest.approx(price * np.sqrt(2.0) ** (two.chosen - 4))
+    assert two.shadow(WORKERS, 0.0) == pytest.approx(0.03 / WORKERS.useful * 2.0 ** (two.chosen - 4))
+
+
+def test_what_it_costs_to_try_workers_counts_in_the_choice() -> None:
+    """The slowest workers, drawn ten times as fast as they are, start, and cost their time for nothing."""
+    draws = np.repeat([1.0, 0.1], [8, 4])
+    believed, tried = (ShadowSearch.start(1).go_on(WORKERS, BUDGET, 0.3, factor) for factor in (1.0, draws))
+    assert (tried.totals[0, :, 1] > 1.05 * believed.totals[0, :, 1]).all()
 
 
 @pytest.mark.parametrize("first", [0, 3, 7])
@@ -182,7 +187,7 @@ def test_who_does_nothing_for_the_rounds_is_found_from_any_shadow_price(first: i
     """A low shadow price drops nobody, and a little more of it changes nothing: a search by small steps stays there."""
     times = np.repeat(np.repeat([1.0, 5.0], [14, 42])[:, None], 32, axis=1) * np.linspace(0.5, 1.5, 32)
     workers, search = Workers.of(times[None], 21), ShadowSearch.start(1)._replace(chosen=np.array([first]))
-    for _ in range(64):
+    for _ in range(8):
         search = search.go_on(workers, 21, 0.0)
     row = Workers(*(part[0] for part in workers))
     rules: list[Rule] = [everybody, lambda *at: by_margin(row, search.shadow(workers, 0.0), *at)]
@@ -200,7 +205,7 @@ def test_the_search_leaves_out_who_was_forgotten_since_the_workers_were_ordered(
     only_1 = forgotten._replace(order=np.array([[1, 0]]), useful=np.array([1]))
     both, one = (search.go_on(some, budget=4, price=0.3) for some in (forgotten, only_1))
     assert np.array_equal(both.totals, one.totals)
-    assert both.turn == one.turn == 1
+    assert both.rounds == one.rounds == 1
 
 
 def test_the_search_finds_the_best_shadow_price() -> None:
@@ -227,19 +232,19 @@ def test_the_search_leaves_useless_workers_out() -> None:
     ("price", "shadows"), [(0.2, 0.2 * 2.0 ** np.arange(-2.0, 2.0, 0.5)), (0.0, 0.03 / 8 * 2.0 ** np.arange(-4.0, 4.0))]
 )
 def test_simulated_rounds_are_those_of_the_env(price: float, shadows: np.ndarray) -> None:
-    """After many choices the search holds the costs of some 60 rounds with each of the shadow prices."""
+    """The search holds the costs of some 50 rounds with each of the shadow prices."""
     times = known_sample(POOL, 32)
-    workers, search = searched(times, 10, price, rounds=64 * 24)
+    workers, search = searched(times, 10, price, rounds=192)
     row = Workers(*(part[0] for part in workers))
     rules: list[Rule] = [lambda *at, c=c: by_margin(row, np.array(c), *at) for c in shadows]
-    costs, weight = simulate_rules(times, rules, 10, 512), 8 * sum(0.875**k for k in range(1, 25))
+    costs, weight = simulate_rules(times, rules, 10, 512), sum(0.98**k for k in range(192))
     np.testing.assert_allclose(search.totals[0, :, 0] / weight, costs.round_time, rtol=0.06)
     np.testing.assert_allclose(search.totals[0, :, 1] / weight, costs.worker_time, rtol=0.06)
 
 
 def test_without_a_finite_distribution_the_search_stays() -> None:
     """Such estimates come of times that differ by hundreds of orders of magnitude."""
-    workers, search = searched(np.full((2, 4), np.inf), 3, 0.1, rounds=300)
+    workers, search = searched(np.full((2, 4), np.inf), 3, 0.1)
     np.testing.assert_allclose(search.shadow(workers, 0.1), 0.1)
 
 
@@ -334,7 +339,7 @@ def test_without_a_price_half_of_the_shadow_price_counts_after_15_results_per_wo
     plan = last.state.plan._replace(workers=Workers.of(times[None], 6), asked=idle["running"], absent=idle["running"])
     seen, decided = {**last.observation, **idle}, []
     for chosen in range(8):
-        search = plan.search._replace(chosen=np.array([chosen]), sweeps=np.array([1e6]))  # it goes on no more
+        search = plan.search._replace(chosen=np.array([chosen]), rounds=np.array([1e6]))  # it goes on no more
         shadow = search.shadow(plan.workers, 0.0)[0] / 2.0
         action, _ = policy.predict(seen, last.state._replace(plan=plan._replace(search=search)))
         at = seen["missing"][:, 0], seen["running"], seen["age"]

@@ -13,20 +13,21 @@ from hypothesis import strategies as st
 
 from ata_gym import allocate, expected_round_time, optimal_allocation, scenario
 from ata_gym.pools import Pool, concatenate, exponential, gamma, log_normal, pareto, shifted_exponential
+from ata_gym.simulation.keys import NoiseKeys
+from ata_gym.simulation.rounds import race_round
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
-from ata_gym.theory.simulated.costs import simulate
+from ata_gym.theory.simulated.costs import Costs, replay, simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.planning.exploration import explore
-from ata_policies.planning.fewer_tasks import remove_tasks
+from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
 from ata_policies.planning.knowledge import (
-    Candidates,
     Estimates,
     Population,
     choose_candidates,
     estimate_means,
     learn_population,
-    learn_row,
+    learn_rows,
     posterior,
     value_of_trying,
 )
@@ -62,6 +63,15 @@ ROUND_TIME = [564.9, 505.8, 495.0, 493.5, 493.5, 554.0, 583.0, 607.0, 630.0, 676
 WORKER_TIME = [3954, 6070, 7420, 9869, 25166, 3989, 3496, 3206, 2968, 2629]
 
 
+def simulate_races(times: np.ndarray, races: np.ndarray, budget: int, replicates: int) -> Costs:
+    """The mean costs of rounds of each race, on the task times of ``simulate``."""
+    distributions, before = replay(times, np.arange(len(times)), budget, replicates)
+    key, zeros = np.zeros(1, np.uint64), np.zeros(1, np.int64)
+    keys = NoiseKeys(key, zeros, zeros, before)
+    rounds = [race_round(distributions, keys, np.tile(race, (replicates, 1)), budget) for race in races]
+    return Costs(*np.transpose([(each.round_time.mean(), each.worker_time.mean()) for each in rounds]))
+
+
 @settings(max_examples=10)
 @given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 2**32 - 1))
 def test_rounds_cost_what_those_of_the_simulation_cost(n: int, budget: int, seed: int) -> None:
@@ -69,7 +79,7 @@ def test_rounds_cost_what_those_of_the_simulation_cost(n: int, budget: int, seed
     rng = np.random.default_rng(seed)
     times, races = np.sort(rng.gamma(2.0, 1.0, (n, 8)), axis=1), rng.integers(0, budget + 1, (3, n))
     races[:, 0] += np.maximum(budget - races.sum(axis=1), 0)
-    costs, usual = race_costs(times, races, budget, 4096), simulate(times, races, budget, 4096, race=True)
+    costs, usual = race_costs(times, races, budget, 4096), simulate_races(times, races, budget, 4096)
     np.testing.assert_allclose(costs, usual, rtol=0.05)
 
 
@@ -137,7 +147,7 @@ def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: 
     pool = shifted_exponential(np.array(scale), np.array(scale))
     times = known_sample(pool, 64)
     all_races = np.array([a for a in itertools.product(range(budget + 1), repeat=pool.n) if sum(a) >= budget])
-    costs = simulate(times, all_races, budget, 1024, race=True).total(price)
+    costs = simulate_races(times, all_races, budget, 1024).total(price)
     found = best_race(pool, budget, price)
     at = int(np.flatnonzero((all_races == found.allocation).all(axis=1))[0])
     assert costs[at] <= 1.05 * costs.min()
@@ -182,7 +192,7 @@ def test_extreme_units_of_time_change_nothing(unit: float) -> None:
     np.testing.assert_allclose(race[1] / unit, one[1], rtol=1e-6)
     sample = known_sample(exponential(times), 8)
     np.testing.assert_allclose(known_sample(exponential(times * unit), 8) / unit, sample, rtol=1e-4)
-    played, usual_time = (simulate(sample * u, [[2, 2, 1]], 5, 8).round_time for u in (unit, 1.0))
+    played, usual_time = (simulate(sample * u, np.array([[2, 2, 1]]), 5, 8).round_time for u in (unit, 1.0))
     np.testing.assert_allclose(played / unit, usual_time, rtol=1e-4)
     choice, usual = (RaceSearch(sample * u, sample.mean(axis=1) * u, 5, 0.1).search() for u in (unit, 1.0))
     assert choice[:2] == usual[:2]
@@ -256,7 +266,9 @@ def test_it_goes_on_where_it_was_stopped_units_do_not_matter_and_doubt_costs() -
 
 def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None:
     times, allocation = known_sample(SHIFTED, 128), allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15)
-    found = remove_tasks(Candidates(np.arange(12), times, np.zeros(12), np.zeros(12)), allocation, price=0.1)
+    shape = (times / times.mean(axis=1, keepdims=True)).mean(axis=0)
+    removed, *rest = remove_tasks(times[None], shape[None], allocation[None], price=0.1)
+    found = Reduced(removed, *(part[0] for part in rest))
     np.testing.assert_array_equal(found.removed, [0, 1, 2, 4, 8, 15])
     np.testing.assert_array_equal(found.allocation.sum(axis=1), 15 - found.removed)
     assert (np.diff(found.allocation, axis=0) <= 0).all()
@@ -269,14 +281,15 @@ def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None
 
 def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> None:
     """Ten of twenty are tried at once while many rounds are left to gain by it, and nobody in the last ones."""
-    worker, everybody = np.repeat(np.arange(20), 30)[None], np.ones(40, np.bool_)
+    worker, everybody = np.repeat(np.arange(20), 30)[None], np.ones((1, 40), np.bool_)
     times = np.random.default_rng(0).exponential(size=worker.shape)
-    known = learn_row(DistributionBelief.empty(1, 40).observe(worker, times, np.zeros((1, 40))), weight=5.0)
-    candidates = choose_candidates(known, everybody, np.zeros(40, np.int64), 10)
+    known = learn_rows(DistributionBelief.empty(1, 40).observe(worker, times, np.zeros((1, 40))), weight=5.0)
+    candidates = choose_candidates(known, everybody, np.zeros((1, 40), np.int64), 10)
     found = local_search(candidates.times, np.repeat([1, 0], 10))
-    left = {1.0: 0, 5.0: 0, 1000.0: 10}
-    tried = [explore(known, candidates, found, everybody, 0.0, rounds, np.linspace(0.0, 1.0, 40)) for rounds in left]
-    assert [trials.workers.size for trials in tried] == [*left.values()]
+    left, idle, draws = {1.0: 0, 5.0: 0, 1000.0: 10}, np.ones(40, np.bool_), np.linspace(0.0, 1.0, 40)[None]
+    idle[:20] = found.allocation[0] == 0
+    tried = [explore(known, candidates, found, everybody, 0.0, np.array([rounds]), draws) for rounds in left]
+    assert [int(allocation[0, idle].sum()) for allocation, _ in tried] == [*left.values()]
 
 
 def tries(workers: int, results: dict[int, list[float]], budget: int, left: float) -> list[int]:
@@ -284,11 +297,13 @@ def tries(workers: int, results: dict[int, list[float]], budget: int, left: floa
     who = np.concatenate([np.full(len(times), i) for i, times in results.items()])
     belief = DistributionBelief.empty(1, workers)
     belief = belief.observe(who[None], np.concatenate(list(results.values()))[None], np.zeros((1, workers)))
-    known, everybody = learn_row(belief, weight=5.0), np.ones(workers, np.bool_)
-    candidates = choose_candidates(known, everybody, np.zeros(workers, np.int64), budget)
-    found = search(candidates, np.zeros(candidates.workers.size, np.int64), budget, 0.0, 0.5)
-    tried = explore(known, candidates, found, everybody, 0.0, left, np.linspace(0.0, 1.0, workers))
-    return [int(i) for i in tried.workers]
+    known, everybody, nothing = learn_rows(belief, 5.0), np.ones((1, workers), np.bool_), np.zeros((1, workers), int)
+    candidates = choose_candidates(known, everybody, nothing, budget)
+    found = search(candidates, nothing, budget, 0.0, np.array([0.5]))
+    allocation, _ = explore(
+        known, candidates, found, everybody, 0.0, np.array([left]), np.linspace(0.0, 1.0, workers)[None]
+    )
+    return np.flatnonzero((allocation > 0) & (candidates.members.among_all(found.allocation) == 0)).tolist()
 
 
 def test_two_unlucky_results_lock_no_worker_out() -> None:
@@ -310,27 +325,27 @@ def test_the_few_fast_ones_of_many_are_looked_for() -> None:
 
 
 def test_after_many_alike_another_kind_stays_possible() -> None:
-    fast = [learn_population(Estimates(np.zeros(m), np.full(m, 1000.0))) for m in (5, 50)]
+    fast = [learn_population(Estimates(np.zeros((1, m)), np.full((1, m), 1000.0))) for m in (5, 50)]
     chance = [float(one.share[one.place < -1.0].sum()) for one in fast]
     assert chance[0] > 4.0 * chance[1] > 0.0
 
 
 def test_a_single_short_time_is_not_believed_where_all_are_slow() -> None:
     times = np.append(20.0 * np.random.default_rng(1).exponential(size=200), 1.0)
-    once = estimate_means(np.ones(201), times, np.ones(201))
+    once = estimate_means(np.ones((1, 201)), times[None], np.ones((1, 201)))
     known = posterior(learn_population(once), once)
-    assert known.mean()[-1] > 5.0
-    often = once._replace(evidence=np.append(np.ones(200), 100.0))
-    np.testing.assert_allclose(posterior(learn_population(often), often).mean()[-1], 1.0, rtol=0.1)
+    assert known.mean()[0, -1] > 5.0
+    often = once._replace(evidence=np.append(np.ones(200), 100.0)[None])
+    np.testing.assert_allclose(posterior(learn_population(often), often).mean()[0, -1], 1.0, rtol=0.1)
 
 
 def test_what_was_seen_often_stays_and_workers_never_tried_are_as_the_population() -> None:
-    seen = Estimates(np.array([0.3, 2.0, 0.0]), np.array([1e6, 1e6, 0.0]))
+    seen = Estimates(np.array([[0.3, 2.0, 0.0]]), np.array([[1e6, 1e6, 0.0]]))
     population = learn_population(seen)
-    known = posterior(population, seen)
-    np.testing.assert_allclose(known.location[:2], seen.location[:2], atol=1e-3)
-    np.testing.assert_allclose(known.location[2], population.place @ population.share)
-    assert known.spread[2] > 100.0 * known.spread[0]
+    (location,), (spread,) = posterior(population, seen)
+    np.testing.assert_allclose(location[:2], seen.location[0, :2], atol=1e-3)
+    np.testing.assert_allclose(location[2], population.place[0] @ population.share[0])
+    assert spread[2] > 100.0 * spread[0]
 
 
 @pytest.mark.parametrize("limit", [0.5, 1.0, 1.35, 3.0])
@@ -339,7 +354,7 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
     place, share = np.linspace(-2.0, 2.0, 48), generator.dirichlet(np.ones(48))
     width, half = place[1] - place[0], 0.5
     seen = Estimates(np.array([-1.0, 0.3, 0.3, 0.0]), np.array([2.0, 30.0, 1000.0, 0.0]))
-    got = value_of_trying(Population(place, share, share), seen, np.full(4, limit))
+    (got,) = value_of_trying(Population(place, share, share), seen, np.array([limit]))
     for location, evidence, value in zip(*seen, got, strict=True):
         a = evidence / (1.0 + evidence * width**2)
         chance = share * np.exp(-a * (place - location + np.exp(location - place) - 1.0))
@@ -354,8 +369,8 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
 
 def test_extreme_times() -> None:
     counts = np.array([1.0, 5.0, 0.0, 2.0])
-    seen = estimate_means(counts, np.array([1e-300, 1e300, 0.0, 0.0]), np.full(4, 1e-6))
+    seen = estimate_means(counts[None], np.array([[1e-300, 1e300, 0.0, 0.0]]), np.full((1, 4), 1e-6))
     population = learn_population(seen)
     known = posterior(population, seen)
     assert np.isfinite(known.location).all()
-    assert (value_of_trying(population, seen, np.full(4, 1.0)) >= 0.0).all()
+    assert (value_of_trying(population, seen, np.ones((1, 1))) >= 0.0).all()

@@ -189,8 +189,8 @@ def test_a_loss_that_is_nan_no_memory_and_a_bad_action_leave_env_and_weights_as_
         ({}, "", {}, "name at least one worker"),
         ({}, ["cpu"] * 2, {}, "the env has 3 workers, but its device clock has 2"),
         ({}, "cpu,cpu,cpu,cpu", {}, "the env has 3 workers, but its device clock has 4"),
-        ({}, WORKERS, {"budget": 5}, "the env has budget 5, but the trainer of its device clock has 6"),
-        ({}, WORKERS, {"changes": [Spot(0.1, 0.5)]}, "measures real workers, which no changes=... can change"),
+        ({}, WORKERS, {"budget": 5}, "the env has budget 5, but its device clock has 6"),
+        ({}, WORKERS, {"changes": [Spot(0.1, 0.5)]}, "has real workers, which no changes=... can change"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")

@@ -13,7 +13,7 @@ from ata_gym.bench.report import style
 from ata_gym.cli import app
 from ata_gym.pools import read_trace
 from ata_gym.training import Trainer, Worker, make_problem
-from ata_gym.training.devices.workers import WARM_UP, Replica, autocorrelation, measure_times
+from ata_gym.training.devices.workers import WARM_UP, Replica, measure_times
 from tests.training.small_problem import weights
 from tests.training.studies.conftest import sketch
 
@@ -42,11 +42,8 @@ def test_a_trace_is_left_that_a_pool_replays_and_a_table_printed(tmp_path, name,
     rows = [line.split() for line in result.stdout.splitlines() if re.match(r"\s*[012] ", line)]
     assert [row[:3] for row in rows] == [["0", "cpu", "1"], ["1", "cpu", "2"], ["2", "cpu", "4"]]
     mean, sd = 1e3 * times.mean(1), 1e3 * times.std(1, ddof=1)
-    expected = np.stack([mean, sd, sd / mean, np.clip(autocorrelation(times), -1, 1)], axis=1)
     shown = np.array([row[3:] for row in rows], float)
-    np.testing.assert_allclose(shown[:, :3], expected[:, :3], rtol=1e-6, atol=1e-3)
-    np.testing.assert_allclose(shown[:, 3], expected[:, 3], atol=1e-2)
-    assert "autocorrelation" in result.stdout
+    np.testing.assert_allclose(shown, np.stack([mean, sd, sd / mean], axis=1), rtol=1e-6, atol=1e-3)
 
 
 def test_the_printed_command_runs(tmp_path, monkeypatch):
@@ -95,15 +92,6 @@ def test_a_task_has_the_samples_and_the_precision_that_are_asked_for(tmp_path, m
     result = measure(tmp_path / "trace.csv", *options, workers="cpu:1,cpu:2")
     assert {one for one in seen if one[0] not in {2, 4}} == {(7, True, torch.bfloat16)}  # those see whether samples mix
     assert "2 workers, 10 tasks of 7 samples in bfloat16; to let policies play" in result.stdout
-
-
-def test_autocorrelation_against_the_definition():
-    times = np.random.default_rng(0).exponential(size=(2, 2000))
-    slow = np.cumsum(times, 1) - np.arange(2000)
-    for some in (times, slow):
-        expected = [np.corrcoef(row[1:], row[:-1])[0, 1] for row in some]
-        np.testing.assert_allclose(autocorrelation(some), expected, atol=0.01)
-    assert np.isnan(autocorrelation(np.ones((1, 5)))).all()
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from ata_gym.training import Classification, DeviceClock, Trainer, Worker
-from ata_gym.training.devices import workers
-from ata_gym.training.devices.workers import WARM_UP, Replica, find_workers, replicate, start_clock
-from ata_gym.training.models.device import seeded
+from ata_gym.training import Classification, Trainer, Worker
+from ata_gym.training.devices.workers import WARM_UP, Replica, find_workers, replicate
+from ata_gym.training.models.device import Stopwatch, seeded
 from ata_gym.training.trainer.trainer import Gradient
 from tests.training.small_problem import small
 
@@ -111,7 +110,7 @@ def test_the_draw_of_a_tasks_data_takes_none_of_its_time(monkeypatch):
         problem.told.append("clock")
         return sum(takes[what] for what in problem.told)
 
-    monkeypatch.setattr(workers.time, "perf_counter", clock)
+    monkeypatch.setattr("ata_gym.training.models.device.perf_counter", clock)
     replica = Replica(Trainer(problem, 4), CPU)
     problem.told.clear()
     seconds, _ = replica.run(0, work=3)
@@ -178,22 +177,8 @@ def test_on_cuda_a_task_is_timed_by_events_of_its_device(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"record on {device}")
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: told.append(f"settle {device}"))
-    stop = start_clock(second)
+    watch = Stopwatch(second)
+    begun = watch.mark()
     told.append("loss")
-    assert stop() == 0.25
-    assert told == ["settle cuda:1", "record on cuda:1", "loss", "record on cuda:1", "wait"]
-
-
-@pytest.mark.parametrize("device", [CPU, ELSEWHERE])
-def test_a_model_that_was_moved_is_noticed(device):
-    trainer = trainer_of()
-    replica = Replica(trainer, device)
-    trainer.model.to("meta")
-    with pytest.raises(ValueError, match=r"model was moved to meta, and the trainer works on cpu: move it back"):
-        replica.begin()
-    trainer.reset()
-    replica.begin()
-    trainer.model.to("meta")
-    with pytest.raises(ValueError, match="model was moved to meta"):
-        DeviceClock(trainer, "cpu")
+    assert watch.seconds(begun, watch.mark()) == 0.25
+    assert told == ["record on cuda:1", "loss", "record on cuda:1", "wait"]

@@ -11,9 +11,9 @@ from ata_gym.pools import deterministic, exponential, gamma, log_normal, trace
 from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.simulation.task_times import task_times
 from ata_gym.training import Classification, Trainer
-from ata_gym.training.methods import METHODS, MethodRun, run_method
+from ata_gym.training.methods import METHODS, MethodRun
 from ata_gym.training.problems.quadratic import Point, Quadratic
-from tests.training.small_problem import SAMPLES, weights
+from tests.training.small_problem import SAMPLES, run_method, weights
 
 NETWORK = Classification(
     lambda: nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3)), SAMPLES, SAMPLES

@@ -8,8 +8,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ata_gym.pools import deterministic, exponential
 from ata_gym.simulation.keys import derive_keys
-from ata_gym.training import DeviceClock, Tasks, Trainer, TrainingWrapper, run_method
-from tests.training.small_problem import mean_loss, small, weights
+from ata_gym.training import DeviceClock, Tasks, Trainer, TrainingWrapper
+from tests.training.small_problem import mean_loss, run_method, small, weights
 
 B = 4
 INPUTS = torch.linspace(-1, 1, 96).reshape(48, 2)

@@ -12,7 +12,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.bench.report import style
 from ata_gym.cli import app
-from ata_gym.training import METHODS, Trainer, make_problem, run_method
+from ata_gym.training import METHODS, Trainer, make_problem
 from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies import comparison
 from ata_gym.training.studies.comparison import DEFAULT, GIVEN, THEORY, Comparison, MethodChoice
@@ -24,8 +24,8 @@ from ata_gym.training.studies.curves import (
     goal,
     losses_on_clocks,
 )
-from ata_gym.training.studies.loss_study import draw_methods
 from tests.flips import unseen
+from tests.training.small_problem import run_method
 
 ROUNDS, BUDGET = 20, 5
 RUN = "rennala,ringmaster,minibatch,mindflayer,ringmaster=0.02"
@@ -196,15 +196,11 @@ def test_the_goal(losses, expected):
     assert goal(trajectory(losses), EXACT) == expected
 
 
-def test_pictures_of_policies_and_of_methods(tmp_path, drawn):
+def test_pictures_of_policies(tmp_path, drawn):
     run = trajectory([0.5, 0.0, -0.5]).with_columns(accuracy=pl.lit(0.5))
     records = clocks([1, 2, 3], ata=1.0, mine=2.0)
     curves, evaluations = losses_on_clocks(run, records, EXACT), evaluations_on_clocks(run, records)
     drawn(lambda: draw(curves, evaluations, EXACT.label(), "a title", tmp_path / "loss", "a note"))
-    run, rounds = trajectory(LOSSES), range(1, len(LOSSES) + 1)
-    curves = losses_on_clocks(run, clocks(rounds, **{"rennala": 1.0, "asgd=0.1": 2.0}), EXACT)
-    reference = losses_on_clocks(run, clocks(rounds, gta=1.0), EXACT)
-    drawn(lambda: draw_methods(curves, reference, "loss", "a title", tmp_path / "methods"))
 
 
 def test_policies_whose_clocks_are_equal_are_named():

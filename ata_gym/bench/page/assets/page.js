@@ -5,7 +5,7 @@ const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 const config = JSON.parse($("#config").textContent);
 const KEY = `ata-gym ${location.pathname}`;
-const state = { theme: null, off: [], switches: {}, choices: {}, sort: {}, open: [], scroll: 0, ...saved() };
+const state = { theme: null, off: [], switches: {}, choices: {}, sort: {}, open: [], ...saved() };
 
 function saved() {
   try {
@@ -16,7 +16,7 @@ function saved() {
 }
 function save() {
   try {
-    sessionStorage.setItem(KEY, JSON.stringify({ ...state, scroll: scrollY }));
+    sessionStorage.setItem(KEY, JSON.stringify(state));
   } catch {
     // Where the session cannot be kept, a reload starts anew.
   }
@@ -230,25 +230,11 @@ async function unpack(packed) {
   document.head.append(script);
 }
 
-// A page of a run that goes on is read again every few seconds; where it is old, its process may have ended.
-function follow({ every, written }) {
-  const age = Date.now() / 1000 - written, old = age > Math.max(30, 6 * every);
-  $("#banner").classList.toggle("stale", old);
-  $("#age").textContent = old
-    ? `Nothing was written for ${Math.round(age / 60) || "under 1"} minutes, so this may be stale: the process may have ended. The same command goes on from its checkpoints.`
-    : "This page follows by itself.";
-  setTimeout(() => (save(), location.reload()), 1000 * (old ? Math.max(20, every) : every));
-}
-
 paint();
 applyTheme();
 applyPlayers();
 applyTables();
 for (const id of state.open) if (document.getElementById(id)) document.getElementById(id).open = true;
-if (config.running && "scrollRestoration" in history) history.scrollRestoration = "manual";
 unpack($("#plotly").textContent).then(() => {
   for (const section of $$("[data-chart]")) watcher.observe(section);
-  if (!config.running) return;
-  scrollTo(0, state.scroll);
-  follow(config.running);
 });

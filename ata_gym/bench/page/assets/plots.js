@@ -68,14 +68,13 @@ const drawings = {
         });
       }
       lines.push({
-        x, y, mode: one.points ? "lines+markers" : "lines", line: { color: who.colour, width: 2, dash: who.dash }, marker: { size: 5, color: who.colour },
+        x, y, mode: "lines", line: { color: who.colour, width: 2, dash: who.dash },
         hovertemplate: shown.map((k, j) => `<b>${label(who.name)}</b><br>${label(spec.x)} ${short(all[k])}<br>${short(y[j])}` +
           (one.half && one.half[k] ? ` ± ${short(one.half[k] * scale(k))}` : "") + "<extra></extra>"),
       });
     }
-    const shapes = (data.marks || []).map((at) => ({ type: "line", x0: at, x1: at, y0: 0, y1: 1, yref: "paper", line: { color: theme.quiet, width: 1, dash: "4px,3px" } }));
     const title = spec.perRound ? `${spec.y}, mean per round` : spec.y;
-    return { traces: [...bands, ...lines], layout: frame(theme, axis(spec.x, spec.logX, theme, lines.flatMap((line) => line.x)), axis(title, spec.logY, theme, lines.flatMap((line) => line.y)), { shapes }) };
+    return { traces: [...bands, ...lines], layout: frame(theme, axis(spec.x, spec.logX, theme, lines.flatMap((line) => line.x)), axis(title, spec.logY, theme, lines.flatMap((line) => line.y))) };
   },
 
   front(spec, data, players, theme, width, height) {
@@ -130,9 +129,8 @@ const drawings = {
         ticktext: ticks.map((part) => `${Number((100 * part).toPrecision(2))} %`), tickfont: { size: 11, color: theme.quiet },
       },
     };
-    const mark = (data.marks || []).map((at) => ({ type: "line", x0: at, x1: at, y0: 0, y1: 1, yref: "paper", line: { color: theme.ink, width: 1, dash: "4px,3px" } }));
     const vertical = { ...axis(spec.y, false, theme), showgrid: false };
-    return { traces: [trace], layout: frame(theme, { ...axis(spec.x, spec.logX, theme, rounds), showgrid: false }, vertical, { shapes: mark }) };
+    return { traces: [trace], layout: frame(theme, { ...axis(spec.x, spec.logX, theme, rounds), showgrid: false }, vertical) };
   },
 
   spread(spec, data, players, theme) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from ata_gym.cluster.on_ray.rounds.task_round import SampleQueue, TaskRound
 from ata_gym.cluster.on_ray.rounds.worker_actor import with_options
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.trace_recorder import TraceRecorder
-from ata_gym.pools import Pool, deterministic
-from ata_gym.scenarios import Scenario
+from ata_gym.envs.states.backend import RealWorkers
 from ata_gym.simulation.dispatch import Completion, RoundState
 from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.rounds import RoundResult
@@ -23,7 +22,7 @@ from ata_gym.typing import Bits, Floats, Ints, Worker
 from ata_gym.utils.validation import whole_number
 
 
-class ClusterBackend(AbstractContextManager["ClusterBackend"]):
+class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
     """The ``backend`` of an env whose tasks are run by the actors of a Ray cluster.
 
     ``gymnasium.make(id, pool=backend.pool, budget=backend.budget, backend=backend)`` works for ``TaskAllocation-v0``,
@@ -44,6 +43,7 @@ class ClusterBackend(AbstractContextManager["ClusterBackend"]):
     ValueError is raised for bad arguments.
     """
 
+    what = "cluster"
     payload: Any = None
     """The payload of the tasks of the coming rounds, such as weights."""
     record: RoundRecord | None = None
@@ -75,24 +75,6 @@ class ClusterBackend(AbstractContextManager["ClusterBackend"]):
         )  # fmt: skip
         self._samples, self._rounds = SampleQueue(), 0
         self._running: TaskRound | None = None
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
-
-    @property
-    def pool(self) -> Pool:
-        """A pool of as many workers, for ``gymnasium.make``; its task times do not matter."""
-        return deterministic(np.ones(len(self.workers)))
-
-    def check(self, scenario: Scenario) -> None:
-        """Raise ValueError unless this cluster can run the rounds of a scenario; an env asks when it is made."""
-        n = len(self.workers)
-        if scenario.pool.n != n:
-            raise ValueError(f"the env has {scenario.pool.n} workers, but its cluster has {n}")
-        if scenario.budget != self.budget:
-            raise ValueError(f"the env has budget {scenario.budget}, but its cluster has {self.budget}")
-        if scenario.changes:
-            raise ValueError("a cluster has real workers, which no changes=... can change: leave them out")
 
     def __call__(self, _distributions: Any, noise_keys: NoiseKeys, allocation: Ints, _budget: int) -> RoundResult:
         """Run a round; the arguments are those of ``race_round`` with one row.

@@ -38,9 +38,7 @@ COUNTED, LONGER, TRACKS = 23, 24, 25
 
 HORIZONS = (math.inf, 16.0, 4.0, 1.0)  # rounds with news of its worker that each memory reaches back
 MEMORIES = 4
-TOGETHER = 10.0  # workers that begin anew within so many rounds are one event
 _SPREADS = 5.0  # results that the squared errors of the row count for in a worker's own
-_SHARPEST = 1.0 / 16.0  # the least dispersion
 _CLIP = 5.0  # where memories are compared, a time counts at most for so many times its worker's level
 _BORROWED = 2.0  # results that the exponential distribution counts for in how long a cancelled task would have taken
 
@@ -86,7 +84,7 @@ def counted_of(tracks: Floats, s: int) -> tuple[float, float]:
 def dispersion_of(squares: float, results: float, row_squares: float, row_results: float) -> float:
     """Squared errors per result of a worker, in part those of its row."""
     common = (row_squares + 1.0) / (row_results + 1.0)
-    found: float = max((squares + _SPREADS * common) / (results + _SPREADS), _SHARPEST)
+    found: float = (squares + _SPREADS * common) / (results + _SPREADS)
     return found
 
 
@@ -201,6 +199,8 @@ def give_slots(
                     first = min(first, time[r])
             if mean[s] <= first:
                 continue
+            if past.tracks[s, STRETCH] > 0.0:  # nothing says any more that it is a suspect
+                rescale(past, owner[s], s, 1.0 / past.tracks[s, KEPT], 1.0 / past.tracks[s, STRETCH])
             slot[owner[s]] = -1
             mean[s] = 0.0
         owner[s], slot[i] = i, s

@@ -77,22 +77,21 @@ class DistributionBelief(NamedTuple):
     whose tasks only a share is finished counts (2 share - 1)+ as much.
 
     **The memory in force.** It is that for which the sum of phi l_h over the workers of a row, discounted over 256
-    rounds, is least, since it predicted best; a shorter one must be better than the longest by the squared logarithmic
-    error of one result, or of 12 where tasks are cancelled. What counts of each worker is what this memory
+    rounds, is least, since it predicted best; a shorter one must be better than the longest by 5 times the mean squared
+    error of a logarithm, which without a change happens once in e^5 rows. What counts of each worker is what this memory
     holds, d_h + 1 results of mean m_h; how times vary around their level is known from all of them. So nothing is lost
     if a longer memory predicts better later. If nothing changes, a short one loses 1 / (2 h) per round and worker.
 
     **Restarts.** The same sum of a single worker, against the memory in force and never below 0 (CUSUM), restarts the
     worker at 12, from the results that the better memory remembers; the row's sums lose the worker's part. False alarms
-    come about once in e^12 h rounds. If within 10 rounds more workers restart than a third of those with results, at
-    least three of them or all that there are, everybody begins anew; so it is where they become suspects within 3. A
-    worker that was idle for 100 rounds starts anew at 3, by the results of one round.
+    come about once in e^12 h rounds. If within 3 rounds more workers restart or become suspects than a third of those
+    with news, everybody begins anew.
 
     **Suspects.** A single overwhelming round acts at once (``suspects.judge``). The worker is believed to be as fast as
     in this round, with the evidence of its results, and what was known of it is kept aside, until a result is nearer to
-    it. It is probed after 5 rounds, or later where a probe is long, so that it takes half of the time since at most,
-    and after twice as many rounds with each probe in vain. After 8 results the new level is the usual one. Where no
-    worker changed yet, a change is expected once in a thousand rounds, and where they do, as often as seen.
+    it. It is probed in the next round, or later where a probe is long, so that it takes half of the time since then at
+    most, and after twice as many rounds with each probe in vain. After 8 results the new level is the usual one.
+    Changes are expected as often as they were seen, and once in 50,000 rounds of a worker at first.
 
     Ours; related are Herbster and Warmuth, "Tracking the best expert", 1998 (mixing predictors), Garivier and Moulines,
     2011 (discounting), Liu, Lee and Shroff, AAAI 2018 (restarts), and Bifet and Gavaldà, "Learning from time-changing

@@ -12,7 +12,7 @@ from ata_gym.utils.compiled import gufunc
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.slices import common_shape, own_sample
 
-_PASSES = 20
+_PASSES = 20  # steps of the search for a mean: those that double it, and then those that halve the distance
 _LEAST_VARIANCE = 1e-6
 _OPTIMISM = 100.0  # cancelled tasks with which one of them counts as half a result
 _PARTS = 4  # places in a bin at which the ages of its cancelled tasks are; at a single place all or none would end
@@ -35,11 +35,12 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
         t_i = (K_i - 1)+ / ((K_i - 1)+ + 16),   w_i = t_i K_i / (K_i + N_i),
         Z = (e / 17 + sum_i w_i q_i / m_i) / (1 / 17 + sum_i w_i).
 
-    The mean M_i is the fixed point, from below, of
+    The mean M_i is the least fixed point, found by doubling and bisection (EM's own steps are far too short where most
+    tasks are cancelled), of
 
         M_i = (S_i + h_i c_i + sum_c E[M_i Z | M_i Z > c]) / (K_i + h_i + N_i),
 
-    with the results' total time S_i and the sum over the cancelled tasks: EM for times M_i Z, where the share
+    with the results' total time S_i and the sum over the cancelled tasks: that of EM for times M_i Z, where the share
     h_i = 100 / (100 + N_i) of one cancelled task counts as a result too, at their mean age c_i (h_i = 0 if N_i = 0).
     This optimism prevents that a worker is given up too early. Within a bin, ages are at four places. The distribution
     is t_i q_i + (1 - t_i) M_i Z, slice by slice, where q_i has a tail of mean M_i. If M_i falls by the factor 2 ** -s_i
@@ -101,8 +102,9 @@ def _means(
     scale = one * known / (rough if rough > 0.0 else 1.0)  # the bins' ages, so that their mean is that
     results = weight[0] * (finished[0] + share * one)
     tasks = weight[0] * (count[0] + share) + ends[0]
-    mean = (results + spent) / tasks
-    for _ in range(_PASSES):
+    low, high = (results + spent) / tasks, math.inf
+    for _ in range(_PASSES if ends[0] > 0.0 else 0):
+        mean = 2.0 * low if high == math.inf else math.sqrt(low) * math.sqrt(high)
         total = results
         for b in range(bins + 1):
             some = cancelled[b] if b < bins else max(ends[0] - known, 0.0)  # those that were not counted in bins
@@ -116,5 +118,8 @@ def _means(
                             beyond += mean * shape[s]
                             longer += 1
                     total += some / _PARTS * (beyond / max(longer, 1) if longer > 0 else c + mean)
-        mean = total / tasks
-    out[0] = mean
+        if total > mean * tasks:
+            low = mean
+        else:
+            high = mean
+    out[0] = low

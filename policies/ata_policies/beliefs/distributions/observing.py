@@ -17,6 +17,7 @@ from ata_policies.beliefs.distributions.arrays import (
     CANCELLED,
     CLOCK,
     COUNTED,
+    DUE,
     EXPOSURE,
     FINISHED,
     FORCE,
@@ -37,7 +38,6 @@ from ata_policies.beliefs.distributions.arrays import (
     STRETCH,
     SUMS,
     TESTS,
-    TOGETHER,
     News,
     Past,
     Places,
@@ -56,13 +56,10 @@ from ata_policies.beliefs.distributions.arrays import (
 from ata_policies.beliefs.distributions.suspects import Round, adopt, judge, wait_longer
 
 _PAST = 256.0  # rounds over which the row's predictions are compared
-_LIMIT = 12.0  # how much better a shorter memory must have predicted than that in force to restart a worker
-_MOST = 4.0  # what a result may add to that: none is a change alone
-_AT_ONCE = 3.0  # workers that become suspects within so many rounds are one event
-_FEW = 3  # the least number of workers that are everybody, of more than these
-_SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with a result do
-IDLE = 100.0  # a worker without news for so many rounds is out of use
-_SURPRISING = 3.0  # how much likelier a level of its own must be for a worker out of use to begin anew when tried
+_LEAD = 5.0  # how much better than the longest a shorter memory must have predicted to be in force
+_LIMIT = 12.0  # how much better than that in force to restart a worker
+_TOGETHER = 3.0  # workers that change within so many rounds are one event
+_SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with news do
 
 _MOMENTS = "float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:]"
 _STATE = f"{_MOMENTS},int32[:],int32[:],float64[:,:,:],float64[:,:],float64[:]"
@@ -70,12 +67,11 @@ _LAYOUT = "(n),(n),(n),(n),(n),(n),(n),(n),(s),(s,three,k),(s,t),(w)"
 
 
 @phase
-def _compare(past: Past, s: int, force: int, d: float, losses: Floats) -> int:
-    """Compare how well the memories of slot s predicted d results; return the one to begin anew from, or 0."""
-    tracks = past.tracks
-    best, most, step = 0, _LIMIT, _MOST * max(d, 1.0)
+def _compare(past: Past, s: int, force: int, losses: Floats) -> int:
+    """Compare how well the memories of slot s predicted; return the one to begin anew from, or 0."""
+    tracks, best, most = past.tracks, 0, _LIMIT
     for h in range(force + 1, MEMORIES):
-        won = max(tracks[s, TESTS + h - 1] + min(max(losses[force] - losses[h], -step), step), 0.0)
+        won = max(tracks[s, TESTS + h - 1] + losses[force] - losses[h], 0.0)
         tracks[s, TESTS + h - 1] = won
         if won > most:
             best, most = h, won
@@ -111,13 +107,14 @@ def _begin_from(
 
 
 @phase
-def _all_changed(tracks: Floats, now: float, active: int) -> bool:
-    """Whether so many workers changed within few rounds that everybody begins anew."""
-    recent = 0
+def _all_changed(tracks: Floats, last: Floats, now: float) -> bool:
+    """Whether so many of the workers with news in the last rounds changed in them that everybody begins anew."""
+    recent, active, since = 0, 0, max(now - _TOGETHER, 0.0)
     for s in range(len(tracks)):
-        suspect = tracks[s, STRETCH] > 0.0 and tracks[s, HIT] > now - _AT_ONCE
-        recent += suspect or tracks[s, RESTART] > max(now - TOGETHER, 0.0)
-    return recent > _SHARE * active and recent >= min(_FEW, len(tracks))
+        recent += tracks[s, RESTART] > since or (tracks[s, STRETCH] > 0.0 and tracks[s, HIT] > since)
+    for i in range(len(last)):
+        active += last[i] > since
+    return recent > _SHARE * active
 
 
 @phase
@@ -173,15 +170,15 @@ def _count(
 
 
 @phase
-def _choose_memory(row: Floats, gain: Floats, elapsed: Floats) -> int:
+def _choose_memory(tracks: Floats, row: Floats, gain: Floats) -> int:
     """The memory that predicted best in the row, which comes into force."""
-    best, most = 0, (row[LOG_SPREAD] + 1.0) / (row[RESULTS] + 1.0)  # by chance a shorter one is a little better
-    if elapsed[np.argmax(elapsed)] > 0.0:
-        most *= _LIMIT  # what was expected of a cancelled task depends on the tasks before it
+    best, most = 0, _LEAD * (row[LOG_SPREAD] + 1.0) / (row[RESULTS] + 1.0)
     for h in range(1, MEMORIES):
         row[GAINS + h - 1] = (1.0 - 1.0 / _PAST) * row[GAINS + h - 1] + gain[h]
         if row[GAINS + h - 1] > most:
             best, most = h, row[GAINS + h - 1]
+    if best != row[FORCE]:
+        tracks[:, TESTS:SQUARES] = 0.0  # they compare with the memory in force
     row[FORCE] = best
     return best
 
@@ -236,34 +233,27 @@ def observe_round(
         give_slots(past, new_slot, new_owner, new_last, now, worker, time, news, count, np.empty(slots))
     add_times(past, new_slot, worker, time, elapsed, news, count)
 
-    gain, losses, restarted, active, failed, usual = np.zeros(MEMORIES), np.empty(MEMORIES), 0, 0, -1, 0.0
+    gain, losses, restarted, usual = np.zeros(MEMORIES), np.empty(MEMORIES), 0, 0.0
     for j in range(count):
         s = new_slot[news.who[j]]
         if s >= 0 and new_tracks[s, 0] > 0.0:
             usual = max(usual, news.results[j] * level(new_tracks, s, force))
     for j in range(count):
         i, d, x, s = news.who[j], news.results[j], news.spent[j], new_slot[news.who[j]]
-        active += d > 0.0
         if s < 0:
             continue
         new_row[EXPOSURE] += 1.0
-        suspect = new_tracks[s, STRETCH] > 0.0
-        news.apart[j] = suspect  # a cancelled task says nothing that is clear of one
+        news.apart[j] = new_tracks[s, STRETCH] > 0.0  # a cancelled task says nothing that is clear of one
         if d > 0.0 and news.full[j] > 0.0 and level(new_tracks, s, force) > 0.0:
             verdict = judge(past, new_row, i, s, force, now, Round(d, news.full[j], news.longest[j], usual))
             news.apart[j] = verdict > 0
-            failed = j if suspect and verdict > 0 else failed
             if verdict == 2:
                 adopt(past, new_row, i, s, now)
                 restarted += 1
         if news.apart[j]:
             continue
         dispersion = dispersion_of(new_tracks[s, SQUARES], new_tracks[s, 0], row[SPREAD], row[RESULTS])
-        share, stretch, anew = 1.0, 1.0, False
-        m = level(new_tracks, s, 0) if new_tracks[s, 0] > 0.0 else busy[i]
-        if last[i] > 0.0 and now - last[i] > IDLE and 0.0 < x < d * m:  # is it much faster than it was long ago?
-            ratio = x / (d * m)
-            anew = d * (ratio - 1.0 - math.log(ratio)) >= _SURPRISING * dispersion
+        share, stretch = 1.0, 1.0
         if new_tracks[s, 0] > 0.0:
             weight = trust_in(new_counts[i], new_cancellations[i])
             for h in range(MEMORIES):
@@ -271,29 +261,27 @@ def observe_round(
                 losses[h] = weight * (d * math.log(m) + x / m) if m > 0.0 else 0.0
                 gain[h] += losses[0] - losses[h]
             losses /= dispersion
-            best, m = _compare(past, s, force, d, losses), level(new_tracks, s, force)
+            best, m = _compare(past, s, force, losses), level(new_tracks, s, force)
             if m > 0.0:
                 _add_errors(past, new_row, s, m, d, x, news.full[j])
-            if best > 0 and not anew:
+            if best > 0:
                 share, stretch = _begin_from(past, new_row, s, new_counts[i], best, force, dispersion, gain)
                 restarted += 1
-        if anew:  # nothing but this round counts
-            rescale(past, i, s, 0.0, 1.0)
-            new_tracks[s], new_anchor[i] = 0.0, 0.0
-            new_tracks[s, RESTART] = now - TOGETHER  # it tells nothing of the others
         if share < 1.0 or stretch != 1.0:
             rescale(past, i, s, share, stretch)
-    if failed >= 0:
-        own = Round(news.results[failed], news.full[failed], news.longest[failed], usual)
-        wait_longer(past, new_row, new_slot[news.who[failed]], now, own)
+    for j in range(count):
+        s = new_slot[news.who[j]]
+        if news.apart[j] and news.results[j] > 0.0 and new_tracks[s, HIT] < now and new_tracks[s, DUE] <= now:
+            own = Round(news.results[j], news.full[j], news.longest[j], usual)
+            wait_longer(new_tracks, new_row, s, now, own)
 
     if restarted > 0:
         new_row[SETTLED] = 0.0
-    everybody = (restarted > 0 or new_row[ALARM] == now) and _all_changed(new_tracks, now, active)
+    everybody = (restarted > 0 or new_row[ALARM] == now) and _all_changed(new_tracks, new_last, now)
     if everybody:
         new_counts[:] = new_totals[:] = new_deviations[:] = new_busy[:] = new_cancellations[:] = new_anchor[:] = 0.0
         new_bins[:], new_tracks[:], new_row[SINCE], new_row[FORCE] = 0.0, 0.0, 0.0, 0.0
         new_row[GAINS:SPREAD], new_row[SETTLED], gain[:], force = 0.0, 0.0, 0.0, 0
     _remember(past, new_slot, news, count, everybody)
     _count(past, new_slot, worker, time, elapsed, news, count, everybody)
-    _recall(past, new_owner, new_last, now, _choose_memory(new_row, gain, elapsed))
+    _recall(past, new_owner, new_last, now, _choose_memory(new_tracks, new_row, gain))

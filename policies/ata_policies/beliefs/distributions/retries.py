@@ -9,8 +9,8 @@ import numpy as np
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.beliefs.distributions.observing import IDLE
 
+_IDLE = 100.0  # rounds without news after which a worker is out of use
 _SHARE = 0.01  # the share of a round's cost that these tries may have
 _YOUNG = 400.0  # the rounds since everything last began anew after which the share falls
 
@@ -32,7 +32,7 @@ def to_try_again(belief: DistributionBelief, price: float) -> Mask:
     array([[False,  True, False]])
     """
     idle = belief.idle()
-    candidates: Mask = (idle >= IDLE) & (idle < np.inf)
+    candidates: Mask = (idle >= _IDLE) & (idle < np.inf)
     if price == 0.0 or not candidates.any():
         return candidates
     rounds, team = np.maximum(belief.since, 1.0), (idle < 1.0).sum(axis=1)

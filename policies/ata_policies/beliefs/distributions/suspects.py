@@ -35,10 +35,8 @@ from ata_policies.beliefs.distributions.arrays import (
     trust_in,
 )
 
-_RARE = 1000.0  # rounds of a worker to a change, where none was seen yet
-_NEW = 4.5  # log-likelihood that a level of which nothing is known must be better by, besides
-_FIRST = 5.0  # rounds until a suspect is probed
-_PROBING = 0.5  # the share of the time until then that the probe may cost
+_RARE = 50_000.0  # rounds of a worker to a change, where none was seen yet
+_PROBING = 0.5  # the share of the time until a probe that it may cost
 _LONGEST = 1e6  # rounds between two probes, at most
 _MOST = 1e30  # a round that is so many times longer or shorter than usual is not judged
 _ADOPTED = 8.0  # results after which a new level is the usual one
@@ -60,7 +58,7 @@ def judge(past: Past, row: Floats, i: int, s: int, force: int, now: float, own: 
     With d results of mean x, K results known of mean m, and the variance phi of the logarithm of a time, a round is
     unlike the usual level if
 
-        min(ln(r)^2 / 2, r - 1 - ln r) / (phi (1 / d + 1 / K)) > 4.5 - ln((c + 1) / (w + 1000)),   r = x / m,
+        min(ln(r)^2 / 2, r - 1 - ln r) / (phi (1 / d + 1 / K)) > ln((w + 50,000) / (c + 1)),   r = x / m,
 
     where c changes have lasted in w rounds of workers. For r > 1 that is the log-normal likelihood ratio, and for r < 1
     that of gamma times, which may be very short. The longest of several results is left out if x > m, since one long
@@ -86,7 +84,7 @@ def judge(past: Past, row: Floats, i: int, s: int, force: int, now: float, own: 
     trust = trust_in(past.counts[i], past.cancellations[i])
     apart = min(0.5 * typical * typical, math.exp(typical) - 1.0 - typical)
     unlike = trust * apart / (spread * (1.0 / known + 1.0 / max(tracks[s, 2 * force], 0.5)))
-    if typical * ratio <= 0.0 or unlike <= _NEW + math.log((row[EXPOSURE] + _RARE) / (row[EVENTS] + 1.0)):
+    if typical * ratio <= 0.0 or unlike <= math.log((row[EXPOSURE] + _RARE) / (row[EVENTS] + 1.0)):
         return 0
     kept = min(d / past.counts[i], 1.0)
     rescale(past, i, s, kept, times)
@@ -99,9 +97,9 @@ def judge(past: Past, row: Floats, i: int, s: int, force: int, now: float, own: 
 
 @phase
 def _pause(own: Round) -> float:
-    """Rounds until the first probe: 5, or more where a round with it is so long."""
+    """Rounds until the first probe: one, or more where a round with it is long."""
     longer = own.time / own.results / own.usual if own.usual > 0.0 else 0.0
-    return min(max(_FIRST, (longer - 1.0) / _PROBING), _LONGEST)
+    return min(max(1.0, (longer - 1.0) / _PROBING), _LONGEST)
 
 
 @phase
@@ -131,9 +129,8 @@ def _probed(past: Past, i: int, s: int, usual: float, own: Round) -> int:
 
 
 @phase
-def wait_longer(past: Past, row: Floats, s: int, now: float, own: Round) -> None:
+def wait_longer(tracks: Floats, row: Floats, s: int, now: float, own: Round) -> None:
     """Let those that became suspects with the worker in slot s, which was probed in vain, wait twice as long."""
-    tracks = past.tracks
     pause = min(_pause(own) * 2.0 ** (tracks[s, PROBES] + 1.0), _LONGEST)
     until, first = now + pause, tracks[s, PROBES] == 0.0
     for other in range(len(tracks)):

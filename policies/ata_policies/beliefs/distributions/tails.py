@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.slices import own_sample
@@ -19,32 +19,44 @@ _BORROWED = 100.0  # the results for which the tail of all workers counts beside
 _MOST = 1e6  # a longer tail counts as this one, so that means stay within range
 
 
-class Slices(NamedTuple):
-    """Own slices of the distributions of workers of one row: of those with results whose times are counted in bins."""
-
-    workers: Ints  # (k,) in increasing order
-    times: Floats  # (k, S) from ``own_sample``
-
-    def places_of(self, workers: Ints) -> Ints:
-        """Where the slices of any workers are, (m,); -1 for one that has none."""
-        return places_among(self.workers, workers)
+def picked(values: Any, places: Ints) -> Any:
+    """The values (E, n) at some places of each row, (E, ...)."""
+    return values[np.arange(len(places)).reshape(-1, *[1] * (places.ndim - 1)), places]
 
 
-def places_among(sorted_workers: Ints, workers: Ints) -> Ints:
-    """Where any workers (m,) are among some that are in increasing order; -1 for one that is not."""
-    place = np.searchsorted(sorted_workers, workers)
-    found = np.append(sorted_workers, -1)[place] == workers
-    return np.where(found, place, -1)
+class Members(NamedTuple):
+    """Some of the n workers of each of E rows: m at most; a row with fewer is filled up with worker 0."""
+
+    workers: Ints  # (E, m) in increasing order
+    there: Mask  # (E, m) which places are theirs
+    place: Ints  # (E, n) where any worker is among them; -1 for one that is not
+
+    def of(self, values: Any) -> Any:
+        """Their values, (E, m), among those of all workers, (E, n)."""
+        return picked(values, self.workers)
+
+    def among_all(self, values: Ints) -> Ints:
+        """Their values, (E, m), as those of all workers, (E, n); others have 0."""
+        return np.where(self.place >= 0, picked(values, self.place), 0)
 
 
-def own_slices(belief: DistributionBelief) -> Slices:
-    """Own slices of the distributions in one row."""
-    workers = np.flatnonzero((belief.slot[0] >= 0) & (belief.counts[0] > 0.0))
-    return Slices(workers, own_sample(belief, SLICES, workers=workers[None])[0])
+def members(which: Mask) -> Members:
+    """The workers for which ``which``, (E, n), is true."""
+    number = which.sum(axis=1)[:, None]
+    place, there = np.where(which, np.cumsum(which, axis=1) - 1, -1), np.arange(max(1, number.max())) < number
+    workers = np.zeros(there.shape, np.int64)
+    workers[there] = np.nonzero(which)[1]
+    return Members(workers, there, place)
 
 
-def borrow_tails(belief: DistributionBelief, own: Slices | None = None) -> Moments:
-    """The moments of one row, shape (n,), with means in which a rare huge time counts less.
+def own_slices(belief: DistributionBelief) -> tuple[Members, Floats]:
+    """Those with results whose times are counted in bins, and own slices of their distributions, (E, m, S)."""
+    counted = members((belief.slot >= 0) & (belief.counts > 0.0))
+    return counted, own_sample(belief, SLICES, workers=counted.workers)
+
+
+def borrow_tails(belief: DistributionBelief, counted: Members, own: Floats) -> Moments:
+    """The moments, shape (E, n), with means in which a rare huge time counts less.
 
     With w_i the mean of a worker's times cut at 4 of its medians, its mean is w_i (1 + x_i). The tail x_i rests on few
     of its K_i results, so it is mixed with the tail x of all workers:
@@ -57,19 +69,18 @@ def borrow_tails(belief: DistributionBelief, own: Slices | None = None) -> Momen
     >>> usual = np.tile([0, 1], 20)[None]
     >>> seen = DistributionBelief.empty(1, 2).observe(usual, np.ones((1, 40)), np.zeros((1, 2)))
     >>> seen = seen.observe(np.array([[0, 0]]), np.array([[1.0, 30.0]]), np.zeros((1, 2)))
-    >>> moments = borrow_tails(seen)
-    >>> (seen.totals[0] / seen.counts[0]).round(1), (moments.totals / moments.counts).round(1)
+    >>> moments = borrow_tails(seen, *own_slices(seen))
+    >>> (seen.totals[0] / seen.counts[0]).round(1), moments.mean()[0].round(1)
     (array([2.3, 1. ]), array([1.9, 1.5]))
     """
-    own = own_slices(belief) if own is None else own
-    moments, tail = Moments(belief.counts[0], belief.totals[0], belief.deviations[0]), _tail(own.times)
-    if not (tail > 0.0).any():
-        return moments
-    number = moments.counts[own.workers]
-    common = np.average(tail, weights=number * (belief.anchor[0, own.workers] > 0.0))
+    moments, tail = Moments(belief.counts, belief.totals, belief.deviations), np.where(counted.there, _tail(own), 0.0)
+    number, common = counted.of(belief.counts), np.zeros((len(tail), 1))
+    weight = number * (counted.of(belief.anchor) > 0.0)
+    for e in np.flatnonzero(tail.any(axis=1)):
+        weights = weight[e, counted.there[e]]
+        common[e] = (tail[e, counted.there[e]] * weights).sum() / weights.sum()
     mixed = (number * tail + _BORROWED * common) / (number + _BORROWED)
-    factor = np.ones_like(moments.totals)
-    factor[own.workers] = (1.0 + mixed) / (1.0 + tail)
+    factor = np.where(counted.place >= 0, picked((1.0 + mixed) / (1.0 + tail), counted.place), 1.0)
     return Moments(moments.counts, moments.totals * factor, moments.deviations * factor**2)
 
 
