@@ -160,6 +160,7 @@ class Redraw(Change):
     among: tuple[tuple[Change, ...], ...] = ()
     """Lists of changes, of which an episode has one, all equally likely; () is a list, too. There can be no change of
     which a scenario can have one only."""
+    every: int | None = None  # rounds after which workers are drawn again within an episode; by default they stay
 
     single: ClassVar[bool] = True
 
@@ -176,6 +177,7 @@ class Redraw(Change):
             pools=PoolDistribution.from_data(self.pools),
             price=None if self.price is None else ordered("price of Redraw", self.price, 0.0, 1e6),
             among=tuple(tuple(changes) for changes in lists),
+            every=None if self.every is None else whole_number("every of Redraw", self.every),
         )
 
     @property
@@ -235,13 +237,17 @@ class Redraw(Change):
         return np.concatenate([np.stack(own, axis=1), *(c.first(at) for c, at in self._inside(now))], axis=1)
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        """The changes inside go on."""
+        """Draw again where it is time; else only the changes inside go on."""
         parts, start, same = [memory[:, :_OWN]], _OWN, True
         for change, at in self._inside(now):
             own = memory[:, start : start + change.slots]
             parts.append(change.next(at, own))
             start, same = start + change.slots, same and parts[-1] is own
-        return memory if same else np.concatenate(parts, axis=1)
+        after = memory if same else np.concatenate(parts, axis=1)
+        if self.every is None:
+            return after
+        due = now.round % self.every == 0
+        return np.where(due[:, None, None], self.first(now), after) if due.any() else after
 
     def _inside(self, now: RoundContext) -> list[tuple[Change, RoundContext]]:
         """The changes inside, each with random numbers of its own."""

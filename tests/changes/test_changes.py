@@ -253,7 +253,7 @@ def test_a_state_of_its_own_is_not_named_in_data_so_that_what_was_made_before_st
 
 
 POOLS = PoolDistribution(5, fewest=2)
-DRAWN = Redraw(POOLS, price=(0.1, 1), among=((), (Switch(every=2),), (Walk(0.3, 0.5), Jump(3, (1, 4), 0.2))))
+DRAWN = Redraw(POOLS, price=(0.1, 1), among=((), (Switch(every=2),), (Walk(0.3, 0.5), Jump(3, (1, 4), 0.2))), every=7)
 
 
 @settings(max_examples=10)

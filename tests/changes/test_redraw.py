@@ -63,7 +63,9 @@ def episodes(env_id: str, chosen: Scenario, policy: int, steps: int) -> list[Con
     return seen
 
 
-@pytest.mark.parametrize("changes", [(Redraw(POOLS, among=INSIDE),), (Redraw(PADDED, (0.1, 2.0)), Walk(0.1, 1.0))])
+@pytest.mark.parametrize(
+    "changes", [(Redraw(POOLS, among=INSIDE),), (Redraw(PADDED, (0.1, 2.0), every=2), Walk(0.1, 1.0))]
+)
 def test_the_seed_decides_whatever_the_policy_and_the_id(changes: tuple[Change, ...]) -> None:
     chosen = world(*changes)
     found = episodes(ALLOCATION, chosen, 0, 9)
@@ -77,6 +79,13 @@ def test_a_new_episode_has_new_workers() -> None:
     seen = [now.factor[0] for now in episodes(ALLOCATION, world(Redraw(POOLS), horizon=2), 0, 12)]
     assert len(np.unique(seen, axis=0)) == 6
     assert all((seen[k] == seen[k + 1]).all() for k in range(0, 12, 2))
+
+
+def test_workers_are_drawn_again_every_so_many_rounds() -> None:
+    seen = [c.factor for c in process(Redraw(POOLS, every=3), rows=50, rounds=10)]
+    for k in range(1, 10):
+        assert (seen[k] != seen[k - 1]).all() if k % 3 == 0 else (seen[k] == seen[k - 1]).all()
+    assert (process(Redraw(POOLS), rows=50, rounds=1)[0].factor == seen[0]).all()
 
 
 def test_each_list_is_drawn_as_often() -> None:

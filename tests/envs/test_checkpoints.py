@@ -19,7 +19,7 @@ from tests.envs.playing import ALLOCATION, DISPATCH, EVERY_FORM, RACE, WORLDS, P
 
 DRAWN = PoolDistribution(4, fewest=2)
 FAULTS = [Walk(0.1, 1.0), Spot(0.2, 0.5, 3.0), Crash(0.2, 2.0, 2, 4.0), Load(0.3, 0.3, 0.1, 0.9), OnOff(4.0, 0.2, 0.3)]
-AGAIN = Redraw(DRAWN, price=(0.01, 1.0), among=((), (Switch(every=2), Walk(0.2, 1.0))))
+AGAIN = Redraw(DRAWN, price=(0.01, 1.0), among=((), (Switch(every=2), Walk(0.2, 1.0))), every=3)
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     (ALLOCATION, {"changes": FAULTS, "signals": True}),
     (ALLOCATION, {"pool": DRAWN, "changes": [AGAIN], "observation": "workers", "action": "assign"}),

@@ -62,6 +62,11 @@ class Quadratic:
         """The variance sigma^2 of a stochastic gradient: the mean squared norm of its noise."""
         return self.dimension * self.noise**2
 
+    @property
+    def gap(self) -> float:
+        """Delta = f(x0) - f*."""
+        return self.evaluate(self.build())["suboptimality"]
+
     def to(self, device: torch.device) -> Self:
         """The same problem with its minimiser on a device."""
         moved = copy.copy(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,9 @@ class Problem(NamedTuple):
 
 
 def make_plans(
-    belief: DistributionBelief, there: Mask, probes: Mask, last: Ints, problem: Problem, draws: Floats
+    belief: DistributionBelief, rows: Any, there: Mask, probes: Mask, last: Ints, problem: Problem, draws: Floats
 ) -> tuple[Ints, Ints, Ints]:
-    """Plan for the workers of each row that are ``there``, (E, n), at least one of which has a result.
+    """Plan for some rows of a belief, for those workers that are ``there``, (E, n), at least one of which has a result.
 
     The tasks are returned, (E, n), those without what is done for the sake of learning, (E, n), and how many rounds
     there are between the next one and the next plan, (E,).
@@ -38,7 +38,7 @@ def make_plans(
     The search begins from ``last``, (E, n), the best allocation of the last plan. The ``draws``, (E, n + 2), are
     uniform from 0 to 1.
     """
-    known = learn_rows(belief, problem.weight)
+    known = learn_rows(belief.rows(rows), problem.weight)
     candidates = choose_candidates(known, there, last, problem.budget)
     found = search(candidates, last, problem.budget, problem.price, draws[:, 0])
     allocation, rounds = explore(known, candidates, found, there, problem.price, problem.rounds_left, draws[:, 2:])

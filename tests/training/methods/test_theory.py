@@ -32,14 +32,13 @@ def test_with_its_theoretical_step_size_each_method_reaches_the_accuracy(name, p
     budget = math.ceil(problem.variance / ACCURACY)
     assert budget == 2
     step_size = METHODS[name](pool, budget).step_size(problem.smoothness, problem.variance, ACCURACY)
-    gap = problem.evaluate(problem.build())["suboptimality"]
-    updates = updates_needed(step_size, ACCURACY, gap)
+    updates = updates_needed(step_size, ACCURACY, problem.gap)
     run = MethodRun(name, pool, problem, budget=budget, lr=step_size)
     some = (record for record in itertools.islice(run, updates) if record.update % 5 == 1)
     squared_norms = [run.evaluate()["gradient_norm"] ** 2 for _ in some]
     assert squared_norms[0] > ACCURACY
     assert np.mean(squared_norms) <= ACCURACY
-    assert run.evaluate()["suboptimality"] < 0.2 * gap
+    assert run.evaluate()["suboptimality"] < 0.2 * problem.gap
 
 
 positive = st.floats(1e-3, 1e3)

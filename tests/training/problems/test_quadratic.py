@@ -54,7 +54,7 @@ def test_the_constants_of_theory(d):
     assert problem.smoothness == pytest.approx(np.linalg.eigvalsh(a).max())
     x = problem.build().x.detach().numpy()
     best = np.linalg.solve(a, b)
-    assert problem.evaluate(problem.build())["suboptimality"] == pytest.approx((x - best) @ a @ (x - best) / 2)
+    assert problem.gap == pytest.approx((x - best) @ a @ (x - best) / 2)
     assert problem.evaluate(Point(torch.from_numpy(best)))["suboptimality"] == pytest.approx(0, abs=1e-25)
     noise = problem.draw(keys(20_000)).numpy()
     assert (noise**2).mean() * d == pytest.approx(problem.variance, rel=0.05)
