@@ -39,6 +39,7 @@ COUNTED, LONGER, TRACKS = 23, 24, 25
 HORIZONS = (math.inf, 16.0, 4.0, 1.0)  # rounds with news of its worker that each memory reaches back
 MEMORIES = 4
 _SPREADS = 5.0  # results that the squared errors of the row count for in a worker's own
+_SHARPEST = 1.0 / 16.0  # the least dispersion, since what is expected of a cancelled task is off by its bin
 _CLIP = 5.0  # where memories are compared, a time counts at most for so many times its worker's level
 _BORROWED = 2.0  # results that the exponential distribution counts for in how long a cancelled task would have taken
 
@@ -84,7 +85,7 @@ def counted_of(tracks: Floats, s: int) -> tuple[float, float]:
 def dispersion_of(squares: float, results: float, row_squares: float, row_results: float) -> float:
     """Squared errors per result of a worker, in part those of its row."""
     common = (row_squares + 1.0) / (row_results + 1.0)
-    found: float = (squares + _SPREADS * common) / (results + _SPREADS)
+    found: float = max((squares + _SPREADS * common) / (results + _SPREADS), _SHARPEST)
     return found
 
 
@@ -148,7 +149,7 @@ class News(NamedTuple):
 @inlined
 def _clipped(tracks: Floats, s: int, time: float) -> float:
     if s >= 0 and tracks[s, 0] > 0.0:
-        most: float = _CLIP * max(level(tracks, s, 0), level(tracks, s, MEMORIES - 1))
+        most: float = _CLIP * max(level(tracks, s, 0), level(tracks, s, 1))
         return min(time, most)
     return time
 

@@ -78,8 +78,8 @@ class DistributionBelief(NamedTuple):
 
     **The memory in force.** It is that for which the sum of phi l_h over the workers of a row, discounted over 256
     rounds, is least, since it predicted best; a shorter one must be better than the longest by 5 times the mean squared
-    error of a logarithm, which without a change happens once in e^5 rows. What counts of each worker is what this memory
-    holds, d_h + 1 results of mean m_h; how times vary around their level is known from all of them. So nothing is lost
+    error of a logarithm, which without a change happens once in e^5 rows, or by 12 times where tasks are cancelled. What
+    counts of each worker is what this memory holds, d_h + 1 results of mean m_h; how times vary around their level is known from all of them. So nothing is lost
     if a longer memory predicts better later. If nothing changes, a short one loses 1 / (2 h) per round and worker.
 
     **Restarts.** The same sum of a single worker, against the memory in force and never below 0 (CUSUM), restarts the

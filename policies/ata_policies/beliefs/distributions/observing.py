@@ -70,7 +70,7 @@ _LAYOUT = "(n),(n),(n),(n),(n),(n),(n),(n),(s),(s,three,k),(s,t),(w)"
 def _compare(past: Past, s: int, force: int, losses: Floats) -> int:
     """Compare how well the memories of slot s predicted; return the one to begin anew from, or 0."""
     tracks, best, most = past.tracks, 0, _LIMIT
-    for h in range(force + 1, MEMORIES):
+    for h in range(force + 1, MEMORIES - 1):  # a memory of one round would often win by chance
         won = max(tracks[s, TESTS + h - 1] + losses[force] - losses[h], 0.0)
         tracks[s, TESTS + h - 1] = won
         if won > most:
@@ -170,9 +170,12 @@ def _count(
 
 
 @phase
-def _choose_memory(tracks: Floats, row: Floats, gain: Floats) -> int:
+def _choose_memory(tracks: Floats, row: Floats, gain: Floats, elapsed: Floats) -> int:
     """The memory that predicted best in the row, which comes into force."""
-    best, most = 0, _LEAD * (row[LOG_SPREAD] + 1.0) / (row[RESULTS] + 1.0)
+    lead = (
+        _LIMIT if elapsed[np.argmax(elapsed)] > 0.0 else _LEAD
+    )  # what is expected of a cancelled task depends on those before it
+    best, most = 0, lead * (row[LOG_SPREAD] + 1.0) / (row[RESULTS] + 1.0)
     for h in range(1, MEMORIES):
         row[GAINS + h - 1] = (1.0 - 1.0 / _PAST) * row[GAINS + h - 1] + gain[h]
         if row[GAINS + h - 1] > most:
@@ -284,4 +287,4 @@ def observe_round(
         new_row[GAINS:SPREAD], new_row[SETTLED], gain[:], force = 0.0, 0.0, 0.0, 0
     _remember(past, new_slot, news, count, everybody)
     _count(past, new_slot, worker, time, elapsed, news, count, everybody)
-    _recall(past, new_owner, new_last, now, _choose_memory(new_tracks, new_row, gain))
+    _recall(past, new_owner, new_last, now, _choose_memory(new_tracks, new_row, gain, elapsed))
