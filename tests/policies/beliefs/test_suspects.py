@@ -14,9 +14,9 @@ REST = np.ones(6)  # the factors of those after the first four
 def after(belief: DistributionBelief, factors: Floats, seed: int = 0, cv: float = 0.2) -> DistributionBelief:
     """The belief after a round in which those of the first four workers whose factor is above 0 do two tasks each.
 
-    Their times are so many times longer. The other six do two tasks where all of the first three do.
+    Their times are so many times longer. The other six do two tasks where the first does.
     """
-    factors = np.append(factors, REST * (factors[:3] > 0.0).all())
+    factors = np.append(factors, REST * (factors[0] > 0.0))
     rng, busy = np.random.default_rng(seed), np.flatnonzero(factors)
     worker = np.repeat(busy, 2)[None]
     time = (MEANS * factors)[worker] * rng.gamma(1.0 / cv**2, cv**2, worker.shape)

@@ -84,9 +84,9 @@ class DistributionBelief(NamedTuple):
     changes, a short one loses 1 / (2 h) per round and worker.
 
     **Restarts.** The sum of l_all - l_h of a single worker, for 16 and 4 rounds, against the memory in force and never
-    below 0 (CUSUM), restarts the worker at 12, from what the better memory holds; the row's sums lose its part. False alarms
-    come about once in e^12 h rounds. If within 3 rounds more workers restart or become suspects than a third of those
-    with news, everybody begins anew.
+    below 0 (CUSUM), restarts the worker at 12, from what the better memory holds; the row's sums lose its part. False
+    alarms come about once in e^12 h rounds. If within 10 rounds more workers restart or become suspects than a third of
+    those with news in the last one, everybody begins anew.
 
     **Suspects.** A single overwhelming round acts at once (``suspects.judge``). The worker is believed to be as fast as
     in this round, with the evidence of its results, and what was known of it is kept aside, until a result is nearer to

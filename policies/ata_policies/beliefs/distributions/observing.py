@@ -58,7 +58,7 @@ from ata_policies.beliefs.distributions.suspects import Round, adopt, judge, wai
 _PAST = 256.0  # rounds over which the row's predictions are compared
 _LEAD = 5.0  # how much better than the longest a shorter memory must have predicted to be in force
 _LIMIT = 12.0  # how much better than that in force to restart a worker
-_TOGETHER = 3.0  # workers that change within so many rounds are one event
+_TOGETHER = 10.0  # workers that change within so many rounds are one event
 _SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with news do
 
 _MOMENTS = "float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:]"
@@ -108,12 +108,12 @@ def _begin_from(
 
 @phase
 def _all_changed(tracks: Floats, last: Floats, now: float) -> bool:
-    """Whether so many of the workers with news in the last rounds changed in them that everybody begins anew."""
+    """Whether so many workers changed in the last rounds, over those with news now, that everybody begins anew."""
     recent, active, since = 0, 0, max(now - _TOGETHER, 0.0)
     for s in range(len(tracks)):
         recent += tracks[s, RESTART] > since or (tracks[s, STRETCH] > 0.0 and tracks[s, HIT] > since)
     for i in range(len(last)):
-        active += last[i] > since
+        active += last[i] == now
     return recent > _SHARE * active
 
 
