@@ -77,16 +77,16 @@ class DistributionBelief(NamedTuple):
     whose tasks only a share is finished counts (2 share - 1)+ as much.
 
     **The memory in force.** It is that for which the sum of phi l_h over the workers of a row, discounted over 256
-    rounds, is least, since it predicted best; a shorter one must be better than the longest by 5 times the mean squared
-    error of a logarithm, which without a change happens in about one row of e^5, or by 12 times where tasks are
-    cancelled. What counts of each worker is what this memory holds, d_h + 1 results of mean m_h; how times vary around
-    their level is known from all of them. So nothing is lost if a longer memory predicts better later. If nothing
-    changes, a short one loses 1 / (2 h) per round and worker.
+    rounds, is least, since it predicted best; a shorter one must be better than the longest by ln(20 n) times the mean
+    squared error of a logarithm, which without a change happens in about one row of 20 n, or by 12 times where tasks
+    are cancelled. What counts of each worker is what this memory holds, d_h + 1 results of mean m_h; how times vary
+    around their level is known from all of them. So nothing is lost if a longer memory predicts better later. If
+    nothing changes, a short one loses 1 / (2 h) per round and worker.
 
     **Restarts.** The sum of l_all - l_h of a single worker, for 16 and 4 rounds, against the memory in force and never
     below 0 (CUSUM), restarts the worker at 12, from what the better memory holds; the row's sums lose its part. False
     alarms come about once in e^12 h rounds. If within 10 rounds more workers restart or become suspects than a third of
-    those with news in the last one, everybody begins anew.
+    those with news in the last one, and at least three or all that there are, everybody begins anew.
 
     **Suspects.** A single overwhelming round acts at once (``suspects.judge``). The worker is believed to be as fast as
     in this round, with the evidence of its results, and what was known of it is kept aside, until a result is nearer to

@@ -56,9 +56,10 @@ from ata_policies.beliefs.distributions.arrays import (
 from ata_policies.beliefs.distributions.suspects import Round, adopt, judge, wait_longer
 
 _PAST = 256.0  # rounds over which the row's predictions are compared
-_LEAD = 5.0  # how much better than the longest a shorter memory must have predicted to be in force
+_CHANCE = 20.0  # a shorter memory comes into force by chance in one of so many rows, times the number of workers
 _LIMIT = 12.0  # how much better than that in force to restart a worker
 _TOGETHER = 10.0  # workers that change within so many rounds are one event
+_FEW = 3  # the least number of workers that are everybody, of more than these
 _SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with news do
 
 _MOMENTS = "float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:]"
@@ -114,7 +115,7 @@ def _all_changed(tracks: Floats, last: Floats, now: float) -> bool:
         recent += tracks[s, RESTART] > since or (tracks[s, STRETCH] > 0.0 and tracks[s, HIT] > since)
     for i in range(len(last)):
         active += last[i] == now
-    return recent > _SHARE * active
+    return recent > _SHARE * active and recent >= min(_FEW, len(tracks))
 
 
 @phase
@@ -172,9 +173,9 @@ def _count(
 @phase
 def _choose_memory(tracks: Floats, row: Floats, gain: Floats, elapsed: Floats) -> int:
     """The memory that predicted best in the row, which comes into force."""
-    lead = (
-        _LIMIT if elapsed[np.argmax(elapsed)] > 0.0 else _LEAD
-    )  # what is expected of a cancelled task depends on those before it
+    lead = math.log(_CHANCE * len(tracks))
+    if elapsed[np.argmax(elapsed)] > 0.0:  # what is expected of a cancelled task depends on those before it
+        lead = max(lead, _LIMIT)
     best, most = 0, lead * (row[LOG_SPREAD] + 1.0) / (row[RESULTS] + 1.0)
     for h in range(1, MEMORIES):
         row[GAINS + h - 1] = (1.0 - 1.0 / _PAST) * row[GAINS + h - 1] + gain[h]
