@@ -204,13 +204,12 @@ def restarted(belief: DistributionBelief) -> Floats:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_where_nothing_changes_nothing_is_forgotten(family: str) -> None:
     belief = play(np.tile([1.0, 2.0, 5.0, 9.0], (1000, 1)), family, rows=16)
-    longest = belief.row[:, FORCE] == 0.0  # by chance a shorter memory may be in force, and all counts again after it
-    assert longest.mean() >= 0.8
-    assert (belief.counts[~belief.suspects() & longest[:, None]] >= 1990).all()
+    assert (belief.row[:, FORCE] == 0.0).all()
+    assert (belief.counts[~belief.suspects()] >= 1990).all()
     assert belief.suspects().mean() < 0.05
     assert not restarted(belief).any()
     assert (belief.since == 1000).all()
-    assert (belief.reach[longest] == 1000).all()
+    assert (belief.reach == 1000).all()
 
 
 @pytest.mark.parametrize("family", ["exponential", "gamma", "deterministic"])
