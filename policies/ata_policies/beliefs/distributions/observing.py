@@ -108,14 +108,12 @@ def _begin_from(
 
 
 @phase
-def _all_changed(tracks: Floats, last: Floats, now: float) -> bool:
-    """Whether so many workers changed in the last rounds, over those with news now, that everybody begins anew."""
-    recent, active, since = 0, 0, max(now - _TOGETHER, 0.0)
+def _all_changed(tracks: Floats, count: int, now: float) -> bool:
+    """Whether so many workers changed lately, over the ``count`` with news now, that everybody begins anew."""
+    recent, since = 0, max(now - _TOGETHER, 0.0)
     for s in range(len(tracks)):
         recent += tracks[s, RESTART] > since or (tracks[s, STRETCH] > 0.0 and tracks[s, HIT] > since)
-    for i in range(len(last)):
-        active += last[i] == now
-    return recent > _SHARE * active and recent >= min(_FEW, len(tracks))
+    return recent > _SHARE * count and recent >= min(_FEW, len(tracks))
 
 
 @phase
@@ -281,7 +279,7 @@ def observe_round(
 
     if restarted > 0:
         new_row[SETTLED] = 0.0
-    everybody = (restarted > 0 or new_row[ALARM] == now) and _all_changed(new_tracks, new_last, now)
+    everybody = (restarted > 0 or new_row[ALARM] == now) and _all_changed(new_tracks, count, now)
     if everybody:
         new_counts[:] = new_totals[:] = new_deviations[:] = new_busy[:] = new_cancellations[:] = new_anchor[:] = 0.0
         new_bins[:], new_tracks[:], new_row[SINCE], new_row[FORCE] = 0.0, 0.0, 0.0, 0.0
