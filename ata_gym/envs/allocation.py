@@ -79,7 +79,7 @@ class TaskAllocationEnv(SingleEnv):
       ``ata_gym.changes.Load``; without that change they are 0.
     - ``backend``: what runs the tasks of a round in place of the simulation, such as tasks on real devices; called as
       ``ata_gym.simulation.rounds.race_round`` is, with one row. An error that it raises leaves the env as it was.
-    - ``observation``: "feedback", the dict above. "workers": float32 features, shape (n, 15), from -10 to 10, the same
+    - ``observation``: "feedback", the dict above. "workers": float32 features, shape (n, 20), from -10 to 10, the same
       in any unit of time; their names are in ``ata_gym.envs.interface.worker_features``. "flat": the same in one row.
     - ``action``: "allocation". "shares": a number from -1 to 1 for each worker, rounded by the method of largest
       remainders; in a race one more number for the total. "assign": one worker at a time, B times, then the round is

@@ -1,4 +1,4 @@
-"""A network over any number of workers: who is in which place makes no difference. Plain torch, for any library."""
+"""Networks over any number of workers: who is in which place makes no difference. Plain torch, for any library."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class WorkersNet(nn.Module):
         super().__init__()
         self.encode = nn.Linear(WIDTH, hidden)
         self.direct = nn.Linear(WIDTH, for_worker, bias=False)
-        self.of_worker = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, for_worker))
-        self.of_row = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, for_row))
+        self.of_worker = _two_layers(3 * hidden, hidden, for_worker)
+        self.of_row = _two_layers(2 * hidden, hidden, for_row)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.orthogonal_(module.weight, 2**0.5)
@@ -53,15 +53,60 @@ class WorkersNet(nn.Module):
             nn.init.orthogonal_(last.weight, 0.01)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (..., n, 15) to numbers of the workers (..., n, for_worker) and of the row (..., for_row)."""
+        """Features (..., n, 20) to numbers of the workers (..., n, for_worker) and of the row (..., for_row)."""
         codes = torch.relu(self.encode(features))
-        available = features[..., _AVAILABLE : _AVAILABLE + 1]
-        mean = (codes * available).sum(dim=-2) / available.sum(dim=-2).clamp(min=1.0)
-        largest = (codes * available).amax(dim=-2)
-        context = torch.cat([mean, largest], dim=-1)
-        for_each = context.unsqueeze(-2).expand(*codes.shape[:-1], context.shape[-1])
-        of_workers = self.of_worker(torch.cat([codes, for_each], dim=-1)) + self.direct(features)
-        return of_workers, self.of_row(context)
+        context = _context(codes, features, least=0.0)
+        return self.of_worker(_beside(codes, context)) + self.direct(features), self.of_row(context)
+
+
+class RecurrentWorkersNet(nn.Module):
+    """A number for each worker in each round, from all that was seen of the workers in the rounds before.
+
+    In place of the first layer of ``WorkersNet`` each worker has a gated recurrent unit (Cho et al., EMNLP 2014), of
+    the same weights for all. Its ``hidden`` numbers from -1 to 1 are the worker's memory and its code.
+
+    >>> net = RecurrentWorkersNet(hidden=16)
+    >>> numbers, memory = net(torch.zeros(30, 4, 7, WIDTH))  # 30 rounds of 4 rows
+    >>> numbers.shape, memory.shape
+    (torch.Size([30, 4, 7]), torch.Size([4, 7, 16]))
+    """
+
+    def __init__(self, hidden: int = 32) -> None:
+        super().__init__()
+        self.remember = nn.GRU(WIDTH, hidden)
+        self.direct = nn.Linear(WIDTH, 1, bias=False)
+        self.of_worker = _two_layers(3 * hidden, hidden, 1)
+        nn.init.zeros_(self.direct.weight)
+        last = self.of_worker[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.orthogonal_(last.weight, 0.01)
+
+    def forward(self, features: Tensor, memory: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Features (T, E, n, 20) of T rounds, and the memory (E, n, hidden) before, to numbers (T, E, n) and memory."""
+        rounds, rows, n, width = features.shape
+        before = None if memory is None else memory.reshape(1, rows * n, -1)
+        codes, after = self.remember(features.reshape(rounds, rows * n, width), before)
+        codes = codes.reshape(rounds, rows, n, -1)
+        numbers = self.of_worker(_beside(codes, _context(codes, features, least=-1.0))) + self.direct(features)
+        return numbers[..., 0], after.reshape(rows, n, -1)
+
+
+def _two_layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+
+
+def _context(codes: Tensor, features: Tensor, least: float) -> Tensor:
+    """The mean and the maximum of the codes over the available workers; ``least`` is the least number in a code."""
+    available = features[..., _AVAILABLE : _AVAILABLE + 1]
+    mean = (codes * available).sum(dim=-2) / available.sum(dim=-2).clamp(min=1.0)
+    largest = ((codes - least) * available).amax(dim=-2) + least
+    return torch.cat([mean, largest], dim=-1)
+
+
+def _beside(codes: Tensor, context: Tensor) -> Tensor:
+    """The code of each worker with the context of its row."""
+    for_each = context.unsqueeze(-2).expand(*codes.shape[:-1], context.shape[-1])
+    return torch.cat([codes, for_each], dim=-1)
 
 
 class WorkersActorCritic(nn.Module):
@@ -91,7 +136,7 @@ class WorkersActorCritic(nn.Module):
         self.net = WorkersNet(for_worker, 1 + for_row, hidden)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (E, n, 15) to numbers (E, k), of each worker in turn and then of the row; and to values (E, 1)."""
+        """Features (E, n, 20) to numbers (E, k), of each worker in turn and then of the row; and to values (E, 1)."""
         of_workers, of_row = self.net(features)
         return torch.cat([of_workers.flatten(1), of_row[:, 1:]], dim=1), of_row[:, :1]
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ata_gym.changes import Change, OnOff, Redraw, Switch, Walk
+import numpy as np
+
+from ata_gym.changes import Change, OnOff, Periodic, Redraw, Switch, Walk
 from ata_gym.pools import PoolDistribution, shifted_exponential
 from ata_gym.scenarios.scenario import Maker, Scenario, ours
 
@@ -37,6 +39,22 @@ _DRAWN: dict[str, tuple[PoolDistribution, int, int, tuple[tuple[Change, ...], ..
         PoolDistribution(12, None, FAMILIES, (2, 20), (0.1, 1.0)), 24, 200,
         ((), (Switch(every=50),), (Walk(0.05, 1.0),), (OnOff(6.0, 0.01, 0.05),)),
         "12 workers, ratios 2 to 20, that stay, swap every 50 rounds, drift, or are slow in spells",
+    ),
+    "drawn-onoff-v1": (
+        PoolDistribution(7, None, FAMILIES, (2, 20), (0.1, 1.5)), 10, 50, ((OnOff(6.0, 0.05, 0.15),),),
+        "7 workers, ratios 2 to 20, 6 times slower for spells of 7 rounds, 1 round in 4",
+    ),
+    "drawn-periodic-v1": (
+        PoolDistribution(7, None, FAMILIES, (2, 20), (0.1, 1.5)), 10, 50, ((Periodic(12.0, 0.9),),),
+        "7 workers, ratios 2 to 20, under load with a period of 12 rounds",
+    ),
+    "drawn-racks-v1": (
+        PoolDistribution(24, None, FAMILIES, (2, 10), (0.1, 1.0)), 36, 150, ((OnOff(6.0, 0.01, 0.05, rack=6),),),
+        "24 workers in racks of 6, ratios 2 to 10; a rack is 6 times slower for 20 rounds, 1 round in 6",
+    ),
+    "drawn-walk-v1": (
+        PoolDistribution(12, None, FAMILIES, (2, 20), (0.1, 1.5)), 24, 100, ((Walk(0.2, float(np.log(4.0))),),),
+        "12 workers, ratios 2 to 20, whose speeds walk at random up to 4 times",
     ),
 }  # fmt: skip
 """The workers, the budget, the rounds, the lists of changes of which an episode has one, and a summary of them."""

@@ -19,7 +19,7 @@ from ata_policies.dispatch.remaining_time import DispatchRest
 from ata_policies.facts import Described
 from ata_policies.lb_bsp.cpu import PREDICTORS, LbBsp, Probes
 from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
-from ata_policies.learned.policy import LearnedAllocation, LearnedDispatch
+from ata_policies.learned.policy import Learned
 from ata_policies.policy import Policy, Setting
 from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest
 from ata_policies.race.learner import RaceLearner
@@ -118,7 +118,7 @@ _PRESETS = (
     _plain("explore-then-commit", ExploreThenCommit),
     # the expected cost itself, and oracles
     _plain("distribution-learner", DistributionLearner),
-    _plain("learned", LearnedAllocation),
+    _plain("learned", Learned),
     _plain("oracle", Oracle),
     _plain("dynamic-ofta", DynamicOfta),
     _plain("dynamic-oracle", DynamicOracle),
@@ -148,6 +148,5 @@ _PRESETS = (
     _plain("dispatch-gta", DispatchGta),
     _plain("dispatch-oracle", DispatchOracle),
     _plain("dispatch-dynamic-oracle", DispatchDynamicOracle),
-    _plain("learned-dispatch", LearnedDispatch),
 )  # fmt: skip
 PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in _PRESETS})  # the presets by name

@@ -156,8 +156,8 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, 
     (f"{TRACED} --budget 2 --trace pipe.csv", "pipe.csv is a device or a pipe: name a file"),
     ("measure --workers cpu:1 --out pipe.csv", "pipe.csv cannot be written: it is a device or a pipe"),
     ("measure --workers cpu:1 --problem digits --out taken/m.csv", "taken/m.csv cannot be written: "),
-    ("pretrain learned --out pipe.safetensors", "pipe.safetensors cannot be written: it is a device or a pipe"),
-    ("pretrain learned --out taken/x.safetensors", "taken/x.safetensors cannot be written"),
+    ("pretrain --out pipe.safetensors", "pipe.safetensors cannot be written: it is a device or a pipe"),
+    ("pretrain --out taken/x.safetensors", "taken/x.safetensors cannot be written"),
     ("watch five-workers --out taken", "taken/who-waits.png cannot be written"),
     ("train --scenario icml2025-regret --problem cifar100 --data pipe.csv --out out", "pipe.csv is a device or a"),
     (f"{REGRET} --policies learned:weights=pipe.safetensors", "pipe.safetensors is a device or a pipe: name a"),
@@ -172,7 +172,7 @@ def test_places_are_tried_before_the_work_and_left_as_they_are(refused, tmp_path
     for target in ("side_by_side.play.Player.play_round", "experiment.jobs.play_jobs"):
         monkeypatch.setattr(f"ata_gym.bench.{target}", work)
     if find_spec("torch"):
-        monkeypatch.setattr("ata_gym.rl.pretraining.learned.train", work)
+        monkeypatch.setattr("ata_gym.rl.pretraining.learned.Training", work)
         monkeypatch.setattr("ata_gym.training.devices.workers.measure_times", work)
     for name in ("pipe.csv", "pipe.safetensors"):
         os.mkfifo(tmp_path / name)

@@ -121,7 +121,7 @@ def test_every_class_is_among_the_kinds() -> None:
     kinds = {one.build for one in made if isinstance(one, ata_policies.Preset)}
     assert {kind.predict for kind in kinds} == {Policy.predict}
     fixed = {"Ofta", "Oracle", "Gta", "DispatchGta", "DispatchOracle", "DispatchCaps", "RaceOracle", "RaceCaps"}
-    alike = {"DynamicOfta", "RaceFastest", "LearnedDispatch"}  # to DynamicOracle, RaceBackup and LearnedAllocation
+    alike = {"DynamicOfta", "RaceFastest"}  # to DynamicOracle and RaceBackup
     played = {ata_policies.load(name).build.__name__ for name in BY_KIND}  # type: ignore[union-attr]
     assert {kind.__name__ for kind in kinds} - fixed - alike == played
 

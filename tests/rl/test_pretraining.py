@@ -1,9 +1,9 @@
-"""The training of the learned policies, with two small worlds: it repeats itself, and improves what it looks at."""
+"""The training of the learned policy, with two small worlds: it repeats itself, resumes, and improves its play."""
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,51 +12,68 @@ torch = pytest.importorskip("torch", reason="extra train is not installed")
 pytest.importorskip("safetensors", reason="extra rl is not installed")
 
 if True:  # after the check that they are installed
-    from ata_gym.rl.pretraining import learned, learned_dispatch
-    from ata_gym.rl.pretraining.rollouts import DRAWN, WORLDS, cost_of, weights_of
+    from ata_gym.rl.pretraining import gradients, learned, search
+    from ata_gym.rl.pretraining.learned import Training
+    from ata_gym.rl.pretraining.rollouts import cost_of, weights_of
+    from ata_gym.rl.pretraining.worlds import WORLDS
+    from ata_gym.training.models.checkpoint import pack, unpack
     from ata_policies.learned.network import read_network
-    from ata_policies.learned.policy import LearnedAllocation, LearnedDispatch
     from tests.cli.conftest import invoke
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"_ROWS": 16, "_UPDATES": 30, "_POPULATION": 6, "_SEARCH_ROWS": 8, "_LONGEST": 20}
-    for name, value in {"WORLDS": WORLDS[:2], **sizes}.items():
-        monkeypatch.setattr(learned, name, value)
-    for name, value in {"DRAWN": DRAWN[1:2], "_ROWS": 16, "_UPDATES": 100}.items():
-        monkeypatch.setattr(learned_dispatch, name, value)
+    for module, sizes in (
+        (gradients, {"ROWS": 16}),
+        (learned, {"_UPDATES": 60, "WORLDS": WORLDS[:2]}),
+        (search, {"WORLDS": WORLDS[:2], "_POPULATION": 6, "_ROWS": 8, "_LONGEST": 20}),
+    ):
+        for name, value in sizes.items():
+            monkeypatch.setattr(module, name, value)
 
 
-def test_learned_gets_better_and_repeats_itself() -> None:
-    lines, nets = zip(*learned.train(2, 2, seed=1, hidden=8), strict=True)
+def same(first: Any, second: Any) -> bool:
+    return all(torch.equal(part, second.net().state_dict()[name]) for name, part in first.net().state_dict().items())
+
+
+def test_learned_gets_better_repeats_itself_and_goes_on_from_a_checkpoint() -> None:
+    whole, shares = Training(2, 2, seed=1, hidden=8), list[float]()
+    untrained = weights_of(whole.net())
+    untrained = untrained._replace(direct=0 * untrained.direct, last=0 * untrained.last)
+    lines, checkpoint = [], b""
+    while whole.done < whole.steps:
+        lines.append(whole.step(shares.append))
+        checkpoint = pack(whole.checkpoint()) if whole.done == 2 else checkpoint
     assert [line.partition(" ")[0] for line in lines] == ["iteration", "generation", "iteration", "generation"]
-    again = list(islice(learned.train(2, 2, seed=1, hidden=8), 2))
-    assert [line for line, _ in again] == list(lines[:2])
-    for name, tensor in nets[1].state_dict().items():
-        assert torch.equal(tensor, again[1][1].state_dict()[name])
-    untrained = next(learned.train(1, 0, seed=1, hidden=8))[1]
-    for part in untrained.parameters():
-        torch.nn.init.zeros_(part)
-    costs = [cost_of(LearnedAllocation, weights_of(net), WORLDS[0], 32, 10**6) for net in (nets[-1], untrained)]
+    assert max(shares) == 1.0
+    assert np.sum(np.diff(shares) <= 0) == 3  # it grows within each step
+    again = Training(2, 2, seed=1, hidden=8)
+    again.restore(unpack(checkpoint))
+    assert [again.step(), again.step()] == lines[2:]
+    assert same(whole, again)
+    with pytest.raises(ValueError, match=r"is of a training with .*'seed': 1.* not .*'seed': 2"):
+        Training(2, 2, seed=2, hidden=8).restore(unpack(checkpoint))
+    costs = [cost_of(network, WORLDS[0], 32, 10**6) for network in (weights_of(whole.net()), untrained)]
     assert costs[0] < costs[1] - 0.2  # shares in proportion to nothing are even
 
 
-def test_learned_dispatch_imitates_the_planner() -> None:
-    *_, (line, net) = learned_dispatch.train(3, seed=1)
-    assert float(line.rpartition(" ")[2]) < 0.5  # guessing costs log 2 = 0.69
-    everybody = weights_of(net)
-    everybody = everybody._replace(
-        last=0 * everybody.last, direct=0 * everybody.direct, last_bias=np.ones(1, np.float32)
-    )
-    costs = [cost_of(LearnedDispatch, one, DRAWN[1], 32, 10**6) for one in (weights_of(net), everybody)]
-    assert costs[0] < costs[1]  # at this price it does not pay that everybody works
+def test_the_command_goes_on_after_a_stop_and_writes_weights_that_the_zoo_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f"pretrain --iterations 1 --generations 1 --out '{tmp_path}/some/own"
+    step = Training.step
 
+    def stops(self: Training, *arguments: Any) -> str:
+        if self.done == 1:
+            raise KeyboardInterrupt
+        return step(self, *arguments)
 
-@pytest.mark.parametrize("policy", ["learned", "learned-dispatch"])
-def test_the_command_writes_weights_that_the_zoo_reads(policy: str, tmp_path: Path) -> None:
-    line = f"pretrain {policy} --iterations 1 --generations 0 --out '{tmp_path}"
-    invoke(f"{line}/some/own.safetensors'")
-    assert read_network(tmp_path / "some" / "own.safetensors").last_bias.shape == (1,)
-    invoke(f"{line}/own.pt'", code=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(Training, "step", stops)
+        invoke(f"{line}.safetensors'", code=130)
+    assert [path.name for path in (tmp_path / "some").iterdir()] == ["own.checkpoint"]
+    invoke(f"{line}.safetensors'")
+    assert [path.name for path in (tmp_path / "some").iterdir()] == ["own.safetensors"]
+    assert read_network(tmp_path / "some" / "own.safetensors").last_bias.shape == ()
+    invoke(f"{line}.pt'", code=2)
     assert not (tmp_path / "own.pt").exists()

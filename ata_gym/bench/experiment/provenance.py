@@ -16,7 +16,7 @@ import gymnasium as gym
 import ata_gym
 from ata_gym.utils.errors import is_ours
 from ata_gym.utils.import_closure import import_closure
-from ata_policies.learned.policy import WEIGHTS
+from ata_policies.learned.policy import WEIGHTS, Learned
 from ata_policies.presets import Preset
 from ata_policies.registry import load, parse, source_given
 
@@ -106,7 +106,7 @@ def changed(before: Mapping[str, Any], now: Provenance, name: str) -> str | None
 def _files(hyperparameters: dict[str, Any], build: Any) -> list[Path]:
     """Files that hyperparameters name, and weights that are shipped with a policy."""
     named = [Path(value) for value in hyperparameters.values() if isinstance(value, str)]
-    named += [WEIGHTS / build.shipped] if getattr(build, "shipped", "") else []
+    named += [WEIGHTS] if build is Learned else []
     return [file for path in named for file in (path, path / "agent.zip") if file.is_file()]
 
 

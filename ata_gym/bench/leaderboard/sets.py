@@ -152,7 +152,7 @@ CHANGING = ScenarioSet(
 
 DRAWN = ScenarioSet(
     name="drawn",
-    version="2",
+    version="3",
     built={name: scenario for name in FOR_AGENTS if name != SMALL},
     prices=(0.0, 0.1, 1.0),
     quick={"drawn-6-v1": 25, "drawn-3-to-16-v1": 50, "drawn-heavy-8-v1": 50},

@@ -19,8 +19,9 @@ from ata_gym.utils.ranges import FINITE, Within
 Features = NDArray[np.float32]
 
 OF_WORKER = (  # features of a worker, in the order of the columns
-    *("log count", "log mean", "log recent", "spread", "untried", "last duration", "waited", "running", "started"),
-    "available",
+    *("log count", "log mean", "log recent", "spread", "untried", "last duration"),
+    *("log level", "log before", "jump", "others' jump", "silence"),  # what changes from step to step
+    *("waited", "running", "started", "available"),
 )
 OF_ROUND = ("progress", "log workers", "log budget", "log price", "missing")
 """Features of the round, the same for all workers, in the columns after those of the worker."""
@@ -28,8 +29,9 @@ WIDTH = len(OF_WORKER) + len(OF_ROUND)
 LARGEST = 10.0  # no feature is larger in absolute value
 
 _COUNT, _BUSY, _RECENT, _LOG_MEAN, _LOG_SQUARES, _LAST, _ELAPSED, _SILENT, _ASKED = range(9)
-_COLUMNS = 9
-_LOWEST = tuple(-FINITE if column == _LOG_MEAN else 0.0 for column in range(_COLUMNS))
+_LEVEL, _BEFORE, _JUMP, _SINCE = range(9, 13)
+_COLUMNS = 13
+_LOWEST = tuple(-FINITE if column in (_LOG_MEAN, _JUMP) else 0.0 for column in range(_COLUMNS))
 """The least number of each column."""
 _LEAST_WEIGHT = 0.25  # the least weight of a result in the recent mean of its worker
 _SHORTEST = 1e-30  # where the logarithm of a time is taken, shorter times count as this one
@@ -39,6 +41,7 @@ _SHORTEST = 1e-30  # where the logarithm of a time is taken, shorter times count
 def _observe(memory: Any, worker: Any, duration: Any, elapsed: Any, after: Any) -> None:
     n = len(elapsed)
     after[:] = memory
+    total = np.zeros(n)
     for r in range(len(worker)):
         i = worker[r]
         if i >= 0:
@@ -51,8 +54,19 @@ def _observe(memory: Any, worker: Any, duration: Any, elapsed: Any, after: Any) 
             now[_LOG_MEAN] += gap / now[_COUNT]
             now[_LOG_SQUARES] += gap * (log - now[_LOG_MEAN])
             now[_LAST] = x
+            total[i] += x
     for i in range(n):
-        alive = after[i, _COUNT] > memory[i, _COUNT] or elapsed[i] > 0.0
+        results = after[i, _COUNT] - memory[i, _COUNT]
+        after[i, _SINCE] += 1.0
+        if results > 0.0:
+            after[i, _LEVEL] = total[i] / results
+            after[i, _BEFORE] = after[i, _LEVEL]
+            after[i, _SINCE] = 0.0
+            if memory[i, _COUNT] > 0.0:
+                after[i, _BEFORE] = memory[i, _LEVEL]
+                usual = math.log(max(memory[i, _RECENT], _SHORTEST))
+                after[i, _JUMP] = math.log(max(after[i, _LEVEL], _SHORTEST)) - usual
+        alive = results > 0.0 or elapsed[i] > 0.0
         if alive:
             after[i, _SILENT] = 0.0
         elif memory[i, _ASKED] > 0.0:
@@ -76,6 +90,11 @@ def _encode(memory: Any, running: Any, started: Any, age: Any, present: Any, of_
             unit += math.log(max(memory[i, _BUSY] / max(memory[i, _COUNT], 1.0), _SHORTEST))
     unit = unit / max(tried, 1.0)
     scale = math.exp(-unit) if tried > 0.0 else 0.0
+    news, jumps = 0.0, 0.0
+    for i in range(n):
+        if memory[i, _COUNT] > 0.0 and memory[i, _SINCE] == 0.0:
+            news += 1.0
+            jumps += memory[i, _JUMP]
     for i in range(n):
         count, busy = memory[i, _COUNT], memory[i, _BUSY]
         out[i, 0] = min(math.log1p(count) / 5.0, LARGEST)
@@ -84,14 +103,20 @@ def _encode(memory: Any, running: Any, started: Any, age: Any, present: Any, of_
         out[i, 3] = math.sqrt(memory[i, _LOG_SQUARES] / (count - 1.0)) if count > 1.0 else 0.0
         out[i, 4] = 1.0 if count == 0.0 and busy == 0.0 else 0.0
         out[i, 5] = math.log(max(memory[i, _LAST], _SHORTEST)) - unit if count > 0.0 else 0.0
-        out[i, 6] = math.log1p((age[i] if running[i] > 0.0 else memory[i, _ELAPSED]) * scale)
-        out[i, 7] = running[i]
-        out[i, 8] = started[i]
-        out[i, 9] = present[i] if running[i] > 0.0 else present[i] * (1.0 - memory[i, _SILENT])
-        for k in range(1, 7):
+        out[i, 6] = math.log(max(memory[i, _LEVEL], _SHORTEST)) - unit if count > 0.0 else 0.0
+        out[i, 7] = math.log(max(memory[i, _BEFORE], _SHORTEST)) - unit if count > 0.0 else 0.0
+        own = count > 0.0 and memory[i, _SINCE] == 0.0
+        out[i, 8] = memory[i, _JUMP]
+        out[i, 9] = (jumps - (memory[i, _JUMP] if own else 0.0)) / max(news - (1.0 if own else 0.0), 1.0)
+        out[i, 10] = math.log1p(memory[i, _SINCE]) / 3.0
+        out[i, 11] = math.log1p((age[i] if running[i] > 0.0 else memory[i, _ELAPSED]) * scale)
+        out[i, 12] = running[i]
+        out[i, 13] = started[i]
+        out[i, 14] = present[i] if running[i] > 0.0 else present[i] * (1.0 - memory[i, _SILENT])
+        for k in range(1, 12):
             out[i, k] = min(max(out[i, k], -LARGEST), LARGEST)
         for k in range(len(of_round)):
-            out[i, 10 + k] = of_round[k]
+            out[i, 15 + k] = of_round[k]
 
 
 class WorkerMemory(NamedTuple):
@@ -99,10 +124,10 @@ class WorkerMemory(NamedTuple):
 
     >>> memory = WorkerMemory.empty(1, 2).observe(np.array([[0, 0]]), np.array([[1.0, 3.0]]), np.zeros((1, 2)))
     >>> features_of(memory, RoundFeatures(budget=4), np.array([0]), {}).shape
-    (1, 2, 15)
+    (1, 2, 20)
     """
 
-    workers: Annotated[Floats, Within(_LOWEST, FINITE)]  # (E, n, 9), see the names of the columns
+    workers: Annotated[Floats, Within(_LOWEST, FINITE)]  # (E, n, 13), see the names of the columns
 
     @classmethod
     def empty(cls, rows: int, n: int) -> WorkerMemory:
@@ -140,7 +165,7 @@ def features_of(
     seen: Mapping[str, NDArray[Any]],
     picked: Ints | None = None,
 ) -> Features:
-    """The features, shape (E, n, 15), float32 from -10 to 10; they are the same in any unit of time.
+    """The features, shape (E, n, 20), float32 from -10 to 10; they are the same in any unit of time.
 
     - ``seen``: the feedback of the last step, of whose results the memory knows.
     - ``round``: (E,) the coming round, or the one that has begun, counted from 0.
@@ -170,7 +195,7 @@ def features_of(
 
 
 def flat(features: Features) -> Features:
-    """Features of shape (..., n, 15) in one row, with those of the round once at the end."""
+    """Features of shape (..., n, 20) in one row, with those of the round once at the end."""
     k = len(OF_WORKER)
     own = features[..., :k].reshape(*features.shape[:-2], -1)
     return np.concatenate([own, features[..., 0, k:]], axis=-1)

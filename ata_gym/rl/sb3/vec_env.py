@@ -27,7 +27,7 @@ class NativeVecEnv(VecEnv):
     >>> observation = envs.reset()
     >>> observation, rewards, dones, infos = envs.step(np.zeros((4, 5), np.float32))
     >>> observation.shape, rewards.shape, dones.any()
-    ((4, 5, 15), (4,), np.False_)
+    ((4, 5, 20), (4,), np.False_)
     """
 
     def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any]) -> None:

@@ -1,125 +1,160 @@
-"""A network over workers in compiled loops: what ``ata_gym.rl.network.WorkersNet`` computes, without torch."""
+"""A network over workers in compiled loops: what ``ata_gym.rl.network.RecurrentWorkersNet`` computes, without torch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH, Features
 from ata_gym.utils.atomic import check_source, write_whole
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import gufunc, phase
 from ata_gym.utils.extras import require
+from ata_gym.utils.ranges import Within
 from ata_gym.utils.sealed import checksum
 
 _CHECKSUM = "checksum"
 _AVAILABLE = OF_WORKER.index("available")
 Weights = NDArray[np.float32]
 
-_TYPES = "float32[:,:]," * 3 + "float32[:]," + "float32[:,:]," * 2 + "float32[:]," + "float32[:,:]," + "float32[:],"
+_ONE = np.float32(1.0)
+
+
+@phase
+def _add_product(total: Any, row: Any, matrix: Any) -> None:
+    """Add the row of numbers times the matrix."""
+    for k in range(len(row)):
+        x = row[k]
+        for h in range(len(total)):
+            total[h] += x * matrix[k, h]
+
+
+@phase
+def _remember(memory: Any, given: Any, kept: Any, code: Any) -> None:
+    """The next memory of a worker (h,), from what its gates get from the features and from the memory, (3 h,) each."""
+    hidden = len(memory)
+    for h in range(hidden):
+        reset = _ONE / (_ONE + math.exp(-(given[h] + kept[h])))
+        keep = _ONE / (_ONE + math.exp(-(given[hidden + h] + kept[hidden + h])))
+        new = math.tanh(given[2 * hidden + h] + reset * kept[2 * hidden + h])
+        code[h] = new + keep * (memory[h] - new)
+
+
+_TYPES = "float32[:,:]," * 4 + "float32[:]," * 2 + "float32[:,:]," * 2 + "float32[:]," * 3 + "float32, int64,"
 
 
 @gufunc(
-    f"void({_TYPES} int64, float32[:,:])",
-    "(n,f),(f,o),(f,h),(h),(h,g),(c,g),(g),(g,o),(o),()->(n,o)",
+    f"void({_TYPES} float32[:], float32[:,:])",
+    "(n,f),(n,h),(f,t),(h,t),(t),(t),(h,g),(c,g),(g),(g),(f),(),()->(n),(n,h)",
 )
 def _numbers(
-    features: Any, direct: Any, encode: Any, encode_bias: Any, own: Any, around: Any, first_bias: Any, last: Any,
-    last_bias: Any, available: Any, out: Any,
+    features: Any, memory: Any, gates: Any, kept_gates: Any, bias: Any, kept_bias: Any, own: Any, around: Any,
+    first_bias: Any, last: Any, direct: Any, last_bias: Any, available: Any, out: Any, codes: Any,
 ) -> None:  # fmt: skip
-    n, width, hidden = len(features), features.shape[1], encode.shape[1]
-    inner, outputs = own.shape[1], last.shape[1]
-    codes = np.empty((n, hidden), np.float32)
+    n, width, hidden, inner = len(features), features.shape[1], memory.shape[1], len(last)
     context = np.zeros(2 * hidden, np.float32)
+    context[hidden:] = -_ONE
+    given, kept = np.empty(3 * hidden, np.float32), np.empty(3 * hidden, np.float32)
     there = np.float32(0.0)
     for i in range(n):
-        code = codes[i]
-        code[:] = encode_bias
-        for k in range(width):
-            x = features[i, k]
-            for h in range(hidden):
-                code[h] += x * encode[k, h]
-        weight = features[i, available]
+        given[:] = bias
+        kept[:] = kept_bias
+        _add_product(given, features[i], gates)
+        _add_product(kept, memory[i], kept_gates)
+        code, weight = codes[i], features[i, available]
+        _remember(memory[i], given, kept, code)
         there += weight
         for h in range(hidden):
-            code[h] = max(code[h], np.float32(0.0))
             context[h] += weight * code[h]
-            context[hidden + h] = max(context[hidden + h], weight * code[h])
-    share = np.float32(1.0) / max(there, np.float32(1.0))
+            context[hidden + h] = max(context[hidden + h], weight * (code[h] + _ONE) - _ONE)
+    share = _ONE / max(there, _ONE)
     for h in range(hidden):
         context[h] *= share
     common = first_bias.copy()
-    for k in range(2 * hidden):
-        for g in range(inner):
-            common[g] += context[k] * around[k, g]
+    _add_product(common, context, around)
     layer = np.empty(inner, np.float32)
     for i in range(n):
         layer[:] = common
-        for h in range(hidden):
-            x = codes[i, h]
-            for g in range(inner):
-                layer[g] += x * own[h, g]
-        for o in range(outputs):
-            total = last_bias[o]
-            for g in range(inner):
-                total += max(layer[g], np.float32(0.0)) * last[g, o]
-            for k in range(width):
-                total += features[i, k] * direct[k, o]
-            out[i, o] = total
+        _add_product(layer, codes[i], own)
+        total = last_bias
+        for g in range(inner):
+            total += max(layer[g], np.float32(0.0)) * last[g]
+        for k in range(width):
+            total += features[i, k] * direct[k]
+        out[i] = total
+
+
+class NetworkMemory(NamedTuple):
+    """What the network remembers of the workers of E rows."""
+
+    codes: Annotated[NDArray[np.float32], Within(-1.0, 1.0)]  # (E, n, h)
 
 
 class Network(NamedTuple):
-    """The weights of a ``WorkersNet`` without the part for the row; each layer maps its first axis to its last."""
+    """The weights of a ``RecurrentWorkersNet``; each layer maps its first axis to its last.
 
-    direct: Weights  # (15, k)
-    encode: Weights  # (15, h)
-    encode_bias: Weights  # (h,)
+    The three gates of a worker are side by side: reset, update and the new memory.
+    """
+
+    gates: Weights  # (20, 3 h), from the features
+    kept_gates: Weights  # (h, 3 h), from the memory
+    bias: Weights  # (3 h,)
+    kept_bias: Weights  # (3 h,)
     own: Weights  # (h, g), from a worker's code
     around: Weights  # (2 h, g), from the context
     first_bias: Weights  # (g,)
-    last: Weights  # (g, k)
-    last_bias: Weights  # (k,)
+    last: Weights  # (g,)
+    direct: Weights  # (20,)
+    last_bias: Weights  # ()
 
     @classmethod
     def of(cls, tensors: Mapping[str, NDArray[Any]]) -> Network:
-        """The network of a ``WorkersNet``, whose tensors have the names that torch gives them.
+        """The network of a ``RecurrentWorkersNet``, whose tensors have the names that torch gives them.
 
         ValueError if some are missing, have wrong shapes, or are not finite.
         """
         try:
-            given = {name: np.asarray(tensors[name], np.float32) for name in _NAMES}
+            given = [np.asarray(tensors[name], np.float32).T for name in _NAMES]
         except KeyError as error:
-            raise ValueError(f"these are no weights of a WorkersNet: {error} is missing") from None
-        encode, first, last, direct = (given[name].T for name in _NAMES[:4])
-        hidden, inner, outputs = encode.shape[1], first.shape[1], last.shape[1]
+            raise ValueError(f"these are no weights of a RecurrentWorkersNet: {error} is missing") from None
+        gates, kept_gates, bias, kept_bias, first, first_bias, last, last_bias, direct = given
+        hidden, inner = len(kept_gates), len(first_bias)
+        t = 3 * hidden
         network = cls(
-            direct, encode, given["encode.bias"], first[:hidden], first[hidden:], given["of_worker.0.bias"], last,
-            given["of_worker.2.bias"],
+            gates, kept_gates, bias, kept_bias, first[:hidden], first[hidden:], first_bias, last.ravel(),
+            direct.ravel(), last_bias.reshape(()) if last_bias.size == 1 else last_bias,
         )  # fmt: skip
-        shapes = [(WIDTH, outputs), (WIDTH, hidden), (hidden,), (hidden, inner), (2 * hidden, inner), (inner,)]
-        for name, part, shape in zip(cls._fields, network, [*shapes, (inner, outputs), (outputs,)], strict=True):
+        shapes = [(WIDTH, t), (hidden, t), (t,), (t,), (hidden, inner), (2 * hidden, inner), (inner,), (inner,)]
+        for name, part, shape in zip(cls._fields, network, [*shapes, (WIDTH,), ()], strict=True):
             if part.shape != shape or not np.isfinite(part).all():
-                raise ValueError(f"these are no weights of a WorkersNet: {name} must be finite, of shape {shape}")
-        return cls._make(np.ascontiguousarray(part) for part in network)
+                raise ValueError(
+                    f"these are no weights of a RecurrentWorkersNet: {name} must be finite, of shape {shape}"
+                )
+        return cls._make(np.asarray(part, order="C") for part in network)
 
-    def __call__(self, features: Features) -> NDArray[np.float32]:
-        """Numbers for each worker, shape (..., n, k), from features of shape (..., n, 15)."""
-        numbers: NDArray[np.float32] = _numbers(features, *self, np.int64(_AVAILABLE))
-        return numbers
+    def begin(self, rows: int, n: int) -> NetworkMemory:
+        """The memory of rows that have seen nothing."""
+        return NetworkMemory(np.zeros((rows, n, len(self.kept_gates)), np.float32))
+
+    def __call__(self, features: Features, memory: NetworkMemory) -> tuple[NDArray[np.float32], NetworkMemory]:
+        """A number for each worker, shape (E, n), from features of shape (E, n, 20), and the memory after them."""
+        numbers, codes = _numbers(features, memory.codes, *self, np.int64(_AVAILABLE))
+        return numbers, NetworkMemory(codes)
 
 
 _NAMES = (
-    "encode.weight", "of_worker.0.weight", "of_worker.2.weight", "direct.weight",
-    "encode.bias", "of_worker.0.bias", "of_worker.2.bias",
-)  # fmt: skip
+    *(f"remember.{part}_l0" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")),
+    *("of_worker.0.weight", "of_worker.0.bias", "of_worker.2.weight", "of_worker.2.bias", "direct.weight"),
+)
 
 
 def write_network(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Write the tensors of a ``WorkersNet``, by torch's names, as safetensors with a checksum, whole or not at all."""
+    """Write the tensors of a ``RecurrentWorkersNet``, by torch's names, as safetensors with a checksum, or nothing."""
     safetensors = require("safetensors.numpy", extra="rl", purpose="A learned policy")
     arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     write_whole(path, lambda part: safetensors.save_file(arrays, part, metadata={_CHECKSUM: checksum(arrays)}))
@@ -129,7 +164,7 @@ def write_network(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
 def read_network(path: Path) -> Network:
     """The network in a file that :func:`write_network` wrote; nothing in it is run.
 
-    ValueError if it holds no ``WorkersNet``, or other weights than were written.
+    ValueError if it holds no ``RecurrentWorkersNet``, or other weights than were written.
     """
     safetensors = require("safetensors", extra="rl", purpose="A learned policy")
     try:

@@ -84,8 +84,9 @@ def test_moments_of_a_worker_are_numpys(durations: list[float]) -> None:
     memory = remembered([(0, t) for t in durations] + [(1, other)], np.zeros(N), np.ones(N, np.int64))
     seen = np.array(durations * 2)
     unit = (np.log(seen.mean()) + np.log(other)) / 2
-    recent = 0.0
+    recent = first = 0.0
     for k, t in enumerate(seen):
+        first = recent if k == len(durations) else first  # as it was before the second step
         recent += max(1 / (k + 1), 0.25) * (t - recent)
     found = features(memory, dict.fromkeys(("running", "started", "age"), np.zeros(N)))[0]
     expected = {
@@ -94,6 +95,8 @@ def test_moments_of_a_worker_are_numpys(durations: list[float]) -> None:
         "log recent": np.log(recent) - unit,
         "spread": np.log(seen).std(ddof=1),
         "last duration": np.log(seen[-1]) - unit,
+        "log level": np.log(np.mean(durations)) - unit, "log before": np.log(np.mean(durations)) - unit,
+        "jump": np.log(np.mean(durations)) - np.log(first), "others' jump": 0.0, "silence": 0.0,
         "untried": 0.0, "waited": 0.0, "running": 0.0, "started": 0.0, "available": 1.0,
         "progress": 0.3, "missing": 2 / 6, "log workers": np.log2(N) / 10, "log budget": np.log2(6) / 10,
         "log price": np.log10(0.101) / 3,

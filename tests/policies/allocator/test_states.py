@@ -27,7 +27,7 @@ N, BUDGET, ROUNDS = 4, 6, 40
 POOL = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
 KINDS = {name: ata_policies.load(name) for name in ata_policies.names()}
 BY_ROUND = ["thompson", "restarting-beta", "ofta", "distribution-learner", "lb-bsp-federated", "learned", "race", "gta"]
-BY_RESULT = ["dispatch", "dispatch-rest", "dispatch-gta", "dispatch-oracle", "learned-dispatch"]
+BY_RESULT = ["dispatch", "dispatch-rest", "dispatch-gta", "dispatch-oracle"]
 CHANGES: dict[str, list[Any]] = {
     "steady": [], "changing": [Switch(every=9), Walk(0.1, 0.7)], "dying": [Spot(leaves=0.05, returns=0.3, deadline=0.5)]
 }  # fmt: skip

@@ -1,0 +1,82 @@
+"""The workers that learned policies meet in training: drawn anew in each episode, of many kinds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ata_gym.changes import Change, Crash, Jump, OnOff, Periodic, Redraw, Spot, Switch, Walk
+from ata_gym.pools import Pool, PoolDistribution, shifted_exponential
+from ata_gym.scenarios import Scenario
+from ata_gym.scenarios.for_agents import FAMILIES, HEAVY_TAILED
+
+_CHANGING: tuple[tuple[Change, ...], ...] = (
+    (), (), (Switch(every=50),), (Walk(0.05, 1.0),), (OnOff(6.0, 0.01, 0.05),),
+    (Jump(at=50, workers=(0, 1), factor=20.0, until=100),),
+)  # fmt: skip
+_SPELLS: tuple[tuple[Change, ...], ...] = (
+    (OnOff(4.0, 0.1, 0.2),), (OnOff(6.0, 0.05, 0.15),), (OnOff(10.0, 0.03, 0.1),), (OnOff(6.0, 0.02, 0.04),)
+)  # fmt: skip
+_WAVES: tuple[tuple[Change, ...], ...] = (
+    (Periodic(8, 0.8),), (Periodic(12, 0.9),), (Periodic(18, 0.9),), (Periodic(30, 0.7),)
+)  # fmt: skip
+_RACKS: tuple[tuple[Change, ...], ...] = tuple((OnOff(6.0, 0.01, 0.05, rack=rack),) for rack in (4, 6, 8))
+_WALKS: tuple[tuple[Change, ...], ...] = tuple((Walk(step, 1.4),) for step in (0.05, 0.1, 0.2, 0.4))
+_ABSENT: tuple[tuple[Change, ...], ...] = (
+    (Spot(0.01, 0.05, 30.0),), (Spot(0.03, 0.15, 60.0),), (Spot(0.002, 0.02, 60.0),), (Crash(0.01, 20.0, 20, 40.0),)
+)  # fmt: skip
+_ORDER = np.random.default_rng(0).permutation(51)
+"""The order of workers whose means grow with their place, so that the first ones are not the fastest."""
+
+
+def _world(
+    pools: PoolDistribution, budget: int, horizon: int, price: float = 0.0, changes: tuple[tuple[Change, ...], ...] = ()
+) -> Scenario:
+    return Scenario(pools.typical(), budget, horizon, (Redraw(pools, among=changes),), price)
+
+
+def _growing(place: NDArray[np.floating[Any]], power: float) -> Pool:
+    """Shifted exponential times whose means grow with a power of the worker's place, as in published scenarios."""
+    return shifted_exponential(place**power, place**power)
+
+
+WORLDS: tuple[Scenario, ...] = (
+    _world(PoolDistribution(6, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 8, 50),
+    _world(PoolDistribution(6, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 8, 50, price=0.1),
+    _world(PoolDistribution(4, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 16, 100, price=0.02),
+    _world(PoolDistribution(12, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 24, 100, price=0.01),
+    _world(PoolDistribution(12, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 12, 100, price=0.3),
+    _world(PoolDistribution(16, 3, FAMILIES, (1.5, 30), (0.1, 1.5)), 32, 100),
+    _world(PoolDistribution(30, None, FAMILIES, (2, 60), (0.1, 1.5)), 20, 100),
+    _world(PoolDistribution(51, None, FAMILIES, (2, 60), (0.1, 1.5)), 23, 150),
+    _world(PoolDistribution(51, None, FAMILIES, (2, 60), (0.1, 1.5)), 23, 100, price=0.1),
+    _world(PoolDistribution(8, None, HEAVY_TAILED, (2, 20), (1, 4)), 12, 150),
+    _world(PoolDistribution(12, None, FAMILIES, (1.5, 30), (0.1, 1.0)), 24, 150, changes=_CHANGING),
+    _world(PoolDistribution(10, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 60, 80, price=0.03),
+    _world(PoolDistribution(20, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 64, 80),
+    _world(PoolDistribution(24, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 10, 100, price=1.0),
+    _world(PoolDistribution(7, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 10, 60, changes=_SPELLS),
+    _world(PoolDistribution(7, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 10, 60, changes=_WAVES),
+    _world(PoolDistribution(16, None, FAMILIES, (1.5, 20), (0.1, 1.0)), 32, 100, changes=_SPELLS + _WAVES),
+    _world(PoolDistribution(24, None, FAMILIES, (1.5, 15), (0.1, 1.0)), 36, 150, changes=_RACKS),
+    _world(PoolDistribution(12, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 24, 100, changes=_WALKS),
+    _world(PoolDistribution(9, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 16, 400, changes=_CHANGING),
+    _world(PoolDistribution(12, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 24, 120, changes=_ABSENT),
+    _world(PoolDistribution(30, None, FAMILIES, (2, 60), (0.1, 1.5)), 20, 150, changes=_ABSENT),
+    *(Scenario(_growing(_ORDER + 1.0, power), 23, 150) for power in (1.0, 0.5)),
+    Scenario(_growing(_ORDER[_ORDER < 17] + 1.0, 1.0), 23, 100),
+    Scenario(_growing(np.where(_ORDER[_ORDER < 36] < 4, 1.0, 12.0), 1.0), 18, 150),
+)
+"""Pools of many kinds, drawn anew in each episode, each with a budget, a number of rounds and a price; and, last, pools
+where one or a few workers get a large share of the best allocation."""
+
+
+_PRICES, _ANOTHER = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0), 0.3
+
+
+def at_any_price(rng: np.random.Generator, world: Scenario) -> Scenario:
+    """The world, with another price now and then."""
+    return replace(world, price=float(rng.choice(_PRICES))) if rng.random() < _ANOTHER else world
