@@ -54,7 +54,7 @@ def rllib(session: nox.Session) -> None:
 
 def _library(session: nox.Session, name: str, *requirements: str) -> None:
     """Install a library with torch, numpy, scipy and numba as in constraints.txt, and run its tests."""
-    pins = Path(session.create_tmp(), "pins.txt")
+    pins = session.cache_dir / f"{name}.txt"  # after create_tmp, Ray's files lie in the environment: no worker starts
     pinned = ("torch", "numpy", "scipy", "numba", "llvmlite", "pytest", "pytest-timeout", "hypothesis")
     lines = Path("constraints.txt").read_text(encoding="utf-8").splitlines()
     pins.write_text("\n".join(line for line in lines if line.split("==")[0] in pinned), encoding="utf-8")

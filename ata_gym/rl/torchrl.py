@@ -42,7 +42,7 @@ class NativeTorchEnv(EnvBase):  # type: ignore[misc]
     >>> env = make_env("ata_gym/TaskAllocation-v0", n_envs=4, observation="workers", action="shares", seed=0)
     >>> steps = env.rollout(10)
     >>> steps["observation"].shape, steps["next", "reward"].shape
-    (torch.Size([4, 10, 5, 15]), torch.Size([4, 10, 1]))
+    (torch.Size([4, 10, 5, 20]), torch.Size([4, 10, 1]))
     """
 
     def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any], device: torch.device | str = "cpu") -> None:

@@ -19,3 +19,22 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[None]:
+    """A Ray cluster of two processors; where the machine is busy, one may not be up in time, and another is started."""
+    import ray
+
+    from ata_gym.cluster import connect_ray
+
+    for tries in range(3):
+        try:
+            connect_ray(num_cpus=2)
+            break
+        except ValueError:
+            ray.shutdown()
+            if tries == 2:
+                raise
+    yield
+    ray.shutdown()

@@ -22,22 +22,23 @@ NEEDS = {
 }  # fmt: skip
 ELSEWHERE = ("torchrl", "tianshou", "rllib")
 """They have environments of their own."""
+OF_A_SESSION = [pytest.mark.library, pytest.mark.filterwarnings("default")]  # importing TorchRL alone warns
 
 
 def test_each_library_has_one_and_each_is_short() -> None:
-    paths = {path.name: path for path in AGENTS.glob("*.py")}
+    paths = {path.name: path for path in AGENTS.glob("with_*.py")}
     assert paths.keys() == {f"with_{library}.py" for library in NEEDS}
     assert max(len(path.read_text(encoding="utf-8").splitlines()) for path in paths.values()) <= 40
 
 
 @pytest.mark.parametrize(
-    "library", [pytest.param(one, marks=pytest.mark.library if one in ELSEWHERE else ()) for one in NEEDS]
+    "library", [pytest.param(one, marks=OF_A_SESSION if one in ELSEWHERE else ()) for one in NEEDS]
 )
-def test_each_agent_learns(library: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_agent_learns(library: str, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> None:
     pytest.importorskip(NEEDS[library])
-    runpy.run_path(str(AGENTS / f"with_{library}.py"), run_name="__main__")
     if library == "rllib":
-        sys.modules["ray"].shutdown()
+        request.getfixturevalue("ray")
+    runpy.run_path(str(AGENTS / f"with_{library}.py"), run_name="__main__")
     returns = [float(number) for number in re.findall(r"^\w+: (-\d+\.\d+)$", capsys.readouterr().out, re.MULTILINE)]
     assert len(returns) == 2
     assert returns[0] > 0.97 * returns[1]
@@ -83,35 +84,21 @@ IDS = {
 }
 
 
-def changes(name: str) -> list[tuple[str, str]]:
-    """The lines of a file that the page changes, and what it puts in their place; the page counts them."""
-    page = README.read_text(encoding="utf-8")
-    title = rf"^In ([^\n]*`{name}\.py`[^\n]*), (\d) lines:\n\n```diff\n(.*?)^```"
-    ((_, count, block),) = re.findall(title, page, re.MULTILINE | re.DOTALL)
-    row = next(line for line in page.splitlines() if line.startswith(f"| CleanRL's `{name}.py`"))
-    assert f"| {count} lines changed" in row
-    assert IDS[name] in row
-    changed = re.findall(r"^-(.*\n)\+(.*\n)", block, re.MULTILINE)
-    assert len(changed) == int(count)
-    return changed
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", IDS)
 def test_a_file_runs_with_the_lines_of_the_page(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changed = changes(name)
+    row = next(line for line in README.read_text(encoding="utf-8").splitlines() if f"CleanRL's `{name}.py`" in line)
+    assert IDS[name] in row
+    for module in ("torch", "tyro", "tensorboard", "matplotlib"):
+        pytest.importorskip(module)
+    curves = runpy.run_path(str(AGENTS / "cleanrl_curves.py"))
+    assert f"| {len(curves['changed_lines'](name))} lines changed" in row
     if not CLIENTS.is_dir():
         pytest.skip("CleanRL's files (shared/clients/cleanrl beside the checkout) are not here")
-    for module in ("torch", "tyro", "tensorboard"):
-        pytest.importorskip(module)
-    text = (CLIENTS / "cleanrl" / f"{name}.py").read_text(encoding="utf-8")
-    for old, new in changed:
-        assert text.count(old) == 1
-        text = text.replace(old, new)
     script = tmp_path / f"{name}.py"
-    script.write_text(text, encoding="utf-8")
+    script.write_text(curves["changed"](CLIENTS, name), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(CLIENTS)
     monkeypatch.setattr(

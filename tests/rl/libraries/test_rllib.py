@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,20 +13,11 @@ from tests.envs.playing import LISTED, arguments, name
 if importlib.util.find_spec("ray") is None or importlib.util.find_spec("tree") is None:  # RLlib needs dm-tree
     pytest.skip("ray[rllib] is not installed", allow_module_level=True)
 
-pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("ray")]
 STEPS = 128
 FLAT = [form for form in LISTED if form["observation"] == "flat"]
 WORKERS = [form for form in LISTED if form["observation"] == "workers"]
 NATIVE, PROCESSES = ({"gym_env_vectorize_mode": mode} for mode in ("vector_entry_point", "async"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def started() -> Iterator[None]:
-    from ata_gym.cluster import connect_ray
-
-    ray = connect_ray(num_cpus=2)
-    yield
-    ray.shutdown()
 
 
 def train(form: dict[str, str], processes: int = 0, prefix: str = "", module: Any = None, **env_runners: Any) -> None:

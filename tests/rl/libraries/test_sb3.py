@@ -93,15 +93,19 @@ def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) 
     [
         *zip(LISTED, cycle(["PPO", "A2C"]), strict=False),
         *((form, "SAC" if form["action"] == "shares" else "DQN") for form in VALUED),  # they take boxes, and choices
+        *((form, "RecurrentPPO") for form in LISTED if form["observation"] == "flat"),
     ],
     ids=str,
 )
 def test_agents_learn_on_single_envs(form: dict[str, str], algorithm: str) -> None:
     actor_critic: dict[str, Any] = {"n_steps": 8}
     off_policy = {"learning_starts": 8, "batch_size": 8, "buffer_size": 64, "policy_kwargs": {"net_arch": [8]}}
-    own = {"PPO": actor_critic | {"batch_size": 16, "n_epochs": 1}, "A2C": actor_critic}.get(algorithm, off_policy)
+    short, recurrent = actor_critic | {"batch_size": 16, "n_epochs": 1}, algorithm == "RecurrentPPO"
+    own = {"PPO": short, "RecurrentPPO": short, "A2C": actor_critic}.get(algorithm, off_policy)
     envs = monitored(form, 1 if own is off_policy else 2)
-    agent = getattr(sb3, algorithm)(policy_for(form), envs, seed=0, device="cpu", **own)
+    library = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed") if recurrent else sb3
+    policy = "MlpLstmPolicy" if recurrent else policy_for(form)
+    agent = getattr(library, algorithm)(policy, envs, seed=0, device="cpu", **own)
     before = [weight.clone() for weight in agent.policy.parameters()]
     agent.learn(32)
     assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
