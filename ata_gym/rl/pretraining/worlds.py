@@ -13,28 +13,21 @@ from ata_gym.pools import Pool, PoolDistribution, shifted_exponential
 from ata_gym.scenarios import Scenario
 from ata_gym.scenarios.for_agents import FAMILIES, HEAVY_TAILED
 
-_CHANGING: tuple[tuple[Change, ...], ...] = (
-    (), (), (Switch(every=50),), (Walk(0.05, 1.0),), (OnOff(6.0, 0.01, 0.05),),
-    (Jump(at=50, workers=(0, 1), factor=20.0, until=100),),
-)  # fmt: skip
-_SPELLS: tuple[tuple[Change, ...], ...] = (
-    (OnOff(4.0, 0.1, 0.2),), (OnOff(6.0, 0.05, 0.15),), (OnOff(10.0, 0.03, 0.1),), (OnOff(6.0, 0.02, 0.04),)
-)  # fmt: skip
-_WAVES: tuple[tuple[Change, ...], ...] = (
-    (Periodic(8, 0.8),), (Periodic(12, 0.9),), (Periodic(18, 0.9),), (Periodic(30, 0.7),)
-)  # fmt: skip
-_RACKS: tuple[tuple[Change, ...], ...] = tuple((OnOff(6.0, 0.01, 0.05, rack=rack),) for rack in (4, 6, 8))
-_WALKS: tuple[tuple[Change, ...], ...] = tuple((Walk(step, 1.4),) for step in (0.05, 0.1, 0.2, 0.4))
-_ABSENT: tuple[tuple[Change, ...], ...] = (
-    (Spot(0.01, 0.05, 30.0),), (Spot(0.03, 0.15, 60.0),), (Spot(0.002, 0.02, 60.0),), (Crash(0.01, 20.0, 20, 40.0),)
+Changes = tuple[tuple[Change, ...], ...]  # lists of changes, of which an episode has one
+_SPELLS: Changes = tuple((OnOff(*one),) for one in ((4, 0.1, 0.2), (6, 0.05, 0.15), (10, 0.03, 0.1), (6, 0.02, 0.04)))
+_WAVES: Changes = tuple((Periodic(*one),) for one in ((8, 0.8), (12, 0.9), (18, 0.9), (30, 0.7)))
+_RACKS: Changes = tuple((OnOff(6.0, 0.01, 0.05, rack=rack),) for rack in (4, 6, 8))
+_WALKS: Changes = tuple((Walk(step, 1.4),) for step in (0.05, 0.1, 0.2, 0.4))
+_JUMP = Jump(at=50, workers=(0, 1), factor=20.0, until=100)
+_CHANGING: Changes = ((), (), (Switch(every=50),), (Walk(0.05, 1.0),), (OnOff(6.0, 0.01, 0.05),), (_JUMP,))
+_ABSENT: Changes = (
+    *((Spot(*one),) for one in ((0.01, 0.05, 30), (0.03, 0.15, 60), (0.002, 0.02, 60))), (Crash(0.01, 20.0, 20, 40.0),),
 )  # fmt: skip
 _ORDER = np.random.default_rng(0).permutation(51)
 """The order of workers whose means grow with their place, so that the first ones are not the fastest."""
 
 
-def _world(
-    pools: PoolDistribution, budget: int, horizon: int, price: float = 0.0, changes: tuple[tuple[Change, ...], ...] = ()
-) -> Scenario:
+def _world(pools: PoolDistribution, budget: int, horizon: int, price: float = 0.0, changes: Changes = ()) -> Scenario:
     return Scenario(pools.typical(), budget, horizon, (Redraw(pools, among=changes),), price)
 
 
