@@ -43,10 +43,13 @@ def learn(
     ] = None,
     hyperparameter: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Of the algorithm, again for each; else those of the library."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Of the algorithm, again for each; else of ata_gym.rl.sb3.policy.PPO_SETTINGS for ppo, or the library's.",
+        ),
     ] = None,
     steps: Annotated[int, typer.Option(help="Steps of training, over all rows.")] = 500_000,
-    rows: Annotated[int, typer.Option(help="Episodes side by side in training.")] = 64,
+    rows: Annotated[int, typer.Option(help="Episodes side by side in training.")] = 128,
     seed: Annotated[int, typer.Option(help="Of the agent, and of the first row in training.")] = 0,
     evaluations: Annotated[int, typer.Option(help="Evaluations in training, evenly spaced.")] = 20,
     validation: Annotated[int, typer.Option(help="Seeds of each evaluation; the best agent on them is kept.")] = 64,
@@ -63,8 +66,9 @@ def learn(
     OUT/tensorboard`.
 
     ```
-    ata-gym learn --price 0.1 --out results/learned \
-        --hyperparameter n_steps=10 --hyperparameter batch_size=320
+    ata-gym learn --price 0.1 --out results/learned
+    ata-gym learn race --rows 32 --out results/race \
+        --hyperparameter n_steps=50 --hyperparameter batch_size=400
     ata-gym learn dispatch --algorithm maskable-ppo --action start \
         --out results/starts
     ata-gym bench --scenario drawn-6-v1 --out results/own --policies \

@@ -66,7 +66,7 @@ class Learning:
     agent: AgentSpec
     scenario: Scenario
     steps: int  # steps of training over all rows; the last rollout is finished
-    rows: int = 64  # episodes side by side in training, of the seeds from the agent's on, of the split "train"
+    rows: int = 128  # episodes side by side in training, of the seeds from the agent's on, of the split "train"
     evaluations: int = 20  # evaluations in training, at most one after each rollout; one more comes before it
     validation_rows: int = 64
     test_rows: int = 256

@@ -55,8 +55,9 @@ class AgentSpec:
 
     ValueError for a name or a hyperparameter that there is not, or an action that the algorithm does not take.
 
-    >>> AgentSpec("allocation", "ppo", hyperparameters={"gamma": 0.9}).action
-    'shares'
+    >>> spec = AgentSpec("allocation", "ppo", hyperparameters={"gamma": 0.9})
+    >>> spec.action, spec.hyperparameters["gamma"], spec.hyperparameters["n_steps"]
+    ('shares', 0.9, 25)
     """
 
     env: str  # a short name: allocation, race or dispatch
@@ -64,7 +65,7 @@ class AgentSpec:
     action: str = ""  # a form of actions; by default the first one of the env that the algorithm takes
     seed: int = 0
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    """The hyperparameters that differ from the library's."""
+    """Those given; for ppo, ``ata_gym.rl.sb3.policy.PPO_SETTINGS`` fill in what is missing, else the library does."""
 
     def __post_init__(self) -> None:
         if self.env not in ACTIONS:
@@ -82,6 +83,10 @@ class AgentSpec:
         for name in self.hyperparameters:
             if name not in known:
                 raise unknown(f"hyperparameter of {self.algorithm}", name, known)
+        if self.algorithm == "ppo":
+            from ata_gym.rl.sb3.policy import PPO_SETTINGS  # noqa: PLC0415 - it imports torch
+
+            object.__setattr__(self, "hyperparameters", {**PPO_SETTINGS, **self.hyperparameters})
 
     @property
     def _kind(self) -> _Algorithm:
