@@ -43,10 +43,7 @@ def learn(
     ] = None,
     hyperparameter: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Of the algorithm, again for each; else of ata_gym.rl.sb3.policy.PPO_SETTINGS for ppo, or the library's.",
-        ),
+        typer.Option(metavar="NAME=VALUE", help="Of the algorithm; else PPO_SETTINGS for ppo, or the library's."),
     ] = None,
     steps: Annotated[int, typer.Option(help="Steps of training, over all rows.")] = 500_000,
     rows: Annotated[int, typer.Option(help="Episodes side by side in training.")] = 128,
