@@ -1,7 +1,6 @@
 """Draw how CleanRL's four files learn on five workers, with the lines changed that README.md here shows.
 
-``python notebooks/agents/cleanrl_curves.py CLEANRL`` takes the folder of CleanRL's checkout, trains with each file in
-this process, and writes ``notebooks/pictures/cleanrl.png``.
+``python notebooks/agents/cleanrl_curves.py CLEANRL``, with the folder of its checkout, writes ``pictures/cleanrl.png``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import tempfile
 import time
 from contextlib import chdir, redirect_stdout
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import matplotlib.pyplot as plt
@@ -23,15 +22,16 @@ import torch
 import ata_policies
 
 HERE = Path(__file__).parent
-PICTURE = HERE.parent / "pictures" / "cleanrl.png"
 SEEDS = (1, 2)
 ROUNDS = 100  # of an episode
 LAST = 10  # episodes of a mean
+EPISODES: list[tuple[float, float]] = []  # how long a round took, and the processor time at the end
+UNIT = 20.0  # seconds, as a round of uniform takes; that of "first round" grows if slow workers get the first tasks
 FILES: dict[str, tuple[str, ...]] = {
-    "ppo": ("assign", "--total-timesteps", "160000"),
+    "ppo": ("assign", "--total-timesteps", "100000"),
     "ppo_continuous_action": ("shares", "--total-timesteps", "60000"),
-    "dqn": ("assign", "--total-timesteps", "160000"),
-    "sac_continuous_action": ("shares", "--total-timesteps", "6000", "--learning-starts", "1000"),
+    "dqn": ("assign", "--total-timesteps", "100000"),
+    "sac_continuous_action": ("shares", "--total-timesteps", "4000", "--learning-starts", "1000"),
 }
 """The form of actions of each file, and its options; all else is as the file has it."""
 
@@ -56,41 +56,32 @@ def changed(cleanrl: Path, name: str) -> str:
 
 
 class Timed(gym.Wrapper[Any, Any, Any, Any]):
-    """Keeps how long the rounds of each episode took, and the processor time until then.
-
-    Returns of different agents do not compare: the unit of rewards depends on whom an agent gives tasks first.
-    """
-
-    episodes: ClassVar[list[tuple[float, float]]] = []
+    """Keeps what ``EPISODES`` holds; rewards have one unit for all agents."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        played = super().step(action)
-        if played[3]:
-            self.episodes.append((played[4]["runtime"] / ROUNDS, time.process_time()))
-        return played
+        observation, reward, terminated, truncated, info = super().step(action)
+        if truncated:
+            EPISODES.append((info["runtime"] / ROUNDS, time.process_time()))
+        return observation, float(reward) / UNIT, terminated, truncated, info
 
 
-def train(cleanrl: Path, name: str, seed: int) -> np.ndarray:
-    """Seconds a round and processor time of each episode of a training in this process."""
+def train(cleanrl: Path, name: str, seed: int) -> Any:
+    """Seconds a round, and processor time, of the episodes of a training in this process."""
     action, *options = FILES[name]
-    gym.register(f"timed/{action}", lambda: Timed(gym.make(f"ata_gym/TaskAllocation-flat-{action}-v0")))
-    Timed.episodes, before = [], (sys.argv, sys.path[:])
+    gym.registry.pop("timed", None)
+    gym.register("timed", lambda: Timed(gym.make(f"ata_gym/TaskAllocation-flat-{action}-v0", reward_unit="time")))
+    EPISODES.clear()
     with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(None):
-        script = Path(f"{name}.py")
-        script.write_text(changed(cleanrl, name), encoding="utf-8")
-        sys.path.insert(0, str(cleanrl))
-        sys.argv = [script.name, "--env-id", f"timed/{action}", "--seed", str(seed), "--no-cuda", *options]
+        Path(f"{name}.py").write_text(changed(cleanrl, name), encoding="utf-8")
+        sys.argv = [f"{name}.py", "--env-id", "timed", "--seed", str(seed), "--no-cuda", *options]
         began = time.process_time()
-        try:
-            runpy.run_path(str(script), run_name="__main__")
-        finally:
-            sys.argv, sys.path[:] = before
-    return np.array(Timed.episodes) - (0.0, began)
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    return np.array(EPISODES).T - [[0.0], [began]]
 
 
-def played(policy: str, episodes: int = 64) -> float:
+def played(policy: str) -> float:
     """Seconds a round of a policy of the zoo."""
-    envs: Any = gym.make_vec("ata_gym/TaskAllocation-v0", episodes)
+    envs: Any = gym.make_vec("ata_gym/TaskAllocation-v0", 64)
     player: Any = ata_policies.make(policy, envs)
     observation, state = envs.reset(seed=10**6)[0], None
     for _ in range(ROUNDS):
@@ -102,15 +93,13 @@ def played(policy: str, episodes: int = 64) -> float:
 def main(cleanrl: Path) -> None:
     """Train with all files and seeds, and draw seconds a round against rounds and against processor time."""
     torch.set_num_threads(1)
+    sys.path.insert(0, str(cleanrl))
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     for color, name in zip(("tab:blue", "tab:cyan", "tab:orange", "tab:green"), FILES, strict=True):
         for seed in SEEDS:
-            seconds, processor = train(cleanrl, name, seed).T
-            print(
-                f"{name}, seed {seed}: {seconds[-LAST:].mean():.2f} s a round after {processor[-1]:.0f} s", flush=True
-            )
-            smooth = np.convolve(seconds, np.ones(LAST) / LAST, "valid")
-            label = f"{name}.py" if seed == SEEDS[0] else None
+            seconds, processor = train(cleanrl, name, seed)
+            smooth, label = np.convolve(seconds, np.ones(LAST) / LAST, "valid"), "_" * (seed != SEEDS[0]) + f"{name}.py"
+            print(f"{name}, seed {seed}: {smooth[-1]:.2f} s a round after {processor[-1]:.0f} s", flush=True)
             for axis, x in zip(axes, (ROUNDS * np.arange(1, seconds.size + 1), processor), strict=True):
                 axis.plot(x[LAST - 1 :], smooth, color=color, label=label)
     for policy, label, style in (("uta", "uniform", ":"), ("default", "the default", "--")):
@@ -120,11 +109,10 @@ def main(cleanrl: Path) -> None:
             axis.axhline(level, color="black", linestyle=style, label=label)
     axes[0].set(xlabel="rounds", ylabel=f"seconds a round, mean of {LAST} episodes", xscale="log", yscale="log")
     axes[1].set(xlabel="seconds of processor time")
-    ticks = (8, 10, 15, 20, 30, 40)
-    axes[0].set_yticks(ticks, map(str, ticks))
+    axes[0].set_yticks([8, 10, 15, 20, 30], ["8", "10", "15", "20", "30"])
     axes[0].yaxis.set_minor_formatter("")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(PICTURE, dpi=110, metadata={"Software": None})
+    figure.savefig(HERE.parent / "pictures" / "cleanrl.png", dpi=110, metadata={"Software": None})
 
 
 if __name__ == "__main__":
