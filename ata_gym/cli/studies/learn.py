@@ -116,7 +116,7 @@ def pretrain(
     generations: Annotated[int, typer.Option(min=0, help="Generations of the search over episodes.")] = 14,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the network and of the workers that it meets.")] = 0,
 ) -> None:
-    r"""Train the network of the policy `learned`.
+    r"""Train the network of the learned policy.
 
     The network meets workers drawn at random, and its weights are written to a file. The defaults are those of the
     weights in the package. The training takes some 25 minutes on one core. After a kill the same command goes on
