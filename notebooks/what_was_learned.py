@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import gymnasium as gym
@@ -30,7 +31,7 @@ def played(policy: str, change: Change) -> tuple[NDArray[np.float64], float]:
     world = Scenario(POOL, BUDGET, ROUNDS, (change,))
     rows = ROWS // 8 if policy == "dynamic-oracle" else ROWS  # it decides slowly, and luck makes no difference to it
     envs = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, scenario=world)
-    steps = [step for step, _ in zip(play(ata_policies.make(policy, envs), envs, seed=0), range(ROUNDS), strict=False)]
+    steps = list(islice(play(ata_policies.make(policy, envs), envs, seed=0), ROUNDS))
     return np.array([step.action[:, 0].mean() for step in steps]), float(steps[-1].info["runtime"].mean())
 
 

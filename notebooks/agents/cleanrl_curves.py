@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from contextlib import chdir, redirect_stdout
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 
 import ata_policies
+from ata_policies.steps import play
 
 HERE = Path(__file__).parent
 SEEDS = (1, 2)
@@ -83,11 +85,8 @@ def played(policy: str) -> float:
     """Seconds a round of a policy of the zoo."""
     envs: Any = gym.make_vec("ata_gym/TaskAllocation-v0", 64)
     player: Any = ata_policies.make(policy, envs)
-    observation, state = envs.reset(seed=10**6)[0], None
-    for _ in range(ROUNDS):
-        action, state = player.predict(observation, state)
-        observation, _, _, _, info = envs.step(action)
-    return float(info["runtime"].mean()) / ROUNDS
+    *_, last = islice(play(player, envs, seed=10**6), ROUNDS)
+    return float(last.info["runtime"].mean()) / ROUNDS
 
 
 def main(cleanrl: Path) -> None:

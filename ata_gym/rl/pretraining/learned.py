@@ -15,6 +15,7 @@ from ata_gym.rl.pretraining.rollouts import weights_of
 from ata_gym.rl.pretraining.search import Found, next_generation
 from ata_gym.rl.pretraining.worlds import WORLDS, at_any_price
 
+_GRADIENTS, _SEARCH = "gradients", "search"
 _UPDATES, _RATE, _LAST_RATE = 400, 2e-3, 3e-5
 _POWER = 1.5  # the network begins with shares in proportion to mean^-1.5
 
@@ -85,6 +86,3 @@ class Training:
         self._optimizer.load_state_dict(checkpoint["optimizer"])
         self._found = Found(**{name: part.numpy() for name, part in checkpoint["found"].items()})
         self.done = checkpoint["done"]
-
-
-_GRADIENTS, _SEARCH = "gradients", "search"
