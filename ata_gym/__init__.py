@@ -2,7 +2,7 @@
 
 Importing the package registers ``ata_gym/TaskAllocation-v0``, ``ata_gym/TaskRace-v0`` and ``ata_gym/TaskDispatch-v0``,
 and ids such as ``ata_gym/TaskAllocation-flat-shares-v0`` for programs that take an id and no arguments: the same envs
-with ``observation="flat"``, that form of ``action`` and ``reward_unit="first round"``.
+with ``observation="flat"``, that form of ``action`` and ``reward_unit="even round"``.
 
 The names below are those that users type most; the rooms of the package hold the rest.
 """
@@ -43,7 +43,7 @@ _FORMS = {
 for _name, (_module, _actions) in _FORMS.items():
     _arguments: dict[str, dict[str, str]] = {"": {}}
     for _action in _actions:
-        _arguments[f"-flat-{_action}"] = {"observation": "flat", "action": _action, "reward_unit": "first round"}
+        _arguments[f"-flat-{_action}"] = {"observation": "flat", "action": _action, "reward_unit": "even round"}
     for _form, _kwargs in _arguments.items():
         if f"ata_gym/{_name}{_form}-v0" not in gymnasium.registry:
             gymnasium.register(

@@ -84,8 +84,9 @@ class TaskAllocationEnv(SingleEnv):
     - ``action``: "allocation". "shares": a number from -1 to 1 for each worker, rounded by the method of largest
       remainders; in a race one more number for the total. "assign": one worker at a time, B times, then the round is
       played; with masks (``action_masks()``, ``info["action_mask"]``).
-    - ``reward_unit``: "time", or "first round": rewards are divided by what an even round would cost with the mean
-      duration of the episode's first results, so that agents learn from workers of any speed.
+    - ``reward_unit``: "time", or "even round": rewards are divided by what a round would cost if the workers at the
+      episode's start had all the harmonic mean of their mean task times and shared the budget evenly, so that agents
+      learn from workers of any speed. The agent does not see this unit, and no action changes it.
     - ``render_mode``: how ``render`` shows the last round: "ansi", a text; "rgb_array", pixels; "human", a window that
       is drawn after each reset and step. None: not at all.
 

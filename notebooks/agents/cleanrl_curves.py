@@ -28,7 +28,6 @@ SEEDS = (1, 2)
 ROUNDS = 100  # of an episode
 LAST = 10  # episodes of a mean
 EPISODES: list[tuple[float, float]] = []  # how long a round took, and the processor time at the end
-UNIT = 20.0  # seconds, as a round of uniform takes; that of "first round" grows if slow workers get the first tasks
 FILES: dict[str, tuple[str, ...]] = {
     "ppo": ("assign", "--total-timesteps", "100000"),
     "ppo_continuous_action": ("shares", "--total-timesteps", "60000"),
@@ -58,20 +57,20 @@ def changed(cleanrl: Path, name: str) -> str:
 
 
 class Timed(gym.Wrapper[Any, Any, Any, Any]):
-    """Keeps what ``EPISODES`` holds; rewards have one unit for all agents."""
+    """Keeps what ``EPISODES`` holds."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = super().step(action)
-        if truncated:
-            EPISODES.append((info["runtime"] / ROUNDS, time.process_time()))
-        return observation, float(reward) / UNIT, terminated, truncated, info
+        result = super().step(action)
+        if result[3]:
+            EPISODES.append((result[-1]["runtime"] / ROUNDS, time.process_time()))
+        return result
 
 
 def train(cleanrl: Path, name: str, seed: int) -> Any:
     """Seconds a round, and processor time, of the episodes of a training in this process."""
     action, *options = FILES[name]
     gym.registry.pop("timed", None)
-    gym.register("timed", lambda: Timed(gym.make(f"ata_gym/TaskAllocation-flat-{action}-v0", reward_unit="time")))
+    gym.register("timed", lambda: Timed(gym.make(f"ata_gym/TaskAllocation-flat-{action}-v0")))
     EPISODES.clear()
     with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(None):
         Path(f"{name}.py").write_text(changed(cleanrl, name), encoding="utf-8")

@@ -6,7 +6,7 @@ import torch
 from ata_gym.rl.network import WorkersNet
 
 torch.manual_seed(0)
-form = {"observation": "workers", "action": "shares", "reward_unit": "first round", "horizon": 20}
+form = {"observation": "workers", "action": "shares", "reward_unit": "even round", "horizon": 20}
 envs = gym.make_vec("ata_gym:ata_gym/TaskAllocation-v0", 16, autoreset_mode="SameStep", **form)
 net = WorkersNet()
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)

@@ -10,7 +10,7 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ata_gym.cluster import connect_ray
 
 ID = "ata_gym:ata_gym/TaskAllocation-v0"
-ENV = {"observation": "flat", "action": "shares", "reward_unit": "first round", "horizon": 20}
+ENV = {"observation": "flat", "action": "shares", "reward_unit": "even round", "horizon": 20}
 
 connect_ray()  # or RLlib starts a Ray that listens on every interface
 config = (

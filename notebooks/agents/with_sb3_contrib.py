@@ -10,7 +10,7 @@ from ata_gym.rl.sb3.vec_env import NativeVecEnv, make_vec_env
 def rows(seed: int) -> NativeVecEnv:
     return make_vec_env(
         "ata_gym/TaskAllocation-v0", n_envs=16, seed=seed, observation="flat", action="assign", horizon=5,
-        reward_unit="first round",
+        reward_unit="even round",
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 from torch.distributions import Bernoulli, Independent
 
 ID = "ata_gym:ata_gym/TaskDispatch-v0"
-ENV = {"observation": "flat", "action": "dispatch", "reward_unit": "first round", "horizon": 5}
+ENV = {"observation": "flat", "action": "dispatch", "reward_unit": "even round", "horizon": 5}
 torch.manual_seed(0)
 env = gym.make(ID, **ENV)
 nets = [Net(state_shape=env.observation_space.shape, hidden_sizes=[64]) for _ in range(2)]

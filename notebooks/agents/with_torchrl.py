@@ -11,7 +11,7 @@ from torchrl.objectives.value import GAE
 from ata_gym.rl.torchrl import make_env
 
 ID, ROUNDS, PICKS = "ata_gym/TaskAllocation-v0", 5, 8
-FORM = {"observation": "flat", "action": "assign", "reward_unit": "first round", "horizon": ROUNDS}
+FORM = {"observation": "flat", "action": "assign", "reward_unit": "even round", "horizon": ROUNDS}
 torch.manual_seed(0)
 env = make_env(ID, n_envs=32, seed=0, **FORM)
 n, inputs = env.action_spec.n, env.observation_spec["observation"].shape[-1]

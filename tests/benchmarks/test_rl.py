@@ -15,7 +15,7 @@ sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed
 pytestmark = pytest.mark.benchmark
 
 ROWS = 256
-FORM = {"scenario": "drawn-6-v1", "observation": "workers", "action": "shares", "reward_unit": "first round"}
+FORM = {"scenario": "drawn-6-v1", "observation": "workers", "action": "shares", "reward_unit": "even round"}
 ID = "ata_gym/TaskAllocation-v0"
 
 

@@ -20,7 +20,7 @@ FORMS = [
     *((DISPATCH, form) for form in ("dispatch", "start")),
 ]
 OBSERVATIONS = ("feedback", "workers", "flat")
-UNITS = ("time", "first round")
+UNITS = ("time", "even round")
 EVERY_FORM = [
     {"id": env_id, "observation": observation, "action": action}
     for observation in OBSERVATIONS

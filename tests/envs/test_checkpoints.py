@@ -23,7 +23,7 @@ AGAIN = Redraw(DRAWN, price=(0.01, 1.0), among=((), (Switch(every=2), Walk(0.2, 
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     (ALLOCATION, {"changes": FAULTS, "signals": True}),
     (ALLOCATION, {"pool": DRAWN, "changes": [AGAIN], "observation": "workers", "action": "assign"}),
-    (RACE, {"changes": [Switch(every=2)], "reward_unit": "first round"}),
+    (RACE, {"changes": [Switch(every=2)], "reward_unit": "even round"}),
     (DISPATCH, {"changes": FAULTS}),
     (DISPATCH, {"pool": DRAWN, "changes": [AGAIN], "action": "start", "observation": "flat"}),
 ]
@@ -112,7 +112,7 @@ def test_envs_go_on_from_a_checkpoint_bit_for_bit(
 ) -> None:
     """Some in the midst of a round or of a choice; and one that does not fit changes nothing."""
     env_id, options = arguments(form)
-    options |= {"reward_unit": "first round", "scenario": WORLDS[world]}
+    options |= {"reward_unit": "even round", "scenario": WORLDS[world]}
     kinds: list[tuple[Any, dict[str, Any]]] = [
         (gym.make, {}),
         (gym.make_vec, {"num_envs": 3, "autoreset_mode": mode, "max_episode_steps": 30}),

@@ -111,7 +111,7 @@ def test_a_step_needs_a_reset(env_id: str) -> None:
         ({"id": RACE, "action": "assign"}, "no action of this env 'assign'"),
         ({"id": DISPATCH, "action": "shares"}, "no action of this env 'shares'"),
         ({"id": DISPATCH, "action": "allocation"}, "no action of this env 'allocation'"),
-        ({"reward_unit": "rounds"}, "did you mean first round"),
+        ({"reward_unit": "rounds"}, "did you mean even round"),
         ({"signals": True, "observation": "workers"}, "signals=True shows the loads in observation=.feedback"),
         ({"scenario": "icml2025-regret", "pool": POOL}, "not both"),
         ({"scenario": "icml2025-cifar10"}, "did you mean icml2025-cifar100"),
@@ -176,7 +176,7 @@ def test_there_is_one_id_for_each_env_and_form() -> None:
         ("TaskRace", "shares"),
     ]
     for spec, (env, observation, action) in zip(FORMS, forms, strict=True):
-        assert spec.kwargs == {"observation": observation, "action": action, "reward_unit": "first round"}
+        assert spec.kwargs == {"observation": observation, "action": action, "reward_unit": "even round"}
         assert observation == "flat"
         plain, short = gym.make(f"ata_gym/{env}-v0", **spec.kwargs), gym.make(spec.id)
         assert type(short.unwrapped) is type(plain.unwrapped)

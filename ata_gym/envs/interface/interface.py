@@ -28,7 +28,7 @@ from ata_gym.utils.validation import unknown
 
 Observation: TypeAlias = Feedback | Features
 OBSERVATIONS = ("feedback", "workers", "flat")
-REWARD_UNITS = ("time", "first round")
+REWARD_UNITS = ("time", "even round")
 
 
 class Played(NamedTuple):
@@ -46,10 +46,10 @@ class Interface:
     """The observations, actions and rewards of the rows of a state.
 
     ``observation``, ``action`` and ``reward_unit`` are those of the envs; ValueError for a name that this env does not
-    have. The unit "first round" is what a round would cost if all workers were alike and shared the budget evenly, with
-    the mean duration of the results of the episode's first round, or so far in it. The agent knows it, and no choice of
-    workers makes it larger on average before anything is known of them. With ``shows_again`` the method
-    ``observation`` gives what rows saw last, also where they see the env's own feedback.
+    have. The unit "even round" is what a round would cost if the workers that are there when the episode starts were
+    alike, as fast as they are on average, and shared the budget evenly. It is the same in all rounds of an episode, and
+    no action changes it. With ``shows_again`` the method ``observation`` gives what rows saw last, also where they see
+    the env's own feedback.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Interface:
         self.own = observation == "feedback" and form == state.forms[0] and reward_unit == "time"
         """Whether policies of the zoo can play: observations, actions and rewards are the env's own."""
         self._in_unit = reward_unit != "time"
-        self._first = np.zeros((2, state.rows))  # of the first round: durations added up, and how many
+        self._unit = np.ones(state.rows)  # of the rewards of each row's episode
         self._memory = WorkerMemory.empty(state.rows, state.scenario.pool.n)
         self._keeps = shows_again or observation != "feedback" or self.form.picks is not None
         self._seen: Feedback = {}  # of all rows, if kept, from the first reset on
@@ -94,7 +94,8 @@ class Interface:
     def start_episode(self, rows: Mask | slice) -> None:
         """Start the next episode of some rows."""
         self._state.start_episode(rows)
-        self._first[:, rows] = 0.0
+        if self._in_unit:
+            self._unit[rows] = self._even_round()[rows]
         if self.form.picks is not None:
             self.form.picks[rows] = 0
         if self.recorder is not None:
@@ -123,7 +124,6 @@ class Interface:
         decided, ready = self.form.decode(actions)
         if ready is not None and ready.all():
             ready = None
-        first = state.round == 0 if self._in_unit else None
         if self.recorder is not None:
             self.recorder.begin_step(decided)
         result = state.step(decided) if ready is None else state.step_some(decided, ready)
@@ -131,10 +131,8 @@ class Interface:
         if self.recorder is not None:
             self.recorder.end_step(decided, ready, seen, result.info)
         cost = result.time + price * result.worker_time
-        if first is not None:
-            cost /= self._unit(seen, first if ready is None else first & ready, price)
         shown = self._shown(self._remember(seen, decided, ready)) if self._keeps else seen
-        return Played(shown, -cost, result.info, ready, result.ended)
+        return Played(shown, -cost / self._unit, result.info, ready, result.ended)
 
     def _remember(self, seen: Feedback, decided: Actions, ready: Mask | None) -> Feedback:
         """Keep the feedback of a step for the rows that are ready (None: all), and return what all rows saw last."""
@@ -163,17 +161,14 @@ class Interface:
         features = features_of(self._memory, of_round, self._state.round, seen, picks)
         return features if self._kind == "workers" else flat(features)
 
-    def _unit(self, seen: Feedback, first: Mask, price: Floats | float) -> Floats:
-        """The unit of rewards, (E,), after the results of a step; ``first`` marks the rows in their first round."""
-        if first.any():
-            results = seen["worker"] >= 0
-            self._first[0] += np.where(first, (seen["duration"] * results).sum(axis=1), 0.0)
-            self._first[1] += np.where(first, results.sum(axis=1), 0)
-        total, count = self._first
-        mean = np.where(total > 0, total / np.maximum(count, 1), 1.0)
-        present, budget = self._state.present(), self._state.scenario.budget
-        n = self._state.scenario.pool.n if present is None else np.maximum(present.sum(axis=1), 1)
-        unit: Floats = mean * (np.ceil(budget / n) + price * budget)
+    def _even_round(self) -> Floats:
+        """The unit "even round" of an episode that starts, (E,); workers whose mean time is infinite do not count."""
+        means, present = self._state.conditions().means(self._state.scenario.catalogue), self._state.present()
+        there = np.isfinite(means) & (True if present is None else present)
+        n = np.maximum(there.sum(axis=1), 1)
+        speed = np.where(there, 1 / means, 0.0).sum(axis=1) / n
+        budget = self._state.scenario.budget
+        unit: Floats = (np.ceil(budget / n) + self._state.prices * budget) / np.where(speed > 0, speed, 1.0)
         return unit
 
     def masks(self) -> dict[str, NDArray[Any]]:
@@ -183,7 +178,7 @@ class Interface:
 
     def ranges(self) -> dict[str, Within]:
         """What the numbers of ``remembered`` may be, by name."""
-        ranges = {"picks": Within(0, all_tasks), "first_round": Within(0.0, FINITE)}
+        ranges = {"picks": Within(0, all_tasks), "reward_unit": Within(float(np.finfo(np.float64).tiny), FINITE)}
         ranges |= {name: within for name, _, within in declared(self._memory) if within}
         boxes: Any = self._state.observation_space().spaces.items()
         return ranges | {f"seen_{name}": Within(box.low, box.high) for name, box in boxes}
@@ -194,7 +189,7 @@ class Interface:
         if self.form.picks is not None:
             memory["picks"] = self.form.picks
         if self._in_unit:
-            memory["first_round"] = self._first
+            memory["reward_unit"] = self._unit
         if self._keeps:
             memory |= {f"seen_{name}": part for name, part in self._kept().items()}
         if self._kind != "feedback":

@@ -109,7 +109,7 @@ class AgentSpec:
     def form(self) -> dict[str, Any]:
         """Arguments of the env: observations, actions and the unit of rewards."""
         observation = "workers" if self._kind.workers else "flat"
-        return {"observation": observation, "action": self.action, "reward_unit": "first round"}
+        return {"observation": observation, "action": self.action, "reward_unit": "even round"}
 
     def config(self) -> dict[str, Any]:
         """The specification as plain data."""

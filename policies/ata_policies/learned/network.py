@@ -19,7 +19,7 @@ from ata_gym.utils.ranges import Within
 from ata_gym.utils.sealed import checksum
 
 _CHECKSUM = "checksum"
-_AVAILABLE = OF_WORKER.index("available")
+_AVAILABLE, _UNTRIED = OF_WORKER.index("available"), OF_WORKER.index("untried")
 Weights = NDArray[np.float32]
 
 _ONE = np.float32(1.0)
@@ -45,29 +45,45 @@ def _remember(memory: Any, given: Any, kept: Any, code: Any) -> None:
         code[h] = new + keep * (memory[h] - new)
 
 
-_TYPES = "float32[:,:]," * 4 + "float32[:]," * 2 + "float32[:,:]," * 2 + "float32[:]," * 3 + "float32, int64,"
+@phase
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two rows hold the same numbers."""
+    for k in range(len(one)):
+        if one[k] != other[k]:
+            return False
+    return True
+
+
+_TYPES = "float32[:,:]," * 4 + "float32[:]," * 2 + "float32[:,:]," * 2 + "float32[:]," * 3 + "float32, int64, int64,"
 
 
 @gufunc(
     f"void({_TYPES} float32[:], float32[:,:])",
-    "(n,f),(n,h),(f,t),(h,t),(t),(t),(h,g),(c,g),(g),(g),(f),(),()->(n),(n,h)",
+    "(n,f),(n,h),(f,t),(h,t),(t),(t),(h,g),(c,g),(g),(g),(f),(),(),()->(n),(n,h)",
 )
 def _numbers(
     features: Any, memory: Any, gates: Any, kept_gates: Any, bias: Any, kept_bias: Any, own: Any, around: Any,
-    first_bias: Any, last: Any, direct: Any, last_bias: Any, available: Any, out: Any, codes: Any,
+    first_bias: Any, last: Any, direct: Any, last_bias: Any, available: Any, untried: Any, out: Any, codes: Any,
 ) -> None:  # fmt: skip
     n, width, hidden, inner = len(features), features.shape[1], memory.shape[1], len(last)
     context = np.zeros(2 * hidden, np.float32)
     context[hidden:] = -_ONE
     given, kept = np.empty(3 * hidden, np.float32), np.empty(3 * hidden, np.float32)
-    there = np.float32(0.0)
+    there, model = np.float32(0.0), -1
+    same_as = np.arange(n)  # most of many workers were never tried, and look alike: one of them is computed
     for i in range(n):
-        given[:] = bias
-        kept[:] = kept_bias
-        _add_product(given, features[i], gates)
-        _add_product(kept, memory[i], kept_gates)
         code, weight = codes[i], features[i, available]
-        _remember(memory[i], given, kept, code)
+        if model >= 0 and _alike(features[i], features[model]) and _alike(memory[i], memory[model]):
+            same_as[i] = model
+            code[:] = codes[model]
+        else:
+            given[:] = bias
+            kept[:] = kept_bias
+            _add_product(given, features[i], gates)
+            _add_product(kept, memory[i], kept_gates)
+            _remember(memory[i], given, kept, code)
+            if features[i, untried] > 0:
+                model = i
         there += weight
         for h in range(hidden):
             context[h] += weight * code[h]
@@ -79,6 +95,9 @@ def _numbers(
     _add_product(common, context, around)
     layer = np.empty(inner, np.float32)
     for i in range(n):
+        if same_as[i] != i:
+            out[i] = out[same_as[i]]
+            continue
         layer[:] = common
         _add_product(layer, codes[i], own)
         total = last_bias
@@ -143,7 +162,7 @@ class Network(NamedTuple):
 
     def __call__(self, features: Features, memory: NetworkMemory) -> tuple[NDArray[np.float32], NetworkMemory]:
         """A number for each worker, shape (E, n), from features of shape (E, n, 20), and the memory after them."""
-        numbers, codes = _numbers(features, memory.codes, *self, np.int64(_AVAILABLE))
+        numbers, codes = _numbers(features, memory.codes, *self, np.int64(_AVAILABLE), np.int64(_UNTRIED))
         return numbers, NetworkMemory(codes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import cycle, product
 from math import ceil
+from statistics import harmonic_mean
 from typing import Any
 
 import gymnasium as gym
@@ -37,30 +38,24 @@ ROWS, SEED = 3, 5
 @pytest.mark.parametrize(
     ("env_id", "action", "world"), [(*form, world) for form, world in zip(FORMS, cycle(WORLDS), strict=False)]
 )
-def test_rewards_in_the_unit_follow_from_what_was_seen(env_id: str, action: str, world: str) -> None:
-    env = single(env_id, world, action=action, reward_unit="first round")
+def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(env_id: str, action: str, world: str) -> None:
+    """The unit is that of an even round of workers of the harmonic mean, and stays for the episode."""
+    env = single(env_id, world, action=action, reward_unit="even round")
     plain = single(env_id, world, action=action)
     scenario, player = WORLDS[world], Player(env.action_space, 3)
     budget = scenario.budget
     for episode in range(3):
         seen, _ = env.reset(seed=SEED if episode == 0 else None)
         plain.reset(seed=SEED if episode == 0 else None)
-        present = seen["present"].sum() if "present" in seen else scenario.pool.n
+        present = seen.get("present", np.ones(scenario.pool.n)) > 0
+        there = plain.means()[present & np.isfinite(plain.means())]
         price = plain.conditions().price if world == "drawn" else scenario.price
-        first: list[float] = []
-        rounds, over = 0, False
+        unit = harmonic_mean(there) * (ceil(budget / len(there)) + price * budget)
+        over = False
         while not over:
             act = player(env.action_masks().astype(np.int8) if action in ("assign", "start") else None)
-            seen, reward, _, over, info = env.step(act)
-            usual = plain.step(act)[1]
-            if "runtime" not in info:
-                assert reward == usual == 0.0
-                continue
-            if rounds == 0:
-                first += [t for i, t in zip(seen["worker"], seen["duration"], strict=True) if i >= 0]
-            rounds += info.get("round_over", True)
-            unit = np.mean(first) * (ceil(budget / present) + price * budget)
-            assert reward * unit == pytest.approx(usual)
+            _, reward, _, over, _ = env.step(act)
+            assert reward * unit == pytest.approx(plain.step(act)[1])
 
 
 @pytest.mark.parametrize("env_id", IDS)

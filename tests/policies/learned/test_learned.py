@@ -46,6 +46,8 @@ def test_it_equals_the_torch_module_round_by_round() -> None:
     features = rng.normal(size=(5, 6, 9, WIDTH)).astype(np.float32)
     features[..., OF_WORKER.index("available")] = rng.random((5, 6, 9)) < 0.7
     features[1, 2, :, OF_WORKER.index("available")] = 0.0
+    features[:, :, [1, 4, 7], OF_WORKER.index("untried")] = 1.0
+    features[:, 1::2, [4, 7]] = features[:, 1::2, [1]]  # in some rows workers look alike
     numbers, last = net(torch.from_numpy(features))
     own = Network.of({name: tensor.detach().numpy() for name, tensor in net.state_dict().items()})
     memory = own.begin(6, 9)
