@@ -13,6 +13,7 @@ import ata_policies
 from ata_gym.cli import app
 from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
+from docs import tables
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("ata_gym", "policies", "tests", "notebooks")
@@ -210,3 +211,30 @@ def test_the_readme_fits_on_a_few_screens() -> None:
     python = blocks(text, "python")
     assert len(python) == 4  # a round, and a door for each kind of user
     assert all(len([line for line in block.splitlines() if line.strip()]) <= 10 for block in python)
+
+
+def test_every_table_that_a_command_makes_stands_in_its_page() -> None:
+    known = {folder for page in PAGES for folder, _ in tables.commands(text_of(page))}
+    made = [one for page in PAGES for one in tables.MADE.finditer(text_of(page))]
+    assert len(made) > 5
+    assert all(one["table"].count("\n") > 2 and one["file"].rpartition("/")[0] in known for one in made)
+
+
+def test_tables_are_made_again_from_the_files_of_their_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (
+        "```sh\nata-gym bench --policies uta \\\n    --out results/a  # quick\n"
+        "ata-gym bench --data $NOWHERE --out results/b\n```\n\n"
+        "<!-- results/a/table.md: Cost -->\n| old |\n|---|\n\nProse.\n\n<!-- results/b/table.md: Cost -->\n| b |\n"
+    )
+    monkeypatch.delenv("NOWHERE", raising=False)
+    assert dict(tables.commands(page)) == {
+        "results/a": tables.Command(["bench", "--policies", "uta", "--out", "results/a"], ""),
+        "results/b": tables.Command(["bench", "--data", "$NOWHERE", "--out", "results/b"], "$NOWHERE"),
+    }
+    file = "## Title\n\nRegret\n| x |\n|---|\n\nCost of all,\nin seconds\n| new |\n|---|\n| 1 |\n\nmore\n"
+    again, lines = tables.made_again(page, {"results/a/table.md": file})
+    assert again == page.replace("| old |\n|---|\n", "| new |\n|---|\n| 1 |\n")
+    assert lines == ["changed results/a/table.md: Cost"]
+    assert tables.made_again(again, {"results/a/table.md": file}) == (again, ["same    results/a/table.md: Cost"])
+    with pytest.raises(ValueError, match="no table there has a title that begins with 'Costs'"):
+        tables.table(file, "Costs")

@@ -19,6 +19,7 @@ from ata_gym.bench.report.headline import Competitor
 from ata_gym.cli import app
 from ata_policies import AllocationPolicy
 from ata_policies.allocation.baselines import Uta
+from docs import tables
 from tests.flips import unseen
 from tests.page_data import parts
 
@@ -163,6 +164,11 @@ def test_tables_and_pictures_say_what_was_played(played):
     assert any(row[:1] == ["TaskAllocation"] for row in rows)  # the envs side by side
     assert "nan" not in text.lower()
     assert text.index("All prices and scenarios") < text.index("Price 0, all scenarios")
+    each = tables.table(text, "TaskAllocation, price 1, each scenario").splitlines()
+    assert [cell.strip() for cell in each[0].split("|")[1:-1]] == ["policy", "cifar100", "regret"]
+    columns = np.array([[cell.strip() for cell in line.split("|")[2:-1]] for line in each[2:]])
+    assert columns.shape == (5, 2)
+    assert (columns == "1 (1)").any(axis=0).all()  # the best learner of each scenario
     cells = pl.read_csv(playing.out / "cells.csv")
     assert cells.height == 2 * 2 * 7 * 3  # scenarios, prices, policies and seeds; not the prices of the picture
     ends = finals(jobs).filter(pl.col("price").is_in([0.0, 1.0]))

@@ -55,7 +55,7 @@ def report(board: Leaderboard, jobs: Sequence[PricedJob], recommended: Mapping[s
     compared = [_side_by_side("All prices and scenarios", at_all_prices, recommended)]
     if 0.0 in board.prices and len(board.prices) > 1:
         compared.append(_side_by_side("Price 0, all scenarios", by_price.filter(price=0.0), recommended))
-    compact, tables, long = map(markdown, (compared, short, [_played(board.scenarios)]))
+    compact, tables, long = map(markdown, (compared, short, [*each(by_scenario, by_price), _played(board.scenarios)]))
     text = "\n".join([f"## {title}\n", *notes_below, compact, tables, *shown, long])
     cells = ends.join(everything.with_columns(pl.col(ranking.QUANTITIES).exp()), on=ranking.CELL, maintain_order="left")
     frames = {"leaderboard.csv": by_price, "scenarios.csv": by_scenario, "cells.csv": cells.filter(at_its_prices)}
@@ -199,6 +199,28 @@ def _side_by_side(title: str, ranking_of_all: pl.DataFrame, recommended: Mapping
         sides.append(side)
     rows = [[cell for pair in row for cell in pair] for row in zip_longest(*sides, fillvalue=("", ""))]
     return Table(title, columns, rows)
+
+
+def each(by_scenario: pl.DataFrame, by_price: pl.DataFrame) -> list[Table]:
+    """A table of every policy in every scenario for each env and price, from two frames of ``ranking``."""
+    made = []
+    for (env, price), there in by_scenario.group_by("env", "price", maintain_order=True):
+        of_policy = {one["policy"][0]: one for _, one in there.group_by("policy", maintain_order=True)}
+        ranked = by_price.filter(env=env, price=price)["policy"].to_list()
+        scenarios = there["scenario"].unique(maintain_order=True).to_list()
+        rows = []
+        for policy in sorted(of_policy, key=lambda name: ranked.index(name) if name in ranked else len(ranked)):
+            cells = {one["scenario"]: one for one in of_policy[policy].to_dicts()}
+            found = (cells.get(name) for name in scenarios)
+            rows.append([policy, *("-" if one is None else _with_interval_and_worst(one) for one in found)])
+        about = f"{env}, price {price:g}, each scenario: cost / cost of its best learner; in brackets on the worst seed"
+        made.append(Table(about, {"policy": LEFT, **right(scenarios)}, rows))
+    return made
+
+
+def _with_interval_and_worst(row: Row) -> str:
+    worst = row[f"{COST}_worst"]
+    return _ratio(row, COST) if row[f"{COST}_low"] is None else f"{_ratio(row, COST)} ({_plain(worst)})"
 
 
 def _played(scenarios: Sequence[Scenario]) -> Table:

@@ -45,15 +45,6 @@ def _remember(memory: Any, given: Any, kept: Any, code: Any) -> None:
         code[h] = new + keep * (memory[h] - new)
 
 
-@phase
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two rows hold the same numbers."""
-    for k in range(len(one)):
-        if one[k] != other[k]:
-            return False
-    return True
-
-
 _TYPES = "float32[:,:]," * 4 + "float32[:]," * 2 + "float32[:,:]," * 2 + "float32[:]," * 3 + "float32, int64, int64,"
 
 
@@ -73,7 +64,7 @@ def _numbers(
     same_as = np.arange(n)  # most of many workers were never tried, and look alike: one of them is computed
     for i in range(n):
         code, weight = codes[i], features[i, available]
-        if model >= 0 and _alike(features[i], features[model]) and _alike(memory[i], memory[model]):
+        if model >= 0 and np.array_equal(features[i], features[model]) and np.array_equal(memory[i], memory[model]):
             same_as[i] = model
             code[:] = codes[model]
         else:
