@@ -14,8 +14,6 @@ from ata_gym.typing import Ints
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.validation import whole_number
 
-__all__ = ["Allocation", "RaceAllocation"]
-
 _INT64 = np.dtype(np.int64)
 _LARGEST = 2**62  # the largest n and budget: their sum still fits in an int64
 

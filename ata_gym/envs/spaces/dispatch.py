@@ -11,8 +11,6 @@ from ata_gym.envs.spaces.allocation import Checked, integers
 from ata_gym.typing import Bits
 from ata_gym.utils.validation import whole_number
 
-__all__ = ["Dispatch", "checked_dispatch"]
-
 _INT8 = np.dtype(np.int8)
 
 
