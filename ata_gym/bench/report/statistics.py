@@ -29,8 +29,7 @@ def estimate(values: Floats) -> tuple[Floats, Floats]:
     mean = values.mean(axis=0)
     if len(values) == 1:
         return mean, np.full_like(mean, np.nan)
-    quantile = float(stdtrit(len(values) - 1, _ENDS[1]))  # importing scipy.stats takes a second
-    return mean, np.asarray(quantile * values.std(axis=0, ddof=1) / len(values) ** 0.5)
+    return mean, np.asarray(quantile(len(values)) * values.std(axis=0, ddof=1) / len(values) ** 0.5)
 
 
 class Estimate(NamedTuple):
@@ -76,6 +75,11 @@ def estimates(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> pl.DataF
     """
     flat = [(*cells, *estimated) for *cells, estimated in rows]
     return pl.DataFrame(flat, [*names, "mean", "low", "high"], orient="row").fill_nan(None)
+
+
+def quantile(seeds: int) -> float:
+    """Student's quantile for an interval over so many seeds; NaN for one."""
+    return float(stdtrit(seeds - 1, _ENDS[1]))  # importing scipy.stats takes a second
 
 
 def values(records: pl.DataFrame, policy: str, quantity: str) -> Floats:
