@@ -3,8 +3,6 @@
 ``python -m ata_gym.cluster.doctor`` prints the findings as plain lines, and needs the base packages alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

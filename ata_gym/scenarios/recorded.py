@@ -1,7 +1,5 @@
 """Scenarios of recorded speeds, read from files that do not come with the package."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The wrapper that trains a real model, one step in each round of an env."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A summary of policies as tables, and how its numbers are written."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 

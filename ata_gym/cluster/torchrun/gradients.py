@@ -1,7 +1,5 @@
 """The mean gradient of a round's tasks on every rank: a sum over the ranks of their parts, in few collectives."""
 
-from __future__ import annotations
-
 import sys
 import zlib
 from collections import defaultdict
@@ -31,7 +29,7 @@ class Form(NamedTuple):
     device: torch.device
 
     @classmethod
-    def of(cls, tensor: Tensor, dtype: torch.dtype | None = None) -> Form:
+    def of(cls, tensor: Tensor, dtype: torch.dtype | None = None) -> Self:
         """The form of a gradient of a tensor, in another dtype if one is given.
 
         >>> Form.of(torch.ones(2, 3).T).strides, Form.of(torch.ones(3, 4)[:, :2]).strides

@@ -1,7 +1,5 @@
 """The action spaces of rounds: integer vectors of tasks per worker, for one row or a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, ClassVar, SupportsIndex
 

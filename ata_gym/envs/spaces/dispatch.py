@@ -1,7 +1,5 @@
 """The action space of dispatch: which workers should be working."""
 
-from __future__ import annotations
-
 from typing import SupportsIndex
 
 import numpy as np

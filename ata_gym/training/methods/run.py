@@ -1,7 +1,5 @@
 """The methods by name, and a run of one: an iterator over its updates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from types import MappingProxyType

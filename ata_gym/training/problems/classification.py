@@ -1,7 +1,5 @@
 """The problem of classification, and one that is made of a torch module and a loader of inputs and labels."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
