@@ -1,15 +1,16 @@
 """The wrapper that trains a real model, one step in each round of an env."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
-from torch import nn
 
 from ata_gym.envs.allocation import TaskAllocationEnv
 from ata_gym.envs.states.batch_state import Feedback
@@ -20,6 +21,9 @@ from ata_gym.training.problems.tasks import Tasks
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.trees import leaves, map_leaves, rebuild
 from ata_gym.utils.validation import LARGEST_COUNT, whole_number
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]], RecordConstructorArgs):
