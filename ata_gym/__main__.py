@@ -1,7 +1,5 @@
 """The command ``ata-gym``, also ``python -m ata_gym``."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 

@@ -1,7 +1,5 @@
 """Aliases for arrays by dtype, whose shapes functions give in their docstrings, and for the names of workers."""
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 import numpy as np

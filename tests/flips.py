@@ -1,7 +1,5 @@
 """Damage in any file of a results folder is named by ``verify``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ata_gym.bench.experiment.store import verify

@@ -1,7 +1,5 @@
 """What tests marked ``gpu`` may do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

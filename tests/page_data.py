@@ -1,7 +1,5 @@
 """What is in a page, for tests that look at its data."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The rooms of both packages: imports run down only and never in a circle, and folders and files stay small."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

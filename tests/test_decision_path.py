@@ -1,7 +1,5 @@
 """A decision of a default is followed in a few folders without going back and forth, and a step as it is told."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How long tests wait for what happens sooner or later: for a state, never for a length of time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar

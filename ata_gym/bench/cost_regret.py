@@ -1,7 +1,5 @@
 """The expected cost of what a policy decided, and its regret against the best allocation."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The processor time of a policy's decisions: relative to ATA's, and of each decision in a scenario."""
 
-from __future__ import annotations
-
 from itertools import islice, pairwise
 from time import process_time
 from typing import Any, NamedTuple, cast

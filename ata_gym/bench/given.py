@@ -1,7 +1,5 @@
 """Policies as users give them: names, classes and objects; and the source of those that have no file."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import pickle

@@ -1,7 +1,5 @@
 """Progress on stderr: a bar for each task in a terminal and in a notebook, and a line now and then elsewhere."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

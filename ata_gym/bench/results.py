@@ -1,7 +1,5 @@
 """What policies did on scenarios, for a notebook: tables, comparisons, pictures and a page."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from html import escape

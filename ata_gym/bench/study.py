@@ -1,7 +1,5 @@
 """A study of one experiment from beginning to end: policies play it, and a report is left in their folder."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a change is, the random numbers that it may draw, and the conditions that the changes of rows give."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields

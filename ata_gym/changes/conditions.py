@@ -1,8 +1,6 @@
 """The conditions of a round: what the changes make of the distributions of a pool."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -32,22 +30,22 @@ class Conditions(NamedTuple):
     drawn: Floats | None = None  # (E, n) the mean that was drawn with a distribution, a part of its factor; None: none
 
     @classmethod
-    def unchanged(cls, round: Ints, n: int) -> Conditions:
+    def unchanged(cls, round: Ints, n: int) -> Self:
         """The conditions of n workers without changes in these rounds, shape (E,)."""
         rows = len(round)
         distribution = np.broadcast_to(np.arange(n), (rows, n))
         ones, never = np.ones((rows, n)), np.full((rows, n), np.inf)
         return cls(distribution, ones, np.zeros((rows, n)), never, np.zeros((rows, n, 2)), round)
 
-    def row(self, e: int | slice) -> Conditions:
+    def row(self, e: int | slice) -> "Conditions":
         """The conditions of one row, without the row axis, or of some."""
         return Conditions._make(part[e] if isinstance(part, np.ndarray) else part for part in self)
 
-    def times(self, factor: Floats) -> Conditions:
+    def times(self, factor: Floats) -> "Conditions":
         """The same, with task times multiplied by a factor, which broadcasts to (E, n)."""
         return self._replace(factor=self.factor * factor)
 
-    def where(self, rows: Mask, other: Conditions) -> Conditions:
+    def where(self, rows: Mask, other: "Conditions") -> "Conditions":
         """These conditions, but in some rows, shape (E,), the other ones."""
         fields: Any = zip(self._fields, self, other, strict=True)
         chosen = {
@@ -57,7 +55,7 @@ class Conditions(NamedTuple):
         }
         return self._replace(**chosen)
 
-    def with_survivor(self) -> Conditions:
+    def with_survivor(self) -> "Conditions":
         """The same, but where all workers of a row would die, the last one (of equals the lowest) lives."""
         if np.isinf(self.dies).any(axis=1).all():
             return self

@@ -8,8 +8,6 @@ stays alive. ``ata_gym.simulation.rounds.race_round`` defines all this; for disp
 ``ata_gym.simulation.dispatch.dispatch_step`` does.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Changes from plain data, and the check that changes fit a pool."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any

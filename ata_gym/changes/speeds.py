@@ -1,7 +1,5 @@
 """Gradual and passing changes of speed and of the noise of tasks, and load that is signalled."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Abrupt changes: workers exchange their distributions, jump to another speed, or are all drawn anew."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce

@@ -1,7 +1,5 @@
 """The commands of ``ata-gym``, and what they share: options and the console."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

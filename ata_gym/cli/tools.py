@@ -1,7 +1,5 @@
 """Commands that check policies, results and what is installed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 ``python -m ata_gym.cluster.doctor`` prints the findings as plain lines, and needs the base packages alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -147,7 +145,7 @@ def _import_faults(modules: list[str]) -> dict[str, str]:
 def compiled_kernels() -> Iterator[Finding]:
     """Whether numba compiles here, and where the machine code of the kernels is kept."""
     try:
-        fault = "" if helper()(_double)(21.0) == 42.0 else "a compiled function gives a wrong number"
+        fault = "" if helper()(lambda x: 2.0 * x)(21.0) == 42.0 else "a compiled function gives a wrong number"
     except Exception as error:
         fault = f"numba does not compile: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     if fault:
@@ -227,10 +225,6 @@ def _version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def _double(x: float) -> float:
-    return 2.0 * x
 
 
 def main() -> int:

@@ -1,7 +1,5 @@
 """The record of one round on real workers, as a line of text, as scalars, and for a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Recording the task times of real workers in a CSV file, which envs and experiments replay."""
 
-from __future__ import annotations
-
 import csv
 import io
 from contextlib import AbstractContextManager

@@ -3,8 +3,6 @@
 Such a process does not import ata_gym, and writes a line of JSON for each result.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The envs whose steps are rounds: allocation and race, each as a single env and as a native vector env."""
 
-from __future__ import annotations
-
 from ata_gym.envs.single import SingleEnv
 from ata_gym.envs.spaces import Allocation
 from ata_gym.envs.states.backend import Backend

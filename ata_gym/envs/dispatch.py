@@ -1,7 +1,5 @@
 """The env whose steps are decisions within a round, as a single env and as a native vector env."""
 
-from __future__ import annotations
-
 from ata_gym.envs.single import SingleEnv
 from ata_gym.envs.spaces import Dispatch
 from ata_gym.envs.states.dispatch import DispatchState

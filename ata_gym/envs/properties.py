@@ -1,7 +1,5 @@
 """The part that single and vector envs share: scenario, reset options, privileged information and checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """The part that all single envs share: seeds, resets, rewards and info."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import gymnasium as gym

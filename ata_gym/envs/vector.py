@@ -1,7 +1,5 @@
 """The part that all vector envs share: seeds, autoreset as in Gymnasium's own, rewards and info."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

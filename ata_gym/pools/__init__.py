@@ -12,7 +12,8 @@ from ata_gym.pools.constructors import (
     uniform,
     weibull,
 )
-from ata_gym.pools.pool import Distributions, Pool, concatenate
+from ata_gym.pools.distributions import Distributions
+from ata_gym.pools.pool import Pool, concatenate
 from ata_gym.pools.pool_distribution import PoolDistribution
 from ata_gym.pools.traces import measured, read_trace
 

@@ -3,8 +3,6 @@
 Each function raises ValueError for parameters out of range or of unequal lengths, as `Pool` does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The distributions of a pool's workers as plain arrays, and their moments."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

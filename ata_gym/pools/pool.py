@@ -19,8 +19,6 @@ from ata_gym.utils.validation import short
 if TYPE_CHECKING:
     from scipy.stats.distributions import rv_frozen
 
-__all__ = ["Distributions", "Pool", "concatenate"]
-
 _ENDS = {"wrap": 0, "truncate": 1}
 
 

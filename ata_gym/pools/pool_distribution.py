@@ -1,7 +1,5 @@
 """Pools drawn at random: how many workers, of which families, how unequal and how variable."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -100,7 +98,7 @@ class PoolDistribution:
         vars(self).update(checked, cv=ordered("cv", self.cv, 0.01, 10.0))
 
     @classmethod
-    def from_data(cls, data: PoolDistribution | Mapping[str, Any]) -> PoolDistribution:
+    def from_data(cls, data: "PoolDistribution | Mapping[str, Any]") -> "PoolDistribution":
         """Make one from what ``to_data`` gives, also after JSON; ValueError for anything else."""
         if isinstance(data, PoolDistribution):
             return data

@@ -4,8 +4,6 @@ The logarithms are closed forms where there are any, since no quadrature sees a 
 has mass at 1e300, or of shape 1e40. They are solved for all workers at once: one by one, 100,000 workers take a minute.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What a pool accepts, and the sentences for what it does not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Trained agents as policies with a name: ``ata_gym.rl.agent:LearnedAgent:folder=DIR``. It needs the extra ``rl``."""
 
-from __future__ import annotations
-
 import json
 from io import BytesIO
 from pathlib import Path

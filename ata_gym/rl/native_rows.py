@@ -1,7 +1,5 @@
 """The check that a bridge to an RL library is given a native vector env."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """Networks over any number of workers: who is in which place makes no difference. Plain torch, for any library."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gymnasium import spaces

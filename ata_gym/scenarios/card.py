@@ -1,7 +1,5 @@
 """Cards, which describe one scenario or policy for terminals, reports and the API reference; and that of a scenario."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

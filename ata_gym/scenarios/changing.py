@@ -4,8 +4,6 @@ The numbers of the changes are ours. The scenarios of stragglers are named after
 Chen et al. call them Homo and Hetero-L1, L2 and L3 ("Semi-dynamic load balancing", SoCC 2020). We know only the names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType

@@ -3,8 +3,6 @@
 The seeds of drawn scenarios are split: an agent is trained on some, chosen on others and compared on the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

@@ -5,8 +5,6 @@ Management in Distributed Machine Learning" (ICML 2025). Every published figure 
 none are published for the ICML version.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """Scenarios by name, and from the arguments of an env."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The type of a scenario: a pool, its changes, and what a round needs and costs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -35,7 +33,7 @@ class Published(NamedTuple):
     icml: AtaConstants = AtaConstants()
 
     @classmethod
-    def from_data(cls, data: Published | Mapping[str, Any]) -> Published:
+    def from_data(cls, data: "Published | Mapping[str, Any]") -> "Published":
         """Make one from what ``to_data`` gives, also after JSON; ValueError for anything else, and values out of range.
 
         >>> Published.from_data({"preprint": {"alpha": 5916, "eta": 2}}).preprint

@@ -1,8 +1,6 @@
 """One step of dispatch for a batch of rows: from a decision to the next result."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -33,7 +31,7 @@ class RoundState(NamedTuple):
     lost: Wholes  # (E,) tasks that died with their worker, in this round, or in the last one where it has not begun
 
     @classmethod
-    def start(cls, rows: int, n: int, budget: int) -> RoundState:
+    def start(cls, rows: int, n: int, budget: int) -> Self:
         """The start of a round, where all workers are idle."""
         tasks, running = np.zeros((rows, n), np.int64), np.zeros((rows, n), np.int8)
         times = [*np.zeros((4, rows, n)), *np.zeros((2, rows))]

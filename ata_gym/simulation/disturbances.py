@@ -1,7 +1,5 @@
 """What a round has besides the distributions of the task times: shared noise, outliers and deaths."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A binary heap of workers inside kernels: the worker of the least key is at the top, of equal keys the lowest one."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from ata_gym.typing import Floats, Ints

@@ -4,8 +4,6 @@ The generator is Philox-4x32-10 (Salmon et al., "Parallel random numbers: as eas
 a number from a key and a counter. A number depends on nothing else: not on the policy, the batch or the process.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -3,8 +3,6 @@
 Tasks that are running then are cancelled, and workers may die; ``ata_gym.simulation.rounds.race_round`` defines it.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

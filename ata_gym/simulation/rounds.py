@@ -1,7 +1,5 @@
 """One round of allocation or race for a batch of rows: pure functions of arrays."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -3,8 +3,6 @@
 The noise of a task is a uniform number with the row's key and the counter (task, worker, episode).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A callback of Lightning that tells the time of the workers while Lightning trains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

@@ -62,7 +62,7 @@ def make_problem(name: str, data: str | Path | None = None) -> Problem:
     """Make a problem by name.
 
     - ``name``: one of ``problem_names()``, or a function of yours: ``package.module:function`` returns a problem,
-      ``torch:package.module:function`` a module and its data; see ``from_torch.from_torch``.
+      ``torch:package.module:function`` a module and its data; see ``classification.from_torch``.
     - ``data``: a file or folder for the problems that read one; the function's only argument.
 
     Raises ValueError if there is no such problem, its module or function fails, it needs data or takes none, or what
@@ -86,7 +86,7 @@ def make_problem(name: str, data: str | Path | None = None) -> Problem:
         raise ValueError(f"the problem {name!r} {needs}") from None
     make = partial(_called, partial(build, *arguments), name)
     if plain != name:
-        from ata_gym.training.problems.from_torch import from_torch  # noqa: PLC0415 - importing torch takes a while
+        from ata_gym.training.problems.classification import from_torch  # noqa: PLC0415 - importing torch takes a while
 
         return from_torch(make, plain.rpartition(":")[2])
     made = build(*arguments) if name in _SHIPPED else make()

@@ -1,7 +1,5 @@
 """Files that are written completely or not at all, and the checks of places before files are read or written."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A typed decorator over numba that turns a loop over one row into a NumPy gufunc, and the threads that run it."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence

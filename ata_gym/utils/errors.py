@@ -1,7 +1,5 @@
 """Errors as text: what went wrong, and where in the code of the user, which is called from deep inside."""
 
-from __future__ import annotations
-
 import linecache
 import pickle
 import sysconfig

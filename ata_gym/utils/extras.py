@@ -1,7 +1,5 @@
 """Optional dependencies and objects of users, imported where they are used."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The modules that a module imports, directly or through others, as far as users edit them."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import sys

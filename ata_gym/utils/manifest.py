@@ -8,8 +8,6 @@ Checkpoints are not listed, since they are replaced every few seconds, and each 
 Files that differ from run to run are not listed either: measured times, pages that show them, logs and locks.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from fnmatch import fnmatch

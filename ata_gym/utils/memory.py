@@ -1,7 +1,5 @@
 """The memory of the machine."""
 
-from __future__ import annotations
-
 import math
 import os
 

@@ -4,8 +4,6 @@ The type of a field of a named tuple declares its range: ``slot: Annotated[Ints,
 the types below. A field without a range may hold anything.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Readers of ZIP archives, such as those of NumPy and torch, ignore bytes behind an archive.
 """
 
-from __future__ import annotations
-
 import hashlib
 import warnings
 from collections.abc import Callable, Mapping

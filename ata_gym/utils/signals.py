@@ -1,7 +1,5 @@
 """What may end a command: Ctrl-C and SIGTERM, on which a run saves first, and readers of its output that go away."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

@@ -3,8 +3,6 @@
 None is a tree without leaves. Any other object that is not a container is a leaf.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The rules for numbers and names that users give."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import numbers

@@ -1,7 +1,5 @@
 """Agents of RL libraries as policies: for the benchmarks, the leaderboard and loops that do real work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """The card of a policy."""
 
-from __future__ import annotations
-
 from ata_gym.scenarios.card import Card
 from ata_policies.presets import Preset
 from ata_policies.registry import default_name, load, parse, short_name

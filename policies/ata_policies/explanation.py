@@ -1,7 +1,5 @@
 """The explanation of a policy's last decision, for people who look into a run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What lists and cards say of a policy, and of the parts that policies are made of."""
 
-from __future__ import annotations
-
 import inspect
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The check of the observations and states that ``predict`` is given, once, before a policy learns from them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -117,7 +115,7 @@ class Door:
     policy: str
     last: Any = None  # the state that the policy returned last, which is not checked again; a copy or a pickle has none
 
-    def __reduce__(self) -> tuple[type[Door], tuple[Any, Size, str]]:
+    def __reduce__(self) -> "tuple[type[Door], tuple[Any, Size, str]]":
         return Door, (self.first, self.size, self.policy)
 
     def check(self, state: Any, rows: int) -> None:

@@ -1,10 +1,8 @@
 """The contract of a policy."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import gymnasium as gym
 import numpy as np
@@ -45,7 +43,7 @@ class Setting(NamedTuple):
     """How workers are drawn anew, from the distributions of ``pool``; None where the workers are those of ``pool``."""
 
     @classmethod
-    def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Setting:
+    def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Self:
         """The setting of a single or a vector env of this project; ValueError if it is another env."""
         try:
             known: Any = env.unwrapped.scenario  # type: ignore[union-attr]

@@ -1,7 +1,5 @@
 """Our policies by name, as data from which the registry makes them: a new one is one more line."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -29,7 +27,7 @@ from ata_policies.race.oracles import RaceDynamicOracle, RaceOracle
 def _fact(name: str) -> Any:
     """A property of a preset: what its parts say, together."""
 
-    def together(preset: Preset) -> str:
+    def together(preset: "Preset") -> str:
         said = [getattr(part, name) for part in preset.parts]
         return "; ".join(dict.fromkeys(fact for fact in said if fact not in ("", "none", "nothing"))) or said[0]
 

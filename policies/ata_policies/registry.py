@@ -1,7 +1,5 @@
 """Policies by name: our presets, and those of a user's own package (entry-point group ``ata_gym.policies``)."""
 
-from __future__ import annotations
-
 import ast
 import logging
 import sys

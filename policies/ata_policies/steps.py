@@ -1,7 +1,5 @@
 """A policy plays an env, step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

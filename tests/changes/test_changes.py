@@ -1,7 +1,5 @@
 """Each change: what it does to distributions, speeds and noise, against formulas and statistics on many rows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle

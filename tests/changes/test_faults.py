@@ -1,7 +1,5 @@
 """Workers that leave, die and return: envs of all ids under schedules of faults. Their rounds: tests/simulation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """Workers that are drawn anew: the same for every policy, and each as often as announced."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

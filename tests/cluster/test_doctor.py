@@ -1,7 +1,5 @@
 """What the doctor says of this environment, of one with the base packages alone, and of faults made for it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The files in notebooks/cluster that start jobs, as far as they can be tried without Slurm and other machines."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What a round tells, and traces of real task times, in which a kill costs no more than a line."""
 
-from __future__ import annotations
-
 import pytest
 
 from ata_gym.cluster import RoundRecord, TraceRecorder

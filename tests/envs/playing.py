@@ -1,7 +1,5 @@
 """Worlds in which the envs are tested, every form of observations and actions, and actions to play in them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

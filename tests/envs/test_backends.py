@@ -1,7 +1,5 @@
 """Backends, which run the tasks of a round in place of the simulation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """Checkpoints: an env goes on from its own bit for bit, and refuses wrong numbers by name or plays on."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from typing import Any

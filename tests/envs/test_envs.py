@@ -1,7 +1,5 @@
 """The contracts of the envs: arguments, ids, rewards, seeds, specs, steps out of turn, and dispatch beside rounds."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

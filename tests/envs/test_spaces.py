@@ -162,17 +162,6 @@ def test_samples_are_uniform(space_class, n, budget, rows):
         assert chisquare(observed).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("space_class", CLASSES)
-@pytest.mark.parametrize("rows", [None, 3])
-def test_seeds_repeat_samples(space_class, rows):
-    first, second = space_class(9, 20, rows, seed=11), space_class(9, 20, rows)
-    assert second.seed(11) == 11
-    assert np.array_equal(first.sample(), second.sample())
-    assert not np.array_equal(first.sample(), space_class(9, 20, rows, seed=12).sample())
-    shared = [space_class(9, 20, rows, seed=np.random.default_rng(4)).sample() for _ in range(2)]
-    assert np.array_equal(*shared)
-
-
 @pytest.mark.parametrize("argument", ["mask", "probability"])
 def test_sample_refuses_masks(argument):
     with pytest.raises(gym.error.Error, match=f"Allocation.sample cannot be provided a {argument}"):

@@ -1,7 +1,5 @@
 """Rows of the native vector envs: those of Gymnasium's own vector envs of single envs, in every form and mode."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """What may go wrong, tried again and again for a given time: ``python -m tests.fuzz --minutes 60``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Damaged files: those from outside are refused with a sentence, and results are mended or refused, never misread."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """A command that is killed at any moment goes on where it was, ends with the same bytes and leaves no process."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

@@ -1,7 +1,5 @@
 """Every policy plays legally after whatever its observation space allows, and a row is what it is alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

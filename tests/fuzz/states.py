@@ -4,8 +4,6 @@ The states are tried in a process of their own, whose kernels check the bounds o
 try, so that what a crash or a hang was about is known.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A few random tries of some hazards, the others have tests of their own; ``make fuzz`` goes on for an hour."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("polars", reason="the extra bench")

@@ -1,7 +1,5 @@
 """Change one token of the source at a time, and see whether a test fails: ``python -m tests.mutants --places 200``."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence

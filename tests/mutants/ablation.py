@@ -4,8 +4,6 @@
 changed default needs on the same seeds. A mechanism that 0 or infinity switches off without a loss can go.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import math

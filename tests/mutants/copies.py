@@ -1,7 +1,5 @@
 """Copies of the checkout, in each of which one file at a time is changed and something is run; a run goes on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Where the source can be changed by one token, and a random sample of these places."""
 
-from __future__ import annotations
-
 import ast
 import random
 from collections import defaultdict

@@ -3,8 +3,6 @@
 As a plugin of pytest (``-p tests.mutants.recording``) this file notes the seconds of each test that passes.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

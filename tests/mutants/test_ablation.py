@@ -1,7 +1,5 @@
 """Each constant of the default is changed in turn in a copy, and its losses are paired by seed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Mutants are drawn where a test can see them, and each is tried on the tests that run its line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What tests of policies share: a policy plays an env."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Oracles where the distributions of each round are known: by their definition, and against those of one pool."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

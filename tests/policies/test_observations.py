@@ -1,7 +1,5 @@
 """What predict is given and what it explains: what is wrong is refused with a sentence, or played on legally."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """The page of the policies: its table, and its example as a package of a user's own."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Policies by name, and every one of them played: by its contract, rows alone, in an RL library, on extreme times."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

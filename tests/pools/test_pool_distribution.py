@@ -1,7 +1,5 @@
 """Pools drawn at random: what workers are drawn from, how often each is drawn, and plain data."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

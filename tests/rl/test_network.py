@@ -1,7 +1,5 @@
 """The network for workers and the policy class: who is in which place makes no difference, and any number will do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

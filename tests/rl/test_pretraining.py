@@ -1,7 +1,5 @@
 """The training of the learned policy, with two small worlds: it repeats itself, resumes, and improves its play."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scenarios that are made of recorded speeds."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 from typing import Any

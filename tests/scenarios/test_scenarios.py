@@ -1,7 +1,5 @@
 """The named scenarios: as they were published, built, played, and changed when they say so; and sums that overflow."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from itertools import cycle

@@ -1,7 +1,5 @@
 """Rounds, races and dispatch, with and without deaths, against event loops written from the definition; the noise."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """allocate: the paper's rule against brute force, and what it must hold everywhere."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from heapq import heapify, heapreplace

@@ -1,7 +1,5 @@
 """optimal_allocation against brute force, published numbers and its own certificates."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

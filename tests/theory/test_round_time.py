@@ -1,7 +1,5 @@
 """expected_round_time against closed forms, independent quadrature and sampling with numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from math import comb, exp, factorial, floor, log

@@ -1,7 +1,5 @@
 """Planning by simulation, against exact expected round times and the true pool."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

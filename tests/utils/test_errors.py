@@ -1,7 +1,5 @@
 """Where a user's own code failed, said in words that also go to another process."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

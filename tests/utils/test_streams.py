@@ -1,7 +1,5 @@
 """A command whose stdout or stderr is closed, or whose reader has gone, ends as any other."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

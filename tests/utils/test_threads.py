@@ -1,7 +1,5 @@
 """Kernels in several threads: the same bits, wherever they are asked for."""
 
-from __future__ import annotations
-
 import os
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """The rules for numbers, and how long or odd values look in an error."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

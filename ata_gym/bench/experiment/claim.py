@@ -3,8 +3,6 @@
 The lock works on network file systems as far as these do, and it ends with the process, however that ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,11 +1,9 @@
 """An experiment as data: everything that a policy's result depends on, but the policy."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -62,7 +60,7 @@ class Experiment:
         budget: int | None = None,
         seed: int = 0,
         price: float | None = None,
-    ) -> Experiment:
+    ) -> Self:
         """Play a scenario; rounds, budget and price are its own by default, or as many rounds as a trace holds."""
         found = resolve(scenario, budget=budget, price=price)
         played = found.horizon if rounds is None else rounds

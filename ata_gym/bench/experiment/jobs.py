@@ -4,8 +4,6 @@ Each process is an executor of its own, since a larger pool ends all its process
 not tell which job that one had.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

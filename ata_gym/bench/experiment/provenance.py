@@ -1,7 +1,5 @@
 """Where a result comes from: the code that made it, the versions of what it uses, and the machine."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 import subprocess

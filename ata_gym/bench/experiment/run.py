@@ -1,7 +1,5 @@
 """A policy plays an experiment, its results are recorded, and a killed run continues from its checkpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter

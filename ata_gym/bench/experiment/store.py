@@ -4,8 +4,6 @@ Every file appears whole or not at all, so a run may be killed at any moment. Th
 checkpoints carry their own. What other code has made is refused, or removed and made anew.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The policies on the scenarios of the leaderboard: who plays what, and what it cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product

@@ -1,7 +1,5 @@
 """The picture of the leaderboard: runtime against worker time, a point for each policy, and what can be reached."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path

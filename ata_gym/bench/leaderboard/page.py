@@ -1,7 +1,5 @@
 """The page of a leaderboard."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product

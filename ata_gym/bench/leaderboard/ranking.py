@@ -4,8 +4,6 @@ Means are geometric, over seeds, scenarios and prices alike, so that a mean of m
 Student's over seeds, of the logarithms; the scenarios are fixed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import polars as pl

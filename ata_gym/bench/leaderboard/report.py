@@ -1,7 +1,5 @@
 """The report on a leaderboard: tables for the terminal, Markdown to paste, CSV with all digits, and the picture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any

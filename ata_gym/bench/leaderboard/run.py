@@ -1,7 +1,5 @@
 """A leaderboard from beginning to end: it is set up, played and reported."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a set of scenarios is, fixed, with a version that a hash stands for; and who plays it where nobody is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sets of scenarios of the leaderboard. Any change of one needs a new version of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

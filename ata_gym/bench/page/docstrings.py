@@ -1,7 +1,5 @@
 """The parts of a docstring in NumPy's form, as pages and terminals show them."""
 
-from __future__ import annotations
-
 import re
 
 

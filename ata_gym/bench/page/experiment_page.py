@@ -1,7 +1,5 @@
 """The page of an experiment: policies on one scenario."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

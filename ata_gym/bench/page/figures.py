@@ -1,7 +1,5 @@
 """The data of the pictures on a page, from records as of ``run.SCHEMA``; players are named by their places."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from typing import Any

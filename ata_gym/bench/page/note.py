@@ -1,7 +1,5 @@
 """What a study notes in its folder for its page, since a configuration holds a pool as a hash only."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

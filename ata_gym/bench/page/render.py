@@ -3,8 +3,6 @@
 Plotly's script is compressed, which makes a page less than half as large; the browser unpacks it.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import math

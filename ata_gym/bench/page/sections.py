@@ -1,7 +1,5 @@
 """What a page holds, as data: no HTML and no colours; the template and the scripts set it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 A race cancels what an allocation waits for, so that each game has a sentence of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -55,7 +53,7 @@ class Competitor:
     priced: bool = False  # whether its decisions depend on the price
 
     @classmethod
-    def of(cls, name: str) -> Competitor:
+    def of(cls, name: str) -> "Competitor":
         """The competitor of a policy's name; ValueError if there is no such policy."""
         policy = ata_policies.load(name)
         kind = ORACLE if policy.knows.startswith(_KNOWN) else LEARNER if policy.learns else BASELINE

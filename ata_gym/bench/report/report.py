@@ -1,7 +1,5 @@
 """A report is what a command shows of a results folder and leaves in it; that of an experiment, and its pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,9 +1,7 @@
 """Statistics of records: means and ratios over seeds with 95 % confidence intervals, and comparisons of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -40,13 +38,13 @@ class Estimate(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, sample: Floats) -> Estimate:
+    def of(cls, sample: Floats) -> Self:
         """The estimate of the mean of a sample, shape (seeds,)."""
         mean, half = estimate(sample) if np.isfinite(sample).all() else (np.nan, np.nan)
         return cls(float(mean), float(mean - half), float(mean + half))
 
     @classmethod
-    def of_ratio(cls, mine: Floats, theirs: Floats) -> Estimate:
+    def of_ratio(cls, mine: Floats, theirs: Floats) -> "Estimate":
         """The geometric mean of ratios of values on the same seeds, (seeds,), with Student's interval of the logs.
 
         >>> Estimate.of_ratio(np.array([1.0, 4.0]), np.array([2.0, 2.0])).mean
@@ -55,14 +53,14 @@ class Estimate(NamedTuple):
         return cls.of_ratios([mine], [theirs])
 
     @classmethod
-    def of_ratios(cls, mine: Sequence[Floats], theirs: Sequence[Floats]) -> Estimate:
+    def of_ratios(cls, mine: Sequence[Floats], theirs: Sequence[Floats]) -> "Estimate":
         """The geometric mean of ratios over the seeds of several scenarios, each with values on the same seeds."""
         with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
             logarithms = [np.log(a) - np.log(b) for a, b in zip(mine, theirs, strict=True)]
             return cls.of_logarithms(np.mean(logarithms, axis=0))
 
     @classmethod
-    def of_logarithms(cls, sample: Floats) -> Estimate:
+    def of_logarithms(cls, sample: Floats) -> Self:
         """The geometric mean of ratios that are given by their logarithms, shape (seeds,)."""
         return cls(*(float(np.exp(end)) for end in cls.of(sample)))
 

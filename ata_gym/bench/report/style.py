@@ -1,7 +1,5 @@
 """The colours, sizes and file formats of every picture of the project."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """A summary of policies as tables, and how its numbers are written."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 
@@ -37,11 +35,6 @@ def title_of(quantity: str) -> str:
     return f"{TITLES[name]}\n/ {shown}" if baseline else TITLES[name]
 
 
-def interval_note(experiment: Experiment) -> str:
-    """A phrase that says what the numbers are, to be added to a title; it is empty for a single seed."""
-    return f", mean and {100 * CONFIDENCE:g} % confidence interval" if experiment.seeds > 1 else ""
-
-
 def over_seeds(seeds: int, mean: str = "the mean") -> str:
     """A phrase that says what the numbers of a table are.
 
@@ -66,7 +59,8 @@ def summary_tables(summary: pl.DataFrame, experiment: Experiment, title: str = "
     plain = [quantity for quantity in TITLES if quantity in present]
     ratios = [quantity for quantity in present if "/" in quantity and summary["policy"].n_unique() > 1]
     ratios.sort(key=lambda quantity: BASELINES.index(quantity.partition("/")[2]))
-    about = f"{title or experiment.about}\n{experiment.length}{interval_note(experiment)}{cost}"
+    interval = f", mean and {100 * CONFIDENCE:g} % confidence interval" if experiment.seeds > 1 else ""
+    about = f"{title or experiment.about}\n{experiment.length}{interval}{cost}"
     same = "ratios on the same seeds, geometric means" if experiment.seeds > 1 else "ratios on the same seed"
     parts = {about: plain, same: ratios}
     return [summary_table(title, summary, quantities) for title, quantities in parts.items() if quantities]

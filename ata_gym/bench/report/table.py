@@ -1,7 +1,5 @@
 """The form of every table: a title, columns and cells of text, for the terminal and as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape

@@ -1,7 +1,5 @@
 """Two pictures of policies side by side: who works, who waits and what is thrown away; and an animation of learning."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import cycle

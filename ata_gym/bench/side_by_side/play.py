@@ -1,7 +1,5 @@
 """One policy on one scenario, round by round, for people who watch."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import replace
 from typing import Any

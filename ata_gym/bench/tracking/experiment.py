@@ -1,7 +1,5 @@
 """Policies around abrupt changes: what they did in the rounds before and after each, and how good it was."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -67,7 +65,7 @@ class Tracking(Experiment):
     @classmethod
     def around(
         cls, experiment: Experiment, changes: Iterable[int] | None = None, *, before: int, after: int
-    ) -> Tracking:
+    ) -> "Tracking":
         """Look at ``before`` rounds before and ``after`` rounds after each change, by default at those of the scenario.
 
         ValueError if nothing changes abruptly, or not where it is said, or workers may be away.

@@ -1,7 +1,5 @@
 """The report on tracked policies: delays and costs of the changes, tables, and the picture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

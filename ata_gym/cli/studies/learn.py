@@ -1,7 +1,5 @@
 """Commands that train policies: an agent of Stable-Baselines3, and the learned policy of the zoo."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The connection with a Ray cluster: one that runs, or one that is started on this machine and ends with the work."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

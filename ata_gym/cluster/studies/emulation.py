@@ -1,7 +1,5 @@
 """Workers of unequal speeds on one machine, and what happens to them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 It trains a real model on real samples. A task that is computed before its emulated time has passed waits for the rest.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The study of emulated workers: each policy trains the same model in real processes, and a report is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

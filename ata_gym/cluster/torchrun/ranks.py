@@ -1,7 +1,5 @@
 """The ranks of a process group, and what they send each other besides gradients."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

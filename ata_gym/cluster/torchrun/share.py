@@ -1,7 +1,5 @@
 """The part of a round that one rank computes, and the times of its tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Which samples each rank computes: every sample once in an epoch, whatever the allocations."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, MutableMapping, Sized
 from typing import Any, Protocol

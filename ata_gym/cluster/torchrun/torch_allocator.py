@@ -1,7 +1,5 @@
 """Allocation inside ``torch.distributed``: how many tasks each rank computes, and the mean of their gradients."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Iterator, Mapping

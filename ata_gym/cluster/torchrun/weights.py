@@ -1,7 +1,5 @@
 """The weights of a model: whether a round leaves them unchanged, and whether they are the same on all ranks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

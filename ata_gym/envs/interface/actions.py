@@ -1,7 +1,5 @@
 """The forms in which an agent may act: the env's own, shares, or one worker at a time."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np

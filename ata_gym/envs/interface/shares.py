@@ -1,7 +1,5 @@
 """Real-valued actions: numbers from -1 to 1 become tasks for each worker."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

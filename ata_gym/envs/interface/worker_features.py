@@ -3,11 +3,9 @@
 The env with ``observation="workers"`` and policies that play a trained agent compute them here, from the same feedback.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,15 +128,15 @@ class WorkerMemory(NamedTuple):
     workers: Annotated[Floats, Within(_LOWEST, FINITE)]  # (E, n, 13), see the names of the columns
 
     @classmethod
-    def empty(cls, rows: int, n: int) -> WorkerMemory:
+    def empty(cls, rows: int, n: int) -> Self:
         """Rows that have seen nothing."""
         return cls(np.zeros((rows, n, _COLUMNS)))
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> WorkerMemory:
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "WorkerMemory":
         """Remember the feedback of a step: (E, R) workers and durations, and (E, n) elapsed times."""
         return WorkerMemory(_observe(self.workers, worker, duration, elapsed))
 
-    def asked(self, tasks: NDArray[np.integer[Any]]) -> WorkerMemory:
+    def asked(self, tasks: NDArray[np.integer[Any]]) -> "WorkerMemory":
         """Remember which workers got tasks, (E, n); one of these without a result or elapsed time counts as away."""
         workers = self.workers.copy()
         workers[..., _ASKED] = tasks

@@ -1,7 +1,5 @@
 """A round as a Gantt chart beside the estimates of the workers' mean times, drawn by matplotlib into pixels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import matplotlib.style

@@ -1,7 +1,5 @@
 """What the rows of an env did in their last rounds, recorded step by step where an env is made to be seen."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any
 

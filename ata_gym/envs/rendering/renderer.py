@@ -1,7 +1,5 @@
 """The ways to show a round: a text, an array of pixels, or a window."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +17,7 @@ VECTOR_MODES = ("ansi", "rgb_array")  # the modes of the native vector envs, who
 FRAMES_PER_SECOND = 4  # the frames per second of a window and of a video
 
 
-def renderer(mode: object, modes: Sequence[str] = MODES) -> Renderer | None:
+def renderer(mode: object, modes: Sequence[str] = MODES) -> "Renderer | None":
     """What shows the rounds in one of the modes; None for None, and ValueError for any other.
 
     >>> renderer("rgb")

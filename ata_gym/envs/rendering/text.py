@@ -1,7 +1,5 @@
 """A round as text of up to 80 columns, without colours."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ata_gym.envs.rendering.timeline import CANCELLED, DONE, KINDS, RUNNING, Timeline, number

@@ -1,8 +1,6 @@
 """What happened in a round of one row: when each worker was busy with a task, and how the task ended."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +36,7 @@ class Timeline(NamedTuple):
     longest: float  # the longest of the last round times of the episode, so that an axis seldom changes
 
     @classmethod
-    def empty(cls, n: int, budget: int) -> Timeline:
+    def empty(cls, n: int, budget: int) -> Self:
         """No round of n workers."""
         nobody, never, each = np.zeros(0, np.int64), np.zeros(0), np.zeros(n)
         return cls(

@@ -1,7 +1,5 @@
 """The action spaces of rounds: integer vectors of tasks per worker, for one row or a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, ClassVar, SupportsIndex
 
@@ -13,8 +11,6 @@ from numpy.typing import NDArray
 from ata_gym.typing import Ints
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.validation import whole_number
-
-__all__ = ["Allocation", "RaceAllocation"]
 
 _INT64 = np.dtype(np.int64)
 _LARGEST = 2**62  # the largest n and budget: their sum still fits in an int64

@@ -1,7 +1,5 @@
 """The action space of dispatch: which workers should be working."""
 
-from __future__ import annotations
-
 from typing import SupportsIndex
 
 import numpy as np
@@ -10,8 +8,6 @@ from gymnasium.spaces import MultiDiscrete
 from ata_gym.envs.spaces.allocation import Checked, integers
 from ata_gym.typing import Bits
 from ata_gym.utils.validation import whole_number
-
-__all__ = ["Dispatch", "checked_dispatch"]
 
 _INT8 = np.dtype(np.int8)
 

@@ -1,7 +1,5 @@
 """What Gymnasium's functions on spaces do with the action spaces: batch, concatenate, share, flatten."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any

@@ -1,7 +1,5 @@
 """What runs the tasks of a round in place of the simulation, and the check of what it gives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 

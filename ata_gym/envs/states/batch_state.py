@@ -1,7 +1,5 @@
 """What the rows of an env remember of their episodes."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The rows of an env whose steps are decisions within a round."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 

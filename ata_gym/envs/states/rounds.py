@@ -1,7 +1,5 @@
 """The rows of an env whose steps are rounds: allocation and race."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A training as data: the agent, the scenario, and how long; and the policies that it is compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The report on a training: the agent beside other policies on the test seeds, and how it learned."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The training of an agent from beginning to end: it is trained, compared on seeds that it never saw, and reported."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """What an agent is: an env, an algorithm, a form of actions and hyperparameters; and how it is made and played."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A training of Stable-Baselines3 with evaluations between rollouts, which goes on where it was if it is killed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from io import BytesIO

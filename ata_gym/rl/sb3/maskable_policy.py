@@ -1,7 +1,5 @@
 """The policy class with a network for workers, for sb3-contrib's MaskablePPO."""
 
-from __future__ import annotations
-
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 
 from ata_gym.rl.sb3.policy import WorkersActorCriticPolicy

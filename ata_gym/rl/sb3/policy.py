@@ -1,7 +1,5 @@
 """Policy classes of Stable-Baselines3 with a network for workers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any

@@ -1,7 +1,5 @@
 """Our native vector env as a ``VecEnv`` of Stable-Baselines3: all rows in one call, without an env object for each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import Any

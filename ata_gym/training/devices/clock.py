@@ -1,7 +1,5 @@
 """The device clock: rounds of tasks that are really run, one by one, on real devices."""
 
-from __future__ import annotations
-
 import functools
 import heapq
 from collections.abc import Sequence

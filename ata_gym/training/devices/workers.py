@@ -1,7 +1,5 @@
 """Workers on real devices, whose tasks are run and timed there."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Methods whose updates use gradients at earlier weights: asynchronous SGD, Ringmaster ASGD, SSP and R2SP."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The contract of a training method, the parameter server that it drives, and the clock of the workers."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from abc import ABC, abstractmethod

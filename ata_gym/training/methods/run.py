@@ -1,24 +1,20 @@
 """The methods by name, and a run of one: an iterator over its updates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import nn
 
 from ata_gym.scenarios import PoolData, resolve
 from ata_gym.training.methods import asynchronous, synchronous
 from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord, WorkerClock
+from ata_gym.training.problem import Problem
+from ata_gym.training.problems.tasks import Tasks
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.validation import unknown
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from ata_gym.training.problem import Problem
-    from ata_gym.training.problems.tasks import Tasks
 
 _SETTINGS = {field.name for field in fields(TrainingSettings)}
 

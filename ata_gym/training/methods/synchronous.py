@@ -1,7 +1,5 @@
 """Methods that step along the mean of gradients at the current weights: Rennala SGD, minibatches, MindFlayer SGD."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ata_gym.pools import Pool

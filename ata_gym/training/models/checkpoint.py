@@ -1,7 +1,5 @@
 """Checkpoints of training: tensors and plain values in one file, whose reading runs no code."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from pathlib import Path

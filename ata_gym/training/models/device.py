@@ -1,7 +1,5 @@
 """Devices: how they are found, seeded and made the current one, their time and memory, and mixed precision."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 

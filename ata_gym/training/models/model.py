@@ -1,7 +1,5 @@
 """Models: built from a problem or by the user, their weights, and their modes."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """The batches of a loader in a keyed order over all its epochs, which may begin at any batch."""
 
-from __future__ import annotations
-
 import random
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -17,7 +15,7 @@ from ata_gym.simulation.keys import derive_keys
 _BATCH, _EPOCH = 0, 1  # purposes of keys
 
 
-def keyed_batches(source: Any, key: int) -> Batches:
+def keyed_batches(source: Any, key: int) -> "Batches":
     """The batches t = 0, 1, ... of a ``DataLoader``, a sequence, or an iterable that can be iterated again, in epochs.
 
     A batch depends on the key and on t alone: what a shuffling sampler draws is keyed by the epoch, and what the

@@ -3,8 +3,6 @@
 Reading the images runs no code. Their formats: https://www.cs.toronto.edu/~kriz/cifar.html
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import pickle

@@ -1,7 +1,5 @@
 """The problem ``digits``: handwritten digits, small and without a download."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import nn

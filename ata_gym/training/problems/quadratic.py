@@ -1,7 +1,5 @@
 """The problem ``quadratic``: the convex quadratic of the ATA paper, whose minimum and constants are known."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping

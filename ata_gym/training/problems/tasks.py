@@ -1,7 +1,5 @@
 """Tasks that run one after the other, with any model, any loss and the user's own loader."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Self

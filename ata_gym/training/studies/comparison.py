@@ -1,13 +1,11 @@
 """Methods compared with policies: the same pool, problem and seed, and as many gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import polars as pl
@@ -44,7 +42,7 @@ class MethodChoice:
     kind: str | None = None  # the kind of its learning rate; None for one in proportion to that of the policies
 
     @classmethod
-    def parse(cls, text: str) -> MethodChoice:
+    def parse(cls, text: str) -> Self:
         """Read NAME, NAME=RATE or NAME=theory; ValueError if there is no such method, or the rate is not positive."""
         name, given, rate = text.partition("=")
         find_method(name)

@@ -1,7 +1,5 @@
 """Loss curves against the runtime and the worker time of each policy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill

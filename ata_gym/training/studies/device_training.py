@@ -1,7 +1,5 @@
 """Policies that train a model on real workers: each from the same weights, on the times that its tasks take there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice

@@ -1,7 +1,5 @@
 """One trajectory for all policies in a results folder."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple

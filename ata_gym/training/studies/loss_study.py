@@ -1,7 +1,5 @@
 """A study of losses from beginning to end: one trajectory, the clocks of the policies, the methods, and the report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

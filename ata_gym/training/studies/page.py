@@ -1,7 +1,5 @@
 """The page of a training: the loss against the clocks of policies and methods."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path

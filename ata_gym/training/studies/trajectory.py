@@ -1,7 +1,5 @@
 """One training trajectory, kept in a file, for all policies, since the allocation never changes a gradient."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """The losses of a round's tasks: in one forward pass for a problem, one after the other for ``Tasks``."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Optimisers and learning-rate schedules by name, or made by any factory of torch's form."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Iterable

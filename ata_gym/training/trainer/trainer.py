@@ -1,7 +1,5 @@
 """Training round by round: B stochastic gradients and one step of the optimiser."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ but not for the place of the source. So a checkout that was moved, or another on
 cache of the user.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform
@@ -109,7 +107,7 @@ class _Private(_CacheLocator):
             cls._held, _config.CACHE_LOCATOR_CLASSES = None, others
 
     @classmethod
-    def from_function(cls, py_func: Loop, py_file: str) -> _Private | None:
+    def from_function(cls, py_func: Loop, py_file: str) -> "_Private | None":
         if cls._held is None or cls._held[0] is not py_func:
             return None
         return cls(py_file, cls._held[1])

@@ -4,8 +4,6 @@ numba freezes what a loop refers to when it compiles the loop: helpers in any fi
 looks at the file of the loop alone, and would use old machine code after a helper in another file was edited.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Callable

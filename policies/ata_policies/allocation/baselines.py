@@ -1,7 +1,5 @@
 """Baselines: UTA, OFTA and GTA (Maranjyan et al., ICML 2025), which learn nothing, and explore-then-commit."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

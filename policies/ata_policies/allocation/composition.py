@@ -1,7 +1,5 @@
 """A policy as a composition: memory x estimate x rule."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The expected cost of a round itself: a learner of whole distributions that minimises it."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,9 +1,7 @@
 """Exponentiated gradient with randomised rounding (Maranjyan et al., ATA, ICML 2025)."""
 
-from __future__ import annotations
-
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -27,11 +25,11 @@ class Penalties(NamedTuple):
     penalties: Times  # the worker's time per task, added up over the rounds in which it was the slowest
 
     @classmethod
-    def empty(cls, rows: int, n: int) -> Penalties:
+    def empty(cls, rows: int, n: int) -> Self:
         """No task was seen yet: the weights are uniform."""
         return cls(*np.zeros((3, rows, n)))
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Penalties:
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Penalties":
         """See ``Belief.observe``.
 
         >>> Penalties.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).penalties

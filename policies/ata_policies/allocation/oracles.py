@@ -1,7 +1,5 @@
 """Oracles: the allocation of least cost where the distributions are known, for good or for the coming round."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import lru_cache

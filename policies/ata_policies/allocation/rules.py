@@ -1,7 +1,5 @@
 """Rules: from scores to an allocation of exactly B tasks."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

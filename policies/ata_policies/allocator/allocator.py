@@ -1,7 +1,5 @@
 """Policies of rounds for loops that do real work: how many tasks each worker computes in the next round."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple

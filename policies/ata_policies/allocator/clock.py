@@ -1,7 +1,5 @@
 """An env and a policy as a clock for any loop: it says what time it would be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

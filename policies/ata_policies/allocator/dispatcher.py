@@ -1,7 +1,5 @@
 """Policies of dispatch for loops that do real work: who starts one more task, decided at each result."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple
 

@@ -1,7 +1,5 @@
 """A policy for workers with names, who join, leave and come back."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 A policy keeps arrays, some axes of which are those of the workers: these are longer in a first state for more workers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeVar
 

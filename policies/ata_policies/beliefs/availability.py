@@ -1,8 +1,6 @@
 """Which workers are available where workers come and go: a worker that owes results is not. Ours."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -46,12 +44,12 @@ class Availability(NamedTuple):
     wait: Wholes  # (E, n) rounds until the next probe
 
     @classmethod
-    def full(cls, rows: int, n: int, pause: int) -> Availability:
+    def full(cls, rows: int, n: int, pause: int) -> Self:
         """All workers are there."""
         zeros = np.zeros((rows, n), np.int64)
         return cls(zeros, zeros > 0, np.full_like(zeros, pause), zeros)
 
-    def after(self, results: Floats | Mask, pause: int, longest: int) -> Availability:
+    def after(self, results: Floats | Mask, pause: int, longest: int) -> "Availability":
         """The availability after a round in which each worker gave so many results, or signs of life, (E, n)."""
         owing = results < self.asked
         back = (self.asked > 0) & ~owing
@@ -61,7 +59,7 @@ class Availability(NamedTuple):
         wait = np.where(owing, pauses, np.maximum(self.wait - 1, 0))
         return Availability(self.asked, away & ~away.all(axis=1, keepdims=True), pauses, wait)
 
-    def note_absences(self, absent: Mask, back: Mask) -> Availability:
+    def note_absences(self, absent: Mask, back: Mask) -> "Availability":
         """The availability where ``absent`` workers have left, and those that are ``back`` are probed, (n,) each."""
         away = self.away | absent | back
         wait = np.where(absent, _NEVER, np.where(back, 1, self.wait))

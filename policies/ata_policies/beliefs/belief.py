@@ -1,7 +1,5 @@
 """The contract of a belief: what a policy has learned of the workers, as arrays with a leading row axis."""
 
-from __future__ import annotations
-
 from typing import Protocol, Self, runtime_checkable
 
 from ata_gym.typing import Floats, Ints, Mask

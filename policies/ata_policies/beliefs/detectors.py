@@ -6,8 +6,6 @@ Liu, Lee and Shroff, "A change-detection based framework for piecewise-stationar
 one threshold fits all workers, and clipped, so that an outlier is no change.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, NamedTuple, Self, TypeAlias
 

@@ -4,8 +4,6 @@ Garivier and Moulines, "On upper-confidence bound policies for switching bandit 
 discounted UCB; formulas recalled). A worker without results that count is as one never tried, so it is explored again.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -66,7 +64,7 @@ class WindowMoments(NamedTuple):
     length: Annotated[Floats, Within(1.0)]  # (E,) W / k, tasks or rounds in a block
     by_task: Mask  # (E,) whether W counts tasks of the worker, else rounds
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> WindowMoments:
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "WindowMoments":
         """See ``Belief.observe``; cancelled tasks do not count."""
         *kept, clock, place = _slide(*self.blocks, self.clock, self.length, self.by_task, worker)
         every_block = Moments(*(part.reshape(len(part), -1) for part in kept)).observe(place, duration)
@@ -155,7 +153,7 @@ class DiscountedMoments(NamedTuple):
     deviations: Squares  # (E, n) their squared deviations from their mean added up, discounted
     discount: Annotated[Floats, Within(0.0, math.nextafter(1.0, 0.0))]  # (E,) the discount per round
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> DiscountedMoments:
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "DiscountedMoments":
         """See ``Belief.observe``; a worker whose tasks count for less than half a task is forgotten."""
         discount = self.discount[:, None]
         kept = np.where(discount * self.counts >= 0.5, discount, 0.0)

@@ -1,8 +1,6 @@
 """Counts, totals and squared deviations of the task times seen, and the shapes that follow from them."""
 
-from __future__ import annotations
-
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 
@@ -23,11 +21,11 @@ class Totals(NamedTuple):
     totals: Times  # their times added up
 
     @classmethod
-    def empty(cls, rows: int, n: int) -> Totals:
+    def empty(cls, rows: int, n: int) -> Self:
         """Nothing is known."""
         return cls(*np.zeros((2, rows, n)))
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Totals:
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Totals":
         """See ``Belief.observe``; cancelled tasks do not count.
 
         >>> Totals.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).mean()
@@ -55,11 +53,11 @@ class Exposure(NamedTuple):
     busy: Times  # time of the results and of the cancelled tasks, added up
 
     @classmethod
-    def empty(cls, rows: int, n: int) -> Exposure:
+    def empty(cls, rows: int, n: int) -> Self:
         """Nothing is known."""
         return cls(*np.zeros((2, rows, n)))
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> Exposure:
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "Exposure":
         """See ``Belief.observe``.
 
         >>> Exposure.empty(1, 2).observe(np.array([[0, 0]]), np.array([[2.0, 4.0]]), np.array([[0.0, 5.0]]))
@@ -90,11 +88,11 @@ class Moments(NamedTuple):
     deviations: Squares  # their squared deviations from their mean added up
 
     @classmethod
-    def empty(cls, rows: int, n: int) -> Moments:
+    def empty(cls, rows: int, n: int) -> Self:
         """Nothing is known."""
         return cls(*np.zeros((3, rows, n)))
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Moments:
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Moments":
         """See ``Belief.observe``; cancelled tasks do not count.
 
         >>> Moments.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).deviations
@@ -102,11 +100,11 @@ class Moments(NamedTuple):
         """
         return Moments(*_observe_deviations(*self, worker, duration))
 
-    def scaled(self, share: Floats) -> Moments:
+    def scaled(self, share: Floats) -> "Moments":
         """The belief if worker i's tasks counted ``share[..., i]`` times as much."""
         return Moments(*_scaled(*self, share))
 
-    def merged(self) -> Moments:
+    def merged(self) -> "Moments":
         """The moments of groups of tasks, which lie along the last axis, taken together.
 
         As Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.

@@ -3,8 +3,6 @@
 Maranjyan et al., ATA, ICML 2025: start from P tasks of mean m_i seen earlier. The form of the file is ours.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A memory that starts anew when a change is detected, and tries idle workers again now and then."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The check of a policy: it is played, and each fault gets a sentence that says what would be right."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from collections.abc import Iterator, Sequence

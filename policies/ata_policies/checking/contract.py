@@ -1,7 +1,5 @@
 """The contract of a policy: it is played in one scenario, and then observes the same again in other ways."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable, Iterator, Sequence

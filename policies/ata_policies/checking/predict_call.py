@@ -1,7 +1,5 @@
 """One call of a policy's ``predict``: its answer, and its side effects."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import pickle

@@ -1,8 +1,6 @@
 """Dispatch by the worth of a worker's start at a shadow price, with the distributions learned."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -34,12 +32,12 @@ class RoundByRound(NamedTuple):
     place: Annotated[Ints, Within(0, lambda size: size.budget - 1)]  # (E,) how many there are
 
     @classmethod
-    def empty(cls, rows: int, n: int, budget: int) -> RoundByRound:
+    def empty(cls, rows: int, n: int, budget: int) -> Self:
         """Nothing seen yet."""
         nobody = np.full((rows, budget), -1)
         return cls(DistributionBelief.empty(rows, n), nobody, np.zeros((rows, budget)), np.zeros(rows, np.int64))
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> RoundByRound:
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "RoundByRound":
         """Return the belief after one more result; the arguments are those of ``Belief.observe`` with R = 1."""
         rows = np.flatnonzero(worker[:, 0] >= 0)
         workers, durations, place = self.worker.copy(), self.duration.copy(), self.place.copy()

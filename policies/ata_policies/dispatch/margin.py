@@ -1,9 +1,7 @@
 """The rule that starts a worker if that is worth its worker time at a shadow price."""
 
-from __future__ import annotations
-
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 
@@ -32,7 +30,7 @@ class Workers(NamedTuple):
     """(E,) how many of those, from the fastest on, can give results in a round in which everybody works"""
 
     @classmethod
-    def of(cls, times: Floats, budget: int) -> Workers:
+    def of(cls, times: Floats, budget: int) -> Self:
         """The workers with these times, in rounds of ``budget`` results."""
         sums, mean = _paces(times, budget)
         order = np.argsort(mean, axis=-1, kind="stable")

@@ -1,7 +1,5 @@
 """Dispatch where the distributions are known, which learners are measured against; and GTA."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Dispatch by the expected remaining time of the round against a worker's mean time, which is learned."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, NamedTuple
 

@@ -1,9 +1,7 @@
 """The search for the shadow price with which the rule ``by_margin`` costs least, in simulated rounds."""
 
-from __future__ import annotations
-
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -121,13 +119,13 @@ class ShadowSearch(NamedTuple):
     totals: Times  # (E, 8, 2) their round times and worker times added up, with each of the shadow prices
 
     @classmethod
-    def start(cls, rows: int) -> ShadowSearch:
+    def start(cls, rows: int) -> Self:
         """From the price itself."""
         return cls(np.full(rows, _BELOW), np.zeros(rows), np.zeros((rows, CANDIDATES, 2)))
 
     def go_on(
         self, workers: Workers, budget: int, price: float, factor: Floats | float = 1.0, awake: Mask | bool = True
-    ) -> ShadowSearch:
+    ) -> "ShadowSearch":
         """Simulate one round with each in the rows that are ``awake``, (E,); for ``factor`` see ``by_margin``."""
         at = budget, _worth(workers, price), _octaves(price), np.broadcast_to(factor, workers.mean.shape), awake
         return ShadowSearch(*_search_step(*workers, *at, *self))

@@ -6,8 +6,6 @@ takes time in proportion to its size; a NARX network predicts the speed. Ours: t
 the minimum load, all constants, and the use of availability (the journal version names federated learning).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing", SoCC 2020. All
 in which a profile is measured; its fit and its optimum are in ``piecewise_linear``.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple, TypeAlias
 
 import numpy as np

@@ -4,8 +4,6 @@ The predictor of LB-BSP in CPU clusters (Chen et al., SoCC 2020). That it is a h
 logarithm, the level of each worker, all sizes, and how it learns online are ours.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The time of a GPU over the batch is piecewise linear (Chen et al., LB-BSP poster
 full, then rising. The fit and the integer optimum are ours.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ata_gym.typing import Floats, Ints

@@ -4,11 +4,9 @@ LB-BSP (Chen et al., SoCC 2020) compares such predictors. A speed is results per
 (recalled: samples over compute time). A worker without a result gives no sample, and averages keep their prediction.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -33,11 +31,11 @@ class LastRound(NamedTuple):
     busy: Times  # their times added up
 
     @classmethod
-    def empty(cls, rows: int, n: int) -> LastRound:
+    def empty(cls, rows: int, n: int) -> Self:
         """No round was played."""
         return cls(*np.zeros((3, rows, n)))
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> LastRound:
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "LastRound":
         """See ``Belief.observe``; cancelled tasks do not count."""
         tasks, busy = Totals.empty(*self.counts.shape).observe(worker, duration)
         return LastRound(self.counts + tasks, tasks, busy)

@@ -1,7 +1,5 @@
 """A network over workers in compiled loops: what ``ata_gym.rl.network.RecurrentWorkersNet`` computes, without torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cache
@@ -123,7 +121,7 @@ class Network(NamedTuple):
     last_bias: Weights  # ()
 
     @classmethod
-    def of(cls, tensors: Mapping[str, NDArray[Any]]) -> Network:
+    def of(cls, tensors: Mapping[str, NDArray[Any]]) -> "Network":
         """The network of a ``RecurrentWorkersNet``, whose tensors have the names that torch gives them.
 
         ValueError if some are missing, have wrong shapes, or are not finite.

@@ -1,7 +1,5 @@
 """A policy whose decisions come from a network over workers that was trained before."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

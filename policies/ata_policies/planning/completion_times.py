@@ -1,7 +1,5 @@
 """How long a worker needs for some tasks: the distribution of the sum of their times, on a grid of times."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import NamedTuple

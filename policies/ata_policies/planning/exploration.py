@@ -1,7 +1,5 @@
 """Who is tried for the sake of what is learned: workers that could gain more than their trial costs."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import NamedTuple

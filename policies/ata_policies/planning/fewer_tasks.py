@@ -1,7 +1,5 @@
 """What an allocation costs without some of its tasks, and when a newcomer that does them is of use."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

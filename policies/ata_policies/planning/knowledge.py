@@ -1,7 +1,5 @@
 """What is known of the workers of some rows, from their own times and their population; and where a search looks."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Local search for the allocation of least expected cost, on tables of what workers need for their tasks."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

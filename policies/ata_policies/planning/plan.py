@@ -1,7 +1,5 @@
 """Plans in five steps: what is known, where to search, the search, who is tried, and when the next one is due."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What races cost on average: rounds played in one kernel on task times that are the same for every race."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Races of the fastest workers: how tasks are shared out, and which race costs least in simulated rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Races of a fixed size: more tasks are started than needed, and the first B results end the round."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ata_gym.typing import Ints

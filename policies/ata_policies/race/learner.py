@@ -1,7 +1,5 @@
 """Races whose size follows from the price of worker time and from the distributions that were learned."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, NamedTuple
 

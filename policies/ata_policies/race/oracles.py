@@ -1,7 +1,5 @@
 """The race of least cost where the distributions are known, for good or for the coming round."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ata_gym.changes import Conditions

@@ -1,7 +1,5 @@
 """What is known of workers' rates (results per unit of time) from finished and cancelled tasks, and draws from it."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import NamedTuple

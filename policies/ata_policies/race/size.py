@@ -1,7 +1,5 @@
 """How many workers a race needs, how many are worth their worker time, and how many more are worth a try."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, NamedTuple
 
@@ -104,7 +102,7 @@ class Doubt(NamedTuple):
     usual: Times  # (E,) the usual time of a race; 0 before the first
     races: Annotated[Ints, Within(0, _DOUBT)]  # (E,) how often all workers are still to race
 
-    def after(self, worker: Ints, duration: Floats, elapsed: Floats) -> Doubt:
+    def after(self, worker: Ints, duration: Floats, elapsed: Floats) -> "Doubt":
         """After one more race: ``worker`` and ``duration`` (E, B) and ``elapsed`` (E, n) of the observation."""
         took: Floats = _round_time(worker, duration, elapsed)
         first = self.usual == 0.0

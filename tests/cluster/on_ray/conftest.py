@@ -1,7 +1,5 @@
 """One small Ray cluster on this machine for all tests of rounds, and a runner of each mode for the tests of a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

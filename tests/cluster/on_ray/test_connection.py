@@ -1,7 +1,5 @@
 """What is said where a Ray cannot be started or joined, and who starts one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from unittest.mock import Mock
 

@@ -3,8 +3,6 @@
 Each rank writes what it computes, before and after each round, so that it can be seen afterwards what a round used.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

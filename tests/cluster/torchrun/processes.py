@@ -1,7 +1,5 @@
 """Real processes with a process group on loopback, which are kept for all tests of a run."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Shares, one task at a time, and one start at a time: the rounds of the env's own actions, bit for bit; and masks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The same interface alone, as a row and in Gymnasium's own vector env; rewards in a unit; checkpoints and resets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import cycle, product
 from math import ceil

@@ -1,7 +1,5 @@
 """Features of workers: what they say, that no unit or order of workers enters, and that policies can compute them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

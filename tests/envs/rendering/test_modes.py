@@ -1,7 +1,5 @@
 """What ``render`` gives in each mode, on every id, alone and in vector envs, and Gymnasium's videos of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from itertools import cycle, pairwise

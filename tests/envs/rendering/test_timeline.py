@@ -1,7 +1,5 @@
 """What is recorded of a round: every task in its place, and together the very round that the env reports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

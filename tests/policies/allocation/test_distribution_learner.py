@@ -1,7 +1,5 @@
 """The learner of whole distributions, its search and its plan; and the oracle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

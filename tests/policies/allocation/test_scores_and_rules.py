@@ -1,7 +1,5 @@
 """Policies of scores and rules: every composition, what the plain ones allocate, what is learned, what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """Workers with names: what is refused, who gets what when workers come, go or die, in rounds and within one."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any, NamedTuple

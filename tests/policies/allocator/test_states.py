@@ -1,7 +1,5 @@
 """The clock, allocator and dispatcher: over an env's times they decide as in it, and from a state they go on."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

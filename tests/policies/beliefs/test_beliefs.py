@@ -1,7 +1,5 @@
 """What every belief has in common, moments against numpy's, who is away, and what is known from an earlier run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The belief about whole distributions: against Kaplan-Meier and known ones; its tails, and what it forgets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

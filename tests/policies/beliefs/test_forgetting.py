@@ -1,7 +1,5 @@
 """Memories that forget: windows and discounts against all that was seen; detectors, and who starts anew."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

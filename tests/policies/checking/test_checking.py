@@ -1,7 +1,5 @@
 """Broken policies, one for each fault, each caught with its sentence and nothing else."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Dispatch: its rules and the search for the shadow price by hand and on the same rounds; and the policies of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import islice
 from typing import Any

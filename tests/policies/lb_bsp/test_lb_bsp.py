@@ -1,7 +1,5 @@
 """LB-BSP: exact integers, moves and their step, profiles, memory limits, and clients that leave."""
 
-from __future__ import annotations
-
 import itertools
 from functools import reduce
 from itertools import islice

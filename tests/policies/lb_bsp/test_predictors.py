@@ -1,7 +1,5 @@
 """Predictors of speed: formulas by other means, rows alone, gaps, and who foresees what."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """Learned policies: the network without torch, the weights that are shipped, and agents that become policies."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Planning: races and local searches on tables of distributions, the population of workers, and who is worth a try."""
 
-from __future__ import annotations
-
 import itertools
 from itertools import product
 from typing import Any

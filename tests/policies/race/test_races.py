@@ -1,7 +1,5 @@
 """Races of fixed size, the learner that sizes its race by the price, and the oracle."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

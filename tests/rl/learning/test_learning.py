@@ -1,7 +1,5 @@
 """A training and its results: they are what was played, and a kill changes nothing."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Agents that cannot be played are refused in words."""
 
-from __future__ import annotations
-
 import shutil
 
 import gymnasium as gym

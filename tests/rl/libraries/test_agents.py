@@ -3,8 +3,6 @@
 The files of CleanRL run with the changed lines that the page there shows, and print their returns.
 """
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

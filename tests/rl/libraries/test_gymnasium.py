@@ -1,7 +1,5 @@
 """Gymnasium's checker and wrappers take every form of every env."""
 
-from __future__ import annotations
-
 import pickle
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """RLlib trains on the envs by their ids, with its new API stack. Run by ``nox -s rllib``."""
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 

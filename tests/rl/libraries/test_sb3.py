@@ -1,7 +1,5 @@
 """Stable-Baselines3 drives every form whose actions it knows, through its own vector envs and through our bridge."""
 
-from __future__ import annotations
-
 import warnings
 from itertools import cycle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tianshou collects and learns on every form whose actions it knows. Run by ``nox -s tianshou``."""
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 

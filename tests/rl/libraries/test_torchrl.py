@@ -1,7 +1,5 @@
 """TorchRL drives the envs through its own wrapper and through ours. Run by ``nox -s torchrl``."""
 
-from __future__ import annotations
-
 import doctest
 import importlib.util
 from typing import Any

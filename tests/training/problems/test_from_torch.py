@@ -4,7 +4,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from ata_gym.training import Trainer, make_problem
-from ata_gym.training.problems.from_torch import from_torch
+from ata_gym.training.problems.classification import from_torch
 
 INPUTS = torch.linspace(-1, 1, 80).reshape(40, 2)
 LABELS = torch.arange(40) % 3

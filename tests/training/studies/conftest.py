@@ -1,7 +1,5 @@
 """What the tests of the commands that train a model share."""
 
-from __future__ import annotations
-
 import hashlib
 import types
 

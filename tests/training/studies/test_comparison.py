@@ -1,7 +1,5 @@
 """Loss curves, and methods beside the policies in ``ata-gym train``."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import polars as pl

@@ -1,7 +1,5 @@
 """``ata-gym reproduce``: the figures that need training, and the compiled rounds of the quadratic."""
 
-from __future__ import annotations
-
 import gc
 import json
 import math

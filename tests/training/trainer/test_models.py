@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy, dropout
 
 from ata_gym.training import Classification, Trainer
 from ata_gym.training.models.model import copy_weights
-from ata_gym.training.problems.from_torch import from_torch
+from ata_gym.training.problems.classification import from_torch
 from tests.training.small_problem import SAMPLES, small
 
 B = 6

@@ -3,8 +3,6 @@
 It imports Ray where it needs it, since drivers and task functions import this file too.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +18,7 @@ CONTROL = "control"  # the concurrency group whose thread cancels; the thread of
 Running = tuple[int, int, float]
 """The task that an actor runs: the stamp of its round, its sample, and its seconds so far."""
 
-_here: TaskActor | None = None  # the actor in this process
+_here: "TaskActor | None" = None  # the actor in this process
 
 
 def cancelled() -> bool:

@@ -1,7 +1,5 @@
 """A live Ray cluster as the backend of an env: any policy or agent allocates real tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any

@@ -1,7 +1,5 @@
 """The workers of a run as Ray actors: which of them are present, why others are away, and which event comes next."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import defaultdict

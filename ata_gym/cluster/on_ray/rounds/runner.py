@@ -1,7 +1,5 @@
 """Rounds on a Ray cluster, allocated by a policy: races, dispatch, and clusters whose workers fail."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager

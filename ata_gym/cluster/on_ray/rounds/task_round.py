@@ -4,13 +4,11 @@ The numbers of tasks come from outside: from a policy in ``RayRunner``, from the
 ``ClusterBackend``.
 """
 
-from __future__ import annotations
-
 import heapq
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew, Failed, Lost, Ready
 from ata_gym.cluster.round_record import RoundRecord
@@ -50,7 +48,7 @@ class SampleQueue:
         for index in indices:
             heapq.heappush(self._returned, index)
 
-    def copy(self) -> SampleQueue:
+    def copy(self) -> "SampleQueue":
         """A copy that goes on from here."""
         return SampleQueue(self._next, self._returned)
 
@@ -59,7 +57,7 @@ class SampleQueue:
         return {"next_sample": self._next, "returned_samples": sorted(self._returned)}
 
     @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> SampleQueue:
+    def restored(cls, state: Mapping[str, Any]) -> Self:
         """Make a queue from a ``state_dict``; ValueError if the state is none."""
         try:
             ahead = whole_number("next_sample", state["next_sample"], least=0)

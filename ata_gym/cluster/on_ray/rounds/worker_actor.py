@@ -1,7 +1,5 @@
 """One worker: its present actor, and the tasks that were sent to it."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping

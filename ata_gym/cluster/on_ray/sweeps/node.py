@@ -3,8 +3,6 @@
 It imports ata-gym only inside functions, since a node may have another ata-gym, or none.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import platform

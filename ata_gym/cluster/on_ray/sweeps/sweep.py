@@ -4,8 +4,6 @@ Ray places the jobs, and tries a job again if its node or process was lost. The 
 process.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 from collections import deque

@@ -4,8 +4,6 @@ Maranjyan, Saad, Richtárik and Orabona, "ATA: Adaptive Task Allocation for Effi
 Machine Learning", ICML 2025 (arXiv 2502.00775), Algorithms 1 and 2.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from types import MappingProxyType

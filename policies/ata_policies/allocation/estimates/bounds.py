@@ -4,8 +4,6 @@ The literature rewards, so its bounds are upper ones; task times are costs, so o
 clipped at 0. Where it takes times in [0, b], ours are unbounded: b is a scale, given or the worker's own mean.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The contract of an estimate, a score for each worker from what counts; and the plain mean."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ finite variances (their epsilon is 1); Catoni, "Challenging the empirical mean a
 recalled). A plain mean may be spoilt by one unlucky task among a worker's first; these are not.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -29,7 +27,7 @@ class Blocks(NamedTuple):
     known: Counts  # (E, n) tasks seen when the mean was worked out
     means: Times  # (E, n) the robust means, kept until a worker has more results; 0 for a worker never tried
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Blocks:
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Blocks":
         """See ``Belief.observe``; cancelled tasks do not count."""
         counts, sums = _observe(self.counts, self.sums, worker, duration)
         return self._replace(counts=counts, sums=sums)
@@ -42,7 +40,7 @@ class Truncated(NamedTuple):
     totals: Times  # (E, n) their clipped times added up
     moment: Times  # (E,) the bound on E X^2 / mean^2 that clips them
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Truncated:
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Truncated":
         """See ``Belief.observe``; cancelled tasks do not count.
 
         The j-th task of a worker, j > 1, is clipped at m sqrt(moment j / (2 ln t)), m the mean of those before it, but

@@ -1,7 +1,5 @@
 """Thompson sampling on the mean task times: draw them from what is known of them, then allocate by the draws."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

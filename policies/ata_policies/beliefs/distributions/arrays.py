@@ -1,7 +1,5 @@
 """The arrays that a round is observed in: where numbers are, what is past and counts less, and what is new. Ours."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

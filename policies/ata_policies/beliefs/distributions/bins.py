@@ -1,9 +1,7 @@
 """A belief about each worker's whole distribution, from finished and cancelled tasks."""
 
-from __future__ import annotations
-
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -113,7 +111,7 @@ class DistributionBelief(NamedTuple):
     row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]  # (E, 13) what is known of the row
 
     @classmethod
-    def empty(cls, rows: int, n: int) -> DistributionBelief:
+    def empty(cls, rows: int, n: int) -> Self:
         """Nothing is known."""
         slots = min(n, SLOTS)
         slot, owner = (np.full((rows, size), -1, np.int32) for size in (n, slots))
@@ -124,12 +122,12 @@ class DistributionBelief(NamedTuple):
         moments = counts, totals, deviations, busy, cancellations, anchor, last
         return cls(*moments, slot, owner, bins=bins, tracks=tracks, row=row)
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> DistributionBelief:
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "DistributionBelief":
         """See ``Belief.observe``."""
         with np.errstate(all="ignore"):  # squares and ratios of extreme times
             return DistributionBelief(*observe_round(*self, worker, duration, elapsed))
 
-    def rows(self, which: Any) -> DistributionBelief:
+    def rows(self, which: Any) -> "DistributionBelief":
         """The belief of some rows only; ``which`` is any index that keeps the row axis."""
         return DistributionBelief(*(part[which] for part in self))
 
@@ -218,7 +216,7 @@ class DistributionBelief(NamedTuple):
         """The results after the first that are counted in bins, (E, n), or of some workers, (E, m)."""
         return np.maximum(self._of_worker(MASS, workers) - 1.0, 0.0)
 
-    def of(self, workers: Ints) -> DistributionBelief:
+    def of(self, workers: Ints) -> "DistributionBelief":
         """The belief about the ``workers`` (E, m) only, in this order, as if there were no others."""
         slot = np.take_along_axis(self.slot, workers, 1)
         there = slot >= 0

@@ -1,7 +1,5 @@
 """The distributions of workers most of whose tasks were cancelled."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ One kernel goes through its phases, and works only on workers with news; the res
 said in ``DistributionBelief``.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which workers are tried again where no round waits for them: those long out of use may have changed. Ours."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

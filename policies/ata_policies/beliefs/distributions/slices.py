@@ -1,7 +1,5 @@
 """Samples of each worker's distribution: equally likely slices, from the life table and from the others' shape."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Any, NamedTuple

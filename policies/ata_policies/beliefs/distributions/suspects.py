@@ -4,8 +4,6 @@ A single overwhelming round acts at once: the worker is believed to be as fast a
 kept aside, and is back with the first result that is nearer to it. Ours.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

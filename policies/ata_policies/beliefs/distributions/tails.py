@@ -1,7 +1,5 @@
 """Rare huge times: the mean of a worker whose tail is estimated partly from all workers."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

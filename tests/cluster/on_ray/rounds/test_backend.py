@@ -1,7 +1,5 @@
 """A live cluster as the backend of an env: policies and agents allocate real tasks."""
 
-from __future__ import annotations
-
 import copy
 import time
 

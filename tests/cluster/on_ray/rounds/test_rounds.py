@@ -1,7 +1,5 @@
 """Rounds on a Ray cluster in all modes: exactly B results of their own, whatever the workers or the user do."""
 
-from __future__ import annotations
-
 import _thread
 import json
 import re

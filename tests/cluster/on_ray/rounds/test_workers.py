@@ -1,7 +1,5 @@
 """Workers of a runner that come, go, never come or are lost for good; and arguments that are wrong."""
 
-from __future__ import annotations
-
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A sweep on a real Ray cluster of several nodes: what comes, goes or dies there leaves the bytes of a local run."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

@@ -1,7 +1,5 @@
 """Estimates against their formulas and plain implementations: bounds, ATA, robust means, Thompson's draws."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
