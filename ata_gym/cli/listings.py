@@ -24,7 +24,7 @@ from ata_gym.scenarios.card import Card, scenario_card, workers
 from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import unknown
-from ata_policies.card import policy_card
+from ata_policies.card import full_scenario_card, policy_card
 from ata_policies.registry import ids_by_name
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def scenarios(
     ```
     """
     if name is not None:
-        _show_card(scenario_card(find_scenario(name, data)), json)
+        _show_card(full_scenario_card(find_scenario(name, data)), json)
         return
     if data is not None:
         raise ValueError("--data goes with the name of a recorded scenario")

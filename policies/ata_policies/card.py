@@ -1,8 +1,11 @@
-"""The card of a policy."""
+"""The card of a policy, and what ATA does in a scenario for the card of that."""
 
 from __future__ import annotations
 
-from ata_gym.scenarios.card import Card
+from ata_gym.scenarios import Scenario
+from ata_gym.scenarios.card import Card, scenario_card
+from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
+from ata_policies.policy import Setting
 from ata_policies.presets import Preset
 from ata_policies.registry import default_name, load, parse, short_name
 
@@ -33,6 +36,38 @@ def policy_card(name: str) -> Card:
     players = ",".join(dict.fromkeys((*beside, name)))
     command = f"ata-gym bench --scenario icml2025-cifar100 --rounds {rounds} --policies {players} --out results/try"
     return Card(name, summary, {name: fact for name, fact in facts.items() if fact}, text, command)
+
+
+def full_scenario_card(scenario: Scenario) -> Card:
+    """The card of a scenario, with what the theory of ATA says of it where workers stay as they are.
+
+    >>> from ata_gym.scenarios import scenario
+    >>> facts = full_scenario_card(scenario("icml2025-cifar100")).facts
+    >>> print(facts["uniform phase"])  # doctest: +ELLIPSIS
+    all scores 0 to about round: ata 23,833, some to 2,644,439; ata-empirical 23,833; ata-icml 111, ...
+    >>> print(facts["ATA's guarantee"])
+    preprint: C_K <= 1.89 C*_K + O(ln K); icml: C_K <= 10.6 C*_K + O(ln K)
+    """
+    card = scenario_card(scenario)
+    if not scenario.stationary:
+        return card
+    pool = scenario.pool
+    setting = Setting(pool.n, scenario.budget, scenario.price, pool, scenario.published)
+    phases, promises = [], []
+    for version, ending in (("preprint", ""), ("icml", "-icml")):
+        for name, kind in (("ata", Ata), ("ata-empirical", AtaEmpirical)):
+            try:
+                every, some = kind(version=version).uniform_phase(setting)
+                phases.append(f"{name}{ending} {every:,}" + f", some to {some:,}" * (some > every))
+            except ValueError:  # where a mean is infinite
+                phases.append(f"{name}{ending} without end")
+        try:
+            factor = Ata(version=version).guarantee(setting).factor
+            promises.append(f"{version}: C_K <= {factor:.3g} C*_K + O(ln K)")
+        except ValueError as error:
+            promises.append(str(error))
+    facts = {"uniform phase": f"all scores 0 to about round: {'; '.join(phases)}", "ATA's guarantee": "; ".join(dict.fromkeys(promises))}
+    return card._replace(facts={**card.facts, **facts})
 
 
 _BESIDE = {
