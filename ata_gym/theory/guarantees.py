@@ -127,7 +127,7 @@ class Guarantee:
         """
         k = np.asarray(rounds, np.float64)
         if not (k >= 1).all():
-            raise ValueError(f"rounds must be numbers from 1 on, not {rounds}")
+            raise ValueError(f"rounds must be numbers from 1 on, not {rounds!r}")
         bad = np.minimum(k, self.means.size * self.budget * (1 + np.log(k))) * self.most
         who = np.isfinite(self.gaps)
         c = self.widths[who]

@@ -66,7 +66,10 @@ def full_scenario_card(scenario: Scenario) -> Card:
             promises.append(f"{version}: C_K <= {factor:.3g} C*_K + O(ln K)")
         except ValueError as error:
             promises.append(str(error))
-    facts = {"uniform phase": f"all scores 0 to about round: {'; '.join(phases)}", "ATA's guarantee": "; ".join(dict.fromkeys(promises))}
+    facts = {
+        "uniform phase": f"all scores 0 to about round: {'; '.join(phases)}",
+        "ATA's guarantee": "; ".join(dict.fromkeys(promises)),
+    }
     return card._replace(facts={**card.facts, **facts})
 
 

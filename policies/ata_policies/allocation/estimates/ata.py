@@ -39,7 +39,7 @@ def score(count: Floats, total: Floats, level: Floats, absolute: Floats, relativ
 
 
 @dataclass(frozen=True)
-class _ConfidenceBound(Estimate):
+class ConfidenceBound(Estimate):
     """Lower confidence bounds of ATA, in the version of the preprint or of ICML."""
 
     version: str = "preprint"
@@ -116,7 +116,7 @@ class _ConfidenceBound(Estimate):
 
 
 @dataclass(frozen=True)
-class Ata(_ConfidenceBound):
+class Ata(ConfidenceBound):
     """ATA: (m - 4 e alpha f)+ in the preprint, (m - 2 alpha f)+ at ICML, alpha a bound on the psi1 norms.
 
     The norms are those of X in the preprint, and those of X - mean at ICML; f = sqrt(L / K) + L / K with L = ln(2 k^2)
@@ -139,7 +139,7 @@ class Ata(_ConfidenceBound):
 
 
 @dataclass(frozen=True)
-class AtaEmpirical(_ConfidenceBound):
+class AtaEmpirical(ConfidenceBound):
     """ATA-Empirical: m (1 - 4 e eta f)+ in the preprint, m (1 - 2 eta f)+ at ICML, eta a bound on psi1 norm / mean.
 
     - ``version``, ``eta``: as of ``Ata``; a ratio that is infinite counts as 2 in the preprint, and 1.53 at ICML.
