@@ -39,7 +39,7 @@ def checked_version(version: str) -> Version:
 class UniformPhase(NamedTuple):
     """How long ATA has scores of 0, where task times are at their means; from then on it prefers the fast workers."""
 
-    all_zero: int  # the last round in which every score is 0, so that all workers get equal shares
+    all_zero: int  # the round before the first with a score above 0; until then all workers get equal shares
     some_zero: int  # the last round in which some score is 0; workers of such a score share all tasks
 
 
