@@ -123,7 +123,8 @@ class Guarantee:
         is one in round k with a chance of n B / k, and such a round costs D at most. In all others no score is above
         its mean, so max_i a_i s_i <= l*, and worker i can be the last of a round with b tasks only if mu_i - l* / b <=
         mu_i - s_i <= 2 c_i f, so with at most L / (w(mu_i - l* / b) / 2)^2 tasks seen; the sum of mu_i - l* / b over
-        these tasks is L r_i. ValueError if a number of rounds is below 1.
+        these tasks is L r_i. For ATA-Empirical the same follows with c_i = c eta mu_i, as m <= mu_i (1 + c eta f) gives
+        m (1 - c eta f) <= mu_i. ValueError if a number of rounds is below 1.
         """
         k = np.asarray(rounds, np.float64)
         if not (k >= 1).all():
