@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 from time import process_time
@@ -27,7 +27,6 @@ _STEADY, _CHANGING = 2_000, 500  # rounds of the longer comparisons
 
 SIZES = tuple(10**k for k in range(1, 7))  # numbers of workers of the picture
 _BUDGET = 23
-_ABOUT = f"mean of the first {FIRST} rounds, one row, B = {_BUDGET}"
 _LARGE = 10_000  # the slope is fitted from so many workers on: with fewer, what every decision costs hides it
 
 _BESIDE, _CHUNK = "ata", 20
@@ -120,53 +119,33 @@ def decision_times(name: str, scenario: Scenario, rounds: int) -> DecisionTimes:
     return DecisionTimes(float(times.mean()), float(times.max()))
 
 
-Times = Mapping[str, Mapping[int, float]]
-"""Mean milliseconds of a decision, by policy and number of workers."""
-
-
-def mean_times(names: Sequence[str], rounds: int) -> Times:
-    """How long decisions take in the first rounds, for the numbers of workers of ``SIZES``; one after the other."""
-    for name in names:  # compiles
-        decision_times(name, _exponential(SIZES[0], _BUDGET), rounds)
-    return {name: {n: decision_times(name, _exponential(n, _BUDGET), rounds).mean for n in SIZES} for name in names}
-
-
-def slope(times: Mapping[int, float]) -> float:
-    """The least-squares slope of ln(time) in ln(n), from 10,000 workers on.
-
-    >>> round(slope({100: 1.0, 10_000: 1.0, 100_000: 10.0, 1_000_000: 100.0}), 6)  # linear in the end
-    1.0
-    """
-    large = [n for n in times if n >= _LARGE]
-    return float(np.polyfit(np.log(large), np.log([times[n] for n in large]), 1)[0])
-
-
-def worlds_table(name: str, times: Mapping[str, DecisionTimes]) -> Table:
-    """The times of one policy, one row for each world."""
+def by_worlds(name: str) -> tuple[dict[str, Any], Table, list[Path]]:
+    """The decisions of one policy, in each of ``timed_worlds``: as data and as a table; and no picture."""
+    times = {title: decision_times(name, world, FIRST) for title, world in timed_worlds().items()}
     rows = [(title, *(f"{milliseconds:.3g}" for milliseconds in of)) for title, of in times.items()]
     about = f"{name}: milliseconds of processor time of a decision in the first {FIRST} rounds, one row"
-    return Table(about, {"workers": LEFT, **right(("mean", "worst"))}, rows)
+    table = Table(about, {"workers": LEFT, **right(("mean", "worst"))}, rows)
+    return {title: of._asdict() for title, of in times.items()}, table, []
 
 
-def workers_table(times: Times) -> Table:
-    """The times, one row for each policy."""
-    rows = [(name, *(f"{ms:.3g}" for ms in each.values()), f"{slope(each):.2f}") for name, each in times.items()]
+def by_workers(names: Sequence[str], picture: Path) -> tuple[dict[str, Any], Table, list[Path]]:
+    """The mean decisions of policies with each number of workers of ``SIZES``, timed one after the other, and drawn."""
+    times = {name: [decision_times(name, _exponential(n, _BUDGET), FIRST).mean for n in SIZES] for name in names}
+    large = np.array(SIZES) >= _LARGE
+    slopes = {n: np.polyfit(np.log(SIZES)[large], np.log(each)[large], 1)[0] for n, each in times.items()}
+    rows = [(name, *(f"{ms:.3g}" for ms in each), f"{slopes[name]:.2f}") for name, each in times.items()]
     columns = {"policy": LEFT, **right((*(f"{n:,}" for n in SIZES), f"slope from\n{_LARGE:,} on"))}
-    return Table(f"milliseconds of processor time of a decision,\n{_ABOUT}; by the number of workers", columns, rows)
-
-
-def draw(times: Times, stem: Path) -> list[Path]:
-    """Draw the times against the number of workers on logarithmic axes, beside a line of slope 1."""
-    with style.figure(6.5, 3.8) as picture:
-        axes = picture.subplots()
-        for (name, each), look in zip(times.items(), style.lines([*times]).values(), strict=True):
-            axes.plot([*each], [*each.values()], label=f"{name}: slope {slope(each):.2f}", **look)
-        top = max(max(each.values()) for each in times.values())
-        axes.plot(
-            SIZES[-2:], [3 * top * n / SIZES[-1] for n in SIZES[-2:]], color="black", linewidth=0.8, label="linear"
-        )
+    setup = f"mean of the first {FIRST} rounds, one row, B = {_BUDGET}"
+    with style.figure(6.5, 3.8) as drawn:
+        axes, top = drawn.subplots(), max(each[-1] for each in times.values())
+        for name, look in style.lines(names).items():
+            axes.plot(SIZES, times[name], label=f"{name}: slope {slopes[name]:.2f}", **look)
+        axes.plot(SIZES[-2:], [0.3 * top, 3 * top], color="black", linewidth=0.8, label="linear")
         axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="milliseconds of a decision")
         style.plain_numbers(axes)
         axes.yaxis.set_major_formatter("{x:g}")
         axes.legend()
-        return style.save(picture, stem, f"A decision, {_ABOUT}")
+        made = style.save(drawn, picture.with_suffix(""), f"A decision, {setup}")
+    about = f"milliseconds of processor time of a decision,\n{setup}; by the number of workers"
+    data = {name: dict(zip(SIZES, each, strict=True)) for name, each in times.items()}
+    return data, Table(about, columns, rows), made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -23,7 +23,6 @@ from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.scenarios import PAPER
 from ata_gym.theory.guarantees import Guarantee
 from ata_gym.typing import Floats, Ints
-from ata_policies.allocation.composition import ComposedPolicy
 from ata_policies.allocation.estimates.ata import ConfidenceBound
 
 
@@ -184,12 +183,10 @@ def report(experiment: Experiment, policies: list[str], folder: Folder) -> Repor
 
 def regret_bounds(experiment: Experiment, policies: Sequence[str]) -> dict[str, Guarantee]:
     """What is promised of those of the policies that are ATA, with the constants that they play with."""
-    envs, found = experiment.make_envs("ata_gym/TaskAllocation-v0", rows=1), {}
-    for name in policies:
-        policy = ata_policies.make(name, envs)
-        if isinstance(policy, ComposedPolicy) and isinstance(policy.estimate, ConfidenceBound):
-            found[name] = policy.estimate.guarantee(policy.setting)
-    return found
+    envs = experiment.make_envs("ata_gym/TaskAllocation-v0", rows=1)
+    made: dict[str, Any] = {name: ata_policies.make(name, envs) for name in policies}
+    are_ata = {name: it for name, it in made.items() if isinstance(getattr(it, "estimate", None), ConfidenceBound)}
+    return {name: it.estimate.guarantee(it.setting) for name, it in are_ata.items()}
 
 
 def table(slopes: pl.DataFrame, about: str) -> Table:
@@ -225,10 +222,7 @@ def _rounds(number: float) -> str:
 def draw(
     records: pl.DataFrame, slopes: pl.DataFrame, title: str, stem: Path, bounds: Mapping[str, Guarantee]
 ) -> list[Path]:
-    """Draw each policy's regret with the fitted line; below it the slope over the half decade before K, and the bound.
-
-    The bound is that of ``Guarantee.regret``, beside the regret once more, on logarithmic axes.
-    """
+    """Draw each policy's regret and fitted line; below the slope over the half decade before K, and the bound."""
     rounds = records["round"].unique().sort().to_numpy()
     policies = records["policy"].unique(maintain_order=True).to_list()
     with style.figure(3.2 * len(policies), 7.4) as picture:

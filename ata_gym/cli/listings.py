@@ -67,11 +67,7 @@ def policies(
         ),
     ] = False,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.png",
-            help="With --cost and names set apart by commas: draw what a decision costs with 10 to 1,000,000 workers.",
-        ),
+        Path | None, typer.Option(metavar="FILE.png", help="With --cost: draw it for NAME,NAME and up to 1e6 workers.")
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -176,20 +172,14 @@ def _show_times(name: str, out: Path | None, json: bool) -> None:
     """Write how long the first decisions of a policy take, or draw those of several, by the number of workers."""
     from ata_gym.bench import decision_cost as costs  # noqa: PLC0415 - only here, the bench takes a second
 
-    made: list[Path] = []
-    data: Mapping[str, object]
-    if out is None:
-        times = {title: costs.decision_times(name, world, costs.FIRST) for title, world in costs.timed_worlds().items()}
-        data, table = {title: of._asdict() for title, of in times.items()}, costs.worlds_table(name, times)
-    else:
-        means = costs.mean_times(options.split_names(name), costs.FIRST)
-        data, table, made = means, costs.workers_table(means), costs.draw(means, out.with_suffix(""))
+    names = options.split_names(name)
+    data, table, pictures = costs.by_worlds(name) if out is None else costs.by_workers(names, out)
     if json:
         say_json(data)
         return
     show(table)
-    if made:
-        say_files("pictures", made)
+    if pictures:
+        say_files("pictures", pictures)
 
 
 def scenarios(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from ata_gym.pools.pool import Pool, checked_pool
 from ata_gym.theory.allocation.proxy_loss import proxy_loss, proxy_optimal
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats
 from ata_gym.utils.validation import non_negative, whole_number
 
 
@@ -26,6 +26,7 @@ VERSIONS = {"preprint": Version(4 * math.e, centred=False), "icml": Version(2.0,
 """The versions by name: the preprint with every published figure, and the ICML poster."""
 
 _BERNSTEIN = 2.0  # |mean of K times - mu| is below 2 ||X - mu|| (sqrt(L / K) + L / K) but for a chance of 2 exp(-L)
+_STEPS = 64  # to a fixed point, each of which at least halves the error
 _SAME = 1e-12  # losses that differ by so small a part are the same
 
 
@@ -56,29 +57,16 @@ def uniform_phase(means: Floats, budget: int, width: Floats | float) -> UniformP
     >>> uniform_phase(scenario("icml2025-cifar100").pool.mean(), 23, 4 * math.e * 5916)  # of 750,000 rounds
     UniformPhase(all_zero=23833, some_zero=2644439)
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        tasks = _tasks_to_see(np.where(np.isfinite(means), means / width, np.inf))
-    return UniformPhase(*(_last_round(float(total) / budget) for total in (means.size * tasks.min(), tasks.sum())))
+    with np.errstate(divide="ignore"):
+        tasks, k = 4 / _excess(width / means) ** 2, np.ones(2)
+    for _ in range(_STEPS):
+        k = 1 + np.array([means.size * tasks.min(), tasks.sum()]) / budget * np.log(2 * k * k)
+    return UniformPhase(*k.astype(np.int64).tolist())
 
 
-def _last_round(tasks: float) -> int:
-    """The largest k with k - 1 <= tasks ln(2 k^2)."""
-    k, before = 1.0, 0.0
-    while k - before > 1e-9 * k:  # grows to the root, which is unique
-        k, before = 1 + tasks * math.log(2 * k * k), k
-    return int(k)
-
-
-def _tasks_to_see(share: Floats) -> Floats:
-    """The K / L at which sqrt(L / K) + L / K is down to a share; 0 for an infinite one."""
-    return np.asarray(4 / _excess(share) ** 2)
-
-
-def _excess(share: Floats) -> Floats:
-    """sqrt(1 + 4 share) - 1."""
-    with np.errstate(invalid="ignore"):
-        excess = 4 * share / (np.sqrt(1 + 4 * share) + 1)
-    return np.where(np.isinf(share), np.inf, excess)
+def _excess(ratio: Floats) -> Floats:
+    """sqrt(1 + 4 / ratio) - 1, without loss of digits; infinite at 0."""
+    return np.asarray(4 / (np.sqrt(ratio * (ratio + 4)) + ratio))
 
 
 @dataclass(frozen=True)
@@ -87,56 +75,42 @@ class Guarantee:
 
     version: str
     empirical: bool
-    constant: float
-    """The alpha that ATA plays with, or the eta of ATA-Empirical."""
-    eta: float
-    """The preprint's max sigma_i / mu_i, or at ICML max alpha_i / mu_i with alpha_i = ||X_i - mu_i||."""
-    factor: float
-    """C_K <= factor C*_K + O(ln K): the preprint's 1 + eta sqrt(ln B), or at ICML 1 + 4 eta ln B."""
-    uniform: UniformPhase
-    """The rounds in which scores are 0."""
-    loss: float
-    """The least proxy loss, l* = min_a max_i a_i mu_i."""
-    most: float
-    """The largest proxy regret of a round, D = B max mu_i - l*."""
-    gaps: Floats
-    """The least proxy regret of a round whose last worker is i, (n,): m_i mu_i - l*, infinite where m_i > B."""
-    tasks: Ints
-    """The least numbers of tasks m_i with m_i mu_i > l*, at most B + 1, (n,)."""
-    means: Floats
-    """The mean task times, (n,)."""
-    widths: Floats
-    """The factors c_i of the confidence bounds, (n,), see ``uniform_phase``."""
+    constant: float  # the alpha that ATA plays with, or the eta of ATA-Empirical
+    eta: float  # the preprint's max sigma_i / mu_i, or at ICML max ||X_i - mu_i|| / mu_i
+    factor: float  # C_K <= factor C*_K + O(ln K): the preprint's 1 + eta sqrt(ln B), or at ICML 1 + 4 eta ln B
+    uniform: UniformPhase  # the rounds in which scores are 0
+    loss: float  # the least proxy loss, l* = min_a max_i a_i mu_i
+    most: float  # the largest proxy regret of a round, D = B max mu_i - l*
+    gaps: Floats  # m_i mu_i - l*, (n,), the least regret of a round with last worker i: m_i tasks; inf where m_i > B
+    means: Floats  # the mean task times, (n,)
+    widths: Floats  # the factors c_i of the confidence bounds, (n,), see ``uniform_phase``
     budget: int
 
     def regret(self, rounds: ArrayLike) -> Floats:
         """A bound on the expected proxy regret of ATA in K rounds, E[sum_k l(a_k, mu)] - K l*; as ``rounds``, (...,).
 
-        The paper states O(ln K); the constants are worked out here, by its steps. With L = ln(2 K^2), the gap per task
-        d_i = mu_i - l* / m_i, its largest value D_i = mu_i - l* / B, and w(d) = sqrt(1 + 2 d / c_i) - 1,
+        The paper states O(ln K); the constants are worked out here. With L = ln(2 K^2), the gap per task d_i = mu_i -
+        l* / m_i, its largest value D_i = mu_i - l* / B, w(d) = sqrt(1 + 2 d / c_i) - 1, and sums over finite gaps,
 
             R_K <= min{K D, n B (1 + ln K) D + sum_i (L r_i + B mu_i - l*)},
-            r_i = 2 c_i [1 + 4 / w(d_i) - 2 / w(D_i) + 2 ln(w(D_i) / w(d_i))],
+            r_i = 2 c_i [1 + 4 / w(d_i) - 2 / w(D_i) + 2 ln(w(D_i) / w(d_i))].
 
-        where the sum is over the workers of finite gap. First term: a mean of m times is more than 2 ||X - mu|| f off
-        with a chance of 1 / k^2 at most (Bernstein, E|Y|^p <= p! ||Y||^p); with all counts m < B k and all workers, so
-        is one in round k with a chance of n B / k, and such a round costs D at most. In all others no score is above
-        its mean, so max_i a_i s_i <= l*, and worker i can be the last of a round with b tasks only if mu_i - l* / b <=
-        mu_i - s_i <= 2 c_i f, so with at most L / (w(mu_i - l* / b) / 2)^2 tasks seen; the sum of mu_i - l* / b over
-        these tasks is L r_i. For ATA-Empirical the same follows with c_i = c eta mu_i, as m <= mu_i (1 + c eta f) gives
-        m (1 - c eta f) <= mu_i. ValueError if a number of rounds is below 1.
+        A mean of m times is more than 2 ||X - mu|| f off with a chance of 1 / k^2 at most (Bernstein, E|Y|^p <= p!
+        ||Y||^p); so is one of any worker and any m < B k with a chance of n B / k, and the round then costs D at most.
+        Else no score is above its mean (ATA-Empirical: m <= mu (1 + c f) gives m (1 - c f) <= mu), so max a_i s_i <=
+        l*, and i is last with b tasks only if mu_i - l* / b <= mu_i - s_i <= 2 c_i f, so after at most 4 L / w(mu_i -
+        l* / b)^2 tasks; the sum of mu_i - l* / b over these is L r_i. ValueError if a number of rounds is below 1.
         """
         k = np.asarray(rounds, np.float64)
         if not (k >= 1).all():
             raise ValueError(f"rounds must be numbers from 1 on, not {rounds!r}")
         bad = np.minimum(k, self.means.size * self.budget * (1 + np.log(k))) * self.most
         who = np.isfinite(self.gaps)
-        c = self.widths[who]
-        least, largest = self.gaps[who] / self.tasks[who], self.means[who] - self.loss / self.budget
-        with np.errstate(divide="ignore", invalid="ignore"):
-            low, high = (_excess(gap / (2 * c)) for gap in (least, largest))
-            per_level = 2 * c * (1 + 4 / low - 2 / high + 2 * np.log(high / low))
-        grows = float(np.where(c > 0, per_level, 0.0).sum())
+        c, mu, gaps, grows = self.widths[who], self.means[who], self.gaps[who], 0.0
+        largest = mu - self.loss / self.budget
+        if c.any():  # else nothing is to be learned
+            low, high = (_excess(2 * c / gap) for gap in (gaps * mu / (gaps + self.loss), largest))
+            grows = float((2 * c * (1 + 4 / low - 2 / high + 2 * np.log(high / low))).sum())
         bound = bad + np.log(2 * k * k) * grows + self.budget * float(largest.sum())
         return np.asarray(np.minimum(bound, k * self.most))
 
@@ -157,9 +131,8 @@ def guarantee(
     - ``constant``: the alpha of ATA, in units of time, or the eta of ATA-Empirical, by default the least that the
       version allows: the largest psi1 norm (preprint: of X; ICML: of X - mean), for ATA-Empirical over the mean.
 
-    ValueError if a worker's psi1 norm is infinite (log-normal, Pareto, and Weibull times of a shape below 1), since no
-    guarantee holds then; if the constant is so small that the confidence bounds do not hold; and for arguments out of
-    their range.
+    ValueError if a psi1 norm is infinite (log-normal, Pareto, Weibull of a shape below 1), since nothing is promised
+    then; if the constant is so small that the confidence bounds do not hold; and for arguments out of their range.
 
     >>> from ata_gym import scenario
     >>> cifar = scenario("icml2025-cifar100").pool
@@ -176,23 +149,17 @@ def guarantee(
         i = int(np.argmin(np.isfinite(off)))
         raise ValueError(f"no guarantee holds: the psi1 norm of worker {i} ({pool.families[i]}) is infinite")
     unit = means if empirical else np.ones_like(means)
-    norms = pool.psi1_norm(centred)
-    least = float((norms / unit).max())
+    least = float((pool.psi1_norm(centred) / unit).max())
     played = least if constant is None else non_negative("constant", constant)
     widths = scale * played * unit
     if (widths < _BERNSTEIN * off * (1 - _SAME)).any():
         name = "eta" if empirical else "alpha"
         raise ValueError(f"no guarantee holds for {name} = {played:.6g}: give {least:.6g}, or leave it out")
-    spread = off if centred else pool.sd()
-    eta = float((spread / means).max())
+    eta = float(((off if centred else pool.sd()) / means).max())
+    factor = 1 + (4 * eta * math.log(budget) if centred else eta * math.sqrt(math.log(budget)))
     loss = float(proxy_loss(proxy_optimal(pool, budget), means))
-    tasks = np.minimum(np.floor(loss / means * (1 + _SAME)), budget).astype(np.int64) + 1
-    return Guarantee(
-        version, empirical, played, eta,
-        factor=1 + (4 * eta * math.log(budget) if centred else eta * math.sqrt(math.log(budget))),
-        uniform=uniform_phase(means, budget, widths),
-        loss=loss,
-        most=budget * float(means.max()) - loss,
-        gaps=np.where(tasks <= budget, tasks * means - loss, np.inf), tasks=tasks,
-        means=means, widths=widths, budget=budget,
-    )  # fmt: skip
+    most = budget * float(means.max()) - loss
+    tasks = np.floor(loss / means * (1 + _SAME)) + 1
+    gaps = np.where(tasks <= budget, tasks * means - loss, np.inf)
+    phase = uniform_phase(means, budget, widths)
+    return Guarantee(version, empirical, played, eta, factor, phase, loss, most, gaps, means, widths, budget)
