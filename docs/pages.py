@@ -14,9 +14,9 @@ import ata_gym
 import ata_policies
 from ata_gym.cli import PANELS, app
 from ata_gym.scenarios import SCENARIO_GROUPS, scenario
-from ata_gym.scenarios.card import Card, scenario_card
+from ata_gym.scenarios.card import Card
 from ata_gym.scenarios.recorded import RECORDINGS
-from ata_policies.card import policy_card
+from ata_policies.card import full_scenario_card, policy_card
 from ata_policies.presets import Preset
 from ata_policies.registry import env_ids, load
 
@@ -97,7 +97,7 @@ def _policies() -> Page:
 
 def _scenarios() -> Page:
     groups = {
-        title: [Entry(name, scenario_card(scenario(name))) for name in names]
+        title: [Entry(name, full_scenario_card(scenario(name))) for name in names]
         for title, names in SCENARIO_GROUPS.items()
     }
     groups["recorded"] = []

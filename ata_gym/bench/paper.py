@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from matplotlib.ticker import EngFormatter
 
+import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.report import style
@@ -20,7 +21,9 @@ from ata_gym.bench.report.statistics import Estimate, estimates, values
 from ata_gym.bench.report.summary_tables import show, title_of
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.scenarios import PAPER
+from ata_gym.theory.guarantees import Guarantee
 from ata_gym.typing import Floats, Ints
+from ata_policies.allocation.estimates.ata import ConfidenceBound
 
 
 class EndPoint(NamedTuple):
@@ -166,8 +169,24 @@ def report(experiment: Experiment, policies: list[str], folder: Folder) -> Repor
     about = f"{experiment.scenario.name}, {experiment.length}"
     tables = [table(found, about)]
     files = write(folder.path, {"slopes.md": markdown(tables), "slopes.csv": found})
-    pictures = draw(records, found, about, folder.path / "plots" / "regret")
-    return Report(found, tables, files, pictures, remark=remark(experiment.rounds, experiment.seeds))
+    bounds = regret_bounds(experiment, policies)
+    pictures = draw(records, found, about, folder.path / "plots" / "regret", bounds)
+    said = [remark(experiment.rounds, experiment.seeds)]
+    for policy, bound in bounds.items():
+        ends, most = values(records, policy, "regret")[:, -1].mean(), float(bound.regret(experiment.rounds))
+        said.append(
+            f"{policy}: the theory bounds the expected regret by {most:.3g}, {most / ends:,.0f} times the measured "
+            f"{ends:.3g}; the worst allocation in every round has {bound.most * experiment.rounds:.3g}."
+        )
+    return Report(found, tables, files, pictures, remark="\n".join(said))
+
+
+def regret_bounds(experiment: Experiment, policies: Sequence[str]) -> dict[str, Guarantee]:
+    """What is promised of those of the policies that are ATA, with the constants that they play with."""
+    envs = experiment.make_envs("ata_gym/TaskAllocation-v0", rows=1)
+    made: dict[str, Any] = {name: ata_policies.make(name, envs) for name in policies}
+    are_ata = {name: it for name, it in made.items() if isinstance(getattr(it, "estimate", None), ConfidenceBound)}
+    return {name: it.estimate.guarantee(it.setting) for name, it in are_ata.items()}
 
 
 def table(slopes: pl.DataFrame, about: str) -> Table:
@@ -200,13 +219,15 @@ def _rounds(number: float) -> str:
     return str(EngFormatter(sep="")(float(f"{number:.2g}")))
 
 
-def draw(records: pl.DataFrame, slopes: pl.DataFrame, title: str, stem: Path) -> list[Path]:
-    """Draw the regret of each policy with the fitted line, and below it the slope over the half decade before K."""
+def draw(
+    records: pl.DataFrame, slopes: pl.DataFrame, title: str, stem: Path, bounds: Mapping[str, Guarantee]
+) -> list[Path]:
+    """Draw each policy's regret and fitted line; below the slope over the half decade before K, and the bound."""
     rounds = records["round"].unique().sort().to_numpy()
     policies = records["policy"].unique(maintain_order=True).to_list()
-    with style.figure(3.2 * len(policies), 5.2) as picture:
-        grid = picture.subplots(2, len(policies), sharex=True, squeeze=False)
-        for (top, bottom), (policy, line) in zip(grid.T, style.lines(policies).items(), strict=True):
+    with style.figure(3.2 * len(policies), 7.4) as picture:
+        grid = picture.subplots(3, len(policies), sharex=True, squeeze=False)
+        for (top, bottom, beside), (policy, line) in zip(grid.T, style.lines(policies).items(), strict=True):
             regret = values(records, policy, "regret")
             fit = slopes.row(by_predicate=(pl.col("policy") == policy) & (pl.col("part") == 0), named=True)
             window = rounds[rounds >= fit["from"]]
@@ -218,8 +239,14 @@ def draw(records: pl.DataFrame, slopes: pl.DataFrame, title: str, stem: Path) ->
             low, high = ((1 + sign * TOLERANCE) * fit["slope"] for sign in (-1, 1))
             bottom.fill_between(window, low, high, color="#DDDDDD", linewidth=0, zorder=0)
             top.set(xscale="log", title=f"{policy}\nslope {show(fit['slope'], fit['high'])}", ylim=(0, None))
-            bottom.set(xlabel="round K", ylim=(0, None))
-            style.plain_numbers(top, bottom)
+            bottom.set(ylim=(0, None))
+            beside.plot(rounds, regret.mean(axis=0), label="measured", **line)
+            if policy in bounds:
+                beside.plot(rounds, bounds[policy].regret(rounds), color="black", linewidth=1.0, label="bound")
+            beside.set(xlabel="round K", yscale="log")
+            beside.legend()
+            style.plain_numbers(top, bottom, beside)
         grid[0, 0].set_ylabel("proxy regret R")
         grid[1, 0].set_ylabel("dR / d ln K")
+        grid[2, 0].set_ylabel("R, and its bound")
         return style.save(picture, stem, title)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,13 +19,13 @@ import ata_policies
 from ata_gym.bench.page.docstrings import blocks, terms
 from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
-from ata_gym.cli.console import LIST_WIDTH, WIDTH, list_width, say, say_json, show
+from ata_gym.cli.console import LIST_WIDTH, WIDTH, list_width, say, say_files, say_json, show
 from ata_gym.scenarios import SCENARIO_GROUPS, scenario, scenario_names
 from ata_gym.scenarios.card import Card, scenario_card, workers
 from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import unknown
-from ata_policies.card import policy_card
+from ata_policies.card import full_scenario_card, policy_card
 from ata_policies.registry import ids_by_name
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ def policies(
             "number of workers.",
         ),
     ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="With --cost: draw it for NAME,NAME and up to 1e6 workers.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """List the policies, or show all there is to say of one.
@@ -77,14 +81,17 @@ def policies(
     ata-gym policies
     ata-gym policies distribution-learner
     ata-gym policies distribution-learner --cost
+    ata-gym policies ata,restarting-beta --cost --out cost.png
     ata-gym policies --env race --json
     ```
     """
+    if out is not None and not (cost and name):
+        raise ValueError("--out is for the picture of costs: give --cost and names of policies")
     if name is not None:
         if env is not None or markdown:
             raise ValueError("--env and --markdown are for the list: give them without a name")
         if cost:
-            _show_times(name, json)
+            _show_times(name, out, json)
         else:
             _show_card(policy_card(name), json)
         return
@@ -161,18 +168,18 @@ def _cost(costs: Mapping[str, Sequence[float]], name: str) -> list[str]:
     return [f"{cost:.1f}" for cost in costs[name]] if costs else []
 
 
-def _show_times(name: str, json: bool) -> None:
-    """Write how long the decisions of a policy take in its first rounds, by the number of workers."""
-    from ata_gym.bench.decision_cost import FIRST, decision_times, timed_worlds  # noqa: PLC0415 - only here
-    from ata_gym.bench.report.table import LEFT, Table, right  # noqa: PLC0415 - the bench takes a second
+def _show_times(name: str, out: Path | None, json: bool) -> None:
+    """Write how long the first decisions of a policy take, or draw those of several, by the number of workers."""
+    from ata_gym.bench import decision_cost as costs  # noqa: PLC0415 - only here, the bench takes a second
 
-    times = {title: decision_times(name, world, FIRST) for title, world in timed_worlds().items()}
+    names = options.split_names(name)
+    data, table, pictures = costs.by_worlds(name) if out is None else costs.by_workers(names, out)
     if json:
-        say_json({title: of._asdict() for title, of in times.items()})
+        say_json(data)
         return
-    rows = [(title, *(f"{milliseconds:.3g}" for milliseconds in of)) for title, of in times.items()]
-    about = f"{name}: milliseconds of processor time of a decision in the first {FIRST} rounds, one row"
-    show(Table(about, {"workers": LEFT, **right(("mean", "worst"))}, rows))
+    show(table)
+    if pictures:
+        say_files("pictures", pictures)
 
 
 def scenarios(
@@ -195,7 +202,7 @@ def scenarios(
     ```
     """
     if name is not None:
-        _show_card(scenario_card(find_scenario(name, data)), json)
+        _show_card(full_scenario_card(find_scenario(name, data)), json)
         return
     if data is not None:
         raise ValueError("--data goes with the name of a recorded scenario")

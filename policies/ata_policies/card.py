@@ -1,6 +1,11 @@
-"""The card of a policy."""
+"""The card of a policy, and what ATA does in a scenario for the card of that."""
 
-from ata_gym.scenarios.card import Card
+import numpy as np
+
+from ata_gym.scenarios import Scenario
+from ata_gym.scenarios.card import Card, scenario_card
+from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
+from ata_policies.policy import Setting
 from ata_policies.presets import Preset
 from ata_policies.registry import default_name, load, parse, short_name
 
@@ -31,6 +36,30 @@ def policy_card(name: str) -> Card:
     players = ",".join(dict.fromkeys((*beside, name)))
     command = f"ata-gym bench --scenario icml2025-cifar100 --rounds {rounds} --policies {players} --out results/try"
     return Card(name, summary, {name: fact for name, fact in facts.items() if fact}, text, command)
+
+
+def full_scenario_card(scenario: Scenario) -> Card:
+    """The card of a scenario, with what the theory of ATA says of it where workers stay as they are, with finite means.
+
+    >>> from ata_gym.scenarios import scenario
+    >>> full_scenario_card(scenario("icml2025-cifar100")).facts["uniform phase"][:73]
+    'all scores 0 to about round: ata 23,833, some to 2,644,439; ata-empirical'
+    """
+    card, pool = scenario_card(scenario), scenario.pool
+    if not scenario.stationary or not np.isfinite(pool.mean()).all():
+        return card
+    setting, phases = Setting(pool.n, scenario.budget, pool=pool, published=scenario.published), []
+    for ending, version in (("", "preprint"), ("-icml", "icml")):
+        for name, kind in (("ata", Ata), ("ata-empirical", AtaEmpirical)):
+            every, some = kind(version=version).uniform_phase(setting)
+            phases.append(f"{name}{ending} {every:,}" + f", some to {some:,}" * (some > every))
+    try:
+        factors = ((version, Ata(version=version).guarantee(setting).factor) for version in ("preprint", "icml"))
+        promise = "; ".join(f"{version}: C_K <= {factor:.3g} C*_K + O(ln K)" for version, factor in factors)
+    except ValueError as error:  # heavy tails
+        promise = str(error)
+    facts = {"uniform phase": f"all scores 0 to about round: {'; '.join(phases)}", "ATA's guarantee": promise}
+    return card._replace(facts={**card.facts, **facts})
 
 
 _BESIDE = {

@@ -133,4 +133,4 @@ def test_table_and_picture(tmp_path):
     short = played.filter(pl.col("round") <= 2)  # too few rounds for half decades prove nothing
     unknown = regret_figure.slopes(short)
     assert regret_figure.constant(unknown) == {"ata-icml": False, "ata": False}
-    assert len(regret_figure.draw(short, unknown, "short", tmp_path / "regret")) == 2
+    assert len(regret_figure.draw(short, unknown, "short", tmp_path / "regret", {})) == 2

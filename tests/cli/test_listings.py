@@ -7,9 +7,8 @@ import pytest
 import ata_gym
 import ata_policies
 from ata_gym.cli import console
-from ata_gym.scenarios.card import scenario_card
 from ata_gym.scenarios.recorded import RECORDINGS
-from ata_policies.card import policy_card
+from ata_policies.card import full_scenario_card, policy_card
 
 MINE = """
 from ata_policies.allocation.baselines import Uta
@@ -51,7 +50,7 @@ def test_a_list_has_one_line_for_each_and_fits_80_columns_or_a_wide_terminal(run
 
 @pytest.mark.parametrize(("command", "card"), [
     *(("policies", policy_card(name)) for name in ata_policies.names()),
-    *(("scenarios", scenario_card(ata_gym.scenario(name))) for name in ata_gym.scenario_names()),
+    *(("scenarios", full_scenario_card(ata_gym.scenario(name))) for name in ata_gym.scenario_names()),
 ])  # fmt: skip
 def test_a_card_says_everything(run, command, card):
     told = run(f"{command} {card.name}").stdout
@@ -89,7 +88,7 @@ def test_scripts_get_one_document(run, benched, capsys):
     scenarios = document(run, "scenarios")
     assert [one["name"] for one in scenarios["scenarios"]] == list(ata_gym.scenario_names())
     assert [one["file"] for one in scenarios["recorded"]] == [one.file for one in RECORDINGS.values()]
-    assert document(run, "scenarios five-workers") == scenario_card(ata_gym.scenario("five-workers")).to_data()
+    assert document(run, "scenarios five-workers") == full_scenario_card(ata_gym.scenario("five-workers")).to_data()
     assert document(run, "check uta --scenario five-workers --rounds 4")["faults"] == []
     if find_spec("torch"):
         from ata_gym.training.methods import METHODS

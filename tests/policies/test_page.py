@@ -52,7 +52,9 @@ def test_the_list_can_be_of_one_env_and_costs_are_measured(monkeypatch: pytest.M
         assert all(0 < float(cost.rstrip(" |")) < 10 for cost in costs)  # of what takes a third of the time
 
 
-def test_the_decisions_of_one_policy_are_timed_by_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_decisions_of_one_policy_are_timed_by_the_number_of_workers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(decision_cost, "FIRST", 3)
     told = CliRunner().invoke(app, ["policies", "uta", "--cost"]).stdout
     for world in ("n = 51, B = 23", "the same, speeds walk", "n = 1,000, B = 500", "n = 10,000, B = 23"):
@@ -60,6 +62,11 @@ def test_the_decisions_of_one_policy_are_timed_by_the_number_of_workers(monkeypa
         assert 0 < float(mean) <= float(worst)
     data = json.loads(CliRunner().invoke(app, ["policies", "uta", "--cost", "--json"]).stdout)
     assert [*data["n = 10,000, B = 23"]] == ["mean", "worst"]
+    monkeypatch.setattr(decision_cost, "SIZES", (10, 10_000, 20_000))
+    told = CliRunner().invoke(app, ["policies", "uta,ata", "--cost", "--out", str(tmp_path / "cost.png")]).stdout
+    assert all(re.search(rf"^ {name}( +[\d.e-]+){{4}} $", told, re.MULTILINE) for name in ("uta", "ata"))
+    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
+    assert "give --cost and names" in CliRunner().invoke(app, ["policies", "uta", "--out", "cost.png"]).stderr
 
 
 def test_the_first_example_runs() -> None:

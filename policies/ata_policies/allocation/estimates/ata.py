@@ -7,11 +7,12 @@ Machine Learning", ICML 2025 (arXiv 2502.00775), Algorithms 1 and 2.
 import math
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ata_gym.pools import exponential
+from ata_gym.theory.guarantees import VERSIONS, Guarantee, UniformPhase, checked_version, guarantee, uniform_phase
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.validation import non_negative, real
@@ -35,18 +36,8 @@ def score(count: Floats, total: Floats, level: Floats, absolute: Floats, relativ
         out[i] = bound if bound > 0.0 else 0.0
 
 
-class _Version(NamedTuple):
-    """What the versions of the paper differ in."""
-
-    factor: float  # what multiplies alpha or eta
-    centred: bool  # whether these bound the psi1 norms of X - mean, and not of X
-
-
-_VERSIONS = {"preprint": _Version(4 * math.e, centred=False), "icml": _Version(2.0, centred=True)}
-
-
 @dataclass(frozen=True)
-class _ConfidenceBound(Estimate):
+class ConfidenceBound(Estimate):
     """Lower confidence bounds of ATA, in the version of the preprint or of ICML."""
 
     version: str = "preprint"
@@ -60,8 +51,7 @@ class _ConfidenceBound(Estimate):
     )
 
     def __post_init__(self) -> None:
-        if self.version not in _VERSIONS:
-            raise ValueError(f"version must be {' or '.join(map(repr, _VERSIONS))}, not {self.version!r}")
+        checked_version(self.version)
 
     def fit(self, setting: Setting) -> Self:
         """Find the bound: as given, else as published for the version, else from the psi1 norms of the version."""
@@ -87,7 +77,7 @@ class _ConfidenceBound(Estimate):
             return published, "as published"
         if setting.pool is None:
             return None, "no pool or scenario is known"
-        centred, mean = _VERSIONS[self.version].centred, setting.pool.mean()
+        centred, mean = VERSIONS[self.version].centred, setting.pool.mean()
         norms, stand_in = setting.pool.psi1_norm(centred), exponential([1.0]).psi1_norm(centred)
         finite, origin = np.isfinite(norms), f"the largest {self._norm()}{' that can be drawn' * bool(setting.drawn)}"
         if self.bound == "eta":
@@ -99,21 +89,32 @@ class _ConfidenceBound(Estimate):
             origin += ", where infinite that of exponential times of the same mean"
         return float(bounds.max()), origin
 
+    def guarantee(self, setting: Setting) -> Guarantee:
+        """What is promised with the bound of this estimate in a setting; ValueError where nothing is."""
+        constant = getattr(self.fit(setting), self.bound)
+        return guarantee(setting.known_pool("a guarantee"), setting.budget, self.version, self.bound == "eta", constant)
+
+    def uniform_phase(self, setting: Setting) -> UniformPhase:
+        """The rounds in which scores are 0, also where no guarantee holds."""
+        means = setting.known_pool("a uniform phase").mean()
+        width = VERSIONS[self.version].factor * getattr(self.fit(setting), self.bound)
+        return uniform_phase(means, setting.budget, width * means if self.bound == "eta" else width)
+
     def _norm(self) -> str:
         """What the bound bounds."""
-        x = "X - mean" if _VERSIONS[self.version].centred else "X"
+        x = "X - mean" if VERSIONS[self.version].centred else "X"
         return f"psi1 norm of {x}" if self.bound == "alpha" else f"psi1 norm of ({x}) / mean"
 
     def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys) -> Scores:
         """The lower bounds, at level ln(2 k^2) in round k."""
         level = np.log(2.0 * np.square(rounds, dtype=np.float64))
-        factor = _VERSIONS[self.version].factor * float(getattr(self, self.bound))
+        factor = VERSIONS[self.version].factor * float(getattr(self, self.bound))
         absolute, relative = (factor, 0.0) if self.bound == "alpha" else (0.0, factor)
         return Scores(score(belief.counts, belief.totals, level, absolute, relative))
 
 
 @dataclass(frozen=True)
-class Ata(_ConfidenceBound):
+class Ata(ConfidenceBound):
     """ATA: (m - 4 e alpha f)+ in the preprint, (m - 2 alpha f)+ at ICML, alpha a bound on the psi1 norms.
 
     The norms are those of X in the preprint, and those of X - mean at ICML; f = sqrt(L / K) + L / K with L = ln(2 k^2)
@@ -136,7 +137,7 @@ class Ata(_ConfidenceBound):
 
 
 @dataclass(frozen=True)
-class AtaEmpirical(_ConfidenceBound):
+class AtaEmpirical(ConfidenceBound):
     """ATA-Empirical: m (1 - 4 e eta f)+ in the preprint, m (1 - 2 eta f)+ at ICML, eta a bound on psi1 norm / mean.
 
     - ``version``, ``eta``: as of ``Ata``; a ratio that is infinite counts as 2 in the preprint, and 1.53 at ICML.

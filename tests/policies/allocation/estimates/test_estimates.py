@@ -173,6 +173,22 @@ def test_of_drawn_workers_the_largest_norm_that_can_be_drawn_counts(name: str, f
     np.testing.assert_allclose(value, norms.max() * (1.0 if "empirical" in name else 30.0))
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_lower_bounds_exceed_a_mean_as_seldom_as_the_theorem_says(play: Any, name: str) -> None:
+    """After a number of tasks with a chance of 1 / (2 k^2) at most; with a hundredth of the constant more often."""
+    pool, rounds = exponential([1.0, 2.0, 3.0]), 60
+    constant = fitted(name, pool=pool, budget=3)[0]
+    shares = []
+    for part in (1.0, 0.01):
+        given = {"eta" if "empirical" in name else "alpha": part * constant}
+        run = play(name, rounds, 50, pool=pool, budget=3, hyperparameters=given)
+        policy: Any = ata_policies.load(name)(Setting(n=3, budget=3), **given)
+        above = [policy.estimate.scores(s.belief, s.round, s.round_keys()).score > pool.mean() for s in run.states]
+        shares.append(np.mean(above))
+    theorem = np.mean(0.5 / np.arange(1.0, rounds + 1) ** 2)
+    assert shares[0] <= theorem < shares[1]
+
+
 def test_times_that_do_not_vary_have_a_centred_norm_of_0(play: Any) -> None:
     for pool in (deterministic([3.0, 5.0]), trace([[1.0, 1.0], [2.0]])):
         assert [fitted(name, pool=pool, budget=3)[0] for name in ("ata-icml", "ata-empirical-icml")] == [0.0, 0.0]
