@@ -79,6 +79,14 @@ Policies = Annotated[
     str, policies_option(help="Names of policies, separated by commas; package.module:Class is one of yours.")
 ]
 Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
+LossCurve = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.csv",
+        help="The loss of a training, which is laid over the runtime and the worker time of each policy: columns round "
+        "(whole numbers that rise from 0 or 1 to the last round played) and loss (after so many rounds).",
+    ),
+]
 _running = partial(typer.Option, rich_help_panel="How it is run")
 SaveEvery = Annotated[float, _running(help="Seconds between checkpoints.")]
 RerunChanged = Annotated[

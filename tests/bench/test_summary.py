@@ -3,8 +3,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from ata_gym.bench import paper as published
 from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.paper import end_points as published
 from ata_gym.bench.report.statistics import summarise
 from ata_gym.bench.report.summary_tables import show, summary_tables, title_of
 from ata_gym.bench.report.table import markdown

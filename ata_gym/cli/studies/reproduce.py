@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,7 +35,11 @@ REGRET_SEEDS = 32  # the slope of Thompson sampling is noisy; beside so many row
 NEWER = ("ata-empirical-icml", "ata-icml", "thompson-beta")
 """Drawn beside the published policies, as the default policy is: the ICML poster's constants, and a cheap learner."""
 
-_ONLY = {CIFAR100: ("--train", "--data", "--device"), QUADRATIC: ("--sizes", "--growth"), REGRET: ()}
+_ONLY = {
+    CIFAR100: ("--train", "--data", "--device", "--loss-curve", "--published"),
+    QUADRATIC: ("--sizes", "--growth"),
+    REGRET: (),
+}
 """The options that only one figure has."""
 
 
@@ -68,6 +73,14 @@ _Data = Annotated[
 _Device = Annotated[
     str | None, typer.Option(help="With --train: where the network is trained: cpu, the default, cuda or cuda:1.")
 ]
+_Published = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.csv",
+        help=f"{CIFAR100}: points of the published lines: columns axis (runtime or total_worker_time), policy, time "
+        "and loss_above_optimum. Ours are drawn on them, with their loss of each round unless --loss-curve is given.",
+    ),
+]
 
 
 def reproduce(
@@ -80,12 +93,15 @@ def reproduce(
     train: _Train = False,
     data: _Data = None,
     device: _Device = None,
+    loss_curve: options.LossCurve = None,
+    published: _Published = None,
     out: options.OutOrDefault = None,
 ) -> None:
     r"""Run policies on a published scenario, and draw its figure.
 
     icml2025-cifar100 prints our end points beside the published ones; with --train it trains the paper's network and
-    draws its loss and accuracy against the runtimes, also those of newer policies. icml2025-quadratic trains the
+    draws its loss and accuracy against the runtimes, also those of newer policies; a loss curve, or the published
+    lines, needs no training. icml2025-quadratic trains the
     paper's quadratic once, and draws f - f*, round times and regret for several numbers of workers. icml2025-regret
     draws the proxy regret against ln K, and says whether its slope is constant. After a kill the same command continues
     where it stopped.
@@ -93,22 +109,24 @@ def reproduce(
     ```
     ata-gym reproduce icml2025-regret
     ata-gym reproduce icml2025-quadratic --sizes 17,51 --growth sqrt
+    ata-gym reproduce icml2025-cifar100 --published poster.csv
     ata-gym reproduce icml2025-cifar100 --train --data cifar100.npz \
         --device cuda
     ```
     """
-    from ata_gym.bench import paper  # noqa: PLC0415
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.paper import end_points, regret  # noqa: PLC0415
     from ata_gym.bench.study import run  # noqa: PLC0415
 
     if figure not in _ONLY:
         raise ValueError(f"there is no published figure {figure!r} to reproduce; known: {', '.join(sorted(_ONLY))}")
     given = {"--sizes": sizes, "--growth": growth, "--train": train, "--data": data, "--device": device}
+    given |= {"--loss-curve": loss_curve, "--published": published}
     for other, its_options in _ONLY.items():
         unused = [option for option in its_options if given[option]]
         if other != figure and unused:
             raise ValueError(f"{', '.join(unused)} only goes with {other}")
-    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: paper.CIFAR100.rounds}[figure]
+    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: end_points.CIFAR100.rounds}[figure]
     count = whole_number("rounds", usual if rounds is None else rounds)
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
@@ -120,10 +138,11 @@ def reproduce(
         if not train and (data or device):
             raise ValueError("--data and --device only go with --train")
         network = (data, device or "cpu") if train else None
-        _cifar100(Experiment.on_scenario(CIFAR100, rounds=count, seeds=seeds), where, effort, network)
+        experiment = Experiment.on_scenario(CIFAR100, rounds=count, seeds=seeds)
+        _cifar100(experiment, where, effort, network, (loss_curve, published))
     else:
         experiment = Experiment.on_scenario(REGRET, rounds=count, seeds=seeds)
-        show_studied(run(experiment, paper.POLICIES, where, effort, paper.report, command=command_line()))
+        show_studied(run(experiment, regret.POLICIES, where, effort, regret.report, command=command_line()))
 
 
 def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effort: Effort) -> None:
@@ -144,16 +163,30 @@ def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effo
     )
 
 
-def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[Path | None, str] | None) -> None:
-    """The clocks beside the published end points; and with the images and the device of a network its loss on them."""
-    from ata_gym.bench import paper  # noqa: PLC0415 - these imports take seconds
+def _cifar100(
+    experiment: Experiment,
+    out: Path,
+    effort: Effort,
+    network: tuple[Path | None, str] | None,
+    losses: tuple[Path | None, Path | None],
+) -> None:
+    """The clocks beside the published end points; with the images and the device of a network its loss on them.
+
+    ``losses`` are the files of a loss curve and of the published lines, where these are given.
+    """
+    from ata_gym.bench.paper import end_points, lines  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.bench.report.losses import loss_curve  # noqa: PLC0415
+    from ata_gym.bench.report.report import report  # noqa: PLC0415
     from ata_gym.bench.study import run  # noqa: PLC0415
 
-    known, budget = paper.CIFAR100, experiment.scenario.budget
+    known, budget, (given, published) = end_points.CIFAR100, experiment.scenario.budget, losses
     names = [*known.end_points]
+    theirs = None if published is None else lines.read_lines(published, known)
+    by_round = given if theirs is None or given is not None else lines.common_curve(theirs, known.rounds)
+    curve = None if by_round is None else loss_curve(by_round, experiment.record_at())
     if network is not None:
         require("torch", extra="train", purpose="--train")
-        from ata_gym.training.studies import published  # noqa: PLC0415
+        from ata_gym.training.studies import published as trainings  # noqa: PLC0415
 
         data, device = network
         if data is None:
@@ -162,15 +195,19 @@ def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[
                 "--data FILE, as for `ata-gym train --problem cifar100`"
             )
         names += [*NEWER, default_name("ata_gym/TaskAllocation-v0")]
-        trained = published.train_network(out, experiment.rounds, effort, budget, data, device)
-    studied = run(experiment, names, out, effort, command=command_line())
+        trained = trainings.train_network(out, experiment.rounds, effort, budget, data, device)
+    more = {} if curve is None else {"loss_curve": curve.to_dict(as_series=False)}
+    studied = run(experiment, names, out, effort, partial(report, loss_curve=curve), command=command_line(), more=more)
     show_studied(studied)
     assert studied.report is not None
-    comparison = paper.compare(known, studied.report.summary, experiment.rounds)
-    show(paper.comparison_table(known, comparison))
-    reproduced, sentence = paper.verdict(known, comparison, experiment.rounds)
+    comparison = end_points.compare(known, studied.report.summary, experiment.rounds)
+    show(end_points.comparison_table(known, comparison))
+    reproduced, sentence = end_points.verdict(known, comparison, experiment.rounds)
     say(sentence)
+    if theirs is not None and curve is not None:
+        records = studied.folder.results([*known.end_points])
+        show_report(lines.report(theirs, curve, records, known.rounds, out))
     if network is not None:
-        show_report(published.report_network(experiment, names, studied.folder, trained, known))
+        show_report(trainings.report_network(experiment, names, studied.folder, trained, known))
     if not reproduced:
         raise typer.Exit(1)
