@@ -21,7 +21,7 @@ from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import Folder, open_folder, withdraw_if_empty
 from ata_gym.bench.given import Policies, by_name
 from ata_gym.bench.page.experiment_page import origin, read_tasks
-from ata_gym.bench.page.note import Note, about_experiment, competitors, curve_of, write_note
+from ata_gym.bench.page.note import Note, about_experiment, competitors, write_note
 from ata_gym.bench.page.render import NAME
 from ata_gym.bench.report.losses import GivenCurve
 from ata_gym.bench.report.losses import loss_curve as read_loss_curve
@@ -70,8 +70,8 @@ def run(
     - ``rounds``, ``budget``, ``price``: by default those of each scenario; the price is what one unit of worker time
       costs in units of runtime.
     - ``loss_curve``: the loss of a training with B gradients a round: a CSV file, or columns, ``round`` and ``loss``,
-      as for ``losses.loss_curve``. It is the same for all policies, where all workers draw from the same data; the report
-      and ``Results.plot("loss")`` lay it over the clocks. By default there is none.
+      as for ``losses.loss_curve``. It is the same for all policies, where all workers draw from the same data; the
+      report and ``Results.plot("loss")`` lay it over the clocks. By default there is none.
     - ``seeds``, ``seed``: the number of episodes, and the first seed; neighbouring seeds follow.
     - ``out``: a folder that keeps tables, pictures, records and a page; each of several scenarios has a folder in it.
       Killed or called again, the same call goes on where it was. Without it nothing is left on the disk.
@@ -97,10 +97,10 @@ def run(
     size = {"rounds": rounds, "budget": budget, "seeds": seeds, "seed": seed, "price": price}
     experiments: list[Experiment] = [Experiment.on_scenario(one, **size) for one in scenarios]  # type: ignore[arg-type]
     _check(experiments, given, out, jobs)
-    curves = [
-        None if loss_curve is None else read_loss_curve(loss_curve, one.record_at()).to_dict(as_series=False)
-        for one in experiments
-    ]
+    notes = [about_experiment(experiment, given) for experiment in experiments]
+    for experiment, note in zip(experiments, notes, strict=True):
+        if loss_curve is not None:
+            note["loss_curve"] = read_loss_curve(loss_curve, experiment.record_at()).to_dict(as_series=False)
     named = str(loss_curve) if isinstance(loss_curve, str | os.PathLike) else None
     words = command or _call(given, scenarios, {**size, "loss_curve": named})
     own = {name: policy for name, policy in given.items() if policy is not None}
@@ -111,9 +111,9 @@ def run(
                 experiment.try_out(name)
         place = stack.enter_context(TemporaryDirectory()) if out is None else out
         studies = []
-        for experiment, curve in zip(experiments, curves, strict=True):
+        for experiment, note in zip(experiments, notes, strict=True):
             folder = Path(place, quote(experiment.scenario.name, safe="")) if len(experiments) > 1 else place
-            studies.append(_begin(experiment, folder, given, words, curve))
+            studies.append(_begin(experiment, folder, note, words))
         todo = [Job(study.experiment, name, study.folder, CostRun) for study in studies for name in given]
         failures = play_with_bars(todo, effort)
         parts, remarks = [], list[str]()
@@ -170,19 +170,11 @@ def _own_here(own: Collection[str], runner: Runner) -> Runner:
     return run_jobs
 
 
-def _begin(
-    experiment: Experiment,
-    path: str | os.PathLike[str],
-    policies: Mapping[str, Given | None],
-    words: Sequence[str],
-    loss_curve: Mapping[str, Sequence[float]] | None,
-) -> _Study:
+def _begin(experiment: Experiment, path: str | os.PathLike[str], note: Note, words: Sequence[str]) -> _Study:
     """Open the folder of an experiment, and leave the note in it."""
-    folder, note = open_folder(path, experiment.config()), about_experiment(experiment, policies)
+    folder = open_folder(path, experiment.config())
     compared = any(one["env"] == "TaskAllocation" for one in note["policies"])
     note["least_cost"] = least_cost(experiment.scenario) if compared else None
-    if loss_curve is not None:
-        note["loss_curve"] = loss_curve
     return _Study(experiment, folder, write_note(folder.path, "bench", words, note))
 
 
@@ -202,8 +194,7 @@ def _part(study: _Study, done: list[str], own: Mapping[str, Given]) -> Part:
 
 def _leave_report(part: Part, folder: Path, remarks: list[str]) -> Part:
     """Write tables, pictures and the page into a folder; the remarks say why one is missing."""
-    curve = curve_of(part.note)
-    made = report_on(part.records, part.experiment, competitors(part.note), folder, curve)
+    made = report_on(part.records, part.experiment, competitors(part.note), folder, part.note.get("loss_curve"))
     try:
         made = made._replace(files=[*made.files, Results([part], {}).report(folder / NAME)])
     except MissingExtraError as error:

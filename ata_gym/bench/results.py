@@ -14,7 +14,7 @@ from matplotlib.ticker import PercentFormatter
 from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.page import render
 from ata_gym.bench.page.experiment_page import experiment_page
-from ata_gym.bench.page.note import Note, competitors, curve_of
+from ata_gym.bench.page.note import Note, competitors
 from ata_gym.bench.page.sections import joined
 from ata_gym.bench.report import losses, statistics, style
 from ata_gym.bench.report.headline import NOUNS, in_brackets, more_or_less, reaches_1, what_counts
@@ -109,13 +109,6 @@ class Results:
         everywhere = [name for name in samples[0][counts] if all(name in one[counts] for one in samples)]
         return statistics.performance_profile({name: [one[counts][name] for one in samples] for name in everywhere})
 
-    def losses(self) -> pl.DataFrame:
-        """Columns scenario, policy, round, loss, runtime, total_worker_time: the loss curve on mean clocks.
-
-        ValueError if none was given, or no policy has finished.
-        """
-        return self._stacked(_losses)
-
     def plot(self, what: str = "round_time") -> style.Picture:
         """A picture with a panel for each scenario, with 95 % bands, or of the performance profile over all.
 
@@ -124,7 +117,10 @@ class Results:
         has the quantity.
         """
         if what == "loss":
-            return self._picture_of_losses()
+            rows = [(_losses(part), "loss", f"loss: {part.experiment.scenario.name}") for part in self._finished()]
+            with style.figure(9.5, 0.6 + 3.0 * len(rows)) as picture:
+                losses.draw_rows(picture, rows)
+            return picture
         if what == "profile":
             return self._picture_of_profile()
         if what not in CURVES:
@@ -167,18 +163,6 @@ class Results:
             raise ValueError(f"no policy has finished, so there is nothing to show ({why})")
         return finished
 
-    def _picture_of_losses(self) -> style.Picture:
-        parts = self._finished()
-        with style.figure(9.5, 0.6 + 3.0 * len(parts)) as picture:
-            rows = picture.subplots(len(parts), 2, sharey="row", squeeze=False)
-            for row, part in zip(rows, parts, strict=True):
-                losses.draw_row(row, _losses(part), "loss", "loss")
-                row[0].set_title(part.experiment.scenario.name)
-                for axes, clock in zip(row, losses.CLOCKS, strict=True):
-                    axes.set_xlabel(clock.replace("_", " "))
-            picture.legend(*rows[0, 0].get_legend_handles_labels(), loc="outside right upper", handlelength=2.6)
-        return picture
-
     def _picture_of_profile(self) -> style.Picture:
         frame = self.profile()
         policies = frame["policy"].unique(maintain_order=True).to_list()
@@ -219,10 +203,9 @@ def _summary(part: Part) -> pl.DataFrame:
 
 
 def _losses(part: Part) -> pl.DataFrame:
-    curve = curve_of(part.note)
-    if curve is None:
+    if "loss_curve" not in part.note:
         raise ValueError("no loss curve was given, so no loss is known: bench.run(..., loss_curve=...) takes one")
-    return losses.on_clocks(curve, part.records)
+    return losses.on_clocks(pl.DataFrame(part.note["loss_curve"]), part.records)
 
 
 def _samples(part: Part) -> dict[str, dict[str, Floats]]:

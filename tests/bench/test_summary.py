@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.paper import end_points as published
+from ata_gym.bench.paper import cifar100 as published
 from ata_gym.bench.report.statistics import summarise
 from ata_gym.bench.report.summary_tables import show, summary_tables, title_of
 from ata_gym.bench.report.table import markdown

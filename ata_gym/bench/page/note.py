@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from ata_gym.bench.experiment.claim import is_ours
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder, read_json, write_json
@@ -55,11 +53,6 @@ def read_note(folder: Path) -> Note:
 def competitors(note: Note) -> list[Competitor]:
     """The policies of a note, in its order."""
     return [Competitor(one["name"], one["env"], one["kind"]) for one in note["policies"]]
-
-
-def curve_of(note: Note) -> pl.DataFrame | None:
-    """The loss curve that was given, as of ``losses.loss_curve``; None where there was none."""
-    return pl.DataFrame(note["loss_curve"]) if "loss_curve" in note else None
 
 
 def finished_policies(folder: Path, note: Note) -> list[str]:

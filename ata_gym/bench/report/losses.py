@@ -6,16 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
-from numpy.typing import ArrayLike
 
 from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import listed
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Ints
 from ata_gym.utils.atomic import check_source
 from ata_gym.utils.tables import reading
 
@@ -29,7 +30,8 @@ SAME = (
     "gradients are there, never what they are. The pictures of the loss simulate the rest, which is the clocks."
 )
 
-GivenCurve = str | os.PathLike[str] | Mapping[str, ArrayLike] | pl.DataFrame
+Share = Literal["none", "col"]
+GivenCurve = str | os.PathLike[str] | Mapping[str, Any] | pl.DataFrame
 """A loss curve as users give it: a CSV file, or columns; see ``loss_curve``."""
 
 
@@ -43,48 +45,38 @@ def loss_curve(given: GivenCurve, rounds: Ints) -> pl.DataFrame:
     >>> loss_curve({"round": [0, 10], "loss": [5.0, 3.0]}, np.array([5])).rows()
     [(0, 5.0), (5, 4.0)]
     """
-    if isinstance(given, str | os.PathLike):
-        what, columns = str(given), read_columns(Path(given), ("round", "loss"))
-    else:
-        what, columns = "loss_curve", pl.DataFrame(dict(given) if isinstance(given, Mapping) else given)
-        _check_names(what, columns, ("round", "loss"))
-    at, loss = (number_column(what, columns[name]) for name in ("round", "loss"))
+    what, table = read_columns(given, ["round", "loss"])
+    at, loss = table["round"].to_numpy(), table["loss"].to_numpy()
     if not len(at) or at[0] not in (0, 1) or (at != np.floor(at)).any() or (np.diff(at) <= 0).any():
         raise ValueError(f"{what}: the rounds must be whole numbers that rise, the first of them 0 or 1")
     if at[-1] < rounds[-1]:
-        raise ValueError(
-            f"{what} ends at round {int(at[-1]):,}, and {rounds[-1]:,} rounds are played: give the loss of all of "
-            f"them, or play at most {int(at[-1]):,}"
-        )
+        ends = f"{what} ends at round {int(at[-1]):,}, and {rounds[-1]:,} rounds are played"
+        raise ValueError(f"{ends}: give the loss up to the last round, or play at most {int(at[-1]):,}")
     own = at[at <= rounds[-1]].astype(np.int64)
     shown = np.union1d(rounds, own[np.linspace(0, len(own) - 1, min(_POINTS, len(own))).astype(np.int64)])
-    return pl.DataFrame({"round": shown, "loss": np.interp(shown, at, loss)}).filter(pl.col("round") >= own[0])
+    return pl.DataFrame({"round": shown, "loss": np.interp(shown, at, loss)})
 
 
-def read_columns(path: Path, names: Sequence[str]) -> pl.DataFrame:
-    """Columns of a CSV file, as text; ValueError if it lacks one, FileNotFoundError if there is no file."""
-    check_source(path)
-    with reading(str(path)):
-        columns = pl.read_csv(path, infer_schema=False)
-    _check_names(str(path), columns, names)
-    return columns.select(names)
-
-
-def _check_names(what: str, columns: pl.DataFrame, names: Sequence[str]) -> None:
-    missing = [name for name in names if name not in columns.columns]
+def read_columns(given: Any, numbers: Sequence[str], texts: Sequence[str] = ()) -> tuple[str, pl.DataFrame]:
+    """What messages call it, and its columns of finite numbers and of text; ValueError if it lacks one."""
+    path = Path(given) if isinstance(given, str | os.PathLike) else None
+    what = "loss_curve" if path is None else str(path)
+    if path is not None:
+        check_source(path)
+    with reading(what):
+        table = pl.DataFrame(given) if path is None else pl.read_csv(path, infer_schema=False)
+    wanted = [*texts, *numbers]
+    missing = [name for name in wanted if name not in table.columns]
     if missing:
-        there = ", ".join(columns.columns)
-        raise ValueError(f"{what} has no column {listed(missing)}: it must have {listed(names)}, and has {there}")
-
-
-def number_column(what: str, column: pl.Series) -> Floats:
-    """The numbers of a column; ValueError if one is missing or not finite."""
-    numbers = column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    wrong = np.flatnonzero(~np.isfinite(numbers))
-    if len(wrong):
-        row = int(wrong[0])
-        raise ValueError(f"{what}: row {row + 1} has {column.name} {column[row]!r}; it must be a finite number")
-    return np.asarray(numbers, np.float64)
+        there = ", ".join(table.columns) or "none"
+        raise ValueError(f"{what} has no column {listed(missing)}: it must have {listed(wanted)}, and has {there}")
+    found = table.select(*texts, pl.col(numbers).cast(pl.Float64, strict=False).fill_null(np.nan))
+    for name in numbers:
+        wrong = np.flatnonzero(~np.isfinite(found[name].to_numpy()))
+        if len(wrong):
+            cell = table[name][int(wrong[0])]
+            raise ValueError(f"{what}: row {wrong[0] + 1} has the {name} {cell!r}; it must be a finite number")
+    return what, found
 
 
 def mean_clocks(records: pl.DataFrame) -> pl.DataFrame:
@@ -132,28 +124,28 @@ def draw(
     rows = [(curves, "loss", label)]
     rows += [(evaluations, name, name.replace("_", " ")) for name in evaluations.columns if name not in curves.columns]
     with style.figure(9.5, 1.0 + 2.6 * len(rows)) as picture:
-        grid = picture.subplots(len(rows), 2, sharex="col", sharey="row", squeeze=False)
-        for (frame, quantity, name), panels in zip(rows, grid, strict=True):
-            draw_row(panels, frame, quantity, name)
-        for top, bottom, clock, title_of_clock in zip(grid[0], grid[-1], CLOCKS, _TITLES, strict=True):
-            top.set_title(title_of_clock)
-            bottom.set_xlabel(clock.replace("_", " "))
-        picture.align_ylabels(grid[:, 0])
-        picture.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper", handlelength=2.6)
+        draw_rows(picture, rows, sharex="col")
         picture.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
         if note:
             picture.supxlabel(fill(note, 120), x=0.01, ha="left", fontsize=8.5)
         return style.save(picture, stem)
 
 
-def draw_row(panels: Sequence[Axes], frame: pl.DataFrame, quantity: str, label: str) -> None:
-    """Draw a figure, named ``label``, against both clocks, a line for each policy."""
-    for axes, clock in zip(panels, CLOCKS, strict=True):
-        for policy, line in style.lines(frame["policy"].unique(maintain_order=True).to_list()).items():
-            mine = frame.filter(policy=policy)
-            axes.plot(mine[clock].to_numpy(), mine[quantity].to_numpy(), label=policy, **line)
-        finish(axes, frame[clock], frame[quantity])
-    panels[0].set_ylabel(label)
+def draw_rows(picture: Figure, rows: Sequence[tuple[pl.DataFrame, str, str]], sharex: Share = "none") -> None:
+    """Draw a row of panels for each figure, which has a label, against both clocks, with a line for each policy."""
+    grid = picture.subplots(len(rows), 2, sharex=sharex, sharey="row", squeeze=False)
+    for (frame, quantity, label), panels in zip(rows, grid, strict=True):
+        for axes, clock in zip(panels, CLOCKS, strict=True):
+            for policy, line in style.lines(frame["policy"].unique(maintain_order=True).to_list()).items():
+                mine = frame.filter(policy=policy)
+                axes.plot(mine[clock].to_numpy(), mine[quantity].to_numpy(), label=policy, **line)
+            finish(axes, frame[clock], frame[quantity])
+        panels[0].set_ylabel(label)
+    for top, bottom, clock, title_of_clock in zip(grid[0], grid[-1], CLOCKS, _TITLES, strict=True):
+        top.set_title(title_of_clock)
+        bottom.set_xlabel(clock.replace("_", " "))
+    picture.align_ylabels(grid[:, 0])
+    picture.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper", handlelength=2.6)
 
 
 def finish(axes: Axes, times: pl.Series, figures: pl.Series) -> None:

@@ -78,7 +78,7 @@ _Published = Annotated[
     typer.Option(
         metavar="FILE.csv",
         help=f"{CIFAR100}: points of the published lines: columns axis (runtime or total_worker_time), policy, time "
-        "and loss_above_optimum. Ours are drawn on them, with their loss of each round unless --loss-curve is given.",
+        "and loss_above_optimum. Ours are drawn on them, with their loss of each round.",
     ),
 ]
 
@@ -101,10 +101,9 @@ def reproduce(
 
     icml2025-cifar100 prints our end points beside the published ones; with --train it trains the paper's network and
     draws its loss and accuracy against the runtimes, also those of newer policies; a loss curve, or the published
-    lines, needs no training. icml2025-quadratic trains the
-    paper's quadratic once, and draws f - f*, round times and regret for several numbers of workers. icml2025-regret
-    draws the proxy regret against ln K, and says whether its slope is constant. After a kill the same command continues
-    where it stopped.
+    lines, need no training. icml2025-quadratic trains the paper's quadratic once, and draws f - f*, round times and
+    regret for several numbers of workers. icml2025-regret draws the proxy regret against ln K, and says whether its
+    slope is constant. After a kill the same command continues where it stopped.
 
     ```
     ata-gym reproduce icml2025-regret
@@ -115,7 +114,7 @@ def reproduce(
     ```
     """
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.paper import end_points, regret  # noqa: PLC0415
+    from ata_gym.bench.paper import cifar100, regret  # noqa: PLC0415
     from ata_gym.bench.study import run  # noqa: PLC0415
 
     if figure not in _ONLY:
@@ -126,7 +125,7 @@ def reproduce(
         unused = [option for option in its_options if given[option]]
         if other != figure and unused:
             raise ValueError(f"{', '.join(unused)} only goes with {other}")
-    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: end_points.CIFAR100.rounds}[figure]
+    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: cifar100.CIFAR100.rounds}[figure]
     count = whole_number("rounds", usual if rounds is None else rounds)
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
@@ -137,9 +136,11 @@ def reproduce(
     elif figure == CIFAR100:
         if not train and (data or device):
             raise ValueError("--data and --device only go with --train")
+        if train + (loss_curve is not None) + (published is not None) > 1:
+            raise ValueError("give one of --train, --loss-curve and --published: each tells the loss of a round")
         network = (data, device or "cpu") if train else None
         experiment = Experiment.on_scenario(CIFAR100, rounds=count, seeds=seeds)
-        _cifar100(experiment, where, effort, network, (loss_curve, published))
+        _cifar100(experiment, where, effort, network, loss_curve, published)
     else:
         experiment = Experiment.on_scenario(REGRET, rounds=count, seeds=seeds)
         show_studied(run(experiment, regret.POLICIES, where, effort, regret.report, command=command_line()))
@@ -168,21 +169,19 @@ def _cifar100(
     out: Path,
     effort: Effort,
     network: tuple[Path | None, str] | None,
-    losses: tuple[Path | None, Path | None],
+    losses: Path | None,
+    published: Path | None,
 ) -> None:
-    """The clocks beside the published end points; with the images and the device of a network its loss on them.
-
-    ``losses`` are the files of a loss curve and of the published lines, where these are given.
-    """
-    from ata_gym.bench.paper import end_points, lines  # noqa: PLC0415 - these imports take seconds
+    """The clocks beside the published end points, and what a network, a loss curve or the published lines tell."""
+    from ata_gym.bench.paper import cifar100  # noqa: PLC0415 - these imports take seconds
     from ata_gym.bench.report.losses import loss_curve  # noqa: PLC0415
     from ata_gym.bench.report.report import report  # noqa: PLC0415
     from ata_gym.bench.study import run  # noqa: PLC0415
 
-    known, budget, (given, published) = end_points.CIFAR100, experiment.scenario.budget, losses
+    known, budget = cifar100.CIFAR100, experiment.scenario.budget
     names = [*known.end_points]
-    theirs = None if published is None else lines.read_lines(published, known)
-    by_round = given if theirs is None or given is not None else lines.common_curve(theirs, known.rounds)
+    theirs = None if published is None else cifar100.read_lines(published, known)
+    by_round = losses if theirs is None else cifar100.common_curve(theirs, known.rounds)
     curve = None if by_round is None else loss_curve(by_round, experiment.record_at())
     if network is not None:
         require("torch", extra="train", purpose="--train")
@@ -200,13 +199,13 @@ def _cifar100(
     studied = run(experiment, names, out, effort, partial(report, loss_curve=curve), command=command_line(), more=more)
     show_studied(studied)
     assert studied.report is not None
-    comparison = end_points.compare(known, studied.report.summary, experiment.rounds)
-    show(end_points.comparison_table(known, comparison))
-    reproduced, sentence = end_points.verdict(known, comparison, experiment.rounds)
+    comparison = cifar100.compare(known, studied.report.summary, experiment.rounds)
+    show(cifar100.comparison_table(known, comparison))
+    reproduced, sentence = cifar100.verdict(known, comparison, experiment.rounds)
     say(sentence)
     if theirs is not None and curve is not None:
         records = studied.folder.results([*known.end_points])
-        show_report(lines.report(theirs, curve, records, known.rounds, out))
+        show_report(cifar100.report_lines(theirs, curve, records, known.rounds, out))
     if network is not None:
         show_report(trainings.report_network(experiment, names, studied.folder, trained, known))
     if not reproduced:

@@ -19,7 +19,7 @@ from matplotlib.ticker import StrMethodFormatter
 from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.experiment.jobs import Effort
 from ata_gym.bench.experiment.store import Folder
-from ata_gym.bench.paper.end_points import PublishedFigure
+from ata_gym.bench.paper.cifar100 import PublishedFigure
 from ata_gym.bench.report import losses, statistics, style
 from ata_gym.bench.report.headline import ONE_SEED
 from ata_gym.bench.report.report import Report, write
