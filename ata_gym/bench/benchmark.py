@@ -97,18 +97,19 @@ def run(
     size = {"rounds": rounds, "budget": budget, "seeds": seeds, "seed": seed, "price": price}
     experiments: list[Experiment] = [Experiment.on_scenario(one, **size) for one in scenarios]  # type: ignore[arg-type]
     _check(experiments, given, out, jobs)
-    notes = [about_experiment(experiment, given) for experiment in experiments]
-    for experiment, note in zip(experiments, notes, strict=True):
-        if loss_curve is not None:
-            note["loss_curve"] = read_loss_curve(loss_curve, experiment.record_at()).to_dict(as_series=False)
-    named = str(loss_curve) if isinstance(loss_curve, str | os.PathLike) else None
+    named = repr(str(loss_curve)) if isinstance(loss_curve, str | os.PathLike) else None
     words = command or _call(given, scenarios, {**size, "loss_curve": named})
     own = {name: policy for name, policy in given.items() if policy is not None}
     effort = Effort(jobs, save_every, rerun_changed, _own_here(own, runner))
     with registry.given(own), ExitStack() as stack:
+        notes = []
         for experiment in experiments:
             for name in given:
                 experiment.try_out(name)
+            notes.append(about_experiment(experiment, given))
+            if loss_curve is not None:
+                curve = read_loss_curve(loss_curve, experiment.record_at())
+                notes[-1]["loss_curve"] = curve.to_dict(as_series=False)
         place = stack.enter_context(TemporaryDirectory()) if out is None else out
         studies = []
         for experiment, note in zip(experiments, notes, strict=True):
@@ -205,5 +206,5 @@ def _leave_report(part: Part, folder: Path, remarks: list[str]) -> Part:
 def _call(given: Mapping[str, Any], scenarios: Sequence[str | Scenario], size: Mapping[str, Any]) -> list[str]:
     """The words of a shell that repeat a call, where its policies and scenarios have names."""
     names = [one if isinstance(one, str) else one.name for one in scenarios]
-    options = "".join(f", {name}={value!r}" for name, value in size.items() if value is not None)
+    options = "".join(f", {name}={value}" for name, value in size.items() if value is not None)
     return ["python", "-c", f"from ata_gym import bench; bench.run({list(given)}, {names}{options}, out='results/run')"]

@@ -13,7 +13,7 @@ from ata_gym.bench.cost_regret import REGRETS, with_cost_regret
 from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_json
 from ata_gym.bench.page import figures
-from ata_gym.bench.page.note import Note, competitors, curve_of, finished_policies
+from ata_gym.bench.page.note import Note, competitors, finished_policies
 from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report import losses
 from ata_gym.bench.report.headline import NOUNS, headline, leaders
@@ -63,7 +63,7 @@ def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple
     players = [Player(one["name"], one["kind"]) for one in note["policies"]]
     cards = [note["scenario"], *(one["card"] for one in note["policies"])]
     places = {player.name: place for place, player in enumerate(players)}
-    seeds, price, curve = note["seeds"], note["price"], curve_of(note)
+    seeds, price, curve = note["seeds"], note["price"], note.get("loss_curve")
     summary, samples = summarise(records, price), ends(records, price)
     over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
     front = View(figures.front(summary, places, f"total_worker_time{over}", f"runtime{over}"))
@@ -73,7 +73,7 @@ def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple
         front_chart([front], " / that of OFTA" if over else "", seeds),
     ]
     if curve is not None:
-        sections[1:1] = against_clocks(losses.on_clocks(curve, records), "loss", "loss", places)
+        sections[1:1] = against_clocks(losses.on_clocks(pl.DataFrame(curve), records), "loss", "loss", places)
     sizes, best = np.diff(edges(note["workers"])).tolist(), leaders(samples, competitors(note))
     order = sorted(tasks, key=lambda name: name not in best)
     maps = [View(figures.heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]

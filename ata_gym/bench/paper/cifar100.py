@@ -157,12 +157,14 @@ def report_lines(lines: pl.DataFrame, curve: pl.DataFrame, records: pl.DataFrame
         away = (line["loss"] - np.interp(at, curve["round"], curve["loss"])).abs()
         frames.append(line.with_columns(round=at, distance=away))
     found = pl.concat(frames).filter(pl.col("round").is_between(_KNOWN_FROM * rounds, rounds))
-    away, pictures = found["distance"].to_numpy(), draw(lines, on_clocks(curve, records), folder / "plots" / "published")
-    said = "" if not len(away) else (
-        f"\nThe published loss is the same function of the round for all policies: from round "
-        f"{_KNOWN_FROM * rounds:,.0f} on, {len(away):,} points of their lines are on average {away.mean():.3f}, and at "
-        f"most {away.max():.3f}, from one curve in the round that our clocks show, which falls from "
-        f"{curve['loss'][0]:.2f} to {curve['loss'][-1]:.2f}."
+    away, first = found["distance"].to_numpy(), f"{_KNOWN_FROM * rounds:,.0f}"
+    pictures = draw(lines, on_clocks(curve, records), folder / "plots" / "published")
+    if not len(away):
+        return Report(found, [], [], pictures)
+    said = (
+        f"\nThe published loss is the same function of the round for all policies: from round {first} on, the "
+        f"{len(away):,} points of their lines are on average {away.mean():.3f}, and at most {away.max():.3f}, from "
+        f"one curve in the round that our clocks show, falling from {curve['loss'][0]:.2f} to {curve['loss'][-1]:.2f}."
     )
     return Report(found, [], [], pictures, remark=said)
 

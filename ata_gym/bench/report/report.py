@@ -23,6 +23,8 @@ from ata_gym.bench.report.table import Table, markdown
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.manifest import write_listed
 
+Curve = Mapping[str, Sequence[float]]  # the columns of a ``losses.loss_curve``
+
 
 class Report(NamedTuple):
     """What there is to show."""
@@ -35,9 +37,7 @@ class Report(NamedTuple):
     remark: str = ""  # lines below the tables
 
 
-def report(
-    experiment: Experiment, policies: list[str], folder: Folder, loss_curve: pl.DataFrame | None = None
-) -> Report:
+def report(experiment: Experiment, policies: list[str], folder: Folder, loss_curve: Curve | None = None) -> Report:
     """Summarise finished policies in the order given, and leave tables and pictures in their folder."""
     players = list(map(Competitor.of, policies))
     return report_on(folder.results(policies), experiment, players, folder.path, loss_curve)
@@ -48,15 +48,15 @@ def report_on(
     experiment: Experiment,
     players: Sequence[Competitor],
     folder: Path,
-    loss_curve: pl.DataFrame | None = None,
+    loss_curve: Curve | None = None,
 ) -> Report:
-    """Summarise records, and leave tables and pictures in a folder; with a ``losses.loss_curve`` those of the loss."""
+    """Summarise records, and leave tables and pictures in a folder; with a loss curve those of the loss."""
     summary = summarise(records, experiment.scenario.price)
     tables = summary_tables(summary, experiment)
     files = write(folder, {"table.md": markdown(tables), "table.csv": summary})
     pictures, said = draw(records, experiment, folder / "plots"), findings(records, experiment, players)
     if loss_curve is not None:
-        curves, title = losses.on_clocks(loss_curve, records), f"{experiment.about}, {experiment.length}"
+        curves, title = losses.on_clocks(pl.DataFrame(loss_curve), records), f"{experiment.about}, {experiment.length}"
         note = losses.equal_clocks_note(records)
         pictures += losses.draw(curves, curves.head(0), "loss", title, folder / "plots" / "loss", note)
         said = f"{said}\n{losses.SAME}"

@@ -196,7 +196,7 @@ def _cifar100(
         names += [*NEWER, default_name("ata_gym/TaskAllocation-v0")]
         trained = trainings.train_network(out, experiment.rounds, effort, budget, data, device)
     more = {} if curve is None else {"loss_curve": curve.to_dict(as_series=False)}
-    studied = run(experiment, names, out, effort, partial(report, loss_curve=curve), command=command_line(), more=more)
+    studied = run(experiment, names, out, effort, partial(report, **more), command=command_line(), more=more)
     show_studied(studied)
     assert studied.report is not None
     comparison = cifar100.compare(known, studied.report.summary, experiment.rounds)
