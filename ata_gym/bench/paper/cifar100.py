@@ -154,8 +154,8 @@ def report_lines(lines: pl.DataFrame, curve: pl.DataFrame, records: pl.DataFrame
     for (clock, policy), line in lines.group_by("clock", "policy", maintain_order=True):
         ours = clocks.filter(policy=policy)
         at = np.interp(line["time"], ours[str(clock)], ours["round"], left=0.0, right=np.inf)
-        away = (line["loss"] - np.interp(at, curve["round"], curve["loss"])).abs()
-        frames.append(line.with_columns(round=at, distance=away))
+        gap = (line["loss"] - np.interp(at, curve["round"], curve["loss"])).abs()
+        frames.append(line.with_columns(round=at, distance=gap))
     found = pl.concat(frames).filter(pl.col("round").is_between(_KNOWN_FROM * rounds, rounds))
     away, first = found["distance"].to_numpy(), f"{_KNOWN_FROM * rounds:,.0f}"
     pictures = draw(lines, on_clocks(curve, records), folder / "plots" / "published")

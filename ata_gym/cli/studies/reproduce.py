@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -195,7 +195,7 @@ def _cifar100(
             )
         names += [*NEWER, default_name("ata_gym/TaskAllocation-v0")]
         trained = trainings.train_network(out, experiment.rounds, effort, budget, data, device)
-    more = {} if curve is None else {"loss_curve": curve.to_dict(as_series=False)}
+    more: dict[str, Any] = {} if curve is None else {"loss_curve": curve.to_dict(as_series=False)}
     studied = run(experiment, names, out, effort, partial(report, **more), command=command_line(), more=more)
     show_studied(studied)
     assert studied.report is not None
