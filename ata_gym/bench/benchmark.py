@@ -23,8 +23,7 @@ from ata_gym.bench.given import Policies, by_name
 from ata_gym.bench.page.experiment_page import origin, read_tasks
 from ata_gym.bench.page.note import Note, about_experiment, competitors, write_note
 from ata_gym.bench.page.render import NAME
-from ata_gym.bench.report.losses import GivenCurve
-from ata_gym.bench.report.losses import loss_curve as read_loss_curve
+from ata_gym.bench.report import losses
 from ata_gym.bench.report.report import report_on
 from ata_gym.bench.results import Part, Results
 from ata_gym.bench.study import play_with_bars
@@ -50,7 +49,7 @@ def run(
     seed: int = 0,
     budget: int | None = None,
     price: float | None = None,
-    loss_curve: GivenCurve | None = None,
+    loss_curve: losses.GivenCurve | None = None,
     out: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
     save_every: float = 10.0,
@@ -108,7 +107,7 @@ def run(
                 experiment.try_out(name)
             notes.append(about_experiment(experiment, given))
             if loss_curve is not None:
-                curve = read_loss_curve(loss_curve, experiment.record_at())
+                curve = losses.loss_curve(loss_curve, experiment.record_at())
                 notes[-1]["loss_curve"] = curve.to_dict(as_series=False)
         place = stack.enter_context(TemporaryDirectory()) if out is None else out
         studies = []

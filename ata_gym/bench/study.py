@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ata_gym.bench.experiment.experiment import Experiment
@@ -33,7 +32,7 @@ def run(
     report: Callable[[Any, list[str], Folder], Report] = report,
     run_of: type[PolicyRun] = PolicyRun,
     command: Sequence[str] = (),
-    more: Mapping[str, Any] = MappingProxyType({}),
+    more: Mapping[str, Any] | None = None,
 ) -> Studied:
     """Play what has not finished yet, and report on what has; a page shows the words of the ``command``, and ``more``.
 
@@ -44,7 +43,7 @@ def run(
 
     def begin(folder: Path) -> None:
         if command:
-            write_note(folder, "bench", command, {**about_experiment(experiment, policies), **more})
+            write_note(folder, "bench", command, {**about_experiment(experiment, policies), **(more or {})})
 
     folder, failures = play(experiment, policies, out, effort, run_of, begin)
     finished = [policy for policy in policies if policy not in failures]

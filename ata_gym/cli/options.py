@@ -83,8 +83,7 @@ LossCurve = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.csv",
-        help="The loss of a training, which is laid over the runtime and the worker time of each policy: columns round "
-        "(whole numbers that rise from 0 or 1 to the last round played) and loss (after so many rounds).",
+        help="A loss to lay over the clocks: columns round, rising from 0 or 1 to the last played, and loss then.",
     ),
 ]
 _running = partial(typer.Option, rich_help_panel="How it is run")

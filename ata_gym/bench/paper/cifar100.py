@@ -147,8 +147,7 @@ def common_curve(lines: pl.DataFrame, rounds: int) -> pl.DataFrame:
 def report_lines(lines: pl.DataFrame, curve: pl.DataFrame, records: pl.DataFrame, rounds: int, folder: Path) -> Report:
     """Draw our lines on the published ones, and say how far these are from one curve; ``rounds`` are the published.
 
-    The summary has a row for each published point, with the round that our clock shows then, and its ``distance`` from
-    the curve in that round; but before ``_KNOWN_FROM`` of the rounds, and after our last one.
+    The summary has each published point from ``_KNOWN_FROM`` on, our round then, and its ``distance`` from the curve.
     """
     clocks, frames = mean_clocks(records), []
     for (clock, policy), line in lines.group_by("clock", "policy", maintain_order=True):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -30,7 +30,7 @@ SAME = (
     "gradients are there, never what they are. The pictures of the loss simulate the rest, which is the clocks."
 )
 
-Share = Literal["none", "col"]
+Curve = Mapping[str, Sequence[float]]  # the columns of a ``loss_curve``
 GivenCurve = str | os.PathLike[str] | Mapping[str, Any] | pl.DataFrame
 """A loss curve as users give it: a CSV file, or columns; see ``loss_curve``."""
 
@@ -131,7 +131,7 @@ def draw(
         return style.save(picture, stem)
 
 
-def draw_rows(picture: Figure, rows: Sequence[tuple[pl.DataFrame, str, str]], sharex: Share = "none") -> None:
+def draw_rows(picture: Figure, rows: Sequence[tuple[pl.DataFrame, str, str]], sharex: Any = "none") -> None:
     """Draw a row of panels for each figure, which has a label, against both clocks, with a line for each policy."""
     grid = picture.subplots(len(rows), 2, sharex=sharex, sharey="row", squeeze=False)
     for (frame, quantity, label), panels in zip(rows, grid, strict=True):

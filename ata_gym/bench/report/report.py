@@ -23,8 +23,6 @@ from ata_gym.bench.report.table import Table, markdown
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.manifest import write_listed
 
-Curve = Mapping[str, Sequence[float]]  # the columns of a ``losses.loss_curve``
-
 
 class Report(NamedTuple):
     """What there is to show."""
@@ -37,7 +35,9 @@ class Report(NamedTuple):
     remark: str = ""  # lines below the tables
 
 
-def report(experiment: Experiment, policies: list[str], folder: Folder, loss_curve: Curve | None = None) -> Report:
+def report(
+    experiment: Experiment, policies: list[str], folder: Folder, loss_curve: losses.Curve | None = None
+) -> Report:
     """Summarise finished policies in the order given, and leave tables and pictures in their folder."""
     players = list(map(Competitor.of, policies))
     return report_on(folder.results(policies), experiment, players, folder.path, loss_curve)
@@ -48,7 +48,7 @@ def report_on(
     experiment: Experiment,
     players: Sequence[Competitor],
     folder: Path,
-    loss_curve: Curve | None = None,
+    loss_curve: losses.Curve | None = None,
 ) -> Report:
     """Summarise records, and leave tables and pictures in a folder; with a loss curve those of the loss."""
     summary = summarise(records, experiment.scenario.price)

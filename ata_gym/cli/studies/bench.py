@@ -39,8 +39,7 @@ def bench(
     ata-gym bench --scenario icml2025-regret --rounds 100000 \
         --out results/regret
     ata-gym bench --scenario icml2025-cifar100 --out results/cifar100
-    ata-gym bench --scenario icml2025-cifar100 --rounds 5000 \
-        --loss-curve loss.csv --out results/loss
+    ata-gym bench --scenario icml2025-regret --loss-curve loss.csv --out loss
     ata-gym bench --scenario alibaba-4 --data recordings --out results/alibaba
     ata-gym bench --scenario icml2025-regret --out results/regret \
         --workers ray --address 10.0.0.1:6379

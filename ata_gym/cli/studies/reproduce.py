@@ -76,9 +76,7 @@ _Device = Annotated[
 _Published = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE.csv",
-        help=f"{CIFAR100}: points of the published lines: columns axis (runtime or total_worker_time), policy, time "
-        "and loss_above_optimum. Ours are drawn on them, with their loss of each round.",
+        help=f"{CIFAR100}: a CSV file of the published lines (axis, policy, time, loss_above_optimum); ours on them."
     ),
 ]
 
