@@ -23,6 +23,7 @@ from ata_gym.bench.given import Policies, by_name
 from ata_gym.bench.page.experiment_page import origin, read_tasks
 from ata_gym.bench.page.note import Note, about_experiment, competitors, write_note
 from ata_gym.bench.page.render import NAME
+from ata_gym.bench.report import losses
 from ata_gym.bench.report.report import report_on
 from ata_gym.bench.results import Part, Results
 from ata_gym.bench.study import play_with_bars
@@ -48,6 +49,7 @@ def run(
     seed: int = 0,
     budget: int | None = None,
     price: float | None = None,
+    loss_curve: losses.GivenCurve | None = None,
     out: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
     save_every: float = 10.0,
@@ -66,6 +68,9 @@ def run(
       their own.
     - ``rounds``, ``budget``, ``price``: by default those of each scenario; the price is what one unit of worker time
       costs in units of runtime.
+    - ``loss_curve``: the loss of a training with B gradients a round: a CSV file, or columns, ``round`` and ``loss``,
+      as for ``losses.loss_curve``. It is the same for all policies, where all workers draw from the same data; the
+      report and ``Results.plot("loss")`` lay it over the clocks. By default there is none.
     - ``seeds``, ``seed``: the number of episodes, and the first seed; neighbouring seeds follow.
     - ``out``: a folder that keeps tables, pictures, records and a page; each of several scenarios has a folder in it.
       Killed or called again, the same call goes on where it was. Without it nothing is left on the disk.
@@ -91,18 +96,24 @@ def run(
     size = {"rounds": rounds, "budget": budget, "seeds": seeds, "seed": seed, "price": price}
     experiments: list[Experiment] = [Experiment.on_scenario(one, **size) for one in scenarios]  # type: ignore[arg-type]
     _check(experiments, given, out, jobs)
-    words = command or _call(given, scenarios, size)
+    named = repr(str(loss_curve)) if isinstance(loss_curve, str | os.PathLike) else None
+    words = command or _call(given, scenarios, {**size, "loss_curve": named})
     own = {name: policy for name, policy in given.items() if policy is not None}
     effort = Effort(jobs, save_every, rerun_changed, _own_here(own, runner))
     with registry.given(own), ExitStack() as stack:
+        notes = []
         for experiment in experiments:
             for name in given:
                 experiment.try_out(name)
+            notes.append(about_experiment(experiment, given))
+            if loss_curve is not None:
+                curve = losses.loss_curve(loss_curve, experiment.record_at())
+                notes[-1]["loss_curve"] = curve.to_dict(as_series=False)
         place = stack.enter_context(TemporaryDirectory()) if out is None else out
         studies = []
-        for experiment in experiments:
+        for experiment, note in zip(experiments, notes, strict=True):
             folder = Path(place, quote(experiment.scenario.name, safe="")) if len(experiments) > 1 else place
-            studies.append(_begin(experiment, folder, given, words))
+            studies.append(_begin(experiment, folder, note, words))
         todo = [Job(study.experiment, name, study.folder, CostRun) for study in studies for name in given]
         failures = play_with_bars(todo, effort)
         parts, remarks = [], list[str]()
@@ -159,11 +170,9 @@ def _own_here(own: Collection[str], runner: Runner) -> Runner:
     return run_jobs
 
 
-def _begin(
-    experiment: Experiment, path: str | os.PathLike[str], policies: Mapping[str, Given | None], words: Sequence[str]
-) -> _Study:
+def _begin(experiment: Experiment, path: str | os.PathLike[str], note: Note, words: Sequence[str]) -> _Study:
     """Open the folder of an experiment, and leave the note in it."""
-    folder, note = open_folder(path, experiment.config()), about_experiment(experiment, policies)
+    folder = open_folder(path, experiment.config())
     compared = any(one["env"] == "TaskAllocation" for one in note["policies"])
     note["least_cost"] = least_cost(experiment.scenario) if compared else None
     return _Study(experiment, folder, write_note(folder.path, "bench", words, note))
@@ -185,7 +194,7 @@ def _part(study: _Study, done: list[str], own: Mapping[str, Given]) -> Part:
 
 def _leave_report(part: Part, folder: Path, remarks: list[str]) -> Part:
     """Write tables, pictures and the page into a folder; the remarks say why one is missing."""
-    made = report_on(part.records, part.experiment, competitors(part.note), folder)
+    made = report_on(part.records, part.experiment, competitors(part.note), folder, part.note.get("loss_curve"))
     try:
         made = made._replace(files=[*made.files, Results([part], {}).report(folder / NAME)])
     except MissingExtraError as error:

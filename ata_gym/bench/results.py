@@ -14,7 +14,7 @@ from ata_gym.bench.page import render
 from ata_gym.bench.page.experiment_page import experiment_page
 from ata_gym.bench.page.note import Note, competitors
 from ata_gym.bench.page.sections import joined
-from ata_gym.bench.report import statistics, style
+from ata_gym.bench.report import losses, statistics, style
 from ata_gym.bench.report.headline import NOUNS, in_brackets, more_or_less, reaches_1, what_counts
 from ata_gym.bench.report.report import CURVES, Report, findings, known, legend, panel
 from ata_gym.bench.report.statistics import Estimate, ends, summarise
@@ -110,13 +110,19 @@ class Results:
     def plot(self, what: str = "round_time") -> style.Picture:
         """A picture with a panel for each scenario, with 95 % bands, or of the performance profile over all.
 
-        ``what`` is round_time, worker_time, runtime, round_worker_time, regret, cost_regret or profile. ValueError for
-        another one, if no policy has finished, or if none has the quantity.
+        ``what`` is round_time, worker_time, runtime, round_worker_time, regret, cost_regret, profile, or, where a loss
+        curve was given, loss, against both clocks. ValueError for another one, if no policy has finished, or if none
+        has the quantity.
         """
+        if what == "loss":
+            rows = [(_losses(part), "loss", f"loss: {part.experiment.scenario.name}") for part in self._finished()]
+            with style.figure(9.5, 0.6 + 3.0 * len(rows)) as picture:
+                losses.draw_rows(picture, rows)
+            return picture
         if what == "profile":
             return self._picture_of_profile()
         if what not in CURVES:
-            raise unknown("picture", what, [*CURVES, "profile"])
+            raise unknown("picture", what, [*CURVES, "loss", "profile"])
         parts = [part for part in self._finished() if known(part.records, CURVES[what].quantity)]
         if not parts:
             raise ValueError(f"no policy has a {what} here, which only allocations have, on workers that do not change")
@@ -192,6 +198,12 @@ class Results:
 
 def _summary(part: Part) -> pl.DataFrame:
     return summarise(part.records, part.experiment.scenario.price)
+
+
+def _losses(part: Part) -> pl.DataFrame:
+    if "loss_curve" not in part.note:
+        raise ValueError("no loss curve was given, so no loss is known: bench.run(..., loss_curve=...) takes one")
+    return losses.on_clocks(pl.DataFrame(part.note["loss_curve"]), part.records)
 
 
 def _samples(part: Part) -> dict[str, dict[str, Floats]]:

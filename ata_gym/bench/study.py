@@ -1,7 +1,7 @@
 """A study of one experiment from beginning to end: policies play it, and a report is left in their folder."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,8 +30,9 @@ def run(
     report: Callable[[Any, list[str], Folder], Report] = report,
     run_of: type[PolicyRun] = PolicyRun,
     command: Sequence[str] = (),
+    more: Mapping[str, Any] | None = None,
 ) -> Studied:
-    """Play what has not finished yet, and report on what has; a page shows the words of the ``command``.
+    """Play what has not finished yet, and report on what has; a page shows the words of the ``command``, and ``more``.
 
     ``report`` is called with the experiment, the policies that have finished, and their folder; ``run_of`` is what is
     recorded of them. ValueError for an unknown policy, one that fails in its first round, or a folder of another
@@ -40,7 +41,7 @@ def run(
 
     def begin(folder: Path) -> None:
         if command:
-            write_note(folder, "bench", command, about_experiment(experiment, policies))
+            write_note(folder, "bench", command, {**about_experiment(experiment, policies), **(more or {})})
 
     folder, failures = play(experiment, policies, out, effort, run_of, begin)
     finished = [policy for policy in policies if policy not in failures]

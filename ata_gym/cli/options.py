@@ -79,6 +79,13 @@ Policies = Annotated[
     str, policies_option(help="Names of policies, separated by commas; package.module:Class is one of yours.")
 ]
 Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
+LossCurve = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.csv",
+        help="A loss to lay over the clocks: columns round, rising from 0 or 1 to the last played, and loss then.",
+    ),
+]
 _running = partial(typer.Option, rich_help_panel="How it is run")
 SaveEvery = Annotated[float, _running(help="Seconds between checkpoints.")]
 RerunChanged = Annotated[

@@ -8,9 +8,9 @@ import pytest
 from matplotlib.text import Text
 from scipy import stats
 
-from ata_gym.bench import paper as regret_figure
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.leaderboard import front as fronts
+from ata_gym.bench.paper import regret as regret_figure
 from ata_gym.bench.report import style
 from ata_gym.bench.report.report import draw, report
 from ata_gym.bench.report.statistics import summarise

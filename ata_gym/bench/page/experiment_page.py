@@ -13,6 +13,7 @@ from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_js
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, competitors, finished_policies
 from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, TableView, View
+from ata_gym.bench.report import losses
 from ata_gym.bench.report.headline import NOUNS, headline, leaders
 from ata_gym.bench.report.report import known
 from ata_gym.bench.report.statistics import BASELINES, ends, summarise
@@ -41,7 +42,7 @@ def page(folder: Path, note: Note) -> Page:
     made = experiment_page(note, records, read_tasks(store, done))
     missing = [one["name"] for one in note["policies"] if one["name"] not in done]
     said = f"Not finished, and not shown: {', '.join(missing)}. The same command goes on with them."
-    remarks = [said] if missing else []
+    remarks = [*made.remarks, *[said] * bool(missing)]
     return made._replace(origin=origin([store.result(name) for name in done]), remarks=remarks)
 
 
@@ -60,7 +61,7 @@ def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple
     players = [Player(one["name"], one["kind"]) for one in note["policies"]]
     cards = [note["scenario"], *(one["card"] for one in note["policies"])]
     places = {player.name: place for place, player in enumerate(players)}
-    seeds, price = note["seeds"], note["price"]
+    seeds, price, curve = note["seeds"], note["price"], note.get("loss_curve")
     summary, samples = summarise(records, price), ends(records, price)
     over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
     front = View(figures.front(summary, places, f"total_worker_time{over}", f"runtime{over}"))
@@ -69,6 +70,8 @@ def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple
         *(_curves(name, figures.curves(records, name, places), seeds) for name in _CURVES if known(records, name)),
         front_chart([front], " / that of OFTA" if over else "", seeds),
     ]
+    if curve is not None:
+        sections[1:1] = against_clocks(losses.on_clocks(pl.DataFrame(curve), records), "loss", "loss", places)
     sizes, best = np.diff(edges(note["workers"])).tolist(), leaders(samples, competitors(note))
     order = sorted(tasks, key=lambda name: name not in best)
     maps = [View(figures.heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
@@ -80,7 +83,8 @@ def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple
             views.append(View({"x": NOUNS[name], "series": series}, {"quantity": NOUNS[name]}))
         sections.append(spread(views))
     lead = headline(samples, competitors(note))
-    return Page("bench", note["title"], lead, facts(note), players, sections, cards, note["command"], ())
+    remarks = [] if curve is None else [losses.SAME]
+    return Page("bench", note["title"], lead, facts(note), players, sections, cards, note["command"], (), remarks)
 
 
 def facts(note: Note) -> list[tuple[str, str]]:
@@ -144,6 +148,32 @@ def front_chart(views: Sequence[View], over: str, seeds: int) -> Chart:
     )
     settings = {"x": f"worker time{over}", "y": f"runtime{over}", "logX": True, "logY": True, "half": True}
     return Chart("front", "Runtime against worker time: lower left is better", note, "front", views, settings)
+
+
+def against_clocks(curves: pl.DataFrame, quantity: str, label: str, places: Mapping[str, int]) -> list[Tables | Chart]:
+    """A figure against runtime and one against worker time."""
+    better = "lower" if "loss" in quantity or "error" in quantity else "higher"
+    logarithmic = better == "lower" and bool((curves[quantity].drop_nulls() > 0).all())
+    explained = (
+        "The trajectory is the same for all policies: they differ in when its gradients are there. "
+        f"{better.title()} and further left is better."
+    )
+    sections: list[Tables | Chart] = []
+    for clock in losses.CLOCKS:
+        time = clock.replace("total_", "").replace("_", " ")
+        least = float(curves[clock].to_numpy().max()) / losses.SHOWN
+        series = []
+        for (policy,), mine in curves.drop_nulls(quantity).group_by("policy", maintain_order=True):
+            late = mine.filter(pl.col(clock) >= least)
+            points = late[figures.thinned(len(late), 250)]
+            line = {"x": points[clock].to_numpy(), "mean": points[quantity].to_numpy(), "half": None}
+            series.append({"p": places[str(policy)], **line})
+        settings = {"x": time, "y": label, "logX": True, "logY": logarithmic, "half": True}
+        title = f"{quantity.replace('_', ' ').capitalize()} against {time}: {better} is better"
+        view = View({"x": [], "series": series})
+        name = f"{quantity}-{time.replace(' ', '-')}"
+        sections.append(Chart(name, title, explained, "curves", [view], settings))
+    return sections
 
 
 def _allocations(views: Sequence[View]) -> Chart:

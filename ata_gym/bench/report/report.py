@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from ata_gym.bench.cost_regret import REGRETS
 from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.experiment.store import Folder
-from ata_gym.bench.report import style
+from ata_gym.bench.report import losses, style
 from ata_gym.bench.report.headline import Competitor, headline
 from ata_gym.bench.report.statistics import ends, estimate, summarise, values
 from ata_gym.bench.report.summary_tables import summary_tables
@@ -33,18 +33,32 @@ class Report(NamedTuple):
     remark: str = ""  # lines below the tables
 
 
-def report(experiment: Experiment, policies: list[str], folder: Folder) -> Report:
+def report(
+    experiment: Experiment, policies: list[str], folder: Folder, loss_curve: losses.Curve | None = None
+) -> Report:
     """Summarise finished policies in the order given, and leave tables and pictures in their folder."""
-    return report_on(folder.results(policies), experiment, list(map(Competitor.of, policies)), folder.path)
+    players = list(map(Competitor.of, policies))
+    return report_on(folder.results(policies), experiment, players, folder.path, loss_curve)
 
 
-def report_on(records: pl.DataFrame, experiment: Experiment, players: Sequence[Competitor], folder: Path) -> Report:
-    """Summarise records, and leave tables and pictures in a folder."""
+def report_on(
+    records: pl.DataFrame,
+    experiment: Experiment,
+    players: Sequence[Competitor],
+    folder: Path,
+    loss_curve: losses.Curve | None = None,
+) -> Report:
+    """Summarise records, and leave tables and pictures in a folder; with a loss curve those of the loss."""
     summary = summarise(records, experiment.scenario.price)
     tables = summary_tables(summary, experiment)
     files = write(folder, {"table.md": markdown(tables), "table.csv": summary})
-    pictures = draw(records, experiment, folder / "plots")
-    return Report(summary, tables, files, pictures, remark=findings(records, experiment, players))
+    pictures, said = draw(records, experiment, folder / "plots"), findings(records, experiment, players)
+    if loss_curve is not None:
+        curves, title = losses.on_clocks(pl.DataFrame(loss_curve), records), f"{experiment.about}, {experiment.length}"
+        note = losses.equal_clocks_note(records)
+        pictures += losses.draw(curves, curves.head(0), "loss", title, folder / "plots" / "loss", note)
+        said = f"{said}\n{losses.SAME}"
+    return Report(summary, tables, files, pictures, remark=said)
 
 
 def findings(records: pl.DataFrame, experiment: Experiment, players: Sequence[Competitor]) -> str:

@@ -28,6 +28,7 @@ def bench(
     running: options.Running,
     policies: options.Policies = options.PUBLISHED,
     price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
+    loss_curve: options.LossCurve = None,
 ) -> None:
     r"""Run policies on a scenario or a trace, and report on them.
 
@@ -38,6 +39,7 @@ def bench(
     ata-gym bench --scenario icml2025-regret --rounds 100000 \
         --out results/regret
     ata-gym bench --scenario icml2025-cifar100 --out results/cifar100
+    ata-gym bench --scenario icml2025-regret --loss-curve loss.csv --out loss
     ata-gym bench --scenario alibaba-4 --data recordings --out results/alibaba
     ata-gym bench --scenario icml2025-regret --out results/regret \
         --workers ray --address 10.0.0.1:6379
@@ -54,7 +56,7 @@ def bench(
         warnings.simplefilter("ignore", PolicyFailedWarning)  # each is said below, with the place of its traceback
         results = run(
             options.split_names(policies), found, rounds=source.rounds, seeds=source.seeds, seed=source.seed,
-            price=price, out=out, command=command_line(), **effort._asdict(),
+            price=price, loss_curve=loss_curve, out=out, command=command_line(), **effort._asdict(),
         )  # fmt: skip
     for made in (part.report for part in results.parts if part.report):
         show_report(made)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,7 +35,11 @@ REGRET_SEEDS = 32  # the slope of Thompson sampling is noisy; beside so many row
 NEWER = ("ata-empirical-icml", "ata-icml", "thompson-beta")
 """Drawn beside the published policies, as the default policy is: the ICML poster's constants, and a cheap learner."""
 
-_ONLY = {CIFAR100: ("--train", "--data", "--device"), QUADRATIC: ("--sizes", "--growth"), REGRET: ()}
+_ONLY = {
+    CIFAR100: ("--train", "--data", "--device", "--loss-curve", "--published"),
+    QUADRATIC: ("--sizes", "--growth"),
+    REGRET: (),
+}
 """The options that only one figure has."""
 
 
@@ -68,6 +73,12 @@ _Data = Annotated[
 _Device = Annotated[
     str | None, typer.Option(help="With --train: where the network is trained: cpu, the default, cuda or cuda:1.")
 ]
+_Published = Annotated[
+    Path | None,
+    typer.Option(
+        help=f"{CIFAR100}: a CSV file of the published lines (axis, policy, time, loss_above_optimum); ours on them."
+    ),
+]
 
 
 def reproduce(
@@ -80,35 +91,39 @@ def reproduce(
     train: _Train = False,
     data: _Data = None,
     device: _Device = None,
+    loss_curve: options.LossCurve = None,
+    published: _Published = None,
     out: options.OutOrDefault = None,
 ) -> None:
     r"""Run policies on a published scenario, and draw its figure.
 
     icml2025-cifar100 prints our end points beside the published ones; with --train it trains the paper's network and
-    draws its loss and accuracy against the runtimes, also those of newer policies. icml2025-quadratic trains the
-    paper's quadratic once, and draws f - f*, round times and regret for several numbers of workers. icml2025-regret
-    draws the proxy regret against ln K, and says whether its slope is constant. After a kill the same command continues
-    where it stopped.
+    draws its loss and accuracy against the runtimes, also those of newer policies; a loss curve, or the published
+    lines, need no training. icml2025-quadratic trains the paper's quadratic once, and draws f - f*, round times and
+    regret for several numbers of workers. icml2025-regret draws the proxy regret against ln K, and says whether its
+    slope is constant. After a kill the same command continues where it stopped.
 
     ```
     ata-gym reproduce icml2025-regret
     ata-gym reproduce icml2025-quadratic --sizes 17,51 --growth sqrt
+    ata-gym reproduce icml2025-cifar100 --published poster.csv
     ata-gym reproduce icml2025-cifar100 --train --data cifar100.npz \
         --device cuda
     ```
     """
-    from ata_gym.bench import paper  # noqa: PLC0415
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.paper import cifar100, regret  # noqa: PLC0415
     from ata_gym.bench.study import run  # noqa: PLC0415
 
     if figure not in _ONLY:
         raise ValueError(f"there is no published figure {figure!r} to reproduce; known: {', '.join(sorted(_ONLY))}")
     given = {"--sizes": sizes, "--growth": growth, "--train": train, "--data": data, "--device": device}
+    given |= {"--loss-curve": loss_curve, "--published": published}
     for other, its_options in _ONLY.items():
         unused = [option for option in its_options if given[option]]
         if other != figure and unused:
             raise ValueError(f"{', '.join(unused)} only goes with {other}")
-    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: paper.CIFAR100.rounds}[figure]
+    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: cifar100.CIFAR100.rounds}[figure]
     count = whole_number("rounds", usual if rounds is None else rounds)
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
@@ -119,11 +134,14 @@ def reproduce(
     elif figure == CIFAR100:
         if not train and (data or device):
             raise ValueError("--data and --device only go with --train")
+        if train + (loss_curve is not None) + (published is not None) > 1:
+            raise ValueError("give one of --train, --loss-curve and --published: each tells the loss of a round")
         network = (data, device or "cpu") if train else None
-        _cifar100(Experiment.on_scenario(CIFAR100, rounds=count, seeds=seeds), where, effort, network)
+        experiment = Experiment.on_scenario(CIFAR100, rounds=count, seeds=seeds)
+        _cifar100(experiment, where, effort, network, loss_curve, published)
     else:
         experiment = Experiment.on_scenario(REGRET, rounds=count, seeds=seeds)
-        show_studied(run(experiment, paper.POLICIES, where, effort, paper.report, command=command_line()))
+        show_studied(run(experiment, regret.POLICIES, where, effort, regret.report, command=command_line()))
 
 
 def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effort: Effort) -> None:
@@ -144,16 +162,28 @@ def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effo
     )
 
 
-def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[Path | None, str] | None) -> None:
-    """The clocks beside the published end points; and with the images and the device of a network its loss on them."""
-    from ata_gym.bench import paper  # noqa: PLC0415 - these imports take seconds
+def _cifar100(
+    experiment: Experiment,
+    out: Path,
+    effort: Effort,
+    network: tuple[Path | None, str] | None,
+    losses: Path | None,
+    published: Path | None,
+) -> None:
+    """The clocks beside the published end points, and what a network, a loss curve or the published lines tell."""
+    from ata_gym.bench.paper import cifar100  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.bench.report.losses import loss_curve  # noqa: PLC0415
+    from ata_gym.bench.report.report import report  # noqa: PLC0415
     from ata_gym.bench.study import run  # noqa: PLC0415
 
-    known, budget = paper.CIFAR100, experiment.scenario.budget
+    known, budget = cifar100.CIFAR100, experiment.scenario.budget
     names = [*known.end_points]
+    theirs = None if published is None else cifar100.read_lines(published, known)
+    by_round = losses if theirs is None else cifar100.common_curve(theirs, known.rounds)
+    curve = None if by_round is None else loss_curve(by_round, experiment.record_at())
     if network is not None:
         require("torch", extra="train", purpose="--train")
-        from ata_gym.training.studies import published  # noqa: PLC0415
+        from ata_gym.training.studies import published as trainings  # noqa: PLC0415
 
         data, device = network
         if data is None:
@@ -162,15 +192,19 @@ def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[
                 "--data FILE, as for `ata-gym train --problem cifar100`"
             )
         names += [*NEWER, default_name("ata_gym/TaskAllocation-v0")]
-        trained = published.train_network(out, experiment.rounds, effort, budget, data, device)
-    studied = run(experiment, names, out, effort, command=command_line())
+        trained = trainings.train_network(out, experiment.rounds, effort, budget, data, device)
+    more: dict[str, Any] = {} if curve is None else {"loss_curve": curve.to_dict(as_series=False)}
+    studied = run(experiment, names, out, effort, partial(report, **more), command=command_line(), more=more)
     show_studied(studied)
     assert studied.report is not None
-    comparison = paper.compare(known, studied.report.summary, experiment.rounds)
-    show(paper.comparison_table(known, comparison))
-    reproduced, sentence = paper.verdict(known, comparison, experiment.rounds)
+    comparison = cifar100.compare(known, studied.report.summary, experiment.rounds)
+    show(cifar100.comparison_table(known, comparison))
+    reproduced, sentence = cifar100.verdict(known, comparison, experiment.rounds)
     say(sentence)
+    if theirs is not None and curve is not None:
+        records = studied.folder.results([*known.end_points])
+        show_report(cifar100.report_lines(theirs, curve, records, known.rounds, out))
     if network is not None:
-        show_report(published.report_network(experiment, names, studied.folder, trained, known))
+        show_report(trainings.report_network(experiment, names, studied.folder, trained, known))
     if not reproduced:
         raise typer.Exit(1)

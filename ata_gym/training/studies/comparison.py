@@ -13,13 +13,14 @@ import polars as pl
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.provenance import Provenance
 from ata_gym.bench.experiment.store import Folder, finished, read_frame, write_frame
+from ata_gym.bench.report.losses import CLOCKS
 from ata_gym.bench.report.statistics import summarise
 from ata_gym.bench.report.table import LEFT, Table, right
 from ata_gym.training.methods.method import UpdateRecord
 from ata_gym.training.methods.run import MethodRun, find_method
 from ata_gym.training.problem import Problem
 from ata_gym.training.problems.tasks import Tasks
-from ata_gym.training.studies.curves import CLOCKS, Goal, LossReading, goal, losses_on_clocks
+from ata_gym.training.studies.curves import Goal, LossReading, goal, losses_on_clocks
 from ata_gym.training.studies.trajectory import deterministic, with_last
 from ata_gym.training.trainer.trainer import Trainer
 

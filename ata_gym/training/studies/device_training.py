@@ -17,13 +17,14 @@ from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.experiment.provenance import Provenance, merged, provenance
 from ata_gym.bench.experiment.store import Folder, Made
 from ata_gym.bench.progress import progress_bars
+from ata_gym.bench.report.losses import draw
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.pools import Pool, trace
 from ata_gym.scenarios import Scenario
 from ata_gym.training.devices.clock import DeviceClock
 from ata_gym.training.devices.workers import measure_times
-from ata_gym.training.studies.curves import LossReading, draw
+from ata_gym.training.studies.curves import LossReading
 from ata_gym.training.studies.kept_trajectory import Training
 from ata_gym.training.studies.trajectory import made_by_problem, training_config, with_last
 from ata_gym.training.trainer.trainer import Trainer

@@ -14,15 +14,15 @@ from ata_gym.bench.experiment.jobs import play_all
 from ata_gym.bench.experiment.store import Folder, Made, check_code
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
+from ata_gym.bench.report import losses
 from ata_gym.bench.report.headline import Competitor, headline
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import ends
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import markdown
 from ata_gym.training.studies import comparison
-from ata_gym.training.studies import curves as loss_curves
 from ata_gym.training.studies.comparison import Comparison, MethodChoice
-from ata_gym.training.studies.curves import LossReading
+from ata_gym.training.studies.curves import LossReading, evaluations_on_clocks
 from ata_gym.training.studies.kept_trajectory import Trained, Training, keep_trajectory
 from ata_gym.training.studies.page import about
 from ata_gym.training.studies.trajectory import made_by_problem
@@ -118,10 +118,10 @@ def report(compared: Comparison, policies: list[str], folder: Folder, trainer: T
         f"{'the policies, ' * bool(compared.methods)}after all {experiment.rounds:,} rounds: {', '.join(figures)}, "
         f"{reading.label().replace(chr(10), ' ')}: {curves['loss'][-1]:.4g}"
     )
-    note, plots = loss_curves.equal_clocks_note(compared.records), folder.path / "plots"
+    note, plots = losses.equal_clocks_note(compared.records), folder.path / "plots"
     title = f"{problem}, trained on the clocks of the workers of {experiment.about}"
     exact = reading.exact
-    evaluations = curves.head(0) if exact else loss_curves.evaluations_on_clocks(compared.trajectory, compared.records)
-    pictures = loss_curves.draw(curves, evaluations, reading.label(), title, plots / "loss", note)
+    evaluations = curves.head(0) if exact else evaluations_on_clocks(compared.trajectory, compared.records)
+    pictures = losses.draw(curves, evaluations, reading.label(), title, plots / "loss", note)
     first = f"To the loss {low.loss:.3g}:\n{headline(ends(compared.until_goal), map(Competitor.of, policies))}"
     return Report(summary, tables, files, pictures, remark="\n".join(filter(None, (first, remark, note))))

@@ -19,8 +19,8 @@ from matplotlib.ticker import StrMethodFormatter
 from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.experiment.jobs import Effort
 from ata_gym.bench.experiment.store import Folder
-from ata_gym.bench.paper import PublishedFigure
-from ata_gym.bench.report import statistics, style
+from ata_gym.bench.paper.cifar100 import PublishedFigure
+from ata_gym.bench.report import losses, statistics, style
 from ata_gym.bench.report.headline import ONE_SEED
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.summary_tables import summary_table
@@ -29,8 +29,7 @@ from ata_gym.bench.study import Studied, play
 from ata_gym.simulation.keys import derive_keys
 from ata_gym.training.problems.cifar100 import cifar100
 from ata_gym.training.problems.quadratic import Quadratic
-from ata_gym.training.studies import curves as losses
-from ata_gym.training.studies.curves import LossReading, equal_clocks_note
+from ata_gym.training.studies.curves import LossReading, evaluations_on_clocks, losses_on_clocks
 from ata_gym.training.studies.kept_trajectory import Trained, train_beside
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats
@@ -138,7 +137,7 @@ def report(
     pictures = draw(curves, f"icml2025-quadratic, {growth} ({about})", folder / "plots" / growth)
     sentences = [remark(curves["round"][-1], curves["suboptimality"][-1])]
     sentences += [ONE_SEED] * (next(iter(records.values()))["seed"].n_unique() == 1)
-    sentences += [f"n = {n}: {note}" for n, frame in records.items() if (note := equal_clocks_note(frame))]
+    sentences += [f"n = {n}: {note}" for n, frame in records.items() if (note := losses.equal_clocks_note(frame))]
     return Report(found, tables, files, pictures, remark="\n".join(sentences))
 
 
@@ -246,10 +245,10 @@ def report_network(
     trajectory, records = trained.trajectory, folder.results([*policies])
     reading = LossReading.of(trained.trainer.problem, experiment.rounds)
     curves, evaluations = (
-        losses.losses_on_clocks(trajectory, records, reading),
-        losses.evaluations_on_clocks(trajectory, records),
+        losses_on_clocks(trajectory, records, reading),
+        evaluations_on_clocks(trajectory, records),
     )
-    label, note = reading.label(), equal_clocks_note(records)
+    label, note = reading.label(), losses.equal_clocks_note(records)
     problem: Any = trained.trainer.problem
     images: int = problem.size
     said = [

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.bench.report import style
+from ata_gym.bench.report.losses import draw, equal_clocks_note
 from ata_gym.cli import app
 from ata_gym.training import METHODS, Trainer, make_problem
 from ata_gym.training.problems.quadratic import Quadratic
@@ -16,8 +17,6 @@ from ata_gym.training.studies import comparison
 from ata_gym.training.studies.comparison import DEFAULT, GIVEN, THEORY, Comparison, MethodChoice
 from ata_gym.training.studies.curves import (
     LossReading,
-    draw,
-    equal_clocks_note,
     evaluations_on_clocks,
     goal,
     losses_on_clocks,
