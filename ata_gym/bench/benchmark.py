@@ -1,7 +1,5 @@
 """Policies are played on scenarios and compared: what the command ``bench`` does, for notebooks and scripts."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence

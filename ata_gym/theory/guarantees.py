@@ -1,7 +1,5 @@
 """What the theorems of ATA promise for a pool, as numbers: the factor, the phase without knowledge, and the regret."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -203,22 +203,18 @@ def each(by_scenario: pl.DataFrame, by_price: pl.DataFrame) -> list[Table]:
     """A table of every policy in every scenario for each env and price, from two frames of ``ranking``."""
     made = []
     for (env, price), there in by_scenario.group_by("env", "price", maintain_order=True):
-        of_policy = {one["policy"][0]: one for _, one in there.group_by("policy", maintain_order=True)}
-        ranked = by_price.filter(env=env, price=price)["policy"].to_list()
-        scenarios = there["scenario"].unique(maintain_order=True).to_list()
-        rows = []
-        for policy in sorted(of_policy, key=lambda name: ranked.index(name) if name in ranked else len(ranked)):
-            cells = {one["scenario"]: one for one in of_policy[policy].to_dicts()}
-            found = (cells.get(name) for name in scenarios)
-            rows.append([policy, *("-" if one is None else _with_interval_and_worst(one) for one in found)])
+        ranked = by_price.filter(env=env, price=price)["policy"]
+        scenarios, rows = there["scenario"].unique(maintain_order=True).to_list(), []
+        for policy in dict.fromkeys([*ranked, *there["policy"]]):
+            played = {one["scenario"]: one for one in there.filter(policy=policy).to_dicts()}
+            rows.append([policy, *(_with_worst(played[name]) if name in played else "-" for name in scenarios)])
         about = f"{env}, price {price:g}, each scenario: cost / cost of its best learner; in brackets on the worst seed"
         made.append(Table(about, {"policy": LEFT, **right(scenarios)}, rows))
     return made
 
 
-def _with_interval_and_worst(row: Row) -> str:
-    worst = row[f"{COST}_worst"]
-    return _ratio(row, COST) if row[f"{COST}_low"] is None else f"{_ratio(row, COST)} ({_plain(worst)})"
+def _with_worst(row: Row) -> str:
+    return _ratio(row, COST) + ("" if row[f"{COST}_low"] is None else f" ({_plain(row[f'{COST}_worst'])})")
 
 
 def _played(scenarios: Sequence[Scenario]) -> Table:

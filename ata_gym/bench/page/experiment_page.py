@@ -1,5 +1,6 @@
 """The page of an experiment: policies on one scenario."""
 
+import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,12 @@ import polars as pl
 from ata_gym.bench.cost_regret import REGRETS, with_cost_regret
 from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_json
-from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, competitors, finished_policies
 from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report import losses
 from ata_gym.bench.report.headline import NOUNS, headline, leaders
 from ata_gym.bench.report.report import known
-from ata_gym.bench.report.statistics import BASELINES, ends, summarise
+from ata_gym.bench.report.statistics import BASELINES, ends, estimate, summarise, values
 from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, summary_cells
 from ata_gym.bench.report.table import Cell
 from ata_gym.typing import Floats
@@ -64,17 +64,17 @@ def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple
     seeds, price, curve = note["seeds"], note["price"], note.get("loss_curve")
     summary, samples = summarise(records, price), ends(records, price)
     over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
-    front = View(figures.front(summary, places, f"total_worker_time{over}", f"runtime{over}"))
+    front = View(_front(summary, places, f"total_worker_time{over}", f"runtime{over}"))
     sections: list[Tables | Chart] = [
         overview(summary, note),
-        *(_curves(name, figures.curves(records, name, places), seeds) for name in _CURVES if known(records, name)),
+        *(_curves(name, _means(records, name, places), seeds) for name in _CURVES if known(records, name)),
         front_chart([front], " / that of OFTA" if over else "", seeds),
     ]
     if curve is not None:
         sections[1:1] = against_clocks(losses.on_clocks(pl.DataFrame(curve), records), "loss", "loss", places)
     sizes, best = np.diff(edges(note["workers"])).tolist(), leaders(samples, competitors(note))
     order = sorted(tasks, key=lambda name: name not in best)
-    maps = [View(figures.heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
+    maps = [View(_heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
     sections += [_allocations(maps)] if maps else []
     if seeds > 1:
         views = []
@@ -131,7 +131,7 @@ def overview(summary: pl.DataFrame, note: Note) -> Tables:
     return Tables("overview", "All policies beside each other", about, [TableView(columns, rows)])
 
 
-def _curves(quantity: str, data: figures.Data, seeds: int) -> Chart:
+def _curves(quantity: str, data: dict[str, Any], seeds: int) -> Chart:
     """The chart of a quantity against the round."""
     title, note = _CURVES[quantity]
     settings = {"x": "round", "y": title.lower(), "perRound": True, "logX": True, "half": True}
@@ -165,7 +165,7 @@ def against_clocks(curves: pl.DataFrame, quantity: str, label: str, places: Mapp
         series = []
         for (policy,), mine in curves.drop_nulls(quantity).group_by("policy", maintain_order=True):
             late = mine.filter(pl.col(clock) >= least)
-            points = late[figures.thinned(len(late), 250)]
+            points = late[_thinned(len(late), 250)]
             line = {"x": points[clock].to_numpy(), "mean": points[quantity].to_numpy(), "half": None}
             series.append({"p": places[str(policy)], **line})
         settings = {"x": time, "y": label, "logX": True, "logY": logarithmic, "half": True}
@@ -200,3 +200,57 @@ def origin(files: Sequence[Path]) -> list[tuple[str, str]]:
     notes: list[dict[str, Any]] = [read_json(file.with_suffix(".json")) for file in files]
     keys = dict.fromkeys(key for note in notes for key in note if key != "code")
     return [(key, "; ".join(dict.fromkeys(str(note.get(key, "-")) for note in notes))) for key in keys]
+
+
+def _means(records: pl.DataFrame, quantity: str, places: Mapping[str, int]) -> dict[str, Any]:
+    """Mean and half the interval of a quantity in each recorded round, at most 200 of them.
+
+    A policy is left out where the quantity is null.
+    """
+    rounds, series = records["round"].unique().sort().to_numpy(), list[dict[str, Any]]()
+    shown = _thinned(len(rounds), 200)
+    for (policy,), mine in records.group_by("policy", maintain_order=True):
+        sample = values(mine, str(policy), quantity)
+        if not np.isnan(sample).all():
+            mean, half = estimate(sample[:, shown])
+            band = None if np.isnan(half).all() else half
+            series.append({"p": places[str(policy)], "mean": mean, "half": band})
+    return {"x": rounds[shown], "series": series}
+
+
+def _thinned(points: int, most: int) -> list[int]:
+    """Places of at most ``most`` of ``points``, evenly spaced, the last among them.
+
+    >>> _thinned(3, 10), _thinned(10, 4)
+    ([0, 1, 2], [0, 3, 6, 9])
+    """
+    if points <= most:
+        return list(range(points))
+    return [int(place) for place in np.unique(np.linspace(0, points - 1, most).round())]
+
+
+def _front(summary: pl.DataFrame, places: Mapping[str, int], x: str, y: str) -> dict[str, Any]:
+    """Two quantities of a summary, with their intervals: a point for each policy that has both."""
+    points = []
+    for (policy,), mine in summary.group_by("policy", maintain_order=True):
+        of = {name: tuple(figures) for name, *figures in mine.select("quantity", "mean", "low", "high").rows()}
+        if None not in (of.get(x, (None,))[0], of.get(y, (None,))[0]):
+            points.append({"p": places[str(policy)], "x": of[x], "y": of[y]})
+    return {"points": points}
+
+
+def _heat(rounds: Sequence[int], tasks: Floats, sizes: Sequence[int], budget: int) -> dict[str, Any]:
+    """Tasks of groups of ``sizes`` workers, (rounds, groups), as shares of the budget for one worker of a group.
+
+    Cells are 16-bit whole numbers, little first, a round after the other: shares of the largest one, ``top``.
+    """
+    shown = _thinned(len(rounds), 80)
+    share = tasks[shown] / (np.asarray(sizes) * budget)
+    top = float(share.max(initial=0.0)) or 1.0
+    cells = np.round(share / top * 65535).astype("<u2")
+    return {
+        "rounds": [int(rounds[k]) for k in shown],
+        "sizes": list(sizes),
+        "top": top,
+        "cells": base64.b64encode(cells.tobytes()).decode("ascii"),
+    }

@@ -1,7 +1,5 @@
 """The published CIFAR-100 figure, and ours beside it: the end points, and the lines from a file of a user."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Losses on the clocks of policies: the loss of each round is given, and it is the same for all of them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,9 +14,9 @@ from matplotlib.ticker import StrMethodFormatter
 
 from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import listed
+from ata_gym.pools.traces import reading
 from ata_gym.typing import Ints
 from ata_gym.utils.atomic import check_source
-from ata_gym.utils.tables import reading
 
 SHOWN = 1000  # the pictures begin at the longest time divided by this number; before, little happens
 CLOCKS = ("runtime", "total_worker_time")

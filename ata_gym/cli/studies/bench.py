@@ -1,7 +1,5 @@
 """Commands that play policies on a scenario or a trace, and compare them."""
 
-from __future__ import annotations
-
 import warnings
 from enum import StrEnum
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the rows of an env show to an agent, what they take from it, and how they reward it."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np

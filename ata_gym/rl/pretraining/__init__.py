@@ -3,8 +3,6 @@
 It needs the extra ``train``.
 """
 
-from __future__ import annotations
-
 from ata_gym.utils.extras import require
 
 require("torch", extra="train", purpose="The training of a policy")

@@ -6,8 +6,6 @@ with a baseline for each round. It goes back through all rounds before, so that 
 does not value what is learned by trying a worker.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The training of ``learned``: gradients of one round's cost, where the workers are known, and search over episodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

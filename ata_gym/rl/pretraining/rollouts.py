@@ -1,7 +1,5 @@
 """Rollouts in which a network plays as its policy in the zoo does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

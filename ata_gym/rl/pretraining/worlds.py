@@ -1,7 +1,5 @@
 """The workers that learned policies meet in training: drawn anew in each episode, of many kinds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

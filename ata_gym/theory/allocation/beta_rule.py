@@ -1,7 +1,5 @@
 """From costs that grow with the number of tasks to an allocation: the beta rule, exactly and compiled."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

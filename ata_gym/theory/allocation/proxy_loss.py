@@ -1,7 +1,5 @@
 """From scores to an allocation: a minimiser of the proxy loss max_i a_i s_i, with rules for ties and scores of 0."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

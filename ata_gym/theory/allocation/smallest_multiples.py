@@ -5,8 +5,6 @@ are found by a search for a level with almost B multiples below it; the last few
 those are looked at whose scores are below a bound that a sample gives.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The allocation of least expected round time, or of least cost where worker time has a price."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

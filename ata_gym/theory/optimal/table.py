@@ -1,7 +1,5 @@
 """What every number of tasks does to every worker, as a table: the search for an optimal allocation reads it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

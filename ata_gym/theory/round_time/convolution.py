@@ -1,7 +1,5 @@
 """Distributions of sums of independent times that have a density: piecewise polynomials, convolved exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple

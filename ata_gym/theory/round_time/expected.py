@@ -1,7 +1,5 @@
 """The expected round times of allocations: the expected maximum of the workers' sums of task times."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import lcm
 

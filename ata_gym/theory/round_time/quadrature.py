@@ -1,7 +1,5 @@
 """Adaptive quadrature of several functions at once on common nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

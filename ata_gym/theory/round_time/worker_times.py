@@ -1,7 +1,5 @@
 """The distributions of sums of task times: how likely a worker is still busy with its tasks at time t."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple

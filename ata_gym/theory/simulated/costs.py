@@ -1,7 +1,5 @@
 """What allocations cost on average, by playing rounds on sampled task times."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Distributions of task times as equally likely values: the input of simulated rounds."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 

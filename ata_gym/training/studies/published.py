@@ -4,8 +4,6 @@ Source: Maranjyan et al., ATA, ICML 2025. Of the quadratic: f - f* against runti
 and the averaged proxy regret against the round, for n = 17, 51 and 153. One trajectory serves all policies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
