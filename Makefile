@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE  # each of the many processes of the tests woul
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint docs benchmark fuzz mutants ablation versions clean
+.PHONY: help demo test lint docs benchmark fuzz mutants ablation tables versions clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ mutants: .venv/installed  ## change 200 places of the source, one at a time, and
 SEEDS ?= 48
 ablation: .venv/installed  ## halve, double or switch off each constant of the default, and see what it loses; takes hours (SEEDS=48)
 	$(RUN) tests.mutants.ablation --seeds $(SEEDS)
+
+tables: .venv/installed  ## make the tables of the pages again by the commands that they show, and list them; takes hours, goes on where it was
+	$(RUN) docs.tables $(TABLES)
 
 versions: .venv/installed  ## run the tests on every Python here, with the oldest and the newest packages allowed
 	$(RUN) nox
