@@ -141,7 +141,7 @@ def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: 
     waiting = deque(enumerate(todo))
     running: dict[Future[float | None], tuple[Job, ProcessPoolExecutor]] = {}
 
-    def start(executor: ProcessPoolExecutor | None = None) -> None:
+    def start(executor: "ProcessPoolExecutor | None" = None) -> None:
         executor = executor or ProcessPoolExecutor(1, context, _begin, (shared,))
         place, job = waiting.popleft()
         with _interrupts_held():  # the process starts here, and inherits it
