@@ -166,8 +166,7 @@ class Interface:
         n = np.maximum(there.sum(axis=1), 1)
         speed = np.where(there, 1 / means, 0.0).sum(axis=1) / n
         budget = self._state.scenario.budget
-        unit: Floats = (np.ceil(budget / n) + self._state.prices * budget) / np.where(speed > 0, speed, 1.0)
-        return unit
+        return np.asarray((np.ceil(budget / n) + self._state.prices * budget) / np.where(speed > 0, speed, 1.0))
 
     def masks(self) -> dict[str, NDArray[Any]]:
         """The mask of the actions, for info, if there is one."""

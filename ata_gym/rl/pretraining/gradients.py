@@ -78,5 +78,4 @@ def _costs(rng: np.random.Generator, tasks: NDArray[np.int64], mean: Floats, sd:
     """The costs of rounds of allocations (k, m, n), (draws, k, m), with the same skewed noise for all allocations."""
     skewed = rng.gumbel(size=(_DRAWS, 1, *mean.shape)) / 1.2826 - 0.45  # of mean 0 and variance 1
     times = np.maximum(tasks * mean + np.sqrt(tasks) * sd * np.clip(skewed, -2, 4), 0.1 * tasks * mean)
-    costs: Floats = times.max(axis=-1) + price * (tasks * mean).sum(axis=-1)
-    return costs
+    return np.asarray(times.max(axis=-1) + price * (tasks * mean).sum(axis=-1))

@@ -13,13 +13,14 @@ from ata_policies.policy import Policy, Setting, State
 
 WEIGHTS = Path(__file__).parent / "learned.safetensors"
 _MOST_LOGS = 1.2  # the largest feature "log count", of 400 results: few counts in the training were larger
+_TIES = 1e-6  # added at random to logits, so that of workers that look alike not always the first ones get tasks
 
 
 class Learned(Policy):
     """Shares of the budget from a recurrent network that was trained on workers drawn at random. Ours.
 
     The network gives a logit for each worker, from what was seen of it and of the others; the budget is shared by
-    softmax and the method of largest remainders.
+    softmax and the method of largest remainders, ties at random.
 
     - ``weights``: a file of a ``RecurrentWorkersNet``, as ``ata-gym pretrain`` or ``write_network`` writes it; by
       default the file of the package.
@@ -48,5 +49,6 @@ class Learned(Policy):
         features = features_of(state.belief, self._of_round, state.round - 1, seen)
         features[..., 0] = np.minimum(features[..., 0], _MOST_LOGS)
         logits, memory = self.network(features, state.plan)
-        tasks = tasks_of_shares(logits.astype(np.float64), self.setting.budget, 1.0, present_in(seen))
+        drawn = logits + _TIES * state.round_uniforms(self.setting.n, 0)
+        tasks = tasks_of_shares(drawn, self.setting.budget, 1.0, present_in(seen))
         return tasks, state._replace(belief=state.belief.asked(tasks), plan=memory)
