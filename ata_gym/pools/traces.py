@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import resources
 from os import PathLike
 from pathlib import Path
@@ -18,12 +15,10 @@ from ata_gym.pools.pool import Pool
 from ata_gym.typing import Ints
 from ata_gym.utils.atomic import check_source
 from ata_gym.utils.extras import require
+from ata_gym.utils.tables import reading
 
 if TYPE_CHECKING:
     import polars
-
-_ADVICE = re.compile(r"\s*(Consider |You might want |Hint: |\n).*", re.DOTALL)
-"""The advice of polars to programmers, who can give it options."""
 
 
 def read_trace(
@@ -83,22 +78,6 @@ def measured(end: str = "wrap") -> Pool:
     with (resources.files("ata_gym.pools") / "data" / "measured-cpu.csv").open(encoding="utf-8") as file:
         worker, _, duration = np.loadtxt(file, delimiter=",", skiprows=1, unpack=True)
     return trace([duration[worker == i] for i in np.unique(worker)], replay="task", end=end)
-
-
-@contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Turn an error of polars, or of the file system, into a ValueError: ``what``, and the reason."""
-    pl = require("polars", extra="bench", purpose="Reading a table")
-    try:
-        yield
-    except pl.exceptions.PanicException as error:
-        text = str(error)
-        raise ValueError(f"{what}: {'it is damaged' if '::' in text else text}") from error  # no names of Rust
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = _ADVICE.sub("", str(error))
-        if "found more fields than defined" in reason:
-            reason = "a line has more fields than the line of column names"
-        raise ValueError(f"{what}: {reason}") from error
 
 
 def _read(path: Path, columns: dict[str, str]) -> polars.DataFrame:

@@ -12,10 +12,10 @@ import numpy as np
 
 from ata_gym.changes import Change, Jump, Spot
 from ata_gym.pools import Pool, gamma, read_trace, trace
-from ata_gym.pools.traces import reading
 from ata_gym.scenarios.registry import scenario, scenario_names
 from ata_gym.scenarios.scenario import Scenario, ours
 from ata_gym.utils.extras import require
+from ata_gym.utils.tables import reading
 from ata_gym.utils.validation import unknown
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from ata_gym import pools
 from ata_gym.pools import measured, read_trace
-from ata_gym.pools.traces import reading
 
 polars = pytest.importorskip("polars", reason="traces are read through polars: the extra bench")
 
@@ -149,21 +148,3 @@ def test_the_recording_of_a_processor_may_end_the_episode(request):
     env = gym.make("ata_gym/TaskAllocation-v0", pool=measured(end="truncate"), budget=50)
     env.reset(seed=0)
     assert [env.step(np.eye(8, dtype=int)[0] * 50)[3] for _ in range(3)] == [False, False, True]
-
-
-def test_a_panic_is_one_sentence():
-    with pytest.raises(ValueError, match=r"^the file: it is damaged$"), reading("the file"):
-        raise polars.exceptions.PanicException("called `Result::unwrap()` on an `Err` value: JoinError::Panic(Id(75))")
-
-
-@pytest.mark.parametrize(
-    ("said", "ours"),
-    [
-        ("found more fields than defined in 'Schema'\n\nConsider 'truncate_ragged_lines=True'.", "a line has more"),
-        ("could not parse `x` as dtype `i64`\n\nYou might want to try", "could not parse `x` as dtype `i64`$"),
-        ("no data: empty CSV", "no data: empty CSV$"),
-    ],
-)
-def test_the_advice_of_polars_is_left_out(said, ours):
-    with pytest.raises(ValueError, match=f"^x: {ours}"), reading("x"):
-        raise polars.exceptions.ComputeError(said)

@@ -156,17 +156,13 @@ def _compared(mine: pl.DataFrame, others: pl.DataFrame) -> tuple[dict[str, int],
     """Columns, and a row for each scenario with the ratios at each price, and one for the means over scenarios."""
     prices = mine["price"].unique().sort().to_list()
     frames = (others, TO_OTHER), (mine, TO_ORACLE)
-    parts = [
-        frame.filter(pl.col("price") == price).select("scenario", r=ratio, worst=f"{ratio}_worst", alone=f"{ratio}_low")
-        for frame, ratio in frames
-        for price in prices
-    ]
+    parts = [(frame.filter(price=price), ratio) for frame, ratio in frames for price in prices]
     rows: list[Sequence[str]] = []
     for scenario in mine["scenario"].unique(maintain_order=True):
-        found = (part.filter(pl.col("scenario") == scenario) for part in parts)
-        rows.append((scenario, *(_and_worst(one.row(0, named=True)) if one.height else "-" for one in found)))
+        found = ((part.filter(scenario=scenario).to_dicts(), ratio) for part, ratio in parts)
+        rows.append((scenario, *(_and_worst(_plain(of[0][r]), of[0], r) if of else "-" for of, r in found)))
     if len(rows) > 1:
-        rows.append(("geometric mean", *(_plain(_mean(part["r"])) for part in parts)))
+        rows.append(("geometric mean", *(_plain(_mean(part[ratio])) for part, ratio in parts)))
     titles = [f"{price:g}:\n/ {other}" for other in ("other", "oracle") for price in prices]
     return {"scenario": LEFT, **right(titles)}, rows
 
@@ -207,14 +203,11 @@ def each(by_scenario: pl.DataFrame, by_price: pl.DataFrame) -> list[Table]:
         scenarios, rows = there["scenario"].unique(maintain_order=True).to_list(), []
         for policy in dict.fromkeys([*ranked, *there["policy"]]):
             played = {one["scenario"]: one for one in there.filter(policy=policy).to_dicts()}
-            rows.append([policy, *(_with_worst(played[name]) if name in played else "-" for name in scenarios)])
+            found = (played.get(name) for name in scenarios)
+            rows.append([policy, *("-" if one is None else _and_worst(_ratio(one, COST), one, COST) for one in found)])
         about = f"{env}, price {price:g}, each scenario: cost / cost of its best learner; in brackets on the worst seed"
         made.append(Table(about, {"policy": LEFT, **right(scenarios)}, rows))
     return made
-
-
-def _with_worst(row: Row) -> str:
-    return _ratio(row, COST) + ("" if row[f"{COST}_low"] is None else f" ({_plain(row[f'{COST}_worst'])})")
 
 
 def _played(scenarios: Sequence[Scenario]) -> Table:
@@ -235,9 +228,9 @@ def _at(ratio: float | None, scenario: str) -> str:
     return "-" if ratio is None else f"{ratio:.3g} ({scenario})"
 
 
-def _and_worst(row: Row) -> str:
-    """A mean ratio, and that on the worst of several seeds."""
-    return _plain(row["r"]) if row["alone"] is None else f"{_plain(row['r'])} ({_plain(row['worst'])})"
+def _and_worst(mean: str, row: Row, quantity: str) -> str:
+    """A mean ratio, and that on the worst of several seeds, where there are several."""
+    return mean if row[f"{quantity}_low"] is None else f"{mean} ({_plain(row[f'{quantity}_worst'])})"
 
 
 def _plain(ratio: float | None, digits: int = 3) -> str:

@@ -14,9 +14,9 @@ from matplotlib.ticker import StrMethodFormatter
 
 from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import listed
-from ata_gym.pools.traces import reading
 from ata_gym.typing import Ints
 from ata_gym.utils.atomic import check_source
+from ata_gym.utils.tables import reading
 
 SHOWN = 1000  # the pictures begin at the longest time divided by this number; before, little happens
 CLOCKS = ("runtime", "total_worker_time")
@@ -62,7 +62,7 @@ def read_columns(given: Any, numbers: Sequence[str], texts: Sequence[str] = ()) 
     if path is not None:
         check_source(path)
     with reading(what):
-        table = pl.DataFrame(given) if path is None else pl.read_csv(path, infer_schema=False)
+        table = pl.DataFrame(given) if path is None else pl.read_csv(path, infer_schema=False, glob=False)
     wanted = [*texts, *numbers]
     missing = [name for name in wanted if name not in table.columns]
     if missing:
