@@ -69,9 +69,7 @@ def play(
 
 
 def play_with_bars(
-    jobs: Sequence[Job],
-    effort: Effort = USUAL,
-    bar_of: Callable[[Job], str] = lambda job: job.policy,
+    jobs: Sequence[Job], effort: Effort = USUAL, bar_of: Callable[[Job], str] = lambda job: job.policy
 ) -> Failures:
     """Play jobs with a progress bar for those that have the same ``bar_of``."""
     totals, done, played = Counter[str](), Counter[str](), Counter[Job]()

@@ -184,8 +184,7 @@ def _show_times(name: str, out: Path | None, json: bool) -> None:
 
 def scenarios(
     name: Annotated[
-        str | None,
-        typer.Argument(help="A scenario to show in full.", autocompletion=options.complete_scenario),
+        str | None, typer.Argument(help="A scenario to show in full.", autocompletion=options.complete_scenario)
     ] = None,
     data: options.Data = None,
     json: options.Json = False,
@@ -281,10 +280,7 @@ def cut(text: str, width: int) -> str:
 
 
 def _show_list(
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    shortened: Callable[[str, int], str] = cut,
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], shortened: Callable[[str, int], str] = cut
 ) -> None:
     """Write a line for each row; its last cell is shortened so that the line fits."""
     from ata_gym.bench.report.table import LEFT, RIGHT, Table  # noqa: PLC0415 - the bench takes a second

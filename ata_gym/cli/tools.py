@@ -92,9 +92,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def doctor(
-    json: options.Json = False,
-) -> None:
+def doctor(json: options.Json = False) -> None:
     """Say what is installed, what works, and what to install.
 
     The doctor looks at packages, kernels, devices and process groups. The exit code is 1 if something that is installed

@@ -115,11 +115,7 @@ def _error_of(function: Callable[..., object], *arguments: Any) -> str:
     return ""
 
 
-_TRIALS: dict[str, Callable[..., None]] = {
-    "imports": _imports,
-    "torch": _torch,
-    "all-reduce": _all_reduce,
-}
+_TRIALS: dict[str, Callable[..., None]] = {"imports": _imports, "torch": _torch, "all-reduce": _all_reduce}
 
 
 def _main(trial: str, *arguments: str) -> None:

@@ -62,9 +62,5 @@ def full_scenario_card(scenario: Scenario) -> Card:
     return card._replace(facts={**card.facts, **facts})
 
 
-_BESIDE = {
-    "allocation": (("uta", "ata-icml"), 2000),
-    "race": (("gta",), 2000),
-    "dispatch": (("dispatch-gta",), 200),
-}
+_BESIDE = {"allocation": (("uta", "ata-icml"), 2000), "race": (("gta",), 2000), "dispatch": (("dispatch-gta",), 200)}
 """For each env, policies to compare with, and a number of rounds that takes a few seconds."""

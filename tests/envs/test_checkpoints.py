@@ -25,10 +25,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     (DISPATCH, {"changes": FAULTS}),
     (DISPATCH, {"pool": DRAWN, "changes": [AGAIN], "action": "start", "observation": "flat"}),
 ]
-WRONG = {
-    "i": (-2, 10**6, -(10**6), 2**62, -(2**62)),
-    "f": (np.nan, np.inf, -np.inf, -1.0, 0.5, 1e6, 1e300, -1e300),
-}
+WRONG = {"i": (-2, 10**6, -(10**6), 2**62, -(2**62)), "f": (np.nan, np.inf, -np.inf, -1.0, 0.5, 1e6, 1e300, -1e300)}
 
 
 def made(env_id: str, options: dict[str, Any]) -> Any:

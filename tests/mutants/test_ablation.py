@@ -56,7 +56,7 @@ def run(folder: Path, only: str = "") -> pl.DataFrame:
 @pytest.mark.usefixtures("copies")
 def test_numbers_and_tuples_of_numbers_are_found_and_replaced():
     assert [(name, value) for _, name, value in ablation.constants(SOURCE)] == [
-        *(("_CLIP", 5.0), ("PASSES", 3), ("REACH", (float("inf"), 8.0)), ("_SMALL", 0.0625)),
+        *(("_CLIP", 5.0), ("PASSES", 3), ("REACH", (float("inf"), 8.0)), ("_SMALL", 0.0625))
     ]
     made = list(ablation.variants(Variant("a", 1, 1), ""))
     assert [one.becomes for one in made if one.name == "_CLIP"] == ["2.5", "10.0", "0.0", "inf"]

@@ -100,12 +100,7 @@ def page(folder: Path, note: Note) -> Page:
 
 def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame, seeds: int) -> Tables:
     """A table for each env and price, and over all prices."""
-    titles = (
-        "cost\n/ best learner",
-        "cost\n/ best oracle",
-        title_of(RUNTIME),
-        title_of(WORKER_TIME),
-    )
+    titles = ("cost\n/ best learner", "cost\n/ best oracle", title_of(RUNTIME), title_of(WORKER_TIME))
     numbers = [Column("policy", False), Column("rank"), Column("kind", False), *map(Column, titles)]
     numbers += [one for what in ("scenario", "seed") for one in (Column(f"worst\n{what}"), Column("which", False))]
     views = []

@@ -63,8 +63,7 @@ _Seeds = Annotated[
 ]
 _Sizes = Annotated[str | None, typer.Option(help=f"{QUADRATIC}: numbers of workers, by default {_SIZES}; also 459.")]
 _Growth = Annotated[
-    str | None,
-    typer.Option(help=f"{QUADRATIC}: how mean task times grow: linear (the default), sqrt, log or square."),
+    str | None, typer.Option(help=f"{QUADRATIC}: how mean task times grow: linear (the default), sqrt, log or square.")
 ]
 _Train = Annotated[bool, typer.Option("--train", help=f"{CIFAR100}: draw the loss curves, too.")]
 _Data = Annotated[

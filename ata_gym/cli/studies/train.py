@@ -62,8 +62,7 @@ class Trajectory:
         int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")
     ] = 1
     evaluate_every: Annotated[
-        int | None,
-        typer.Option(help="Rounds between evaluations on held-out data; by default at most 16, log-spaced."),
+        int | None, typer.Option(help="Rounds between evaluations on held-out data; by default at most 16, log-spaced.")
     ] = None
 
 

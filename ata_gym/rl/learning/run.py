@@ -38,12 +38,7 @@ class Study(NamedTuple):
     policy: str  # the name of the trained agent for ``ata-gym bench`` and ``ata_policies.make``
 
 
-def run(
-    learning: Learning,
-    out: Path,
-    effort: Effort = USUAL,
-    warn: Callable[[str], None] = warnings.warn,
-) -> Study:
+def run(learning: Learning, out: Path, effort: Effort = USUAL, warn: Callable[[str], None] = warnings.warn) -> Study:
     """Train an agent and compare it with the policies, with progress bars; tables and the picture are left in ``out``.
 
     After a kill the same call goes on where it stopped, with the same result. ``warn`` gets a sentence if more

@@ -63,11 +63,7 @@ def allocate(
 
 
 def allocate_scores(
-    scores: Floats,
-    budget: int,
-    keys: Keys | None = None,
-    untried: Mask | None = None,
-    available: Mask | None = None,
+    scores: Floats, budget: int, keys: Keys | None = None, untried: Mask | None = None, available: Mask | None = None
 ) -> Ints:
     """Allocate as :func:`allocate` does, without its checks; workers with a score of infinity get nothing."""
     n = scores.shape[-1]

@@ -3,11 +3,4 @@
 from ata_gym.training.methods.method import EndedTask, Method, ParameterServer, UpdateRecord
 from ata_gym.training.methods.run import METHODS, MethodRun
 
-__all__ = [
-    "METHODS",
-    "EndedTask",
-    "Method",
-    "MethodRun",
-    "ParameterServer",
-    "UpdateRecord",
-]
+__all__ = ["METHODS", "EndedTask", "Method", "MethodRun", "ParameterServer", "UpdateRecord"]

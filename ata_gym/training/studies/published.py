@@ -242,10 +242,7 @@ def report_network(
     """Draw loss and accuracy on the mean clock of each policy, and say what is not as published."""
     trajectory, records = trained.trajectory, folder.results([*policies])
     reading = LossReading.of(trained.trainer.problem, experiment.rounds)
-    curves, evaluations = (
-        losses_on_clocks(trajectory, records, reading),
-        evaluations_on_clocks(trajectory, records),
-    )
+    curves, evaluations = (losses_on_clocks(trajectory, records, reading), evaluations_on_clocks(trajectory, records))
     label, note = reading.label(), losses.equal_clocks_note(records)
     problem: Any = trained.trainer.problem
     images: int = problem.size

@@ -132,11 +132,7 @@ class Trainer:
         They are taken at ``weights``, as ``copy_weights`` gave them, by default at the current ones. No weights move.
         """
         count = self.budget if tasks is None else tasks
-        with (
-            enough_memory(self.device, f"round {self.round + 1}"),
-            at_weights(self.model, weights),
-            self._buffers,
-        ):
+        with enough_memory(self.device, f"round {self.round + 1}"), at_weights(self.model, weights), self._buffers:
             loss = self._accumulate(count)
             if self._scaler.is_enabled():
                 self._unscale()

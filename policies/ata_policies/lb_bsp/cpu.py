@@ -22,13 +22,7 @@ from ata_policies.lb_bsp.predictors import SIGNALS, Ema, Last, LastRound, Linear
 from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, Setting, State
 
-PREDICTORS: Mapping[str, type[Predictor]] = {
-    "last": Last,
-    "ema": Ema,
-    "median": Median,
-    "linear": Linear,
-    "narx": Narx,
-}
+PREDICTORS: Mapping[str, type[Predictor]] = {"last": Last, "ema": Ema, "median": Median, "linear": Linear, "narx": Narx}
 _FORECASTS = ("speed", "time")
 
 

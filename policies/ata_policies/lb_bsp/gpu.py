@@ -150,14 +150,7 @@ class LbBspProfiled(AllocationPolicy):
     constants = "4 sizes, 5 times each"
     assumes = "speeds that do not change"
 
-    def __init__(
-        self,
-        setting: Setting,
-        *,
-        repeats: int = 5,
-        memory: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, setting: Setting, *, repeats: int = 5, memory: ArrayLike | None = None, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.repeats, self.memory = whole_number("repeats", repeats), memory_limits(memory, setting)
 

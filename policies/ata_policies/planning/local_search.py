@@ -59,12 +59,7 @@ def search(candidates: Candidates, last: Ints, budget: int, price: float, draw: 
 
 
 def local_search(
-    times: ArrayLike,
-    starts: ArrayLike,
-    price: float = 0.0,
-    *,
-    doubt: ArrayLike = 0.0,
-    moves: int = MOVES,
+    times: ArrayLike, starts: ArrayLike, price: float = 0.0, *, doubt: ArrayLike = 0.0, moves: int = MOVES
 ) -> Search:
     """Improve an allocation step by step, on sampled task times, by the expected cost itself. Ours.
 

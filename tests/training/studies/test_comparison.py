@@ -15,12 +15,7 @@ from ata_gym.training import METHODS, Trainer, make_problem
 from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies import comparison
 from ata_gym.training.studies.comparison import DEFAULT, GIVEN, THEORY, Comparison, MethodChoice
-from ata_gym.training.studies.curves import (
-    LossReading,
-    evaluations_on_clocks,
-    goal,
-    losses_on_clocks,
-)
+from ata_gym.training.studies.curves import LossReading, evaluations_on_clocks, goal, losses_on_clocks
 from tests.flips import unseen
 from tests.training.small_problem import run_method
 

@@ -236,10 +236,7 @@ def test_the_average_of_the_weights_is_evaluated_and_a_callback_told():
         *(({"lr": lr}, "lr must be a finite number above 0") for lr in (0, math.nan, True)),
         ({"lr": 1e308}, r"lr must be at most 3\.4e\+38, the largest number that the weights hold"),
         *(({"device": device}, 'device must be "cpu", "cuda"') for device in ("tpu", "meta", 1.5)),
-        (
-            {"device": "cuda:99"},
-            r'sees (0 CUDA devices: use device="cpu"|[1-9] CUDA devices: count from cuda:0)',
-        ),
+        ({"device": "cuda:99"}, r'sees (0 CUDA devices: use device="cpu"|[1-9] CUDA devices: count from cuda:0)'),
         ({"model": lambda: None}, "must be a torch module, or a function that returns one"),
         ({"model": lambda: nn.Linear(2, 3).requires_grad_(False)}, "nothing to train: Linear has no parameter with"),
         ({"model": nn.Flatten}, "nothing to train: Flatten"),

@@ -357,10 +357,7 @@ def test_draws_and_means_are_finite(counts: list[int], mean: float, shape: float
 
 
 @settings(max_examples=50)
-@given(
-    times=st.lists(st.lists(st.floats(0.01, 100), max_size=8), min_size=1, max_size=5),
-    weight=st.floats(0.1, 100),
-)
+@given(times=st.lists(st.lists(st.floats(0.01, 100), max_size=8), min_size=1, max_size=5), weight=st.floats(0.1, 100))
 def test_shapes_by_their_formula(times: list[list[float]], weight: float) -> None:
     n = len(times)
     worker = np.array([[i for i in range(n) for _ in times[i]]], np.int64)
