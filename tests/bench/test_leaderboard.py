@@ -12,7 +12,7 @@ from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard import ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
-from ata_gym.bench.leaderboard.report import lead, of_defaults, report
+from ata_gym.bench.leaderboard.report import constants, lead, of_defaults, report
 from ata_gym.bench.leaderboard.sets import STEADY
 from ata_gym.bench.page.render import NAME
 from ata_gym.bench.report.headline import Competitor
@@ -214,6 +214,24 @@ def test_a_policy_is_compared_with_the_best_other_that_is_no_oracle():
     learners_gone = ends.filter(pl.col("policy").is_in(["ofta", "bad", "none"]))
     assert ranking.to_best_other(learners_gone, "bad")["other"].unique().to_list() == ["none"]  # a baseline counts
     assert ranking.to_best_other(ends.filter(policy="good"), "good").is_empty()
+
+
+def test_a_rival_is_shown_as_published_and_with_its_best_constant():
+    ends, names = synthetic(), {"bad": "thompson-gamma", "good": "thompson-gamma:weight=2"}
+    ends = ends.with_columns(pl.col("policy").replace(names))
+    worse = ends.filter(policy="thompson-gamma").with_columns(
+        pl.col("cost") * 3.0, policy=pl.lit("thompson-gamma:weight=9")
+    )
+    for ends_of, which in ((pl.concat([ends, worse]), "weight=2"), (ends.filter(pl.col("price") < 1.0), "weight=2")):
+        for table in constants(ranking.overall(ranking.ratios(ends_of, "ofta"))):
+            (row,) = table.rows
+            assert (row[0], row[3]) == ("thompson-gamma", which)
+            assert float(row[1].split()[0]) > float(row[2].split()[0]) == 1.0
+    tried = ends.filter(pl.col("policy") != "thompson-gamma:weight=2")
+    assert constants(ranking.overall(ranking.ratios(tried, "ofta"))) == []
+    (at_0, _) = constants(ranking.overall(ranking.ratios(pl.concat([tried, worse]), "ofta")))
+    assert at_0.rows[0][3] == "as published"
+    assert at_0.rows[0][5] == "weight=9"
 
 
 def test_each_cell_where_a_default_is_not_near_the_best_is_named():

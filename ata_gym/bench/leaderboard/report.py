@@ -17,6 +17,7 @@ from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Table, markdown, right
 from ata_gym.scenarios import Scenario
+from ata_policies.registry import parse
 
 LEGEND = (
     "cost = runtime + price x worker time. A cell is the geometric mean, over scenarios and seeds, of the cost divided "
@@ -54,6 +55,7 @@ def report(board: Leaderboard, jobs: Sequence[PricedJob], recommended: Mapping[s
     if 0.0 in board.prices and len(board.prices) > 1:
         compared.append(_side_by_side("Price 0, all scenarios", by_price.filter(price=0.0), recommended))
     compact, tables, long = map(markdown, (compared, short, [*each(by_scenario, by_price), _played(board.scenarios)]))
+    compared += constants(by_price)
     text = "\n".join([f"## {title}\n", *notes_below, compact, tables, *shown, long])
     cells = ends.join(everything.with_columns(pl.col(ranking.QUANTITIES).exp()), on=ranking.CELL, maintain_order="left")
     frames = {"leaderboard.csv": by_price, "scenarios.csv": by_scenario, "cells.csv": cells.filter(at_its_prices)}
@@ -193,6 +195,29 @@ def _side_by_side(title: str, ranking_of_all: pl.DataFrame, recommended: Mapping
         sides.append(side)
     rows = [[cell for pair in row for cell in pair] for row in zip_longest(*sides, fillvalue=("", ""))]
     return Table(title, columns, rows)
+
+
+def constants(by_price: pl.DataFrame) -> list[Table]:
+    """A table for each price: policies that played with several constants, as published and with the best of them.
+
+    The frame is what ``ranking.overall`` returns. ``name`` is as published, and ``name:constant=...`` is another try.
+    """
+    made = []
+    tries = by_price.with_columns(pl.col("policy").map_elements(lambda name: parse(name)[0], pl.String).alias("of"))
+    for (price,), there in tries.filter(pl.len().over("env", "price", "of") > 1).group_by("price", maintain_order=True):
+        rows = []
+        for (of,), played in there.group_by("of", maintain_order=True):
+            best = played.row(0, named=True)  # the frame is ranked
+            published = played.filter(policy=of).to_dicts()
+            constant = best["policy"].removeprefix(of).removeprefix(":") or "as published"
+            tried = ", ".join(name.removeprefix(f"{of}:") for name in played["policy"].sort() if name != of)
+            as_published = _ratio(published[0], COST) if published else "-"
+            rows.append((of, as_published, _ratio(best, COST), constant, _at(best["worst"], best["where"]), tried))
+        titles = ("as published", "best constant")
+        columns = {"policy": LEFT, **right(titles), "which": LEFT, "its worst scenario": WRAP, "tried": WRAP}
+        about = "cost / cost of the best learner of each scenario, over all scenarios"
+        made.append(Table(f"Price {price:g}, rivals as published and with their best constant: {about}", columns, rows))
+    return made
 
 
 def each(by_scenario: pl.DataFrame, by_price: pl.DataFrame) -> list[Table]:

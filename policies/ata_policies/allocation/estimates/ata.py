@@ -41,6 +41,8 @@ class ConfidenceBound(Estimate):
     """Lower confidence bounds of ATA, in the version of the preprint or of ICML."""
 
     version: str = "preprint"
+    norms: str = "published"
+    width: float = 1.0
 
     bound: ClassVar[str]  # the hyperparameter that bounds the norms
     source = "Maranjyan et al., ATA, ICML 2025"
@@ -52,6 +54,9 @@ class ConfidenceBound(Estimate):
 
     def __post_init__(self) -> None:
         checked_version(self.version)
+        real("width", self.width)
+        if self.norms not in ("published", "pool"):
+            raise ValueError(f'norms must be "published" or "pool", not {self.norms!r}')
 
     def fit(self, setting: Setting) -> Self:
         """Find the bound: as given, else as published for the version, else from the psi1 norms of the version."""
@@ -73,8 +78,8 @@ class ConfidenceBound(Estimate):
     def _found(self, setting: Setting) -> tuple[float | None, str]:
         """The bound that follows from a setting, and where it comes from; None, and why, where none does."""
         published: float | None = getattr(getattr(setting.published, self.version), self.bound)
-        if published is not None:
-            return published, "as published"
+        if published is not None and self.norms == "published":
+            return self.width * published, "as published" + self._narrower()
         if setting.pool is None:
             return None, "no pool or scenario is known"
         centred, mean = VERSIONS[self.version].centred, setting.pool.mean()
@@ -87,7 +92,10 @@ class ConfidenceBound(Estimate):
             bounds = np.where(finite, norms, stand_in * mean) * slowest
         if not finite.all():
             origin += ", where infinite that of exponential times of the same mean"
-        return float(bounds.max()), origin
+        return self.width * float(bounds.max()), origin + self._narrower()
+
+    def _narrower(self) -> str:
+        return "" if self.width == 1.0 else f", times {self.width:g}"
 
     def guarantee(self, setting: Setting) -> Guarantee:
         """What is promised with the bound of this estimate in a setting; ValueError where nothing is."""
@@ -124,6 +132,8 @@ class Ata(ConfidenceBound):
     - ``alpha``: the bound, in units of time; by default as published for the scenario with this version, else the
       largest norm that a worker has, or can have where workers are drawn anew. A norm that is infinite counts as that
       of exponential times of the same mean: twice the mean in the preprint, 1.53 times the mean at ICML.
+    - ``norms``: "published", or "pool" for the largest norm also where another alpha was published.
+    - ``width``: what this default is multiplied with, above 0; the guarantee holds from 1 on.
     """
 
     alpha: float | None = None
@@ -140,7 +150,8 @@ class Ata(ConfidenceBound):
 class AtaEmpirical(ConfidenceBound):
     """ATA-Empirical: m (1 - 4 e eta f)+ in the preprint, m (1 - 2 eta f)+ at ICML, eta a bound on psi1 norm / mean.
 
-    - ``version``, ``eta``: as of ``Ata``; a ratio that is infinite counts as 2 in the preprint, and 1.53 at ICML.
+    - ``version``, ``eta``, ``norms``, ``width``: as of ``Ata``; a ratio that is infinite counts as 2 in the
+      preprint, and 1.53 at ICML.
     """
 
     eta: float | None = None

@@ -73,19 +73,22 @@ class _Scaled(Estimate):
     """Lower bounds for times in [0, b].
 
     - ``scale``: b, in units of time: prior knowledge. By default it is each worker's own mean m, which is ours.
+    - ``width``: what this default is multiplied with, above 0.
     """
 
     scale: float | None = None
+    width: float = 1.0
 
     knows = "nothing; or the scale"
 
     def __post_init__(self) -> None:
         if self.scale is not None:
             real("scale", self.scale)
+        real("width", self.width)
 
     def _factors(self) -> tuple[float, float]:
         """What b is: a number, and a multiple of the mean."""
-        return (0.0, 1.0) if self.scale is None else (float(self.scale), 0.0)
+        return (0.0, self.width) if self.scale is None else (float(self.scale), 0.0)
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class Cucb(_Scaled):
 
     - ``scale``: b. The default is right for times whose deviations are about as large as their mean, as exponential
       ones are, but too timid for heavier tails.
+    - ``width``: what the default is multiplied with, above 0.
     """
 
     source = "Chen, Wang and Yuan, ICML 2013; JMLR 2016"
@@ -115,6 +119,7 @@ class UcbV(_Scaled):
     TCS 2009, with E = ln k: the empirical Bernstein bound, where times are in [0, b].
 
     - ``scale``: b. The default is Bernstein's scale for exponential times, too small for heavier tails.
+    - ``width``: what the default is multiplied with, above 0.
     """
 
     deviations = True

@@ -23,7 +23,7 @@ from ata_gym.pools import (
     shifted_exponential,
     trace,
 )
-from ata_gym.scenarios import AtaConstants, Published, Scenario
+from ata_gym.scenarios import AtaConstants, Published, Scenario, scenario
 from ata_gym.simulation.keys import stream_keys
 from ata_policies import Setting, Totals
 from ata_policies.allocation.estimates.ata import score
@@ -68,9 +68,10 @@ def test_kl_by_root_finding(k: int, mean: float, level: float, shape: float) -> 
 @pytest.mark.parametrize("name", ["cucb", "ucb-v"])
 def test_a_given_scale_replaces_the_means(play: Any, name: str) -> None:
     """A larger scale keeps every score at 0 for longer: the allocation stays even."""
-    far, near = (play(name, 30, hyperparameters={"scale": scale}, **WORLD).actions for scale in (1e6, 1e-6))
-    assert far[2:].max() <= 1
-    assert near[-1].max() > 1
+    for constant in ("scale", "width"):
+        far, near = (play(name, 30, hyperparameters={constant: b}, **WORLD).actions for b in (1e6, 1e-6))
+        assert far[2:].max() <= 1
+        assert near[-1].max() > 1
 
 
 def test_a_round_by_hand(play: Any) -> None:
@@ -132,6 +133,14 @@ def test_constants_and_where_they_come_from(refuses: Any, name: str) -> None:
     assert value(given) == 3.5
     norms = POOL.psi1_norm(centred="icml" in name)
     assert fitted(name, pool=POOL, budget=3)[0] == (norms if "alpha" in hyperparameter else norms / POOL.mean()).max()
+    narrow, words = fitted(f"{name}:width=0.1", scenario="icml2025-cifar100")
+    assert narrow == 0.1 * found
+    assert words.endswith("times 0.1")
+    of_pool, words = fitted(f"{name}:norms=pool", scenario="icml2025-cifar100")
+    assert "published" not in words
+    assert of_pool == scenario("icml2025-cifar100").pool.psi1_norm(centred="icml" in name).max() or "eta" in words
+    refuses(name, '"published" or "pool", not \'own\'', norms="own")
+    refuses(name, "width must be a finite number above 0", width=0.0)
     refuses(name, f"give {hyperparameter}=.*no pool or scenario is known")
 
 
