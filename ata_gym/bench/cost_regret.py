@@ -53,10 +53,10 @@ class CostRun(PolicyRun):
 
 def expected_costs(experiment: Experiment, allocations: NDArray[np.int64]) -> Floats:
     """Expected round time + price * expected worker time of allocations, shape (C, n), in an experiment, (C,)."""
-    pool, price = experiment.scenario.pool, experiment.scenario.price
+    pool, price, costs = (getattr(experiment.scenario, name) for name in ("pool", "price", "unit_costs"))
     costs = expected_round_times(pool, allocations)
     with np.errstate(invalid="ignore"):
-        work = np.where(allocations > 0, allocations * pool.mean(), 0.0).sum(axis=1)
+        work = np.where(allocations > 0, allocations * pool.mean() * (1.0 if costs is None else costs), 0.0).sum(axis=1)
     return costs + price * work if price > 0 else costs
 
 
@@ -88,4 +88,4 @@ def least_cost(scenario: Scenario) -> float | None:
     """The least expected cost of a round of a scenario; None where workers change or all means are infinite."""
     if not scenario.stationary or not np.isfinite(scenario.pool.mean()).any():
         return None
-    return optimal_allocation(scenario.pool, scenario.budget, scenario.price).cost
+    return optimal_allocation(scenario.pool, scenario.budget, scenario.price, scenario.unit_costs).cost

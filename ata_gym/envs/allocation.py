@@ -73,6 +73,9 @@ class TaskAllocationEnv(SingleEnv):
       default the scenario's, or none.
     - ``horizon``: rounds in an episode; by default the scenario's, or no end.
     - ``price``: what one unit of worker time costs in units of runtime; by default the scenario's, or 0.
+    - ``unit_costs``: n numbers, what a unit of each worker's time counts for in worker time (watts, or dollars an hour,
+      over those of a usual worker); by default the scenario's, or 1 each. Policies know them; the
+      features of ``observation`` do not show them.
     - ``signals``: whether the observation has the key ``signal``. The loads drive the speed under
       ``ata_gym.changes.Load``; without that change they are 0.
     - ``backend``: what runs the tasks of a round in place of the simulation, such as tasks on real devices; called as

@@ -65,11 +65,12 @@ class EnvProperties:
         action: str | None = None,
         reward_unit: str = "time",
         render_mode: str | None = None,
+        unit_costs: Iterable[float] | None = None,
     ) -> None:
         self.render_mode, self._renderer = render_mode, renderer(render_mode, self._modes)
         self._signals, self._backend = flag("signals", signals), backend
         self.interface_arguments = observation, action, reward_unit
-        self._begin(resolve(scenario, pool, budget, horizon, price, changes))
+        self._begin(resolve(scenario, pool, budget, horizon, price, changes, unit_costs))
         self._ended = np.ones(self._rows, np.bool_)
         self._make_spaces(self._interface.observation_space(), self._interface.form.space())
 

@@ -35,6 +35,14 @@ def words(name: str, values: str | Sequence[str], codes: Mapping[str, int]) -> N
     return found.reshape(()) if isinstance(values, str) else found
 
 
+def checked_costs(unit_costs: ArrayLike | None, n: int) -> Floats:
+    """What a unit of the time of each of n workers counts for in worker time, (n,); None: 1."""
+    costs = np.ones(n) if unit_costs is None else numbers("unit_costs", unit_costs)
+    if costs.shape != (n,) or (costs < 0).any():
+        raise ValueError(f"unit_costs must be {n} numbers of at least 0, one for each worker, not {short(unit_costs)}")
+    return costs
+
+
 def common_length(columns: Mapping[str, NDArray[Any]], times: int | None = None) -> int:
     """Give the number of workers from columns of shape () or (length,), and from the number of records."""
     known = {name: len(column) for name, column in columns.items() if column.ndim}

@@ -42,7 +42,7 @@ def scenario_card(scenario: Scenario) -> Card:
         "spread": _range("standard deviation / mean", spread),
         "budget B": f"{scenario.budget:,} results a round",
         "horizon": "no end" if scenario.horizon is None else f"{scenario.horizon:,} rounds",
-        "price": f"{scenario.price:g} of worker time",
+        "price": f"{scenario.price:g} of worker time" + _unit_costs(scenario),
         "changes": "; ".join(map(_change, scenario.changes)) or "none: workers stay as they are",
         "published alpha, eta": _published(scenario.published),
         "source": scenario.source or "not told",
@@ -57,6 +57,11 @@ def workers(scenario: Scenario) -> str:
     n = scenario.pool.n
     fewest = scenario.drawn.fewest if scenario.drawn else n
     return str(n) if fewest == n else f"{fewest}-{n}"
+
+
+def _unit_costs(scenario: Scenario) -> str:
+    costs = scenario.unit_costs
+    return "" if costs is None else f", of which a unit counts {min(costs):g} to {max(costs):g}, by worker"
 
 
 def _change(change: Change) -> str:

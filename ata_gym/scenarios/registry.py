@@ -49,6 +49,7 @@ def resolve(
     horizon: int | None = None,
     price: float | None = None,
     changes: Iterable[Change | Mapping[str, Any]] | None = None,
+    unit_costs: Iterable[float] | None = None,
 ) -> Scenario:
     """The scenario that the arguments of an env describe: a named one, or a pool with a budget.
 
@@ -61,6 +62,7 @@ def resolve(
     if named is not None and pool is not None:
         raise ValueError('give either scenario="..." or pool=... (with budget=...), and not both')
     overrides: dict[str, Any] = {"budget": budget, "horizon": horizon, "price": price, "changes": changes}
+    overrides["unit_costs"] = unit_costs
     given = {name: value for name, value in overrides.items() if value is not None}
     if pool is not None:
         if budget is None:

@@ -9,6 +9,7 @@ import numpy as np
 from ata_gym.changes import Change, Redraw, checked_changes
 from ata_gym.pools import Pool, PoolDistribution
 from ata_gym.pools.distributions import NEVER
+from ata_gym.pools.validation import checked_costs
 from ata_gym.simulation.task_times import longest_times
 from ata_gym.utils.validation import non_negative, real, short, whole_number
 
@@ -76,6 +77,9 @@ class Scenario:
     horizon: int | None = None  # rounds in an episode; None: no end
     changes: tuple[Change, ...] = ()  # from round to round, applied in this order; also as plain data
     price: float = 0.0  # what one unit of worker time costs in units of runtime
+    unit_costs: tuple[float, ...] | None = None
+    """What a unit of each worker's time counts for in worker time, (n,), such as its watts or its dollars an hour over
+    those of a usual one; also as any sequence. None: 1, so that worker time is the time that all workers were busy."""
     name: str = ""
     published: Published = _NOTHING
     """Hyperparameters of ATA and ATA-Empirical that were published for it, also as plain data. Where there are none,
@@ -99,6 +103,8 @@ class Scenario:
             "price": non_negative("price", self.price),
             "published": Published.from_data(self.published),
         }
+        if self.unit_costs is not None:
+            checked["unit_costs"] = tuple(checked_costs(self.unit_costs, pool.n).tolist())
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         self._check_sums()
@@ -112,7 +118,7 @@ class Scenario:
 
     def _check_sums(self) -> None:
         """ValueError if the times of a round, or what they cost, can overflow."""
-        most = _LARGEST / (self.budget * self.pool.n * max(1.0, self.price))
+        most = _LARGEST / (self.budget * self.pool.n * max(1.0, self.price) * max(1.0, *(self.unit_costs or (1.0,))))
         longest, cause = float(longest_times(self.catalogue.distributions).max()), "the pool"
         for change in (None, *self.changes):
             if change is not None:
@@ -158,7 +164,7 @@ class Scenario:
             "changes": [change.to_data() for change in self.changes],
             "price": self.price,
             "published": self.published.to_data(),
-        }
+        } | ({} if self.unit_costs is None else {"unit_costs": list(self.unit_costs)})
 
 
 def ours(

@@ -1,6 +1,7 @@
 """The contract of a policy."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -41,6 +42,13 @@ class Setting(NamedTuple):
     horizon: int | None = None  # rounds in an episode, where that is known
     drawn: PoolDistribution | None = None
     """How workers are drawn anew, from the distributions of ``pool``; None where the workers are those of ``pool``."""
+    unit_costs: Sequence[float] | None = None
+    """(n,) what a unit of each worker's time counts for in worker time; None: 1."""
+
+    @property
+    def prices(self) -> Floats:
+        """What a unit of each worker's time costs in units of runtime, (n,)."""
+        return self.price * np.ones(self.n) * (1.0 if self.unit_costs is None else self.unit_costs)
 
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Self:
@@ -48,7 +56,7 @@ class Setting(NamedTuple):
         try:
             known: Any = env.unwrapped.scenario  # type: ignore[union-attr]
             n, budget, price, pool = known.pool.n, known.budget, known.price, known.catalogue
-            return cls(n, budget, price, pool, known.published, known.horizon, known.drawn)
+            return cls(n, budget, price, pool, known.published, known.horizon, known.drawn, known.unit_costs)
         except AttributeError:
             raise not_an_env(env) from None
 
@@ -89,6 +97,7 @@ class Policy(Described, ABC):
     env_id: ClassVar[str] = "ata_gym/TaskAllocation-v0"  # the env that it plays
     learns: ClassVar[bool] = True  # whether it learns; those that do not are baselines
     priced: ClassVar[bool] = False  # whether its actions depend on the price of worker time
+    tells_costs: ClassVar[bool] = False  # whether, if so, it knows that workers' unit costs may differ
     belief: ClassVar[type[InitialBelief]] = Totals  # what it remembers; ``explain`` shows a ``BeliefOfMeans``
     availability: bool | None = None  # whether workers that owe results are left out; None: no such hyperparameter
     only_size: ClassVar[tuple[int, int] | None] = None  # the n and B that it was made for; None: any
@@ -100,6 +109,11 @@ class Policy(Described, ABC):
             raise ValueError(
                 f"{type(self).__name__} was made for {n} workers and a budget of {budget}, not for {setting.n} and "
                 f"{setting.budget}"
+            )
+        if self.priced and not self.tells_costs and setting.price > 0.0 and setting.unit_costs is not None:
+            raise ValueError(
+                f"{type(self).__name__} takes every worker's time to cost the same, and here unit_costs differ: play "
+                "distribution-learner, oracle or dynamic-oracle, or a policy that does not look at the price"
             )
         self.setting, self.seed = setting, whole_number("seed", seed, least=0)
 

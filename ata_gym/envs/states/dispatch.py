@@ -28,6 +28,11 @@ class DispatchState(BatchState):
                 "the backend of TaskDispatch-v0 must have a method dispatch, called as "
                 f"ata_gym.simulation.dispatch.dispatch_step is, and {short(backend)} has none"
             )
+        if scenario.unit_costs is not None:
+            raise ValueError(
+                "TaskDispatch-v0 counts every worker's time alike, and unit_costs differ: play TaskAllocation-v0 or "
+                "TaskRace-v0"
+            )
         super().__init__(scenario, rows, signals, backend, results=1)
         self._go_on: Callable[..., Completion] = dispatch_step if backend is None else backend.dispatch
         self.round_state = RoundState.start(rows, scenario.pool.n, scenario.budget)

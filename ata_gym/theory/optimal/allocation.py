@@ -3,8 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ata_gym.pools import Pool
+from ata_gym.pools.validation import checked_costs
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.allocation.proxy_loss import proxy_loss, proxy_optimal
 from ata_gym.theory.optimal.branch_and_bound import branch_and_bound, improve
@@ -33,7 +35,7 @@ class Optimum(NamedTuple):
     gap: float  # no allocation costs less by more than this; 0 where the allocation is proved optimal
 
 
-def optimal_allocation(pool: Pool, budget: int, price: float = 0.0) -> Optimum:
+def optimal_allocation(pool: Pool, budget: int, price: float = 0.0, unit_costs: ArrayLike | None = None) -> Optimum:
     """Find the allocation of ``budget`` tasks with the least expected round time + price * expected worker time.
 
     It is proved optimal, or has a certified gap. Good allocations come from the beta rule (``allocate_by_cost``, for
@@ -48,6 +50,8 @@ def optimal_allocation(pool: Pool, budget: int, price: float = 0.0) -> Optimum:
     of the search tree (B up to some 1,000), then from the proxy loss and the price, as in pools that mix traces by
     round with other families. The grid's own error counts in the gap: up to 1e-3 of the round time with long records by
     task.
+
+    A unit of each worker's time counts for ``unit_costs``, (n,), in worker time, by default for 1.
 
     Workers of infinite mean get nothing. ValueError is raised if every mean is infinite, or an argument is out of its
     range.
@@ -64,24 +68,24 @@ def optimal_allocation(pool: Pool, budget: int, price: float = 0.0) -> Optimum:
     budget, price = whole_number("budget", budget), non_negative("price", price)
     proxy = proxy_optimal(pool, budget)
     pool, unit = rescaled(pool, float(pool.mean().min()))
-    mean = _means_of_cycle(pool)
-    work = np.where(np.isfinite(mean), mean, 0.0)
+    mean, costs = _means_of_cycle(pool), checked_costs(unit_costs, pool.n)
+    work = np.where(np.isfinite(mean), costs * mean, 0.0)
 
     def evaluate(allocation: Ints) -> Optimum:
         round_time, worker_time = expected_round_time(pool, allocation), float(allocation @ work)
         return Optimum(allocation, round_time, worker_time, round_time + price * worker_time, 0.0)
 
-    best = min((evaluate(a) for a in _candidates(pool, mean, proxy, budget, price)), key=lambda one: one.cost)
-    least = price * budget * float(mean.min())  # nobody's time is cheaper than the fastest worker's
-    lower = _least_relaxed_cost(mean, budget, price)
+    best = min((evaluate(a) for a in _candidates(pool, mean, work, proxy, budget, price)), key=lambda one: one.cost)
+    least = price * budget * float((costs * mean).min())  # nobody does a task at less
+    lower = _least_relaxed_cost(mean, budget, price * costs)
     if np.array_equal(mean, pool.mean()):
         lower = max(lower, least + float(proxy_loss(proxy, mean)))
     limit = best.cost - least  # on the round time, so on any worker's time
     workers = np.flatnonzero(mean <= limit * (1 + SLACK))
-    table, error = round_table(pool, budget, limit, best.allocation, workers, mean)
+    table, error = round_table(pool, budget, limit, best.allocation, workers, mean, costs)
     if table is not None:
         tasks = np.arange(1, table.tails.size) - np.repeat(table.first, table.most)
-        table.tails[1:] += price * tasks * np.repeat(mean[table.workers], table.most)
+        table.tails[1:] += price * tasks * np.repeat(work[table.workers], table.most)
         proof = branch_and_bound(table, budget, improve(table, best.allocation[table.workers]))
         allocation = np.zeros(pool.n, np.int64)
         allocation[table.workers] = proof.allocation
@@ -95,26 +99,29 @@ def optimal_allocation(pool: Pool, budget: int, price: float = 0.0) -> Optimum:
     return Optimum(best.allocation, round_time, worker_time, cost, gap * unit)
 
 
-def _candidates(pool: Pool, mean: Floats, proxy: Ints, budget: int, price: float) -> Ints:
+def _candidates(pool: Pool, mean: Floats, work: Floats, proxy: Ints, budget: int, price: float) -> Ints:
     """A few good allocations, shape (C, n): of the minimiser ``proxy`` of the proxy loss and those of the beta rule.
 
     They are the five that cost least in simulated rounds, or by the proxy loss where those are too many.
     """
-    several = np.unique(np.concatenate([proxy[None], beta_candidates(mean, pool.sd(), budget)]), axis=0)
+    by_rule = [
+        beta_candidates(mean, pool.sd(), budget, order) for order in (mean, np.where(np.isfinite(mean), work, np.inf))
+    ]
+    several = np.unique(np.concatenate([proxy[None], *by_rule]), axis=0)
     if can_simulate(int(several.any(axis=0).sum()), budget, _SIZE):
         costs = simulate(known_sample(pool, _SIZE), several, budget, _SIZE).total(price)
+        costs += price * (several @ np.where(np.isfinite(mean), work - mean, 0.0))
     else:
-        work = np.where(np.isfinite(mean), mean, 0.0)
         costs = proxy_loss(several, mean) + price * (several @ work)
     return np.asarray(several[np.argsort(costs, kind="stable")[:_KEPT]])
 
 
-def beta_candidates(mean: Floats, sd: Floats, budget: int) -> Ints:
-    """Allocations by the beta rule on the m fastest workers, shape (C, n), for m growing by 1.3 and several beta.
+def beta_candidates(mean: Floats, sd: Floats, budget: int, key: Floats) -> Ints:
+    """Allocations by the beta rule on the m workers of least ``key``, shape (C, n), for m growing by 1.3, several beta.
 
     Workers of infinite mean get nothing; a standard deviation counts up to the mean.
     """
-    order = np.argsort(mean, kind="stable")[: int(np.isfinite(mean).sum())]
+    order = np.argsort(key, kind="stable")[: int(np.isfinite(mean).sum())]
     supports = np.unique(np.ceil(_GROWTH ** np.arange(np.log(budget) / np.log(_GROWTH) + 2)).astype(np.int64))
     supports = np.unique(np.minimum(supports, min(order.size, budget)))
     spread = np.minimum(sd, mean)
@@ -125,13 +132,15 @@ def beta_candidates(mean: Floats, sd: Floats, budget: int) -> Ints:
     return np.unique(result, axis=0)
 
 
-def _least_relaxed_cost(mean: Floats, budget: int, price: float) -> float:
-    """Return the least max_i a_i mu_i + price * sum_i a_i mu_i over real a that sum to the budget: a bound from below.
+def _least_relaxed_cost(mean: Floats, budget: int, prices: Floats) -> float:
+    """Return the least max_i a_i mu_i + sum_i price_i a_i mu_i over real a that sum to the budget: a bound from below.
 
-    The m fastest workers are busy for B / (1 / mu_1 + ... + 1 / mu_m) each, for the best m.
+    The m workers whose tasks cost least are busy for B / (1 / mu_1 + ... + 1 / mu_m) each, for the best m.
     """
-    busy = budget / np.cumsum(1.0 / np.sort(mean))
-    return float(np.min((1.0 + price * np.arange(1, mean.size + 1)) * busy)) * (1 - 1e-12)
+    mean, prices = mean[np.isfinite(mean)], prices[np.isfinite(mean)]
+    order = np.lexsort((mean, prices * mean))
+    busy = budget / np.cumsum(1.0 / mean[order])
+    return float(np.min((1.0 + np.cumsum(prices[order])) * busy)) * (1 - 1e-12)
 
 
 def _means_of_cycle(pool: Pool) -> Floats:

@@ -35,7 +35,7 @@ class Table:
     weights: Floats  # (q,)
     first: Ints  # (m,) the row before that of one task of each worker
     most: Ints  # (m,) tasks that it may get
-    same: NDArray[np.bool_]  # (m,) whether a worker has the distribution of the one before it
+    same: NDArray[np.bool_]  # (m,) whether a worker has the distribution, and the cost, of the one before it
     combine: np.ufunc
     unit: float
 
@@ -58,14 +58,14 @@ class Table:
 
 
 def round_table(
-    pool: Pool, budget: int, value: float, start: Ints, workers: Ints, mean: Floats
+    pool: Pool, budget: int, value: float, start: Ints, workers: Ints, mean: Floats, costs: Floats
 ) -> tuple[Table | None, float]:
     """The table of what ``workers`` need for any number of tasks, least spread first, and its error; None if too large.
 
     Tasks that alone would take a worker longer than ``value``, the round time of ``start``, need not be considered.
     """
     family, shift, scale, shape, _, start_of_record, *_ = pool.distributions
-    kinds = (start_of_record, scale, shift, shape, family, mean, pool.sd())
+    kinds = (costs, start_of_record, scale, shift, shape, family, mean, pool.sd())
     workers = workers[np.lexsort([kind[workers] for kind in kinds])]
     most = np.minimum(np.floor(value * (1 + SLACK) / mean[workers]), budget).astype(np.int64)
     if most.sum() > _LARGEST // _NODES:

@@ -60,7 +60,7 @@ class DistributionLearner(Policy):
     source = "ours"
     constants = "weight 5, plans after 10 to 20 % of the rounds"
     assumes = "task times do not depend on each other; finite means"
-    priced = True
+    priced = tells_costs = True
     nonstationary = True
 
     def __init__(self, setting: Setting, *, weight: float = 5.0, seed: int = 0) -> None:
@@ -133,4 +133,4 @@ class DistributionLearner(Policy):
         again = np.minimum(most, np.maximum(since, round / np.maximum(changes, 1.0)))
         memory = state.belief.counts[rows].sum(axis=1) / budget
         left = np.where(changes > 0.0, again, left) * np.minimum(1.0, 2.0 * memory / np.maximum(since, 1.0))
-        return Problem(budget, self.setting.price, self.weight, left, np.minimum(plan.reach[rows], memory))
+        return Problem(budget, self.setting.prices, self.weight, left, np.minimum(plan.reach[rows], memory))

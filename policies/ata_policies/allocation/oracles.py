@@ -9,6 +9,7 @@ import numpy as np
 
 from ata_gym.changes import Conditions
 from ata_gym.pools import Pool
+from ata_gym.pools.validation import checked_costs
 from ata_gym.theory.allocation.proxy_loss import allocate_scores
 from ata_gym.theory.optimal.allocation import optimal_allocation
 from ata_gym.typing import Floats, Ints, Mask
@@ -116,29 +117,31 @@ class DynamicOracle(DynamicAllocation):
     """
 
     knows = "the distributions, of each round"
-    priced = True
+    priced = tells_costs = True
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
         """Search for the best allocation of those who are there."""
         return planned(_best, now, self.pool, self.setting)
 
 
-def planned(best: Callable[[Pool, int, float], Ints], now: Conditions, pool: Pool, setting: Setting) -> Ints:
+def planned(best: Callable[..., Ints], now: Conditions, pool: Pool, setting: Setting) -> Ints:
     """The allocation that ``best`` finds under the conditions of a row; workers that are away get nothing.
 
     The workers are brought into a common order first, so that a kept result serves all orders.
     """
-    order = np.lexsort((now.factor, now.distribution))
+    costs = checked_costs(setting.unit_costs, setting.n)
+    order = np.lexsort((costs, now.factor, now.distribution))
     order = order[now.dies[order] > 0.0]
     there = now._replace(distribution=now.distribution[order], factor=now.factor[order], share=0.0)
     allocation = np.zeros(len(now.distribution), np.int64)
-    allocation[order] = best(there.pool(pool), setting.budget, setting.price)
+    own = {} if setting.unit_costs is None else {"unit_costs": tuple(costs[order].tolist())}
+    allocation[order] = best(there.pool(pool), setting.budget, setting.price, **own)
     return allocation
 
 
 @lru_cache(maxsize=1024)
-def _best(pool: Pool, budget: int, price: float) -> Ints:
-    return optimal_allocation(pool, budget, price).allocation
+def _best(pool: Pool, budget: int, price: float, unit_costs: tuple[float, ...] | None = None) -> Ints:
+    return optimal_allocation(pool, budget, price, unit_costs).allocation
 
 
 class Oracle(Ofta):
@@ -150,9 +153,10 @@ class Oracle(Ofta):
     source = "ours"
     knows = "the distributions"
     assumes = "task times do not depend on each other"
-    priced = True
+    priced = tells_costs = True
 
     def best(self) -> Ints:
         """Search by branch and bound."""
         setting = self.setting
-        return optimal_allocation(setting.known_pool("the oracle"), setting.budget, setting.price).allocation
+        pool = setting.known_pool("the oracle")
+        return optimal_allocation(pool, setting.budget, setting.price, setting.unit_costs).allocation

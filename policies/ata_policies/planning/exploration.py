@@ -35,7 +35,7 @@ class _Prospects(NamedTuple):
 
 
 def explore(
-    known: Knowledge, candidates: Candidates, found: Search, there: Mask, price: float, left: Floats, draws: Floats
+    known: Knowledge, candidates: Candidates, found: Search, there: Mask, prices: Floats, left: Floats, draws: Floats
 ) -> tuple[Ints, Floats]:
     """Choose which idle workers that are ``there``, (E, n), get a task in the coming round for what is learned.
 
@@ -59,6 +59,7 @@ def explore(
 
     Workers are ordered by their value over what their task is expected to take; or those never tried come first, if
     that is better. Equal ones come in the order of the ``draws``, (E, n), and of those never tried B are considered.
+    The ``prices``, (n,), are those of a unit of each worker's time; where nobody in particular is meant, their median.
 
     So a worker that would be useful is given up only where its times are about N times likelier if it is slow, which
     happens with a chance of order (ln N)^2 / N (Garivier and Cappé, 2011, theorem 10), and a slow one is tried O(ln N)
@@ -70,7 +71,8 @@ def explore(
     budget, rows = np.int64(found.allocation[0].sum()), np.arange(len(there))
     asked = first_of(np.where(new, draws, np.inf), budget)
     number = asked.sum(axis=1)
-    reduced = remove_tasks(candidates.times, candidates.shapes[:, -1], found.allocation, price)
+    usual, own = float(np.median(prices)), prices[candidates.members.workers]
+    reduced = remove_tasks(candidates.times, candidates.shapes[:, -1], found.allocation, own, usual)
     prospects = _prospects(known, reduced, (there & ~used & ~new) | asked, draws)  # without those in use
     by_use, tasks, of = _prospects(known, reduced, used, draws), found.allocation, candidates.members.of
     rest = np.prod(1.0 - np.minimum(by_use.value / reduced.cost[:, :1], 1.0), axis=1)
@@ -78,7 +80,7 @@ def explore(
     soon = np.where(tasks > 0, soon, np.inf).min(axis=1)
     together = np.zeros(rows.size)
     for row in np.flatnonzero(number > 1).tolist():
-        together[row] = gain_together(known, candidates, found, price, new[row], row)
+        together[row] = gain_together(known, candidates, found, own, usual, new[row], row)
     newest = picked(new, picked(prospects.workers, prospects.order)) & prospects.there
     place = picked(prospects.order, np.argsort(~newest, axis=1, kind="stable"))
     place = np.stack([prospects.order, place], axis=1)[:, :, :budget]
@@ -86,7 +88,7 @@ def explore(
     size = np.stack([size, np.where(number > 1, size, 0)], axis=1)
     value, cost = picked(prospects.value, place), reduced.cost[:, :1, None]
     gains = rest[:, None, None] * _gains(value, picked(new, workers), cost, together, number)
-    costs = _costs(known, candidates, reduced, workers, size, price)
+    costs = _costs(known, candidates, reduced, workers, size, prices[workers])
     first = np.minimum(reduced.removed, place.shape[2]) - 1
     net = left[:, None, None] * gains[:, :, first] - costs + cost
     net = np.where((net > 0.0) & (reduced.removed > 0), net, 0.0)
@@ -99,12 +101,12 @@ def explore(
 
 
 def gain_together(
-    known: Knowledge, candidates: Candidates, found: Search, price: float, untried: Mask, row: int
+    known: Knowledge, candidates: Candidates, found: Search, own: Floats, usual: float, untried: Mask, row: int
 ) -> float:
     """What workers never tried, (n,), B at most, would gain together for each of their tasks, if all were tried.
 
-    They are quantiles of the population. Each alone may gain nothing where several workers are about as busy as the
-    busiest.
+    They are quantiles of the population, at the ``usual`` price; ``own`` are those of the candidates, (E, m). Each
+    alone may gain nothing where several workers are about as busy as the busiest.
     """
     budget, used = found.allocation[row].sum(), found.allocation[row] > 0
     number = min(budget, untried.sum())
@@ -119,7 +121,8 @@ def gain_together(
     nobody = np.zeros(len(times), np.bool_)
     start = beta_kernel(times.mean(axis=1), spread, budget, nobody, np.zeros(len(times)))
     doubt = np.append(candidates.doubt[row, used], np.zeros(mean.size))
-    together = local_search(times, start, price, doubt=doubt, moves=MOVES // 2)
+    paid = np.append(own[row, used], np.full(mean.size, usual))
+    together = local_search(times, start, paid, doubt=doubt, moves=MOVES // 2)
     needed = _tasks_to_know(known.shapes[row, worker], known.posterior.spread[row, worker])
     return float(max(found.cost[row] - together.cost, 0.0) / needed)
 
@@ -158,13 +161,13 @@ def _gains(value: Floats, new: Mask, cost: Floats, together: Floats, number: Int
 
 
 def _costs(
-    known: Knowledge, candidates: Candidates, reduced: Reduced, workers: Ints, number: Ints, price: float
+    known: Knowledge, candidates: Candidates, reduced: Reduced, workers: Ints, number: Ints, prices: Floats
 ) -> Floats:
     """The expected cost of a round without k of the tasks and with a trial of the first k of the workers."""
     shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * workers.shape[2]).bit_length(), candidates.times.shape[2])
     quantiles, place = _normal_quantiles(candidates.times.shape[2]), picked(candidates.members.place, workers)
     drawn = *(picked(part, workers) for part in known.posterior), quantiles, shuffled, candidates.shapes[:, None]
-    more = _more(reduced.removed, reduced.round_time[:, None], *drawn, place, price, number)
+    more = _more(reduced.removed, reduced.round_time[:, None], *drawn, place, prices, number)
     return np.asarray(more + reduced.cost[:, None])
 
 
@@ -187,11 +190,11 @@ def _wait(round_time: Floats, slowest: Floats) -> float:
 @gufunc(
     "void(int64[:], float64[:,:], float64[:], float64[:], float64[:], int64[:,:], float64[:,:], int64[:], float64[:],"
     " int64[:], float64[:])",
-    "(l),(l,q),(j),(j),(s),(k,s),(m,s),(j),(),()->(l)",
+    "(l),(l,q),(j),(j),(s),(k,s),(m,s),(j),(j),()->(l)",
 )
 def _more(
     removed: Ints, round_time: Floats, location: Floats, spread: Floats, quantiles: Floats, shuffled: Ints,
-    shapes: Floats, place: Ints, price: Floats, prospects: Ints, out: Floats,
+    shapes: Floats, place: Ints, prices: Floats, prospects: Ints, out: Floats,
 ) -> None:  # fmt: skip
     """What the workers of a trial add to the cost; infinite where there are not so many.
 
@@ -203,7 +206,7 @@ def _more(
         for s in range(size):
             mean = math.exp(min(location[j] + spread[j] * quantiles[shuffled[2 * j, s]], _LARGEST))
             times[j, s] = mean * shapes[place[j], shuffled[2 * j + 1, s]]
-        work[j] = price[0] * times[j].mean()
+        work[j] = prices[j] * times[j].mean()
     for level in range(len(removed)):
         out[level] = math.inf
         if removed[level] <= number:

@@ -35,22 +35,26 @@ class Reduced(NamedTuple):
     )
 
 
-def remove_tasks(times: Floats, shape: Floats, allocation: Ints, price: float) -> Reduced:
+def remove_tasks(
+    times: Floats, shape: Floats, allocation: Ints, prices: Floats | float, price: Floats | float
+) -> Reduced:
     """Take tasks away, those first without which the rest costs least, and see what a newcomer could gain by them.
 
     Each ``allocation``, (E, m), has as many tasks; the ``shape``, (E, S), is that of a newcomer's times over its mean.
+    A unit of time costs the ``prices``, (E, m), of the candidates, and the ``price``, (E,), of a newcomer.
 
     There are two tasks of time 1 each, and one of time 2. A newcomer is of use if it does the latter in less than 2, or
     all three in less than 2:
 
     >>> times = np.array([[[1.0, 1.0], [2.0, 2.0]]])
-    >>> reduced = remove_tasks(times, np.ones((1, 2)), np.array([[2, 1]]), price=0.0)
+    >>> reduced = remove_tasks(times, np.ones((1, 2)), np.array([[2, 1]]), 0.0, 0.0)
     >>> reduced.removed, reduced.limit.round(1)
     (array([0, 1, 2, 3]), array([[inf, 2. , 1. , 0.7]]))
     """
     total, orders = int(allocation[0].sum()), time_orders(shape.shape[1])
     removed = np.array([0, *sorted({min(1 << k, total) for k in range(total.bit_length() + 1)})])
-    return Reduced(removed, *_remove(times, orders, allocation, removed, shape, price, _QUANTILES))
+    each = np.zeros(allocation.shape)
+    return Reduced(removed, *_remove(times, orders, allocation, removed, shape, each + prices, price, _QUANTILES))
 
 
 class _Tables(NamedTuple):
@@ -93,12 +97,12 @@ def _product(tables: _Tables, out: Floats) -> None:
 
 @helper()
 def _take_away(
-    tables: _Tables, tasks: Ints, number: int, price: float, mean: Floats, grid: Grid, product: Floats, gone: Ints
+    tables: _Tables, tasks: Ints, number: int, price: Floats, mean: Floats, grid: Grid, product: Floats, gone: Ints
 ) -> None:
     """Fill in from which workers one task each is taken away, 1 or 0: those whose task costs most, at most number."""
     change = np.empty(len(tasks))
     for i in range(len(tasks)):
-        change[i] = tables.later[i] - tables.beyond[i] - price * mean[i]
+        change[i] = tables.later[i] - tables.beyond[i] - price[i] * mean[i]
         change[i] -= grid.step * _integral(product, tables.fewer[i], tables.chance[i])
     gone[:] = 0
     for _ in range(number):
@@ -143,17 +147,17 @@ def _useful_mean(
 
 
 @gufunc(
-    "void(float64[:,:], int64[:,:], int64[:], int64[:], float64[:], float64[:], float64[:], int64[:,:], float64[:,:],"
-    " float64[:], float64[:])",
-    "(n,s),(j,s),(n),(l),(s),(),(q)->(l,n),(l,q),(l),(l)",
+    "void(float64[:,:], int64[:,:], int64[:], int64[:], float64[:], float64[:], float64[:], float64[:], int64[:,:],"
+    " float64[:,:], float64[:], float64[:])",
+    "(n,s),(j,s),(n),(l),(s),(n),(),(q)->(l,n),(l,q),(l),(l)",
 )
 def _remove(
-    times: Floats, orders: Ints, start: Ints, removed: Ints, shape: Floats, price: Floats, levels: Floats,
-    left: Ints, round_time: Floats, cost: Floats, limit: Floats,
+    times: Floats, orders: Ints, start: Ints, removed: Ints, shape: Floats, prices: Floats, price: Floats,
+    levels: Floats, left: Ints, round_time: Floats, cost: Floats, limit: Floats,
 ) -> None:  # fmt: skip
     """Take tasks away as :func:`remove_tasks` does."""
     used = np.flatnonzero(start)
-    m, times, tasks = len(used), times[used], start[used]
+    m, times, tasks, paid = len(used), times[used], start[used], prices[used]
     gone, mean, reach, total = np.empty(m, np.int64), np.empty(m), 0.0, 0
     variance = np.empty(m)
     for i in range(m):
@@ -173,7 +177,7 @@ def _remove(
     newcomer = Worker(shape, orders, centre, width, 0.0)
     for level in range(len(removed)):
         while here > total - removed[level]:
-            _take_away(tables, tasks, here - total + removed[level], price[0], mean, grid, product, gone)
+            _take_away(tables, tasks, here - total + removed[level], paid, mean, grid, product, gone)
             for i in range(m):
                 if gone[i] > 0:
                     tasks[i] -= 1
@@ -185,7 +189,7 @@ def _remove(
         linear, work = grid.step * POINTS, 0.0
         for i in range(m):
             linear += tables.beyond[i]
-            work += price[0] * tasks[i] * mean[i]
+            work += paid[i] * tasks[i] * mean[i]
         cost[level] = linear + work - grid.step * product.sum()
         _fill_quantiles(product, grid, cost[level] - work, levels, round_time[level])
         left[level], limit[level] = 0, math.inf

@@ -41,11 +41,12 @@ class Search(NamedTuple):
     moves: Ints  # (...,) moves made; the search was not over if they are as many as allowed
 
 
-def search(candidates: Candidates, last: Ints, budget: int, price: float, draw: Floats) -> Search:
+def search(candidates: Candidates, last: Ints, budget: int, prices: Floats, draw: Floats) -> Search:
     """Search from the last allocation, (E, n), and from the beta rule on the k fastest workers; the better result.
 
     The number k is drawn, from 0.4 to 1.4 times the workers in use, by ``draw``, (E,), which is uniform from 0 to 1.
-    Where there is no last allocation, the search begins from the beta rule on all workers.
+    Where there is no last allocation, the search begins from the beta rule on all workers. The ``prices``, (n,), are
+    those of a unit of each worker's time.
     """
     near, mean = candidates.members, candidates.times.mean(axis=2)
     start, order, number = near.of(last) * near.there, np.lexsort((mean, ~near.there)), near.there.sum(axis=1)
@@ -55,17 +56,17 @@ def search(candidates: Candidates, last: Ints, budget: int, price: float, draw: 
     by_rule, none = np.empty_like(start), np.zeros_like(mean)
     np.put_along_axis(by_rule, order, beta_kernel(mean, picked(candidates.spread, order), budget, none > 0.0, none), 1)
     starts = np.stack([np.where(begun[:, None], start, by_rule), by_rule], axis=1)
-    return local_search(candidates.times, starts, price, doubt=candidates.doubt)
+    return local_search(candidates.times, starts, prices[near.workers], doubt=candidates.doubt)
 
 
 def local_search(
-    times: ArrayLike, starts: ArrayLike, price: float = 0.0, *, doubt: ArrayLike = 0.0, moves: int = MOVES
+    times: ArrayLike, starts: ArrayLike, prices: ArrayLike = 0.0, *, doubt: ArrayLike = 0.0, moves: int = MOVES
 ) -> Search:
     """Improve an allocation step by step, on sampled task times, by the expected cost itself. Ours.
 
     With F_i(a, t) the chance that worker i has done a tasks by time t, the cost is
 
-        integral of 1 - prod_i F_i(a_i, t) dt + price * sum_i a_i mean_i.
+        integral of 1 - prod_i F_i(a_i, t) dt + sum_i price_i a_i mean_i.
 
     The times of a tasks are sums over shuffled samples (Latin hypercube), scaled to their exact mean and variance; they
     become F on a grid that keeps the mean. Beyond the grid, which few reach, workers count one by one. A move takes a
@@ -75,6 +76,7 @@ def local_search(
 
     - ``times``: (..., n, S) equally likely task times of each worker, finite, at least 0; the work is as n.
     - ``starts``: (n,) or (..., k, n) where to begin: whole numbers of at least 0, one above it.
+    - ``prices``: one, or (..., n), what a unit of each worker's time costs.
     - ``doubt``: (..., n) squared relative standard deviation of what is known of each mean: it adds
       (a_i mean_i)^2 doubt_i to the variance of a_i tasks.
 
@@ -83,8 +85,9 @@ def local_search(
     (array([5, 2, 0]), 5.0)
     """
     table, begin = np.asarray(times, np.float64), np.atleast_2d(np.asarray(starts, np.int64))
-    doubts, orders = np.zeros(table.shape[:-1]) + np.asarray(doubt, np.float64), time_orders(table.shape[-1])
-    return Search(*_search(table, doubts, orders, begin, price, moves))
+    each, orders = table.shape[:-1], time_orders(table.shape[-1])
+    doubts, paid = (np.broadcast_to(np.asarray(given, np.float64), each) for given in (doubt, prices))
+    return Search(*_search(table, doubts, orders, begin, paid, moves))
 
 
 class _Workers(NamedTuple):
@@ -95,6 +98,7 @@ class _Workers(NamedTuple):
     mean: Floats
     variance: Floats
     doubt: Floats
+    price: Floats  # of a unit of the time of each
 
 
 class _Tables(NamedTuple):
@@ -312,16 +316,14 @@ def _best_move(tables: _Tables, costs: _Costs, tasks: Ints, step: float, change:
 
 
 @helper()
-def _descend(
-    workers: _Workers, price: float, tasks: Ints, tables: _Tables, grid: Grid, left: int
-) -> tuple[_Costs, int]:
+def _descend(workers: _Workers, tasks: Ints, tables: _Tables, grid: Grid, left: int) -> tuple[_Costs, int]:
     """Move while a move gains and moves are left; return what the allocation costs, and how many are left."""
     change, size = np.ones(len(tasks), np.int64), workers.times.shape[1]
     total, sums = np.empty(size), np.empty(size)
     while True:
         for i in range(len(tasks)):
             if change[i] != 0:
-                _fill_tables(tables, i, _worker(workers, i), tasks[i], price, grid, total, sums)
+                _fill_tables(tables, i, _worker(workers, i), tasks[i], workers.price[i], grid, total, sums)
         costs = _costs(tables, tasks, grid)
         if left <= 0 or not _best_move(tables, costs, tasks, grid.step, change):
             return costs, left
@@ -330,16 +332,14 @@ def _descend(
 
 
 @helper()
-def _from_start(
-    workers: _Workers, price: float, tasks: Ints, tables: _Tables, most: int, end: Ints
-) -> tuple[float, int]:
+def _from_start(workers: _Workers, tasks: Ints, tables: _Tables, most: int, end: Ints) -> tuple[float, int]:
     """Improve the tasks on one grid after another; return what they cost, and the moves left."""
     left, cost = most, math.inf
     for _ in range(_GRIDS):
         if (tasks == end).all():  # no move gained from here in a search from another start
             return math.inf, left
         before, cost_before, grid = left, cost, _place_grid(workers, tasks)
-        costs, left = _descend(workers, price, tasks, tables, grid, left)
+        costs, left = _descend(workers, tasks, tables, grid, left)
         cost = costs.total
         if left == before:
             end[:] = tasks
@@ -349,7 +349,7 @@ def _from_start(
 
 
 @helper()
-def _keep(times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: float) -> tuple[_Workers, Ints]:
+def _keep(times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats) -> tuple[_Workers, Ints]:
     """The workers of a search, and which they are: not those whose mean alone is more than any start costs."""
     mean, variance, most = np.empty(len(times)), np.empty(len(times)), 0.0
     for i in range(len(times)):
@@ -357,14 +357,14 @@ def _keep(times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: float
     for k in range(len(starts)):
         together = starts[k] * mean
         squares = starts[k] * variance + together * together * doubt  # E max X <= max E X + (sum of variances)^.5
-        most = max(most, together.max() + math.sqrt(squares.sum()) + price * together.sum())
+        most = max(most, together.max() + math.sqrt(squares.sum()) + price.max() * together.sum())
     kept = np.flatnonzero(~(mean > (1.0 + _ROUNDING) * most))  # all of them where extreme times make it no number
-    return _Workers(times[kept], orders, mean[kept], variance[kept], doubt[kept]), kept
+    return _Workers(times[kept], orders, mean[kept], variance[kept], doubt[kept], price[kept]), kept
 
 
 @gufunc(
     "void(float64[:,:], float64[:], int64[:,:], int64[:,:], float64[:], int64[:], int64[:], float64[:], int64[:])",
-    "(n,s),(n),(j,s),(k,n),(),()->(n),(),()",
+    "(n,s),(n),(j,s),(k,n),(n),()->(n),(),()",
 )
 def _search(
     times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats, most: Ints,
@@ -372,14 +372,14 @@ def _search(
 ) -> None:  # fmt: skip
     """Search as :func:`local_search` does; fill in the allocation, the cost and the moves."""
     unit = math.ldexp(1.0, math.frexp(times.max())[1])  # so that no square overflows; a power of two changes no bits
-    workers, kept = _keep(times / unit, doubt, orders, starts, price[0])
+    workers, kept = _keep(times / unit, doubt, orders, starts, price)
     m = len(kept)
     ratio, linear = np.empty((2, m, POINTS)), np.empty((2, m))
     tables = _Tables(np.empty((m, POINTS)), np.empty(m), np.empty(m), ratio, linear, np.zeros(m, np.bool_))
     tasks, end, best[:], cost[0] = np.empty(m, np.int64), np.full(m, -1), 0, math.inf
     for k in range(len(starts)):
         tasks[:] = starts[k][kept]
-        total, left = _from_start(workers, price[0], tasks, tables, most[0], end)
+        total, left = _from_start(workers, tasks, tables, most[0], end)
         if total < cost[0] or k == 0:
             best[kept] = tasks
             cost[0], made[0] = total, most[0] - left

@@ -18,7 +18,7 @@ class Problem(NamedTuple):
     """What the plans of E rows are made for."""
 
     budget: int
-    price: float
+    prices: Floats  # (n,) of a unit of each worker's time
     weight: float  # tasks that the other workers' shapes count for in a worker's own
     rounds_left: Floats  # (E,) for how many rounds things stay as they are
     memory: Floats  # (E,) how many rounds count
@@ -38,8 +38,8 @@ def make_plans(
     """
     known = learn_rows(belief.rows(rows), problem.weight)
     candidates = choose_candidates(known, there, last, problem.budget)
-    found = search(candidates, last, problem.budget, problem.price, draws[:, 0])
-    allocation, rounds = explore(known, candidates, found, there, problem.price, problem.rounds_left, draws[:, 2:])
+    found = search(candidates, last, problem.budget, problem.prices, draws[:, 0])
+    allocation, rounds = explore(known, candidates, found, there, problem.prices, problem.rounds_left, draws[:, 2:])
     # half to all of the longest time between two plans, but less where a worker, tried or in use, is hardly known
     pause = np.minimum(_LONGEST * problem.memory * (1.0 + draws[:, 1]) / 2.0, _TRIAL_PART * rounds)
     pause = np.where(found.moves < MOVES, np.maximum(pause.astype(np.int64) - 1, 0), 0)
