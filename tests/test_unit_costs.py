@@ -1,6 +1,7 @@
 """Workers whose time does not cost the same: envs, the search for the best allocation, and policies."""
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -8,9 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import ata_policies
 from ata_gym import optimal_allocation
+from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.page.experiment_page import read_tasks
+from ata_gym.cli import app
 from ata_gym.pools import exponential, gamma
 from ata_gym.theory.round_time.expected import expected_round_times
 
@@ -75,6 +80,30 @@ def test_policies_leave_dear_workers_and_use_cheap_ones() -> None:
     assert costs["oracle"][1] == costs["dynamic-oracle"][1]
     assert costs["oracle"][1][-1][0] == costs["default"][1][-1][0] == 0 < costs["ofta"][1][-1][0]
     assert costs["default"][0] < 1.3 * costs["oracle"][0] < 0.7 * costs["ofta"][0]
+
+
+def test_an_allocator_keeps_dear_workers_out_and_workers_may_join() -> None:
+    costs = {"dear": 40.0, "late": 40.0}
+    allocator = ata_policies.Allocator(["dear", "cheap"], 6, price=1.0, unit_costs=costs)
+    allocator.join("late")
+    for _ in range(30):
+        shares = allocator.allocate()
+        allocator.observe({name: [1.0] * tasks for name, tasks in shares.items()})
+    assert shares == {"dear": 0, "cheap": 6, "late": 0}
+    with pytest.raises(ValueError, match="2 numbers of at least 0"):
+        ata_policies.Allocator(["dear", "cheap"], 6, unit_costs={"dear": -1.0})
+
+
+def test_a_command_reads_them(tmp_path: Path) -> None:
+    words = ["bench", "--scenario", "five-workers", "--rounds", "40", "--seeds", "2", "--jobs", "1", "--price", "1"]
+    words += ["--policies", "ofta,oracle", "--out", str(tmp_path / "run"), "--unit-costs"]
+    made = CliRunner().invoke(app, [*words, "40,1,1,1,1"])
+    assert made.exit_code == 0, made.output
+    _, tasks = read_tasks(Folder(tmp_path / "run"), ["oracle"])["oracle"]
+    assert "of which a unit counts 1 to 40" in (tmp_path / "run" / "about.json").read_text()
+    assert tasks[:, 0].sum() == 0 < tasks[:, 1].sum()
+    assert "--unit-costs must be numbers" in CliRunner().invoke(app, [*words, "x"]).output
+    assert "5 numbers of at least 0" in CliRunner().invoke(app, [*words, "1,2"]).output
 
 
 def test_what_cannot_count_them_is_refused() -> None:

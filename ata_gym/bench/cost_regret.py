@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import SCHEMA, PolicyRun
+from ata_gym.pools.validation import checked_costs
 from ata_gym.scenarios import Scenario
 from ata_gym.theory.optimal.allocation import optimal_allocation
 from ata_gym.theory.round_time.expected import expected_round_times
@@ -53,10 +54,11 @@ class CostRun(PolicyRun):
 
 def expected_costs(experiment: Experiment, allocations: NDArray[np.int64]) -> Floats:
     """Expected round time + price * expected worker time of allocations, shape (C, n), in an experiment, (C,)."""
-    pool, price, costs = (getattr(experiment.scenario, name) for name in ("pool", "price", "unit_costs"))
+    pool, price = experiment.scenario.pool, experiment.scenario.price
+    each = pool.mean() * checked_costs(experiment.scenario.unit_costs, pool.n)
     costs = expected_round_times(pool, allocations)
     with np.errstate(invalid="ignore"):
-        work = np.where(allocations > 0, allocations * pool.mean() * (1.0 if costs is None else costs), 0.0).sum(axis=1)
+        work = np.where(allocations > 0, allocations * each, 0.0).sum(axis=1)
     return costs + price * work if price > 0 else costs
 
 

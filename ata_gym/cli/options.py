@@ -145,6 +145,10 @@ class Source:
         str | None, typer.Option(help="The trace's column of rounds; without it times are replayed by task.")
     ] = None
     budget: Budget = None
+    unit_costs: Annotated[
+        str | None,
+        typer.Option(help="What a unit of each worker's time counts for in worker time, such as dollars: 3,3,0.4"),
+    ] = None
     rounds: Rounds = None
     seeds: Seeds = 8
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0
@@ -160,7 +164,9 @@ class Source:
             unused = [f"--{name.replace('_', '-')}" for name in columns if getattr(self, name)]
             if unused:
                 raise ValueError(f"{', '.join(unused)} only goes with --trace")
-            return resolve(recorded.find_scenario(self.scenario, self.data), budget=self.budget)
+            return resolve(
+                recorded.find_scenario(self.scenario, self.data), budget=self.budget, unit_costs=self._unit_costs()
+            )
         if self.data is not None:
             raise ValueError("--data only goes with --scenario")
         assert self.trace is not None
@@ -168,9 +174,15 @@ class Source:
         if worker is None or duration is None or self.budget is None:
             raise ValueError("--trace needs --worker-column, --duration-column and --budget")
         pool = read_trace(self.trace, worker=worker, duration=duration, round=by)
-        replayed = Scenario(pool, self.budget, name=self.trace.name)
+        replayed = Scenario(pool, self.budget, name=self.trace.name, unit_costs=self._unit_costs())
         self._tell(replayed)
         return replayed
+
+    def _unit_costs(self) -> tuple[float, ...] | None:
+        try:
+            return None if self.unit_costs is None else tuple(map(float, self.unit_costs.split(",")))
+        except ValueError:
+            raise ValueError(f"--unit-costs must be numbers separated by commas, not {self.unit_costs!r}") from None
 
     def _tell(self, replayed: Scenario) -> None:
         from ata_gym.bench.experiment.experiment import recorded_rounds  # noqa: PLC0415 - it takes a second

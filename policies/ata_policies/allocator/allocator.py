@@ -40,6 +40,9 @@ class Allocator(NamedWorkers):
     - ``price``, ``seed``, ``horizon``, ``hyperparameters``: the cost of one unit of worker time in units of runtime,
       the seed of the policy's own randomness, the rounds to come, if that is known, and what else the policy takes.
 
+    - ``unit_costs``: by name, what a unit of the worker's time counts for in worker time, such as its dollars an hour;
+      1 for those that are not named. A unit of the worker's time costs the price times that.
+
     ValueError is raised for bad arguments, a policy of another env, or one that needs to know the coming round.
 
     Times have any unit, the same for all workers. Policies such as "ata" and "thompson" do not know who is away. When a
@@ -67,11 +70,13 @@ class Allocator(NamedWorkers):
         price: float = 0.0,
         seed: int = 0,
         horizon: int | None = None,
+        unit_costs: Mapping[Worker, float] | None = None,
         **hyperparameters: Any,
     ) -> None:
         self._start_more = flag("start_more", start_more)
         self._env_id = "ata_gym/TaskRace-v0" if start_more else "ata_gym/TaskAllocation-v0"
-        super().__init__(workers, budget, policy, price=price, seed=seed, horizon=horizon, **hyperparameters)
+        more = {"horizon": horizon, "unit_costs": unit_costs, **hyperparameters}
+        super().__init__(workers, budget, policy, price=price, seed=seed, **more)
 
     def allocate(self) -> dict[Worker, int]:
         """The tasks of each worker that is there, one after the other; they sum to B, or more with ``start_more``.

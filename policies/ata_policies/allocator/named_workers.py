@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ata_gym.pools.validation import checked_costs
 from ata_gym.typing import Ints, Mask, Worker
 from ata_gym.utils.ranges import Size, check_ranges
 from ata_gym.utils.validation import as_float, non_negative, short, whole_number
@@ -46,13 +47,14 @@ class NamedWorkers(ABC):
         price: float = 0.0,
         seed: int = 0,
         horizon: int | None = None,
+        unit_costs: Mapping[Worker, float] | None = None,
         **hyperparameters: Any,
     ) -> None:
-        self._names = checked_names(workers)
+        self._names, self._unit_costs = checked_names(workers), unit_costs
         n, horizon = len(self._names), None if horizon is None else whole_number("horizon", horizon)
         self._setting = Setting(n, whole_number("budget", budget), non_negative("price", price), horizon=horizon)
         self._made_from, self._seed, self._hyperparameters = policy, seed, hyperparameters
-        self.policy = self._made(n)
+        self.policy = self._made(self._names)
         self._state = self.policy.first_state(1)
         self._round = self._first_round(n)
 
@@ -100,7 +102,7 @@ class NamedWorkers(ABC):
         policy, state, round = self.policy, self._state, self._round
         place = self._index.get(name, len(self._names))
         if place == len(self._names):
-            policy = self._made(place + 1)
+            policy = self._made((*self._names, name))
             state, round = widened(state, policy.first_state(1)), widened(round, self._first_round(place + 1))
         elif round.there[place]:
             raise ValueError(f"worker {name!r} is there already")
@@ -120,7 +122,7 @@ class NamedWorkers(ABC):
             raise ValueError(f"worker {worker!r} has left already")
         if self.policy.availability is False and isinstance(self._made_from, str):
             self._hyperparameters = {"availability": True} | self._hyperparameters
-            self.policy = self._made(len(self._names))
+            self.policy = self._made(self._names)
             self._state = widened(self._state, self.policy.first_state(1))
         there = self._round.there & (np.arange(len(self._names)) != place)
         self._round = self._round._replace(there=there)
@@ -167,7 +169,7 @@ class NamedWorkers(ABC):
             self._hyperparameters = before | {"availability": watches}
         try:
             if other or len(names) != len(self._names):
-                policy = self._made(len(names))
+                policy = self._made(names)
             now = restored(policy.first_state(1), state, "state"), restored(first, state, "round")
             check_seal(state, self._plain(names, policy, now[1], now[0]))
             policy.check_state(now[0], 1)
@@ -192,9 +194,9 @@ class NamedWorkers(ABC):
             )
         return known, watches
 
-    def _made(self, n: int) -> Policy:
-        """The policy for n workers."""
-        given, budget = self._made_from, self.budget
+    def _made(self, names: tuple[Worker, ...]) -> Policy:
+        """The policy for workers with these names."""
+        given, budget, n = self._made_from, self.budget, len(names)
         if isinstance(given, Policy):
             kind: Any = type(given)
             if (given.setting.n, given.setting.budget) != (n, budget) or self._hyperparameters:
@@ -211,7 +213,11 @@ class NamedWorkers(ABC):
             raise ValueError(f"{kind.__name__} needs to know each round beforehand, which only an env does")
         if isinstance(given, Policy):
             return given
-        return make_for(given, self._setting._replace(n=n), self._env_id, self._seed, **self._hyperparameters)
+        each = None if self._unit_costs is None else [self._unit_costs.get(name, 1.0) for name in names]
+        costs = None if each is None else tuple(checked_costs(each, n).tolist())
+        return make_for(
+            given, self._setting._replace(n=n, unit_costs=costs), self._env_id, self._seed, **self._hyperparameters
+        )
 
     def _decide(self, observation: Observation) -> Ints:
         """The policy's decision, (n,), after it has noted who is there."""
