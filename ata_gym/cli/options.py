@@ -145,13 +145,13 @@ class Source:
         str | None, typer.Option(help="The trace's column of rounds; without it times are replayed by task.")
     ] = None
     budget: Budget = None
+    rounds: Rounds = None
+    seeds: Seeds = 8
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0
     unit_costs: Annotated[
         str | None,
         typer.Option(help="What a unit of each worker's time counts for in worker time, such as dollars: 3,3,0.4"),
     ] = None
-    rounds: Rounds = None
-    seeds: Seeds = 8
-    seed: Annotated[int, typer.Option(help="The first seed.")] = 0
 
     def find(self) -> Scenario:
         """The scenario; of a trace it says how much it holds. FileNotFoundError if a file is not there."""

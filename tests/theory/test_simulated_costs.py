@@ -41,7 +41,7 @@ def test_known_samples_of_traces_and_of_infinite_means() -> None:
 
 
 def test_simulated_round_times_are_the_expected_ones() -> None:
-    candidates = beta_candidates(MIXED.mean(), MIXED.sd(), 23)
+    candidates = beta_candidates(MIXED.mean(), MIXED.sd(), 23, MIXED.mean())
     costs = simulate(known_sample(MIXED, 512), candidates, 23, 4096)
     exact = [expected_round_time(MIXED, a) for a in candidates]
     np.testing.assert_allclose(costs.round_time, exact, rtol=0.015)

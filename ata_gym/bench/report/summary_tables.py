@@ -53,8 +53,9 @@ def band(seeds: int) -> str:
 
 def summary_tables(summary: pl.DataFrame, experiment: Experiment, title: str = "") -> list[Table]:
     """One table of what was measured, and one of the ratios, if there is anything to compare with."""
-    price = experiment.scenario.price
+    price, costs = experiment.scenario.price, experiment.scenario.unit_costs
     cost = "" if price == 0 else f"\ncost = runtime + {price:g} x worker time"
+    cost += "" if costs is None else f"\nin worker time a unit counts {min(costs):g} to {max(costs):g}, by worker"
     present = summary["quantity"].unique(maintain_order=True).to_list()
     plain = [quantity for quantity in TITLES if quantity in present]
     ratios = [quantity for quantity in present if "/" in quantity and summary["policy"].n_unique() > 1]

@@ -265,7 +265,7 @@ def test_it_goes_on_where_it_was_stopped_units_do_not_matter_and_doubt_costs() -
 def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None:
     times, allocation = known_sample(SHIFTED, 128), allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15)
     shape = (times / times.mean(axis=1, keepdims=True)).mean(axis=0)
-    removed, *rest = remove_tasks(times[None], shape[None], allocation[None], price=0.1)
+    removed, *rest = remove_tasks(times[None], shape[None], allocation[None], 0.1, 0.1)
     found = Reduced(removed, *(part[0] for part in rest))
     np.testing.assert_array_equal(found.removed, [0, 1, 2, 4, 8, 15])
     np.testing.assert_array_equal(found.allocation.sum(axis=1), 15 - found.removed)
@@ -286,7 +286,7 @@ def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> N
     found = local_search(candidates.times, np.repeat([1, 0], 10))
     left, idle, draws = {1.0: 0, 5.0: 0, 1000.0: 10}, np.ones(40, np.bool_), np.linspace(0.0, 1.0, 40)[None]
     idle[:20] = found.allocation[0] == 0
-    tried = [explore(known, candidates, found, everybody, 0.0, np.array([rounds]), draws) for rounds in left]
+    tried = [explore(known, candidates, found, everybody, np.zeros(40), np.array([rounds]), draws) for rounds in left]
     assert [int(allocation[0, idle].sum()) for allocation, _ in tried] == [*left.values()]
 
 
@@ -297,9 +297,9 @@ def tries(workers: int, results: dict[int, list[float]], budget: int, left: floa
     belief = belief.observe(who[None], np.concatenate(list(results.values()))[None], np.zeros((1, workers)))
     known, everybody, nothing = learn_rows(belief, 5.0), np.ones((1, workers), np.bool_), np.zeros((1, workers), int)
     candidates = choose_candidates(known, everybody, nothing, budget)
-    found = search(candidates, nothing, budget, 0.0, np.array([0.5]))
+    found = search(candidates, nothing, budget, np.zeros(workers), np.array([0.5]))
     allocation, _ = explore(
-        known, candidates, found, everybody, 0.0, np.array([left]), np.linspace(0.0, 1.0, workers)[None]
+        known, candidates, found, everybody, np.zeros(workers), np.array([left]), np.linspace(0.0, 1.0, workers)[None]
     )
     return np.flatnonzero((allocation > 0) & (candidates.members.among_all(found.allocation) == 0)).tolist()
 
