@@ -108,9 +108,8 @@ def reproduce(
 
     Each pool has a results folder of its own. The study ends with the first pool on which a policy fails.
     """
-    experiments = {
-        n: Experiment.on_scenario(f"icml2025-quadratic-{growth}-n{n}", rounds=rounds, seeds=seeds) for n in sizes
-    }
+    name = f"icml2025-quadratic-{growth}-n"
+    experiments = {n: Experiment.on_scenario(f"{name}{n}", rounds=rounds, seeds=seeds) for n in sizes}
     first = next(iter(experiments.values()))
     trainer = CompiledQuadratic(Quadratic(), first.scenario.budget)
     trajectory = train_beside(out, trainer, rounds, effort, "quadratic", None).trajectory
