@@ -28,7 +28,7 @@ from ata_gym.simulation.keys import derive_keys
 from ata_gym.training.problems.cifar100 import cifar100
 from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies.curves import LossReading, evaluations_on_clocks, losses_on_clocks
-from ata_gym.training.studies.kept_trajectory import Trained, train_beside
+from ata_gym.training.studies.trajectory import Trained, train_beside
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import gufunc
