@@ -231,7 +231,8 @@ class TorchAllocator:
     ) -> None:
         """Learn from the times of all ranks, and record the round."""
         names = self._ranks.names
-        times = {name: own.tolist() for name, own in zip(names, seconds, strict=True) if len(own)}
+        own_times = zip(names, seconds, strict=True)
+        times: dict[Worker, list[float]] = {name: own.tolist() for name, own in own_times if len(own)}
         counts = self._since_start >= self._warm_up
         self._allocator.observe(times if counts else {}, lost=() if counts else list(times))
         present = self._allocator.workers
