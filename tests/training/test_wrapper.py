@@ -18,7 +18,7 @@ from ata_gym.training import Tasks, Trainer, TrainingWrapper
 from ata_gym.training.models import checkpoint
 from ata_gym.utils.sealed import write_sealed
 from ata_policies.steps import play_on
-from tests.training.small_problem import SAMPLES, mean_loss, small, weights
+from tests.training.small_problem import SAMPLES, Malicious, mean_loss, small, weights
 
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
 POOL = {"family": "exponential", "scale": [1.0, 2.0, 4.0, 8.0]}
@@ -206,19 +206,14 @@ def test_the_file_appears_whole_or_not_at_all_and_what_does_not_fit_is_refused(t
     assert sorted(part.name for part in tmp_path.iterdir()) == ["other.pt", "run.pt"]
 
 
-class Malicious:
-    def __reduce__(self):
-        return os.mkdir, ("ran",)
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning:torch")
 def test_no_code_in_a_file_is_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    torch.save({"trainer": Malicious()}, "evil.pt")
+    torch.save({"trainer": Malicious(os.mkdir, "ran")}, "evil.pt")
     whole = (tmp_path / "evil.pt").read_bytes()
     env = training()
     env.reset(seed=0)
-    for content in (whole, whole[:100], b"", pickle.dumps(Malicious())):
+    for content in (whole, whole[:100], b"", pickle.dumps(Malicious(os.mkdir, "ran"))):
         (tmp_path / "evil.pt").write_bytes(content)
         for sealed in (False, True):
             if sealed:
