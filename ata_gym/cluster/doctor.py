@@ -175,9 +175,8 @@ def torch_findings() -> Iterator[Finding]:
         yield Finding("torch", "broken", f"it does not work: {fault}", "pip install --force-reinstall torch")
         return
     seen = f"the driver of the machine is {driver}" if driver else "there is no NVIDIA driver"
-    yield Finding(
-        "torch", "ok", f"{facts['version']}, built {f'for CUDA {built}' if built else 'without CUDA'}; {seen}"
-    )
+    built_for = f"for CUDA {built}" if built else "without CUDA"
+    yield Finding("torch", "ok", f"{facts['version']}, built {built_for}; {seen}")
     if not facts["devices"]:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         reason = f"CUDA_VISIBLE_DEVICES is {hidden!r}" if hidden is not None else facts.get("start") or fault or seen
@@ -207,9 +206,8 @@ def _backend(name: str, built: bool, devices: int) -> Finding:
         found = outcomes([["all-reduce", name, str(rank), rendezvous] for rank in range(2)], _SECONDS)
     faults = dict.fromkeys(fault for one in found if (fault := one.get("fault") or one["sum"]))
     if faults:
-        return Finding(
-            f"backend {name}", "broken", f"two processes could not add: {' and '.join(faults)}", _CURES[name]
-        )
+        detail = f"two processes could not add: {' and '.join(faults)}"
+        return Finding(f"backend {name}", "broken", detail, _CURES[name])
     return Finding(f"backend {name}", "ok", "two processes added their numbers")
 
 

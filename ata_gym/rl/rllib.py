@@ -32,9 +32,8 @@ class WorkersModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
 
     def setup(self) -> None:
         """Make the network."""
-        self.networks = WorkersActorCritic(
-            self.observation_space, self.action_space, int(self.model_config.get("hidden", 32)), type(self).__name__
-        )
+        hidden = int(self.model_config.get("hidden", 32))
+        self.networks = WorkersActorCritic(self.observation_space, self.action_space, hidden, type(self).__name__)
         if isinstance(self.action_space, spaces.MultiDiscrete):  # for which there is no default
             self.action_dist_cls = TorchMultiCategorical.get_partial_dist_cls(input_lens=[2] * self.networks.n)
         real = isinstance(self.action_space, spaces.Box)

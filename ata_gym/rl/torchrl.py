@@ -119,11 +119,9 @@ def _spec(space: spaces.Space[Any], rows: int, device: torch.device | str) -> An
     if isinstance(space, spaces.MultiDiscrete):  # of zeros and ones
         return Categorical(2, shape=(rows, *space.shape), device=device)
     if isinstance(space, spaces.Box):
-        dtype = _DTYPES[space.dtype]
-        low, high = (
-            torch.as_tensor(bound, dtype=dtype).expand(rows, *space.shape) for bound in (space.low, space.high)
-        )
-        return Bounded(low, high, shape=(rows, *space.shape), dtype=dtype, device=device)
+        dtype, shape = _DTYPES[space.dtype], (rows, *space.shape)
+        low, high = (torch.as_tensor(bound, dtype=dtype).expand(shape) for bound in (space.low, space.high))
+        return Bounded(low, high, shape=shape, dtype=dtype, device=device)
     raise ValueError(
         f'TorchRL has no spec for {space}: make the env with action="shares", or "assign" in TaskAllocation'
     )

@@ -1,4 +1,4 @@
-"""The samples of a small problem, the problem itself, the weights of a trainer, and a whole run of a method."""
+"""A small problem and its samples, the weights of a trainer, a whole run of a method, and a malicious pickle."""
 
 from itertools import islice
 from types import SimpleNamespace
@@ -25,6 +25,16 @@ def mean_loss(model, batch):
 
 def weights(trainer):
     return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+class Malicious:
+    """Reading its pickle makes a call."""
+
+    def __init__(self, call, *arguments):
+        self.parts = call, arguments
+
+    def __reduce__(self):
+        return self.parts
 
 
 def run_method(method, pool, problem, *, updates, **arguments):

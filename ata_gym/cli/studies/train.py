@@ -111,8 +111,8 @@ def train(
     from ata_gym.training.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.studies.comparison import MethodChoice, rate_of_policies  # noqa: PLC0415
     from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415
-    from ata_gym.training.studies.kept_trajectory import Training  # noqa: PLC0415
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
+    from ata_gym.training.studies.trajectory import Training  # noqa: PLC0415
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
     effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()

@@ -15,7 +15,6 @@ import ata_gym.cluster.needs_torch  # noqa: F401 - before what needs torch
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ata_gym.cluster.studies.emulation import Emulation, Training
@@ -23,23 +22,6 @@ from ata_gym.cluster.torchrun.task_sampler import TaskSampler
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
 from ata_gym.training.problem import make_problem
 from ata_gym.training.problems.classification import Classification
-
-
-class Double(nn.Module):
-    """A model in double precision, for inputs of any.
-
-    Adam makes the rounding of float32 grow from step to step where gradients are small; here what is left of a
-    difference between two splits of the tasks is a mistake.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model.double()
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The model's outputs."""
-        outputs: Tensor = self.model(inputs.double())
-        return outputs
 
 
 def samples_of(training: Training) -> Classification:
@@ -59,7 +41,10 @@ def play(out: Path, emulation: Emulation, policy: str, training: Training, waits
     torch.set_num_threads(1)
     torch.manual_seed(training.seed)
     problem = samples_of(training)
-    model = Double(problem.build())
+    # Adam makes the rounding of float32 grow from step to step where gradients are small; in double precision what is
+    # left of a difference between two splits of the tasks is a mistake.
+    model = problem.build().double()
+    model.register_forward_pre_hook(lambda _, inputs: (inputs[0].double(),))
     optimizer = torch.optim.Adam(model.parameters(), lr=problem.learning_rates["adam"])
     rank = dist.get_rank()
     allocator = TorchAllocator(emulation.budget, policy, name=f"worker {rank}", seed=training.seed)

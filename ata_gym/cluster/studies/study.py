@@ -94,11 +94,10 @@ def _play(
     with tempfile.TemporaryDirectory() as folder:
         playing = {policy: Path(folder, f"{place}.jsonl") for place, policy in enumerate(policies)}
         works, errors = Path(folder, "works.pickle"), Path(folder, "errors.txt")
-        works.write_bytes(
-            pickle.dumps(
-                [(out, emulation, "uta" if alone else policy, training, not alone) for policy, out in playing.items()]
-            )
-        )
+        todo = [(out, emulation, "uta" if alone else policy, training, not alone) for policy, out in playing.items()]
+        works.write_bytes(pickle.dumps(todo))
+        torchrun = f"-m torch.distributed.run --standalone --nproc-per-node={size} -m ata_gym.cluster.studies.rank"
+        command, environment = [sys.executable, *torchrun.split(), str(works)], os.environ | {"OMP_NUM_THREADS": "1"}
 
         def look() -> None:
             """Report the progress, and keep what is complete."""
@@ -112,16 +111,7 @@ def _play(
                     del playing[policy]
 
         with errors.open("w+", encoding="utf-8") as stderr:
-            process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"),
-                    *("-m", "ata_gym.cluster.studies.rank", str(works)),
-                ],
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-                stdout=stderr,
-                stderr=stderr,
-                start_new_session=True,
-            )
+            process = subprocess.Popen(command, env=environment, stdout=stderr, stderr=stderr, start_new_session=True)
             try:
                 while process.poll() is None:
                     sleep(0.2)
@@ -148,9 +138,8 @@ def _reason(errors: Path) -> str:
     """The last line in which a rank says what went wrong."""
     lines = [line.strip() for line in errors.read_text("utf-8").splitlines()]
     messages = [line.partition(": ")[2] if line.startswith("[rank") else line for line in lines if "Error: " in line]
-    return next(
-        (line for line in messages if "ChildFailedError" not in line), lines[-1] if lines else "it said nothing"
-    )
+    reasons = [line for line in messages if "ChildFailedError" not in line]
+    return [*reasons, *lines[-1:], "it said nothing"][0]
 
 
 def report(emulation: Emulation, records: Mapping[str, pl.DataFrame], about: str, folder: Path) -> Report:
@@ -193,9 +182,8 @@ def summarise(emulation: Emulation, records: Mapping[str, pl.DataFrame]) -> pl.D
                 "loss_differs": differs,
             }
         )
-    return pl.DataFrame(rows, infer_schema_length=None).select(
-        column for column in rows[0] if any(row[column] is not None for row in rows)
-    )
+    found = pl.DataFrame(rows, infer_schema_length=None)
+    return found.select(column for column in found if column.null_count() < len(rows))
 
 
 def _settled(emulation: Emulation) -> slice:

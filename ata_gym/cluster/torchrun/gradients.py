@@ -16,6 +16,7 @@ from torch.nn.utils import get_total_norm
 
 from ata_gym.cluster.torchrun.ranks import Fault, Ranks
 from ata_gym.cluster.torchrun.weights import Unchanged
+from ata_gym.training.models.model import trained_weights
 
 _SIZE = 25 * 2**20  # bytes of a bucket; while one bucket travels, the next is filled
 
@@ -123,7 +124,7 @@ class TaskGradients:
             if isinstance(statistic := getattr(module, name, None), Tensor)
         ]
         self._known = [statistic.clone() for statistic in self._statistics]
-        trained = _trained(self.model)
+        trained = trained_weights(self.model)
         self._before = [(one, None if one.grad is None else one.grad.clone()) for one in trained]
         """The trained parameters as they are between rounds, and their gradients before this round."""
         self._sums: list[Tensor] = []
@@ -145,7 +146,7 @@ class TaskGradients:
             sharded.set_reshard_after_backward(False)
             sharded.unshard()
         self.parameters = list(self.model.parameters())  # all as they are during the round; some may be frozen
-        self._whole = _trained(self.model)
+        self._whole = trained_weights(self.model)
         self._weights = Unchanged(self.model, self.parameters)
         forms = [Form.of(parameter, _gradient_dtype(parameter)) for parameter in self._whole]
         if forms != self._forms:  # as where layers were frozen
@@ -219,10 +220,6 @@ class TaskGradients:
         for (parameter, old), gradient, count in zip(self._before, sums, counts.tolist(), strict=False):
             _set(parameter, gradient if count else None, old)
         self._kept = True
-
-
-def _trained(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def _gradient_dtype(parameter: Tensor) -> torch.dtype:

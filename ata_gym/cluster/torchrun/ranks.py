@@ -115,11 +115,6 @@ class Ranks:
         self.names: tuple[str, ...] = tuple(name for name, _ in gathered)
         _check_alike(self.names, [json.loads(text) for _, text in gathered])
 
-    @property
-    def name(self) -> str:
-        """The worker of this rank."""
-        return self.names[self.rank]
-
     def packed(self, seconds: list[float], part: Part, shares: Ints) -> torch.Tensor:
         """The times and the part of this rank, in a tensor of B + 8 n float64 that is 0 at the places of other ranks.
 

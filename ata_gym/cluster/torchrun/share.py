@@ -28,7 +28,7 @@ class Share:
         reduce: Callable[[], None],
     ) -> None:
         self.tasks, self.first = tasks, first
-        self._budget, self._watch, self._left_off, self._reduce = budget, watch, left_off, reduce
+        self._budget, self.watch, self._left_off, self._reduce = budget, watch, left_off, reduce
         self._timed: list[tuple[int, Mark, Mark]] = []  # for each batch: its tasks, and when it began and ended
         self._now = 0  # tasks of the batch that is being computed
         self._losses: list[Tensor] = []  # the part of the mean loss that each backward pass had
@@ -55,7 +55,7 @@ class Share:
         """
         found = batches(loader, self, self._left_off)
         while self.done < self.tasks:
-            start = self._watch.mark()
+            start = self.watch.mark()
             batch, tasks = next(found)
             with self._timing(tasks, start):
                 yield batch
@@ -63,7 +63,7 @@ class Share:
     @contextmanager
     def timed(self, tasks: int = 1) -> Iterator[None]:
         """Time the block as ``tasks`` tasks, in loops that find their own samples in place of ``take``."""
-        with self._timing(whole_number("tasks", tasks), self._watch.mark()):
+        with self._timing(whole_number("tasks", tasks), self.watch.mark()):
             yield
 
     @contextmanager
@@ -80,7 +80,7 @@ class Share:
             raise
         finally:
             self._now = 0
-        self._timed.append((tasks, start, self._watch.mark()))
+        self._timed.append((tasks, start, self.watch.mark()))
 
     def backward(self, loss: Tensor, *, scaler: GradScaler | None = None, **arguments: Any) -> None:
         """Run the backward pass of a batch whose ``loss`` is the mean over its samples; it adds loss / B for each task.
@@ -119,18 +119,14 @@ class Share:
             )
         if self.tasks and not self._losses:
             raise RuntimeError("no task had a backward pass: call share.backward(loss) in place of loss.backward()")
-        self.computed = self._watch.mark()
+        self.computed = self.watch.mark()
         self._reduce()
-        self.reduced = self._watch.mark()
+        self.reduced = self.watch.mark()
 
     def seconds(self) -> list[float]:
         """The time of each task in seconds; tasks that were computed together have equal parts of their time."""
-        return [self._watch.seconds(start, end) / tasks for tasks, start, end in self._timed for _ in range(tasks)]
+        return [self.watch.seconds(start, end) / tasks for tasks, start, end in self._timed for _ in range(tasks)]
 
     def loss(self) -> float:
         """The part of the mean loss that its tasks have."""
         return float(sum(self._losses[1:], self._losses[0])) if self._losses else 0.0
-
-    def between(self, start: Mark | None, end: Mark | None) -> float:
-        """Seconds between two marks."""
-        return self._watch.seconds(start, end)

@@ -120,7 +120,7 @@ class TorchAllocator:
     @property
     def name(self) -> str:
         """The worker of this rank."""
-        return self._ranks.name
+        return self._ranks.names[self._ranks.rank]
 
     @property
     def share(self) -> Share:
@@ -209,7 +209,7 @@ class TorchAllocator:
         """What this rank sends about its part of a round."""
         whole, loss = self._since_start == 0 or self.rounds % self._check_every == 0, share.loss()
         return Part(
-            elapsed=share.between(share.began, share.computed),
+            elapsed=share.watch.seconds(share.began, share.computed),
             loss=loss,
             leaves=float(self._leaves),
             checksum=self._checksum(shares, whole),
@@ -231,10 +231,8 @@ class TorchAllocator:
     ) -> None:
         """Learn from the times of all ranks, and record the round."""
         names = self._ranks.names
-        times: dict[Worker, list[float]] = {}
-        for name, own in zip(names, seconds, strict=True):
-            if len(own):
-                times[name] = own.tolist()
+        own_times = zip(names, seconds, strict=True)
+        times: dict[Worker, list[float]] = {name: own.tolist() for name, own in own_times if len(own)}
         counts = self._since_start >= self._warm_up
         self._allocator.observe(times if counts else {}, lost=() if counts else list(times))
         present = self._allocator.workers
@@ -243,7 +241,7 @@ class TorchAllocator:
         self._since_start += 1
         slowest = float(parts.elapsed.max())
         waited = slowest - float(parts.elapsed[self._ranks.rank])
-        communication = max(share.between(share.computed, share.reduced) - waited, 0.0)
+        communication = max(share.watch.seconds(share.computed, share.reduced) - waited, 0.0)
         self.last = RoundRecord(
             self.rounds,
             dict(zip(names, shares.tolist(), strict=True)),

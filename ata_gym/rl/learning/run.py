@@ -84,15 +84,15 @@ def learn(
     """
     with deterministic():
         agent, (names, left_out) = make_agent(learning), playable(learning)
-        references = partial(_references, folder, names, made_by)
-        validation = references("validation", learning.validation, partial(progress, "references"))
+        told = partial(progress, "references")
+        validation = _references(folder.result("validation"), names, learning.validation, made_by, told)
         curve, ends, checkpoint = training_files(folder)
         if finished(curve):
             discard(checkpoint)  # of a run that was killed between the two
         else:
             train(learning, folder, agent, validation, made_by, partial(progress, "training"), effort.save_every)
         progress("training", learning.steps)
-        test = references("test", learning.test, partial(progress, "test"))
+        test = _references(folder.result("test"), names, learning.test, made_by, partial(progress, "test"))
         if AGENT not in names_in(test):
             agent.set_parameters(BytesIO(read_listed(agent_file(folder.path))), device="cpu")
             mine = play(learning.agent.player(agent, agent.env.bare), learning.test)
@@ -104,15 +104,9 @@ def learn(
 
 
 def _references(
-    folder: Folder,
-    names: Sequence[str],
-    made_by: Provenance,
-    split: str,
-    experiment: Experiment,
-    progress: Callable[[int], None],
+    path: Path, names: Sequence[str], experiment: Experiment, made_by: Provenance, progress: Callable[[int], None]
 ) -> pl.DataFrame:
-    """What the references did on a split, from its file if it is there."""
-    path = folder.result(split)
+    """What the references did on the seeds of a split, from its file if it is there."""
     if not finished(path):
         frames = []
         for name in names:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from time import perf_counter
@@ -86,6 +87,7 @@ def _weights(agent: Any) -> dict[str, Any]:
     return {name: part.clone() for name, part in agent.policy.state_dict().items()}
 
 
+@dataclass(eq=False)
 class _BetweenRollouts(BaseCallback):
     """Evaluates the agent where it is due, and saves all that a training remembers.
 
@@ -93,62 +95,59 @@ class _BetweenRollouts(BaseCallback):
     ``CheckpointCallback`` a training does not go on with the same numbers: it keeps no env and no random generator.
     """
 
-    def __init__(
-        self,
-        learning: Learning,
-        agent: Any,
-        validation: pl.DataFrame,
-        saved: Path,
-        progress: Callable[[int], None],
-        stop: Callable[[], bool],
-        save_every: float,
-    ) -> None:
+    learning: Learning
+    agent: Any
+    validation: pl.DataFrame
+    saved: Path
+    progress: Callable[[int], None]
+    stop: Callable[[], bool]
+    save_every: float
+    stopped: bool = False
+    curve: list[dict[str, float]] = field(default_factory=list)
+    best: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self._learning, self._agent, self._validation, self._saved = learning, agent, validation, saved
-        self._progress, self._stop, self._save_every = progress, stop, save_every
-        self._player = learning.agent.player(agent, agent.env.bare)
+        self._player = self.learning.agent.player(self.agent, self.agent.env.bare)
         self._last_save = perf_counter()
-        self.stopped = False
-        self.curve: list[dict[str, float]] = []
-        self.best: Mapping[str, Any] = {}
 
     def go_on(self) -> bool:
         """Go on from a checkpoint, if there is one."""
-        tree = load_checkpoint(self._saved, unpack)
+        tree = load_checkpoint(self.saved, unpack)
         if tree is None:
             return False
         self.curve, self.best = tree["curve"], tree["best"]
-        restore(self._agent, tree["run"])
+        restore(self.agent, tree["run"])
         return True
 
     def evaluate_if_due(self, last: bool = False) -> bool:
         """Evaluate the agent on the validation seeds, if it is time; the draws of the training stay as they were."""
-        steps, done = self._agent.num_timesteps, self.curve[-1]["steps"] if self.curve else -1
-        due = self._learning.due
+        steps, done = self.agent.num_timesteps, self.curve[-1]["steps"] if self.curve else -1
+        due = self.learning.due
         if steps == done or (done >= 0 and not last and due(steps) == due(int(done))):
             return False
         generator = torch.get_rng_state()
-        compared = ratios(self._validation, play(self._player, self._learning.validation))
+        compared = ratios(self.validation, play(self._player, self.learning.validation))
         torch.set_rng_state(generator)
         point = {f"cost/{name}": mean for name, (mean, _, _) in compared.items()}
         first = next(iter(point))
         if not self.curve or point[first] < min(earlier[first] for earlier in self.curve):
-            self.best = _weights(self._agent)
+            self.best = _weights(self.agent)
         self.curve.append({"steps": steps, **point})
         for name, ratio in point.items():
-            self._agent.logger.record(f"validation/{name}", ratio)
-        self._agent.logger.dump(steps)
+            self.agent.logger.record(f"validation/{name}", ratio)
+        self.agent.logger.dump(steps)
         return True
 
     def _on_rollout_start(self) -> None:
-        evaluated, self.stopped = self.evaluate_if_due(), self._stop()
-        if evaluated or self.stopped or perf_counter() - self._last_save >= self._save_every:
-            tree = {"curve": self.curve, "best": self.best, "run": remembered(self._agent)}
-            save_checkpoint(self._saved, pack(tree))
+        evaluated, self.stopped = self.evaluate_if_due(), self.stop()
+        if evaluated or self.stopped or perf_counter() - self._last_save >= self.save_every:
+            tree = {"curve": self.curve, "best": self.best, "run": remembered(self.agent)}
+            save_checkpoint(self.saved, pack(tree))
             self._last_save = perf_counter()
 
     def _on_step(self) -> bool:
-        self._progress(self.num_timesteps)
+        self.progress(self.num_timesteps)
         return not self.stopped
 
 

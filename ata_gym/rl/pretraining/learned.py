@@ -33,11 +33,8 @@ class Training:
             self._own.direct.weight[0, OF_WORKER.index("log mean")] = -_POWER
         self._optimizer = torch.optim.Adam(self._own.parameters(), _RATE)
         self._found, self._iterations, self.done = Found.begin(hidden), iterations, 0
-        first, then = (
-            (iterations // 2, iterations - iterations // 2),
-            (generations // 2, generations - generations // 2),
-        )
-        self._parts = [part for turn in (0, 1) for part in [_GRADIENTS] * first[turn] + [_SEARCH] * then[turn]]
+        halves = zip(*((count // 2, count - count // 2) for count in (iterations, generations)), strict=True)
+        self._parts = [part for first, then in halves for part in [_GRADIENTS] * first + [_SEARCH] * then]
         self.steps = len(self._parts)
         self._made_with = {"iterations": iterations, "generations": generations, "seed": seed, "hidden": hidden}
 

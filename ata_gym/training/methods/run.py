@@ -83,17 +83,16 @@ class MethodRun(Iterator[UpdateRecord]):
             raise ValueError(
                 "a method plays one pool, which no PoolDistribution is: give a pool, such as its typical()"
             )
-        checked = given.pool
         settings = {"optimizer": "sgd", "seed": seed} | {k: v for k, v in arguments.items() if k in _SETTINGS}
         if settings.get("graphs"):
             raise ValueError("graphs=True does not go with a method, whose gradients are at other weights each time")
         found = find_method(method)
         try:
-            self.method = found(checked, budget, **{k: v for k, v in arguments.items() if k not in _SETTINGS})
+            self.method = found(given.pool, budget, **{k: v for k, v in arguments.items() if k not in _SETTINGS})
         except TypeError as error:
             raise ValueError(f"method {method!r} does not take these hyperparameters: {error}") from error
         self._trainer = Trainer(problem, 1, **settings)
-        self._clock = WorkerClock(checked, seed, self.method.time_limit)
+        self._clock = WorkerClock(given.pool, seed, self.method.time_limit)
         self._server = ParameterServer(self._clock, self._trainer)
         self.method.begin(self._server)
 

@@ -126,20 +126,16 @@ def median_limits(pool: Pool) -> tuple[Floats, Floats]:
 
     Recorded times of 0 are no limits, since a trial takes time: the least time above them is, if the median is 0.
     """
-    times, chances = np.empty(pool.n), np.ones(pool.n)
-    for i in range(pool.n):
-        family = FAMILIES[pool.distributions.family[i]]
-        shift, scale = pool.distributions.shift[i], pool.distributions.scale[i]
-        if family.trace:
-            recorded = shift + scale * pool.record(i)
+    times, chances = pool.median(), np.full(pool.n, 0.5)
+    for i, code in enumerate(pool.distributions.family):
+        if FAMILIES[code].trace:
+            recorded = pool.distributions.shift[i] + pool.distributions.scale[i] * pool.record(i)
             usable = np.unique(recorded[recorded > 0])
             shares = (recorded <= usable[:, None]).mean(axis=1)
             median = int(np.searchsorted(shares, 0.5))
             times[i], chances[i] = usable[median], shares[median]
-        elif family.in_scipy is None:
-            times[i] = shift + scale
-        else:
-            times[i], chances[i] = shift + scale * pool.standard(i).ppf(0.5), 0.5
+        elif FAMILIES[code].in_scipy is None:  # always the same time
+            chances[i] = 1.0
     return times, chances
 
 

@@ -25,8 +25,7 @@ from ata_gym.scenarios import Scenario
 from ata_gym.training.devices.clock import DeviceClock
 from ata_gym.training.devices.workers import measure_times
 from ata_gym.training.studies.curves import LossReading
-from ata_gym.training.studies.kept_trajectory import Training
-from ata_gym.training.studies.trajectory import made_by_problem, training_config, with_last
+from ata_gym.training.studies.trajectory import Training, made_by_problem, training_config, with_last
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.training.wrapper import TrainingWrapper
 from ata_gym.utils.errors import named_failure

@@ -23,9 +23,8 @@ from ata_gym.bench.report.table import markdown
 from ata_gym.training.studies import comparison
 from ata_gym.training.studies.comparison import Comparison, MethodChoice
 from ata_gym.training.studies.curves import LossReading, evaluations_on_clocks
-from ata_gym.training.studies.kept_trajectory import Trained, Training, keep_trajectory
 from ata_gym.training.studies.page import about
-from ata_gym.training.studies.trajectory import made_by_problem
+from ata_gym.training.studies.trajectory import Trained, Training, keep_trajectory, made_by_problem
 from ata_gym.training.trainer.trainer import Trainer
 
 

@@ -28,7 +28,7 @@ from ata_gym.simulation.keys import derive_keys
 from ata_gym.training.problems.cifar100 import cifar100
 from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies.curves import LossReading, evaluations_on_clocks, losses_on_clocks
-from ata_gym.training.studies.kept_trajectory import Trained, train_beside
+from ata_gym.training.studies.trajectory import Trained, train_beside
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import gufunc
@@ -108,9 +108,8 @@ def reproduce(
 
     Each pool has a results folder of its own. The study ends with the first pool on which a policy fails.
     """
-    experiments = {
-        n: Experiment.on_scenario(f"icml2025-quadratic-{growth}-n{n}", rounds=rounds, seeds=seeds) for n in sizes
-    }
+    name = f"icml2025-quadratic-{growth}-n"
+    experiments = {n: Experiment.on_scenario(f"{name}{n}", rounds=rounds, seeds=seeds) for n in sizes}
     first = next(iter(experiments.values()))
     trainer = CompiledQuadratic(Quadratic(), first.scenario.budget)
     trajectory = train_beside(out, trainer, rounds, effort, "quadratic", None).trajectory

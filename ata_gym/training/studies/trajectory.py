@@ -1,29 +1,97 @@
-"""One training trajectory, kept in a file, for all policies, since the allocation never changes a gradient."""
+"""One training trajectory, kept in a results folder, for all policies: the allocation never changes a gradient."""
 
 import hashlib
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import torch
 
+from ata_gym.bench.experiment import store
+from ata_gym.bench.experiment.claim import claim
 from ata_gym.bench.experiment.experiment import Config
+from ata_gym.bench.experiment.jobs import USUAL, Effort
 from ata_gym.bench.experiment.provenance import Provenance, provenance_of
-from ata_gym.bench.experiment.store import Folder, begin, discard, finished, read_frame, write_frame
+from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.progress import progress_bars
 from ata_gym.training.models import checkpoint
 from ata_gym.training.problem import module_of
 from ata_gym.training.trainer.trainer import Trainer
+from ata_gym.utils.errors import named_failure
 from ata_gym.utils.manifest import write_listed
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
 from ata_gym.utils.signals import stop_requested
+from ata_gym.utils.validation import whole_number
 
+MOST_THREADS = 1024  # no machine has more processors; with too many threads, torch fails with an error of its own
 EVALUATIONS = 16  # of a trajectory after round 0, unless the user says how often: log-spaced, as the pictures are
 _LEAP = 10_000  # the largest number of rounds that a trainer takes at once
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a trajectory is trained, beside the trainer's settings; a number out of range raises ``ValueError``."""
+
+    problem: str  # the problem and its data, as the user named them
+    data: Path | None = None
+    threads: int = 1  # the number of torch's threads, on which the bits of a trajectory depend
+    evaluate_every: int | None = None  # rounds between two evaluations; by default those of ``evaluation_rounds``
+    effort: Effort = USUAL
+
+    def __post_init__(self) -> None:
+        if self.evaluate_every is not None:
+            whole_number("evaluate-every", self.evaluate_every)
+        if whole_number("threads", self.threads) > MOST_THREADS:
+            raise ValueError(f"threads must be at most {MOST_THREADS:,}, not {self.threads:,}")
+
+
+class Trained(NamedTuple):
+    """A finished trajectory."""
+
+    folder: Folder  # the results folder
+    trajectory: pl.DataFrame
+    trainer: Trainer
+
+
+def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: Path) -> Trained:
+    """Train to the end with a progress bar, or from where a killed run stopped.
+
+    The folder's results also depend on ``config``, whose ``rounds`` are the optimiser steps. It raises ``ValueError``
+    if the folder is of another configuration, the loss is not finite, or memory is short.
+    """
+    rounds, problem, threads, every = int(config["rounds"]), training.problem, training.threads, training.evaluate_every
+    ours = training_config(trainer, problem, training.data, every, threads)
+    folder, made_by = store.open_folder(out, config | ours), made_by_problem(problem)
+    try:
+        with named_failure(f"the problem {problem}"), store.withdrawn_on_failure(folder):
+            made = store.Made(problem, trajectory_files(folder), made_by)
+            store.check_code([made], training.effort.rerun_changed)
+            with progress_bars({problem: rounds}) as update, deterministic(threads):
+                trajectory = train_once(
+                    trainer, rounds, folder, lambda done, loss: update(problem, done, f"loss {loss:.4g}"),
+                    evaluate_every=every, save_every=training.effort.save_every, made_by=made_by,
+                )  # fmt: skip
+            return Trained(folder, trajectory, trainer)
+    except FloatingPointError as error:
+        raise ValueError(str(error)) from error
+    except MemoryError as error:
+        raise ValueError(f"{error}; the same command goes on from the last checkpoint") from error
+
+
+def train_beside(out: Path, trainer: Trainer, rounds: int, effort: Effort, problem: str, data: Path | None) -> Trained:
+    """The trajectory of a published figure, kept in a folder of its own beside the records of the policies."""
+    claimed = claim(out)
+    training = Training(problem, data, effort=effort)
+    trained = keep_trajectory(training, trainer, {"rounds": rounds}, out / "training")
+    del claimed
+    return trained
 
 
 def train_once(
@@ -46,8 +114,8 @@ def train_once(
     problem's evaluation, null where there was none. Raises what ``Trainer.step`` raises; the checkpoint stays.
     """
     whole, saved = trajectory_files(folder)
-    if finished(whole):
-        trajectory = read_frame(whole)
+    if store.finished(whole):
+        trajectory = store.read_frame(whole)
         progress(rounds, trajectory["loss"][-1])
         return trajectory
     with stop_requested() as stop:
@@ -72,8 +140,8 @@ def train_once(
                 break
     write_listed(folder.path / "weights.pt", lambda part: checkpoint.save(part, trainer.model.state_dict()))
     trajectory = record.frame()
-    write_frame(whole, trajectory, made_by or {})
-    discard(saved)
+    store.write_frame(whole, trajectory, made_by or {})
+    store.discard(saved)
     return trajectory
 
 
@@ -98,7 +166,7 @@ class _Record:
         self._evaluations: list[dict[str, float]] = []
         tree = load_checkpoint(path, checkpoint.unpack)
         if tree is None:
-            begin(path, made_by)
+            store.begin(path, made_by)
             self._evaluate()
             return
         trainer.restore(tree["trainer"])

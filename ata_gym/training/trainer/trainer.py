@@ -71,30 +71,28 @@ class Trainer:
     """
 
     def __init__(self, problem: Problem | Tasks | str, budget: int, **settings: Any) -> None:
-        self.settings = TrainingSettings(**settings)
+        chosen = self.settings = TrainingSettings(**settings)
         self.budget = whole_number("budget", budget)
-        self.device = torch.device(self.settings.device)
+        self.device = torch.device(chosen.device)
         found = make_problem(problem) if isinstance(problem, str) else problem
         if not isinstance(found, Problem | Tasks):
             raise TypeError(
                 "problem must be a name or have the parts of ata_gym.training.Problem, or be ata_gym.training.Tasks, "
                 f"not {problem!r}"
             )
-        self.optimizer_choice = find_optimizer(
-            found, self.settings.optimizer, self.settings.lr, self.settings.parameter_groups
-        )
-        self._make_schedule = find_schedule(self.settings.schedule)
-        self._gradient_key = stream_keys(self.settings.seed, stream=_GRADIENT_NOISE)[0]
-        self._torch_key = stream_keys(self.settings.seed, stream=_TORCH_NOISE)[0]
+        self.optimizer_choice = find_optimizer(found, chosen.optimizer, chosen.lr, chosen.parameter_groups)
+        self._make_schedule = find_schedule(chosen.schedule)
+        self._gradient_key = stream_keys(chosen.seed, stream=_GRADIENT_NOISE)[0]
+        self._torch_key = stream_keys(chosen.seed, stream=_TORCH_NOISE)[0]
         with enough_memory(self.device, "the model with its data"):
             self.problem = found.to(self.device)
             self._losses = self._find_losses(self.problem)
-            source = self.settings.model
+            source = chosen.model
             if source is None:
                 source = found.model if isinstance(found, Tasks) else found.build
-            fresh = build_model(source, self._key(0, _WEIGHTS), inplace=self.settings.inplace).to(self.device)
+            fresh = build_model(source, self._key(0, _WEIGHTS), inplace=chosen.inplace).to(self.device)
             self._losses.check(fresh)
-            self._fresh = [part.detach().clone() for part in state_of(fresh)] if self.settings.inplace else fresh
+            self._fresh = [part.detach().clone() for part in state_of(fresh)] if chosen.inplace else fresh
             self.model = fresh
             self.reset()
 

@@ -1,18 +1,25 @@
-"""A training and its results: they are what was played, and a kill changes nothing."""
+"""A training and its results: they are what was played, a kill changes nothing, and who cannot play is refused."""
 
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
 
+import ata_policies
+from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.report.headline import more_or_less
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.summary_tables import show
+from ata_gym.rl.agent import LearnedAgent, LearnedDispatchAgent
+from ata_gym.rl.learning.specification import policy_name
 from ata_gym.scenarios.for_agents import SPLITS
+from ata_policies.policy import Setting
 
 pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
 pytest.importorskip("sb3_contrib", reason="extra rl is not installed")
@@ -61,7 +68,6 @@ def same_agents(one: Path, other: Path) -> bool:
 def test_each_part_of_the_training_is_evaluated_and_the_best_agent_is_kept_and_plays_by_name(trained):
     """The splits are played on their seeds, and the agents of both ends are played too."""
     from ata_gym.rl.learning.experiment import play, ratios
-    from ata_gym.rl.learning.specification import policy_name
     from ata_gym.rl.learning.training import make_agent
 
     learning, learned, path = trained
@@ -164,3 +170,34 @@ def test_each_algorithm_goes_on_after_a_kill_and_after_ctrl_c_and_ends_with_the_
     before = {name: (parts / name).stat().st_mtime_ns for name in (*FILES, "agent.zip")}
     learn_in(tiny, parts)
     assert before == {name: (parts / name).stat().st_mtime_ns for name in before}
+
+
+def test_an_agent_for_any_size_plays_other_numbers_of_workers_and_one_of_a_fixed_size_only_that(
+    trained, learning, learn_in, tmp_path
+):
+    *_, path = trained
+    made = LearnedAgent(Setting(n=9, budget=20), folder=str(path))
+    row = {"worker": [[-1] * 20], "duration": [[0.0] * 20], "elapsed": [[0.0] * 9]}
+    action, _ = made.predict({name: np.array(value) for name, value in row.items()})
+    assert action.shape == (1, 9)
+    assert action.sum() == 20
+    learn_in(learning(algorithm="dqn", steps=32, evaluations=1), tmp_path)
+    LearnedAgent(Setting(n=6, budget=8), folder=str(tmp_path))
+    with pytest.raises(ValueError, match="for 6 workers and a budget of 8, not for 9 and 20"):
+        LearnedAgent(Setting(n=9, budget=20), folder=str(tmp_path))
+
+
+def test_a_folder_without_an_agent_is_refused(trained, tmp_path):
+    *_, path = trained
+    with pytest.raises(ValueError, match="holds no trained agent"):
+        LearnedAgent(Setting(n=6, budget=8), folder=str(tmp_path))
+    with pytest.raises(ValueError, match=r"plays ata_gym/TaskAllocation-v0: name it .*:LearnedAgent:"):
+        LearnedDispatchAgent(Setting(n=6, budget=8), folder=str(path))
+    with pytest.raises(ValueError, match="folder"):
+        ata_policies.make("ata_gym.rl.agent:LearnedAgent", gym.make("ata_gym/TaskAllocation-v0"))
+    shutil.copy(path / "config.json", tmp_path)
+    (tmp_path / "agent.zip").write_bytes((path / "agent.zip").read_bytes()[:-100])
+    with pytest.raises(ValueError, match="does not hold the weights of this agent"):
+        LearnedAgent(Setting(n=6, budget=8), folder=str(tmp_path))
+    codes = [provenance(policy_name("allocation", folder))["code"] for folder in (path, tmp_path)]
+    assert codes[0] != codes[1]  # results are told apart by the weights of the agent

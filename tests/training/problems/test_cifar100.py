@@ -13,6 +13,7 @@ import torch
 from ata_gym.training import Trainer, make_problem
 from ata_gym.training.problems import cifar100
 from ata_gym.training.problems.cifar100 import read_images
+from tests.training.small_problem import Malicious
 
 SIZES = {"train": 7, "test": 3}
 RNG = np.random.default_rng(0)
@@ -164,14 +165,6 @@ def test_the_network_and_its_pixels_are_the_papers(tmp_path):
     assert sum(p.numel() for p in model.parameters()) == 167_684
     assert next(iter(problem.learning_rates.items())) == ("adam", 8e-5)
     assert problem.loss(model, problem.draw(np.arange(5, dtype=np.uint64))).shape == (5,)
-
-
-class Malicious:
-    def __init__(self, call, *arguments):
-        self.parts = call, arguments
-
-    def __reduce__(self):
-        return self.parts
 
 
 @pytest.mark.parametrize(

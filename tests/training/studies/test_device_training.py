@@ -17,7 +17,7 @@ from ata_gym.pools import trace
 from ata_gym.training import Trainer, TrainingWrapper, make_problem
 from ata_gym.training.studies import device_training
 from ata_gym.training.studies.device_training import MEASURED, train_on_devices
-from ata_gym.training.studies.kept_trajectory import Training
+from ata_gym.training.studies.trajectory import Training
 
 ROUNDS, BUDGET, WORKERS = 8, 5, "cpu:1,cpu:2,cpu"
 POLICIES = ["ofta", "ata", "gta"]

@@ -59,7 +59,9 @@ class TaskActor:
         if self._task is None:
             raise RuntimeError("begin was not called")
         if self._payload[0] != stamp and stamp > self._over:
-            self._payload = stamp, _fetched(payload)
+            import ray  # noqa: PLC0415 - here only, see above
+
+            self._payload = stamp, ray.get(payload[0]) if payload else None
         with self._lock:
             if stamp <= self._over:
                 return None, None
@@ -91,12 +93,3 @@ class TaskActor:
         """Whether a task runs whose round is over."""
         now = self._now
         return now is not None and now[0] <= self._over
-
-
-def _fetched(payload: list[Any]) -> Any:
-    """The object of the reference in a list; None if the list is empty."""
-    if not payload:
-        return None
-    import ray  # noqa: PLC0415 - here only, see above
-
-    return ray.get(payload[0])

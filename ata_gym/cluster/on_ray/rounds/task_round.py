@@ -4,6 +4,7 @@ The numbers of tasks come from outside: from a policy in ``RayRunner``, from the
 ``ClusterBackend``.
 """
 
+import copy
 import heapq
 import time
 from collections import Counter, defaultdict
@@ -48,10 +49,6 @@ class SampleQueue:
         for index in indices:
             heapq.heappush(self._returned, index)
 
-    def copy(self) -> "SampleQueue":
-        """A copy that goes on from here."""
-        return SampleQueue(self._next, self._returned)
-
     def state_dict(self) -> dict[str, Any]:
         """Everything that the queue remembers, as numbers."""
         return {"next_sample": self._next, "returned_samples": sorted(self._returned)}
@@ -78,7 +75,7 @@ class TaskRound:
 
     def __init__(self, crew: Crew, samples: SampleQueue, budget: int, payload: Any) -> None:
         self._begun = time.monotonic()
-        self._crew, self.samples, self._budget = crew, samples.copy(), budget
+        self._crew, self.samples, self._budget = crew, copy.deepcopy(samples), budget
         self._stamp, self._payload = crew.begin_round(payload)
         self.given = Counter[Worker]()
         """Tasks that the decision gave to each worker, without those that were handed on to it."""

@@ -144,9 +144,6 @@ def _difference(policy: str, player: str, needed: dict[str, Any]) -> tuple[str, 
         return f"{policy} cannot be made there ({type(error).__name__}: {error})", ""
     machine = found["machine"]
     found = {**found, "machine": machine.partition(",")[0]}
-    others = [
-        f"{key} is {found.get(key)} there and {value} here"
-        for key, value in needed.items()
-        if key != "code" and found.get(key) != value
-    ]
+    unlike = [key for key in needed if key != "code" and found.get(key) != needed[key]]
+    others = [f"{key} is {found.get(key)} there and {needed[key]} here" for key in unlike]
     return ", ".join([f"{code} is another one"] * bool(code) + others), machine

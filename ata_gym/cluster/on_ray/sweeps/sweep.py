@@ -60,9 +60,8 @@ class _Sweep:
         found = {place: load_checkpoint(_checkpoint(job), bytes) for place, job in enumerate(todo)}
         checkpoints = {place: content for place, content in found.items() if content is not None}
         ray.cloudpickle.register_pickle_by_value(node)
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=False
-        )
+        own = ray.get_runtime_context().get_node_id()
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(own, soft=False)
         self.mailbox = ray.remote(node.Mailbox).options(num_cpus=0, scheduling_strategy=here).remote(checkpoints)
         self.play = ray.remote(node.play_there).options(num_cpus=1, max_retries=-1)
 
