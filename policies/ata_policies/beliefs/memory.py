@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Counts, Squares, Times, Within
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.beliefs.moments import Moments, Totals
@@ -72,11 +72,7 @@ class WindowMoments(NamedTuple):
         return WindowMoments(*blocks.merged(), blocks, clock, self.length, self.by_task)
 
 
-@gufunc(
-    "void(float64[:,:], float64[:,:], float64[:,:], float64[:], float64[:], boolean[:], int64[:],"
-    " float64[:,:], float64[:,:], float64[:,:], float64[:], int64[:])",
-    "(n,k),(n,k),(n,k),(n),(),(),(b)->(n,k),(n,k),(n,k),(n),(b)",
-)
+@kernel("(n,k),(n,k),(n,k),(n),(),(),(b)->(n,k),(n,k),(n,k),(n),(b)")
 def _slide(
     counts: Floats, totals: Floats, deviations: Floats, clock: Floats, length: Floats, by_task: Mask, worker: Ints,
     new_counts: Floats, new_totals: Floats, new_deviations: Floats, new_clock: Floats, place: Ints,

@@ -7,7 +7,7 @@ full, then rising. The fit and the integer optimum are ours.
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import helper, kernel
 
 _GAIN = 0.5  # a flat part must halve the squared error of the line alone
 
@@ -29,7 +29,7 @@ def _fill(flat: Floats, intercept: Floats, slope: Floats, most: Ints, level: flo
     return total
 
 
-@gufunc("void(float64[:], float64[:], float64[:], int64[:], int64[:], int64[:])", "(n),(n),(n),(n),()->(n)")
+@kernel("(n),(n),(n),(n),()->(n)")
 def balanced(flat: Floats, intercept: Floats, slope: Floats, most: Ints, budget: Ints, out: Ints) -> None:
     """The integers x that minimise the longest max(t_i, a_i + b_i x_i) of those with x_i > 0, and sum to the budget.
 
@@ -75,7 +75,7 @@ def fitted(sizes: Floats, times: Floats, rounds: Floats) -> tuple[Floats, Floats
     return t, a, np.where(known, b, np.where(mean > 0.0, mean, 1.0))
 
 
-@gufunc("void(float64[:], float64[:], int64[:], float64[:], float64[:], float64[:])", "(m),(m),()->(),(),()")
+@kernel("(m),(m),()->(),(),()")
 def _fit(x: Floats, y: Floats, points: Ints, t: Floats, a: Floats, b: Floats) -> None:
     m = points[0]
     t[0], a[0], b[0] = 0.0, 0.0, 0.0

@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from ata_gym.simulation.keys import permutations
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import helper, kernel
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.tails import members, picked
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
@@ -184,11 +184,7 @@ def _wait(round_time: Floats, slowest: Floats) -> float:
     return total / (len(round_time) * len(slowest))
 
 
-@gufunc(
-    "void(int64[:], float64[:,:], float64[:], float64[:], float64[:], int64[:,:], float64[:,:], int64[:], float64[:],"
-    " int64[:], float64[:])",
-    "(l),(l,q),(j),(j),(s),(k,s),(m,s),(j),(),()->(l)",
-)
+@kernel("(l),(l,q),(j),(j),(s),(k,s),(m,s),(j),(),()->(l)")
 def _more(
     removed: Ints, round_time: Floats, location: Floats, spread: Floats, quantiles: Floats, shuffled: Ints,
     shapes: Floats, place: Ints, price: Floats, prospects: Ints, out: Floats,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import helper, kernel
 from ata_policies.planning.completion_times import (
     POINTS,
     Grid,
@@ -142,11 +142,7 @@ def _useful_mean(
     return under
 
 
-@gufunc(
-    "void(float64[:,:], int64[:,:], int64[:], int64[:], float64[:], float64[:], float64[:], int64[:,:], float64[:,:],"
-    " float64[:], float64[:])",
-    "(n,s),(j,s),(n),(l),(s),(),(q)->(l,n),(l,q),(l),(l)",
-)
+@kernel("(n,s),(j,s),(n),(l),(s),(),(q)->(l,n),(l,q),(l),(l)")
 def _remove(
     times: Floats, orders: Ints, start: Ints, removed: Ints, shape: Floats, price: Floats, levels: Floats,
     left: Ints, round_time: Floats, cost: Floats, limit: Floats,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import helper, kernel
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.slices import blended
@@ -176,7 +176,7 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
     return np.asarray(_value(*seen, *population, limit))
 
 
-@gufunc("void(float64[:,:], boolean[:], float64[:,:])", "(m,s),(m),(k,s)", (2,))
+@kernel("(m,s),(m),(k,s)", (2,))
 def _fill_shapes(times: Floats, there: Mask, out: Floats) -> None:
     m, size = times.shape
     out[m] = 0.0
@@ -209,7 +209,7 @@ def _weights(location: float, evidence: float, place: Floats, share: Floats, out
         out[g] /= total
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g)->(g)")
+@kernel("(n),(n),(g),(g)->(g)")
 def _learn(location: Floats, evidence: Floats, place: Floats, prior: Floats, share: Floats) -> None:
     known = np.flatnonzero(evidence)
     known = known[:: -(-len(known) // _MOST_LEARNED_FROM)]
@@ -230,7 +230,7 @@ def _learn(location: Floats, evidence: Floats, place: Floats, prior: Floats, sha
         share[:] = total / (n + 1.0)
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g)->(n),(n)")
+@kernel("(n),(n),(g),(g)->(n),(n)")
 def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats, out: Floats, spread: Floats) -> None:
     width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
     never = -1  # a worker never tried: all of them are the same
@@ -253,10 +253,7 @@ def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats,
         spread[i] = math.sqrt(max(second - first * first, 0.0) + inside)
 
 
-@gufunc(
-    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:,:])",
-    "(n),(n),(g),(g),(g),(l)->(l,n)",
-)
+@kernel("(n),(n),(g),(g),(g),(l)->(l,n)")
 def _value(
     location: Floats, evidence: Floats, place: Floats, share: Floats, hedge: Floats, limits: Floats, out: Floats
 ) -> None:

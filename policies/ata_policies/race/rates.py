@@ -9,7 +9,7 @@ from scipy.special import gammainc, gammaincinv
 
 from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.typing import Floats, Keys
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_policies.allocation.estimates.thompson import gamma_kernel
 from ata_policies.observations import LONGEST
 
@@ -81,7 +81,7 @@ def learn_rates(counts: Floats, busy: Floats, shape: Floats) -> Rates:
         return Rates(*_learn(counts, busy, shape))
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(n)->(n),(n)")
+@kernel("(n),(n),(n)->(n),(n)")
 def _learn(counts: Floats, busy: Floats, own: Floats, shape: Floats, time: Floats) -> None:
     n = len(counts)
     results, spent, seen = 0.0, 0.0, 0

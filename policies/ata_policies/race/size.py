@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Times, Within
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 
@@ -112,7 +112,7 @@ class Doubt(NamedTuple):
         return Doubt(np.where(took > 0.0, usual, self.usual), np.where(far, _DOUBT, np.maximum(self.races - 1, 0)))
 
 
-@gufunc("void(int64[:], float64[:], float64[:], float64[:])", "(r),(r),(n)->()")
+@kernel("(r),(r),(n)->()")
 def _round_time(worker: Ints, duration: Floats, elapsed: Floats, out: Floats) -> None:
     busy = elapsed.copy()
     out[0] = 0.0

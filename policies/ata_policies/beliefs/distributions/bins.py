@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple, Self
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import FINITE, Counts, Size, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
 from ata_policies.beliefs.distributions.arrays import (
@@ -228,7 +228,7 @@ class DistributionBelief(NamedTuple):
         return self._replace(**moments, slot=places, owner=places, bins=bins, tracks=tracks)
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], boolean[:])", "(n),(n),(n),(),()->(n)")
+@kernel("(n),(n),(n),(),()->(n)")
 def _stale(last: Floats, counts: Floats, busy: Floats, since: Floats, clock: Floats, out: Mask) -> None:
     rounds, interval = max(since[0], 1.0), RETRIED_EVERY
     if rounds < 10.0 * RETRIED_EVERY:

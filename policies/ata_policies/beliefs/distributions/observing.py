@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc, phase
+from ata_gym.utils.compiled import kernel, phase
 from ata_policies.beliefs.distributions.arrays import (
     ALARM,
     CANCELLED,
@@ -60,8 +60,6 @@ _TOGETHER = 10.0  # workers that change within so many rounds are one event
 _FEW = 3  # the least number of workers that are everybody, of more than these
 _SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with news do
 
-_MOMENTS = "float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:]"
-_STATE = f"{_MOMENTS},int32[:],int32[:],float64[:,:,:],float64[:,:],float64[:]"
 _LAYOUT = "(n),(n),(n),(n),(n),(n),(n),(n),(s),(s,three,k),(s,t),(w)"
 
 
@@ -204,7 +202,7 @@ def _recall(past: Past, owner: Places, last: Floats, now: float, force: int) -> 
         tracks[s, COUNTED], tracks[s, LONGER] = share, stretch
 
 
-@gufunc(f"void({_STATE},int64[:],float64[:],float64[:],{_STATE})", f"{_LAYOUT},(r),(r),(n)->{_LAYOUT}")
+@kernel(f"{_LAYOUT},(r),(r),(n)->{_LAYOUT}")
 def observe_round(
     counts: Floats, totals: Floats, deviations: Floats, busy: Floats, cancellations: Floats, anchor: Floats,
     last: Floats, slot: Places, owner: Places, bins: Floats, tracks: Floats, row: Floats,
