@@ -19,10 +19,9 @@ from ata_policies import Exposure, Moments, Setting, Totals
 from ata_policies.allocation.estimates.robust import MedianOfMeans, TruncatedMean
 from ata_policies.beliefs.availability import Availability, signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.beliefs.memory import Discount, Everything, Memory, Window
+from ata_policies.beliefs.memory import DETECTORS, Discount, Everything, Memory, Restarts, Window
 from ata_policies.beliefs.moments import learn_shapes
 from ata_policies.beliefs.prior import read_prior, save_prior
-from ata_policies.beliefs.restarts import DETECTORS, Restarts
 
 N = 3
 
