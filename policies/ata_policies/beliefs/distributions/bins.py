@@ -14,7 +14,6 @@ from ata_policies.beliefs.distributions.arrays import (
     CLOCK,
     DUE,
     EVENTS,
-    EXPOSURE,
     FORCE,
     GAINS,
     HIT,
@@ -41,16 +40,7 @@ def _last_slot(size: Size) -> int:
     return min(size.n, SLOTS) - 1
 
 
-_LARGEST = {
-    SINCE: LARGEST_COUNT,
-    CLOCK: LARGEST_COUNT,
-    SETTLED: LARGEST_COUNT,
-    RESULTS: LARGEST_COUNT,
-    EVENTS: LARGEST_COUNT,
-    EXPOSURE: FINITE,
-    ALARM: LARGEST_COUNT,
-    FORCE: len(HORIZONS) - 1,
-}
+_LARGEST = dict.fromkeys((SINCE, CLOCK, SETTLED, RESULTS, EVENTS, ALARM), LARGEST_COUNT) | {FORCE: len(HORIZONS) - 1}
 _MOST_OF_ROW = tuple(_LARGEST.get(place, FINITE) for place in range(ROW))
 _LEAST_OF_ROW = tuple(-FINITE if GAINS <= place < SPREAD else 0.0 for place in range(ROW))
 
