@@ -54,8 +54,9 @@ class Gufunc:
 
     def __init__(self, loop: Callable[..., None], types: str, layout: str, writable: tuple[int, ...]) -> None:
         self.__doc__ = loop.__doc__
-        self._loop, self._types, self._layout, self._writable = loop, types, layout, writable
-        self._axes = _axes(layout)
+        self._axes = [len(names.split(",")) if names else 0 for names in re.findall(r"\(([^)]*)\)", layout)]
+        self._loop, self._layout, self._writable = loop, layout, writable
+        self._types = types or _types(loop, self._axes)
         self._ufunc: Callable[..., Any] | None = None
 
     def __call__(self, *arrays: Any) -> Any:
@@ -132,21 +133,15 @@ def kernel(layout: str, writable: tuple[int, ...] = ()) -> Callable[[Callable[..
     array([[2., 2., 2.],
            [2., 2., 2.]])
     """
-
-    def compiled(loop: Callable[..., None]) -> Gufunc:
-        arrays = [hint for name, hint in loop.__annotations__.items() if name != "return"]
-        types = []
-        for array, axes in zip(arrays, _axes(layout), strict=True):
-            name = np.dtype(get_args(get_args(array)[1])[0]).name.replace("bool", "boolean")
-            types.append(f"{name}[{', '.join([':'] * max(axes, 1))}]")
-        return Gufunc(loop, f"void({', '.join(types)})", layout, writable)
-
-    return compiled
+    return lambda loop: Gufunc(loop, "", layout, writable)
 
 
-def _axes(layout: str) -> list[int]:
-    """How many axes each argument of a layout has."""
-    return [len(names.split(",")) if names else 0 for names in re.findall(r"\(([^)]*)\)", layout)]
+def _types(loop: Callable[..., None], axes: list[int]) -> str:
+    """The types that the annotations of a loop say, of arrays with so many axes."""
+    aliases = [alias for name, alias in loop.__annotations__.items() if name != "return"]
+    names = [np.dtype(get_args(get_args(alias)[1])[0]).name.replace("bool", "boolean") for alias in aliases]
+    arrays = (f"{name}[{','.join(':' * max(one, 1))}]" for name, one in zip(names, axes, strict=True))
+    return f"void({','.join(arrays)})"
 
 
 @contextmanager

@@ -102,7 +102,9 @@ class Moments(NamedTuple):
 
     def scaled(self, share: Floats) -> "Moments":
         """The belief if worker i's tasks counted ``share[..., i]`` times as much."""
-        return Moments(*_scaled(*self, share))
+        deviations = np.zeros_like(self.deviations)  # some may have overflowed
+        np.multiply(share, self.deviations, out=deviations, where=share > 0.0)
+        return Moments(share * self.counts, share * self.totals, deviations)
 
     def merged(self) -> "Moments":
         """The moments of groups of tasks, which lie along the last axis, taken together.
@@ -147,16 +149,6 @@ def _observe_deviations(
                 gap = x - new_total[i] / before
                 new_deviation[i] += gap * gap * (before / new_count[i])
             new_total[i] += x
-
-
-@kernel("(n),(n),(n),(n)->(n),(n),(n)")
-def _scaled(
-    count: Floats, total: Floats, deviation: Floats, share: Floats,
-    new_count: Floats, new_total: Floats, new_deviation: Floats,
-) -> None:  # fmt: skip
-    for i in range(len(count)):
-        new_count[i], new_total[i] = share[i] * count[i], share[i] * total[i]
-        new_deviation[i] = share[i] * deviation[i] if share[i] > 0.0 else 0.0  # deviations may have overflowed
 
 
 @kernel("(k),(k),(k)->(),(),()")

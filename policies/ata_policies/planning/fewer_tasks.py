@@ -30,9 +30,7 @@ class Reduced(NamedTuple):
     allocation: Ints  # (E, L, m)
     round_time: Floats  # (E, L, 32) equally likely round times
     cost: Floats  # (E, L) expected round time + price * worker time
-    limit: (
-        Floats  # (E, L) the mean below which one worker that did the k tasks would make it cheaper than with all tasks
-    )
+    limit: Floats  # (E, L) the mean below which a worker that did the k tasks would make it cheaper than with all
 
 
 def remove_tasks(times: Floats, shape: Floats, allocation: Ints, price: float) -> Reduced:

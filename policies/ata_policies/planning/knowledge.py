@@ -66,9 +66,8 @@ class Knowledge(NamedTuple):
 
     def of(self, workers: Ints) -> tuple[Estimates, Posterior]:
         """What the own times of some workers say, (E, m), and what is known of them."""
-        return Estimates(*(picked(x, workers) for x in self.seen)), Posterior(
-            *(picked(x, workers) for x in self.posterior)
-        )
+        seen, posterior = ([picked(part, workers) for part in parts] for parts in (self.seen, self.posterior))
+        return Estimates(*seen), Posterior(*posterior)
 
 
 class Candidates(NamedTuple):
@@ -104,10 +103,8 @@ def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) ->
     """Of the workers with results that are ``there``, (E, n), the fastest, and those of the ``last`` plan."""
     mean, seen = known.posterior.mean(), there & (known.seen.evidence > 0.0)
     near = members(first_of(np.where(seen, mean, np.inf), np.int64(budget + IDLE)) | (seen & (last > 0)))
-    mean, place = (
-        np.where(near.there, near.of(mean), _FILLED_UP),
-        np.where(near.there, near.of(known.counted.place), -1),
-    )
+    mean = np.where(near.there, near.of(mean), _FILLED_UP)
+    place = np.where(near.there, near.of(known.counted.place), -1)
     times = blended(known.own, place, np.where(near.there, known.belief.later(near.workers), 0.0), mean)
     doubt = np.minimum(np.expm1(near.of(known.posterior.spread) ** 2), 1.0)
     spread, shapes = BETA * mean / np.sqrt(near.of(known.shapes)), np.empty(np.add(times.shape, (0, 1, 0)))

@@ -203,11 +203,7 @@ def give_slots(
             slot[owner[s]] = -1
             mean[s] = 0.0
         owner[s], slot[i] = i, s
-        for k in range(past.tracks.shape[1]):
-            past.tracks[s, k] = 0.0
-        for kind in range(past.bins.shape[1]):
-            for b in range(past.bins.shape[2]):
-                past.bins[s, kind, b] = 0.0
+        past.tracks[s], past.bins[s] = 0.0, 0.0
 
 
 @phase
