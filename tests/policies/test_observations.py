@@ -25,21 +25,8 @@ from ata_policies.planning.race_search import RaceSearch
 from ata_policies.policy import DispatchPolicy, Setting
 from ata_policies.registry import DEFAULTS
 from ata_policies.steps import play
-from tests.fuzz.states import (
-    BUDGET,
-    COMBINATIONS,
-    PLAYED,
-    ROWS,
-    Game,
-    N,
-    Try,
-    in_child,
-    outcome,
-    played,
-    tampered,
-    tries,
-    undeclared,
-)
+from tests.fuzz import states
+from tests.fuzz.states import BUDGET, PLAYED, ROWS, Game, N, Try, played
 
 PLAYERS = ("ata", "dispatch", "dynamic-ofta")
 """A policy of rounds, one that decides within the round, and one that needs privileged information."""
@@ -145,20 +132,20 @@ def alike(one: Any, other: Any) -> bool:
     return not isinstance(other, tuple)
 
 
-NAMES = (*ata_policies.names(), *COMBINATIONS)
+NAMES = (*ata_policies.names(), *states.COMBINATIONS)
 LIGHT = "explore-then-commit"
 """A policy whose kernels are soon compiled."""
 
 
 def test_every_number_of_a_state_says_what_it_may_be() -> None:
-    assert {name: found for name in NAMES if (found := undeclared(name))} == {}
+    assert {name: found for name in NAMES if (found := states.undeclared(name))} == {}
 
 
 def test_wrong_numbers_are_refused_or_played_on_legally() -> None:
     """All of one policy by kernels that check bounds, and some of all; the rest is tried by ``make fuzz``."""
-    assert in_child(list(tries(LIGHT)), bounds=True) == []
-    every = itertools.chain.from_iterable(tries(name) for name in NAMES)
-    some = {one: outcome(one) for one in itertools.islice(every, 0, None, 47)}
+    assert states.in_child(list(states.tries(LIGHT)), bounds=True) == []
+    every = itertools.chain.from_iterable(states.tries(name) for name in NAMES)
+    some = {one: states.outcome(one) for one in itertools.islice(every, 0, None, 47)}
     assert set(some.values()) == {"refused", "legal"}, some
 
 
@@ -185,7 +172,7 @@ def test_what_is_wrong_is_named(name: str, leaf: str, value: float) -> None:
     one = Try(name, leaf, value, everywhere=True, price=0.1)
     game = played(name, 0.1)
     with pytest.raises(ValueError, match=rf"the state is not one that this \w+ can have: {leaf} must (be from|add up)"):
-        game.policy.predict(game.observation, tampered(game, one))
+        game.policy.predict(game.observation, states.tampered(game, one))
 
 
 def test_a_state_that_the_policy_gave_itself_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,10 +102,7 @@ def test_everything(mean: float, seed: int) -> None:
 
 
 @settings(max_examples=20)
-@given(
-    mean=means, seed=seeds, memory=st.floats(40, 500), detector=st.sampled_from(["page-hinkley", "cusum", "glr"]),
-    change=st.booleans(),
-)  # fmt: skip
+@given(mean=means, seed=seeds, memory=st.floats(40, 500), detector=st.sampled_from([*DETECTORS]), change=st.booleans())
 def test_restarts(mean: float, seed: int, memory: float, detector: str, change: bool) -> None:
     """A worker's task counts less with each round in which it has more; after a change, only those since its alarm."""
     rounds = [(who[None], time[None]) for who, time in zip(*games(mean, seed), strict=True)]

@@ -1,6 +1,5 @@
 """Planning: races and local searches on tables of distributions, the population of workers, and who is worth a try."""
 
-import itertools
 from itertools import product
 from typing import Any
 
@@ -144,7 +143,7 @@ def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: 
     """All races of up to B tasks each, by brute force on the same sampled times."""
     pool = shifted_exponential(np.array(scale), np.array(scale))
     times = known_sample(pool, 64)
-    all_races = np.array([a for a in itertools.product(range(budget + 1), repeat=pool.n) if sum(a) >= budget])
+    all_races = np.array([a for a in product(range(budget + 1), repeat=pool.n) if sum(a) >= budget])
     costs = simulate_races(times, all_races, budget, 1024).total(price)
     found = best_race(pool, budget, price)
     at = int(np.flatnonzero((all_races == found.allocation).all(axis=1))[0])

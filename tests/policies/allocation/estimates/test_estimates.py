@@ -45,7 +45,9 @@ def test_formulas(counts, mean, variance, level, absolute, relative) -> None:
     k, b = np.array([*counts, 0.0]), absolute + relative * mean  # the last worker was never tried
     cucb = mean - b * np.sqrt(3 * level / (2 * k[:-1]))
     ucbv = mean - np.sqrt(2 * variance * level / k[:-1]) - 3 * b * level / k[:-1]
+    f = np.sqrt(level / k[:-1]) + level / k[:-1]
     for found, expected in (
+        (score(k, k * mean, level, absolute, relative), mean * (1 - relative * f) - absolute * f),
         (cucb_score(k, k * mean, level, absolute, relative), cucb),
         (ucbv_score(k, k * mean, k * variance, level, absolute, relative), ucbv),
     ):
@@ -73,28 +75,7 @@ def test_a_given_scale_replaces_the_means(play: Any, name: str) -> None:
     assert near[-1].max() > 1
 
 
-def test_a_round_by_hand(play: Any) -> None:
-    """After each worker's first tasks, KL allocates by the bounds at ln k."""
-    run = play("kl-lcb", 20, 1, seed=3, hyperparameters={"shape": 2.0}, **WORLD)
-    for k in range(10, 21):
-        (counts,), (totals,) = run.states[k - 1].belief
-        expected = allocate(kl_score(counts, totals, math.log(k), np.full(8, 2.0)), BUDGET)
-        np.testing.assert_array_equal(run.actions[k - 1, 0], expected)
-
-
 POOL = shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0])
-
-
-def test_scores_by_hand() -> None:
-    """K = 2 and 8 tasks of mean 3 and 5 in round 3: L = ln 18."""
-    level = math.log(18)
-    seen = [2.0, 8.0, 0.0], [6.0, 40.0, 0.0], level
-    f = [math.sqrt(level / k) + level / k for k in (2, 8)]
-    expected = [3 - 0.5 * f[0], 5 - 0.5 * f[1], 0.0]
-    np.testing.assert_allclose(score(*seen, 0.5, 0.0), expected, rtol=1e-14)
-    relative = [3 * (1 - 0.1 * f[0]), 5 * (1 - 0.1 * f[1]), 0]
-    np.testing.assert_allclose(score(*seen, 0.0, 0.1), relative, rtol=1e-14)
-    assert score(*seen, 2.0, 0.0).tolist() == [0.0, max(5 - 2 * f[1], 0.0), 0.0]  # clipped
 
 
 def fitted(name: str, **options: Any) -> tuple[float, str]:
@@ -195,20 +176,27 @@ def test_times_that_do_not_vary_have_a_centred_norm_of_0(play: Any) -> None:
         assert play("ata-icml", 4, 1, pool=pool, budget=3).actions[3, 0].tolist() == proxy_optimal(pool, 3).tolist()
 
 
-def test_ata_follows_its_formula_along_a_run(play: Any) -> None:
+def kl_of_shape_2(counts: Any, totals: Any, k: int) -> Any:
+    return kl_score(counts, totals, math.log(k), np.full(5, 2.0))
+
+
+def ata_by_hand(counts: Any, totals: Any, k: int) -> Any:
+    ratio = math.log(2 * k * k) / np.maximum(counts, 1e-9)
+    return totals / np.maximum(counts, 1.0) - 4 * math.e * 0.01 * (np.sqrt(ratio) + ratio)
+
+
+@pytest.mark.parametrize(("name", "scores"), [("kl-lcb:shape=2.0", kl_of_shape_2), ("ata:alpha=0.01", ata_by_hand)])
+def test_bounds_are_those_of_the_formula_along_a_run(play: Any, name: str, scores: Any) -> None:
     """Every action with all scores positive is RAS of the formula on what was seen."""
-    run, checked = play("ata", 49, 1, pool=POOL, budget=7, hyperparameters={"alpha": 0.01}), 0
+    run, checked = play(name, 49, 1, pool=POOL, budget=7), 0
     for k, (action, state) in enumerate(zip(run.actions, run.states, strict=True), start=1):
-        counts, totals = state.belief.counts[0], state.belief.totals[0]
-        ratio = math.log(2 * k * k) / np.maximum(counts, 1e-9)
-        s = totals / np.maximum(counts, 1.0) - 4 * math.e * 0.01 * (np.sqrt(ratio) + ratio)
+        s = scores(state.belief.counts[0], state.belief.totals[0], k)
         if (s > 0).all():
             np.testing.assert_array_equal(action[0], allocate(s, 7))
             checked += 1
     assert checked > 40
 
 
-POLICIES = ["median-of-means", "catoni", "truncated-mean"]
 TIMES = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=70)
 
 
@@ -276,21 +264,17 @@ def test_means_are_worked_out_where_results_are_new(estimate: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "width", "offset"),
-    [
-        (POLICIES[0], lambda v: math.sqrt(12 * v) * math.sqrt(16), 1 / 8),
-        (POLICIES[1], lambda v: 2 * math.sqrt(v), 0.0),
-        (POLICIES[2], lambda v: 4 * math.sqrt(v), 0.0),
-    ],
+    ("name", "width", "offset"), [("median-of-means", 12 * 16, 1 / 8), ("catoni", 4, 0.0), ("truncated-mean", 16, 0.0)]
 )
-def test_the_bounds_are_the_published_ones(play: Any, name: str, width: Any, offset: float) -> None:
-    """Scores are mean - radius * published radius, at most the mean, and 0 below it."""
+def test_the_bounds_are_the_published_ones(play: Any, name: str, width: float, offset: float) -> None:
+    """Scores are mean - radius * published radius, sqrt(width v (..) / K), at most the mean, and 0 below it."""
     make: Any = ata_policies.load(name)
     policy = make(Setting(n=6, budget=BUDGET), moment=3.0, radius=0.05)
-    assert math.sqrt(policy.estimate.width * 3.0) == pytest.approx(width(3.0))
+    assert policy.estimate.width == pytest.approx(width)
     state = play(policy, 50, 2, pool=log_normal(np.log(np.arange(1.0, 7)), 1.5), budget=BUDGET).states[-1]
     means = np.arange(1.0, 13).reshape(2, 6)
-    published = means * width(3.0) * np.sqrt((2 * math.log(50) + offset) / np.maximum(state.belief.counts, 1))
+    level = 2 * math.log(50) + offset
+    published = means * math.sqrt(width * 3.0) * np.sqrt(level / np.maximum(state.belief.counts, 1))
     lower = np.maximum(means - 0.05 * published, 0.0)
     assert (state.round == 50).all()
     belief = state.belief
