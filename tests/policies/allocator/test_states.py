@@ -319,17 +319,17 @@ def changed(leaf: Any, value: Any) -> Any:
     return array.tolist()
 
 
-LOADED = {
-    "ata": (by_array, ("state.belief.counts", "round.elapsed")),
-    "distribution-learner": (by_json, ("state.belief.slot", "state.plan.availability.wait")),
-    "race": (by_json, ("round.elapsed",)),
-    "dispatch": (by_array, ("round.begun", "state.belief.distributions.owner")),
-}
-
-
-@pytest.mark.parametrize("name", LOADED)
-def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing(name: str) -> None:
-    loop, (through, keys) = made(name), LOADED[name]
+@pytest.mark.parametrize(
+    ("name", "through", "keys"),
+    [
+        ("ata", by_array, ("state.belief.counts", "round.elapsed")),
+        ("distribution-learner", by_json, ("state.belief.slot", "state.plan.availability.wait")),
+        ("race", by_json, ("round.elapsed",)),
+        ("dispatch", by_array, ("round.begun", "state.belief.distributions.owner")),
+    ],
+)
+def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing(name, through, keys) -> None:
+    loop = made(name)
     play(loop, 5)
     if isinstance(loop, Allocator):
         loop.allocate()

@@ -276,19 +276,6 @@ def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None
     np.testing.assert_allclose(found.round_time.mean(axis=1) + 0.1 * worker_time, found.cost, rtol=0.02, atol=0.1)
 
 
-def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> None:
-    """Ten of twenty are tried at once while many rounds are left to gain by it, and nobody in the last ones."""
-    worker, everybody = np.repeat(np.arange(20), 30)[None], np.ones((1, 40), np.bool_)
-    times = np.random.default_rng(0).exponential(size=worker.shape)
-    known = learn_rows(DistributionBelief.empty(1, 40).observe(worker, times, np.zeros((1, 40))), weight=5.0)
-    candidates = choose_candidates(known, everybody, np.zeros((1, 40), np.int64), 10)
-    found = local_search(candidates.times, np.repeat([1, 0], 10))
-    left, idle, draws = {1.0: 0, 5.0: 0, 1000.0: 10}, np.ones(40, np.bool_), np.linspace(0.0, 1.0, 40)[None]
-    idle[:20] = found.allocation[0] == 0
-    tried = [explore(known, candidates, found, everybody, 0.0, np.array([rounds]), draws) for rounds in left]
-    assert [int(allocation[0, idle].sum()) for allocation, _ in tried] == [*left.values()]
-
-
 def tries(workers: int, results: dict[int, list[float]], budget: int, left: float) -> list[int]:
     """Who is tried with so many rounds left, after these results."""
     who = np.concatenate([np.full(len(times), i) for i, times in results.items()])
@@ -301,6 +288,13 @@ def tries(workers: int, results: dict[int, list[float]], budget: int, left: floa
         known, candidates, found, everybody, 0.0, np.array([left]), np.linspace(0.0, 1.0, workers)[None]
     )
     return np.flatnonzero((allocation > 0) & (candidates.members.among_all(found.allocation) == 0)).tolist()
+
+
+def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> None:
+    """Ten of twenty are tried at once while many rounds are left to gain by it, and nobody in the last ones."""
+    results = dict(enumerate(np.random.default_rng(0).exponential(size=(20, 30)).tolist()))
+    tried = [tries(40, results, 10, left) for left in (1.0, 5.0, 1000.0)]
+    assert [len(one) for one in tried] == [0, 0, 10]
 
 
 def test_two_unlucky_results_lock_no_worker_out() -> None:
