@@ -127,16 +127,6 @@ def split(run: Any) -> tuple[Any, Any, Any]:
     return run.actions, *(np.array([getattr(state.belief, x) for state in run.states]) for x in ("counts", "totals"))
 
 
-def test_certainty_equivalence_believes_the_means(play: Any) -> None:
-    allocations, counts, totals = split(play("certainty-equivalence", 50, 8, **WORLD))
-    for a, k, s in zip(allocations, counts, totals, strict=True):
-        for e in range(8):
-            untried = k[e] == 0
-            assert (np.sort(a[e][untried])[::-1] == (np.arange(untried.sum()) < BUDGET)).all()
-            if not untried.any():
-                np.testing.assert_array_equal(a[e], allocate(s[e] / k[e], BUDGET))
-
-
 def test_uniform_rounds_are_as_many_as_they_should_be_and_uniform(play: Any) -> None:
     """A share of n c / k in round k; 7 of 8 workers get one task then, and each is left out as often."""
     allocations, counts, totals = split(play("epsilon-uniform", 800, 16, hyperparameters={"c": 2.0}, **WORLD))

@@ -177,7 +177,7 @@ def test_times_that_do_not_vary_have_a_centred_norm_of_0(play: Any) -> None:
 
 
 def kl_of_shape_2(counts: Any, totals: Any, k: int) -> Any:
-    return kl_score(counts, totals, math.log(k), np.full(5, 2.0))
+    return kl_score(counts, totals, math.log(k), np.full(8, 2.0))
 
 
 def ata_by_hand(counts: Any, totals: Any, k: int) -> Any:
@@ -185,16 +185,26 @@ def ata_by_hand(counts: Any, totals: Any, k: int) -> Any:
     return totals / np.maximum(counts, 1.0) - 4 * math.e * 0.01 * (np.sqrt(ratio) + ratio)
 
 
-@pytest.mark.parametrize(("name", "scores"), [("kl-lcb:shape=2.0", kl_of_shape_2), ("ata:alpha=0.01", ata_by_hand)])
-def test_bounds_are_those_of_the_formula_along_a_run(play: Any, name: str, scores: Any) -> None:
-    """Every action with all scores positive is RAS of the formula on what was seen."""
-    run, checked = play(name, 49, 1, pool=POOL, budget=7), 0
-    for k, (action, state) in enumerate(zip(run.actions, run.states, strict=True), start=1):
-        s = scores(state.belief.counts[0], state.belief.totals[0], k)
-        if (s > 0).all():
-            np.testing.assert_array_equal(action[0], allocate(s, 7))
-            checked += 1
-    assert checked > 40
+def mean(counts: Any, totals: Any, k: int) -> Any:
+    del k
+    return totals / np.maximum(counts, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "scores"),
+    [("kl-lcb:shape=2.0", kl_of_shape_2), ("ata:alpha=0.01", ata_by_hand), ("certainty-equivalence", mean)],
+)
+def test_actions_follow_the_formula_of_the_scores_along_a_run(play: Any, name: str, scores: Any) -> None:
+    """Workers never tried come first; where all scores are positive, an action is RAS of them."""
+    run, checked = play(name, 60, 4, **WORLD), 0
+    for k, (actions, state) in enumerate(zip(run.actions, run.states, strict=True), start=1):
+        for action, counts, totals in zip(actions, state.belief.counts, state.belief.totals, strict=True):
+            untried, s = counts == 0, scores(counts, totals, k)
+            assert (np.sort(action[untried])[::-1] == (np.arange(untried.sum()) < BUDGET)).all()
+            if (s > 0).all():
+                np.testing.assert_array_equal(action, allocate(s, BUDGET))
+                checked += 1
+    assert checked > 160
 
 
 TIMES = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=70)
