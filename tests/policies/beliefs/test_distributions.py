@@ -106,10 +106,8 @@ def test_workers_seen_rarely_borrow_the_shape_of_the_others() -> None:
     """Nineteen workers of CV 1/2 lend it to a worker seen twice, and a worker never seen has no distribution."""
     rng = np.random.default_rng(1)
     n, size = 21, 64
-    worker = np.repeat(np.arange(n - 1), [*[200] * (n - 2), 2])
-    belief = DistributionBelief.empty(1, n).observe(
-        worker[None], rng.gamma(4.0, 5.0, (1, worker.size)), np.zeros((1, n))
-    )
+    worker = np.repeat(np.arange(n - 1), [*[200] * (n - 2), 2])[None]
+    belief = DistributionBelief.empty(1, n).observe(worker, rng.gamma(4.0, 5.0, worker.shape), np.zeros((1, n)))
     distribution = sample(belief, size)[0]
     cv = distribution.std(axis=1) / distribution.mean(axis=1)
     np.testing.assert_allclose(cv[: n - 1], 0.5, rtol=0.25)
@@ -136,10 +134,8 @@ def test_extreme_times_and_cancelled_tasks_only() -> None:
 
 def belief_of(times: Any) -> DistributionBelief:
     """What is known after one round with K results of each of n workers, times (n, K)."""
-    n, k = np.shape(times)
-    return DistributionBelief.empty(1, n).observe(
-        np.tile(np.arange(n), k)[None], np.ravel(times, "F")[None], np.zeros((1, n))
-    )
+    (n, k), time = np.shape(times), np.ravel(times, "F")
+    return DistributionBelief.empty(1, n).observe(np.tile(np.arange(n), k)[None], time[None], np.zeros((1, n)))
 
 
 def test_without_long_times_moments_are_as_they_were() -> None:

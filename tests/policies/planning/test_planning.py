@@ -16,18 +16,10 @@ from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.simulated.costs import Costs, replay, simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.planning import knowledge
 from ata_policies.planning.exploration import explore
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
-from ata_policies.planning.knowledge import (
-    Estimates,
-    Population,
-    choose_candidates,
-    estimate_means,
-    learn_population,
-    learn_rows,
-    posterior,
-    value_of_trying,
-)
+from ata_policies.planning.knowledge import Estimates, choose_candidates, learn_population, learn_rows, posterior
 from ata_policies.planning.local_search import local_search, search
 from ata_policies.planning.race_costs import race_costs
 from ata_policies.planning.race_search import EVERYTHING, RaceSearch, best_race, race_allocation, time_per_result
@@ -283,10 +275,8 @@ def tries(workers: int, results: dict[int, list[float]], budget: int, left: floa
     belief = belief.observe(who[None], np.concatenate(list(results.values()))[None], np.zeros((1, workers)))
     known, everybody, nothing = learn_rows(belief, 5.0), np.ones((1, workers), np.bool_), np.zeros((1, workers), int)
     candidates = choose_candidates(known, everybody, nothing, budget)
-    found = search(candidates, nothing, budget, 0.0, np.array([0.5]))
-    allocation, _ = explore(
-        known, candidates, found, everybody, 0.0, np.array([left]), np.linspace(0.0, 1.0, workers)[None]
-    )
+    found, draws = search(candidates, nothing, budget, 0.0, np.array([0.5])), np.linspace(0.0, 1.0, workers)[None]
+    allocation, _ = explore(known, candidates, found, everybody, 0.0, np.array([left]), draws)
     return np.flatnonzero((allocation > 0) & (candidates.members.among_all(found.allocation) == 0)).tolist()
 
 
@@ -323,7 +313,7 @@ def test_after_many_alike_another_kind_stays_possible() -> None:
 
 def test_a_single_short_time_is_not_believed_where_all_are_slow() -> None:
     times = np.append(20.0 * np.random.default_rng(1).exponential(size=200), 1.0)
-    once = estimate_means(np.ones((1, 201)), times[None], np.ones((1, 201)))
+    once = knowledge.estimate_means(np.ones((1, 201)), times[None], np.ones((1, 201)))
     known = posterior(learn_population(once), once)
     assert known.mean()[0, -1] > 5.0
     often = once._replace(evidence=np.append(np.ones(200), 100.0)[None])
@@ -345,7 +335,7 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
     place, share = np.linspace(-2.0, 2.0, 48), generator.dirichlet(np.ones(48))
     width, half = place[1] - place[0], 0.5
     seen = Estimates(np.array([-1.0, 0.3, 0.3, 0.0]), np.array([2.0, 30.0, 1000.0, 0.0]))
-    (got,) = value_of_trying(Population(place, share, share), seen, np.array([limit]))
+    (got,) = knowledge.value_of_trying(knowledge.Population(place, share, share), seen, np.array([limit]))
     for location, evidence, value in zip(*seen, got, strict=True):
         a = evidence / (1.0 + evidence * width**2)
         chance = share * np.exp(-a * (place - location + np.exp(location - place) - 1.0))
@@ -360,8 +350,8 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
 
 def test_extreme_times() -> None:
     counts = np.array([1.0, 5.0, 0.0, 2.0])
-    seen = estimate_means(counts[None], np.array([[1e-300, 1e300, 0.0, 0.0]]), np.full((1, 4), 1e-6))
+    seen = knowledge.estimate_means(counts[None], np.array([[1e-300, 1e300, 0.0, 0.0]]), np.full((1, 4), 1e-6))
     population = learn_population(seen)
     known = posterior(population, seen)
     assert np.isfinite(known.location).all()
-    assert (value_of_trying(population, seen, np.ones((1, 1))) >= 0.0).all()
+    assert (knowledge.value_of_trying(population, seen, np.ones((1, 1))) >= 0.0).all()

@@ -12,17 +12,7 @@ from scipy import stats
 from scipy.optimize import brentq
 
 import ata_policies
-from ata_gym import allocate, proxy_loss, proxy_optimal
-from ata_gym.pools import (
-    PoolDistribution,
-    deterministic,
-    exponential,
-    gamma,
-    log_normal,
-    pareto,
-    shifted_exponential,
-    trace,
-)
+from ata_gym import allocate, pools, proxy_loss, proxy_optimal
 from ata_gym.scenarios import AtaConstants, Published, Scenario
 from ata_gym.simulation.keys import stream_keys
 from ata_policies import Setting, Totals
@@ -33,7 +23,7 @@ from ata_policies.allocation.estimates.thompson import draw_gammas, draw_means
 from ata_policies.beliefs.moments import Moments, learn_shapes
 
 BUDGET = 7
-WORLD: dict[str, Any] = {"pool": shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0)), "budget": BUDGET}
+WORLD: dict[str, Any] = {"pool": pools.shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0)), "budget": BUDGET}
 
 
 @settings(max_examples=40)
@@ -75,7 +65,7 @@ def test_a_given_scale_replaces_the_means(play: Any, name: str) -> None:
     assert near[-1].max() > 1
 
 
-POOL = shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0])
+POOL = pools.shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0])
 
 
 def fitted(name: str, **options: Any) -> tuple[float, str]:
@@ -125,8 +115,8 @@ def test_constants_belong_to_a_version() -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_named(name: str) -> None:
-    light = exponential([10.0, 1.0])
-    heavy, mean = log_normal([0.0, 1.0], 1.0), np.exp([0.5, 1.5])
+    light = pools.exponential([10.0, 1.0])
+    heavy, mean = pools.log_normal([0.0, 1.0], 1.0), np.exp([0.5, 1.5])
     replaced = {"ata": 2.0, "ata-icml": 1.5313468, "ata-empirical": 2.0, "ata-empirical-icml": 1.5313468}[name]
     value, words = fitted(name, pool=heavy, budget=3)
     np.testing.assert_allclose(value, replaced * (1.0 if "empirical" in name else mean.max()), rtol=1e-6)
@@ -134,7 +124,7 @@ def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_name
     mixed, _ = fitted(name, pool=heavy + light, budget=3)  # the finite norm of a slower worker still counts
     np.testing.assert_allclose(mixed, replaced * (1.0 if "empirical" in name else 10.0), rtol=1e-6)
     assert "infinite" not in fitted(name, pool=light, budget=3)[1]
-    endless = pareto(0.9, [1.0, 2.0])
+    endless = pools.pareto(0.9, [1.0, 2.0])
     if "empirical" in name:
         np.testing.assert_allclose(fitted(name, pool=endless, budget=3)[0], replaced, rtol=1e-6)
     else:
@@ -145,19 +135,19 @@ def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_name
 @pytest.mark.parametrize("families", [("exponential", "uniform"), ("gamma", "log-normal")])
 @pytest.mark.parametrize("name", ALL)
 def test_of_drawn_workers_the_largest_norm_that_can_be_drawn_counts(name: str, families: tuple[str, ...]) -> None:
-    pools = PoolDistribution(40, families=families, heterogeneity=(2.0, 30.0), cv=(0.2, 1.3))
-    value, words = fitted(name, pool=pools, budget=3)
-    norms = pools.catalogue.psi1_norm(centred="icml" in name)
+    drawn = pools.PoolDistribution(40, families=families, heterogeneity=(2.0, 30.0), cv=(0.2, 1.3))
+    value, words = fitted(name, pool=drawn, budget=3)
+    norms = drawn.catalogue.psi1_norm(centred="icml" in name)
     assert " that can be drawn" in words
     assert ("infinite" in words) == bool(np.isinf(norms).any()) == ("log-normal" in families)
-    norms[np.isinf(norms)] = exponential([1.0]).psi1_norm(centred="icml" in name)[0]
+    norms[np.isinf(norms)] = pools.exponential([1.0]).psi1_norm(centred="icml" in name)[0]
     np.testing.assert_allclose(value, norms.max() * (1.0 if "empirical" in name else 30.0))
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_lower_bounds_exceed_a_mean_as_seldom_as_the_theorem_says(play: Any, name: str) -> None:
     """After a number of tasks with a chance of 1 / (2 k^2) at most; with a hundredth of the constant more often."""
-    pool, rounds = exponential([1.0, 2.0, 3.0]), 60
+    pool, rounds = pools.exponential([1.0, 2.0, 3.0]), 60
     constant = fitted(name, pool=pool, budget=3)[0]
     shares = []
     for part in (1.0, 0.01):
@@ -171,7 +161,7 @@ def test_lower_bounds_exceed_a_mean_as_seldom_as_the_theorem_says(play: Any, nam
 
 
 def test_times_that_do_not_vary_have_a_centred_norm_of_0(play: Any) -> None:
-    for pool in (deterministic([3.0, 5.0]), trace([[1.0, 1.0], [2.0]])):
+    for pool in (pools.deterministic([3.0, 5.0]), pools.trace([[1.0, 1.0], [2.0]])):
         assert [fitted(name, pool=pool, budget=3)[0] for name in ("ata-icml", "ata-empirical-icml")] == [0.0, 0.0]
         assert play("ata-icml", 4, 1, pool=pool, budget=3).actions[3, 0].tolist() == proxy_optimal(pool, 3).tolist()
 
@@ -281,7 +271,7 @@ def test_the_bounds_are_the_published_ones(play: Any, name: str, width: float, o
     make: Any = ata_policies.load(name)
     policy = make(Setting(n=6, budget=BUDGET), moment=3.0, radius=0.05)
     assert policy.estimate.width == pytest.approx(width)
-    state = play(policy, 50, 2, pool=log_normal(np.log(np.arange(1.0, 7)), 1.5), budget=BUDGET).states[-1]
+    state = play(policy, 50, 2, pool=pools.log_normal(np.log(np.arange(1.0, 7)), 1.5), budget=BUDGET).states[-1]
     means = np.arange(1.0, 13).reshape(2, 6)
     level = 2 * math.log(50) + offset
     published = means * math.sqrt(width * 3.0) * np.sqrt(level / np.maximum(state.belief.counts, 1))
@@ -364,7 +354,7 @@ def test_shapes_by_their_formula(times: list[list[float]], weight: float) -> Non
 
 
 def test_a_known_or_learned_shape_learns_faster(play: Any) -> None:
-    pool = gamma(np.full(10, 9.0), np.arange(1.0, 11.0) / 9.0)
+    pool = pools.gamma(np.full(10, 9.0), np.arange(1.0, 11.0) / 9.0)
     best = proxy_loss(proxy_optimal(pool, 7), pool.mean())
     plain, known, learned = (
         proxy_loss(play(name, 300, 8, pool=pool, budget=7).actions, pool.mean()).mean() / best - 1
