@@ -12,15 +12,11 @@ from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, resu
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.explanation import listed
 from ata_policies.observations import Observation
-from ata_policies.planning.exploration import explore
-from ata_policies.planning.knowledge import choose_candidates, learn_rows
-from ata_policies.planning.local_search import MOVES, search
+from ata_policies.planning.plan import Problem, make_plans
 from ata_policies.policy import Policy, Setting, State
 
 _TOGETHER = 1024  # workers of the rows whose plans are made together: more would not fit into the cache
 _FORESEEN = 1_000.0  # rounds for which the workers are taken to stay as they are where nothing is known of that
-_LONGEST_PAUSE = 0.2  # the longest time between two plans, as a part of the rounds that count
-_TRIAL_PART = 0.25  # the next plan is made after this part of the rounds in which a worker becomes known much better
 
 
 class AllocationPlan(NamedTuple):
@@ -120,44 +116,21 @@ class DistributionLearner(Policy):
         plan.best[rows], plan.due[rows] = 0, state.round[rows] + 1
 
     def _plan(self, state: State, plan: AllocationPlan, there: Mask, probes: Mask, draws: Floats, rows: Ints) -> None:
-        """Make the plans of some rows again for the workers that are ``there``, (E, n), in place.
-
-        At least one worker that is there has a result. Those of the ``probes``, (E, n), get a task, except that those
-        in use get at least half of the tasks. The ``draws``, (E, n + 2), are uniform from 0 to 1.
-        """
-        e: Any = slice(rows[0], rows[0] + 1) if rows.size == 1 else rows  # a slice copies nothing
-        budget, price, last, there, draws = self.setting.budget, self.setting.price, plan.best[e], there[e], draws[e]
-        left, memory = self._foreseen(state, plan, e)
-        known = learn_rows(state.belief.rows(e), self.weight)
-        candidates = choose_candidates(known, there, last, budget)
-        found = search(candidates, last, budget, price, draws[:, 0])
-        allocation, rounds = explore(known, candidates, found, there, price, left, draws[:, 2:])
-        # half to all of the longest time between two plans, but less where a worker, tried or in use, is hardly known
-        pause = np.minimum(_LONGEST_PAUSE * memory * (1.0 + draws[:, 1]) / 2.0, _TRIAL_PART * rounds)
-        pause = np.where(found.moves < MOVES, np.maximum(pause.astype(np.int64) - 1, 0), 0)
-        probed = probes[e] & there & (allocation == 0)
-        for row in np.flatnonzero(probed.any(axis=1)):
-            pause[row] = 0
-            _probe(allocation[row], known.posterior.mean()[row], np.flatnonzero(probed[row])[: (budget + 1) // 2])
-        plan.allocation[e], plan.best[e] = allocation, candidates.members.among_all(found.allocation)
+        """Make the plans of some rows again for the workers that are ``there``, (E, n), in place."""
+        e = slice(rows[0], rows[0] + 1) if rows.size == 1 else rows  # a slice copies nothing
+        problem = self._problem(state, plan, e)
+        plan.allocation[e], plan.best[e], pause = make_plans(
+            state.belief, e, there[e], probes[e], plan.best[e], problem, draws[e]
+        )
         plan.due[e] = state.round[e] + 1 + pause
 
-    def _foreseen(self, state: State, plan: AllocationPlan, rows: Any) -> tuple[Floats, Floats]:
-        """For how many rounds things stay as they are in some rows, and how many rounds count, (E,) each."""
-        horizon = self.setting.horizon
+    def _problem(self, state: State, plan: AllocationPlan, rows: Any) -> Problem:
+        """What the plans of some rows are made for."""
+        horizon, budget = self.setting.horizon, self.setting.budget
         round, since, changes = state.round[rows].astype(np.float64), plan.since[rows], plan.changes[rows]
         left = np.maximum(since, _FORESEEN) if horizon is None else np.maximum(horizon - round, 0.0)
         most = np.inf if horizon is None else left
         again = np.minimum(most, np.maximum(since, round / np.maximum(changes, 1.0)))
-        memory = state.belief.counts[rows].sum(axis=1) / self.setting.budget
+        memory = state.belief.counts[rows].sum(axis=1) / budget
         left = np.where(changes > 0.0, again, left) * np.minimum(1.0, 2.0 * memory / np.maximum(since, 1.0))
-        return left, np.minimum(plan.reach[rows], memory)
-
-
-def _probe(allocation: Ints, mean: Floats, probed: Ints) -> None:
-    """Let each worker ``probed`` do one task of those of the allocation (n,) that would take longest."""
-    for worker in probed:
-        time = np.where(allocation > 0, allocation * mean, -1.0)
-        time[probed] = -1.0
-        allocation[np.argmax(time)] -= 1
-        allocation[worker] += 1
+        return Problem(budget, self.setting.price, self.weight, left, np.minimum(plan.reach[rows], memory))

@@ -1,0 +1,59 @@
+"""Plans in five steps: what is known, where to search, the search, who is tried, and when the next one is due."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ata_gym.typing import Floats, Ints, Mask
+from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.planning.exploration import explore
+from ata_policies.planning.knowledge import choose_candidates, learn_rows
+from ata_policies.planning.local_search import MOVES, search
+
+_LONGEST = 0.2  # the longest time between two plans, as a part of the rounds that count
+_TRIAL_PART = 0.25  # the next plan is made after this part of the rounds in which a worker becomes known much better
+
+
+class Problem(NamedTuple):
+    """What the plans of E rows are made for."""
+
+    budget: int
+    price: float
+    weight: float  # tasks that the other workers' shapes count for in a worker's own
+    rounds_left: Floats  # (E,) for how many rounds things stay as they are
+    memory: Floats  # (E,) how many rounds count
+
+
+def make_plans(
+    belief: DistributionBelief, rows: Any, there: Mask, probes: Mask, last: Ints, problem: Problem, draws: Floats
+) -> tuple[Ints, Ints, Ints]:
+    """Plan for some rows of a belief, for those workers that are ``there``, (E, n), at least one of which has a result.
+
+    The tasks are returned, (E, n), those without what is done for the sake of learning, (E, n), and how many rounds
+    there are between the next one and the next plan, (E,).
+
+    Of these, workers of the ``probes``, (E, n), get a task, except that those in use get at least half of the tasks.
+    The search begins from ``last``, (E, n), the best allocation of the last plan. The ``draws``, (E, n + 2), are
+    uniform from 0 to 1.
+    """
+    known = learn_rows(belief.rows(rows), problem.weight)
+    candidates = choose_candidates(known, there, last, problem.budget)
+    found = search(candidates, last, problem.budget, problem.price, draws[:, 0])
+    allocation, rounds = explore(known, candidates, found, there, problem.price, problem.rounds_left, draws[:, 2:])
+    # half to all of the longest time between two plans, but less where a worker, tried or in use, is hardly known
+    pause = np.minimum(_LONGEST * problem.memory * (1.0 + draws[:, 1]) / 2.0, _TRIAL_PART * rounds)
+    pause = np.where(found.moves < MOVES, np.maximum(pause.astype(np.int64) - 1, 0), 0)
+    probed = probes & there & (allocation == 0)
+    for e in np.flatnonzero(probed.any(axis=1)):
+        pause[e] = 0
+        _probe(allocation[e], known.posterior.mean()[e], np.flatnonzero(probed[e])[: (problem.budget + 1) // 2])
+    return allocation, candidates.members.among_all(found.allocation), pause
+
+
+def _probe(allocation: Ints, mean: Floats, probed: Ints) -> None:
+    """Let each worker ``probed`` do one task of those of the allocation (n,) that would take longest."""
+    for worker in probed:
+        time = np.where(allocation > 0, allocation * mean, -1.0)
+        time[probed] = -1.0
+        allocation[np.argmax(time)] -= 1
+        allocation[worker] += 1
