@@ -161,17 +161,12 @@ def _costs(
     known: Knowledge, candidates: Candidates, reduced: Reduced, workers: Ints, number: Ints, price: float
 ) -> Floats:
     """The expected cost of a round without k of the tasks and with a trial of the first k of the workers."""
-    shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * workers.shape[2]).bit_length(), candidates.times.shape[2])
-    quantiles, place = _normal_quantiles(candidates.times.shape[2]), picked(candidates.members.place, workers)
+    size, place = candidates.times.shape[2], picked(candidates.members.place, workers)
+    shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * workers.shape[2]).bit_length(), size)
+    quantiles = ndtri((np.arange(size) + 0.5) / size)  # of the normal distribution, equally likely
     drawn = *(picked(part, workers) for part in known.posterior), quantiles, shuffled, candidates.shapes[:, None]
     more = _more(reduced.removed, reduced.round_time[:, None], *drawn, place, price, number)
     return np.asarray(more + reduced.cost[:, None])
-
-
-@lru_cache(maxsize=8)
-def _normal_quantiles(size: int) -> Floats:
-    """So many equally likely quantiles of the normal distribution."""
-    return np.asarray(ndtri((np.arange(size) + 0.5) / size))
 
 
 @helper("reassoc", "nsz")

@@ -17,7 +17,6 @@ LEVELS = 16  # equally likely slices of the distribution of a rate
 _MOST = 2.0  # the largest shape of the distribution that the rates of a row come from
 _GRID = 2.0 ** np.arange(-10.0, 14.25, 0.25)  # shapes for which the slices are tabulated
 _LEAST = 1e-6  # the least mean of a slice, over that of the distribution
-_LONGEST = LONGEST  # a copy, which the kernel can see
 
 
 class Rates(NamedTuple):
@@ -112,4 +111,4 @@ def _learn(counts: Floats, busy: Floats, own: Floats, shape: Floats, time: Float
     for i in range(n):
         c = (1.0 + own[i] * counts[i]) / (1.0 + counts[i])
         shape[i] = a + c * counts[i]
-        time[i] = min(max(b + c * busy[i], 1e-300), _LONGEST)
+        time[i] = min(max(b + c * busy[i], 1e-300), LONGEST)

@@ -16,8 +16,7 @@ from ata_gym import allocate
 from ata_gym.pools import deterministic, exponential, gamma
 from ata_policies import Setting, State, check_policy
 from ata_policies.lb_bsp.cpu import LbBsp, raised
-from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
-from ata_policies.lb_bsp.piecewise_linear import balanced, fitted
+from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled, balanced, fitted
 from ata_policies.policy import AllocationPolicy, Observation
 from ata_policies.steps import play
 from tests.policies.conftest import blank

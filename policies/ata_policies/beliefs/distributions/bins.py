@@ -7,7 +7,7 @@ import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
-from ata_gym.utils.ranges import FINITE, Counts, Size, Squares, Times, Within, last_worker
+from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
 from ata_policies.beliefs.distributions.arrays import HORIZONS, ROW, SLOT, Places
 from ata_policies.beliefs.distributions.observing import observe_round
@@ -16,10 +16,6 @@ BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one
 SLOTS = 1024  # workers whose times are counted in bins, at most
 RETRIED_EVERY = 2000.0  # rounds between two tries of workers out of use, at first
 TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
-
-
-def _last_slot(size: Size) -> int:
-    return min(size.n, SLOTS) - 1
 
 
 _COUNTS = (ROW.since, ROW.clock, ROW.settled, ROW.results, ROW.events, ROW.alarm)
@@ -77,7 +73,7 @@ class DistributionBelief(NamedTuple):
     cancellations: Counts  # (E, n) cancelled tasks that count
     anchor: Times  # (E, n) where the worker's bin 16 begins: its first time above 0; 0 before it
     last: Counts  # (E, n) the row's round in which the worker last gave a result or had a task cancelled; 0: never
-    slot: Annotated[Places, Within(-1, _last_slot)]  # (E, n) where the worker's numbers in slots are, or -1
+    slot: Annotated[Places, Within(-1, lambda size: min(size.n, SLOTS) - 1)]  # (E, n) the worker's slot, or -1
     owner: Annotated[Places, Within(-1, last_worker)]  # (E, slots) whose slot it is, or -1
     bins: Times  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
     tracks: Times  # (E, slots, 25) what the memories of the worker hold, and whether it is a suspect
