@@ -118,9 +118,9 @@ class DistributionLearner(Policy):
     def _plan(self, state: State, plan: AllocationPlan, there: Mask, probes: Mask, draws: Floats, rows: Ints) -> None:
         """Make the plans of some rows again for the workers that are ``there``, (E, n), in place."""
         e = slice(rows[0], rows[0] + 1) if rows.size == 1 else rows  # a slice copies nothing
-        last, problem = plan.best[e], self._problem(state, plan, e)
+        problem = self._problem(state, plan, e)
         plan.allocation[e], plan.best[e], pause = make_plans(
-            state.belief, e, there[e], probes[e], last, problem, draws[e]
+            state.belief, e, there[e], probes[e], plan.best[e], problem, draws[e]
         )
         plan.due[e] = state.round[e] + 1 + pause
 
