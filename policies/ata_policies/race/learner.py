@@ -103,22 +103,12 @@ class RaceLearner(AllocationPolicy):
         if rows.size:
             plan = self._planned(state.belief, plan, rows)
         state = state._replace(plan=plan)
-        allocation = self.allocate(state)
+        allocation = self._start(state, untried)
         return allocation, state._replace(plan=plan._replace(asked=allocation > 0))
 
     def allocate(self, state: State) -> Ints:
         """Start the race of the plan, and those of whom more has to be learned."""
-        plan, belief, untried, budget = state.plan, state.belief, state.belief.untried(), self.setting.budget
-        rates = learn_rates(belief.counts, belief.busy, plan.shape)
-        there = np.where(untried | plan.away, np.inf, rates.typical())
-        known = np.isfinite(there).any(axis=1, keepdims=True)
-        race = known * race_allocation(np.where(known, there, 1.0), plan.fastest, plan.tasks, budget)
-        slowest = np.max(np.where(race > 0, there, 0.0), axis=1, keepdims=True)
-        keys = state.round_keys()
-        more = ~untried & (rates.draw(keys) <= slowest)
-        more |= self._to_try(state, untried, keys) | self._next_fastest(state, there)
-        more |= to_try_again(belief, self.setting.price) | (plan.doubt.races > 0)[:, None]
-        return np.where((race == 0) & more, budget, race)
+        return self._start(state, state.belief.untried())
 
     def away(self, state: State) -> Mask:
         """The workers that did nothing in the last race that they were in."""
@@ -145,6 +135,20 @@ class RaceLearner(AllocationPolicy):
         interval = np.minimum((0.1 + 0.1 * pace) * plan.solved + 2.0 + 6.0 * pace, _LONGEST)
         due: Mask = (since >= plan.solved + interval) | (since < plan.solved) | (plan.stride > 0) | (since == 1.0)
         return due
+
+    def _start(self, state: State, untried: Mask) -> Ints:
+        """Start the fastest, and those of which more has to be learned."""
+        plan, belief, budget = state.plan, state.belief, self.setting.budget
+        rates = learn_rates(belief.counts, belief.busy, plan.shape)
+        there = np.where(untried | plan.away, np.inf, rates.typical())
+        known = np.isfinite(there).any(axis=1, keepdims=True)
+        race = known * race_allocation(np.where(known, there, 1.0), plan.fastest, plan.tasks, budget)
+        slowest = np.max(np.where(race > 0, there, 0.0), axis=1, keepdims=True)
+        keys = state.round_keys()
+        more = ~untried & (rates.draw(keys) <= slowest)
+        more |= self._to_try(state, untried, keys) | self._next_fastest(state, there)
+        more |= to_try_again(belief, self.setting.price) | (plan.doubt.races > 0)[:, None]
+        return np.where((race == 0) & more, budget, race)
 
     def _next_fastest(self, state: State, times: Floats) -> Mask:
         """Which workers take part to learn more of those out of the race, (E, n): the next fastest."""

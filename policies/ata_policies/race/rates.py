@@ -10,7 +10,7 @@ from scipy.special import gammainc, gammaincinv
 from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.typing import Floats, Keys
 from ata_gym.utils.compiled import kernel
-from ata_policies.allocation.estimates.thompson import draw_gammas
+from ata_policies.allocation.estimates.thompson import gamma_kernel
 from ata_policies.observations import LONGEST
 
 LEVELS = 16  # equally likely slices of the distribution of a rate
@@ -36,7 +36,8 @@ class Rates(NamedTuple):
         2000).
         """
         small, n = self.shape < 1.0, self.shape.shape[1]
-        gammas = draw_gammas(self.shape + small, keys)
+        with np.errstate(all="ignore"):  # the quantile raises flags on its way
+            gammas: Floats = gamma_kernel(self.shape + small, uniforms(keys, 2 * n))
         if small.any():
             lower = uniforms(derive_keys(keys, 0, 1), n) ** (1.0 / np.minimum(self.shape, 1.0))
             gammas = np.where(small, gammas * lower, gammas)

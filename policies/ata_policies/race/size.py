@@ -6,9 +6,9 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Times, Within
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.beliefs.moments import Totals
 
 _SINGLE = 1.5  # fewer results than these, some of which may count in part, are one
 _FAR = 4.0  # standard deviations of a race of exponential task times, above its mean
@@ -104,9 +104,18 @@ class Doubt(NamedTuple):
 
     def after(self, worker: Ints, duration: Floats, elapsed: Floats) -> "Doubt":
         """After one more race: ``worker`` and ``duration`` (E, B) and ``elapsed`` (E, n) of the observation."""
-        took = Totals(np.zeros_like(elapsed), elapsed).observe(worker, duration).totals.max(axis=1)
+        took: Floats = _round_time(worker, duration, elapsed)
         first = self.usual == 0.0
         far = ~first & (took > self.usual * (1.0 + _FAR / math.sqrt(worker.shape[1])))
         counted = np.where(first, took, np.minimum(took, 4.0 * self.usual))
         usual = self.usual + (counted - self.usual) / np.where(first, 1.0, _RACES)
         return Doubt(np.where(took > 0.0, usual, self.usual), np.where(far, _DOUBT, np.maximum(self.races - 1, 0)))
+
+
+@kernel("(r),(r),(n)->()")
+def _round_time(worker: Ints, duration: Floats, elapsed: Floats, out: Floats) -> None:
+    busy = elapsed.copy()
+    for r in range(len(worker)):
+        if worker[r] >= 0:
+            busy[worker[r]] += duration[r]
+    out[0] = busy.max()
