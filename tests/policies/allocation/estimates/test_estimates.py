@@ -41,7 +41,7 @@ def test_formulas(counts, mean, variance, level, absolute, relative) -> None:
         (cucb_score(k, k * mean, level, absolute, relative), cucb),
         (ucbv_score(k, k * mean, k * variance, level, absolute, relative), ucbv),
     ):
-        np.testing.assert_allclose(found, [*np.maximum(expected, 0.0), 0.0], rtol=1e-9, atol=1e-9 * (mean + b))
+        np.testing.assert_allclose(found, [*np.maximum(expected, 0.0), 0.0], rtol=1e-12, atol=1e-12 * (mean + b))
 
 
 @settings(max_examples=50)
