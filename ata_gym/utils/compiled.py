@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numba
 import numpy as np
@@ -54,8 +54,9 @@ class Gufunc:
 
     def __init__(self, loop: Callable[..., None], types: str, layout: str, writable: tuple[int, ...]) -> None:
         self.__doc__ = loop.__doc__
-        self._loop, self._types, self._layout, self._writable = loop, types, layout, writable
         self._axes = [len(names.split(",")) if names else 0 for names in re.findall(r"\(([^)]*)\)", layout)]
+        self._loop, self._layout, self._writable = loop, layout, writable
+        self._types = types or _types(loop, self._axes)
         self._ufunc: Callable[..., Any] | None = None
 
     def __call__(self, *arrays: Any) -> Any:
@@ -116,6 +117,31 @@ def gufunc(types: str, layout: str, writable: tuple[int, ...] = ()) -> Callable[
     array([3., 3.])
     """
     return lambda loop: Gufunc(loop, types, layout, writable)
+
+
+def kernel(layout: str, writable: tuple[int, ...] = ()) -> Callable[[Callable[..., None]], Gufunc]:
+    """Compile a loop as :func:`gufunc` does, with the types of its annotations: aliases of ``ata_gym.typing``.
+
+    An array has as many axes as the layout says, and a number is an array of length 1.
+
+    >>> import numpy as np
+    >>> from ata_gym.typing import Floats
+    >>> @kernel("(n),()->(n)")
+    ... def scaled(x: Floats, factor: Floats, out: Floats) -> None:
+    ...     out[:] = factor[0] * x
+    >>> scaled(np.ones((2, 3)), 2.0)
+    array([[2., 2., 2.],
+           [2., 2., 2.]])
+    """
+    return lambda loop: Gufunc(loop, "", layout, writable)
+
+
+def _types(loop: Callable[..., None], axes: list[int]) -> str:
+    """The types that the annotations of a loop say, of arrays with so many axes."""
+    aliases = [alias for name, alias in loop.__annotations__.items() if name != "return"]
+    names = [np.dtype(get_args(get_args(alias)[1])[0]).name.replace("bool", "boolean") for alias in aliases]
+    arrays = (f"{name}[{','.join(':' * max(one, 1))}]" for name, one in zip(names, axes, strict=True))
+    return f"void({','.join(arrays)})"
 
 
 @contextmanager

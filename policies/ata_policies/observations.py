@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions
 from ata_gym.typing import Bits, Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Size, declared
 from ata_gym.utils.validation import short
 
@@ -185,8 +185,8 @@ def at_work(seen: Observation) -> tuple[Ints, Bits, Floats]:
     return seen["missing"][:, 0], seen["running"], seen["age"]
 
 
-@gufunc("void(int64[:], float64[:], float64[:], boolean[:])", "(r),(r),(n)->()")
-def _faults(worker: Ints, duration: Floats, elapsed: Floats, out: Any) -> None:
+@kernel("(r),(r),(n)->()")
+def _faults(worker: Ints, duration: Floats, elapsed: Floats, out: Mask) -> None:
     """Whether something is out of range, or longer than LONGEST."""
     legal = 0  # numbers that are; sums without a branch vectorise
     n = len(elapsed)
@@ -197,8 +197,8 @@ def _faults(worker: Ints, duration: Floats, elapsed: Floats, out: Any) -> None:
     out[0] = legal < len(worker) + n
 
 
-@gufunc("void(int64[:], int64[:], int8[:], float64[:], int64[:], boolean[:])", "(m),(n),(n),(n),()->()")
-def _dispatch_faults(missing: Ints, started: Ints, running: Bits, age: Floats, budget: Ints, out: Any) -> None:
+@kernel("(m),(n),(n),(n),()->()")
+def _dispatch_faults(missing: Ints, started: Ints, running: Bits, age: Floats, budget: Ints, out: Mask) -> None:
     """Whether something is out of range."""
     bad = not 1 <= missing[0] <= budget[0]
     for i in range(len(age)):

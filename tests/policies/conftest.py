@@ -29,6 +29,12 @@ class Run(NamedTuple):
     worker_times: Any
 
 
+def blank(n: int, budget: int, *rows: int) -> dict[str, Any]:
+    """The observation after a reset."""
+    worker, duration = np.full((*rows, budget), -1), np.zeros((*rows, budget))
+    return {"worker": worker, "duration": duration, "elapsed": np.zeros((*rows, n))}
+
+
 @pytest.fixture(scope="session")
 def play() -> Callable[..., Run]:
     """Let a policy, or one of a class or a name, play some rounds of an env, or of one with these options."""

@@ -25,21 +25,9 @@ from ata_policies.planning.race_search import RaceSearch
 from ata_policies.policy import DispatchPolicy, Setting
 from ata_policies.registry import DEFAULTS
 from ata_policies.steps import play
-from tests.fuzz.states import (
-    BUDGET,
-    COMBINATIONS,
-    PLAYED,
-    ROWS,
-    Game,
-    N,
-    Try,
-    in_child,
-    outcome,
-    played,
-    tampered,
-    tries,
-    undeclared,
-)
+from tests.fuzz import states
+from tests.fuzz.states import BUDGET, PLAYED, ROWS, Game, N, Try, played
+from tests.policies.conftest import blank
 
 PLAYERS = ("ata", "dispatch", "dynamic-ofta")
 """A policy of rounds, one that decides within the round, and one that needs privileged information."""
@@ -145,20 +133,20 @@ def alike(one: Any, other: Any) -> bool:
     return not isinstance(other, tuple)
 
 
-NAMES = (*ata_policies.names(), *COMBINATIONS)
+NAMES = (*ata_policies.names(), *states.COMBINATIONS)
 LIGHT = "explore-then-commit"
 """A policy whose kernels are soon compiled."""
 
 
 def test_every_number_of_a_state_says_what_it_may_be() -> None:
-    assert {name: found for name in NAMES if (found := undeclared(name))} == {}
+    assert {name: found for name in NAMES if (found := states.undeclared(name))} == {}
 
 
 def test_wrong_numbers_are_refused_or_played_on_legally() -> None:
     """All of one policy by kernels that check bounds, and some of all; the rest is tried by ``make fuzz``."""
-    assert in_child(list(tries(LIGHT)), bounds=True) == []
-    every = itertools.chain.from_iterable(tries(name) for name in NAMES)
-    some = {one: outcome(one) for one in itertools.islice(every, 0, None, 47)}
+    assert states.in_child(list(states.tries(LIGHT)), bounds=True) == []
+    every = itertools.chain.from_iterable(states.tries(name) for name in NAMES)
+    some = {one: states.outcome(one) for one in itertools.islice(every, 0, None, 47)}
     assert set(some.values()) == {"refused", "legal"}, some
 
 
@@ -185,7 +173,7 @@ def test_what_is_wrong_is_named(name: str, leaf: str, value: float) -> None:
     one = Try(name, leaf, value, everywhere=True, price=0.1)
     game = played(name, 0.1)
     with pytest.raises(ValueError, match=rf"the state is not one that this \w+ can have: {leaf} must (be from|add up)"):
-        game.policy.predict(game.observation, tampered(game, one))
+        game.policy.predict(game.observation, states.tampered(game, one))
 
 
 def test_a_state_that_the_policy_gave_itself_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,10 +190,9 @@ def test_a_state_that_the_policy_gave_itself_is_not_checked_again(monkeypatch: p
         assert difference(one, expected) is None
     assert len(looked) > 3
     assert pickle.loads(pickle.dumps(policy))._door.last is None
+    first, both = {name: field[:1] for name, field in game.observation.items()}, policy.predict(game.observation)[1]
     with pytest.raises(ValueError, match="the state is that of 2 rows, and the observation has 1"):
-        policy.predict(
-            {name: field[:1] for name, field in game.observation.items()}, policy.predict(game.observation)[1]
-        )
+        policy.predict(first, both)
 
 
 def test_loops_end_whatever_a_state_holds() -> None:
@@ -273,7 +260,7 @@ def test_who_owes_results_is_thought_to_be_away(name: str) -> None:
 
 def test_many_workers_are_cut_and_counted() -> None:
     policy = Uta(Setting(n=1000, budget=3))
-    action, state = policy.predict({"worker": np.full(3, -1), "duration": np.zeros(3), "elapsed": np.zeros(1000)})
+    action, state = policy.predict(blank(1000, 3))
     text = str(policy.explain(state))
     assert "975 more workers" in text
     assert text.endswith("untried: 0-999")
@@ -295,9 +282,8 @@ def test_the_default_says_who_it_is(env_id: str, caplog: pytest.LogCaptureFixtur
     env = gym.make(env_id, pool=POOL, budget=6, price=0.25)
     caplog.set_level(logging.INFO, logger="ata_policies")
     ata_policies.make("default", env)
-    assert [(one.name, one.levelname, one.getMessage()) for one in caplog.records] == [
-        ("ata_policies", "INFO", ata_policies.explain_default(env))
-    ]
+    (one,) = caplog.records
+    assert (one.name, one.levelname, one.getMessage()) == ("ata_policies", "INFO", ata_policies.explain_default(env))
     assert f"{DEFAULTS[env_id]} plays {env_id} with 5 workers, B = 6 and price 0.25" in caplog.text
     caplog.clear()
     ata_policies.make(DEFAULTS[env_id], env)

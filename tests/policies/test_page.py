@@ -120,16 +120,13 @@ def test_the_commands_of_the_page_run() -> None:
 
 
 def test_check_says_what_is_wrong_and_two_packages_may_not_share_a_name(users_folder: Path) -> None:
-    module, points = (
-        users_folder / name for name in ("my_package/my_module.py", "my_package-1.0.dist-info/entry_points.txt")
-    )
+    module = users_folder / "my_package" / "my_module.py"
+    points = users_folder / "my_package-1.0.dist-info" / "entry_points.txt"
     module.write_text(module.read_text().replace("self.setting.budget,", "self.setting.budget - 1,"))
     done = CliRunner().invoke(app, ["check", "my_package.my_module:Hopeful"])
     assert done.exit_code == 1
-    assert (
-        "fault: its action is illegal in round 1: the tasks of row 0 must sum to the budget of 7, not to 6"
-        in done.stdout
-    )
+    illegal = "its action is illegal in round 1: the tasks of row 0 must sum to the budget of 7, not to 6"
+    assert f"fault: {illegal}" in done.stdout
     done = CliRunner().invoke(app, ["check", "my_package.my_module:Hopeless"])
     assert done.exit_code == 2
     assert "there is no policy 'my_package.my_module:Hopeless'" in done.stderr

@@ -137,13 +137,7 @@ WORKERS = st.one_of(
     st.builds(lambda sigma, mu: log_normal([mu], [sigma]), st.floats(0.1, 2.0), st.floats(-1.0, 2.0)),
     st.builds(lambda times: trace([times]), st.lists(st.floats(0.1, 10.0), min_size=1, max_size=9)),
 )
-CHANGES = (
-    Switch(every=4),
-    Walk(0.1, 0.7),
-    OnOff(5.0, 0.2, 0.3),
-    Jump(at=9, factor=6.0, workers=(0,)),
-    Spot(0.1, 0.3, 0.5),
-)
+CHANGES = (Switch(every=4), Walk(0.1, 0.7), OnOff(5.0, 0.2, 0.3), Jump(9, (0,), 6.0), Spot(0.1, 0.3, 0.5))
 NARROW = Published(*[AtaConstants(alpha=0.1, eta=0.1)] * 2)
 """Bounds so narrow that scores are above 0 after few rounds."""
 

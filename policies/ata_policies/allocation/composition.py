@@ -16,10 +16,9 @@ from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, Trun
 from ata_policies.allocation.estimates.thompson import Thompson, ThompsonGamma
 from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, Round, Rule
 from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, results_of
-from ata_policies.beliefs.memory import Discount, Everything, Memory, Window
+from ata_policies.beliefs.memory import Discount, Everything, Memory, Restarts, Window
 from ata_policies.beliefs.moments import Moments, learn_shapes
 from ata_policies.beliefs.prior import Prior
-from ata_policies.beliefs.restarts import Restarts
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Counts, Times
 from ata_gym.utils.validation import real
 from ata_policies.beliefs.moments import Totals, mean_times
@@ -39,7 +39,7 @@ class Penalties(NamedTuple):
         return Penalties(*seen, _penalise(self.penalties, worker, duration))
 
 
-@gufunc("void(float64[:], int64[:], float64[:], float64[:])", "(n),(b),(b)->(n)")
+@kernel("(n),(b),(b)->(n)")
 def _penalise(penalty: Floats, worker: Ints, duration: Floats, out: Floats) -> None:
     out[:] = penalty
     slowest, longest, per_task = -1, -1.0, 0.0
@@ -55,7 +55,7 @@ def _penalise(penalty: Floats, worker: Ints, duration: Floats, out: Floats) -> N
         out[slowest] += per_task
 
 
-@gufunc("void(float64[:], float64[:], int64[:], float64[:], int64[:])", "(n),(),(),()->(n)")
+@kernel("(n),(),(),()->(n)")
 def round_randomly(penalty: Floats, rate: Floats, budget: Ints, draw: Floats, out: Ints) -> None:
     """Round p B to whole tasks, p_i ~ exp(-rate penalty_i): each worker gets floor(p_i B) or one more, E[a] = p B.
 

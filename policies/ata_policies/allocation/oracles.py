@@ -1,7 +1,6 @@
 """Oracles: the allocation of least cost where the distributions are known, for good or for the coming round."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, NamedTuple
 
@@ -120,23 +119,19 @@ class DynamicOracle(DynamicAllocation):
     priced = tells_costs = True
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
-        """Search for the best allocation of those who are there."""
-        return planned(_best, now, self.pool, self.setting)
-
-
-def planned(best: Callable[..., Ints], now: Conditions, pool: Pool, setting: Setting) -> Ints:
-    """The allocation that ``best`` finds under the conditions of a row; workers that are away get nothing.
-
-    The workers are brought into a common order first, so that a kept result serves all orders.
-    """
-    costs = checked_costs(setting.unit_costs, setting.n)
-    order = np.lexsort((costs, now.factor, now.distribution))
-    order = order[now.dies[order] > 0.0]
-    there = now._replace(distribution=now.distribution[order], factor=now.factor[order], share=0.0)
-    allocation = np.zeros(len(now.distribution), np.int64)
-    own = {} if setting.unit_costs is None else {"unit_costs": tuple(costs[order].tolist())}
-    allocation[order] = best(there.pool(pool), setting.budget, setting.price, **own)
-    return allocation
+        """Search for the best allocation of those who are there, in a common order: a kept result serves all orders."""
+        costs, known = checked_costs(self.setting.unit_costs, self.setting.n), self.setting.unit_costs is not None
+        order = np.lexsort((costs, now.factor, now.distribution))
+        order = order[now.dies[order] > 0.0]
+        there = now._replace(distribution=now.distribution[order], factor=now.factor[order], share=0.0)
+        allocation = np.zeros(len(now.distribution), np.int64)
+        allocation[order] = _best(
+            there.pool(self.pool),
+            self.setting.budget,
+            self.setting.price,
+            tuple(costs[order].tolist()) if known else None,
+        )
+        return allocation
 
 
 @lru_cache(maxsize=1024)

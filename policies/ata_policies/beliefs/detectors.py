@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Counts, Squares, Times, Unending, Within
 from ata_policies.beliefs.moments import Moments, Totals, learn_shapes
 
@@ -186,10 +186,7 @@ class Glr(MonitoredMoments):
         return marks, alarm
 
 
-@gufunc(
-    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], int64[:], float64[:], float64[:])",
-    "(n),(n),(n),(),(),(),(b),(b)->(b)",
-)
+@kernel("(n),(n),(n),(),(),(),(b),(b)->(b)")
 def _clipped(
     count: Floats, total: Floats, shape: Floats, least: Floats, clip: Floats, up: Floats, worker: Ints,
     duration: Floats, out: Floats,
@@ -202,10 +199,7 @@ def _clipped(
             out[b] = min(duration[b], (1.0 + most) * total[i] / count[i])
 
 
-@gufunc(
-    "void(float64[:], float64[:], float64[:], float64[:], float64[:], int64[:], float64[:], boolean[:])",
-    "(n),(n),(n),(n),(),(b),(b)->(n)",
-)
+@kernel("(n),(n),(n),(n),(),(b),(b)->(n)")
 def _surprising(
     count: Floats, total: Floats, idle: Floats, shape: Floats, refresh: Floats, worker: Ints, duration: Floats,
     out: Mask,
@@ -220,11 +214,7 @@ def _surprising(
                 out[i] = True
 
 
-@gufunc(
-    "void(float64[:], float64[:], float64[:,:], float64[:], float64[:], float64[:], float64[:], float64[:],"
-    " float64[:], int64[:], float64[:], float64[:,:], boolean[:])",
-    "(n),(n),(n,k),(n),(),(),(),(),(),(b),(b)->(n,k),(n)",
-)
+@kernel("(n),(n),(n,k),(n),(),(),(),(),(),(b),(b)->(n,k),(n)")
 def _cusum(
     count: Floats, total: Floats, marks: Floats, shape: Floats,
     threshold: Floats, up: Floats, down: Floats, frozen: Floats, least: Floats, worker: Ints, duration: Floats,
@@ -247,10 +237,7 @@ def _cusum(
                 alarm[i] = True
 
 
-@gufunc(
-    "void(float64[:,:], float64[:], float64[:], float64[:], int64[:], float64[:], float64[:,:], boolean[:])",
-    "(n,k),(n),(),(),(b),(b)->(n,k),(n)",
-)
+@kernel("(n,k),(n),(),(),(b),(b)->(n,k),(n)")
 def _glr(
     marks: Floats, shape: Floats, threshold: Floats, least: Floats, worker: Ints, duration: Floats,
     new_marks: Floats, alarm: Mask,

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple, Self
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within
 
 
@@ -102,7 +102,9 @@ class Moments(NamedTuple):
 
     def scaled(self, share: Floats) -> "Moments":
         """The belief if worker i's tasks counted ``share[..., i]`` times as much."""
-        return Moments(*_scaled(*self, share))
+        deviations = np.zeros_like(self.deviations)  # some may have overflowed
+        np.multiply(share, self.deviations, out=deviations, where=share > 0.0)
+        return Moments(share * self.counts, share * self.totals, deviations)
 
     def merged(self) -> "Moments":
         """The moments of groups of tasks, which lie along the last axis, taken together.
@@ -120,7 +122,7 @@ class Moments(NamedTuple):
         return np.equal(self.counts, 0)
 
 
-@gufunc("void(float64[:], float64[:], int64[:], float64[:], float64[:], float64[:])", "(n),(n),(b),(b)->(n),(n)")
+@kernel("(n),(n),(b),(b)->(n),(n)")
 def _observe(
     count: Floats, total: Floats, worker: Ints, duration: Floats, new_count: Floats, new_total: Floats
 ) -> None:
@@ -132,10 +134,7 @@ def _observe(
             new_total[i] += duration[b]
 
 
-@gufunc(
-    "void(float64[:], float64[:], float64[:], int64[:], float64[:], float64[:], float64[:], float64[:])",
-    "(n),(n),(n),(b),(b)->(n),(n),(n)",
-)
+@kernel("(n),(n),(n),(b),(b)->(n),(n),(n)")
 def _observe_deviations(
     count: Floats, total: Floats, deviation: Floats, worker: Ints, duration: Floats,
     new_count: Floats, new_total: Floats, new_deviation: Floats,
@@ -152,20 +151,7 @@ def _observe_deviations(
             new_total[i] += x
 
 
-@gufunc(
-    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
-    "(n),(n),(n),(n)->(n),(n),(n)",
-)
-def _scaled(
-    count: Floats, total: Floats, deviation: Floats, share: Floats,
-    new_count: Floats, new_total: Floats, new_deviation: Floats,
-) -> None:  # fmt: skip
-    for i in range(len(count)):
-        new_count[i], new_total[i] = share[i] * count[i], share[i] * total[i]
-        new_deviation[i] = share[i] * deviation[i] if share[i] > 0.0 else 0.0  # deviations may have overflowed
-
-
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(k),(k),(k)->(),(),()")
+@kernel("(k),(k),(k)->(),(),()")
 def _merged(
     count: Floats, total: Floats, deviation: Floats, all_counts: Floats, all_totals: Floats, all_deviations: Floats
 ) -> None:
@@ -200,7 +186,7 @@ def learn_shapes(belief: Moments, weight: float) -> Floats:
     return shapes
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(n),()->(n)")
+@kernel("(n),(n),(n),()->(n)")
 def _shapes(count: Floats, total: Floats, deviation: Floats, weight: Floats, out: Floats) -> None:
     spread, tasks = 1.0, 1.0
     for i in range(len(count)):

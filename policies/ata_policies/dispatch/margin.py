@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple, Self
 import numpy as np
 
 from ata_gym.typing import Bits, Floats, Ints
-from ata_gym.utils.compiled import gufunc, helper, inlined, phase
+from ata_gym.utils.compiled import helper, inlined, kernel, phase
 from ata_gym.utils.ranges import Order, Unending, Within
 
 _SPREAD = 1.2  # with b results missing, the rest of a round is taken to be R, and R times 1 -+ 1.2 / sqrt b
@@ -164,7 +164,7 @@ def start_workers(
     return count
 
 
-@gufunc("void(float64[:,:], int64[:], float64[:,:], float64[:])", "(n,s),()->(n,s),(n)")
+@kernel("(n,s),()->(n,s),(n)")
 def _paces(times: Floats, budget: Ints, sums: Floats, mean: Floats) -> None:
     """Each worker's times added up, and its time per result: E[min(X, t)] / P(X <= t), t = B times the least median.
 
@@ -187,7 +187,7 @@ def _paces(times: Floats, budget: Ints, sums: Floats, mean: Floats) -> None:
         mean[i] = max(each, 1e-300) if each < math.inf else math.inf
 
 
-@gufunc("void(float64[:,:], float64[:,:], float64[:], int64[:], int64[:], int64[:])", "(n,s),(n,s),(n),(n),()->()")
+@kernel("(n,s),(n,s),(n),(n),()->()")
 def _useful_workers(times: Floats, sums: Floats, mean: Floats, order: Ints, budget: Ints, out: Ints) -> None:
     """How many workers of ``order`` can give results in a round in which everybody works, or in one twice as long."""
     n = len(mean)
@@ -204,11 +204,7 @@ def _useful_workers(times: Floats, sums: Floats, mean: Floats, order: Ints, budg
                 out[0] = p + 1
 
 
-@gufunc(
-    "void(float64[:,:], float64[:,:], float64[:], int64[:], float64[:], float64[:], int64[:], int8[:], float64[:], "
-    "int8[:], int8[:])",
-    "(n,s),(n,s),(n),(n),(n),(),(),(n),(n),(n)->(n)",
-)
+@kernel("(n,s),(n,s),(n),(n),(n),(),(),(n),(n),(n)->(n)")
 def _by_margin(
     times: Floats, sums: Floats, mean: Floats, order: Ints, factor: Floats, shadow: Floats, missing: Ints,
     running: Bits, age: Floats, absent: Bits, out: Bits,

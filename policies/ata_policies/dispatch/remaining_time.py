@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Bits, Floats, Ints
-from ata_gym.utils.compiled import gufunc, inlined
+from ata_gym.utils.compiled import inlined, kernel
 from ata_gym.utils.ranges import Order, Within
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.allocation.estimates.thompson import draw_means
@@ -34,7 +34,7 @@ def _schedule(due: Floats, first: float, every: float) -> None:
         result += every
 
 
-@gufunc("void(float64[:], int64[:], float64[:], int64[:], int8[:], float64[:], int8[:])", "(n),(m),(),(),(n),(n)->(n)")
+@kernel("(n),(m),(),(),(n),(n)->(n)")
 def by_remaining_time(
     mean: Floats, order: Ints, kappa: Floats, missing: Ints, running: Bits, age: Floats, out: Bits
 ) -> None:

@@ -1,13 +1,13 @@
 """The search for the shadow price with which the rule ``by_margin`` costs least, in simulated rounds."""
 
 import math
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 
 from ata_gym.simulation.heap import comes_first
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc, helper, inlined
+from ata_gym.utils.compiled import helper, inlined, kernel
 from ata_gym.utils.ranges import Counts, Times, Within
 from ata_policies.dispatch.margin import Running, Workers, start_workers
 
@@ -63,14 +63,10 @@ def _play_round(workers: Workers, factor: Floats, shadow: float, budget: int, re
     return now, spent
 
 
-@gufunc(
-    "void(float64[:,:], float64[:,:], float64[:], int64[:], int64[:], int64[:], float64[:], float64[:], "
-    "float64[:], boolean[:], int64[:], float64[:], float64[:,:], int64[:], float64[:], float64[:,:])",
-    "(n,s),(n,s),(n),(n),(),(),(),(),(n),(),(),(),(c,q)->(),(),(c,q)",
-)
+@kernel("(n,s),(n,s),(n),(n),(),(),(),(),(n),(),(),(),(c,q)->(),(),(c,q)")
 def _search_step(
     times: Floats, sums: Floats, mean: Floats, order: Ints, useful: Ints, budget: Ints, price: Floats, octaves: Floats,
-    factor: Floats, awake: Any, chosen: Ints, rounds: Floats, totals: Floats,
+    factor: Floats, awake: Mask, chosen: Ints, rounds: Floats, totals: Floats,
     new_chosen: Ints, new_rounds: Floats, new_totals: Floats,
 ) -> None:  # fmt: skip
     """Simulate a round with each shadow price, and choose the best one."""

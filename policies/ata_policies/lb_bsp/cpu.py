@@ -13,7 +13,7 @@ import numpy as np
 
 from ata_gym.theory.allocation.proxy_loss import allocate
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.validation import flag, unknown, whole_number
 from ata_policies.beliefs.availability import Availability
 from ata_policies.facts import Described
@@ -148,7 +148,7 @@ class LbBsp(AllocationPolicy):
         return loads
 
 
-@gufunc("void(int64[:], float64[:], int64[:], int64[:])", "(n),(n),(n)->(n)")
+@kernel("(n),(n),(n)->(n)")
 def raised(allocation: Ints, scores: Floats, least: Ints, out: Ints) -> None:
     """Raise workers below their minimum to it, with the tasks that would finish last, as far as there are any.
 

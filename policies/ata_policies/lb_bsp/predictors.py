@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Counts, Estimates, Numbers, Shares, Times, Wholes
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.beliefs.moments import Totals, mean_times
@@ -249,12 +249,9 @@ def _in_units(speed: Floats, unit: Floats) -> Floats:
         return np.minimum(speed / unit, _FASTEST)
 
 
-@gufunc(
-    "void(float64[:], float64[:], boolean[:], float64[:], float64[:, :], float64[:], float64[:, :])",
-    "(k),(),(),(k),(k,k)->(k),(k,k)",
-)
+@kernel("(k),(),(),(k),(k,k)->(k),(k,k)")
 def _least_squares(
-    x: Floats, y: Floats, learns: Any, weights: Floats, spread: Floats, new_weights: Floats, new_spread: Floats
+    x: Floats, y: Floats, learns: Mask, weights: Floats, spread: Floats, new_weights: Floats, new_spread: Floats
 ) -> None:
     new_weights[:] = weights
     new_spread[:] = spread

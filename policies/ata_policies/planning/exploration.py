@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from ata_gym.simulation.keys import permutations
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import helper, kernel
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.tails import members, picked
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
@@ -164,17 +164,12 @@ def _costs(
     known: Knowledge, candidates: Candidates, reduced: Reduced, workers: Ints, number: Ints, prices: Floats
 ) -> Floats:
     """The expected cost of a round without k of the tasks and with a trial of the first k of the workers."""
-    shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * workers.shape[2]).bit_length(), candidates.times.shape[2])
-    quantiles, place = _normal_quantiles(candidates.times.shape[2]), picked(candidates.members.place, workers)
+    size, place = candidates.times.shape[2], picked(candidates.members.place, workers)
+    shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * workers.shape[2]).bit_length(), size)
+    quantiles = ndtri((np.arange(size) + 0.5) / size)  # of the normal distribution, equally likely
     drawn = *(picked(part, workers) for part in known.posterior), quantiles, shuffled, candidates.shapes[:, None]
     more = _more(reduced.removed, reduced.round_time[:, None], *drawn, place, prices, number)
     return np.asarray(more + reduced.cost[:, None])
-
-
-@lru_cache(maxsize=8)
-def _normal_quantiles(size: int) -> Floats:
-    """So many equally likely quantiles of the normal distribution."""
-    return np.asarray(ndtri((np.arange(size) + 0.5) / size))
 
 
 @helper("reassoc", "nsz")
@@ -187,11 +182,7 @@ def _wait(round_time: Floats, slowest: Floats) -> float:
     return total / (len(round_time) * len(slowest))
 
 
-@gufunc(
-    "void(int64[:], float64[:,:], float64[:], float64[:], float64[:], int64[:,:], float64[:,:], int64[:], float64[:],"
-    " int64[:], float64[:])",
-    "(l),(l,q),(j),(j),(s),(k,s),(m,s),(j),(j),()->(l)",
-)
+@kernel("(l),(l,q),(j),(j),(s),(k,s),(m,s),(j),(j),()->(l)")
 def _more(
     removed: Ints, round_time: Floats, location: Floats, spread: Floats, quantiles: Floats, shuffled: Ints,
     shapes: Floats, place: Ints, prices: Floats, prospects: Ints, out: Floats,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import helper, kernel
 from ata_policies.planning.completion_times import (
     POINTS,
     Grid,
@@ -30,9 +30,7 @@ class Reduced(NamedTuple):
     allocation: Ints  # (E, L, m)
     round_time: Floats  # (E, L, 32) equally likely round times
     cost: Floats  # (E, L) expected round time + price * worker time
-    limit: (
-        Floats  # (E, L) the mean below which one worker that did the k tasks would make it cheaper than with all tasks
-    )
+    limit: Floats  # (E, L) the mean below which a worker that did the k tasks would make it cheaper than with all
 
 
 def remove_tasks(
@@ -146,11 +144,7 @@ def _useful_mean(
     return under
 
 
-@gufunc(
-    "void(float64[:,:], int64[:,:], int64[:], int64[:], float64[:], float64[:], float64[:], float64[:], int64[:,:],"
-    " float64[:,:], float64[:], float64[:])",
-    "(n,s),(j,s),(n),(l),(s),(n),(),(q)->(l,n),(l,q),(l),(l)",
-)
+@kernel("(n,s),(j,s),(n),(l),(s),(n),(),(q)->(l,n),(l,q),(l),(l)")
 def _remove(
     times: Floats, orders: Ints, start: Ints, removed: Ints, shape: Floats, prices: Floats, price: Floats,
     levels: Floats, left: Ints, round_time: Floats, cost: Floats, limit: Floats,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import helper, kernel
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.slices import blended
@@ -66,9 +66,8 @@ class Knowledge(NamedTuple):
 
     def of(self, workers: Ints) -> tuple[Estimates, Posterior]:
         """What the own times of some workers say, (E, m), and what is known of them."""
-        return Estimates(*(picked(x, workers) for x in self.seen)), Posterior(
-            *(picked(x, workers) for x in self.posterior)
-        )
+        seen, posterior = ([picked(part, workers) for part in parts] for parts in (self.seen, self.posterior))
+        return Estimates(*seen), Posterior(*posterior)
 
 
 class Candidates(NamedTuple):
@@ -104,10 +103,8 @@ def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) ->
     """Of the workers with results that are ``there``, (E, n), the fastest, and those of the ``last`` plan."""
     mean, seen = known.posterior.mean(), there & (known.seen.evidence > 0.0)
     near = members(first_of(np.where(seen, mean, np.inf), np.int64(budget + IDLE)) | (seen & (last > 0)))
-    mean, place = (
-        np.where(near.there, near.of(mean), _FILLED_UP),
-        np.where(near.there, near.of(known.counted.place), -1),
-    )
+    mean = np.where(near.there, near.of(mean), _FILLED_UP)
+    place = np.where(near.there, near.of(known.counted.place), -1)
     times = blended(known.own, place, np.where(near.there, known.belief.later(near.workers), 0.0), mean)
     doubt = np.minimum(np.expm1(near.of(known.posterior.spread) ** 2), 1.0)
     spread, shapes = BETA * mean / np.sqrt(near.of(known.shapes)), np.empty(np.add(times.shape, (0, 1, 0)))
@@ -176,7 +173,7 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
     return np.asarray(_value(*seen, *population, limit))
 
 
-@gufunc("void(float64[:,:], boolean[:], float64[:,:])", "(m,s),(m),(k,s)", (2,))
+@kernel("(m,s),(m),(k,s)", (2,))
 def _fill_shapes(times: Floats, there: Mask, out: Floats) -> None:
     m, size = times.shape
     out[m] = 0.0
@@ -209,7 +206,7 @@ def _weights(location: float, evidence: float, place: Floats, share: Floats, out
         out[g] /= total
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g)->(g)")
+@kernel("(n),(n),(g),(g)->(g)")
 def _learn(location: Floats, evidence: Floats, place: Floats, prior: Floats, share: Floats) -> None:
     known = np.flatnonzero(evidence)
     known = known[:: -(-len(known) // _MOST_LEARNED_FROM)]
@@ -230,7 +227,7 @@ def _learn(location: Floats, evidence: Floats, place: Floats, prior: Floats, sha
         share[:] = total / (n + 1.0)
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g)->(n),(n)")
+@kernel("(n),(n),(g),(g)->(n),(n)")
 def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats, out: Floats, spread: Floats) -> None:
     width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
     never = -1  # a worker never tried: all of them are the same
@@ -253,10 +250,7 @@ def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats,
         spread[i] = math.sqrt(max(second - first * first, 0.0) + inside)
 
 
-@gufunc(
-    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:,:])",
-    "(n),(n),(g),(g),(g),(l)->(l,n)",
-)
+@kernel("(n),(n),(g),(g),(g),(l)->(l,n)")
 def _value(
     location: Floats, evidence: Floats, place: Floats, share: Floats, hedge: Floats, limits: Floats, out: Floats
 ) -> None:

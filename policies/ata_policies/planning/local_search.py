@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import helper, kernel
 from ata_policies.beliefs.distributions.tails import picked
 from ata_policies.planning.completion_times import (
     POINTS,
@@ -362,10 +362,7 @@ def _keep(times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Float
     return _Workers(times[kept], orders, mean[kept], variance[kept], doubt[kept], price[kept]), kept
 
 
-@gufunc(
-    "void(float64[:,:], float64[:], int64[:,:], int64[:,:], float64[:], int64[:], int64[:], float64[:], int64[:])",
-    "(n,s),(n),(j,s),(k,n),(n),()->(n),(),()",
-)
+@kernel("(n,s),(n),(j,s),(k,n),(n),()->(n),(),()")
 def _search(
     times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats, most: Ints,
     best: Ints, cost: Floats, made: Ints,

@@ -8,7 +8,7 @@ import numpy as np
 from ata_gym.simulation.heap import Heap, build_heap, sift_down, take_off_top
 from ata_gym.theory.simulated.costs import Costs
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc, inlined, phase
+from ata_gym.utils.compiled import inlined, kernel, phase
 
 _LARGE = 900  # times beyond 2**900 are divided by a power of two, so that no sum overflows
 _LONGER = 1.25  # a round is first played as if it took at most so many times as long as the longest before it
@@ -125,10 +125,7 @@ def _play_round(
     return heap.key[0], idle + (size + late) * heap.key[0]
 
 
-@gufunc(
-    "void(float64[:,:], float64[:,:], int64[:,:], int64[:], int64[:], float64[:], float64[:])",
-    "(n,s),(n,f),(c,n),(),()->(c),(c)",
-)
+@kernel("(n,s),(n,f),(c,n),(),()->(c),(c)")
 def _play(
     times: Floats, factors: Floats, races: Ints, budget: Ints, replicates: Ints, round_time: Floats, worker_time: Floats
 ) -> None:

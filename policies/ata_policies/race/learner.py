@@ -7,7 +7,7 @@ import numpy as np
 
 from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.typing import Floats, Ints, Keys, Mask
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Wholes, Within, all_tasks
 from ata_gym.utils.trees import map_leaves
 from ata_gym.utils.validation import non_negative
@@ -213,7 +213,7 @@ class RaceLearner(AllocationPolicy):
         plan.fastest[e], plan.tasks[e], plan.stride[e] = choice.fastest, choice.tasks, choice.stride
 
 
-@gufunc("void(float64[:], float64[:])", "(s)->()")
+@kernel("(s)->()")
 def _shape(times: Floats, shape: Floats) -> None:
     """1 / (coefficient of variation)^2 of samples, within 1/16 and 16; 1 for a worker never tried."""
     size, mean, squares = len(times), times.mean(), 0.0

@@ -9,7 +9,7 @@ from scipy.special import gammainc, gammaincinv
 
 from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.typing import Floats, Keys
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_policies.allocation.estimates.thompson import gamma_kernel
 from ata_policies.observations import LONGEST
 
@@ -17,7 +17,6 @@ LEVELS = 16  # equally likely slices of the distribution of a rate
 _MOST = 2.0  # the largest shape of the distribution that the rates of a row come from
 _GRID = 2.0 ** np.arange(-10.0, 14.25, 0.25)  # shapes for which the slices are tabulated
 _LEAST = 1e-6  # the least mean of a slice, over that of the distribution
-_LONGEST = LONGEST  # a copy, which the kernel can see
 
 
 class Rates(NamedTuple):
@@ -81,7 +80,7 @@ def learn_rates(counts: Floats, busy: Floats, shape: Floats) -> Rates:
         return Rates(*_learn(counts, busy, shape))
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(n)->(n),(n)")
+@kernel("(n),(n),(n)->(n),(n)")
 def _learn(counts: Floats, busy: Floats, own: Floats, shape: Floats, time: Floats) -> None:
     n = len(counts)
     results, spent, seen = 0.0, 0.0, 0
@@ -113,4 +112,4 @@ def _learn(counts: Floats, busy: Floats, own: Floats, shape: Floats, time: Float
     for i in range(n):
         c = (1.0 + own[i] * counts[i]) / (1.0 + counts[i])
         shape[i] = a + c * counts[i]
-        time[i] = min(max(b + c * busy[i], 1e-300), _LONGEST)
+        time[i] = min(max(b + c * busy[i], 1e-300), LONGEST)

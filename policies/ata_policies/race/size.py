@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Times, Within
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 
@@ -112,12 +112,10 @@ class Doubt(NamedTuple):
         return Doubt(np.where(took > 0.0, usual, self.usual), np.where(far, _DOUBT, np.maximum(self.races - 1, 0)))
 
 
-@gufunc("void(int64[:], float64[:], float64[:], float64[:])", "(r),(r),(n)->()")
+@kernel("(r),(r),(n)->()")
 def _round_time(worker: Ints, duration: Floats, elapsed: Floats, out: Floats) -> None:
     busy = elapsed.copy()
-    out[0] = 0.0
     for r in range(len(worker)):
         if worker[r] >= 0:
             busy[worker[r]] += duration[r]
-    for i in range(len(busy)):
-        out[0] = max(out[0], busy[i])
+    out[0] = busy.max()

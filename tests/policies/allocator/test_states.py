@@ -319,17 +319,17 @@ def changed(leaf: Any, value: Any) -> Any:
     return array.tolist()
 
 
-LOADED = {
-    "ata": (by_array, ("state.belief.counts", "round.elapsed")),
-    "distribution-learner": (by_json, ("state.belief.slot", "state.plan.availability.wait")),
-    "race": (by_json, ("round.elapsed",)),
-    "dispatch": (by_array, ("round.begun", "state.belief.distributions.owner")),
-}
-
-
-@pytest.mark.parametrize("name", LOADED)
-def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing(name: str) -> None:
-    loop, (through, keys) = made(name), LOADED[name]
+@pytest.mark.parametrize(
+    ("name", "through", "keys"),
+    [
+        ("ata", by_array, ("state.belief.counts", "round.elapsed")),
+        ("distribution-learner", by_json, ("state.belief.slot", "state.plan.availability.wait")),
+        ("race", by_json, ("round.elapsed",)),
+        ("dispatch", by_array, ("round.begun", "state.belief.distributions.owner")),
+    ],
+)
+def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing(name, through, keys) -> None:
+    loop = made(name)
     play(loop, 5)
     if isinstance(loop, Allocator):
         loop.allocate()
@@ -367,9 +367,8 @@ def test_a_clock_does_not_go_on_from_what_no_clock_has() -> None:
     clock = Clock(gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=BUDGET), "dispatch-rest", seed=4)
     play(clock, 3)
     kept, wrong = copy.deepcopy(clock.state_dict()), {"clock.runtime": np.inf, "clock.rounds": -1}
-    wrong |= dict.fromkeys(
-        ("clock.total_worker_time", "env.finish", "observation.duration", "policy.plan.mean"), np.nan
-    )
+    times = ("clock.total_worker_time", "env.finish", "observation.duration", "policy.plan.mean")
+    wrong |= dict.fromkeys(times, np.nan)
     for key, value in (*wrong.items(), ("env.runtime", np.inf)):
         with pytest.raises(ValueError, match=key.rpartition(".")[2]):
             clock.load_state_dict(resealed({**kept, key: changed(kept[key], value)}))

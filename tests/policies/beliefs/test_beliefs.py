@@ -19,10 +19,9 @@ from ata_policies import Exposure, Moments, Setting, Totals
 from ata_policies.allocation.estimates.robust import MedianOfMeans, TruncatedMean
 from ata_policies.beliefs.availability import Availability, signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.beliefs.memory import Discount, Everything, Memory, Window
+from ata_policies.beliefs.memory import DETECTORS, Discount, Everything, Memory, Restarts, Window
 from ata_policies.beliefs.moments import learn_shapes
 from ata_policies.beliefs.prior import read_prior, save_prior
-from ata_policies.beliefs.restarts import DETECTORS, Restarts
 
 N = 3
 
@@ -103,10 +102,7 @@ def test_everything(mean: float, seed: int) -> None:
 
 
 @settings(max_examples=20)
-@given(
-    mean=means, seed=seeds, memory=st.floats(40, 500), detector=st.sampled_from(["page-hinkley", "cusum", "glr"]),
-    change=st.booleans(),
-)  # fmt: skip
+@given(mean=means, seed=seeds, memory=st.floats(40, 500), detector=st.sampled_from([*DETECTORS]), change=st.booleans())
 def test_restarts(mean: float, seed: int, memory: float, detector: str, change: bool) -> None:
     """A worker's task counts less with each round in which it has more; after a change, only those since its alarm."""
     rounds = [(who[None], time[None]) for who, time in zip(*games(mean, seed), strict=True)]

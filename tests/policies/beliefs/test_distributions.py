@@ -11,7 +11,7 @@ from scipy import stats
 from ata_gym.pools import Pool, exponential, gamma, log_normal
 from ata_gym.typing import Floats
 from ata_gym.utils.trees import difference
-from ata_policies.beliefs.distributions.arrays import CLOCK, FINISHED, FORCE, GAINS, RESTART
+from ata_policies.beliefs.distributions.arrays import FINISHED, ROW, SLOT
 from ata_policies.beliefs.distributions.bins import BINS, SLOTS, DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.distributions.slices import own_sample, sample
@@ -22,7 +22,7 @@ def learn(times: Any, elapsed: Any = ()) -> DistributionBelief:
     """One row, one worker: some results, then cancelled tasks."""
     time = np.array(times, float)[None]
     belief = DistributionBelief.empty(1, 1).observe(np.zeros(time.shape, int), time, np.zeros((1, 1)))
-    belief.row[:, GAINS : GAINS + 3] = -1e9  # all results count
+    belief.row[:, ROW.gains : ROW.gains + 3] = -1e9  # all results count
     for x in elapsed:
         belief = belief.observe(np.array([[-1]]), np.zeros((1, 1)), np.array([[float(x)]]))
     return belief
@@ -106,10 +106,8 @@ def test_workers_seen_rarely_borrow_the_shape_of_the_others() -> None:
     """Nineteen workers of CV 1/2 lend it to a worker seen twice, and a worker never seen has no distribution."""
     rng = np.random.default_rng(1)
     n, size = 21, 64
-    worker = np.repeat(np.arange(n - 1), [*[200] * (n - 2), 2])
-    belief = DistributionBelief.empty(1, n).observe(
-        worker[None], rng.gamma(4.0, 5.0, (1, worker.size)), np.zeros((1, n))
-    )
+    worker = np.repeat(np.arange(n - 1), [*[200] * (n - 2), 2])[None]
+    belief = DistributionBelief.empty(1, n).observe(worker, rng.gamma(4.0, 5.0, worker.shape), np.zeros((1, n)))
     distribution = sample(belief, size)[0]
     cv = distribution.std(axis=1) / distribution.mean(axis=1)
     np.testing.assert_allclose(cv[: n - 1], 0.5, rtol=0.25)
@@ -136,10 +134,8 @@ def test_extreme_times_and_cancelled_tasks_only() -> None:
 
 def belief_of(times: Any) -> DistributionBelief:
     """What is known after one round with K results of each of n workers, times (n, K)."""
-    n, k = np.shape(times)
-    return DistributionBelief.empty(1, n).observe(
-        np.tile(np.arange(n), k)[None], np.ravel(times, "F")[None], np.zeros((1, n))
-    )
+    (n, k), time = np.shape(times), np.ravel(times, "F")
+    return DistributionBelief.empty(1, n).observe(np.tile(np.arange(n), k)[None], time[None], np.zeros((1, n)))
 
 
 def test_without_long_times_moments_are_as_they_were() -> None:
@@ -196,13 +192,13 @@ def play(levels: Floats, family: str = "gamma", rows: int = 4, tasks: int = 2, s
 
 def restarted(belief: DistributionBelief) -> Floats:
     """When each worker last began anew, (E, n); 0: never."""
-    return belief.tracks[:, :, RESTART]
+    return belief.tracks[:, :, SLOT.restart]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_where_nothing_changes_nothing_is_forgotten(family: str) -> None:
     belief = play(np.tile([1.0, 2.0, 5.0, 9.0], (1000, 1)), family, rows=16)
-    assert (belief.row[:, FORCE] == 0.0).all()
+    assert (belief.row[:, ROW.force] == 0.0).all()
     assert (belief.counts[~belief.suspects()] >= 1990).all()
     assert belief.suspects().mean() < 0.05
     assert not restarted(belief).any()
@@ -228,7 +224,7 @@ def test_how_long_tasks_may_last_is_no_change(family: str) -> None:
 def test_what_the_memory_in_force_holds_counts_and_nothing_is_lost() -> None:
     """Where the memory of 4 rounds is in force, and then that of all."""
     rng, belief = np.random.default_rng(2), DistributionBelief.empty(1, 2)
-    belief.row[:, FORCE], belief.row[:, GAINS + 1] = 2, 1e9
+    belief.row[:, ROW.force], belief.row[:, ROW.gains + 1] = 2, 1e9
     held, total, time, all_time = np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2)
     for k in range(1, 60):
         busy, x = [0] if k % 3 or k >= 40 else [0, 1], 1.0 + rng.random(2)
@@ -237,7 +233,7 @@ def test_what_the_memory_in_force_holds_counts_and_nothing_is_lost() -> None:
         total[busy], all_time[busy] = total[busy] + 1.0, all_time[busy] + x[busy]
     np.testing.assert_allclose(belief.counts[0], held + 1.0, rtol=1e-9)
     np.testing.assert_allclose(belief.mean()[0], (time + all_time / total) / (held + 1.0), rtol=1e-9)
-    belief.row[:, GAINS : GAINS + 3] = -1e9
+    belief.row[:, ROW.gains : ROW.gains + 3] = -1e9
     belief = belief.observe(np.array([[0]]), np.array([[1.5]]), np.zeros((1, 2)))
     np.testing.assert_allclose(belief.counts[0], total + np.array([1.0, 0.0]), rtol=1e-9)
     np.testing.assert_allclose(belief.totals[0], all_time + np.array([1.5, 0.0]), rtol=1e-9)
@@ -255,7 +251,7 @@ def test_moments_and_bins_agree_whatever_happens(seed: int) -> None:
         time = np.take_along_axis(level, np.maximum(worker, 0), 1) * rng.gamma(4.0, 0.25, (2, 6))
         elapsed = level * rng.random((2, n)) * (rng.random((2, n)) < 0.2)
         belief = belief.observe(worker, time, elapsed)
-        assert (belief.row[:, CLOCK] == k + 1).all()
+        assert (belief.row[:, ROW.clock] == k + 1).all()
         nothing = belief.observe(np.full((2, 2), -1), np.zeros((2, 2)), np.zeros((2, n)))  # no round, and no change
         assert difference(nothing, belief) is None
     bins = belief.bins.sum(axis=3)
@@ -300,7 +296,7 @@ def test_drift_puts_a_short_memory_in_force() -> None:
     levels = np.exp(np.cumsum(rng.normal(0.0, 0.05, (1200, 6)), axis=0))
     levels[600:, 5] = 0.0
     belief = play(levels)
-    assert (belief.row[:, FORCE] > 0).all()
+    assert (belief.row[:, ROW.force] > 0).all()
     off = np.abs(np.log(belief.mean()[:, :5] / levels[-1, :5]))
     assert off.mean() < 0.25
     assert off.mean() < 0.5 * np.abs(np.log(levels[:, :5].mean(axis=0) / levels[-1, :5])).mean()
@@ -326,7 +322,7 @@ def test_tries_come_at_growing_intervals() -> None:
     belief = DistributionBelief.empty(1, 2).observe(np.array([[0, 1]]), np.ones((1, 2)), np.zeros((1, 2)))
     begins, was = [], False
     for k in range(1, 60_001, 10):
-        belief.row[:, 0] = belief.row[:, CLOCK] = k
+        belief.row[:, 0] = belief.row[:, ROW.clock] = k
         belief.last[:, 0] = k
         now = bool(belief.stale()[0, 1])
         if now and not was:

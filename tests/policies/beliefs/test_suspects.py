@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ata_gym.typing import Floats
-from ata_policies.beliefs.distributions.arrays import EVENTS, GAINS, KEPT, RESTART, SPREAD, STRETCH
+from ata_policies.beliefs.distributions.arrays import ROW, SLOT
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 
 MEANS = np.array([1.0, 2.0, 3.0, *[10.0] * 7])
@@ -25,7 +25,7 @@ def after(belief: DistributionBelief, factors: Floats, seed: int = 0, cv: float 
 def known() -> DistributionBelief:
     """Ten workers, each with 60 results."""
     belief = DistributionBelief.empty(1, 10)
-    belief.row[:, GAINS:SPREAD] = -1e9  # the longest memory stays in force
+    belief.row[:, ROW.gains : ROW.spread] = -1e9  # the longest memory stays in force
     for k in range(30):
         belief = after(belief, np.ones(4), seed=k)
     assert not belief.suspects().any()
@@ -72,7 +72,7 @@ def test_a_worker_that_hung_once_is_back_with_the_first_probe(known: Distributio
     back = after(waiting, np.array([0.0, 1.0, 0.0, 1.0]), seed=7)
     assert not back.suspects().any()
     assert back.counts[0, 1] == pytest.approx(known.counts[0, 1] + 2.0)  # the round that hung does not count
-    assert back.row[0, EVENTS] == 0.0
+    assert back.row[0, ROW.events] == 0.0
 
 
 def test_the_fastest_of_those_that_failed_together_is_probed(known: DistributionBelief) -> None:
@@ -83,7 +83,7 @@ def test_the_fastest_of_those_that_failed_together_is_probed(known: Distribution
     assert as_usual.suspects()[0, :4].tolist() == [False, True, True, False]
     assert as_usual.probes()[0, :4].tolist() == [False, True, True, False]  # the others are due at once
     still_slow = after(hit, np.array([6.0, 0.0, 0.0, 1.0]), seed=3)
-    assert still_slow.row[0, EVENTS] == 3.0
+    assert still_slow.row[0, ROW.events] == 3.0
     again = next(k for k in range(60) if idle(still_slow, k).probes().any())
     assert again == 1
     assert idle(still_slow, again).probes()[0].sum() == 1
@@ -94,7 +94,7 @@ def test_a_change_that_lasts_becomes_usual(known: DistributionBelief) -> None:
     for k in range(5):
         belief = after(belief, np.array([1.0, 4.0, 1.0, 1.0]), seed=k)
     assert not belief.suspects().any()
-    assert belief.tracks[0, 1, RESTART] > 30
+    assert belief.tracks[0, 1, SLOT.restart] > 30
     assert belief.counts[0, 1] == pytest.approx(8.0, abs=3.0)
     assert belief.mean()[0, 1] == pytest.approx(8.0, rel=0.2)
 
@@ -107,8 +107,8 @@ def test_everybody_begins_anew_where_most_change_at_once(known: DistributionBeli
 def test_what_was_kept_aside_comes_back_as_it_was(known: DistributionBelief) -> None:
     """Scaled down and up again, the moments and the counts in bins are those from before, and two results more."""
     hit = after(known, np.array([1.0, 9.0, 1.0, 1.0]))
-    assert hit.tracks[0, 1, STRETCH] == pytest.approx(9.0, rel=0.3)
-    assert hit.tracks[0, 1, KEPT] == pytest.approx(2.0 / 60.0)
+    assert hit.tracks[0, 1, SLOT.stretch] == pytest.approx(9.0, rel=0.3)
+    assert hit.tracks[0, 1, SLOT.kept] == pytest.approx(2.0 / 60.0)
     failed = idle(hit, 4)
     slow = after(failed, np.array([0.0, 9.0, 0.0, 1.0]), seed=5)  # so the change was real
     back = after(slow, np.array([0.0, 1.0, 0.0, 1.0]), seed=6)

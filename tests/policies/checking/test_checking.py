@@ -171,10 +171,8 @@ def faults() -> Iterator[tuple[Any, str]]:
     yield broken("CannotBeAlone", Sound, made=lambda self: 1 / (self.setting.n - 1)), alone
     # its actions
     short = allocates(lambda a, self, _: a - np.eye(self.setting.n, dtype=int)[0])
-    yield (
-        broken("ShortSum", Sound, **short),
-        f"{illegal}.*negative|{illegal}.*row 0 must sum to the budget of 7, not to 6",
-    )
+    sums = f"{illegal}.*negative|{illegal}.*row 0 must sum to the budget of 7, not to 6"
+    yield broken("ShortSum", Sound, **short), sums
     one_row = rf"{illegal}.*must have shape \(3, 5\), not \(5,\)"
     yield broken("OneForAll", Sound, **allocates(lambda a, *_: a[0])), one_row
     yield broken("Lists", Sound, **allocates(lambda a, *_: a.tolist())), "must be a NumPy array, not list"

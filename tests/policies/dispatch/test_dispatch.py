@@ -61,8 +61,12 @@ def everybody(missing: np.ndarray, running: np.ndarray, age: np.ndarray) -> np.n
     return np.ones_like(running)
 
 
-def margin(shadow: float) -> Rule:
-    return lambda *at: by_margin(CIFAR, np.array(shadow), *at)
+def margin(shadow: Any, workers: Workers = CIFAR) -> Rule:
+    return lambda *at: by_margin(workers, np.array(shadow), *at)
+
+
+def only_row(workers: Workers) -> Workers:
+    return Workers(*(part[0] for part in workers))
 
 
 def test_the_remaining_time_rule_has_the_reference_costs() -> None:
@@ -187,8 +191,7 @@ def test_who_does_nothing_for_the_rounds_is_found_from_any_shadow_price(first: i
     workers, search = Workers.of(times[None], 21), ShadowSearch.start(1)._replace(chosen=np.array([first]))
     for _ in range(8):
         search = search.go_on(workers, 21, 0.0)
-    row = Workers(*(part[0] for part in workers))
-    rules: list[Rule] = [everybody, lambda *at: by_margin(row, search.shadow(workers, 0.0), *at)]
+    rules = [everybody, margin(search.shadow(workers, 0.0), only_row(workers))]
     costs = simulate_rules(times, rules, 21, 128)
     assert costs.round_time[1] < 1.003 * costs.round_time[0]
     assert costs.worker_time[1] < 0.4 * costs.worker_time[0]
@@ -210,12 +213,9 @@ def test_the_search_finds_the_best_shadow_price() -> None:
     """Against the other simulation, which plays the env's own rounds."""
     times, price = known_sample(POOL, 32), 0.3
     workers, search = searched(times, 10, price)
-
-    def rule(shadow: float) -> Rule:
-        return lambda *at: by_margin(Workers(*(part[0] for part in workers)), np.array(shadow), *at)
-
     shadows = [*price * 2.0 ** np.arange(-2.0, 1.5, 0.5), *search.shadow(workers, price)]
-    total = simulate_rules(times, [rule(shadow) for shadow in shadows], 10, 256).total(price)
+    rules = [margin(shadow, only_row(workers)) for shadow in shadows]
+    total = simulate_rules(times, rules, 10, 256).total(price)
     assert total[-1] < 1.01 * total.min()
 
 
@@ -233,8 +233,7 @@ def test_simulated_rounds_are_those_of_the_env(price: float, shadows: np.ndarray
     """The search holds the costs of some 50 rounds with each of the shadow prices."""
     times = known_sample(POOL, 32)
     workers, search = searched(times, 10, price, rounds=192)
-    row = Workers(*(part[0] for part in workers))
-    rules: list[Rule] = [lambda *at, c=c: by_margin(row, np.array(c), *at) for c in shadows]
+    rules = [margin(shadow, only_row(workers)) for shadow in shadows]
     costs, weight = simulate_rules(times, rules, 10, 512), sum(0.98**k for k in range(192))
     np.testing.assert_allclose(search.totals[0, :, 0] / weight, costs.round_time, rtol=0.06)
     np.testing.assert_allclose(search.totals[0, :, 1] / weight, costs.worker_time, rtol=0.06)

@@ -16,10 +16,10 @@ from ata_gym import allocate
 from ata_gym.pools import deterministic, exponential, gamma
 from ata_policies import Setting, State, check_policy
 from ata_policies.lb_bsp.cpu import LbBsp, raised
-from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
-from ata_policies.lb_bsp.piecewise_linear import balanced, fitted
+from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled, balanced, fitted
 from ata_policies.policy import AllocationPolicy, Observation
 from ata_policies.steps import play
+from tests.policies.conftest import blank
 
 MEANS = np.arange(1.0, 6.0)
 SPEEDS = st.floats(0.1, 10.0)
@@ -34,10 +34,6 @@ def feedback(times: list[list[float]]) -> Observation:
     """What a single env shows: the times of each worker's results."""
     worker = np.repeat(np.arange(len(times)), [len(of_worker) for of_worker in times])
     return {"worker": worker, "duration": np.concatenate(times), "elapsed": np.zeros(len(times))}
-
-
-def blank(n: int, budget: int) -> Observation:
-    return {"worker": np.full(budget, -1), "duration": np.zeros(budget), "elapsed": np.zeros(n)}
 
 
 def shares(policy: AllocationPolicy, task_time: Any, rounds: int, present: Any = None) -> tuple[list[Any], State]:

@@ -1,6 +1,5 @@
 """Planning: races and local searches on tables of distributions, the population of workers, and who is worth a try."""
 
-import itertools
 from itertools import product
 from typing import Any
 
@@ -17,18 +16,10 @@ from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.simulated.costs import Costs, replay, simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.planning import knowledge
 from ata_policies.planning.exploration import explore
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
-from ata_policies.planning.knowledge import (
-    Estimates,
-    Population,
-    choose_candidates,
-    estimate_means,
-    learn_population,
-    learn_rows,
-    posterior,
-    value_of_trying,
-)
+from ata_policies.planning.knowledge import Estimates, choose_candidates, learn_population, learn_rows, posterior
 from ata_policies.planning.local_search import local_search, search
 from ata_policies.planning.race_costs import race_costs
 from ata_policies.planning.race_search import EVERYTHING, RaceSearch, best_race, race_allocation, time_per_result
@@ -144,7 +135,7 @@ def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: 
     """All races of up to B tasks each, by brute force on the same sampled times."""
     pool = shifted_exponential(np.array(scale), np.array(scale))
     times = known_sample(pool, 64)
-    all_races = np.array([a for a in itertools.product(range(budget + 1), repeat=pool.n) if sum(a) >= budget])
+    all_races = np.array([a for a in product(range(budget + 1), repeat=pool.n) if sum(a) >= budget])
     costs = simulate_races(times, all_races, budget, 1024).total(price)
     found = best_race(pool, budget, price)
     at = int(np.flatnonzero((all_races == found.allocation).all(axis=1))[0])
@@ -277,19 +268,6 @@ def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None
     np.testing.assert_allclose(found.round_time.mean(axis=1) + 0.1 * worker_time, found.cost, rtol=0.02, atol=0.1)
 
 
-def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> None:
-    """Ten of twenty are tried at once while many rounds are left to gain by it, and nobody in the last ones."""
-    worker, everybody = np.repeat(np.arange(20), 30)[None], np.ones((1, 40), np.bool_)
-    times = np.random.default_rng(0).exponential(size=worker.shape)
-    known = learn_rows(DistributionBelief.empty(1, 40).observe(worker, times, np.zeros((1, 40))), weight=5.0)
-    candidates = choose_candidates(known, everybody, np.zeros((1, 40), np.int64), 10)
-    found = local_search(candidates.times, np.repeat([1, 0], 10))
-    left, idle, draws = {1.0: 0, 5.0: 0, 1000.0: 10}, np.ones(40, np.bool_), np.linspace(0.0, 1.0, 40)[None]
-    idle[:20] = found.allocation[0] == 0
-    tried = [explore(known, candidates, found, everybody, np.zeros(40), np.array([rounds]), draws) for rounds in left]
-    assert [int(allocation[0, idle].sum()) for allocation, _ in tried] == [*left.values()]
-
-
 def tries(workers: int, results: dict[int, list[float]], budget: int, left: float) -> list[int]:
     """Who is tried with so many rounds left, after these results."""
     who = np.concatenate([np.full(len(times), i) for i, times in results.items()])
@@ -297,11 +275,19 @@ def tries(workers: int, results: dict[int, list[float]], budget: int, left: floa
     belief = belief.observe(who[None], np.concatenate(list(results.values()))[None], np.zeros((1, workers)))
     known, everybody, nothing = learn_rows(belief, 5.0), np.ones((1, workers), np.bool_), np.zeros((1, workers), int)
     candidates = choose_candidates(known, everybody, nothing, budget)
-    found = search(candidates, nothing, budget, np.zeros(workers), np.array([0.5]))
-    allocation, _ = explore(
-        known, candidates, found, everybody, np.zeros(workers), np.array([left]), np.linspace(0.0, 1.0, workers)[None]
+    found, draws = (
+        search(candidates, nothing, budget, np.zeros(workers), np.array([0.5])),
+        np.linspace(0.0, 1.0, workers)[None],
     )
+    allocation, _ = explore(known, candidates, found, everybody, np.zeros(workers), np.array([left]), draws)
     return np.flatnonzero((allocation > 0) & (candidates.members.among_all(found.allocation) == 0)).tolist()
+
+
+def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> None:
+    """Ten of twenty are tried at once while many rounds are left to gain by it, and nobody in the last ones."""
+    results = dict(enumerate(np.random.default_rng(0).exponential(size=(20, 30)).tolist()))
+    tried = [tries(40, results, 10, left) for left in (1.0, 5.0, 1000.0)]
+    assert [len(one) for one in tried] == [0, 0, 10]
 
 
 def test_two_unlucky_results_lock_no_worker_out() -> None:
@@ -330,7 +316,7 @@ def test_after_many_alike_another_kind_stays_possible() -> None:
 
 def test_a_single_short_time_is_not_believed_where_all_are_slow() -> None:
     times = np.append(20.0 * np.random.default_rng(1).exponential(size=200), 1.0)
-    once = estimate_means(np.ones((1, 201)), times[None], np.ones((1, 201)))
+    once = knowledge.estimate_means(np.ones((1, 201)), times[None], np.ones((1, 201)))
     known = posterior(learn_population(once), once)
     assert known.mean()[0, -1] > 5.0
     often = once._replace(evidence=np.append(np.ones(200), 100.0)[None])
@@ -352,7 +338,7 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
     place, share = np.linspace(-2.0, 2.0, 48), generator.dirichlet(np.ones(48))
     width, half = place[1] - place[0], 0.5
     seen = Estimates(np.array([-1.0, 0.3, 0.3, 0.0]), np.array([2.0, 30.0, 1000.0, 0.0]))
-    (got,) = value_of_trying(Population(place, share, share), seen, np.array([limit]))
+    (got,) = knowledge.value_of_trying(knowledge.Population(place, share, share), seen, np.array([limit]))
     for location, evidence, value in zip(*seen, got, strict=True):
         a = evidence / (1.0 + evidence * width**2)
         chance = share * np.exp(-a * (place - location + np.exp(location - place) - 1.0))
@@ -367,8 +353,8 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
 
 def test_extreme_times() -> None:
     counts = np.array([1.0, 5.0, 0.0, 2.0])
-    seen = estimate_means(counts[None], np.array([[1e-300, 1e300, 0.0, 0.0]]), np.full((1, 4), 1e-6))
+    seen = knowledge.estimate_means(counts[None], np.array([[1e-300, 1e300, 0.0, 0.0]]), np.full((1, 4), 1e-6))
     population = learn_population(seen)
     known = posterior(population, seen)
     assert np.isfinite(known.location).all()
-    assert (value_of_trying(population, seen, np.ones((1, 1))) >= 0.0).all()
+    assert (knowledge.value_of_trying(population, seen, np.ones((1, 1))) >= 0.0).all()

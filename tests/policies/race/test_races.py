@@ -22,17 +22,13 @@ from ata_policies.race.learner import RaceLearner
 from ata_policies.race.oracles import RaceOracle
 from ata_policies.race.rates import Rates, learn_rates
 from ata_policies.race.size import worth_their_time
+from tests.policies.conftest import blank
 
 POOL = shifted_exponential(np.arange(1.0, 13.0), np.arange(1.0, 13.0))
 BUDGET = 8
 WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 EQUAL = exponential(np.linspace(1.0, 1.1, 12))
 MIXED = concatenate([exponential(np.full(6, 4.0)), log_normal(np.full(6, np.log(4.0) - 2.0), 2.0)])
-
-
-def nothing(n: int, budget: int, rows: int = 1) -> dict[str, Any]:
-    """The observation after reset."""
-    return {"worker": np.full((rows, budget), -1), "duration": np.zeros((rows, budget)), "elapsed": np.zeros((rows, n))}
 
 
 def raced(policy: Any, counts: list[float], busy: list[float], rows: int = 1) -> Any:
@@ -44,7 +40,7 @@ def raced(policy: Any, counts: list[float], busy: list[float], rows: int = 1) ->
 
 @pytest.mark.parametrize("kind", [RaceFastest, RaceBackup, RaceCaps, RaceLearner])
 def test_everybody_races_in_the_first_round(kind: type) -> None:
-    assert kind(Setting(5, 3)).predict(nothing(5, 3))[0].tolist() == [[3] * 5]
+    assert kind(Setting(5, 3)).predict(blank(5, 3, 1))[0].tolist() == [[3] * 5]
 
 
 def test_only_who_had_no_task_at_all_is_untried() -> None:
@@ -118,7 +114,7 @@ def test_the_shapes_that_rates_rest_on_are_from_a_sixteenth_to_16() -> None:
     each, n = 500, 3
     rng, policy, state = np.random.default_rng(0), RaceLearner(Setting(n, n * each, price=0.1)), None
     rare = np.where(np.arange(each) == each // 2, 1.0, 1e-5)
-    seen = nothing(n, n * each)
+    seen = blank(n, n * each, 1)
     for _ in range(8):
         _, state = policy.predict(seen, state)
         times = np.concatenate([rng.gamma(400.0, 1 / 400, each), rng.exponential(size=each), 500 * rare])
@@ -132,8 +128,8 @@ def test_newcomers_are_tried_while_enough_rounds_are_left(n: int, price: float, 
     """At price 1 each of 3 that were tried asks for one round more, and the try for another; at price 0.1, one is
     enough. Beyond the horizon each round counts as the last one. A row beside it is in round 17 of 20."""
     policy, rows = RaceLearner(Setting(n, 8, price=price, horizon=20)), np.ones((2, 1), int)
-    _, state = policy.predict(nothing(n, 8, rows=2))
-    seen = nothing(n, 8, rows=2) | {"worker": rows * [0, 0, 0, 1, 1, 1, 2, 2], "duration": np.ones((2, 8))}
+    _, state = policy.predict(blank(n, 8, 2))
+    seen = blank(n, 8, 2) | {"worker": rows * [0, 0, 0, 1, 1, 1, 2, 2], "duration": np.ones((2, 8))}
     _, state = policy.predict(seen, state)
     try_them = [policy.allocate(state._replace(round=np.array([k, 17])))[:, 3:].any(axis=1) for k in range(1, 40)]
     assert np.transpose(try_them).tolist() == [[k <= last for k in range(1, 40)], [last > 16] * 39]
@@ -142,7 +138,7 @@ def test_newcomers_are_tried_while_enough_rounds_are_left(n: int, price: float, 
 def test_who_did_nothing_in_a_race_is_out_until_it_is_back() -> None:
     """Worker 0, the fastest, is away for ten rounds: it is asked on, but the others get its tasks, too."""
     policy, state, actions = RaceLearner(Setting(4, 6, price=1.0)), None, []
-    seen = {name: field[0] for name, field in nothing(4, 6).items()}
+    seen = blank(4, 6)
     for k in range(60):
         away = 40 <= k < 50
         action, state = policy.predict(seen, state)

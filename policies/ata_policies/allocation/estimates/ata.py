@@ -14,7 +14,7 @@ import numpy as np
 from ata_gym.pools import exponential
 from ata_gym.theory.guarantees import VERSIONS, Guarantee, UniformPhase, checked_version, guarantee, uniform_phase
 from ata_gym.typing import Floats, Ints, Keys
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.validation import non_negative, real
 from ata_policies.allocation.estimates.estimate import Estimate
 from ata_policies.allocation.rules import Scores
@@ -22,7 +22,7 @@ from ata_policies.beliefs.moments import Totals
 from ata_policies.policy import Setting
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(),(),()->(n)")
+@kernel("(n),(n),(),(),()->(n)")
 def score(count: Floats, total: Floats, level: Floats, absolute: Floats, relative: Floats, out: Floats) -> None:
     """Lower confidence bounds of the mean task times, with K_i tasks seen of mean m_i.
 

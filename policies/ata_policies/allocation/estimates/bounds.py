@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Keys
-from ata_gym.utils.compiled import gufunc, inlined
+from ata_gym.utils.compiled import inlined, kernel
 from ata_gym.utils.validation import real
 from ata_policies.allocation.estimates.estimate import Estimate, GammaTimes, KnownShape, LearnedShapes
 from ata_policies.allocation.rules import Scores
@@ -23,7 +23,7 @@ def _inverse(count: float) -> float:
     return 1.0 / (count + (0.0 if count > 0.0 else 1.0))
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(),(),()->(n)")
+@kernel("(n),(n),(),(),()->(n)")
 def cucb_score(count: Floats, total: Floats, level: Floats, absolute: Floats, relative: Floats, out: Floats) -> None:
     """CUCB's bounds max(m - b sqrt(3 level / (2 K)), 0), b = absolute + relative m, K tasks of mean m; 0 at K = 0."""
     for i in range(len(count)):
@@ -32,10 +32,7 @@ def cucb_score(count: Floats, total: Floats, level: Floats, absolute: Floats, re
         out[i] = max(mean - (absolute[0] + relative[0] * mean) * math.sqrt(1.5 * level[0] * share), 0.0)
 
 
-@gufunc(
-    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
-    "(n),(n),(n),(),(),()->(n)",
-)
+@kernel("(n),(n),(n),(),(),()->(n)")
 def ucbv_score(
     count: Floats, total: Floats, deviation: Floats, level: Floats, absolute: Floats, relative: Floats, out: Floats
 ) -> None:
@@ -47,7 +44,7 @@ def ucbv_score(
         out[i] = mean - radius if radius < mean else 0.0  # also where squares of extreme times have overflowed
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(),(n)->(n)")
+@kernel("(n),(n),(),(n)->(n)")
 def kl_score(count: Floats, total: Floats, level: Floats, shape: Floats, out: Floats) -> None:
     """Kullback-Leibler bounds of gamma times: min{q : K shape (m / q - 1 - ln(m / q)) <= level}; 0 at K = 0.
 

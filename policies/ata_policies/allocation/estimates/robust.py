@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Keys
-from ata_gym.utils.compiled import gufunc, inlined
+from ata_gym.utils.compiled import inlined, kernel
 from ata_gym.utils.ranges import Counts, Times
 from ata_gym.utils.validation import non_negative, real, whole_number
 from ata_policies.allocation.estimates.estimate import Estimate
@@ -200,16 +200,14 @@ class TruncatedMean(_RobustBound):
         return belief.totals / np.maximum(belief.counts, 1.0)
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(),()->(n)")
+@kernel("(n),(n),(),()->(n)")
 def _bound(mean: Floats, count: Floats, level: Floats, width: Floats, out: Floats) -> None:
     for i in range(len(mean)):
         seen = count[i] + (0.0 if count[i] > 0.0 else 1.0)  # never tried: a mean of 0, so a bound of 0
         out[i] = mean[i] * max(1.0 - width[0] * math.sqrt(level[0] / seen), 0.0)
 
 
-@gufunc(
-    "void(float64[:], float64[:,:], int64[:], float64[:], float64[:], float64[:,:])", "(n),(n,k),(b),(b)->(n),(n,k)"
-)
+@kernel("(n),(n,k),(b),(b)->(n),(n,k)")
 def _observe(count: Floats, sums: Floats, worker: Ints, duration: Floats, new_count: Floats, new_sums: Floats) -> None:
     new_count[:], new_sums[:] = count, sums
     for b in range(len(worker)):
@@ -233,7 +231,7 @@ def _block_means(count: int, sums: Floats, i: int, blocks: int, means: Floats) -
     return median
 
 
-@gufunc("void(float64[:], float64[:,:], float64[:], float64[:], float64[:])", "(n),(n,k),(n),(n)->(n)")
+@kernel("(n),(n,k),(n),(n)->(n)")
 def _median_of_means(count: Floats, sums: Floats, known_count: Floats, known: Floats, out: Floats) -> None:
     n, k = sums.shape
     means = np.empty(k)
@@ -247,7 +245,7 @@ def _median_of_means(count: Floats, sums: Floats, known_count: Floats, known: Fl
             out[i] = _block_means(seen, sums, i, blocks, means)
 
 
-@gufunc("void(float64[:], float64[:,:], float64[:], float64[:], float64[:], float64[:])", "(n),(n,k),(n),(n),()->(n)")
+@kernel("(n),(n,k),(n),(n),()->(n)")
 def _catoni(count: Floats, sums: Floats, known_count: Floats, known: Floats, moment: Floats, out: Floats) -> None:
     n, k = sums.shape
     means = np.empty(k)
@@ -292,10 +290,7 @@ def _catoni(count: Floats, sums: Floats, known_count: Floats, known: Floats, mom
         out[i] = root
 
 
-@gufunc(
-    "void(float64[:], float64[:], int64[:], float64[:], float64[:], float64[:], float64[:])",
-    "(n),(n),(b),(b),()->(n),(n)",
-)
+@kernel("(n),(n),(b),(b),()->(n),(n)")
 def _observe_clipped(
     count: Floats, total: Floats, worker: Ints, duration: Floats, moment: Floats, new_count: Floats, new_total: Floats
 ) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from ata_gym.simulation.keys import uniforms
 from ata_gym.simulation.task_times import gamma_quantile, normal_quantile
 from ata_gym.typing import Floats, Ints, Keys
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_policies.allocation.estimates.estimate import GammaTimes, KnownShape, LearnedShapes
 from ata_policies.allocation.rules import Scores
 from ata_policies.beliefs.moments import Moments, Totals
@@ -57,7 +57,7 @@ def draw_means(counts: Floats, totals: Floats, shape: float | Floats, keys: Keys
     return means
 
 
-@gufunc("void(float64[:], float64[:], float64[:])", "(n),(m)->(n)")
+@kernel("(n),(m)->(n)")
 def gamma_kernel(shape: Floats, uniform: Floats, out: Floats) -> None:
     """As :func:`draw_gammas`, from two uniform numbers for each."""
     n = len(shape)

@@ -13,27 +13,46 @@ Places = NDArray[np.int32]
 
 FINISHED, CANCELLED, SUMS = 0, 1, 2  # the three counts in bins
 
-# Where a row's numbers are: rounds since everybody began anew, rounds in all, the memory in force, by how much each
-# shorter memory predicted better than the longest, squared errors of predictions and results in them, rounds since a
-# worker began anew; squared errors of logarithms, changes that lasted, rounds of workers, and when a worker was last
-# found to be a suspect, or to be none any more.
-SINCE, CLOCK, FORCE, GAINS = 0, 1, 2, 3
-SPREAD, RESULTS, SETTLED = 6, 7, 8
-LOG_SPREAD, EVENTS, EXPOSURE, ALARM, ROW = 9, 10, 11, 12, 13
 
-# Where a slot's numbers are: first results and time of each memory in turn; then by how much each shorter memory
-# predicted better than that in force, squared errors of predictions, results counted in bins, when it began anew, and
-# squared errors of logarithms.
-TESTS, SQUARES, MASS, RESTART, LOG_SQUARES = 8, 11, 12, 13, 14
+class RowPlaces(NamedTuple):
+    """Where a row's numbers are."""
 
-# Of a suspect: how much longer its times are than usual, 0 for any other worker; the share of its past that was kept;
-# the round since when; the squared error of that round; rounds that found it as slow since then; results and time since
-# then; and the round in which it is to be probed.
-STRETCH, KEPT, HIT, SURPRISE, PROBES, SEEN, SPENT, DUE = 15, 16, 17, 18, 19, 20, 21, 22
+    since: int = 0  # rounds since everybody began anew
+    clock: int = 1  # rounds in all
+    force: int = 2  # the memory in force
+    gains: int = 3  # by how much each shorter memory predicted better than the longest
+    spread: int = 6  # squared errors of predictions
+    results: int = 7  # results in these predictions
+    settled: int = 8  # rounds since a worker began anew
+    log_spread: int = 9  # squared errors of logarithms
+    events: int = 10  # changes that lasted
+    exposure: int = 11  # rounds of workers
+    alarm: int = 12  # when a worker was last found to be a suspect, or to be none any more
+    size: int = 13
 
-# Which share of the results of all rounds counts, and how much longer their times are taken to be; 0, 0 for all as is.
-COUNTED, LONGER, TRACKS = 23, 24, 25
 
+class SlotPlaces(NamedTuple):
+    """Where a slot's numbers are, after results and time of each memory in turn."""
+
+    tests: int = 8  # by how much each shorter memory predicted better than that in force
+    squares: int = 11  # squared errors of predictions
+    mass: int = 12  # results counted in bins
+    restart: int = 13  # when it began anew
+    log_squares: int = 14  # squared errors of logarithms
+    stretch: int = 15  # of a suspect: how much longer its times are than usual; 0 for any other worker
+    kept: int = 16  # the share of its past that was kept
+    hit: int = 17  # the round since when
+    surprise: int = 18  # the squared error of that round
+    probes: int = 19  # rounds that found it as slow since then
+    seen: int = 20  # results since then
+    spent: int = 21  # their time
+    due: int = 22  # the round in which it is to be probed
+    counted: int = 23  # which share of the results of all rounds counts; 0 for all as is
+    longer: int = 24  # how much longer their times are taken to be; 0 for all as is
+    size: int = 25
+
+
+ROW, SLOT = RowPlaces(), SlotPlaces()
 HORIZONS = (math.inf, 16.0, 4.0, 1.0)  # rounds with news of its worker that each memory reaches back
 MEMORIES = 4
 _SPREADS = 5.0  # results that the squared errors of the row count for in a worker's own
@@ -76,7 +95,7 @@ def level(tracks: Floats, s: int, h: int) -> float:
 @inlined
 def counted_of(tracks: Floats, s: int) -> tuple[float, float]:
     """Which share of the past of slot s counts, and the stretch of its times."""
-    return (tracks[s, COUNTED], tracks[s, LONGER]) if tracks[s, COUNTED] > 0.0 else (1.0, 1.0)
+    return (tracks[s, SLOT.counted], tracks[s, SLOT.longer]) if tracks[s, SLOT.counted] > 0.0 else (1.0, 1.0)
 
 
 @inlined
@@ -98,12 +117,12 @@ def trust_in(results: float, cancellations: float) -> float:
 def begin_anew(tracks: Floats, row: Floats, s: int, left: float, now: float) -> None:
     """Let the worker of slot s begin anew: its errors count for ``left`` results, and no memory has gained yet."""
     share = left / max(tracks[s, 0], left)
-    tracks[s, SQUARES] *= share
-    tracks[s, LOG_SQUARES] *= share
-    tracks[s, TESTS:SQUARES] = 0.0
-    tracks[s, RESTART] = now
-    tracks[s, COUNTED] = tracks[s, LONGER] = 0.0
-    row[EVENTS] += 1.0
+    tracks[s, SLOT.squares] *= share
+    tracks[s, SLOT.log_squares] *= share
+    tracks[s, SLOT.tests : SLOT.squares] = 0.0
+    tracks[s, SLOT.restart] = now
+    tracks[s, SLOT.counted] = tracks[s, SLOT.longer] = 0.0
+    row[ROW.events] += 1.0
 
 
 @phase
@@ -125,7 +144,7 @@ def rescale(past: Past, i: int, s: int, share: float, stretch: float) -> None:
     """As ``weigh``, with the bins of the worker's slot s, if any."""
     weigh(past, i, share, stretch)
     if s >= 0 and share != 1.0:
-        past.tracks[s, MASS] *= share
+        past.tracks[s, SLOT.mass] *= share
         for count in range(past.bins.shape[1]):
             for b in range(past.bins.shape[2]):
                 past.bins[s, count, b] *= share
@@ -198,16 +217,12 @@ def give_slots(
                     first = min(first, time[r])
             if mean[s] <= first:
                 continue
-            if past.tracks[s, STRETCH] > 0.0:  # nothing says any more that it is a suspect
-                rescale(past, owner[s], s, 1.0 / past.tracks[s, KEPT], 1.0 / past.tracks[s, STRETCH])
+            if past.tracks[s, SLOT.stretch] > 0.0:  # nothing says any more that it is a suspect
+                rescale(past, owner[s], s, 1.0 / past.tracks[s, SLOT.kept], 1.0 / past.tracks[s, SLOT.stretch])
             slot[owner[s]] = -1
             mean[s] = 0.0
         owner[s], slot[i] = i, s
-        for k in range(past.tracks.shape[1]):
-            past.tracks[s, k] = 0.0
-        for kind in range(past.bins.shape[1]):
-            for b in range(past.bins.shape[2]):
-                past.bins[s, kind, b] = 0.0
+        past.tracks[s], past.bins[s] = 0.0, 0.0
 
 
 @phase

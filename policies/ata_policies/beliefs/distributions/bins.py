@@ -6,29 +6,10 @@ from typing import Annotated, Any, NamedTuple, Self
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc
-from ata_gym.utils.ranges import FINITE, Counts, Size, Squares, Times, Within, last_worker
+from ata_gym.utils.compiled import kernel
+from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
-from ata_policies.beliefs.distributions.arrays import (
-    ALARM,
-    CLOCK,
-    DUE,
-    EVENTS,
-    EXPOSURE,
-    FORCE,
-    GAINS,
-    HIT,
-    HORIZONS,
-    MASS,
-    RESULTS,
-    ROW,
-    SETTLED,
-    SINCE,
-    SPREAD,
-    STRETCH,
-    TRACKS,
-    Places,
-)
+from ata_policies.beliefs.distributions.arrays import HORIZONS, ROW, SLOT, Places
 from ata_policies.beliefs.distributions.observing import observe_round
 
 BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536
@@ -37,22 +18,10 @@ RETRIED_EVERY = 2000.0  # rounds between two tries of workers out of use, at fir
 TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
 
 
-def _last_slot(size: Size) -> int:
-    return min(size.n, SLOTS) - 1
-
-
-_LARGEST = {
-    SINCE: LARGEST_COUNT,
-    CLOCK: LARGEST_COUNT,
-    SETTLED: LARGEST_COUNT,
-    RESULTS: LARGEST_COUNT,
-    EVENTS: LARGEST_COUNT,
-    EXPOSURE: FINITE,
-    ALARM: LARGEST_COUNT,
-    FORCE: len(HORIZONS) - 1,
-}
-_MOST_OF_ROW = tuple(_LARGEST.get(place, FINITE) for place in range(ROW))
-_LEAST_OF_ROW = tuple(-FINITE if GAINS <= place < SPREAD else 0.0 for place in range(ROW))
+_COUNTS = (ROW.since, ROW.clock, ROW.settled, ROW.results, ROW.events, ROW.alarm)
+_LARGEST = dict.fromkeys(_COUNTS, LARGEST_COUNT) | {ROW.force: len(HORIZONS) - 1}
+_MOST_OF_ROW = tuple(_LARGEST.get(place, FINITE) for place in range(ROW.size))
+_LEAST_OF_ROW = tuple(-FINITE if ROW.gains <= place < ROW.spread else 0.0 for place in range(ROW.size))
 
 
 class DistributionBelief(NamedTuple):
@@ -104,7 +73,7 @@ class DistributionBelief(NamedTuple):
     cancellations: Counts  # (E, n) cancelled tasks that count
     anchor: Times  # (E, n) where the worker's bin 16 begins: its first time above 0; 0 before it
     last: Counts  # (E, n) the row's round in which the worker last gave a result or had a task cancelled; 0: never
-    slot: Annotated[Places, Within(-1, _last_slot)]  # (E, n) where the worker's numbers in slots are, or -1
+    slot: Annotated[Places, Within(-1, lambda size: min(size.n, SLOTS) - 1)]  # (E, n) the worker's slot, or -1
     owner: Annotated[Places, Within(-1, last_worker)]  # (E, slots) whose slot it is, or -1
     bins: Times  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
     tracks: Times  # (E, slots, 25) what the memories of the worker hold, and whether it is a suspect
@@ -117,10 +86,10 @@ class DistributionBelief(NamedTuple):
         slot, owner = (np.full((rows, size), -1, np.int32) for size in (n, slots))
         if slots == n:
             slot = owner = np.tile(np.arange(n, dtype=np.int32), (rows, 1))
-        bins, tracks, row = np.zeros((rows, slots, 3, BINS)), np.zeros((rows, slots, TRACKS)), np.zeros((rows, ROW))
+        bins, tracks = np.zeros((rows, slots, 3, BINS)), np.zeros((rows, slots, SLOT.size))
         counts, totals, deviations, busy, cancellations, anchor, last = np.zeros((7, rows, n))
         moments = counts, totals, deviations, busy, cancellations, anchor, last
-        return cls(*moments, slot, owner, bins=bins, tracks=tracks, row=row)
+        return cls(*moments, slot, owner, bins=bins, tracks=tracks, row=np.zeros((rows, ROW.size)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "DistributionBelief":
         """See ``Belief.observe``."""
@@ -134,19 +103,19 @@ class DistributionBelief(NamedTuple):
     @property
     def since(self) -> Floats:
         """Rounds since everything last began anew, shape (E,)."""
-        since: Floats = self.row[:, SINCE]
+        since: Floats = self.row[:, ROW.since]
         return since
 
     @property
     def reach(self) -> Floats:
         """The rounds since a worker last began anew, or those that the memory in force remembers if fewer, (E,)."""
-        horizon = np.array(HORIZONS)[self.row[:, FORCE].astype(np.int64)]
-        reach: Floats = np.minimum(self.row[:, SETTLED], horizon)
+        horizon = np.array(HORIZONS)[self.row[:, ROW.force].astype(np.int64)]
+        reach: Floats = np.minimum(self.row[:, ROW.settled], horizon)
         return reach
 
     def idle(self) -> Floats:
         """Rounds since each worker last gave a result or had a task cancelled, shape (E, n); infinite if never."""
-        return np.where(self.last > 0.0, self.row[:, CLOCK, None] - self.last, np.inf)
+        return np.where(self.last > 0.0, self.row[:, ROW.clock, None] - self.last, np.inf)
 
     def stale(self) -> Mask:
         """Which workers are out of use and due for another try, shape (E, n), since they may have changed.
@@ -155,17 +124,17 @@ class DistributionBelief(NamedTuple):
         20,000 * 1.1 ** k. A worker that was tried is due if it had no news since half an interval before the last of
         these moments. So workers are due together, which is cheaper than one by one.
         """
-        due: Mask = _stale(self.last, self.counts, self.busy, self.since, self.row[:, CLOCK])
+        due: Mask = _stale(self.last, self.counts, self.busy, self.since, self.row[:, ROW.clock])
         return due & ~self.suspects()
 
     def suspects(self) -> Mask:
         """Which workers took far longer, or far less, than usual in the last round with news of them, (E, n)."""
-        suspects: Mask = self._of_worker(STRETCH) > 0.0
+        suspects: Mask = self._of_worker(SLOT.stretch) > 0.0
         return suspects
 
     def alarmed(self) -> Mask:
         """In which rows a worker became a suspect in the last round, or is none any more, (E,)."""
-        alarmed: Mask = (self.row[:, ALARM] == self.row[:, CLOCK]) & (self.row[:, CLOCK] > 0.0)
+        alarmed: Mask = (self.row[:, ROW.alarm] == self.row[:, ROW.clock]) & (self.row[:, ROW.clock] > 0.0)
         return alarmed
 
     def probes(self) -> Mask:
@@ -177,10 +146,10 @@ class DistributionBelief(NamedTuple):
         suspects = self.suspects()
         if not suspects.any():
             return suspects
-        now, due, hit = self.row[:, CLOCK, None], self._of_worker(DUE), self._of_worker(HIT)
+        now, due, hit = self.row[:, ROW.clock, None], self._of_worker(SLOT.due), self._of_worker(SLOT.hit)
         probes: Mask = suspects & (due <= now + 1.0)
         together = probes & (due > now)
-        usual = self.mean() / np.where(together, self._of_worker(STRETCH), 1.0)
+        usual = self.mean() / np.where(together, self._of_worker(SLOT.stretch), 1.0)
         for e in np.flatnonzero(together.any(axis=1)):
             waiting = np.flatnonzero(together[e])
             waiting = waiting[np.argsort(usual[e, waiting], kind="stable")]
@@ -210,11 +179,11 @@ class DistributionBelief(NamedTuple):
 
     def mass(self) -> Floats:
         """The results that say how a worker's times vary, also those that no longer say how long they are, (E, n)."""
-        return np.where(self.slot >= 0, self._of_worker(MASS), self.counts)
+        return np.where(self.slot >= 0, self._of_worker(SLOT.mass), self.counts)
 
     def later(self, workers: Ints | None = None) -> Floats:
         """The results after the first that are counted in bins, (E, n), or of some workers, (E, m)."""
-        return np.maximum(self._of_worker(MASS, workers) - 1.0, 0.0)
+        return np.maximum(self._of_worker(SLOT.mass, workers) - 1.0, 0.0)
 
     def of(self, workers: Ints) -> "DistributionBelief":
         """The belief about the ``workers`` (E, m) only, in this order, as if there were no others."""
@@ -228,7 +197,7 @@ class DistributionBelief(NamedTuple):
         return self._replace(**moments, slot=places, owner=places, bins=bins, tracks=tracks)
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], boolean[:])", "(n),(n),(n),(),()->(n)")
+@kernel("(n),(n),(n),(),()->(n)")
 def _stale(last: Floats, counts: Floats, busy: Floats, since: Floats, clock: Floats, out: Mask) -> None:
     rounds, interval = max(since[0], 1.0), RETRIED_EVERY
     if rounds < 10.0 * RETRIED_EVERY:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.slices import common_shape, own_sample
 
@@ -74,11 +74,7 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
     return CensoredDistributions(times, np.where(belief.untried(), 1.0, 1.0 / np.maximum(variance, _LEAST_VARIANCE)))
 
 
-@gufunc(
-    "void(float64[:,:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:],"
-    " float64[:])",
-    "(three,k),(),(),(),(),(),(s),()->()",
-)
+@kernel("(three,k),(),(),(),(),(),(s),()->()")
 def _means(
     counted: Floats, finished: Floats, count: Floats, ends: Floats, busy: Floats, anchor: Floats, shape: Floats,
     weight: Floats, out: Floats,

@@ -9,33 +9,15 @@ import math
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc, phase
+from ata_gym.utils.compiled import kernel, phase
 from ata_policies.beliefs.distributions.arrays import (
-    ALARM,
     CANCELLED,
-    CLOCK,
-    COUNTED,
-    DUE,
-    EXPOSURE,
     FINISHED,
-    FORCE,
-    GAINS,
-    HIT,
     HORIZONS,
-    LOG_SPREAD,
-    LOG_SQUARES,
-    LONGER,
-    MASS,
     MEMORIES,
-    RESTART,
-    RESULTS,
-    SETTLED,
-    SINCE,
-    SPREAD,
-    SQUARES,
-    STRETCH,
+    ROW,
+    SLOT,
     SUMS,
-    TESTS,
     News,
     Past,
     Places,
@@ -60,8 +42,6 @@ _TOGETHER = 10.0  # workers that change within so many rounds are one event
 _FEW = 3  # the least number of workers that are everybody, of more than these
 _SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with news do
 
-_MOMENTS = "float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:]"
-_STATE = f"{_MOMENTS},int32[:],int32[:],float64[:,:,:],float64[:,:],float64[:]"
 _LAYOUT = "(n),(n),(n),(n),(n),(n),(n),(n),(s),(s,three,k),(s,t),(w)"
 
 
@@ -70,8 +50,8 @@ def _compare(past: Past, s: int, force: int, losses: Floats) -> int:
     """Compare how well the memories of slot s predicted; return the one to begin anew from, or 0."""
     tracks, best, most = past.tracks, 0, _LIMIT
     for h in range(force + 1, MEMORIES - 1):  # a memory of one round would often win by chance
-        won = max(tracks[s, TESTS + h - 1] + losses[force] - losses[h], 0.0)
-        tracks[s, TESTS + h - 1] = won
+        won = max(tracks[s, SLOT.tests + h - 1] + losses[force] - losses[h], 0.0)
+        tracks[s, SLOT.tests + h - 1] = won
         if won > most:
             best, most = h, won
     return best
@@ -81,12 +61,12 @@ def _compare(past: Past, s: int, force: int, losses: Floats) -> int:
 def _add_errors(past: Past, row: Floats, s: int, m: float, d: float, x: float, full: float) -> None:
     """Add the squared errors of the prediction m of d results of time x."""
     off = x / m - d
-    past.tracks[s, SQUARES] += off * off
-    row[SPREAD] += off * off
+    past.tracks[s, SLOT.squares] += off * off
+    row[ROW.spread] += off * off
     off = (math.log(full) - math.log(d * m)) * d if d > 0.0 and full > 0.0 else 0.0
-    past.tracks[s, LOG_SQUARES] += off * off
-    row[LOG_SPREAD] += off * off
-    row[RESULTS] += d
+    past.tracks[s, SLOT.log_squares] += off * off
+    row[ROW.log_spread] += off * off
+    row[ROW.results] += d
 
 
 @phase
@@ -98,8 +78,8 @@ def _begin_from(
     known, old = level(tracks, s, best), level(tracks, s, force)
     left = max(tracks[s, 2 * best], 1.0)
     for h in range(1, MEMORIES):  # what it has shown says nothing of the row
-        gain[h] -= dispersion * tracks[s, TESTS + h - 1]
-    begin_anew(tracks, row, s, left, row[CLOCK])
+        gain[h] -= dispersion * tracks[s, SLOT.tests + h - 1]
+    begin_anew(tracks, row, s, left, row[ROW.clock])
     for h in range(best):
         tracks[s, 2 * h], tracks[s, 2 * h + 1] = left, known * left
     return min(left / max(count, left), 1.0), known / old
@@ -110,7 +90,7 @@ def _all_changed(tracks: Floats, count: int, now: float) -> bool:
     """Whether so many workers changed lately, over the ``count`` with news now, that everybody begins anew."""
     recent, since = 0, max(now - _TOGETHER, 0.0)
     for s in range(len(tracks)):
-        recent += tracks[s, RESTART] > since or (tracks[s, STRETCH] > 0.0 and tracks[s, HIT] > since)
+        recent += tracks[s, SLOT.restart] > since or (tracks[s, SLOT.stretch] > 0.0 and tracks[s, SLOT.hit] > since)
     return recent > _SHARE * count and recent >= min(_FEW, len(tracks))
 
 
@@ -153,7 +133,7 @@ def _count(
                 b = bin_of(x / stretch, past.anchor[i], size)
                 past.bins[s, FINISHED, b] += 1.0
                 past.bins[s, SUMS, b] += min(x / stretch / past.anchor[i], 1e300) if past.anchor[i] > 0.0 else 0.0
-                past.tracks[s, MASS] += 1.0
+                past.tracks[s, SLOT.mass] += 1.0
     for j in range(count):
         i = news.who[j]
         x, s = elapsed[i], slot[i]
@@ -172,14 +152,14 @@ def _choose_memory(tracks: Floats, row: Floats, gain: Floats, elapsed: Floats) -
     lead = math.log(_CHANCE * len(tracks))
     if elapsed[np.argmax(elapsed)] > 0.0:  # what is expected of a cancelled task depends on those before it
         lead = max(lead, _LIMIT)
-    best, most = 0, lead * (row[LOG_SPREAD] + 1.0) / (row[RESULTS] + 1.0)
+    best, most = 0, lead * (row[ROW.log_spread] + 1.0) / (row[ROW.results] + 1.0)
     for h in range(1, MEMORIES):
-        row[GAINS + h - 1] = (1.0 - 1.0 / _PAST) * row[GAINS + h - 1] + gain[h]
-        if row[GAINS + h - 1] > most:
-            best, most = h, row[GAINS + h - 1]
-    if best != row[FORCE]:
-        tracks[:, TESTS:SQUARES] = 0.0  # they compare with the memory in force
-    row[FORCE] = best
+        row[ROW.gains + h - 1] = (1.0 - 1.0 / _PAST) * row[ROW.gains + h - 1] + gain[h]
+        if row[ROW.gains + h - 1] > most:
+            best, most = h, row[ROW.gains + h - 1]
+    if best != row[ROW.force]:
+        tracks[:, SLOT.tests : SLOT.squares] = 0.0  # they compare with the memory in force
+    row[ROW.force] = best
     return best
 
 
@@ -189,7 +169,7 @@ def _recall(past: Past, owner: Places, last: Floats, now: float, force: int) -> 
     tracks = past.tracks
     for s in range(len(owner)):
         i = owner[s]
-        if i < 0 or tracks[s, 0] == 0.0 or tracks[s, STRETCH] > 0.0:
+        if i < 0 or tracks[s, 0] == 0.0 or tracks[s, SLOT.stretch] > 0.0:
             continue
         if last[i] != now:  # else all of it counts
             share, stretch = counted_of(tracks, s)
@@ -201,10 +181,10 @@ def _recall(past: Past, owner: Places, last: Floats, now: float, force: int) -> 
         if not 0.0 < stretch < math.inf:
             stretch = 1.0
         weigh(past, i, share, stretch)
-        tracks[s, COUNTED], tracks[s, LONGER] = share, stretch
+        tracks[s, SLOT.counted], tracks[s, SLOT.longer] = share, stretch
 
 
-@gufunc(f"void({_STATE},int64[:],float64[:],float64[:],{_STATE})", f"{_LAYOUT},(r),(r),(n)->{_LAYOUT}")
+@kernel(f"{_LAYOUT},(r),(r),(n)->{_LAYOUT}")
 def observe_round(
     counts: Floats, totals: Floats, deviations: Floats, busy: Floats, cancellations: Floats, anchor: Floats,
     last: Floats, slot: Places, owner: Places, bins: Floats, tracks: Floats, row: Floats,
@@ -219,7 +199,7 @@ def observe_round(
     new_cancellations[:], new_anchor[:], new_last[:] = cancellations, anchor, last
     new_slot[:], new_owner[:], new_bins[:], new_tracks[:], new_row[:] = slot, owner, bins, tracks, row
 
-    now, force = row[CLOCK] + 1.0, int(row[FORCE])
+    now, force = row[ROW.clock] + 1.0, int(row[ROW.force])
     past = Past(new_counts, new_totals, new_deviations, new_busy, new_cancellations, new_anchor, new_bins, new_tracks)
     news = News(
         np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n),
@@ -228,7 +208,7 @@ def observe_round(
     count = gather(worker, elapsed, new_last, now, news)
     if count == 0:  # there is no round before the first
         return
-    new_row[SINCE], new_row[CLOCK], new_row[SETTLED] = row[SINCE] + 1.0, now, row[SETTLED] + 1.0
+    new_row[ROW.since], new_row[ROW.clock], new_row[ROW.settled] = row[ROW.since] + 1.0, now, row[ROW.settled] + 1.0
     if slots < n:
         give_slots(past, new_slot, new_owner, new_last, now, worker, time, news, count, np.empty(slots))
     add_times(past, new_slot, worker, time, elapsed, news, count)
@@ -242,8 +222,8 @@ def observe_round(
         i, d, x, s = news.who[j], news.results[j], news.spent[j], new_slot[news.who[j]]
         if s < 0:
             continue
-        new_row[EXPOSURE] += 1.0
-        news.apart[j] = new_tracks[s, STRETCH] > 0.0  # a cancelled task says nothing that is clear of one
+        new_row[ROW.exposure] += 1.0
+        news.apart[j] = new_tracks[s, SLOT.stretch] > 0.0  # a cancelled task says nothing that is clear of one
         if d > 0.0 and news.full[j] > 0.0 and level(new_tracks, s, force) > 0.0:
             verdict = judge(past, new_row, i, s, force, now, Round(d, news.full[j], news.longest[j], usual))
             news.apart[j] = verdict > 0
@@ -252,7 +232,7 @@ def observe_round(
                 restarted += 1
         if news.apart[j]:
             continue
-        dispersion = dispersion_of(new_tracks[s, SQUARES], new_tracks[s, 0], row[SPREAD], row[RESULTS])
+        dispersion = dispersion_of(new_tracks[s, SLOT.squares], new_tracks[s, 0], row[ROW.spread], row[ROW.results])
         share, stretch = 1.0, 1.0
         if new_tracks[s, 0] > 0.0:
             weight = trust_in(new_counts[i], new_cancellations[i])
@@ -271,17 +251,17 @@ def observe_round(
             rescale(past, i, s, share, stretch)
     for j in range(count):
         s = new_slot[news.who[j]]
-        if news.apart[j] and news.results[j] > 0.0 and new_tracks[s, HIT] < now and new_tracks[s, DUE] <= now:
+        if news.apart[j] and news.results[j] > 0.0 and new_tracks[s, SLOT.hit] < now and new_tracks[s, SLOT.due] <= now:
             own = Round(news.results[j], news.full[j], news.longest[j], usual)
             wait_longer(new_tracks, new_row, s, now, own)
 
     if restarted > 0:
-        new_row[SETTLED] = 0.0
-    everybody = (restarted > 0 or new_row[ALARM] == now) and _all_changed(new_tracks, count, now)
+        new_row[ROW.settled] = 0.0
+    everybody = (restarted > 0 or new_row[ROW.alarm] == now) and _all_changed(new_tracks, count, now)
     if everybody:
         new_counts[:] = new_totals[:] = new_deviations[:] = new_busy[:] = new_cancellations[:] = new_anchor[:] = 0.0
-        new_bins[:], new_tracks[:], new_row[SINCE], new_row[FORCE] = 0.0, 0.0, 0.0, 0.0
-        new_row[GAINS:SPREAD], new_row[SETTLED], gain[:], force = 0.0, 0.0, 0.0, 0
+        new_bins[:], new_tracks[:], new_row[ROW.since], new_row[ROW.force] = 0.0, 0.0, 0.0, 0.0
+        new_row[ROW.gains : ROW.spread], new_row[ROW.settled], gain[:], force = 0.0, 0.0, 0.0, 0
     _remember(past, new_slot, news, count, everybody)
     _count(past, new_slot, worker, time, elapsed, news, count, everybody)
     _recall(past, new_owner, new_last, now, _choose_memory(new_tracks, new_row, gain, elapsed))

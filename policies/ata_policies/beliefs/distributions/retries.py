@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 
 _IDLE = 100.0  # rounds without news after which a worker is out of use
@@ -43,7 +43,7 @@ def falling_due(rate: Floats, now: Floats, before: Floats) -> Ints:
     return np.asarray(np.floor(rate * now) - np.floor(rate * before), np.int64)
 
 
-@gufunc("void(float64[:], int64[:], boolean[:])", "(n),()->(n)")
+@kernel("(n),()->(n)")
 def first_of(scores: Floats, number: Ints, out: Mask) -> None:
     """Which workers have the least finite scores (..., n), at most ``number`` (...,); of equal ones the first."""
     finite, size = np.empty(len(scores)), 0

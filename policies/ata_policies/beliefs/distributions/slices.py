@@ -2,12 +2,13 @@
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc, helper, inlined
+from ata_gym.utils.compiled import helper, inlined, kernel
+from ata_policies.beliefs.distributions.arrays import Places
 from ata_policies.beliefs.distributions.bins import TRUST, DistributionBelief
 
 _SEEN_BEYOND = 8.0  # a slice rests on so many times the results that lie beyond it
@@ -87,7 +88,7 @@ def _fill_shape(own: Floats, place: int, out: Floats) -> float:
     return mean
 
 
-@gufunc("void(float64[:,:], int64[:], float64[:], float64[:], float64[:])", "(k,s),(m),(m),(s)->(s)")
+@kernel("(k,s),(m),(m),(s)->(s)")
 def _common(own: Floats, place: Ints, weight: Floats, exponential: Floats, out: Floats) -> None:
     shape, prior, total = np.empty(len(out)), 1.0 / (1.0 + TRUST), 0.0
     out[:] = 0.0
@@ -100,9 +101,7 @@ def _common(own: Floats, place: Ints, weight: Floats, exponential: Floats, out: 
         out[s] = (prior * exponential[s] + out[s]) / (prior + total)
 
 
-@gufunc(
-    "void(float64[:,:], int64[:], float64[:], float64[:], float64[:], float64[:,:])", "(k,s),(m),(m),(m),(s)->(m,s)"
-)
+@kernel("(k,s),(m),(m),(m),(s)->(m,s)")
 def _blend(own: Floats, place: Ints, later: Floats, mean: Floats, common: Floats, out: Floats) -> None:
     size, shape = len(common), np.empty(len(common))
     for i in range(len(place)):
@@ -139,14 +138,9 @@ class Pieces(NamedTuple):
     half: Floats  # how far its times are from its mean, at most; within a piece they are uniform
 
 
-@gufunc(
-    "void(float64[:,:,:], int32[:], float64[:], float64[:], float64[:], float64[:], float64[:], int64[:],"
-    " float64[:,:])",
-    "(v,three,k),(n),(n),(n),(n),(n),(n),(m),(m,s)",
-    (8,),
-)
+@kernel("(v,three,k),(n),(n),(n),(n),(n),(n),(m),(m,s)", (8,))
 def _slices(
-    counted: Any, slot: Any, count: Floats, times: Floats, deviation: Floats, anchor: Floats, mean: Floats,
+    counted: Floats, slot: Places, count: Floats, times: Floats, deviation: Floats, anchor: Floats, mean: Floats,
     workers: Ints, out: Floats,
 ) -> None:  # fmt: skip
     """Fill in the means of equally likely slices of some workers' distributions of given mean, see ``own_sample``.

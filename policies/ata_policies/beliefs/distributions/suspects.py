@@ -10,21 +10,9 @@ from typing import NamedTuple
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import phase
 from ata_policies.beliefs.distributions.arrays import (
-    ALARM,
-    DUE,
-    EVENTS,
-    EXPOSURE,
-    HIT,
-    KEPT,
-    LOG_SPREAD,
-    LOG_SQUARES,
     MEMORIES,
-    PROBES,
-    RESULTS,
-    SEEN,
-    SPENT,
-    STRETCH,
-    SURPRISE,
+    ROW,
+    SLOT,
     Past,
     begin_anew,
     dispersion_of,
@@ -63,7 +51,7 @@ def judge(past: Past, row: Floats, i: int, s: int, force: int, now: float, own: 
     task is no change.
     """
     tracks, d = past.tracks, own.results
-    usual, stretch = level(tracks, s, force), tracks[s, STRETCH]
+    usual, stretch = level(tracks, s, force), tracks[s, SLOT.stretch]
     times = own.time / (d * usual)
     if not 1.0 / _MOST < times < _MOST:
         return 1 if stretch > 0.0 else 0
@@ -78,18 +66,19 @@ def judge(past: Past, row: Floats, i: int, s: int, force: int, now: float, own: 
     if d > 1.0 and ratio > 0.0:
         known, time = d - 1.0, own.time - own.longest
     typical = math.log(time / (known * usual)) if time > 0.0 else 0.0
-    spread = dispersion_of(tracks[s, LOG_SQUARES], tracks[s, 0], row[LOG_SPREAD], row[RESULTS])
+    spread = dispersion_of(tracks[s, SLOT.log_squares], tracks[s, 0], row[ROW.log_spread], row[ROW.results])
     trust = trust_in(past.counts[i], past.cancellations[i])
     apart = min(0.5 * typical * typical, math.exp(typical) - 1.0 - typical)
     unlike = trust * apart / (spread * (1.0 / known + 1.0 / max(tracks[s, 2 * force], 0.5)))
-    if typical * ratio <= 0.0 or unlike <= math.log((row[EXPOSURE] + _RARE) / (row[EVENTS] + 1.0)):
+    if typical * ratio <= 0.0 or unlike <= math.log((row[ROW.exposure] + _RARE) / (row[ROW.events] + 1.0)):
         return 0
     kept = min(d / past.counts[i], 1.0)
     rescale(past, i, s, kept, times)
-    tracks[s, STRETCH], tracks[s, KEPT], tracks[s, HIT], tracks[s, SURPRISE] = times, kept, now, d * d * ratio * ratio
-    tracks[s, PROBES], tracks[s, SEEN], tracks[s, SPENT] = 0.0, d, own.time
-    tracks[s, DUE] = now + _pause(own)
-    row[ALARM] = now
+    tracks[s, SLOT.stretch], tracks[s, SLOT.kept], tracks[s, SLOT.hit] = times, kept, now
+    tracks[s, SLOT.surprise] = d * d * ratio * ratio
+    tracks[s, SLOT.probes], tracks[s, SLOT.seen], tracks[s, SLOT.spent] = 0.0, d, own.time
+    tracks[s, SLOT.due] = now + _pause(own)
+    row[ROW.alarm] = now
     return 1
 
 
@@ -104,47 +93,47 @@ def _pause(own: Round) -> float:
 def _acquit(past: Past, row: Floats, i: int, s: int, now: float) -> None:
     """A worker is as usual again; if the first probe says so, times may vary more than was known."""
     tracks = past.tracks
-    rescale(past, i, s, 1.0 / tracks[s, KEPT], 1.0 / tracks[s, STRETCH])
-    if tracks[s, PROBES] == 0.0:
-        row[LOG_SPREAD] += tracks[s, SURPRISE]
-        tracks[s, LOG_SQUARES] += tracks[s, SURPRISE]
-    tracks[s, STRETCH], row[ALARM] = 0.0, now
+    rescale(past, i, s, 1.0 / tracks[s, SLOT.kept], 1.0 / tracks[s, SLOT.stretch])
+    if tracks[s, SLOT.probes] == 0.0:
+        row[ROW.log_spread] += tracks[s, SLOT.surprise]
+        tracks[s, SLOT.log_squares] += tracks[s, SLOT.surprise]
+    tracks[s, SLOT.stretch], row[ROW.alarm] = 0.0, now
     for other in range(len(tracks)):  # those that became suspects with it are probed at once
-        if tracks[other, STRETCH] > 0.0 and tracks[other, HIT] == tracks[s, HIT]:
-            tracks[other, DUE] = now
+        if tracks[other, SLOT.stretch] > 0.0 and tracks[other, SLOT.hit] == tracks[s, SLOT.hit]:
+            tracks[other, SLOT.due] = now
 
 
 @phase
 def _probed(past: Past, i: int, s: int, usual: float, own: Round) -> int:
     """A suspect is still as it was: it is so much longer than usual on average, and that is usual in the end."""
     tracks = past.tracks
-    tracks[s, SEEN] += own.results
-    tracks[s, SPENT] += own.time
-    stretch = tracks[s, SPENT] / tracks[s, SEEN] / usual
-    rescale(past, i, s, 1.0, stretch / tracks[s, STRETCH])
-    tracks[s, STRETCH] = stretch
-    return 2 if tracks[s, SEEN] >= _ADOPTED else 1
+    tracks[s, SLOT.seen] += own.results
+    tracks[s, SLOT.spent] += own.time
+    stretch = tracks[s, SLOT.spent] / tracks[s, SLOT.seen] / usual
+    rescale(past, i, s, 1.0, stretch / tracks[s, SLOT.stretch])
+    tracks[s, SLOT.stretch] = stretch
+    return 2 if tracks[s, SLOT.seen] >= _ADOPTED else 1
 
 
 @phase
 def wait_longer(tracks: Floats, row: Floats, s: int, now: float, own: Round) -> None:
     """Let those that became suspects with the worker in slot s, which was probed in vain, wait twice as long."""
-    pause = min(_pause(own) * 2.0 ** (tracks[s, PROBES] + 1.0), _LONGEST)
-    until, first = now + pause, tracks[s, PROBES] == 0.0
+    pause = min(_pause(own) * 2.0 ** (tracks[s, SLOT.probes] + 1.0), _LONGEST)
+    until, first = now + pause, tracks[s, SLOT.probes] == 0.0
     for other in range(len(tracks)):
-        if tracks[other, STRETCH] > 0.0 and tracks[other, HIT] == tracks[s, HIT]:
-            tracks[other, DUE] = until
-            tracks[other, PROBES] += 1.0
-            row[EVENTS] += first
+        if tracks[other, SLOT.stretch] > 0.0 and tracks[other, SLOT.hit] == tracks[s, SLOT.hit]:
+            tracks[other, SLOT.due] = until
+            tracks[other, SLOT.probes] += 1.0
+            row[ROW.events] += first
 
 
 @phase
 def adopt(past: Past, row: Floats, i: int, s: int, now: float) -> None:
     """Take the level of a suspect, which has lasted, for its usual one."""
     tracks = past.tracks
-    seen, time = tracks[s, SEEN], tracks[s, SPENT]
-    rescale(past, i, s, min(seen / past.counts[i], 1.0 / tracks[s, KEPT]), 1.0)
+    seen, time = tracks[s, SLOT.seen], tracks[s, SLOT.spent]
+    rescale(past, i, s, min(seen / past.counts[i], 1.0 / tracks[s, SLOT.kept]), 1.0)
     begin_anew(tracks, row, s, seen, now)
     for h in range(MEMORIES):
         tracks[s, 2 * h], tracks[s, 2 * h + 1] = seen, time
-    tracks[s, STRETCH] = 0.0
+    tracks[s, SLOT.stretch] = 0.0

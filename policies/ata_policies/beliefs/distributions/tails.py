@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.slices import own_sample
 from ata_policies.beliefs.moments import Moments
@@ -82,7 +82,7 @@ def borrow_tails(belief: DistributionBelief, counted: Members, own: Floats) -> M
     return Moments(moments.counts, moments.totals * factor, moments.deviations * factor**2)
 
 
-@gufunc("void(float64[:], float64[:])", "(s)->()")
+@kernel("(s)->()")
 def _tail(times: Floats, out: Floats) -> None:
     """How much longer the mean is than that of the times cut at 4 medians."""
     size, whole, cut = len(times), 0.0, 0.0

@@ -12,17 +12,7 @@ from scipy import stats
 from scipy.optimize import brentq
 
 import ata_policies
-from ata_gym import allocate, proxy_loss, proxy_optimal
-from ata_gym.pools import (
-    PoolDistribution,
-    deterministic,
-    exponential,
-    gamma,
-    log_normal,
-    pareto,
-    shifted_exponential,
-    trace,
-)
+from ata_gym import allocate, pools, proxy_loss, proxy_optimal
 from ata_gym.scenarios import AtaConstants, Published, Scenario, scenario
 from ata_gym.simulation.keys import stream_keys
 from ata_policies import Setting, Totals
@@ -33,7 +23,7 @@ from ata_policies.allocation.estimates.thompson import draw_gammas, draw_means
 from ata_policies.beliefs.moments import Moments, learn_shapes
 
 BUDGET = 7
-WORLD: dict[str, Any] = {"pool": shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0)), "budget": BUDGET}
+WORLD: dict[str, Any] = {"pool": pools.shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0)), "budget": BUDGET}
 
 
 @settings(max_examples=40)
@@ -45,11 +35,13 @@ def test_formulas(counts, mean, variance, level, absolute, relative) -> None:
     k, b = np.array([*counts, 0.0]), absolute + relative * mean  # the last worker was never tried
     cucb = mean - b * np.sqrt(3 * level / (2 * k[:-1]))
     ucbv = mean - np.sqrt(2 * variance * level / k[:-1]) - 3 * b * level / k[:-1]
+    f = np.sqrt(level / k[:-1]) + level / k[:-1]
     for found, expected in (
+        (score(k, k * mean, level, absolute, relative), mean * (1 - relative * f) - absolute * f),
         (cucb_score(k, k * mean, level, absolute, relative), cucb),
         (ucbv_score(k, k * mean, k * variance, level, absolute, relative), ucbv),
     ):
-        np.testing.assert_allclose(found, [*np.maximum(expected, 0.0), 0.0], rtol=1e-9, atol=1e-9 * (mean + b))
+        np.testing.assert_allclose(found, [*np.maximum(expected, 0.0), 0.0], rtol=1e-12, atol=1e-12 * (mean + b))
 
 
 @settings(max_examples=50)
@@ -74,28 +66,7 @@ def test_a_given_scale_replaces_the_means(play: Any, name: str) -> None:
         assert near[-1].max() > 1
 
 
-def test_a_round_by_hand(play: Any) -> None:
-    """After each worker's first tasks, KL allocates by the bounds at ln k."""
-    run = play("kl-lcb", 20, 1, seed=3, hyperparameters={"shape": 2.0}, **WORLD)
-    for k in range(10, 21):
-        (counts,), (totals,) = run.states[k - 1].belief
-        expected = allocate(kl_score(counts, totals, math.log(k), np.full(8, 2.0)), BUDGET)
-        np.testing.assert_array_equal(run.actions[k - 1, 0], expected)
-
-
-POOL = shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0])
-
-
-def test_scores_by_hand() -> None:
-    """K = 2 and 8 tasks of mean 3 and 5 in round 3: L = ln 18."""
-    level = math.log(18)
-    seen = [2.0, 8.0, 0.0], [6.0, 40.0, 0.0], level
-    f = [math.sqrt(level / k) + level / k for k in (2, 8)]
-    expected = [3 - 0.5 * f[0], 5 - 0.5 * f[1], 0.0]
-    np.testing.assert_allclose(score(*seen, 0.5, 0.0), expected, rtol=1e-14)
-    relative = [3 * (1 - 0.1 * f[0]), 5 * (1 - 0.1 * f[1]), 0]
-    np.testing.assert_allclose(score(*seen, 0.0, 0.1), relative, rtol=1e-14)
-    assert score(*seen, 2.0, 0.0).tolist() == [0.0, max(5 - 2 * f[1], 0.0), 0.0]  # clipped
+POOL = pools.shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0])
 
 
 def fitted(name: str, **options: Any) -> tuple[float, str]:
@@ -153,8 +124,8 @@ def test_constants_belong_to_a_version() -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_named(name: str) -> None:
-    light = exponential([10.0, 1.0])
-    heavy, mean = log_normal([0.0, 1.0], 1.0), np.exp([0.5, 1.5])
+    light = pools.exponential([10.0, 1.0])
+    heavy, mean = pools.log_normal([0.0, 1.0], 1.0), np.exp([0.5, 1.5])
     replaced = {"ata": 2.0, "ata-icml": 1.5313468, "ata-empirical": 2.0, "ata-empirical-icml": 1.5313468}[name]
     value, words = fitted(name, pool=heavy, budget=3)
     np.testing.assert_allclose(value, replaced * (1.0 if "empirical" in name else mean.max()), rtol=1e-6)
@@ -162,7 +133,7 @@ def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_name
     mixed, _ = fitted(name, pool=heavy + light, budget=3)  # the finite norm of a slower worker still counts
     np.testing.assert_allclose(mixed, replaced * (1.0 if "empirical" in name else 10.0), rtol=1e-6)
     assert "infinite" not in fitted(name, pool=light, budget=3)[1]
-    endless = pareto(0.9, [1.0, 2.0])
+    endless = pools.pareto(0.9, [1.0, 2.0])
     if "empirical" in name:
         np.testing.assert_allclose(fitted(name, pool=endless, budget=3)[0], replaced, rtol=1e-6)
     else:
@@ -173,19 +144,19 @@ def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_name
 @pytest.mark.parametrize("families", [("exponential", "uniform"), ("gamma", "log-normal")])
 @pytest.mark.parametrize("name", ALL)
 def test_of_drawn_workers_the_largest_norm_that_can_be_drawn_counts(name: str, families: tuple[str, ...]) -> None:
-    pools = PoolDistribution(40, families=families, heterogeneity=(2.0, 30.0), cv=(0.2, 1.3))
-    value, words = fitted(name, pool=pools, budget=3)
-    norms = pools.catalogue.psi1_norm(centred="icml" in name)
+    drawn = pools.PoolDistribution(40, families=families, heterogeneity=(2.0, 30.0), cv=(0.2, 1.3))
+    value, words = fitted(name, pool=drawn, budget=3)
+    norms = drawn.catalogue.psi1_norm(centred="icml" in name)
     assert " that can be drawn" in words
     assert ("infinite" in words) == bool(np.isinf(norms).any()) == ("log-normal" in families)
-    norms[np.isinf(norms)] = exponential([1.0]).psi1_norm(centred="icml" in name)[0]
+    norms[np.isinf(norms)] = pools.exponential([1.0]).psi1_norm(centred="icml" in name)[0]
     np.testing.assert_allclose(value, norms.max() * (1.0 if "empirical" in name else 30.0))
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_lower_bounds_exceed_a_mean_as_seldom_as_the_theorem_says(play: Any, name: str) -> None:
     """After a number of tasks with a chance of 1 / (2 k^2) at most; with a hundredth of the constant more often."""
-    pool, rounds = exponential([1.0, 2.0, 3.0]), 60
+    pool, rounds = pools.exponential([1.0, 2.0, 3.0]), 60
     constant = fitted(name, pool=pool, budget=3)[0]
     shares = []
     for part in (1.0, 0.01):
@@ -199,25 +170,42 @@ def test_lower_bounds_exceed_a_mean_as_seldom_as_the_theorem_says(play: Any, nam
 
 
 def test_times_that_do_not_vary_have_a_centred_norm_of_0(play: Any) -> None:
-    for pool in (deterministic([3.0, 5.0]), trace([[1.0, 1.0], [2.0]])):
+    for pool in (pools.deterministic([3.0, 5.0]), pools.trace([[1.0, 1.0], [2.0]])):
         assert [fitted(name, pool=pool, budget=3)[0] for name in ("ata-icml", "ata-empirical-icml")] == [0.0, 0.0]
         assert play("ata-icml", 4, 1, pool=pool, budget=3).actions[3, 0].tolist() == proxy_optimal(pool, 3).tolist()
 
 
-def test_ata_follows_its_formula_along_a_run(play: Any) -> None:
-    """Every action with all scores positive is RAS of the formula on what was seen."""
-    run, checked = play("ata", 49, 1, pool=POOL, budget=7, hyperparameters={"alpha": 0.01}), 0
-    for k, (action, state) in enumerate(zip(run.actions, run.states, strict=True), start=1):
-        counts, totals = state.belief.counts[0], state.belief.totals[0]
-        ratio = math.log(2 * k * k) / np.maximum(counts, 1e-9)
-        s = totals / np.maximum(counts, 1.0) - 4 * math.e * 0.01 * (np.sqrt(ratio) + ratio)
-        if (s > 0).all():
-            np.testing.assert_array_equal(action[0], allocate(s, 7))
-            checked += 1
-    assert checked > 40
+def kl_of_shape_2(counts: Any, totals: Any, k: int) -> Any:
+    return kl_score(counts, totals, math.log(k), np.full(8, 2.0))
 
 
-POLICIES = ["median-of-means", "catoni", "truncated-mean"]
+def ata_by_hand(counts: Any, totals: Any, k: int) -> Any:
+    ratio = math.log(2 * k * k) / np.maximum(counts, 1e-9)
+    return totals / np.maximum(counts, 1.0) - 4 * math.e * 0.01 * (np.sqrt(ratio) + ratio)
+
+
+def mean(counts: Any, totals: Any, k: int) -> Any:
+    del k
+    return totals / np.maximum(counts, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "scores"),
+    [("kl-lcb:shape=2.0", kl_of_shape_2), ("ata:alpha=0.01", ata_by_hand), ("certainty-equivalence", mean)],
+)
+def test_actions_follow_the_formula_of_the_scores_along_a_run(play: Any, name: str, scores: Any) -> None:
+    """Workers never tried come first; where all scores are positive, an action is RAS of them."""
+    run, checked = play(name, 60, 4, **WORLD), 0
+    for k, (actions, state) in enumerate(zip(run.actions, run.states, strict=True), start=1):
+        for action, counts, totals in zip(actions, state.belief.counts, state.belief.totals, strict=True):
+            untried, s = counts == 0, scores(counts, totals, k)
+            assert (np.sort(action[untried])[::-1] == (np.arange(untried.sum()) < BUDGET)).all()
+            if (s > 0).all():
+                np.testing.assert_array_equal(action, allocate(s, BUDGET))
+                checked += 1
+    assert checked > 160
+
+
 TIMES = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=70)
 
 
@@ -285,21 +273,17 @@ def test_means_are_worked_out_where_results_are_new(estimate: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "width", "offset"),
-    [
-        (POLICIES[0], lambda v: math.sqrt(12 * v) * math.sqrt(16), 1 / 8),
-        (POLICIES[1], lambda v: 2 * math.sqrt(v), 0.0),
-        (POLICIES[2], lambda v: 4 * math.sqrt(v), 0.0),
-    ],
+    ("name", "width", "offset"), [("median-of-means", 12 * 16, 1 / 8), ("catoni", 4, 0.0), ("truncated-mean", 16, 0.0)]
 )
-def test_the_bounds_are_the_published_ones(play: Any, name: str, width: Any, offset: float) -> None:
-    """Scores are mean - radius * published radius, at most the mean, and 0 below it."""
+def test_the_bounds_are_the_published_ones(play: Any, name: str, width: float, offset: float) -> None:
+    """Scores are mean - radius * published radius, sqrt(width v (..) / K), at most the mean, and 0 below it."""
     make: Any = ata_policies.load(name)
     policy = make(Setting(n=6, budget=BUDGET), moment=3.0, radius=0.05)
-    assert math.sqrt(policy.estimate.width * 3.0) == pytest.approx(width(3.0))
-    state = play(policy, 50, 2, pool=log_normal(np.log(np.arange(1.0, 7)), 1.5), budget=BUDGET).states[-1]
+    assert policy.estimate.width == pytest.approx(width)
+    state = play(policy, 50, 2, pool=pools.log_normal(np.log(np.arange(1.0, 7)), 1.5), budget=BUDGET).states[-1]
     means = np.arange(1.0, 13).reshape(2, 6)
-    published = means * width(3.0) * np.sqrt((2 * math.log(50) + offset) / np.maximum(state.belief.counts, 1))
+    level = 2 * math.log(50) + offset
+    published = means * math.sqrt(width * 3.0) * np.sqrt(level / np.maximum(state.belief.counts, 1))
     lower = np.maximum(means - 0.05 * published, 0.0)
     assert (state.round == 50).all()
     belief = state.belief
@@ -379,7 +363,7 @@ def test_shapes_by_their_formula(times: list[list[float]], weight: float) -> Non
 
 
 def test_a_known_or_learned_shape_learns_faster(play: Any) -> None:
-    pool = gamma(np.full(10, 9.0), np.arange(1.0, 11.0) / 9.0)
+    pool = pools.gamma(np.full(10, 9.0), np.arange(1.0, 11.0) / 9.0)
     best = proxy_loss(proxy_optimal(pool, 7), pool.mean())
     plain, known, learned = (
         proxy_loss(play(name, 300, 8, pool=pool, budget=7).actions, pool.mean()).mean() / best - 1
