@@ -12,10 +12,11 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
-from ata_gym.envs.interface.interface import Observation, chosen, merged
+from ata_gym.envs.interface.interface import Observation, chosen
 from ata_gym.envs.properties import EnvProperties
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, VECTOR_MODES, Frame
 from ata_gym.typing import Mask
+from ata_gym.utils.trees import choose_rows, leaves, map_leaves
 from ata_gym.utils.validation import short, whole_number
 
 
@@ -36,7 +37,11 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         if backend is not None:
             raise ValueError("a backend runs the tasks of a single env: use gymnasium.make, not make_vec")
         self.num_envs = self._rows = whole_number("num_envs", num_envs)
-        self.autoreset_mode = _autoreset_mode(autoreset_mode)
+        try:
+            self.autoreset_mode = AutoresetMode(autoreset_mode)
+        except (TypeError, ValueError):
+            wrong = short(autoreset_mode)
+            raise ValueError(f"autoreset_mode must be NEXT_STEP, SAME_STEP or DISABLED, not {wrong}") from None
         self._shows_again = self.autoreset_mode is AutoresetMode.DISABLED
         self.metadata = {
             "render_modes": list(VECTOR_MODES), "render_fps": FRAMES_PER_SECOND, "autoreset_mode": self.autoreset_mode,
@@ -118,7 +123,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         observation, reward, live = played.observation, played.reward, ~starting
         known = live if played.known is None else live & played.known
         if any_starting:
-            observation = self._restart(observation, starting)
+            self._restart(observation, starting)
             reward[starting] = 0.0
         self._steps += live
         truncated = (played.ended | (self._steps >= self._most_steps)) & live
@@ -127,7 +132,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             if truncated.any():
                 info = self._final(observation, info, truncated)
-                observation = self._restart(observation, truncated)
+                self._restart(observation, truncated)
         else:
             self._ended[:] = truncated
         info |= self._masks(np.ones(self.num_envs, np.bool_))
@@ -170,10 +175,11 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         self._interface.start_episode(rows)
         self._steps[rows], self._ended[rows] = 0, False
 
-    def _restart(self, observation: Observation, rows: Mask) -> Observation:
-        """Start the next episode of some rows, and show it."""
+    def _restart(self, observation: Observation, rows: Mask) -> None:
+        """Start the next episode of some rows, and show it in their rows of the observation."""
         self._start(rows)
-        return merged(observation, rows, self._interface.observation(rows))
+        for (_, field), (_, fresh) in zip(leaves(observation), leaves(self._interface.observation(rows)), strict=True):
+            field[rows] = fresh
 
     def _final(self, observation: Observation, info: dict[str, Any], rows: Mask) -> dict[str, Any]:
         """Move what the ended rows saw to ``final_obs`` and ``final_info``, as Gymnasium does under SAME_STEP."""
@@ -189,17 +195,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         }
 
 
-def _autoreset_mode(given: object) -> AutoresetMode:
-    if isinstance(given, str | AutoresetMode):
-        for mode in AutoresetMode:
-            if given in (mode, mode.value):
-                return mode
-    raise ValueError(f"autoreset_mode must be NEXT_STEP, SAME_STEP or DISABLED, not {short(given)}")
-
-
 def _only(info: Mapping[str, NDArray[Any]], rows: Mask) -> dict[str, Any]:
     """Keep the entries of some rows, with zeros elsewhere; in the masks too."""
-    return {
-        name: np.where(rows.reshape(-1, *[1] * (value.ndim - 1)), value, value.dtype.type(0))
-        for name, value in info.items()
-    }
+    kept: dict[str, NDArray[Any]] = choose_rows(rows, info, map_leaves(np.zeros_like, info))
+    return kept

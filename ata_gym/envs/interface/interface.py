@@ -22,6 +22,7 @@ from ata_gym.envs.rendering.recorder import Recorder
 from ata_gym.envs.states.batch_state import BatchState, Feedback
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.ranges import FINITE, Within, all_tasks, declared
+from ata_gym.utils.trees import choose_rows
 from ata_gym.utils.validation import unknown
 
 Observation: TypeAlias = Feedback | Features
@@ -137,10 +138,10 @@ class Interface:
         if self._kind != "feedback":
             memory = self._memory.asked(decided).observe(seen["worker"], seen["duration"], seen["elapsed"])
             if ready is not None:
-                memory = WorkerMemory(_where(ready, memory.workers, self._memory.workers))
+                memory = choose_rows(ready, memory, self._memory)
             self._memory = memory
         if ready is not None:
-            seen = {name: _where(ready, field, self._seen[name]) for name, field in seen.items()}
+            seen = choose_rows(ready, seen, self._seen)
         self._seen = seen
         return seen
 
@@ -194,24 +195,9 @@ class Interface:
         return memory
 
 
-def _where(rows: Mask, field: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-    """The first array in some rows, (E,), and the other one in the rest."""
-    return np.where(rows.reshape(-1, *[1] * (field.ndim - 1)), field, other)
-
-
 def chosen(observation: Observation, rows: Any) -> Observation:
     """Some rows of an observation, or one."""
     if isinstance(observation, dict):
         return {name: field[rows] for name, field in observation.items()}
     some: Features = observation[rows]
     return some
-
-
-def merged(observation: Observation, rows: Mask, others: Observation) -> Observation:
-    """An observation with some rows, (E,), from another one that holds these alone; it is changed in place."""
-    if isinstance(observation, dict) and isinstance(others, dict):
-        for name, field in others.items():
-            observation[name][rows] = field
-    elif isinstance(observation, np.ndarray) and isinstance(others, np.ndarray):
-        observation[rows] = others
-    return observation
