@@ -99,8 +99,7 @@ class Scenario:
             "price": non_negative("price", self.price),
             "published": Published.from_data(self.published),
         }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(checked)
         self._check_sums()
         limit = pool.distributions.limit
         by_task = np.array([family == "trace-by-task" for family in pool.families])
