@@ -6,6 +6,7 @@ function in ``constructors.py``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +29,13 @@ _SERIES = np.array([0.0, 0.0, *(zeta(n) * (2.0**n - 2.0) / n for n in range(2, 1
 """Coefficients of log Gamma(1 + 2 x) - 2 log Gamma(1 + x) in powers of -x."""
 
 
+def _constant(value: float) -> OfShape:
+    return lambda shape: np.full_like(shape, value)
+
+
+_UNKNOWN = _constant(math.nan)
+
+
 @dataclass(frozen=True)
 class Family:
     """A family of distributions of task times, given by its standard distribution ``Z`` with at most one shape.
@@ -40,8 +48,8 @@ class Family:
     shaped: bool = False  # whether ``Z`` has a shape parameter, a positive number
     trace: bool = False  # whether ``Z`` is read from recorded times; its moments come from the record, not from here
     lowest: float = 0.0  # the infimum of ``Z``
-    mean: OfShape | None = None
-    sd: OfShape | None = None
+    mean: OfShape = _UNKNOWN
+    sd: OfShape = _UNKNOWN
     infinite_mean: float = 0.0
     infinite_sd: float = 0.0  # mean and standard deviation are infinite for shapes up to these
     in_scipy: str | None = None  # name of the distribution of ``Z`` in scipy.stats, where it has a density
@@ -52,10 +60,6 @@ class Family:
             raise ValueError(f"{self.name} times have no density")
         make: Callable[..., rv_frozen] = getattr(scipy.stats, self.in_scipy)
         return make(shape) if self.shaped else make()
-
-
-def _constant(value: float) -> OfShape:
-    return lambda shape: np.full_like(shape, value)
 
 
 def _weibull_mean(shape: Floats) -> Floats:

@@ -7,17 +7,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.actions import FORMS, Actions
-from ata_gym.envs.interface.worker_features import (
-    LARGEST,
-    OF_ROUND,
-    OF_WORKER,
-    WIDTH,
-    Features,
-    RoundFeatures,
-    WorkerMemory,
-    features_of,
-    flat,
-)
+from ata_gym.envs.interface.worker_features import Features, RoundFeatures, WorkerMemory, features_of, flat, space_of
 from ata_gym.envs.rendering.recorder import Recorder
 from ata_gym.envs.states.batch_state import BatchState, Feedback
 from ata_gym.typing import Floats, Mask
@@ -80,10 +70,8 @@ class Interface:
         """The space of one row's observations."""
         scenario = self._state.scenario
         n, budget = scenario.pool.n, scenario.budget
-        if self._kind == "workers":
-            return spaces.Box(-LARGEST, LARGEST, (n, WIDTH), np.float32)
-        if self._kind == "flat":
-            return spaces.Box(-LARGEST, LARGEST, (n * len(OF_WORKER) + len(OF_ROUND),), np.float32)
+        if self._kind != "feedback":
+            return space_of(n, in_one_row=self._kind == "flat")
         own = self._state.observation_space()
         if self.form.picks is not None and "missing" not in own.spaces:
             own["started"] = spaces.Box(0, budget, (n,), np.int64)

@@ -49,14 +49,7 @@ class AllocationState(BatchState):
         self.started = result.started
         self.runtime += result.round_time
         self.total_worker_time += result.worker_time
-        info: dict[str, NDArray[Any]] = {
-            "round_time": result.round_time,
-            "worker_time": result.worker_time,
-            "runtime": self.runtime.copy(),
-            "total_worker_time": self.total_worker_time.copy(),
-        }
-        if self.faulty:
-            info["lost"] = result.lost
+        info = self.info(result, result.lost, self.runtime.copy(), self.total_worker_time.copy())
         ended = self.next_round()
         observation = self.feedback(result.worker, result.duration, result.elapsed)
         return StepResult(observation, result.round_time, result.worker_time, info, ended)

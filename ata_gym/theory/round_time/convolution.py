@@ -49,7 +49,6 @@ class Standard(NamedTuple):
 def standard(family: int, shape: float) -> Standard:
     """Standard distribution of a family with a density."""
     row = FAMILIES[family]
-    assert row.sd is not None
     distribution, sd = row.distribution(shape), float(row.sd(np.array([shape]))[0])
     mean, last = (float(x) - row.lowest for x in (distribution.mean(), distribution.isf(_VANISHED)))
     far, rounding = _FAR * mean, 1e-15 * float(distribution.mean()) / sd
