@@ -146,8 +146,7 @@ class Autoregressive(Change):
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
         """AR(1)."""
-        after: Floats = self.persistence * memory + (1 - self.persistence**2) ** 0.5 * now.normals(self.slots)
-        return after
+        return np.asarray(self.persistence * memory + (1 - self.persistence**2) ** 0.5 * now.normals(self.slots))
 
 
 LARGEST_NORMAL = 8.3  # no normal number made from noise of 52 bits is larger

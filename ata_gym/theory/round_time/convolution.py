@@ -120,8 +120,7 @@ def _series(coefficients: Floats, row: int, x: float) -> float:
     later, latest = 0.0, 0.0
     for k in range(coefficients.shape[1] - 1, 0, -1):
         later, latest = coefficients[row, k] + 2.0 * x * later - latest, later
-    total: float = coefficients[row, 0] + x * later - latest
-    return total
+    return float(coefficients[row, 0] + x * later - latest)
 
 
 @helper()
