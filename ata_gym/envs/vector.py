@@ -1,7 +1,7 @@
 """The part that all vector envs share: seeds, autoreset as in Gymnasium's own, rewards and info."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -12,12 +12,14 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
-from ata_gym.envs.interface.interface import Observation, chosen
+from ata_gym.envs.interface.interface import Info, Observation, chosen
 from ata_gym.envs.properties import EnvProperties
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, VECTOR_MODES, Frame
 from ata_gym.typing import Mask
 from ata_gym.utils.trees import choose_rows, leaves, map_leaves
 from ata_gym.utils.validation import short, whole_number
+
+Seeds: TypeAlias = int | Sequence[int | None] | None
 
 
 class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
@@ -56,9 +58,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         self.action_space = batch_space(action, self.num_envs)
         self._idle = np.asarray(create_zero_array(action))  # the action of a row that is reset
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Start an episode in every row; ``seed`` s seeds row e with s + e, a sequence each row with its own.
 
         ``options`` are those of the single env, for all rows, or ``reset_mask``, (E,), the rows to reset: the others go
@@ -91,7 +91,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
             raise ValueError("options['reset_mask'] comes alone, as the other options are for all rows")
         return mask
 
-    def _row_seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+    def _row_seeds(self, seed: Seeds) -> list[int | None]:
         if seed is None or isinstance(seed, (int, np.integer)):
             if seed is None and self._state.seeded():
                 return [None] * self.num_envs
@@ -105,9 +105,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         fresh = self._state.episode < 0
         return [seeding.np_random(own)[1] if own is not None or fresh[e] else None for e, own in enumerate(seed)]
 
-    def step(
-        self, actions: NDArray[Any]
-    ) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+    def step(self, actions: NDArray[Any]) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], Info]:
         """Take one step in every row with actions of shape (E, ...)."""
         if not self._state.seeded():
             raise ValueError("no episode is running: call reset() first")

@@ -13,7 +13,7 @@ import numpy as np
 from ata_gym.changes import Change, Jump, Spot
 from ata_gym.pools import Pool, gamma, read_trace, trace
 from ata_gym.scenarios.registry import scenario, scenario_names
-from ata_gym.scenarios.scenario import Scenario, ours
+from ata_gym.scenarios.scenario import Scenario
 from ata_gym.utils.extras import require
 from ata_gym.utils.tables import reading
 from ata_gym.utils.validation import unknown
@@ -134,7 +134,7 @@ def recorded(name: str, folder: Path | None) -> Scenario:
     pool = one.read_pool(path)
     if fingerprint_of(pool.to_data()) != one.digest:
         raise ValueError(f"{path} holds other times than those of which the scenario {name} is made")
-    return ours(name, pool, one.budget, one.rounds, one.summary, one.source, one.changes)
+    return Scenario(pool, one.budget, one.rounds, one.changes, name=name, summary=one.summary, source=one.source)
 
 
 def find_scenario(name: str, folder: Path | None = None) -> Scenario:

@@ -160,19 +160,6 @@ class Scenario:
         }
 
 
-def ours(
-    name: str,
-    pool: Pool,
-    budget: int,
-    rounds: int,
-    summary: str,
-    source: str = "ours",
-    changes: tuple[Change, ...] = (),
-) -> Scenario:
-    """A scenario of ours, for which nothing was published."""
-    return Scenario(pool, budget, rounds, changes, name=name, summary=summary, source=source)
-
-
 Maker = Callable[[str], Scenario]
 """Makes the scenario of a name."""
 PoolData = Pool | PoolDistribution | Mapping[str, Any] | Sequence[Any]

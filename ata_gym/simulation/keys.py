@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ata_gym.typing import Floats, Ints, Keys
+from ata_gym.typing import Floats, Index, Ints, Keys
 from ata_gym.utils.compiled import gufunc, inlined
 
 Word = Any  # an unsigned integer of 32 or 64 bits, whose arithmetic wraps
@@ -64,7 +64,7 @@ def stream_keys(seed: int, rows: int = 1, stream: int = 0) -> Keys:
     return np.array([h.generate_state(1, np.uint64)[0] for h in hashes], np.uint64)
 
 
-def derive_keys(keys: Keys, episode: Ints | int, index: Ints | int) -> Keys:
+def derive_keys(keys: Keys, episode: Index, index: Index) -> Keys:
     """Fresh keys from ``keys``, one for each (episode, index); the three broadcast together."""
     fresh: Keys = _derive_key(keys, np.asarray(episode, np.int64), np.asarray(index, np.int64))
     return fresh

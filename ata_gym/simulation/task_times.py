@@ -16,7 +16,7 @@ from ata_gym.pools.distributions import Distributions
 from ata_gym.pools.families import RECORDED
 from ata_gym.simulation.disturbances import undisturbed
 from ata_gym.simulation.keys import Word, uniform
-from ata_gym.typing import Floats, Ints, Keys
+from ata_gym.typing import Floats, Index, Ints, Keys
 from ata_gym.utils.compiled import gufunc, inlined
 
 
@@ -135,12 +135,7 @@ def _longest_standard_time(family: Ints, shape: Floats, out: Floats) -> None:
 
 
 def task_times(
-    distributions: Distributions,
-    keys: Keys,
-    episode: Ints | int,
-    round_index: Ints | int,
-    worker: Ints | int,
-    task: Ints | int,
+    distributions: Distributions, keys: Keys, episode: Index, round_index: Index, worker: Index, task: Index
 ) -> Floats:
     """Times of single tasks, for methods that know no rounds: the very times that a round would have.
 

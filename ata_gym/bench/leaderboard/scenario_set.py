@@ -12,7 +12,7 @@ from ata_gym.changes import Change
 from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario
 from ata_gym.scenarios.recorded import RECORDINGS, fingerprint_of, recorded
-from ata_gym.scenarios.scenario import Maker, ours
+from ata_gym.scenarios.scenario import Maker
 from ata_gym.utils.validation import unknown
 from ata_policies.registry import DEFAULTS
 
@@ -96,7 +96,7 @@ class ScenarioSet:
 
 def on(pool: Callable[[], Pool], budget: int, rounds: int, summary: str, *changes: Change) -> Maker:
     """Makes a scenario of ours; the pool is made with it."""
-    return lambda name: ours(name, pool(), budget, rounds, summary, changes=changes)
+    return lambda name: Scenario(pool(), budget, rounds, changes, name=name, summary=summary, source="ours")
 
 
 FOLLOWERS = ("restarting-beta", "thompson-gamma:memory=restarting", "recent-average", "lb-bsp-ema", "lb-bsp-federated")

@@ -16,6 +16,7 @@ from ata_gym.utils.trees import choose_rows
 from ata_gym.utils.validation import unknown
 
 Observation: TypeAlias = Feedback | Features
+Info: TypeAlias = dict[str, Any]
 OBSERVATIONS = ("feedback", "workers", "flat")
 REWARD_UNITS = ("time", "even round")
 
