@@ -20,9 +20,8 @@ from ata_gym.typing import Floats
 
 def _with_deaths(conditions: Conditions, dies: Floats, deadline: float) -> Conditions:
     """The conditions with these deaths too: of several faults the first death and the last deadline count."""
-    return conditions._replace(
-        dies=np.minimum(conditions.dies, dies), deadline=np.maximum(conditions.deadline, deadline)
-    )
+    first, last = np.minimum(conditions.dies, dies), np.maximum(conditions.deadline, deadline)
+    return conditions._replace(dies=first, deadline=last)
 
 
 @dataclass(frozen=True)

@@ -169,26 +169,14 @@ class Redraw(Change):
         vars(self).update(pools=PoolDistribution.from_data(self.pools), among=tuple(map(tuple, lists)))
         if self.price is not None:
             vars(self)["price"] = ordered("price of Redraw", self.price, 0.0, 1e6)
-
-    @property
-    def slots(self) -> int:  # type: ignore[override]
-        """Its own numbers, and those of the changes of which an episode has some."""
-        return _OWN + sum(change.slots for change in self._within)
-
-    @property
-    def timed(self) -> bool:  # type: ignore[override]
-        """Whether one of those is."""
-        return any(change.timed for change in self._within)
+        within = self._within  # the memory holds their numbers behind its own
+        timed, faulty = any(change.timed for change in within), any(change.faulty for change in within)
+        vars(self).update(slots=_OWN + sum(change.slots for change in within), timed=timed, faulty=faulty or self._pads)
 
     @property
     def _pads(self) -> bool:
         """Whether pools may have fewer workers than places."""
         return self.pools.fewest != self.pools.n
-
-    @property
-    def faulty(self) -> bool:  # type: ignore[override]
-        """Whether places may be empty, or one of those is."""
-        return self._pads or any(change.faulty for change in self._within)
 
     @property
     def _within(self) -> list[Change]:

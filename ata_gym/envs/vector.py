@@ -184,13 +184,8 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         final_obs = np.full(self.num_envs, None, dtype=object)
         for row in np.flatnonzero(rows):
             final_obs[row] = chosen(chosen(observation, [row]), 0)  # the list makes it a copy
-        return {
-            **_only(info, ~rows),
-            "final_obs": final_obs,
-            "_final_obs": rows.copy(),
-            "final_info": _only(info | self._masks(rows), rows),
-            "_final_info": rows.copy(),
-        }
+        final = {"final_obs": final_obs, "final_info": _only(info | self._masks(rows), rows)}
+        return _only(info, ~rows) | final | {f"_{name}": rows.copy() for name in final}
 
 
 def _only(info: Mapping[str, NDArray[Any]], rows: Mask) -> dict[str, Any]:

@@ -50,8 +50,7 @@ class Family:
     lowest: float = 0.0  # the infimum of ``Z``
     mean: OfShape = _UNKNOWN
     sd: OfShape = _UNKNOWN
-    infinite_mean: float = 0.0
-    infinite_sd: float = 0.0  # mean and standard deviation are infinite for shapes up to these
+    infinite: tuple[float, float] = (0.0, 0.0)  # mean and standard deviation are infinite for shapes up to these
     in_scipy: str | None = None  # name of the distribution of ``Z`` in scipy.stats, where it has a density
 
     def distribution(self, shape: ArrayLike) -> rv_frozen:
@@ -98,16 +97,7 @@ FAMILIES: tuple[Family, ...] = (
         in_scipy="lognorm",
     ),
     Family("weibull", shaped=True, mean=_weibull_mean, sd=_weibull_sd, in_scipy="weibull_min"),
-    Family(
-        "pareto",
-        shaped=True,
-        lowest=1.0,
-        mean=_pareto_mean,
-        sd=_pareto_sd,
-        infinite_mean=1.0,
-        infinite_sd=2.0,
-        in_scipy="pareto",
-    ),
+    Family("pareto", shaped=True, lowest=1.0, mean=_pareto_mean, sd=_pareto_sd, infinite=(1.0, 2.0), in_scipy="pareto"),
     Family("trace-by-task", trace=True),
     Family("trace-by-round", trace=True),
 )
