@@ -123,9 +123,8 @@ class Jump(Change):
         """Multiply in the rows whose round is in the range."""
         round = conditions.round[:, None]
         now = (round >= self.at) & (True if self.until is None else round < self.until)
-        factor = np.ones_like(conditions.factor)
-        factor[:, list(self.workers)] = np.where(now, self.factor, 1.0)
-        return conditions.times(factor)
+        theirs = np.isin(np.arange(conditions.factor.shape[1]), self.workers)
+        return conditions.times(np.where(now & theirs, self.factor, 1.0))
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,8 @@ class ScenarioSet:
                 for s in built
             ],
             "recordings": [
-                [r.name, r.budget, r.rounds, r.digest, *(c.to_data() for c in r.changes)]
-                for r in (RECORDINGS[name] for name in self.recorded)
+                [name, r.budget, r.rounds, r.digest, *(c.to_data() for c in r.changes)]
+                for name, r in ((name, RECORDINGS[name]) for name in self.recorded)
             ],
             "quick": [self.quick_prices, dict(self.quick)],
         }

@@ -188,5 +188,4 @@ def chosen(observation: Observation, rows: Any) -> Observation:
     """Some rows of an observation, or one."""
     if isinstance(observation, dict):
         return {name: field[rows] for name, field in observation.items()}
-    some: Features = observation[rows]
-    return some
+    return np.asarray(observation[rows])
