@@ -15,7 +15,7 @@ from ata_gym.simulation.disturbances import Disturbances
 from ata_gym.simulation.keys import uniforms_of_round
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import FINITE
-from ata_gym.utils.validation import as_float, short, whole_number
+from ata_gym.utils.validation import in_range, whole_number
 
 
 class RoundContext(NamedTuple):
@@ -41,8 +41,9 @@ class RoundContext(NamedTuple):
 class Change(ABC):
     """One way in which workers change from round to round.
 
-    The fields are plain numbers and tuples; their metadata are limits, see ``number``. Random numbers enter through a
-    memory, one array per row and worker: the conditions of a round are a function of the memory and the round.
+    The fields are plain numbers and tuples; their metadata are limits, see ``number``, or the least whole number.
+    Random numbers enter through a memory, one array per row and worker: the conditions of a round are a function of the
+    memory and the round.
     """
 
     slots: ClassVar[int] = 0  # how many numbers per worker the memory holds
@@ -52,8 +53,12 @@ class Change(ABC):
 
     def __post_init__(self) -> None:
         for field in fields(self):
+            given = getattr(self, field.name)
             if "low" in field.metadata:
                 number(self, field.name, **field.metadata)
+            elif "least" in field.metadata and given is not field.default:
+                name = f"{field.name} of {type(self).__name__}"
+                vars(self)[field.name] = whole_number(name, given, **field.metadata)
 
     def fit(self, n: int) -> None:  # noqa: B027 - most fit any
         """ValueError if the change does not fit a pool of n workers."""
@@ -96,10 +101,6 @@ class TwoStates(Change):
     rack: int  # so many workers in turn share one state
 
     slots: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "rack", whole_number(f"rack of {type(self).__name__}", self.rack))
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
         """On or off."""
@@ -145,8 +146,7 @@ class Autoregressive(Change):
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
         """AR(1)."""
-        after: Floats = self.persistence * memory + (1 - self.persistence**2) ** 0.5 * now.normals(self.slots)
-        return after
+        return np.asarray(self.persistence * memory + (1 - self.persistence**2) ** 0.5 * now.normals(self.slots))
 
 
 LARGEST_NORMAL = 8.3  # no normal number made from noise of 52 bits is larger
@@ -154,21 +154,15 @@ PROBABILITY = {"low": 0, "high": 1, "above": True}
 SHARE = {"low": 0, "high": 1, "above": True, "below": True}
 BELOW_1 = {"low": 0, "high": 1, "below": True}
 POSITIVE = {"low": 0, "above": True}
-NON_NEGATIVE = {"low": 0}  # limits of fields
+NON_NEGATIVE = {"low": 0}
+COUNT = {"least": 1}
+WHOLE = {"least": 0}  # limits of fields
 
 
-def number(
-    owner: Change, name: str, low: float, high: float = np.inf, *, above: bool = False, below: bool = False
-) -> None:
-    """Turn a field into a float; ValueError unless it is from ``low`` to ``high`` (``above``, ``below``: exclusive)."""
-    given = getattr(owner, name)
-    value = as_float(given)
-    okay = low <= value <= high and value < np.inf and not (above and value == low) and not (below and value == high)
-    if not okay:
-        least = f"{'above' if above else 'of at least'} {low:g}"
-        most = "" if high == np.inf else f" and {'below' if below else 'at most'} {high:g}"
-        raise ValueError(f"{name} of {type(owner).__name__} must be a number {least}{most}, not {short(given)}")
-    object.__setattr__(owner, name, value)
+def number(owner: Change, name: str, low: float, high: float = np.inf, **exclusive: bool) -> None:
+    """Turn a field into a float; ValueError unless it is in the range, see ``in_range``."""
+    full_name = f"{name} of {type(owner).__name__}"
+    vars(owner)[name] = in_range(full_name, getattr(owner, name), "number", low, high, **exclusive)
 
 
 class ChangeProcess:

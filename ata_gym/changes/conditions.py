@@ -9,6 +9,7 @@ from ata_gym.pools.distributions import Distributions
 from ata_gym.pools.families import CODES
 from ata_gym.simulation.disturbances import Disturbances, undisturbed
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.trees import choose_rows
 
 
 class Conditions(NamedTuple):
@@ -48,12 +49,7 @@ class Conditions(NamedTuple):
     def where(self, rows: Mask, other: "Conditions") -> "Conditions":
         """These conditions, but in some rows, shape (E,), the other ones."""
         fields: Any = zip(self._fields, self, other, strict=True)
-        chosen = {
-            name: np.where(rows.reshape(-1, *[1] * (np.ndim(own) - 1)), others, own)
-            for name, own, others in fields
-            if own is not others
-        }
-        return self._replace(**chosen)
+        return self._replace(**{name: choose_rows(rows, new, old) for name, old, new in fields if old is not new})
 
     def with_survivor(self) -> "Conditions":
         """The same, but where all workers of a row would die, the last one (of equals the lowest) lives."""

@@ -13,17 +13,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from ata_gym.changes.change import NON_NEGATIVE, POSITIVE, PROBABILITY, Change, RoundContext, TwoStates
+from ata_gym.changes.change import COUNT, NON_NEGATIVE, POSITIVE, PROBABILITY, WHOLE, Change, RoundContext, TwoStates
 from ata_gym.changes.conditions import Conditions
 from ata_gym.typing import Floats
-from ata_gym.utils.validation import whole_number
 
 
 def _with_deaths(conditions: Conditions, dies: Floats, deadline: float) -> Conditions:
     """The conditions with these deaths too: of several faults the first death and the last deadline count."""
-    return conditions._replace(
-        dies=np.minimum(conditions.dies, dies), deadline=np.maximum(conditions.deadline, deadline)
-    )
+    first, last = np.minimum(conditions.dies, dies), np.maximum(conditions.deadline, deadline)
+    return conditions._replace(dies=first, deadline=last)
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Spot(TwoStates):
     returns: float = field(metadata=PROBABILITY)  # ... or returns: a share leaves / (leaves + returns) is away
     deadline: float = field(default=0.0, metadata=NON_NEGATIVE)
     """From this time of a round on, tasks of workers that are away are handed on."""
-    rack: int = 1  # so many workers in turn share one state
+    rack: int = field(default=1, metadata=COUNT)  # so many workers in turn share one state
 
     faulty: ClassVar[bool] = True
 
@@ -60,16 +58,12 @@ class Crash(Change):
 
     probability: float = field(metadata=PROBABILITY)  # in each round that a worker which is there dies
     within: float = field(metadata=POSITIVE)  # it dies at a uniform time between the round's start and this one
-    away: int  # how many whole rounds after that it is away
+    away: int = field(metadata=WHOLE)  # how many whole rounds after that it is away
     deadline: float = field(default=0.0, metadata=NON_NEGATIVE)
     """From this time of a round on, and not before a worker's death, its tasks are handed on."""
 
     slots: ClassVar[int] = 2  # rounds that it is still away, with this one, and when it dies in this one
     faulty: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "away", whole_number("away of Crash", self.away, 0))
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
         """See the slots."""

@@ -85,7 +85,7 @@ class OnOff(TwoStates):
     factor: float = field(metadata=limits.POSITIVE)  # multiplies the task times of a slow worker
     starts: float = field(metadata=limits.PROBABILITY)  # probability in each round that a spell starts
     ends: float = field(metadata=limits.PROBABILITY)  # ... or ends
-    rack: int = 1  # so many workers in turn share one state
+    rack: int = field(default=1, metadata=limits.COUNT)  # so many workers in turn share one state
 
     def chain(self) -> tuple[float, float]:
         """A worker is slow where its chain is on."""

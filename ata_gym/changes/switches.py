@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ata_gym.changes.change import POSITIVE, Change, RoundContext
+from ata_gym.changes.change import COUNT, POSITIVE, WHOLE, Change, RoundContext
 from ata_gym.changes.conditions import Conditions
 from ata_gym.pools.pool_distribution import PoolDistribution, ordered
 from ata_gym.typing import Floats
@@ -16,11 +16,6 @@ from ata_gym.utils.validation import short, whole_number
 _OWN = 5
 """Numbers per worker in the memory: place in the catalogue, mean, present or not, and of its row price and choice."""
 _PLACES = 1000  # places of random numbers that each change of a list keeps for changes inside it
-
-
-def _set(change: Change, **checked: Any) -> None:
-    for name, value in checked.items():
-        object.__setattr__(change, name, value)
 
 
 def _whole_numbers(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:
@@ -43,7 +38,7 @@ class Switch(Change):
     array([3., 1., 2.])
     """
 
-    every: int | None = None  # rounds between two switches; or else
+    every: int | None = field(default=None, metadata=COUNT)  # rounds between two switches; or else
     at: tuple[int, ...] = ()  # the rounds of the switches, counted from 0
     permutation: tuple[int, ...] | None = None
     """Worker i gets the distribution that worker ``permutation[i]`` had; by default a fresh random one each time."""
@@ -51,16 +46,15 @@ class Switch(Change):
     slots: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        _set(self, at=_whole_numbers("at of Switch", self.at, 1))
+        super().__post_init__()
+        vars(self)["at"] = _whole_numbers("at of Switch", self.at, 1)
         if (self.every is None) == (not self.at):
             raise ValueError("Switch needs either every=... (rounds between two switches) or at=(...) (their rounds)")
-        if self.every is not None:
-            _set(self, every=whole_number("every of Switch", self.every))
         if self.permutation is not None:
             order = _whole_numbers("permutation of Switch", self.permutation, 0)
             if sorted(order) != list(range(len(order))):
                 raise ValueError(f"permutation of Switch must hold each worker from 0 once, not {order}")
-            _set(self, permutation=order)
+            vars(self)["permutation"] = order
 
     def fit(self, n: int) -> None:
         """A permutation has one entry per worker."""
@@ -103,7 +97,7 @@ class Switch(Change):
 class Jump(Change):
     """From one round on, some workers' task times are multiplied by a factor."""
 
-    at: int  # the first such round, counted from 0
+    at: int = field(metadata=WHOLE)  # the first such round, counted from 0
     workers: tuple[int, ...]  # which workers, counted from 0
     factor: float = field(metadata=POSITIVE)  # 0.05 makes them 20 times faster
     until: int | None = None  # the first round in which they are as before; None: they stay so
@@ -112,10 +106,9 @@ class Jump(Change):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _set(self, at=whole_number("at of Jump", self.at, 0))
-        _set(self, workers=_whole_numbers("workers of Jump", self.workers, 0))
+        vars(self)["workers"] = _whole_numbers("workers of Jump", self.workers, 0)
         if self.until is not None:
-            _set(self, until=whole_number("until of Jump", self.until, self.at + 1))
+            vars(self)["until"] = whole_number("until of Jump", self.until, self.at + 1)
 
     def fit(self, n: int) -> None:
         """The workers must be among n."""
@@ -130,9 +123,8 @@ class Jump(Change):
         """Multiply in the rows whose round is in the range."""
         round = conditions.round[:, None]
         now = (round >= self.at) & (True if self.until is None else round < self.until)
-        factor = np.ones_like(conditions.factor)
-        factor[:, list(self.workers)] = np.where(now, self.factor, 1.0)
-        return conditions.times(factor)
+        theirs = np.isin(np.arange(conditions.factor.shape[1]), self.workers)
+        return conditions.times(np.where(now & theirs, self.factor, 1.0))
 
 
 @dataclass(frozen=True)
@@ -158,11 +150,14 @@ class Redraw(Change):
     among: tuple[tuple[Change, ...], ...] = ()
     """Lists of changes, of which an episode has one, all equally likely; () is a list, too. There can be no change of
     which a scenario can have one only."""
-    every: int | None = None  # rounds after which workers are drawn again within an episode; by default they stay
+    every: int | None = field(
+        default=None, metadata=COUNT
+    )  # rounds after which workers are drawn again within an episode; by default they stay
 
     single: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lists = self.among if np.iterable(self.among) else (self.among,)
         for each in (one for changes in lists for one in (changes if np.iterable(changes) else (None,))):
             if not isinstance(each, Change) or each.single:
@@ -170,33 +165,17 @@ class Redraw(Change):
                     "among of Redraw must be lists of changes of which a scenario can have several, such as Switch or "
                     f"Walk; not {short(self.among)}"
                 )
-        _set(
-            self,
-            pools=PoolDistribution.from_data(self.pools),
-            price=None if self.price is None else ordered("price of Redraw", self.price, 0.0, 1e6),
-            among=tuple(tuple(changes) for changes in lists),
-            every=None if self.every is None else whole_number("every of Redraw", self.every),
-        )
-
-    @property
-    def slots(self) -> int:  # type: ignore[override]
-        """Its own numbers, and those of the changes of which an episode has some."""
-        return _OWN + sum(change.slots for change in self._within)
-
-    @property
-    def timed(self) -> bool:  # type: ignore[override]
-        """Whether one of those is."""
-        return any(change.timed for change in self._within)
+        vars(self).update(pools=PoolDistribution.from_data(self.pools), among=tuple(map(tuple, lists)))
+        if self.price is not None:
+            vars(self)["price"] = ordered("price of Redraw", self.price, 0.0, 1e6)
+        within = self._within  # the memory holds their numbers behind its own
+        timed, faulty = any(change.timed for change in within), any(change.faulty for change in within)
+        vars(self).update(slots=_OWN + sum(change.slots for change in within), timed=timed, faulty=faulty or self._pads)
 
     @property
     def _pads(self) -> bool:
         """Whether pools may have fewer workers than places."""
         return self.pools.fewest != self.pools.n
-
-    @property
-    def faulty(self) -> bool:  # type: ignore[override]
-        """Whether places may be empty, or one of those is."""
-        return self._pads or any(change.faulty for change in self._within)
 
     @property
     def _within(self) -> list[Change]:

@@ -6,7 +6,7 @@ import gymnasium as gym
 from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
-from ata_gym.envs.interface.interface import Observation, chosen
+from ata_gym.envs.interface.interface import Info, Observation, chosen
 from ata_gym.envs.properties import EnvProperties
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, MODES, Frame
 
@@ -19,9 +19,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
     def _make_spaces(self, observation: Space[Any], action: Space[Any]) -> None:
         self.observation_space, self.action_space = observation, action
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Start an episode: with a seed, episode 0 of that seed; without one, the next episode.
 
         ``options`` may hold another pool (with as many workers), changes, price or horizon, from this episode on.
@@ -37,7 +35,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
             self.render()
         return chosen(self._interface.observation(), 0), self._masks()
 
-    def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, Info]:
         """Take one step with an action of the action space."""
         if self._ended[0]:
             raise ValueError("no episode is running: call reset() first")
@@ -49,7 +47,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
             self.render()
         return chosen(played.observation, 0), played.reward.item(), False, played.ended.item(), info
 
-    def _masks(self) -> dict[str, Any]:
+    def _masks(self) -> Info:
         return {name: mask[0] for name, mask in self._interface.masks().items()}
 
     def render(self) -> Frame | None:

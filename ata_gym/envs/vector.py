@@ -1,7 +1,7 @@
 """The part that all vector envs share: seeds, autoreset as in Gymnasium's own, rewards and info."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -12,11 +12,14 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
-from ata_gym.envs.interface.interface import Observation, chosen, merged
+from ata_gym.envs.interface.interface import Info, Observation, chosen
 from ata_gym.envs.properties import EnvProperties
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, VECTOR_MODES, Frame
 from ata_gym.typing import Mask
+from ata_gym.utils.trees import choose_rows, leaves, map_leaves
 from ata_gym.utils.validation import short, whole_number
+
+Seeds: TypeAlias = int | Sequence[int | None] | None
 
 
 class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
@@ -36,7 +39,11 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         if backend is not None:
             raise ValueError("a backend runs the tasks of a single env: use gymnasium.make, not make_vec")
         self.num_envs = self._rows = whole_number("num_envs", num_envs)
-        self.autoreset_mode = _autoreset_mode(autoreset_mode)
+        try:
+            self.autoreset_mode = AutoresetMode(autoreset_mode)
+        except (TypeError, ValueError):
+            wrong = short(autoreset_mode)
+            raise ValueError(f"autoreset_mode must be NEXT_STEP, SAME_STEP or DISABLED, not {wrong}") from None
         self._shows_again = self.autoreset_mode is AutoresetMode.DISABLED
         self.metadata = {
             "render_modes": list(VECTOR_MODES), "render_fps": FRAMES_PER_SECOND, "autoreset_mode": self.autoreset_mode,
@@ -51,9 +58,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         self.action_space = batch_space(action, self.num_envs)
         self._idle = np.asarray(create_zero_array(action))  # the action of a row that is reset
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Start an episode in every row; ``seed`` s seeds row e with s + e, a sequence each row with its own.
 
         ``options`` are those of the single env, for all rows, or ``reset_mask``, (E,), the rows to reset: the others go
@@ -86,7 +91,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
             raise ValueError("options['reset_mask'] comes alone, as the other options are for all rows")
         return mask
 
-    def _row_seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+    def _row_seeds(self, seed: Seeds) -> list[int | None]:
         if seed is None or isinstance(seed, (int, np.integer)):
             if seed is None and self._state.seeded():
                 return [None] * self.num_envs
@@ -100,9 +105,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         fresh = self._state.episode < 0
         return [seeding.np_random(own)[1] if own is not None or fresh[e] else None for e, own in enumerate(seed)]
 
-    def step(
-        self, actions: NDArray[Any]
-    ) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+    def step(self, actions: NDArray[Any]) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], Info]:
         """Take one step in every row with actions of shape (E, ...)."""
         if not self._state.seeded():
             raise ValueError("no episode is running: call reset() first")
@@ -118,7 +121,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         observation, reward, live = played.observation, played.reward, ~starting
         known = live if played.known is None else live & played.known
         if any_starting:
-            observation = self._restart(observation, starting)
+            self._restart(observation, starting)
             reward[starting] = 0.0
         self._steps += live
         truncated = (played.ended | (self._steps >= self._most_steps)) & live
@@ -127,7 +130,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             if truncated.any():
                 info = self._final(observation, info, truncated)
-                observation = self._restart(observation, truncated)
+                self._restart(observation, truncated)
         else:
             self._ended[:] = truncated
         info |= self._masks(np.ones(self.num_envs, np.bool_))
@@ -170,36 +173,22 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         self._interface.start_episode(rows)
         self._steps[rows], self._ended[rows] = 0, False
 
-    def _restart(self, observation: Observation, rows: Mask) -> Observation:
-        """Start the next episode of some rows, and show it."""
+    def _restart(self, observation: Observation, rows: Mask) -> None:
+        """Start the next episode of some rows, and show it in their rows of the observation."""
         self._start(rows)
-        return merged(observation, rows, self._interface.observation(rows))
+        for (_, field), (_, fresh) in zip(leaves(observation), leaves(self._interface.observation(rows)), strict=True):
+            field[rows] = fresh
 
     def _final(self, observation: Observation, info: dict[str, Any], rows: Mask) -> dict[str, Any]:
         """Move what the ended rows saw to ``final_obs`` and ``final_info``, as Gymnasium does under SAME_STEP."""
         final_obs = np.full(self.num_envs, None, dtype=object)
         for row in np.flatnonzero(rows):
             final_obs[row] = chosen(chosen(observation, [row]), 0)  # the list makes it a copy
-        return {
-            **_only(info, ~rows),
-            "final_obs": final_obs,
-            "_final_obs": rows.copy(),
-            "final_info": _only(info | self._masks(rows), rows),
-            "_final_info": rows.copy(),
-        }
-
-
-def _autoreset_mode(given: object) -> AutoresetMode:
-    if isinstance(given, str | AutoresetMode):
-        for mode in AutoresetMode:
-            if given in (mode, mode.value):
-                return mode
-    raise ValueError(f"autoreset_mode must be NEXT_STEP, SAME_STEP or DISABLED, not {short(given)}")
+        final = {"final_obs": final_obs, "final_info": _only(info | self._masks(rows), rows)}
+        return _only(info, ~rows) | final | {f"_{name}": rows.copy() for name in final}
 
 
 def _only(info: Mapping[str, NDArray[Any]], rows: Mask) -> dict[str, Any]:
     """Keep the entries of some rows, with zeros elsewhere; in the masks too."""
-    return {
-        name: np.where(rows.reshape(-1, *[1] * (value.ndim - 1)), value, value.dtype.type(0))
-        for name, value in info.items()
-    }
+    kept: dict[str, NDArray[Any]] = choose_rows(rows, info, map_leaves(np.zeros_like, info))
+    return kept

@@ -42,7 +42,7 @@ def moments(distributions: Distributions) -> Moments:
     mean, sd, lowest = (np.empty_like(distributions.scale) for _ in range(3))
     for code, family in enumerate(FAMILIES):
         mine = distributions.family == code
-        if family.mean is not None and family.sd is not None and mine.any():
+        if mine.any():
             with np.errstate(over="ignore", divide="ignore"):
                 mean[mine], sd[mine] = family.mean(distributions.shape[mine]), family.sd(distributions.shape[mine])
             lowest[mine] = family.lowest

@@ -6,6 +6,7 @@ function in ``constructors.py``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +29,13 @@ _SERIES = np.array([0.0, 0.0, *(zeta(n) * (2.0**n - 2.0) / n for n in range(2, 1
 """Coefficients of log Gamma(1 + 2 x) - 2 log Gamma(1 + x) in powers of -x."""
 
 
+def _constant(value: float) -> OfShape:
+    return lambda shape: np.full_like(shape, value)
+
+
+_UNKNOWN = _constant(math.nan)
+
+
 @dataclass(frozen=True)
 class Family:
     """A family of distributions of task times, given by its standard distribution ``Z`` with at most one shape.
@@ -40,10 +48,9 @@ class Family:
     shaped: bool = False  # whether ``Z`` has a shape parameter, a positive number
     trace: bool = False  # whether ``Z`` is read from recorded times; its moments come from the record, not from here
     lowest: float = 0.0  # the infimum of ``Z``
-    mean: OfShape | None = None
-    sd: OfShape | None = None
-    infinite_mean: float = 0.0
-    infinite_sd: float = 0.0  # mean and standard deviation are infinite for shapes up to these
+    mean: OfShape = _UNKNOWN
+    sd: OfShape = _UNKNOWN
+    infinite: tuple[float, float] = (0.0, 0.0)  # mean and standard deviation are infinite for shapes up to these
     in_scipy: str | None = None  # name of the distribution of ``Z`` in scipy.stats, where it has a density
 
     def distribution(self, shape: ArrayLike) -> rv_frozen:
@@ -52,10 +59,6 @@ class Family:
             raise ValueError(f"{self.name} times have no density")
         make: Callable[..., rv_frozen] = getattr(scipy.stats, self.in_scipy)
         return make(shape) if self.shaped else make()
-
-
-def _constant(value: float) -> OfShape:
-    return lambda shape: np.full_like(shape, value)
 
 
 def _weibull_mean(shape: Floats) -> Floats:
@@ -94,16 +97,7 @@ FAMILIES: tuple[Family, ...] = (
         in_scipy="lognorm",
     ),
     Family("weibull", shaped=True, mean=_weibull_mean, sd=_weibull_sd, in_scipy="weibull_min"),
-    Family(
-        "pareto",
-        shaped=True,
-        lowest=1.0,
-        mean=_pareto_mean,
-        sd=_pareto_sd,
-        infinite_mean=1.0,
-        infinite_sd=2.0,
-        in_scipy="pareto",
-    ),
+    Family("pareto", shaped=True, lowest=1.0, mean=_pareto_mean, sd=_pareto_sd, infinite=(1.0, 2.0), in_scipy="pareto"),
     Family("trace-by-task", trace=True),
     Family("trace-by-round", trace=True),
 )

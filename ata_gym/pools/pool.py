@@ -48,6 +48,7 @@ class Pool:
 
     distributions: Distributions
     """The distributions as plain arrays, read-only."""
+    _norms: dict[bool, Floats]  # the psi1 norms that were asked for
 
     def __init__(
         self,
@@ -206,15 +207,11 @@ class Pool:
     def _fill(self, distributions: Distributions) -> None:
         for column in distributions:
             column.flags.writeable = False
-        object.__setattr__(self, "distributions", distributions)
+        vars(self).update(distributions=distributions, _norms={})
 
     @cached_property
     def _moments(self) -> Moments:
         return moments(self.distributions)
-
-    @cached_property
-    def _norms(self) -> dict[bool, Floats]:
-        return {}
 
     @cached_property
     def _hash(self) -> int:

@@ -19,8 +19,6 @@ _LEVELS = 16  # how many coefficients of variation a catalogue has, from the lea
 def _moments(name: str, shape: float) -> tuple[float, float]:
     """Mean and standard deviation of a family's standard distribution."""
     family = FAMILIES[CODES[name]]
-    assert family.mean is not None
-    assert family.sd is not None
     return float(family.mean(np.array([shape]))[0]), float(family.sd(np.array([shape]))[0])
 
 
@@ -115,11 +113,8 @@ class PoolDistribution:
     @cached_property
     def catalogue(self) -> Pool:
         """The distributions that workers have, each of mean 1: for each family, 16 CVs."""
-        return concatenate([_of_mean_1(name, float(cv)) for name in self.families for cv in self._levels])
-
-    @property
-    def _levels(self) -> Floats:
-        return np.geomspace(*self.cv, _LEVELS)
+        levels = np.geomspace(*self.cv, _LEVELS).tolist()
+        return concatenate([_of_mean_1(name, cv) for name in self.families for cv in levels])
 
     def draw(self, uniforms: Floats) -> DrawnWorkers:
         """Draw E pools from uniform numbers strictly between 0 and 1, shape (E, 4, n)."""

@@ -98,8 +98,8 @@ def distributions(found: Distributions, moments: Moments) -> None:
         mine = found.family == code
         if not family.shaped:
             _refuse(mine & (found.shape != 1), f"{family.name} has no shape, leave it at 1; got", found.shape)
-        overflow = ~np.isfinite(mean) & (found.shape > family.infinite_mean)
-        overflow |= ~np.isfinite(sd) & (found.shape > family.infinite_sd)
+        overflow = ~np.isfinite(mean) & (found.shape > family.infinite[0])
+        overflow |= ~np.isfinite(sd) & (found.shape > family.infinite[1])
         _refuse(mine & overflow, f"{family.name} has moments beyond floating point with shape", found.shape)
     _refuse(lowest < 0, "shift + scale * Z must never be negative; it goes down to", lowest)
     _refuse(mean <= 0, "the mean time must be positive, got", mean)

@@ -13,7 +13,7 @@ import numpy as np
 from ata_gym.changes import Change, Correlated, Crash, Jump, Load, OnOff, Outliers, Periodic, Spot, Switch, Walk
 from ata_gym.pools import gamma
 from ata_gym.scenarios.published import PUBLISHED
-from ata_gym.scenarios.scenario import Maker, Published, Scenario, ours
+from ata_gym.scenarios.scenario import Maker, Scenario
 
 _BASE = "icml2025-quadratic-linear-n51"
 _FASTER = 1 / 102
@@ -62,15 +62,8 @@ _STRAGGLERS: dict[str, tuple[tuple[int, ...], tuple[Change, ...], str]] = {
 
 def _changed(name: str) -> Scenario:
     base, (change, summary) = PUBLISHED[_BASE](_BASE), _CHANGES[name]
-    return replace(
-        base,
-        name=name,
-        changes=(change,),
-        horizon=100_000,
-        published=Published(),
-        summary=f"{base.summary}; {summary}",
-        source=f"ours, on {_BASE} of {base.source}",
-    )
+    summary, source = f"{base.summary}; {summary}", f"ours, on {_BASE} of {base.source}"
+    return Scenario(base.pool, base.budget, 100_000, (change,), name=name, summary=summary, source=source)
 
 
 def _steady(name: str) -> Scenario:
@@ -88,7 +81,7 @@ def _straggling(name: str) -> Scenario:
     source = (
         "ours: the names are those of LB-BSP's evaluation (Chen et al., SoCC 2020), whose definitions we do not know"
     )
-    return ours(name, gamma(100.0, means / 100.0), 64, 20_000, summary, source, changes)
+    return Scenario(gamma(100.0, means / 100.0), 64, 20_000, changes, name=name, summary=summary, source=source)
 
 
 CHANGING: Mapping[str, Maker] = MappingProxyType(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ata_gym.changes import Change, OnOff, Periodic, Redraw, Switch, Walk
 from ata_gym.pools import PoolDistribution, shifted_exponential
-from ata_gym.scenarios.scenario import Maker, Scenario, ours
+from ata_gym.scenarios.scenario import Maker, Scenario
 
 SMALL = "five-workers"  # the scenario of an env that is made without one
 
@@ -60,13 +60,14 @@ _DRAWN: dict[str, tuple[PoolDistribution, int, int, tuple[tuple[Change, ...], ..
 
 def _small(name: str) -> Scenario:
     c = [1.0, 1.5, 2.0, 3.0, 6.0]
-    return ours(name, shifted_exponential(c, c), 8, 100, "c + Exp(c), c = 1, 1.5, 2, 3, 6: a small one to begin with")
+    summary = "c + Exp(c), c = 1, 1.5, 2, 3, 6: a small one to begin with"
+    return Scenario(shifted_exponential(c, c), 8, 100, name=name, summary=summary, source="ours")
 
 
 def _drawn(name: str) -> Scenario:
     pools, budget, rounds, changes, summary = _DRAWN[name]
-    redraw = (Redraw(pools, among=changes),)
-    return ours(name, pools.typical(), budget, rounds, f"drawn anew in each episode: {summary}", changes=redraw)
+    redraw, summary = Redraw(pools, among=changes), f"drawn anew in each episode: {summary}"
+    return Scenario(pools.typical(), budget, rounds, (redraw,), name=name, summary=summary, source="ours")
 
 
 FOR_AGENTS: Mapping[str, Maker] = MappingProxyType({SMALL: _small, **dict.fromkeys(_DRAWN, _drawn)})

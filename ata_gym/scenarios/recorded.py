@@ -13,7 +13,7 @@ import numpy as np
 from ata_gym.changes import Change, Jump, Spot
 from ata_gym.pools import Pool, gamma, read_trace, trace
 from ata_gym.scenarios.registry import scenario, scenario_names
-from ata_gym.scenarios.scenario import Scenario, ours
+from ata_gym.scenarios.scenario import Scenario
 from ata_gym.utils.extras import require
 from ata_gym.utils.tables import reading
 from ata_gym.utils.validation import unknown
@@ -23,7 +23,6 @@ from ata_gym.utils.validation import unknown
 class Recording:
     """A scenario that is read from a file."""
 
-    name: str
     file: str
     read_pool: Callable[[Path], Pool]
     budget: int
@@ -62,7 +61,6 @@ def _phones(path: Path) -> Pool:
 
 
 _ALIBABA_1 = Recording(
-    "alibaba-1",
     "alibaba_job_1.csv",
     partial(read_trace, worker="worker", duration="batch_time_norm", round="time"),
     budget=10,
@@ -73,14 +71,12 @@ _ALIBABA_1 = Recording(
 )
 _ALIBABA_4 = replace(
     _ALIBABA_1,
-    name="alibaba-4",
     file="alibaba_job_4.csv",
     rounds=2_182,
     summary="a training job of 10 workers, two of which become slow",
     digest="e5e585417a40923a5d6d47444a3689ecc0e9506cccda8d41a091fb3f5a530bd0",
 )
 _PHONES = Recording(
-    "phones",
     "phones_ai_benchmark.json",
     _phones,
     budget=64,
@@ -89,18 +85,16 @@ _PHONES = Recording(
     source="scores of PKU-Chengxu/FLASH (BSD-2-Clause); the distribution is ours",
     digest="b1f6a1074ad2b91e97d668882b039acd6aa3f3471e1cb9b2d1420f0bccff4764",
 )
-_ALL = (
-    _ALIBABA_1,
-    _ALIBABA_4,
-    replace(
+_ALL = {
+    "alibaba-1": _ALIBABA_1,
+    "alibaba-4": _ALIBABA_4,
+    "alibaba-4-jump": replace(
         _ALIBABA_4,
-        name="alibaba-4-jump",
         summary="alibaba-4, but worker 4, one of the five fast ones, is 4 times slower from round 1,000 on",
         source=f"ours, on {_ALIBABA_4.source}",
         changes=(Jump(at=1_000, workers=(4,), factor=4.0),),
     ),
-    Recording(
-        "mlperf",
+    "mlperf": Recording(
         "mlperf_v07_resnet50_speed.csv.gz",
         _mlperf,
         budget=23,
@@ -109,17 +103,16 @@ _ALL = (
         source="mlcommons/training_results_v0.7 (Apache-2.0)",
         digest="965b53b76de5556cfada0f5e089024722b0b78251ec4d9f52d98950a352bed3d",
     ),
-    _PHONES,
-    replace(
+    "phones": _PHONES,
+    "phones-spot": replace(
         _PHONES,
-        name="phones-spot",
         rounds=600,
         summary=f"{_PHONES.summary}; away for spells of 50 rounds, 1 round in 6",
         changes=(Spot(leaves=0.004, returns=0.02, deadline=3_000),),
     ),
-)
+}
 
-RECORDINGS: Mapping[str, Recording] = MappingProxyType({one.name: one for one in _ALL})  # by name
+RECORDINGS: Mapping[str, Recording] = MappingProxyType(_ALL)  # by name
 
 
 @cache
@@ -134,7 +127,7 @@ def recorded(name: str, folder: Path | None) -> Scenario:
     pool = one.read_pool(path)
     if fingerprint_of(pool.to_data()) != one.digest:
         raise ValueError(f"{path} holds other times than those of which the scenario {name} is made")
-    return ours(name, pool, one.budget, one.rounds, one.summary, one.source, one.changes)
+    return Scenario(pool, one.budget, one.rounds, one.changes, name=name, summary=one.summary, source=one.source)
 
 
 def find_scenario(name: str, folder: Path | None = None) -> Scenario:

@@ -105,8 +105,7 @@ class Scenario:
         }
         if self.unit_costs is not None:
             checked["unit_costs"] = tuple(checked_costs(self.unit_costs, pool.n).tolist())
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(checked)
         self._check_sums()
         limit = pool.distributions.limit
         by_task = np.array([family == "trace-by-task" for family in pool.families])
@@ -165,19 +164,6 @@ class Scenario:
             "price": self.price,
             "published": self.published.to_data(),
         } | ({} if self.unit_costs is None else {"unit_costs": list(self.unit_costs)})
-
-
-def ours(
-    name: str,
-    pool: Pool,
-    budget: int,
-    rounds: int,
-    summary: str,
-    source: str = "ours",
-    changes: tuple[Change, ...] = (),
-) -> Scenario:
-    """A scenario of ours, for which nothing was published."""
-    return Scenario(pool, budget, rounds, changes, name=name, summary=summary, source=source)
 
 
 Maker = Callable[[str], Scenario]

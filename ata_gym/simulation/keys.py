@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ata_gym.typing import Floats, Ints, Keys
+from ata_gym.typing import Floats, Index, Ints, Keys
 from ata_gym.utils.compiled import gufunc, inlined
 
 Word = Any  # an unsigned integer of 32 or 64 bits, whose arithmetic wraps
@@ -46,29 +46,16 @@ def uniform(key: Word, task: int, worker: int, episode: int) -> float:
     return (np.float64((np.uint64(high) << np.uint64(20)) | np.uint64(low >> np.uint32(12))) + 0.5) * 2.0**-52
 
 
-@inlined
-def _derived(key: Word, episode: int, index: int) -> Word:
-    """A key from a key, an episode and an index."""
-    high, low = philox(key, index, 0, episode)
-    return (np.uint64(high) << np.uint64(32)) | np.uint64(low)
-
-
 @gufunc("void(uint64[:], int64[:], int64[:], uint64[:])", "(),(),()->()")
 def _derive_key(key: Keys, episode: Ints, index: Ints, out: Keys) -> None:
-    out[0] = _derived(key[0], episode[0], index[0])
+    high, low = philox(key[0], index[0], 0, episode[0])
+    out[0] = (np.uint64(high) << np.uint64(32)) | np.uint64(low)
 
 
-@gufunc("void(uint64[:], float64[:])", "(),(k)", (1,))
-def _fill_uniforms(key: Keys, out: Floats) -> None:
+@gufunc("void(uint64[:], int64[:], float64[:])", "(),(),(k)", (2,))
+def _fill_uniforms(key: Keys, task: Ints, out: Floats) -> None:
     for i in range(len(out)):
-        out[i] = uniform(key[0], 0, i, 0)
-
-
-@gufunc("void(uint64[:], int64[:], int64[:], int64[:], float64[:])", "(),(),(),(),(k)", (4,))
-def _fill_uniforms_of_round(key: Keys, episode: Ints, round_index: Ints, place: Ints, out: Floats) -> None:
-    own = _derived(key[0], episode[0], -1 - place[0])  # a negative task number, as no task has
-    for i in range(len(out)):
-        out[i] = uniform(own, round_index[0], i, 0)
+        out[i] = uniform(key[0], task[0], i, 0)
 
 
 def stream_keys(seed: int, rows: int = 1, stream: int = 0) -> Keys:
@@ -77,7 +64,7 @@ def stream_keys(seed: int, rows: int = 1, stream: int = 0) -> Keys:
     return np.array([h.generate_state(1, np.uint64)[0] for h in hashes], np.uint64)
 
 
-def derive_keys(keys: Keys, episode: Ints | int, index: Ints | int) -> Keys:
+def derive_keys(keys: Keys, episode: Index, index: Index) -> Keys:
     """Fresh keys from ``keys``, one for each (episode, index); the three broadcast together."""
     fresh: Keys = _derive_key(keys, np.asarray(episode, np.int64), np.asarray(index, np.int64))
     return fresh
@@ -96,7 +83,7 @@ def uniforms(keys: Keys, size: int) -> Floats:
     (2, 3)
     """
     numbers = np.empty((*np.shape(keys), size))
-    _fill_uniforms(keys, numbers)
+    _fill_uniforms(keys, np.int64(0), numbers)
     return numbers
 
 
@@ -106,5 +93,5 @@ def uniforms_of_round(keys: Keys, episode: Ints, round_index: Ints, place: int, 
     ``keys``, ``episode`` and ``round_index`` have shape (E,). No task has the same noise.
     """
     numbers = np.empty((len(keys), size))
-    _fill_uniforms_of_round(keys, episode, round_index, place, numbers)
+    _fill_uniforms(derive_keys(keys, episode, -1 - place), round_index, numbers)  # of no task: its number is negative
     return numbers

@@ -16,7 +16,7 @@ from ata_gym.pools.distributions import Distributions
 from ata_gym.pools.families import RECORDED
 from ata_gym.simulation.disturbances import undisturbed
 from ata_gym.simulation.keys import Word, uniform
-from ata_gym.typing import Floats, Ints, Keys
+from ata_gym.typing import Floats, Index, Ints, Keys
 from ata_gym.utils.compiled import gufunc, inlined
 
 
@@ -84,10 +84,9 @@ def disturbed(noise: Floats, worker: int, u: float) -> float:
     """A task's noise under the outliers and shared noise of its worker: below 1, or in [1, 2) for an outlier."""
     share, own, common = noise[worker, 0], noise[worker, 3], noise[worker, 4]
     if share > 0.0:
-        rest: float = 1.0 - share
+        rest = 1.0 - share
         if u >= rest:  # the top end
-            outlier: float = 1.0 + (u - rest) / share
-            return outlier
+            return float(1.0 + (u - rest) / share)
         u /= rest
     if own < 1.0:
         normal = own * normal_quantile(u, np.intc(0)) + common
@@ -101,29 +100,24 @@ def time_by_noise(times: TaskTimes, worker: int, task: int, u: float) -> float:
 
     An outlier, whose ``u`` is in [1, 2), takes a time from the shortest to the longest one of outliers.
     """
-    z: float
-    time: float
     i, family = worker, times.family[worker]
     if u >= 1.0:
         shortest = times.noise[i, 1]
-        time = shortest + (times.noise[i, 2] - shortest) * (u - 1.0)
-        return time
+        return float(shortest + (times.noise[i, 2] - shortest) * (u - 1.0))
     if family == 8:  # trace by task
         z = times.table[times.first[i] + task % times.length[i]]
     elif family == 9:  # trace by round
         z = times.table[times.first[i] + times.round_index % times.length[i]]
     else:
         z = _standard_time(family, times.shape[i], u)
-    time = times.shift[i] + times.scale[i] * z
-    return time
+    return float(times.shift[i] + times.scale[i] * z)
 
 
 @inlined
 def time_of(times: TaskTimes, worker: int, task: int) -> float:
     """The time of a worker's ``task``, counted from 0 in the episode."""
     u = uniform(times.key, task, worker, times.episode)
-    time: float = time_by_noise(times, worker, task, disturbed(times.noise, worker, u))
-    return time
+    return float(time_by_noise(times, worker, task, disturbed(times.noise, worker, u)))
 
 
 @gufunc(f"void({TYPES}uint64[:],int64[:],int64[:],int64[:],int64[:],float64[:])", f"{LAYOUT}(),(),(),(),()->()")
@@ -141,12 +135,7 @@ def _longest_standard_time(family: Ints, shape: Floats, out: Floats) -> None:
 
 
 def task_times(
-    distributions: Distributions,
-    keys: Keys,
-    episode: Ints | int,
-    round_index: Ints | int,
-    worker: Ints | int,
-    task: Ints | int,
+    distributions: Distributions, keys: Keys, episode: Index, round_index: Index, worker: Index, task: Index
 ) -> Floats:
     """Times of single tasks, for methods that know no rounds: the very times that a round would have.
 

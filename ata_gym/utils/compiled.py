@@ -90,7 +90,7 @@ class Gufunc:
             return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))
         return None if results[0] is None else np.concatenate(results)
 
-    def _compile(self) -> Callable[..., Any]:
+    def _compile(self) -> Any:
         def build(loop: Scalar, cache: bool) -> Any:
             options = {"writable_args": self._writable, "cache": cache, "nopython": True}
             return numba.guvectorize([self._types.replace(":]", "::1]")], self._layout, **options)(loop)
@@ -100,8 +100,7 @@ class Gufunc:
                 self._owner = build(loop, cached)
         except OSError:  # there is no temporary folder, or it is full
             self._owner = build(self._loop, cache=False)
-        ufunc: Callable[..., Any] = self._owner.ufunc  # NumPy's own, without numba's wrapper around it
-        return ufunc
+        return self._owner.ufunc  # NumPy's own, without numba's wrapper around it
 
 
 def gufunc(types: str, layout: str, writable: tuple[int, ...] = ()) -> Callable[[Callable[..., None]], Gufunc]:

@@ -71,9 +71,8 @@ def _visit(name: str, wanted: str, file: Path, found: dict[str, str]) -> list[_R
 def _file(name: str, tops: set[str]) -> Path | None:
     """The file of a module; None if there is none, or it belongs to an installed package beside ours and ``tops``."""
     top, *parts = name.split(".")
-    within = [
-        place.joinpath(*parts) for place in _places(top) if is_ours(top) or top in tops or not is_installed(place)
-    ]
+    counts = is_ours(top) or top in tops
+    within = [place.joinpath(*parts) for place in _places(top) if counts or not is_installed(place)]
     files = [file for one in within for file in (one, one / "__init__.py", one.parent / f"{one.name}.py")]
     return next((file for file in files if file.is_file()), None)
 

@@ -71,18 +71,28 @@ def not_an_env(given: object) -> ValueError:
 
 def non_negative(name: str, value: object) -> float:
     """Return ``value`` as a float, or raise ValueError unless it is a finite number of at least 0."""
-    if 0.0 <= (number := as_float(value)) < math.inf:
-        return number
-    raise ValueError(f"{name} must be a finite number of at least 0, not {short(value)}")
+    return in_range(name, value, "finite number", 0.0)
 
 
 def real(name: str, value: object, above: float = 0.0, up_to: float = math.inf) -> float:
     """Return ``value`` as a float, or raise ValueError unless it is finite, above ``above`` and at most ``up_to``."""
+    return in_range(name, value, "finite number", above, up_to, above=True)
+
+
+def in_range(
+    name: str, value: object, kind: str, low: float, high: float = math.inf, above: bool = False, below: bool = False
+) -> float:
+    """Return ``value`` as a float, or raise ValueError unless it is a finite number from ``low`` to ``high``.
+
+    ``above`` and ``below`` exclude the ends; ``kind`` is what the error calls the number.
+    """
     number = as_float(value)
-    if above < number <= up_to and number < math.inf:
+    excluded = (above and number == low) or (below and number == high) or number == math.inf
+    if low <= number <= high and not excluded:
         return number
-    limit = "" if up_to == math.inf else f" and at most {up_to:g}"
-    raise ValueError(f"{name} must be a finite number above {above:g}{limit}, not {short(value)}")
+    least = f"{'above' if above else 'of at least'} {low:g}"
+    most = "" if high == math.inf else f" and {'below' if below else 'at most'} {high:g}"
+    raise ValueError(f"{name} must be a {kind} {least}{most}, not {short(value)}")
 
 
 def as_float(value: object) -> float:

@@ -42,8 +42,9 @@ def vector(pool: Pool, rows: int, **options: Any) -> Any:
     return gym.make_vec(ALLOCATION, num_envs=rows, **{"pool": pool, "budget": 1, **options})
 
 
-def conditions_of(catalogue: Pool, rows: int, rounds: int, changes: Sequence[Change], n: int) -> list[Conditions]:
-    """The conditions over rounds."""
+def process(catalogue: Pool, rows: int, rounds: int, changes: Sequence[Change], n: int = 0) -> list[Conditions]:
+    """The conditions over rounds; of as many workers as the catalogue has, or n."""
+    n = n or catalogue.n
     keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
     followed = ChangeProcess(catalogue, changes, rows, n)
     followed.start_episode(slice(None), keys, zero, zero)
@@ -52,10 +53,6 @@ def conditions_of(catalogue: Pool, rows: int, rounds: int, changes: Sequence[Cha
         followed.next_round(None, keys, zero, zero + k)
         conditions.append(followed.conditions)
     return conditions
-
-
-def process(pool: Pool, rows: int, rounds: int, changes: Sequence[Change]) -> list[Conditions]:
-    return conditions_of(pool, rows, rounds, changes, pool.n)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -271,40 +268,37 @@ def test_data_json_and_pickle_give_an_equal_scenario(first: tuple[Change, ...], 
     assert type(changes[0]).__name__ in repr(scenario)
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (Switch, "either every"),
-        (lambda: Switch(every=3, at=(2,)), "either every"),
-        (lambda: Switch(at=(0,)), "each of at of Switch must be a whole number from 1"),
-        (lambda: Switch(every=2, permutation=(0, 2)), "each worker from 0 once"),
-        (lambda: checked_changes([Switch(every=2, permutation=(0, 1))], N), "each of 5 workers once"),
-        (lambda: Jump(at=3, workers=(0,), factor=2, until=3), "until of Jump must be a whole number from 4"),
-        (lambda: checked_changes([Jump(at=3, workers=(5,), factor=2)], N), "must be below 5"),
-        (lambda: Periodic(10**400, 0.5), "period of Periodic must be a number above 0"),
-        (lambda: change_from_data({"change": ["walk"]}), "a change is a mapping"),
-        (lambda: Walk(3, 1), "step of Walk must be a number above 0 and at most 2, not 3"),
-        (lambda: Outliers(0.1, 10, 5), "high of Outliers must be a number of at least 10, not 5"),
-        (lambda: Crash(0.1, 1, 1.5), "away of Crash must be"),  # type: ignore[arg-type]
-        (lambda: Load(0.6, 0.4, 0, 0.5), "memory of Load must be a number of at least 0 and below 0.4, not 0.4"),
-        (lambda: checked_changes(Switch(every=3), N), "changes must be a list of changes"),  # type: ignore[arg-type]
-        (lambda: checked_changes([Correlated(0.5, 0.5), Correlated(0.2, 0.5)], N), "one Correlated only"),
-        (lambda: change_from_data({"change": "drift"}), '"change" is one of switch, jump'),
-        (lambda: change_from_data({"change": "walk", "steps": 1}), "the data of Walk hold step, bound, not steps"),
-        (lambda: Scenario(POOLS, 3, None, (Walk(0.1, 1.0), Redraw(POOLS))), "must come first"),
-        (lambda: Scenario(POOLS, 3, None, (Redraw(POOLS), Redraw(POOLS))), "there can be one Redraw only"),
-        (lambda: Scenario(POOLS, 3, None, (Redraw(PoolDistribution(4)),)), "draws 4 workers, and the pool has 5"),
-        (lambda: Scenario(POOLS, 3, None, (Redraw(POOLS, among=((Jump(0, (5,), 2.0),),)),)), "of Jump must be below 5"),
-        (lambda: Redraw(POOLS, among=((Correlated(0.5, 0.5),),)), "among of Redraw must be lists of changes of which"),
-        (lambda: Redraw(POOLS, among=((1,),)), "among of Redraw must be lists"),  # type: ignore[arg-type]
-        (lambda: Redraw(POOLS, among=(Switch(every=2),)), "among of Redraw must be lists"),  # type: ignore[arg-type]
-        (lambda: Redraw(POOLS, among=Switch(every=2)), "among of Redraw must be lists"),  # type: ignore[arg-type]
-        (lambda: change_from_data({"change": "redraw", "pools": {"n": 5}, "among": None}), "the data of Redraw hold"),
-        (lambda: Redraw(POOLS, price=(2.0, 1.0)), "price of Redraw must be two numbers from 0"),
-        (lambda: Redraw({"n": 5, "colour": 1}), "the data of a PoolDistribution hold"),  # type: ignore[arg-type]
-        (lambda: Redraw(7), "the data of a PoolDistribution hold"),  # type: ignore[arg-type]
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("make", "sentence"), [
+    (Switch, "either every"),
+    (lambda: Switch(every=3, at=(2,)), "either every"),
+    (lambda: Switch(at=(0,)), "each of at of Switch must be a whole number from 1"),
+    (lambda: Switch(every=2, permutation=(0, 2)), "each worker from 0 once"),
+    (lambda: checked_changes([Switch(every=2, permutation=(0, 1))], N), "each of 5 workers once"),
+    (lambda: Jump(at=3, workers=(0,), factor=2, until=3), "until of Jump must be a whole number from 4"),
+    (lambda: checked_changes([Jump(at=3, workers=(5,), factor=2)], N), "must be below 5"),
+    (lambda: Periodic(10**400, 0.5), "period of Periodic must be a number above 0"),
+    (lambda: change_from_data({"change": ["walk"]}), "a change is a mapping"),
+    (lambda: Walk(3, 1), "step of Walk must be a number above 0 and at most 2, not 3"),
+    (lambda: Outliers(0.1, 10, 5), "high of Outliers must be a number of at least 10, not 5"),
+    (lambda: Crash(0.1, 1, 1.5), "away of Crash must be"),  # type: ignore[arg-type]
+    (lambda: Load(0.6, 0.4, 0, 0.5), "memory of Load must be a number of at least 0 and below 0.4, not 0.4"),
+    (lambda: checked_changes(Switch(every=3), N), "changes must be a list of changes"),  # type: ignore[arg-type]
+    (lambda: checked_changes([Correlated(0.5, 0.5), Correlated(0.2, 0.5)], N), "one Correlated only"),
+    (lambda: change_from_data({"change": "drift"}), '"change" is one of switch, jump'),
+    (lambda: change_from_data({"change": "walk", "steps": 1}), "the data of Walk hold step, bound, not steps"),
+    (lambda: Scenario(POOLS, 3, None, (Walk(0.1, 1.0), Redraw(POOLS))), "must come first"),
+    (lambda: Scenario(POOLS, 3, None, (Redraw(POOLS), Redraw(POOLS))), "there can be one Redraw only"),
+    (lambda: Scenario(POOLS, 3, None, (Redraw(PoolDistribution(4)),)), "draws 4 workers, and the pool has 5"),
+    (lambda: Scenario(POOLS, 3, None, (Redraw(POOLS, among=((Jump(0, (5,), 2.0),),)),)), "of Jump must be below 5"),
+    (lambda: Redraw(POOLS, among=((Correlated(0.5, 0.5),),)), "among of Redraw must be lists of changes of which"),
+    (lambda: Redraw(POOLS, among=((1,),)), "among of Redraw must be lists"),  # type: ignore[arg-type]
+    (lambda: Redraw(POOLS, among=(Switch(every=2),)), "among of Redraw must be lists"),  # type: ignore[arg-type]
+    (lambda: Redraw(POOLS, among=Switch(every=2)), "among of Redraw must be lists"),  # type: ignore[arg-type]
+    (lambda: change_from_data({"change": "redraw", "pools": {"n": 5}, "among": None}), "the data of Redraw hold"),
+    (lambda: Redraw(POOLS, price=(2.0, 1.0)), "price of Redraw must be two numbers from 0"),
+    (lambda: Redraw({"n": 5, "colour": 1}), "the data of a PoolDistribution hold"),  # type: ignore[arg-type]
+    (lambda: Redraw(7), "the data of a PoolDistribution hold"),  # type: ignore[arg-type]
+])  # fmt: skip
 def test_bad_input_gives_one_clear_error(make: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()

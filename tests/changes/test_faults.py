@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ata_gym.changes import Crash, Spot
 from ata_gym.pools import deterministic, exponential, trace
-from tests.changes.test_changes import conditions_of
+from tests.changes.test_changes import process
 from tests.envs.playing import DISPATCH, IDS
 
 POOL = deterministic([1.0, 2.0]) + exponential([1.0, 3.0]) + trace([[1.0, 0.0, 2.0]])  # with ties, and with no time
@@ -22,9 +22,7 @@ crashes = st.builds(Crash, chances, st.floats(0.1, 5.0), st.integers(0, 3), dead
 
 @settings(max_examples=25)
 @given(st.sampled_from(IDS), st.lists(spots | crashes, min_size=1, max_size=3), st.integers(1, 7), st.integers(0, 99))
-def test_no_schedule_of_faults_hangs_a_round_or_loses_or_doubles_a_result(
-    env_id: str, changes: list[Spot | Crash], budget: int, seed: int
-) -> None:
+def test_no_schedule_of_faults_hangs_a_round_or_loses_or_doubles_a_result(env_id, changes, budget, seed) -> None:
     rows, rounds = 2, 6
     env: Any = gym.make_vec(env_id, rows, pool=POOL, budget=budget, horizon=rounds, changes=[*changes])
     env.reset(seed=seed)
@@ -51,9 +49,9 @@ def test_no_schedule_of_faults_hangs_a_round_or_loses_or_doubles_a_result(
 
 
 def test_workers_that_are_away_or_die_follow_their_chains_and_the_lowest_lives_where_all_would_die() -> None:
-    spot = [now.dies == 0 for now in conditions_of(MANY, 200, 30, [Spot(0.1, 0.3)], MANY.n)]
+    spot = [now.dies == 0 for now in process(MANY, 200, 30, [Spot(0.1, 0.3)])]
     np.testing.assert_allclose(np.mean(spot), 0.25, atol=0.01)
-    dies = np.array([now.dies for now in conditions_of(MANY, 200, 30, [Crash(0.1, within=2.0, away=3)], MANY.n)])
+    dies = np.array([now.dies for now in process(MANY, 200, 30, [Crash(0.1, within=2.0, away=3)])])
     there, died = dies > 0, (dies > 0) & np.isfinite(dies)
     assert there[0].all()
     np.testing.assert_allclose(died.sum() / there.sum(), 0.1, atol=4 * (0.09 / there.sum()) ** 0.5)
@@ -61,5 +59,5 @@ def test_workers_that_are_away_or_die_follow_their_chains_and_the_lowest_lives_w
         assert (there[k:][died[:-k]] == (k == 4)).all()
     assert (dies[died] < 2).all()
     np.testing.assert_allclose(dies[died].mean(), 1.0, atol=0.02)
-    (alone,) = conditions_of(POOL, 2, 1, [Spot(1.0, 1e-9)], N)
+    (alone,) = process(POOL, 2, 1, [Spot(1.0, 1e-9)])
     assert (alone.dies == [np.inf, *[0.0] * (N - 1)]).all()

@@ -16,7 +16,7 @@ from ata_gym.changes.switches import Jump, Redraw, Switch
 from ata_gym.pools import PoolDistribution
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.keys import stream_keys
-from tests.changes.test_changes import conditions_of
+from tests.changes import test_changes
 from tests.envs.playing import ALLOCATION, DISPATCH, IDS, same
 
 POOLS = PoolDistribution(5, families=("gamma", "uniform", "log-normal"), cv=(0.1, 0.8))
@@ -37,7 +37,7 @@ def world(first: Redraw, *changes: Change, horizon: int | None = 4, **options: A
 
 def process(redraw: Redraw, rows: int, rounds: int) -> list[Conditions]:
     """The conditions over rounds."""
-    return conditions_of(redraw.pools.catalogue, rows, rounds, [redraw], redraw.pools.n)
+    return test_changes.process(redraw.pools.catalogue, rows, rounds, [redraw], redraw.pools.n)
 
 
 def act(env_id: str, n: int, budget: int, k: int) -> np.ndarray:

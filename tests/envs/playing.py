@@ -17,11 +17,9 @@ FORMS = [
     *((RACE, form) for form in ("allocation", "shares")),
     *((DISPATCH, form) for form in ("dispatch", "start")),
 ]
-OBSERVATIONS = ("feedback", "workers", "flat")
-UNITS = ("time", "even round")
 EVERY_FORM = [
     {"id": env_id, "observation": observation, "action": action}
-    for observation in OBSERVATIONS
+    for observation in ("feedback", "workers", "flat")
     for env_id, action in FORMS
 ]
 LISTED = [form for form in EVERY_FORM if form["action"] != "allocation"]
@@ -43,23 +41,13 @@ CHANGES: list[Change] = [
     Load(0.5, 0.3, 0.2, 0.9),
 ]
 _TIMES = np.random.default_rng(0).exponential(size=(2, 7)) + 0.1
+_ENDING = trace([*_TIMES], end="truncate") + exponential([1.0, 3.0]) + gamma(2.5, 0.7)
+_DRAWN = Redraw(PoolDistribution(5, fewest=2), (0.1, 2.0), among=((), (Switch(every=2),), (Spot(0.2, 0.5),)))
+_MIXED = exponential([1.0, 2.0], [0.5, 0.0]) + gamma(2.5, 0.7) + trace([[1.0, 5.0, 2.0]]) + deterministic([3.0])
 WORLDS: dict[str, Scenario] = {
-    "ending": Scenario(
-        trace([*_TIMES], end="truncate") + exponential([1.0, 3.0]) + gamma(2.5, 0.7), budget=4, horizon=6, price=0.3
-    ),
-    "drawn": Scenario(
-        PoolDistribution(5, fewest=2),  # type: ignore[arg-type]
-        4,
-        3,
-        (Redraw(PoolDistribution(5, fewest=2), price=(0.1, 2.0), among=((), (Switch(every=2),), (Spot(0.2, 0.5),))),),
-    ),
-    "changing": Scenario(
-        exponential([1.0, 2.0], shift=[0.5, 0.0]) + gamma(2.5, 0.7) + trace([[1.0, 5.0, 2.0]]) + deterministic([3.0]),
-        4,
-        3,
-        tuple(CHANGES),
-        0.5,
-    ),
+    "ending": Scenario(_ENDING, budget=4, horizon=6, price=0.3),
+    "drawn": Scenario(_DRAWN.pools, 4, 3, (_DRAWN,)),  # type: ignore[arg-type]
+    "changing": Scenario(_MIXED, 4, 3, tuple(CHANGES), 0.5),
 }
 """In the first, episodes end apart with a record; in the second, workers, prices and changes are drawn, and places are
 empty; in the third, everything changes and workers die."""
@@ -105,8 +93,3 @@ def same(one: Any, other: Any) -> bool:
     if a.dtype == object:
         return a.shape == b.shape and all(x is y or same(x, y) for x, y in zip(a.flat, b.flat, strict=True))
     return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
-
-
-def row(observation: Any, e: int) -> Any:
-    """One row of a batch of observations."""
-    return {name: part[e] for name, part in observation.items()} if isinstance(observation, dict) else observation[e]

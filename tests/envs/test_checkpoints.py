@@ -102,9 +102,7 @@ def test_what_is_wrong_is_said(changes: dict[str, float], said: str) -> None:
         if form["observation"] != "flat"
     ],
 )
-def test_envs_go_on_from_a_checkpoint_bit_for_bit(
-    form: dict[str, str], world: str, mode: AutoresetMode, steps: int
-) -> None:
+def test_envs_go_on_from_a_checkpoint_bit_for_bit(form, world, mode, steps) -> None:
     """Some in the midst of a round or of a choice; and one that does not fit changes nothing."""
     env_id, options = arguments(form)
     options |= {"reward_unit": "even round", "scenario": WORLDS[world]}

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym import Scenario
-from ata_gym.changes import Change
 from ata_gym.pools import exponential, gamma, log_normal, pareto, trace
 from ata_gym.scenarios import AtaConstants, Published
 from tests.envs.playing import ALLOCATION, CHANGES, DISPATCH, IDS, RACE, WORLDS, same
@@ -214,9 +213,7 @@ def test_a_pool_without_changes_gives_what_it_always_has(env_id: str, total: lis
     seed=st.integers(0, 2**40),
     price=st.sampled_from([0.0, 0.3]),
 )
-def test_an_allocation_is_a_rule_of_dispatch(
-    env_id: str, changes: list[Change], rows: int, budget: int, seed: int, price: float
-) -> None:
+def test_an_allocation_is_a_rule_of_dispatch(env_id, changes, rows, budget, seed, price) -> None:
     options = {"num_envs": rows, "pool": MIXED, "changes": changes, "budget": budget, "price": price, "horizon": 3}
     rounds, results = gym.make_vec(env_id, **options), gym.make_vec(DISPATCH, **options)
     rounds.action_space.seed(seed)

@@ -7,26 +7,14 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from ata_gym.envs.interface.interface import REWARD_UNITS
 from ata_gym.pools import exponential
-from tests.envs.playing import (
-    ALLOCATION,
-    DISPATCH,
-    EVERY_FORM,
-    RACE,
-    UNITS,
-    WORLDS,
-    Player,
-    arguments,
-    name,
-    same,
-    single,
-    vector,
-)
+from tests.envs.playing import ALLOCATION, DISPATCH, EVERY_FORM, RACE, WORLDS, Player, arguments, name, same, vector
 
 ROWS, SEED = 3, 5
 MODES = list(AutoresetMode)
 PAIRWISE = [
-    (form, mode, list(WORLDS)[(i + k) % 3], UNITS[(i + i // 7 + k) % 2])
+    (form, mode, list(WORLDS)[(i + k) % 3], REWARD_UNITS[(i + i // 7 + k) % 2])
     for i, form in enumerate(EVERY_FORM)
     for k, mode in enumerate(MODES)
     if form["observation"] == "feedback" or (i + i // 7) % 3 == k
@@ -62,9 +50,7 @@ def check_alike(native: tuple[Any, ...], sync: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize(
     ("form", "mode", "world", "unit"), PAIRWISE, ids=lambda part: name(part) if isinstance(part, dict) else str(part)
 )
-def test_rows_are_those_of_gymnasiums_vector_env(
-    form: dict[str, str], mode: AutoresetMode, world: str, unit: str
-) -> None:
+def test_rows_are_those_of_gymnasiums_vector_env(form, mode, world, unit) -> None:
     env_id, options = arguments(form)
     signals = world == "changing" and form["observation"] == "feedback"
     chance, masked = np.random.default_rng(SEED), form["action"] in ("assign", "start")
@@ -136,15 +122,6 @@ def test_seeds_of_rows() -> None:
     assert episode(None) != rows
     with pytest.raises(ValueError, match="one for each of 3 rows"):
         envs.reset(seed=[1, 2])
-
-
-@pytest.mark.parametrize("env_id", [ALLOCATION, RACE])
-@pytest.mark.parametrize("action", ["allocation", "shares"])
-def test_own_actions_and_shares_have_no_mask(env_id: str, action: str) -> None:
-    for env in (single(env_id, "ending", action=action), vector(env_id, "ending", 2, action=action)):
-        assert "action_mask" not in env.reset(seed=0)[1]
-        with pytest.raises(AttributeError, match='only the actions "assign" and "start" have masks'):
-            env.action_masks()
 
 
 def test_picks_of_a_row_that_is_reset_are_forgotten() -> None:

@@ -84,14 +84,9 @@ def test_constructors_give_the_distributions_they_name():
 
 def test_equality_is_by_content():
     pool = pools.exponential([1, 2])
-    ones = (
-        pools.exponential([1, 3]),
-        pools.exponential([1, 2, 3]),
-        pools.exponential([1, 2], 1),
-        pools.weibull(1, [1, 2]),
-    )
+    others = [pools.exponential([1, 3]), pools.exponential([1, 2, 3]), pools.exponential([1, 2], 1)]
     traces = [pools.trace([[1], [2]], *more) for more in ((), ("task", "truncate"), ("round",))]
-    different = [*ones, *traces, pools.trace([[1], [3]])]
+    different = [*others, pools.weibull(1, [1, 2]), *traces, pools.trace([[1], [3]])]
     assert len({pool, *different, pools.exponential([1.0, 2.0])}) == 1 + len(different)
     assert pool != [1, 2]
     assert Pool("uniform", shift=-0.0) == Pool("uniform", shift=0.0)

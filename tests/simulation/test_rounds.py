@@ -121,9 +121,7 @@ class ByDefinition:
 @given(
     st.lists(st.integers(0, 4), min_size=N, max_size=N).filter(any), st.data(), deaths, deadlines, st.integers(0, 30)
 )
-def test_a_round_equals_its_definition(
-    allocation: list[int], data: st.DataObject, dies: list[float], deadline: float, seed: int
-) -> None:
+def test_a_round_equals_its_definition(allocation, data, dies, deadline, seed) -> None:
     total = sum(allocation)
     budget = data.draw(st.just(total) | st.integers(max(allocation), total))
     moments, when = survivors(dies), (seed, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 3)))

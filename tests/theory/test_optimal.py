@@ -7,25 +7,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ata_gym import expected_round_time, optimal_allocation, proxy_loss, proxy_optimal, scenario
-from ata_gym.pools import (
-    Pool,
-    concatenate,
-    deterministic,
-    exponential,
-    gamma,
-    half_normal,
-    log_normal,
-    pareto,
-    shifted_exponential,
-    trace,
-    uniform,
-    weibull,
-)
+from ata_gym import expected_round_time, optimal_allocation, pools, proxy_loss, proxy_optimal, scenario
+from ata_gym.pools import Pool, concatenate, deterministic, exponential, gamma, log_normal, pareto, trace
 
 TOLERANCE = 1e-6
 CIFAR = scenario("icml2025-cifar100").pool
-SMALL = shifted_exponential([1.0, 2.0], [1.0, 2.0]) + gamma([4.0, 9.0], [0.7, 0.2]) + log_normal(0.5, 0.8)
+SMALL = pools.shifted_exponential([1.0, 2.0], [1.0, 2.0]) + gamma([4.0, 9.0], [0.7, 0.2]) + log_normal(0.5, 0.8)
 
 
 def least(pool: Pool, budget: int, price: float = 0.0) -> float:
@@ -71,13 +58,13 @@ def test_published_settings_are_proved(name, ofta, best):
 MAKERS = [
     deterministic,
     exponential,
-    half_normal,
-    lambda m: shifted_exponential(m / 2, m / 2),
-    lambda m: uniform(0.5 * m, 1.5 * m),
+    pools.half_normal,
+    lambda m: pools.shifted_exponential(m / 2, m / 2),
+    lambda m: pools.uniform(0.5 * m, 1.5 * m),
     lambda m: gamma(0.1, 10 * m),
     lambda m: gamma(1e6, m / 1e6),
     lambda m: log_normal(np.log(m) - 2.0, 2.0),
-    lambda m: weibull(0.5, m / 2),
+    lambda m: pools.weibull(0.5, m / 2),
     lambda m: pareto(1.5, m / 3),
     lambda m: trace([[0.2 * m, 0.3 * m, 2.5 * m, m]], "task"),
 ]
@@ -136,7 +123,7 @@ ODD = exponential([1.0, 2.0]) + deterministic(3.0) + trace([[2.0, 4.0, 5.0]])
     [
         (exponential(np.linspace(1.0, 10.0, 60)), 400, 0.0, 0.02),
         (exponential(np.linspace(1.0, 10.0, 60)), 20_000, 0.0, 0.2),
-        (ODD + weibull(0.7, 1.5), 10**6, 0.1, 4e-3),
+        (ODD + pools.weibull(0.7, 1.5), 10**6, 0.1, 4e-3),
         (ODD, 2**50, 0.0, 4e-3),
     ],
 )

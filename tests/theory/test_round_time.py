@@ -38,13 +38,10 @@ FAMILIES: dict[str, tuple[Pool, Sampler]] = {
     "steep weibull": (weibull(8.0, 2.0), lambda rng, size: 2.0 * rng.weibull(8.0, size)),
     "pareto": (pareto(4.0, 1.4), lambda rng, size: 1.4 * (1 + rng.pareto(4.0, size))),
     "trace by task": (
-        trace([RECORD], replay="task"),
-        lambda rng, size: RECORD[(rng.integers(5, size=(size[0], 1)) + np.arange(size[1])) % 5],
+        trace([RECORD]),
+        lambda rng, size: RECORD[(rng.integers(5, size=(size[0], 1)) + range(size[1])) % 5],
     ),
-    "trace by round": (
-        trace([RECORD], replay="round"),
-        lambda rng, size: np.repeat(rng.choice(RECORD, (size[0], 1)), size[1], axis=1),
-    ),
+    "trace by round": (trace([RECORD], "round"), lambda rng, size: rng.choice(RECORD, (size[0], 1)).repeat(size[1], 1)),
 }
 ALL = concatenate([pool for pool, _ in FAMILIES.values()])
 WIDE = [log_normal(1.0, 2.9), gamma(1.8e7, 1 / 4242.0), weibull(0.3, 1.0), pareto(1.05, 1.0), gamma(0.01, 1.0)]

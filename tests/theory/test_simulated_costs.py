@@ -4,17 +4,14 @@ import numpy as np
 import pytest
 
 from ata_gym import expected_round_time, scenario
-from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, pareto, shifted_exponential, trace
+from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, pareto, trace
 from ata_gym.theory.optimal.allocation import beta_candidates
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.beliefs.distributions.slices import exponential_sample
+from tests.theory.test_optimal import CIFAR, SMALL
 
-CIFAR = scenario("icml2025-cifar100").pool
 MIXED = scenario("icml2025-mixed-n15").pool
-SMALL = shifted_exponential([1.0, 2.0], [1.0, 2.0]) + gamma([4.0, 9.0], [0.7, 0.2]) + log_normal(0.5, 0.8)
-
-
 POOLS = [CIFAR, MIXED, gamma([0.3, 2.0, 50.0], 1.0), deterministic([2.0, 3.0]), pareto(2.5, 1.0) + log_normal(0.0, 1.5)]
 
 

@@ -23,16 +23,13 @@ def test_a_missing_module_or_parent_is_one_sentence_with_the_command(module, mon
     assert it.value.__suppress_context__
 
 
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        ("import a_module_that_is_not_there", ModuleNotFoundError),
-        ("import broken_module_more", ModuleNotFoundError),  # a longer name with the same beginning
-        ("from json import a_name_that_is_not_there", ImportError),
-        ("raise RuntimeError('a driver is too old')", RuntimeError),
-        ("raise ModuleNotFoundError('no name given')", ModuleNotFoundError),
-    ],
-)
+@pytest.mark.parametrize(("body", "error"), [
+    ("import a_module_that_is_not_there", ModuleNotFoundError),
+    ("import broken_module_more", ModuleNotFoundError),  # a longer name with the same beginning
+    ("from json import a_name_that_is_not_there", ImportError),
+    ("raise RuntimeError('a driver is too old')", RuntimeError),
+    ("raise ModuleNotFoundError('no name given')", ModuleNotFoundError),
+])  # fmt: skip
 def test_an_installed_but_broken_module_shows_its_own_error(body, error, tmp_path, monkeypatch):
     (tmp_path / "broken_module.py").write_text(body)
     monkeypatch.syspath_prepend(tmp_path)

@@ -4,21 +4,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ata_gym.utils.sealed import (
-    DamagedError,
-    load_checkpoint,
-    read_sealed,
-    remove_checkpoint,
-    save_checkpoint,
-    write_sealed,
-)
+from ata_gym.utils import sealed
+from ata_gym.utils.sealed import load_checkpoint, read_sealed, save_checkpoint
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200), data=st.data())
 def test_any_changed_byte_and_any_cut_is_noticed(tmp_path, content, data):
     path = tmp_path / "file"
-    write_sealed(path, content)
+    sealed.write_sealed(path, content)
     assert read_sealed(path) == content
     whole = bytearray(path.read_bytes())
     where = data.draw(st.integers(0, len(whole) - 1))
@@ -27,7 +21,7 @@ def test_any_changed_byte_and_any_cut_is_noticed(tmp_path, content, data):
     else:
         del whole[where:]
     path.write_bytes(whole)
-    with pytest.raises(DamagedError):
+    with pytest.raises(sealed.DamagedError):
         read_sealed(path)
 
 
@@ -43,10 +37,10 @@ def test_a_checkpoint_that_is_damaged_or_half_saved_gives_way_to_the_one_before(
     assert (tmp_path / "run.npz.damaged").read_bytes() == b"torn"
     save_checkpoint(path, b"fourth")
     assert load_checkpoint(path, bytes) == b"fourth"
-    remove_checkpoint(path)
+    sealed.remove_checkpoint(path)
     assert load_checkpoint(path, bytes) is None
     save_checkpoint(path, b"fifth")
-    monkeypatch.setattr("ata_gym.utils.sealed.write_sealed", lambda *_: sys.exit())
+    monkeypatch.setattr(sealed, "write_sealed", lambda *_: sys.exit())
     with pytest.raises(SystemExit):
         save_checkpoint(path, b"sixth")
     assert load_checkpoint(path, bytes) == b"fifth"

@@ -29,14 +29,11 @@ def played(name, count, scenario):
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize(
-    ("name", "scenario", "count"),
-    [
-        ("restarting-beta", "changing-spot", 3),
-        ("thompson-gamma", "icml2025-regret", 9),
-        ("race-fastest", "changing-spot", 2),
-    ],
-)
+@pytest.mark.parametrize(("name", "scenario", "count"), [
+    ("restarting-beta", "changing-spot", 3),
+    ("thompson-gamma", "icml2025-regret", 9),
+    ("race-fastest", "changing-spot", 2),
+])  # fmt: skip
 def test_threads_change_no_bits(name, scenario, count):
     assert difference(played(name, count, scenario), played(name, 1, scenario)) is None
 

@@ -57,15 +57,12 @@ def test_rows_are_chosen_by_a_mask() -> None:
     assert chosen.rest[:, :, 0].tolist() == [[1] * 3, [0] * 3]
 
 
-@pytest.mark.parametrize(
-    ("other", "name"),
-    [
-        (TREE._replace(count=np.array([0, 1, 3])), "count"),
-        (TREE._replace(count=np.arange(3, dtype=np.int32)), "count"),
-        (TREE._replace(count=np.arange(3)[None]), "count"),
-        (TREE._replace(rest=None), "rest.0.key.0"),
-    ],
-)
+@pytest.mark.parametrize(("other", "name"), [
+    (TREE._replace(count=np.array([0, 1, 3])), "count"),
+    (TREE._replace(count=np.arange(3, dtype=np.int32)), "count"),
+    (TREE._replace(count=np.arange(3)[None]), "count"),
+    (TREE._replace(rest=None), "rest.0.key.0"),
+])  # fmt: skip
 def test_the_first_difference_is_named(other: Pair, name: str) -> None:
     assert difference(TREE, TREE) is None
     assert difference(TREE, other) == name

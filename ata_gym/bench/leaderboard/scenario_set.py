@@ -12,7 +12,7 @@ from ata_gym.changes import Change
 from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario
 from ata_gym.scenarios.recorded import RECORDINGS, fingerprint_of, recorded
-from ata_gym.scenarios.scenario import Maker, ours
+from ata_gym.scenarios.scenario import Maker
 from ata_gym.utils.validation import unknown
 from ata_policies.registry import DEFAULTS
 
@@ -79,8 +79,8 @@ class ScenarioSet:
                 for s in built
             ],
             "recordings": [
-                [r.name, r.budget, r.rounds, r.digest, *(c.to_data() for c in r.changes)]
-                for r in (RECORDINGS[name] for name in self.recorded)
+                [name, r.budget, r.rounds, r.digest, *(c.to_data() for c in r.changes)]
+                for name, r in ((name, RECORDINGS[name]) for name in self.recorded)
             ],
             "quick": [self.quick_prices, dict(self.quick)],
         }
@@ -96,7 +96,7 @@ class ScenarioSet:
 
 def on(pool: Callable[[], Pool], budget: int, rounds: int, summary: str, *changes: Change) -> Maker:
     """Makes a scenario of ours; the pool is made with it."""
-    return lambda name: ours(name, pool(), budget, rounds, summary, changes=changes)
+    return lambda name: Scenario(pool(), budget, rounds, changes, name=name, summary=summary, source="ours")
 
 
 FOLLOWERS = ("restarting-beta", "thompson-gamma:memory=restarting", "recent-average", "lb-bsp-ema", "lb-bsp-federated")

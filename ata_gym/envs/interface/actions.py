@@ -124,8 +124,7 @@ class Start(Picks):
         return working, ready
 
     def _idle(self) -> Mask:
-        idle: Mask = self.present() & (self.state.round_state.running == 0) & (self.picks == 0)
-        return idle
+        return np.asarray(self.present() & (self.state.round_state.running == 0) & (self.picks == 0))
 
     def mask(self) -> NDArray[np.int8]:
         """The workers that are idle; and waiting, unless nobody works."""

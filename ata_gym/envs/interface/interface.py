@@ -7,24 +7,16 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.actions import FORMS, Actions
-from ata_gym.envs.interface.worker_features import (
-    LARGEST,
-    OF_ROUND,
-    OF_WORKER,
-    WIDTH,
-    Features,
-    RoundFeatures,
-    WorkerMemory,
-    features_of,
-    flat,
-)
+from ata_gym.envs.interface.worker_features import Features, RoundFeatures, WorkerMemory, features_of, flat, space_of
 from ata_gym.envs.rendering.recorder import Recorder
 from ata_gym.envs.states.batch_state import BatchState, Feedback
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.ranges import FINITE, Within, all_tasks, declared
+from ata_gym.utils.trees import choose_rows
 from ata_gym.utils.validation import unknown
 
 Observation: TypeAlias = Feedback | Features
+Info: TypeAlias = dict[str, Any]
 OBSERVATIONS = ("feedback", "workers", "flat")
 REWARD_UNITS = ("time", "even round")
 
@@ -79,10 +71,8 @@ class Interface:
         """The space of one row's observations."""
         scenario = self._state.scenario
         n, budget = scenario.pool.n, scenario.budget
-        if self._kind == "workers":
-            return spaces.Box(-LARGEST, LARGEST, (n, WIDTH), np.float32)
-        if self._kind == "flat":
-            return spaces.Box(-LARGEST, LARGEST, (n * len(OF_WORKER) + len(OF_ROUND),), np.float32)
+        if self._kind != "feedback":
+            return space_of(n, in_one_row=self._kind == "flat")
         own = self._state.observation_space()
         if self.form.picks is not None and "missing" not in own.spaces:
             own["started"] = spaces.Box(0, budget, (n,), np.int64)
@@ -137,10 +127,10 @@ class Interface:
         if self._kind != "feedback":
             memory = self._memory.asked(decided).observe(seen["worker"], seen["duration"], seen["elapsed"])
             if ready is not None:
-                memory = WorkerMemory(_where(ready, memory.workers, self._memory.workers))
+                memory = choose_rows(ready, memory, self._memory)
             self._memory = memory
         if ready is not None:
-            seen = {name: _where(ready, field, self._seen[name]) for name, field in seen.items()}
+            seen = choose_rows(ready, seen, self._seen)
         self._seen = seen
         return seen
 
@@ -194,24 +184,8 @@ class Interface:
         return memory
 
 
-def _where(rows: Mask, field: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-    """The first array in some rows, (E,), and the other one in the rest."""
-    return np.where(rows.reshape(-1, *[1] * (field.ndim - 1)), field, other)
-
-
 def chosen(observation: Observation, rows: Any) -> Observation:
     """Some rows of an observation, or one."""
     if isinstance(observation, dict):
         return {name: field[rows] for name, field in observation.items()}
-    some: Features = observation[rows]
-    return some
-
-
-def merged(observation: Observation, rows: Mask, others: Observation) -> Observation:
-    """An observation with some rows, (E,), from another one that holds these alone; it is changed in place."""
-    if isinstance(observation, dict) and isinstance(others, dict):
-        for name, field in others.items():
-            observation[name][rows] = field
-    elif isinstance(observation, np.ndarray) and isinstance(others, np.ndarray):
-        observation[rows] = others
-    return observation
+    return np.asarray(observation[rows])

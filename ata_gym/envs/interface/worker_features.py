@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from ata_gym.typing import Floats, Ints, Mask
@@ -190,6 +191,12 @@ def features_of(
     out = np.empty((rows, n, WIDTH), np.float32)
     _encode(memory.workers, running, started, age, np.ones((rows, n)) if present is None else present, in_round, out)
     return out
+
+
+def space_of(n: int, in_one_row: bool) -> Box:
+    """The space of the features of a row of n workers, (n, 20), or of those of :func:`flat`."""
+    shape = (n * len(OF_WORKER) + len(OF_ROUND),) if in_one_row else (n, WIDTH)
+    return Box(-LARGEST, LARGEST, shape, np.float32)
 
 
 def flat(features: Features) -> Features:

@@ -48,8 +48,7 @@ class Renderer:
 
             self.frame = as_pixels
         self._pygame: Any = require("pygame", **needs) if mode == "human" else None
-        self._screen: Any = None
-        self._clock: Any = None
+        self._screen: Any = None  # with a clock, once it is open
 
     def show(self, timeline: Timeline) -> Frame | None:
         """The frame of a round, or None as it is in the window."""

@@ -62,8 +62,7 @@ class Timeline(NamedTuple):
     @property
     def away(self) -> Mask:
         """Workers that are away from the round's start, (n,)."""
-        away: Mask = self.present & (self.dies == 0.0)
-        return away
+        return np.asarray(self.present & (self.dies == 0.0))
 
     @property
     def results(self) -> int:

@@ -1,44 +1,34 @@
 """The action spaces of rounds: integer vectors of tasks per worker, for one row or a batch."""
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, SupportsIndex
+from itertools import accumulate
+from typing import Any, ClassVar, SupportsIndex, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
-from ata_gym.typing import Ints
+from ata_gym.typing import Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.validation import whole_number
 
 _INT64 = np.dtype(np.int64)
 _LARGEST = 2**62  # the largest n and budget: their sum still fits in an int64
 
-_LEGAL, _NEGATIVE, _ABOVE, _TOO_MANY, _TOO_FEW = range(5)
+Seed: TypeAlias = int | np.random.Generator | None
 
 
-@gufunc("void(int64[:], int64, boolean, int64[:])", "(n),(),()->()")
-def _fault(action: Any, budget: Any, exact: Any, out: Any) -> None:
-    """The first fault of an allocation. It counts down from the budget, so that no sum can overflow."""
-    left = budget
-    fault = _LEGAL
+@gufunc("void(int64[:], int64, boolean, boolean[:])", "(n),(),()->()")
+def _legal(action: Any, budget: Any, exact: Any, out: Any) -> None:
+    """Whether an allocation is legal. It counts down from the budget, so that no sum can overflow."""
+    left, legal = budget, True
     for tasks in action:
-        if tasks < 0:
-            fault = _NEGATIVE
+        if tasks < 0 or tasks > (left if exact else budget):
+            legal = False
             break
-        if tasks > budget:
-            fault = _ABOVE
-            break
-        left -= tasks
-        if left < 0:
-            if exact:
-                fault = _TOO_MANY
-                break
-            left = 0
-    if fault == _LEGAL and left > 0:
-        fault = _TOO_FEW
-    out[0] = fault
+        left = max(left - tasks, 0)
+    out[0] = legal and left == 0
 
 
 @gufunc("void(float64[:], int64, int64[:])", "(m),(),(n)", writable=(2,))
@@ -87,25 +77,23 @@ def checked_tasks(action: object, shape: tuple[int, ...], budget: int, exact: ND
         if given.dtype.kind == "u":  # a number beyond int64 must not wrap around: it stays above any budget
             given = np.minimum(given, np.uint64(_LARGEST + 1))
         array = given.astype(np.int64)
-    faults = _fault(array, budget, exact)
-    if faults.any() if len(shape) > 1 else faults:
-        raise ValueError(_complaint(np.asarray(action), np.asarray(faults), budget, exact))
+    legal = _legal(array, budget, exact)
+    if not (legal.all() if len(shape) > 1 else legal):
+        raise ValueError(_complaint(np.asarray(action), np.asarray(legal), budget, bool(exact)))
     return array
 
 
-def _complaint(action: NDArray[np.integer[Any]], faults: Ints, budget: int, exact: NDArray[np.bool_]) -> str:
-    """What is wrong in the first faulty row."""
-    row = tuple(np.argwhere(faults)[0])  # () where there is one row only
-    tasks, where = action[row], "".join(f" of row {one}" for one in row)
-    for fault, wrong, right in (
-        (_NEGATIVE, tasks < 0, "0 or more tasks"),
-        (_ABOVE, tasks > budget, f"at most {budget} tasks, the budget"),
-    ):
-        if faults[row] == fault:
-            worker = int(np.argmax(wrong))
-            return f"worker {worker}{where} must have {right}, not {tasks[worker]}"
-    total = sum(int(t) for t in tasks)  # Python's integers do not overflow
-    return f"the tasks{where} must sum to {'' if exact else 'at least '}the budget of {budget}, not to {total}"
+def _complaint(action: NDArray[np.integer[Any]], legal: Mask, budget: int, exact: bool) -> str:
+    """What is wrong first in the first row that is not legal."""
+    row = tuple(np.argwhere(~legal)[0])  # () where there is one row only
+    tasks, where = action[row].tolist(), "".join(f" of row {one}" for one in row)
+    for worker, (own, total) in enumerate(zip(tasks, accumulate(tasks), strict=True)):
+        if not 0 <= own <= budget:
+            right = "0 or more tasks" if own < 0 else f"at most {budget} tasks, the budget"
+            return f"worker {worker}{where} must have {right}, not {own}"
+        if exact and total > budget:
+            break
+    return f"the tasks{where} must sum to {'' if exact else 'at least '}the budget of {budget}, not to {sum(tasks)}"
 
 
 class Checked:
@@ -154,11 +142,7 @@ class Allocation(Checked, Space[Ints]):
     exact: ClassVar[NDArray[np.bool_]] = np.asarray(True)  # whether the sum must be the budget, and no more
 
     def __init__(
-        self,
-        n: SupportsIndex,
-        budget: SupportsIndex,
-        rows: SupportsIndex | None = None,
-        seed: int | np.random.Generator | None = None,
+        self, n: SupportsIndex, budget: SupportsIndex, rows: SupportsIndex | None = None, seed: Seed = None
     ) -> None:
         self.n, self.budget = whole_number("n", n), whole_number("budget", budget)
         self.rows = None if rows is None else whole_number("rows", rows)
@@ -227,7 +211,7 @@ class RaceAllocation(Allocation):
             return np.full(self._shape, self.budget)
         out = self.np_random.integers(0, self.budget, self._shape, endpoint=True)
         # By the symmetry a -> B - a, a uniform vector of [0, B]^n sums to nB/2 >= B or more half of the time.
-        while np.count_nonzero(faults := _fault(out, self.budget, self.exact)):
+        while not np.all(legal := _legal(out, self.budget, self.exact)):
             again = self.np_random.integers(0, self.budget, self._shape, endpoint=True)
-            out = np.where(np.asarray(faults)[..., None] == _LEGAL, out, again)
+            out = np.where(np.asarray(legal)[..., None], out, again)
         return out

@@ -5,7 +5,7 @@ from typing import SupportsIndex
 import numpy as np
 from gymnasium.spaces import MultiDiscrete
 
-from ata_gym.envs.spaces.allocation import Checked, integers
+from ata_gym.envs.spaces.allocation import Checked, Seed, integers
 from ata_gym.typing import Bits
 from ata_gym.utils.validation import whole_number
 
@@ -38,7 +38,7 @@ class Dispatch(Checked, MultiDiscrete):
     (True, True, False)
     """
 
-    def __init__(self, n: SupportsIndex, seed: int | np.random.Generator | None = None) -> None:
+    def __init__(self, n: SupportsIndex, seed: Seed = None) -> None:
         self.n = whole_number("n", n)
         super().__init__(np.full(self.n, 2, np.int64), seed=seed)
 

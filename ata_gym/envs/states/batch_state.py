@@ -14,7 +14,9 @@ from ata_gym.changes.change import ChangeProcess
 from ata_gym.envs.spaces import Allocation, Dispatch
 from ata_gym.pools.families import CODES
 from ata_gym.scenarios import Scenario
+from ata_gym.simulation.dispatch import Completion
 from ata_gym.simulation.keys import NoiseKeys, stream_keys
+from ata_gym.simulation.rounds import RoundResult
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.memory import installed_memory
 from ata_gym.utils.ranges import FINITE, Within
@@ -103,6 +105,12 @@ class BatchState(ABC):
         if self._pads and (present := self.present()) is not None:
             seen["present"] = present[rows].astype(np.int8)
         return seen
+
+    def info(self, of: RoundResult | Completion, lost: Ints, runtime: Floats, total: Floats) -> dict[str, NDArray[Any]]:
+        """The times of a round and of the episode with it, and the tasks that were lost where workers may die."""
+        times = {"round_time": of.round_time, "worker_time": of.worker_time}
+        sums = {"runtime": runtime, "total_worker_time": total}
+        return {**times, **sums, **({"lost": lost} if self.faulty else {})}
 
     def present(self) -> Mask | None:
         """Places that hold a worker, (E, n); None: all."""

@@ -83,15 +83,7 @@ class DispatchState(BatchState):
             self.runtime = np.where(at.round_over, runtime, self.runtime)
             self.total_worker_time = np.where(at.round_over, total, self.total_worker_time)
             ended = at.round_over & self.next_round(at.round_over)
-        info = {
-            "round_time": at.round_time,
-            "worker_time": at.worker_time,
-            "runtime": runtime,
-            "total_worker_time": total,
-            "round_over": at.round_over,
-        }
-        if self.faulty:
-            info["lost"] = at.round_state.lost.copy()
+        info = self.info(at, at.round_state.lost.copy(), runtime, total) | {"round_over": at.round_over}
         feedback = self.feedback(at.worker[:, None], at.duration[:, None], at.elapsed)
         passed, worked = at.round_time - before.now, at.worker_time - before.spent
         return StepResult(feedback | _seen(at.round_state, at.age), passed, worked, info, ended)

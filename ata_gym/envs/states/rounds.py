@@ -10,8 +10,8 @@ from ata_gym.envs.spaces.allocation import checked_tasks
 from ata_gym.envs.states.backend import Backend, check_round
 from ata_gym.envs.states.batch_state import BatchState, StepResult
 from ata_gym.scenarios import Scenario
-from ata_gym.simulation.rounds import RoundResult, allocation_round, race_round
-from ata_gym.typing import Floats, Ints
+from ata_gym.simulation.rounds import allocation_round, race_round
+from ata_gym.typing import Ints
 from ata_gym.utils.validation import short
 
 
@@ -46,28 +46,17 @@ class AllocationState(BatchState):
         result = self.backend(*now) if process.disturbances is None else self.backend(*now, process.disturbances)
         if not self.simulated:
             check_round(result, action, budget)
+        if self.scenario.unit_costs is not None:
+            costs = np.array(self.scenario.unit_costs)
+            busy = (result.duration * costs[result.worker]).sum(axis=1) + result.elapsed @ costs
+            result = result._replace(worker_time=busy)
         self.started = result.started
         self.runtime += result.round_time
-        worker_time = self._worker_time(result)
-        self.total_worker_time += worker_time
-        info: dict[str, NDArray[Any]] = {
-            "round_time": result.round_time,
-            "worker_time": worker_time,
-            "runtime": self.runtime.copy(),
-            "total_worker_time": self.total_worker_time.copy(),
-        }
-        if self.faulty:
-            info["lost"] = result.lost
+        self.total_worker_time += result.worker_time
+        info = self.info(result, result.lost, self.runtime.copy(), self.total_worker_time.copy())
         ended = self.next_round()
         observation = self.feedback(result.worker, result.duration, result.elapsed)
-        return StepResult(observation, result.round_time, worker_time, info, ended)
-
-    def _worker_time(self, result: RoundResult) -> Floats:
-        """The time that all workers were busy, (E,), each at its unit cost."""
-        if self.scenario.unit_costs is None:
-            return result.worker_time
-        costs = np.array(self.scenario.unit_costs)
-        return np.asarray((result.duration * costs[result.worker]).sum(axis=1) + result.elapsed @ costs)
+        return StepResult(observation, result.round_time, result.worker_time, info, ended)
 
 
 class RaceState(AllocationState):

@@ -49,8 +49,7 @@ def allocate_by_cost(
     if never.any():
         mean, spread = np.where(never, 0.0, mean), np.where(never, 0.0, spread)
         order = order if keys is None else uniforms(keys, mean.shape[-1])
-    allocation: Ints = beta_kernel(mean, spread, np.int64(budget), never, order)
-    return allocation
+    return np.asarray(beta_kernel(mean, spread, np.int64(budget), never, order))
 
 
 @inlined

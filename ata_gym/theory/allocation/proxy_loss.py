@@ -73,8 +73,7 @@ def allocate_scores(
     if keys is not None and not scores.all():
         draws = uniforms(keys, -(-min(n, budget) // 8) * 8)  # whole vectors
     never = np.zeros(n, np.bool_) if untried is None else untried
-    allocation: Ints = allocate_kernel(scores, np.int64(budget), never, draws)
-    return allocation
+    return np.asarray(allocate_kernel(scores, np.int64(budget), never, draws))
 
 
 def availability(available: ArrayLike, shape: tuple[int, ...]) -> Mask:

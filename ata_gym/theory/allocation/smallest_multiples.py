@@ -48,8 +48,7 @@ def _largest(held: Floats, s: Floats, work: Floats) -> float:
     for i in range(len(bits)):
         best = max(best, bits[i])
     bits[0] = best
-    largest: float = work[0]
-    return largest
+    return float(work[0])
 
 
 @helper()
@@ -62,8 +61,7 @@ def _next(held: Floats, s: Floats, work: Floats) -> float:
     for i in range(len(bits)):
         best = min(best, bits[i])
     bits[0] = best
-    smallest: float = work[0]
-    return smallest
+    return float(work[0])
 
 
 @helper()
@@ -200,8 +198,7 @@ def _smallest(scores: Floats, work: Ints) -> float:
     for i in range(len(scores)):  # by what is one less than their bits, so that 0 comes last; integer minima vectorise
         least = min(least, bits[i] - np.uint64(1))
     work.view(np.uint64)[0] = least + np.uint64(1)
-    smallest: float = work.view(np.float64)[0]
-    return smallest
+    return float(work.view(np.float64)[0])
 
 
 @helper()

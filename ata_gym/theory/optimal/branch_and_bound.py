@@ -1,7 +1,5 @@
 """Branch and bound over allocations, on a table of what every number of tasks does to every worker."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator
 from itertools import combinations_with_replacement
@@ -33,17 +31,9 @@ class _Node(NamedTuple):
     bound: float
     depth: int  # the negative number of workers decided
     serial: int
-    parent: _Node | None
+    before: tuple[int, ...]  # tasks of the workers decided before the last; shared by the nodes that differ in that one
     tasks: int
     left: int  # tasks of the worker decided last, and those for the workers that are not decided
-
-    def decided(self) -> list[int]:
-        """Tasks of the workers that are decided."""
-        result, node = [], self
-        while node.parent is not None:
-            result.append(node.tasks)
-            node = node.parent
-        return result[::-1]
 
 
 def improve(table: Table, allocation: Ints) -> Ints:
@@ -111,12 +101,13 @@ def branch_and_bound(table: Table, budget: int, start: Ints) -> Proof:
     keep = (table.most.size + 1) * (budget + 1) * table.weights.size <= _LARGEST
     bounds = _bounds(table, budget, keep)
     root = float(table.values(bounds[0][0][-1], bounds[0][1][-1]))
-    heap = [_Node(root, 0, 0, None, 0, budget)]
+    heap = [_Node(root, 0, 0, (), 0, budget)]
     nodes, made = 0, 0
     while heap and heap[0].bound < value * (1 - SLACK) and nodes < NODES and keep:
         node = heapq.heappop(heap)
         nodes += 1
-        decided, left, k = node.decided(), node.left, -node.depth
+        left, k = node.left, -node.depth
+        decided = (*node.before, node.tasks)[:k]  # none in the root
         most = int(min(left, table.most[k]))
         if table.same[k]:
             most = min(most, decided[-1])
@@ -134,7 +125,7 @@ def branch_and_bound(table: Table, budget: int, start: Ints) -> Proof:
                 value = bound
             elif k + 1 < table.most.size:
                 made += 1
-                heapq.heappush(heap, _Node(bound, node.depth - 1, made, node, a, left - a))
+                heapq.heappush(heap, _Node(bound, node.depth - 1, made, decided, a, left - a))
     return Proof(best, value, min(value, heap[0].bound) if heap else value)
 
 

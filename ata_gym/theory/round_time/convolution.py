@@ -49,7 +49,6 @@ class Standard(NamedTuple):
 def standard(family: int, shape: float) -> Standard:
     """Standard distribution of a family with a density."""
     row = FAMILIES[family]
-    assert row.sd is not None
     distribution, sd = row.distribution(shape), float(row.sd(np.array([shape]))[0])
     mean, last = (float(x) - row.lowest for x in (distribution.mean(), distribution.isf(_VANISHED)))
     far, rounding = _FAR * mean, 1e-15 * float(distribution.mean()) / sd
@@ -80,7 +79,7 @@ def sum_curve(family: int, shape: float, terms: int, tolerance: float) -> Curve:
     mass = -2.0 * float(second.series[:, 1::2].sum()) if limits[1] > tolerance else 1.0
 
     def survival(x: Floats) -> Floats:
-        early = _convolve(first.edges, first.series, second.edges, second.slopes, _NODES, _WEIGHTS, x)
+        early = _convolve(first.edges, first.series, second.edges, second.slopes, x)
         return np.asarray(early / mass + np.where(x < end, second.survival(np.minimum(x, end)), 0.0))
 
     far = end if distribution.heavy else float(first.edges[-1]) + end
@@ -121,8 +120,7 @@ def _series(coefficients: Floats, row: int, x: float) -> float:
     later, latest = 0.0, 0.0
     for k in range(coefficients.shape[1] - 1, 0, -1):
         later, latest = coefficients[row, k] + 2.0 * x * later - latest, later
-    total: float = coefficients[row, 0] + x * later - latest
-    return total
+    return float(coefficients[row, 0] + x * later - latest)
 
 
 @helper()
@@ -138,14 +136,8 @@ def _evaluate(edges: Floats, series: Floats, x: Floats, out: Floats) -> None:
     out[0] = _series(series, row, 2.0 * (x[0] - edges[row]) / (edges[row + 1] - edges[row]) - 1.0)
 
 
-@gufunc(
-    "void(float64[:], float64[:,:], float64[:], float64[:,:], float64[:], float64[:], float64[:], float64[:])",
-    "(e),(m,c),(f),(k,d),(g),(g),()->()",
-)
-def _convolve(
-    edges_a: Floats, series_a: Floats, edges_b: Floats, slopes_b: Floats, nodes: Floats, weights: Floats, x: Floats,
-    out: Floats,
-) -> None:  # fmt: skip
+@gufunc("void(float64[:],float64[:,:],float64[:],float64[:,:],float64[:],float64[:])", "(e),(m,c),(f),(k,d),()->()")
+def _convolve(edges_a: Floats, series_a: Floats, edges_b: Floats, slopes_b: Floats, x: Floats, out: Floats) -> None:
     """P(A + B > x, B <= x): the integral of P(A > x - z) over the distribution of B, piece by piece."""
     t = x[0]
     z, top = max(0.0, t - edges_a[-1]), min(t, edges_b[-1])
@@ -156,11 +148,11 @@ def _convolve(
         half = (end - z) / 2
         if half > 0.0:
             width_a, width_b = edges_a[a + 1] - edges_a[a], edges_b[b + 1] - edges_b[b]
-            for g in range(nodes.size):
-                s = z + half * (1.0 + nodes[g])
+            for g in range(_TERMS):
+                s = z + half * (1.0 + _NODES[g])
                 density = -_series(slopes_b, b, 2.0 * (s - edges_b[b]) / width_b - 1.0)
                 later = _series(series_a, a, 2.0 * (t - s - edges_a[a]) / width_a - 1.0)
-                total += half * weights[g] * density * later
+                total += half * _WEIGHTS[g] * density * later
         if edges_b[b + 1] <= end:
             b += 1
         if t - edges_a[a] <= end:

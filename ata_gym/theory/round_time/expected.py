@@ -9,17 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from ata_gym.pools.pool import Pool, checked_pool
 from ata_gym.pools.validation import as_array
 from ata_gym.theory.round_time.quadrature import adaptive_rule
-from ata_gym.theory.round_time.worker_times import (
-    BY_ROUND,
-    Sums,
-    coarse_edges,
-    jumps,
-    recorded,
-    rescaled,
-    starts,
-    sums,
-    survival,
-)
+from ata_gym.theory.round_time.worker_times import BY_ROUND, Sums, coarse_edges, jumps, rescaled, starts, sums, survival
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import LARGEST_COUNT
 
@@ -154,7 +144,7 @@ def _expected_maximum(pool: Pool, busy: Ints, tasks: Ints) -> float:
     means = tasks[alone] * pool.mean()[alone]
     if joint.size:
         last = _last(pool, joint, tasks)
-        distributions.append(recorded(last, alone.size))
+        distributions.append(Sums.recorded(last, alone.size))
         means = np.append(means, last.mean())
     lowest = starts(distributions)
     begin, scale = float(lowest.max()), float(means.max())

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.special import gammaincc
@@ -32,6 +32,11 @@ class Sums(NamedTuple):
     lowest: float  # the least value of T
     jumps: Floats  # where P(T > x) jumps, shape (any,): edges for a quadrature
 
+    @classmethod
+    def recorded(cls, values: Floats, column: int) -> Self:
+        """A sum that takes each of ``values`` (any,) with equal probability, as a column."""
+        return cls(np.array([column]), np.zeros(1), np.ones(1), *_empirical(values, fine=True))
+
 
 def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums]:
     """Distributions of the sums of ``tasks[c]`` task times of worker ``workers[c]``, for columns c = 0, ..., m - 1.
@@ -53,11 +58,6 @@ def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums
         distribution = _distribution(pool, int(i[0]), terms, fine)
         result.append(Sums(column, terms * distributions.shift[i], distributions.scale[i], *distribution))
     return result
-
-
-def recorded(values: Floats, column: int) -> Sums:
-    """A sum that takes each of ``values`` (any,) with equal probability, as a column."""
-    return Sums(np.array([column]), np.zeros(1), np.ones(1), *_empirical(values, fine=True))
 
 
 def survival(distributions: list[Sums], t: Floats) -> Floats:

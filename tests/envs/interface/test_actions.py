@@ -29,9 +29,7 @@ def rounded(weights: NDArray[np.float64], total: int) -> list[int]:
 
 @settings(max_examples=50)
 @given(st.data(), st.integers(1, 8), st.integers(1, 60))
-def test_shares_are_rounded_by_largest_remainder_and_the_total_of_a_race_is_on_a_logarithmic_scale(
-    data: st.DataObject, n: int, budget: int
-) -> None:
+def test_shares_are_rounded_by_largest_remainder_and_the_total_of_a_race_is_logarithmic(data, n, budget) -> None:
     """Empty places get nothing."""
     action = data.draw(hnp.arrays(np.float64, n + 1, elements=st.floats(-1, 1, width=32)))
     present = data.draw(st.none() | hnp.arrays(np.bool_, n).filter(np.any))
@@ -45,14 +43,11 @@ def test_shares_are_rounded_by_largest_remainder_and_the_total_of_a_race_is_on_a
     assert not (tasks + race)[~there].any()
 
 
-def test_ties_of_remainders_go_to_the_lowest_workers() -> None:
+def test_ties_of_remainders_go_to_the_lowest_workers_and_a_budget_beyond_floating_point_is_refused() -> None:
     for budget, expected in ((4, [1, 1, 1, 1, 0, 0]), (8, [2, 2, 1, 1, 1, 1])):
         assert tasks_of_shares(np.zeros(6), budget, SCALE).tolist() == expected
     rows = tasks_of_shares(np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 30.0]]), 4, SCALE)  # extreme shares
     assert rows.tolist() == [[2, 1, 1], [0, 0, 4]]
-
-
-def test_a_budget_beyond_floating_point_is_refused() -> None:
     with pytest.raises(ValueError, match="budget must be small enough for exact shares in floating point, not"):
         tasks_of_shares(np.zeros(3), 2**62, SCALE)
 
@@ -67,8 +62,7 @@ def test_a_race_goes_from_the_budget_to_everybody() -> None:
 def test_shares_play_the_round_of_their_tasks(env_id: str) -> None:
     shares, own = single(env_id, "drawn", action="shares"), single(env_id, "drawn")
     player = Player(shares.action_space, 0)
-    for episode in range(3):
-        seed = 3 if episode == 0 else None
+    for seed in (3, None, None):
         seen, other = shares.reset(seed=seed)[0], own.reset(seed=seed)[0]
         over = False
         while not over:
@@ -92,8 +86,7 @@ def test_picks_play_the_round_of_their_allocation_and_masks_say_who_is_there(wor
     picks, own = single(ALLOCATION, world, action="assign"), single(ALLOCATION, world)
     budget, n = picks.budget, picks.n
     rng = np.random.default_rng(0)
-    for episode in range(3):
-        seed = 3 if episode == 0 else None
+    for seed in (3, None, None):
         (seen, info), other = picks.reset(seed=seed), own.reset(seed=seed)[0]
         over = False
         while not over:
@@ -113,8 +106,7 @@ def test_picks_play_the_round_of_their_allocation_and_masks_say_who_is_there(wor
 def test_starts_play_the_round_of_their_dispatch_and_masks_say_who_is_idle_and_whether_to_wait(world: str) -> None:
     starts, own = single(DISPATCH, world, action="start"), single(DISPATCH, world)
     n, rng = own.n, np.random.default_rng(0)
-    for episode in range(3):
-        seed = 3 if episode == 0 else None
+    for seed in (3, None, None):
         (seen, info), other = starts.reset(seed=seed), own.reset(seed=seed)[0]
         over = False
         while not over:
@@ -135,6 +127,15 @@ def test_starts_play_the_round_of_their_dispatch_and_masks_say_who_is_idle_and_w
             other, *expected = own.step(act)
             assert info["action_mask"].dtype == np.int8
             assert [reward, False, over, {name: info[name] for name in expected[-1]}] == expected
+
+
+@pytest.mark.parametrize("env_id", [ALLOCATION, RACE])
+@pytest.mark.parametrize("action", ["allocation", "shares"])
+def test_own_actions_and_shares_have_no_mask(env_id: str, action: str) -> None:
+    for env in (single(env_id, "ending", action=action), vector(env_id, "ending", 2, action=action)):
+        assert "action_mask" not in env.reset(seed=0)[1]
+        with pytest.raises(AttributeError, match='only the actions "assign" and "start" have masks'):
+            env.action_masks()
 
 
 SMALL = Scenario(exponential([1.0, 2.0]) + deterministic([3.0]), 4, 2)

@@ -12,23 +12,10 @@ import pytest
 
 import ata_policies
 from ata_gym.changes import Redraw, Walk
+from ata_gym.envs.interface.interface import OBSERVATIONS, REWARD_UNITS, chosen
 from ata_gym.pools import PoolDistribution, exponential
 from ata_gym.scenarios import Published, Scenario, scenario
-from tests.envs.playing import (
-    ALLOCATION,
-    DISPATCH,
-    FORMS,
-    IDS,
-    OBSERVATIONS,
-    RACE,
-    UNITS,
-    WORLDS,
-    Player,
-    row,
-    same,
-    single,
-    vector,
-)
+from tests.envs.playing import ALLOCATION, DISPATCH, FORMS, IDS, RACE, WORLDS, Player, same, single, vector
 
 ROWS, SEED = 3, 5
 
@@ -42,9 +29,8 @@ def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(env_id: str, a
     plain = single(env_id, world, action=action)
     scenario, player = WORLDS[world], Player(env.action_space, 3)
     budget = scenario.budget
-    for episode in range(3):
-        seen, _ = env.reset(seed=SEED if episode == 0 else None)
-        plain.reset(seed=SEED if episode == 0 else None)
+    for seed in (SEED, None, None):
+        (seen, _), _ = (each.reset(seed=seed) for each in (env, plain))
         present = seen.get("present", np.ones(scenario.pool.n)) > 0
         there = plain.means()[present & np.isfinite(plain.means())]
         price = plain.conditions().price if world == "drawn" else scenario.price
@@ -63,7 +49,7 @@ def test_an_env_is_made_for_what_a_reset_asks(env_id: str) -> None:
     given: dict[str, Any] = {
         "pool": exponential([5.0, 4.0, 1.0]), "changes": [Walk(0.2, 1.0)], "price": 2.5, "horizon": 2,
     }  # fmt: skip
-    for observation, unit in product(OBSERVATIONS, UNITS):
+    for observation, unit in product(OBSERVATIONS, REWARD_UNITS):
         options = {"observation": observation, "reward_unit": unit}
         env, rows = single(env_id, before, **options), vector(env_id, before, 2, **options)
         env.reset(seed=1)
@@ -75,7 +61,7 @@ def test_an_env_is_made_for_what_a_reset_asks(env_id: str) -> None:
         over = False
         while not over:
             assert same(expected, seen)
-            assert same(expected, row(in_rows, 0))
+            assert same(expected, chosen(in_rows, 0))
             act = player()
             expected, reward, _, over, _ = made.step(act)
             seen, other, _, ended, _ = env.step(act)
@@ -127,7 +113,7 @@ def test_options_that_do_not_fit_and_a_bad_seed_change_nothing(given: dict[str, 
 def test_policies_play_the_env_as_it_is_by_default_only(env_id: str) -> None:
     policy = {ALLOCATION: "uta", RACE: "gta", DISPATCH: "dispatch-gta"}[env_id]
     _, *actions = [action for own, action in FORMS if own == env_id]
-    others = {"observation": OBSERVATIONS[1:], "reward_unit": UNITS[1:], "action": actions}
+    others = {"observation": OBSERVATIONS[1:], "reward_unit": REWARD_UNITS[1:], "action": actions}
     for make, rows in ((single, {}), (vector, {"rows": 2})):
         for name, values in others.items():
             for value in values:

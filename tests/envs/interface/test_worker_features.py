@@ -10,29 +10,19 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from ata_gym.changes import Redraw, Spot
-from ata_gym.envs.interface.worker_features import (
-    LARGEST,
-    OF_ROUND,
-    OF_WORKER,
-    WIDTH,
-    RoundFeatures,
-    WorkerMemory,
-    features_of,
-    flat,
-)
+from ata_gym.envs.interface import worker_features
+from ata_gym.envs.interface.worker_features import LARGEST, RoundFeatures, WorkerMemory, features_of
 from ata_gym.pools import PoolDistribution, deterministic
 from ata_gym.scenarios import Scenario
 from tests.envs.playing import ALLOCATION, DISPATCH, IDS, RACE, WORLDS, Player, same, single, vector
 
-COLUMN = {name: k for k, name in enumerate((*OF_WORKER, *OF_ROUND))}
+COLUMN = {name: k for k, name in enumerate((*worker_features.OF_WORKER, *worker_features.OF_ROUND))}
 N = 4
 times = st.floats(1e-12, 1e12)
 feedback = st.lists(st.tuples(st.integers(-1, N - 1), times), min_size=1, max_size=12)
 
 
-def remembered(
-    results: list[tuple[int, float]], elapsed: NDArray[np.float64], asked: NDArray[np.int64]
-) -> WorkerMemory:
+def remembered(results, elapsed, asked) -> WorkerMemory:
     """What one row remembers of two equal steps."""
     memory = WorkerMemory.empty(1, len(elapsed))
     worker, duration = (np.array([part]) for part in zip(*results, strict=True))
@@ -60,11 +50,11 @@ tasks = hnp.arrays(np.int64, N, elements=st.integers(0, 6))
 
 @settings(max_examples=25)
 @given(feedback, waits, tasks, arrays, st.sampled_from([2.0**20, 2.0**-20, 3.7, 1e-6]), st.permutations(range(N)))
-def test_features_are_bounded_and_know_no_unit_of_time_and_no_order_of_workers(
-    results: list[tuple[int, float]], elapsed: Any, asked: Any, in_round: dict[str, Any], unit: float, order: list[int]
+def test_features_are_bounded_and_know_no_unit_of_time_nor_order(
+    results, elapsed, asked, in_round, unit, order
 ) -> None:
     found = features(remembered(results, elapsed, asked), in_round)
-    assert (found.shape, found.dtype) == ((N, WIDTH), np.float32)
+    assert (found.shape, found.dtype) == ((N, len(COLUMN)), np.float32)
     assert (np.abs(found) <= LARGEST).all()  # no NaN either
     scaled = remembered([(i, unit * t) for i, t in results], unit * elapsed, asked)
     others = features(scaled, {**in_round, "age": unit * in_round["age"]})
@@ -121,7 +111,7 @@ def test_a_policy_computes_the_features_of_the_env(env_id: str, world: str) -> N
         of_round = RoundFeatures(scenario.budget, scenario.price if drawn is None else drawn, scenario.horizon)
         own = features_of(memory, of_round, rounds, seen)
         assert same(own, found)
-        assert same(flat(own), flattened)
+        assert same(worker_features.flat(own), flattened)
         act = player()
         (found, *_), (seen, _, _, over, info), (flattened, *_) = (env.step(act) for env in (shown, feedback, in_one))
         memory = memory.asked(act).observe(seen["worker"], seen["duration"], seen["elapsed"])

@@ -63,9 +63,7 @@ def check(timeline: Timeline, info: dict[str, Any], budget: int, mean: np.ndarra
     budget=st.integers(1, 9),
     price=st.sampled_from([0, 0.5]),
 )
-def test_a_round_is_the_sum_of_its_tasks(
-    env_id: str, changes: list[Change], seed: int, budget: int, price: float
-) -> None:
+def test_a_round_is_the_sum_of_its_tasks(env_id, changes, seed, budget, price) -> None:
     options: dict[str, Any] = {"pool": POOL, "budget": budget, "changes": changes, "price": price}
     env, plain = (gym.make(env_id, **options, render_mode=mode).unwrapped for mode in ("ansi", None))
     env.reset(seed=seed)

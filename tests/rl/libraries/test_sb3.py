@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tests.envs.playing import ENDING, EVERY_FORM, LISTED, MASKED, arguments, name, row, same
+from ata_gym.envs.interface.interface import chosen
+from tests.envs.playing import ENDING, EVERY_FORM, LISTED, MASKED, arguments, name, same
 
 sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
 
@@ -74,7 +75,7 @@ def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) 
         observation, rewards, dones, infos = ours.step(actions)
         expected, other_rewards, other_dones, other_infos = theirs.step(actions)
         for e, (info, other) in enumerate(zip(infos, other_infos, strict=True)):
-            assert same(row(observation, e), row(expected, e))
+            assert same(chosen(observation, e), chosen(expected, e))
             if dones[e]:
                 ends += 1
                 assert same(info["terminal_observation"], other["terminal_observation"])
