@@ -5,6 +5,7 @@ from ata_gym.envs.spaces import Allocation
 from ata_gym.envs.states.backend import Backend
 from ata_gym.envs.states.rounds import AllocationState, RaceState
 from ata_gym.envs.vector import VectorEnv
+from ata_gym.typing import Ints
 
 
 class TaskAllocationEnv(SingleEnv):
@@ -120,6 +121,12 @@ class TaskAllocationEnv(SingleEnv):
     def backend(self) -> Backend:
         """What runs the tasks of a round."""
         return self._state.backend
+
+    @property
+    def computed(self) -> Ints:
+        """Who computed each result of the last round, shape (B,); before the first round there is none."""
+        computed: Ints = self._state.computed[0]
+        return computed
 
 
 class TaskRaceEnv(TaskAllocationEnv):

@@ -100,7 +100,8 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
     def step(self, action: NDArray[Any]) -> tuple[Feedback, float, bool, bool, dict[str, Any]]:
         """Run one round with an allocation of shape (n,), then train on its B gradients."""
         self._observation, reward, terminated, truncated, info = self.env.step(action)
-        loss = self.trainer.apply((self._clock or self.trainer).gradient())
+        by = np.bincount(self._allocation_env.computed, minlength=self._allocation_env.n)
+        loss = self.trainer.apply(self._clock.gradient() if self._clock else self.trainer.gradient(tasks=by))
         return self._observation, float(reward), terminated, truncated, info | {"loss": loss} | self._evaluation()
 
     def save(self, path: str | os.PathLike[str], state: Any = None) -> None:

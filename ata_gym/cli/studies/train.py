@@ -108,11 +108,12 @@ def train(
     """
     require("torch", extra="train", purpose="The command train")
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.training.problem import make_problem  # noqa: PLC0415
+    from ata_gym.training.problem import HeterogeneousProblem, make_problem  # noqa: PLC0415
     from ata_gym.training.studies.comparison import MethodChoice, rate_of_policies  # noqa: PLC0415
-    from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415
+    from ata_gym.training.studies.device_training import train_each  # noqa: PLC0415
     from ata_gym.training.studies.kept_trajectory import Training  # noqa: PLC0415
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
+    from ata_gym.training.studies.trajectory import deterministic  # noqa: PLC0415
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
     effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
@@ -140,7 +141,12 @@ def train(
         raise ValueError("--clock device and --workers go together: give both, or neither")
     if clock == "device":
         _refuse("--clock device", trajectory, [field.name for field in fields(trajectory)])
-        show_report(train_on_devices(workers, names, trainer, experiment, training, out))
+        show_report(train_each(workers, names, trainer, experiment, training, out))
+        return
+    if isinstance(found, HeterogeneousProblem):
+        _refuse("data that differ by worker", trajectory, ["evaluate_every"])
+        with deterministic(training.threads):
+            show_report(train_each("", names, trainer, experiment, training, out, choices))
         return
     _show(LossStudy(experiment, names, trainer, training, kind, choices).run(out, command_line()))
 

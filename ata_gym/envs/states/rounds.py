@@ -30,6 +30,7 @@ class AllocationState(BatchState):
             )
         super().__init__(scenario, rows, signals, backend, results=scenario.budget)
         self.backend: Backend = self._simulate if backend is None else backend
+        self.computed = np.zeros((rows, 0), np.int64)  # who computed each result of the last round, then (E, B)
 
     def action_space(self) -> Allocation:
         """The space of allocations, or of those of a race."""
@@ -46,7 +47,7 @@ class AllocationState(BatchState):
         result = self.backend(*now) if process.disturbances is None else self.backend(*now, process.disturbances)
         if not self.simulated:
             check_round(result, action, budget)
-        self.started = result.started
+        self.started, self.computed = result.started, result.worker
         self.runtime += result.round_time
         self.total_worker_time += result.worker_time
         info: dict[str, NDArray[Any]] = {

@@ -16,7 +16,7 @@ from ata_gym.cli import app
 from ata_gym.pools import trace
 from ata_gym.training import Trainer, TrainingWrapper, make_problem
 from ata_gym.training.studies import device_training
-from ata_gym.training.studies.device_training import MEASURED, train_on_devices
+from ata_gym.training.studies.device_training import MEASURED, train_each
 from ata_gym.training.studies.kept_trajectory import Training
 
 ROUNDS, BUDGET, WORKERS = 8, 5, "cpu:1,cpu:2,cpu"
@@ -30,7 +30,7 @@ def train(out, policies=POLICIES, trainer=None, workers=WORKERS, progress=None, 
     with pytest.MonkeyPatch.context() as patch:
         if progress is not None:
             patch.setattr(device_training, "progress_bars", lambda _: nullcontext(progress))
-        return train_on_devices(workers, policies, trainer or Trainer("digits", BUDGET), experiment, training, out)
+        return train_each(workers, policies, trainer or Trainer("digits", BUDGET), experiment, training, out)
 
 
 def records(out, policy):
