@@ -125,8 +125,7 @@ class TaskAllocationEnv(SingleEnv):
     @property
     def computed(self) -> Ints:
         """Who computed each result of the last round, shape (B,); before the first round there is none."""
-        computed: Ints = self._state.computed[0]
-        return computed
+        return self._state.computed.ravel()
 
 
 class TaskRaceEnv(TaskAllocationEnv):

@@ -93,6 +93,9 @@ def train(
     another, several of one method if you like, and NAME=theory that of its paper, where the problem's constants are
     known. Ratios to policies are shown where the rates are chosen alike: all given, or all by theory.
 
+    Where the data differ by worker (--problem heterogeneous), each policy and method has losses of its own, and the
+    table says where it ends.
+
     With --clock device each policy trains anew, on the B of the scenario, and its tasks are run one by one on real
     devices: `--clock device --workers cuda:0,cuda:1,cpu:2`. Its times are measured, and not the same the next time.
 

@@ -173,17 +173,16 @@ class ParameterServer:
 
         ``scale`` is a factor on the learning rate. It raises what ``Trainer.gradient`` raises.
         """
-        gradient = self._trainer.gradient(tasks[0].weights, self._allocation(tasks)) if tasks else None
+        by = np.bincount([task.worker for task in tasks], minlength=len(self._started_at))
+        gradient = self._trainer.gradient(tasks[0].weights, by) if tasks else None
         self._drawn = len(tasks)
         self.step(gradient, len(tasks), scale)
-
-    def _allocation(self, tasks: Sequence[EndedTask]) -> Ints:
-        return np.bincount([task.worker for task in tasks], minlength=len(self._started_at))
 
     def gradient(self, task: EndedTask) -> Gradient:
         """Compute the gradient of a task, for ``step``; it draws as the next of those since the last update."""
         self._drawn += 1
-        return self._trainer.gradient(task.weights, self._allocation([task]), self._drawn - 1)
+        by = np.bincount([task.worker], minlength=len(self._started_at))
+        return self._trainer.gradient(task.weights, by, self._drawn - 1)
 
     def step(self, gradient: Gradient | None, used: int, scale: float = 1.0) -> None:
         """Step along a mean of gradients, ``used`` of which no update has used before; without any, as ``update``."""

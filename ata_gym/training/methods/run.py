@@ -36,7 +36,10 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
         "ringleader": heterogeneous.Ringleader,
     }
 )
-"""The methods that ship with the package. Rescaled ASGD is not among them."""
+"""The methods that ship with the package. Rescaled ASGD is not among them.
+
+Where the data differ by worker, fast workers weigh more in all of them but malenia and ringleader, and minibatch, r2sp
+and ssp, for which each computes as much; ``quadratic.HeterogeneousQuadratic`` has figures."""
 
 
 def find_method(method: str | type[Method]) -> type[Method]:

@@ -107,8 +107,12 @@ class HeterogeneousQuadratic(Quadratic):
     The offsets u_0 < ... < u_{n - 1} are evenly spaced, with mean 0 and mean square 1. So f with its minimum, and the
     noise, are those of ``Quadratic``, and a task's loss is again f(x) - f* itself. The problem is ours.
 
-    If worker i computes a share w_i of the gradients, and all count alike, training goes to the minimum of sum_i w_i
-    f_i in place of f, where f - f* = d (d + 1) (d + 2) / 6 * (spread * sum_i w_i u_i)^2.
+    If worker i computes a share w_i of the gradients, and all count alike, training ends at the minimum of sum_i w_i
+    f_i, where f - f* = d (d + 1) (d + 2) / 6 * (spread * sum_i w_i u_i)^2. Weights 1 / (n a_i) for an allocation a mend
+    that only where every worker has a task. With d = 10 on five-workers, seed 0, 2,000 x 8 gradients end at f - f* =
+    9e-4 by rennala, 6e-4 by asgd, 9e-4 by ringmaster and 1.2e-3 by ata-icml, but at 3e-7 by uta and by ata, which is
+    uniform in so few rounds, at 2e-8 by malenia, and at 3e-6, still falling, by ringleader; the step size is 0.5, for
+    the asynchronous ones 0.5 / 8.
     """
 
     name = "heterogeneous"

@@ -38,7 +38,7 @@ from ata_policies.steps import decide, play_on
 
 MEASURED = 30  # tasks of each worker that are timed at first, for policies that know something of the workers
 _PLAYED = ("ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0")
-_RECORDED = ("loss", "runtime", "total_worker_time")
+_RECORDED, _COUNTS = ("loss", "runtime", "total_worker_time"), ("policy", "round", "update", "computed", "used")
 
 
 def train_each(
@@ -164,9 +164,7 @@ def _train(
 def _report(curves: Sequence[pl.DataFrame], label: str, about: str, timed: bool, price: float, out: Path) -> Report:
     cost = pl.col("runtime") + price * pl.col("total_worker_time")
     summary = pl.concat((curve.tail(1) for curve in curves), how="diagonal_relaxed")
-    summary = summary.select(
-        "policy", pl.exclude("policy", "round", "update", "computed", "used"), **({"cost": cost} if price else {})
-    )
+    summary = summary.select("policy", pl.exclude(_COUNTS), **({"cost": cost} if price else {}))
     titles = [name.removeprefix("total_").replace("_", " ") for name in summary.columns[1:]]
     rows = [(str(policy), *(f"{figure:.4g}" for figure in figures)) for policy, *figures in summary.iter_rows()]
     title = f"{about}\ntimes in seconds, as measured in this run" if timed else about

@@ -54,7 +54,9 @@ class Trainer:
     The mean gradient of a problem comes from one backward pass over the mean loss of the round's B tasks. Sample s of
     task b in round k, with m samples to a task, is drawn from a key of (seed, k, b m + s); layers such as dropout draw
     from a key of (seed, k). ``Tasks`` have a pass each. One seed means one trajectory, whatever the workers do; on a
-    CPU it is the same to the bit for one number of torch threads.
+    CPU it is the same to the bit for one number of torch threads. Only where the data differ by worker, it depends on
+    the allocations: all gradients count alike, so that workers with many tasks weigh more, and training ends away from
+    the minimum, unless each worker has as many tasks on average. ``quadratic.HeterogeneousQuadratic`` has figures.
 
     - ``problem``: a problem, or the name of one, or ``Tasks``.
     - ``budget``: gradients B of a round.
