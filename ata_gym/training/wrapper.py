@@ -31,8 +31,8 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
 
     Observations, rewards and flags stay as they are. ``info`` gains ``loss``, the mean training loss of the round's B
     tasks, and in the rounds of ``evaluate`` the problem's figures, such as ``test_loss`` and ``accuracy``. The
-    allocation decides when a gradient is there, never what it is: the gradients are those of ``Trainer``. Only where the
-    data differ by worker, it decides whose they are: with a ``HeterogeneousQuadratic`` ata-icml ends at f - f* = 1.2e-3,
+    allocation decides when a gradient is there, never what it is: the gradients are those of ``Trainer``. Only where
+    data differ by worker, it decides whose they are: with ``HeterogeneousQuadratic``, ata-icml ends at f - f* = 1.2e-3,
     and uta at 3e-7; see there. Weights 1 / (n a_i) would mend that only where every worker has a task.
 
     Every ``reset`` starts training anew. The seed given to it keys the task times alone, so that the same trajectory
