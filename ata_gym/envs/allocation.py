@@ -5,6 +5,7 @@ from ata_gym.envs.spaces import Allocation
 from ata_gym.envs.states.backend import Backend
 from ata_gym.envs.states.rounds import AllocationState, RaceState
 from ata_gym.envs.vector import VectorEnv
+from ata_gym.typing import Ints
 
 
 class TaskAllocationEnv(SingleEnv):
@@ -123,6 +124,11 @@ class TaskAllocationEnv(SingleEnv):
     def backend(self) -> Backend:
         """What runs the tasks of a round."""
         return self._state.backend
+
+    @property
+    def computed(self) -> Ints:
+        """Who computed each result of the last round, shape (B,); before the first round there is none."""
+        return self._state.computed.ravel()
 
 
 class TaskRaceEnv(TaskAllocationEnv):

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from ata_gym.typing import Keys
+from ata_gym.typing import Ints, Keys
 from ata_gym.utils.errors import described
 from ata_gym.utils.extras import load_object
 from ata_gym.utils.validation import unknown
@@ -23,7 +23,8 @@ class Problem(Protocol):
     """A model, a loss for each task, data, and an evaluation; any object with these parts is a problem.
 
     A task is one stochastic gradient. Its randomness comes from a key of its own, so that a gradient depends on
-    the seed, the round and the task's place in the round, and on nothing else: not on the worker that computes it.
+    the seed, the round and the task's place in the round, and on nothing else: not on the worker that computes it,
+    unless it is a ``HeterogeneousProblem``.
     """
 
     @property
@@ -50,12 +51,24 @@ class Problem(Protocol):
         """Named figures on held-out data, such as ``{"test_loss": 0.1, "accuracy": 0.97}``; draws nothing."""
 
 
-_SHIPPED = ("digits", "cifar100", "quadratic")  # each is a function of its own module
+@runtime_checkable
+class HeterogeneousProblem(Problem, Protocol):
+    """A problem whose data differ by worker: its loss f is the mean of the losses f_i of the n workers.
+
+    Where ``draw`` is called, nobody knows the workers: it draws as if all data were in one place.
+    """
+
+    def draw_by_worker(self, keys: Keys, workers: Ints, n: int) -> Any:
+        """As ``draw``, but task b from the data of worker ``workers[b]``, from 0 to n - 1; both of shape (B,)."""
+
+
+_SHIPPED = {name: name for name in ("digits", "cifar100", "quadratic")} | {"heterogeneous": "quadratic"}
+"""The module of each problem, which is a function there."""
 
 
 def problem_names() -> tuple[str, ...]:
     """The names of the problems that ship with the package."""
-    return _SHIPPED
+    return tuple(_SHIPPED)
 
 
 def make_problem(name: str, data: str | Path | None = None) -> Problem:
@@ -99,7 +112,11 @@ def make_problem(name: str, data: str | Path | None = None) -> Problem:
 
 def module_of(name: str) -> str:
     """The module that makes the problem of this name."""
-    return f"{__package__}.problems.{name}" if name in _SHIPPED else name.removeprefix("torch:").partition(":")[0]
+    return (
+        f"{__package__}.problems.{_SHIPPED[name]}"
+        if name in _SHIPPED
+        else name.removeprefix("torch:").partition(":")[0]
+    )
 
 
 def _called(build: Callable[[], Any], name: str) -> Any:

@@ -31,7 +31,9 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
 
     Observations, rewards and flags stay as they are. ``info`` gains ``loss``, the mean training loss of the round's B
     tasks, and in the rounds of ``evaluate`` the problem's figures, such as ``test_loss`` and ``accuracy``. The
-    allocation decides when a gradient is there, never what it is: the gradients are those of ``Trainer``.
+    allocation decides when a gradient is there, never what it is: the gradients are those of ``Trainer``. Only where
+    data differ by worker, it decides whose they are: with ``HeterogeneousQuadratic``, ata-icml ends at f - f* = 1.2e-3,
+    and uta at 3e-7; see there. Weights 1 / (n a_i) would mend that only where every worker has a task.
 
     Every ``reset`` starts training anew. The seed given to it keys the task times alone, so that the same trajectory
     can be played with other task times; the setting ``seed`` keys weights and gradients.
@@ -100,7 +102,8 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
     def step(self, action: NDArray[Any]) -> tuple[Feedback, float, bool, bool, dict[str, Any]]:
         """Run one round with an allocation of shape (n,), then train on its B gradients."""
         self._observation, reward, terminated, truncated, info = self.env.step(action)
-        loss = self.trainer.apply((self._clock or self.trainer).gradient())
+        by = np.bincount(self._allocation_env.computed, minlength=self._allocation_env.n)
+        loss = self.trainer.apply(self._clock.gradient() if self._clock else self.trainer.gradient(tasks=by))
         return self._observation, float(reward), terminated, truncated, info | {"loss": loss} | self._evaluation()
 
     def save(self, path: str | os.PathLike[str], state: Any = None) -> None:

@@ -69,6 +69,18 @@ def test_the_trajectory_is_the_trainers_whatever_the_policy_and_the_task_times()
             assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("kwargs", [{"env_id": IDS[0]}, {"env_id": IDS[1]}, {"env_id": IDS[1], "observation": "flat"}])
+def test_data_that_differ_by_worker_are_of_those_whose_results_counted(kwargs):
+    env, plain, trainer = (
+        TrainingWrapper(make(**kwargs), "heterogeneous"),
+        make(kwargs["env_id"]),
+        Trainer("heterogeneous", 6),
+    )
+    for ours, theirs in zip(play(env)[1:], play(plain)[1:], strict=True):
+        assert ours[-1]["loss"] == trainer.step(np.bincount(theirs[0]["worker"], minlength=4))
+    assert torch.equal(env.model.x, trainer.model.x)
+
+
 def test_evaluation_at_chosen_rounds():
     def rounds(evaluate):
         infos = [step[-1] for step in play(TrainingWrapper(make(), small(), evaluate=evaluate))]

@@ -40,6 +40,7 @@ _METHODS = {
     "rennala": (4, "o"), "ringmaster": (6, "^"), "ringmaster-stops": (6, "v"), "asgd": (7, "s"),
     "delay-adaptive-asgd": (7, "D"), "naive-optimal-asgd": (7, "P"), "ssp": (2, "p"), "r2sp": (2, "h"),
     "minibatch": (5, "X"), "m-synchronous": (5, "<"), "backup-workers": (5, ">"), "mindflayer": (3, "*"),
+    "malenia": (1, "H"), "ringleader": (1, "d"),
 }  # fmt: skip
 """A training method has a marker of its own, and the colour of its family; Rennala has that of GTA, its clock."""
 

@@ -93,6 +93,9 @@ def train(
     another, several of one method if you like, and NAME=theory that of its paper, where the problem's constants are
     known. Ratios to policies are shown where the rates are chosen alike: all given, or all by theory.
 
+    Where the data differ by worker (--problem heterogeneous), each policy and method has losses of its own, and the
+    table says where it ends.
+
     With --clock device each policy trains anew, on the B of the scenario, and its tasks are run one by one on real
     devices: `--clock device --workers cuda:0,cuda:1,cpu:2`. Its times are measured, and not the same the next time.
 
@@ -108,11 +111,11 @@ def train(
     """
     require("torch", extra="train", purpose="The command train")
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.training.problem import make_problem  # noqa: PLC0415
+    from ata_gym.training.problem import HeterogeneousProblem, make_problem  # noqa: PLC0415
     from ata_gym.training.studies.comparison import MethodChoice, rate_of_policies  # noqa: PLC0415
-    from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415
+    from ata_gym.training.studies.device_training import train_each  # noqa: PLC0415
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
-    from ata_gym.training.studies.trajectory import Training  # noqa: PLC0415
+    from ata_gym.training.studies.trajectory import Training, deterministic  # noqa: PLC0415
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
     effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
@@ -140,7 +143,12 @@ def train(
         raise ValueError("--clock device and --workers go together: give both, or neither")
     if clock == "device":
         _refuse("--clock device", trajectory, [field.name for field in fields(trajectory)])
-        show_report(train_on_devices(workers, names, trainer, experiment, training, out))
+        show_report(train_each(workers, names, trainer, experiment, training, out))
+        return
+    if isinstance(found, HeterogeneousProblem):
+        _refuse("data that differ by worker", trajectory, ["evaluate_every"])
+        with deterministic(training.threads):
+            show_report(train_each("", names, trainer, experiment, training, out, choices))
         return
     _show(LossStudy(experiment, names, trainer, training, kind, choices).run(out, command_line()))
 

@@ -30,6 +30,7 @@ class AllocationState(BatchState):
             )
         super().__init__(scenario, rows, signals, backend, results=scenario.budget)
         self.backend: Backend = self._simulate if backend is None else backend
+        self.computed = np.zeros((rows, 0), np.int64)  # who computed each result of the last round, then (E, B)
 
     def action_space(self) -> Allocation:
         """The space of allocations, or of those of a race."""
@@ -50,7 +51,7 @@ class AllocationState(BatchState):
             costs = np.array(self.scenario.unit_costs)
             busy = (result.duration * costs[result.worker]).sum(axis=1) + result.elapsed @ costs
             result = result._replace(worker_time=busy)
-        self.started = result.started
+        self.started, self.computed = result.started, result.worker
         self.runtime += result.round_time
         self.total_worker_time += result.worker_time
         info = self.info(result, result.lost, self.runtime.copy(), self.total_worker_time.copy())

@@ -27,8 +27,8 @@ class DeviceClock(RealWorkers):
 
     The b-th task that starts in a round draws the sample of task b of a ``Trainer``, and the mean of the first B
     gradients is the round's. In a race the first B results may be those of other tasks, but a task's time does not
-    depend on its sample: allocation and times decide when a gradient is there, never what it is. Layers such as dropout
-    draw from a key of (seed, round, task), where a ``Trainer`` has one for all tasks of a round.
+    depend on its sample: allocation and times decide when a gradient is there, never what it is, unless the data differ
+    by worker. Layers such as dropout draw from a key of (seed, round, task), where a ``Trainer`` has one for all tasks.
 
     ``TrainingWrapper`` lets the clock's trainer take the steps. Copies of an env's spec share the clock.
 
@@ -86,14 +86,14 @@ class DeviceClock(RealWorkers):
         """Run the tasks that start until B results are in, in this order; the task times of each worker."""
         times: list[list[float]] = [[] for _ in allocation]
         free = [(0.0, int(i)) for i in np.flatnonzero(allocation)]  # a heap of times from which a worker is free
-        results = 0
+        results, by = 0, np.eye(len(times), dtype=np.int64)
         while results < budget:
             now, i = heapq.heappop(free)
             results += bool(times[i])
             if results < budget and len(times[i]) < allocation[i]:
                 replica, work = self._runners[i]
                 task = len(self._losses)
-                seconds, loss = replica.run(task, work, keep=task < budget)
+                seconds, loss = replica.run(task, work, by[i], keep=task < budget)
                 times[i].append(seconds)
                 self._losses.append(loss)
                 heapq.heappush(free, (now + seconds, i))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ata_gym.training.models.device import Stopwatch, current, enough_memory, find_device, seeded
 from ata_gym.training.models.model import put_back, state_of, trained_weights
 from ata_gym.training.trainer.trainer import Trainer
-from ata_gym.typing import Floats
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
 WARM_UP = 5  # tasks that a device runs untimed at first, as libraries load, memory is reserved and caches fill
@@ -89,14 +89,15 @@ class Replica:
         if self._copy is not None:
             put_back(self._copy, state_of(self._trainer.model))
 
-    def run(self, task: int, work: int = 1, *, keep: bool = False) -> tuple[float, float]:
+    def run(self, task: int, work: int = 1, by: Ints | None = None, *, keep: bool = False) -> tuple[float, float]:
         """Run a task of the trainer's round, ``work`` times over; its time in seconds, and its loss.
 
-        ``keep`` adds its gradient to ``total``. It raises FloatingPointError for a loss that is NaN or infinite.
+        ``by``, shape (n,), is 1 for its worker and else 0. ``keep`` adds its gradient to ``total``. It raises
+        FloatingPointError for a loss that is NaN or infinite.
         """
         with enough_memory(self._device, _TASK):
             with seeded(self._trainer.layer_key(task), self._device):
-                batch = self._trainer.draw(self._problem, [task])
+                batch = self._trainer.draw(self._problem, [task], by)
                 settle(self._device)
                 begun = self._watch.mark()
                 loss, gradient = self._gradient(self._model, batch)

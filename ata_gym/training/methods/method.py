@@ -14,7 +14,7 @@ from ata_gym.pools.families import CODES
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.simulation.task_times import task_times
 from ata_gym.training.models.model import Weights, copy_weights
-from ata_gym.training.trainer.trainer import Trainer
+from ata_gym.training.trainer.trainer import Gradient, Trainer
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
@@ -131,7 +131,7 @@ class ParameterServer:
         self._clock, self._trainer = clock, trainer
         self._current: Weights | None = None
         self._started_at: list[Weights] = [()] * len(clock.started)
-        self._computed = self._used = 0
+        self._computed = self._used = self._drawn = 0  # the last: gradients computed since the last update
         self.record = UpdateRecord(0, 0.0, 0.0, 0, 0, math.nan)
         """The last update."""
 
@@ -173,13 +173,26 @@ class ParameterServer:
 
         ``scale`` is a factor on the learning rate. It raises what ``Trainer.gradient`` raises.
         """
+        by = np.bincount([task.worker for task in tasks], minlength=len(self._started_at))
+        gradient = self._trainer.gradient(tasks[0].weights, by) if tasks else None
+        self._drawn = len(tasks)
+        self.step(gradient, len(tasks), scale)
+
+    def gradient(self, task: EndedTask) -> Gradient:
+        """Compute the gradient of a task, for ``step``; it draws as the next of those since the last update."""
+        self._drawn += 1
+        by = np.bincount([task.worker], minlength=len(self._started_at))
+        return self._trainer.gradient(task.weights, by, self._drawn - 1)
+
+    def step(self, gradient: Gradient | None, used: int, scale: float = 1.0) -> None:
+        """Step along a mean of gradients, ``used`` of which no update has used before; without any, as ``update``."""
         loss = math.nan
-        if tasks:
-            loss = self._trainer.apply(self._trainer.gradient(tasks[0].weights, len(tasks)), scale)
-            self._current = None
-        else:
+        if gradient is None:
             self._trainer.skip()
-        self._used += len(tasks)
+        else:
+            loss = self._trainer.apply(gradient._replace(tasks=self._drawn), scale)
+            self._current = None
+        self._used, self._drawn = self._used + used, 0
         times = self._clock.runtime, self._clock.total_worker_time
         self.record = UpdateRecord(self.updates, *times, self._computed, self._used, loss)
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from ata_gym.scenarios import PoolData, resolve
-from ata_gym.training.methods import asynchronous, synchronous
+from ata_gym.training.methods import asynchronous, heterogeneous, synchronous
 from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord, WorkerClock
 from ata_gym.training.problem import Problem
 from ata_gym.training.problems.tasks import Tasks
@@ -32,9 +32,14 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
         "m-synchronous": synchronous.MSynchronous,
         "backup-workers": synchronous.BackupWorkers,
         "mindflayer": synchronous.MindFlayer,
+        "malenia": heterogeneous.Malenia,
+        "ringleader": heterogeneous.Ringleader,
     }
 )
-"""The methods that ship with the package."""
+"""The methods that ship with the package. Rescaled ASGD is not among them.
+
+Where the data differ by worker, fast workers weigh more in all of them but malenia and ringleader, and minibatch, r2sp
+and ssp, for which each computes as much; ``quadratic.HeterogeneousQuadratic`` has figures."""
 
 
 def find_method(method: str | type[Method]) -> type[Method]:

@@ -177,7 +177,7 @@ class Comparison:
     experiment: Experiment
     trajectory: pl.DataFrame  # of the policies, as of ``train_once``
     reading: LossReading
-    methods: Mapping[MethodChoice, pl.DataFrame] = field(default_factory=dict)  # what ``run_once`` gave for each
+    methods: Mapping[MethodChoice, pl.DataFrame] = field(default_factory=dict)  # updates, as of ``run_once``
     records: pl.DataFrame = field(default_factory=pl.DataFrame)  # the clocks of the policies
     without_ratio: Mapping[str, str] = field(default_factory=dict)  # of ``other_kinds``
 

@@ -12,10 +12,10 @@ from torch.nn.modules.dropout import _DropoutNd
 from ata_gym.simulation.keys import derive_keys
 from ata_gym.training.models.device import autocast, seeded
 from ata_gym.training.models.model import accepting
-from ata_gym.training.problem import Problem
+from ata_gym.training.problem import HeterogeneousProblem, Problem
 from ata_gym.training.problems.tasks import Tasks, joined
 from ata_gym.training.trainer.settings import TrainingSettings
-from ata_gym.typing import Keys
+from ata_gym.typing import Ints, Keys
 
 _TOLERANCE = 1e-3  # relative to the losses: far above rounding, far below what a batch norm changes
 
@@ -30,7 +30,7 @@ class FusedLosses:
         self.chunk = settings.chunk  # how many tasks have a pass together; None for all of a round
         self._problem, self._key, self._size = problem, key, settings.micro_batch
         self._precision = settings.precision
-        self._loss = _compiled(problem.loss, settings)
+        self._loss, self._differ = _compiled(problem.loss, settings), isinstance(problem, HeterogeneousProblem)
 
     def check(self, model: nn.Module) -> None:
         """ValueError if four samples in one batch have not the losses that they have in two batches."""
@@ -47,13 +47,17 @@ class FusedLosses:
                 "ata_gym.training.Tasks, where each task has a pass of its own"
             )
 
-    def draw(self, problem: Problem, round_index: int, first: int, tasks: Sequence[int]) -> Any:
+    def draw(self, problem: Any, round_index: int, first: int, tasks: Sequence[int], by: Ints | None = None) -> Any:
         """The samples of some tasks of a round; ``problem`` is the trainer's, or a copy of it on another device.
 
-        Task 0 is number ``first`` of the whole training, which does not matter: they are drawn with replacement.
+        Task 0 is number ``first`` of the whole training, which does not matter: they are drawn with replacement. Worker
+        i computes ``by[i]`` of these tasks, in the workers' order, which matters where the data differ by worker.
         """
         samples = (np.array(tasks)[:, None] * self._size + np.arange(self._size)).ravel()
-        return problem.draw(derive_keys(self._key, round_index, samples))
+        keys = derive_keys(self._key, round_index, samples)
+        if by is None or not self._differ:
+            return problem.draw(keys)
+        return problem.draw_by_worker(keys, np.repeat(np.arange(len(by)), by * self._size), len(by))
 
     def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
         """The mean loss of the tasks in what ``draw`` gave, at least in float32."""
@@ -110,8 +114,8 @@ class SeparateLosses:
                 "over samples that do not depend on each other"
             )
 
-    def draw(self, problem: Tasks, round_index: int, first: int, tasks: Sequence[int]) -> list[Any]:
-        """A batch for each task."""
+    def draw(self, problem: Tasks, round_index: int, first: int, tasks: Sequence[int], by: object = None) -> list[Any]:
+        """A batch for each task, whoever computes it."""
         return [self._batches[first + task] for task in tasks]
 
     def mean(self, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:

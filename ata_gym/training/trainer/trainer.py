@@ -29,7 +29,7 @@ from ata_gym.training.problems.tasks import Tasks
 from ata_gym.training.trainer.losses import FusedLosses, SeparateLosses
 from ata_gym.training.trainer.optimizers import find_optimizer, find_schedule
 from ata_gym.training.trainer.settings import TrainingSettings
-from ata_gym.typing import Floats
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
 _GRADIENT_NOISE, _TORCH_NOISE = 2, 3  # streams of keys; task times and policies have 0 and 1
@@ -54,7 +54,9 @@ class Trainer:
     The mean gradient of a problem comes from one backward pass over the mean loss of the round's B tasks. Sample s of
     task b in round k, with m samples to a task, is drawn from a key of (seed, k, b m + s); layers such as dropout draw
     from a key of (seed, k). ``Tasks`` have a pass each. One seed means one trajectory, whatever the workers do; on a
-    CPU it is the same to the bit for one number of torch threads.
+    CPU it is the same to the bit for one number of torch threads. Only where the data differ by worker, it depends on
+    the allocations: all gradients count alike, so that workers with many tasks weigh more, and training ends away from
+    the minimum, unless each worker has as many tasks on average. ``quadratic.HeterogeneousQuadratic`` has figures.
 
     - ``problem``: a problem, or the name of one, or ``Tasks``.
     - ``budget``: gradients B of a round.
@@ -111,27 +113,29 @@ class Trainer:
         self.round = 0  # rounds done
         self._first = 0  # task 0 of the running round, in the whole training
 
-    def step(self) -> float:
-        """Train for one round; the mean loss of its B tasks, at the weights before the step.
+    def step(self, allocation: Ints | None = None) -> float:
+        """Train for one round; the mean loss of its B tasks, or of an allocation's, at the weights before the step.
 
         It raises FloatingPointError if the loss is NaN or infinite: weights and buffers stay as they were before the
         round. It raises MemoryError if the round does not fit into the device's memory, and ValueError if the model
         does not take the problem's data, or the problem does not give one loss for each sample.
         """
-        return self.apply(self.gradient())
+        return self.apply(self.gradient(tasks=allocation))
 
     def leap(self, rounds: int) -> Floats:
         """Train for one round, or for up to ``rounds`` where a subclass has a faster way; their losses."""
         return np.array([self.step()])
 
-    def gradient(self, weights: Weights | None = None, tasks: int | None = None) -> Gradient:
-        """The mean of the first ``tasks`` stochastic gradients of the running round, by default of all B.
+    def gradient(self, weights: Weights | None = None, tasks: int | Ints | None = None, first: int = 0) -> Gradient:
+        """The mean of ``tasks`` stochastic gradients of the running round from task ``first`` on, by default of all B.
 
         They are taken at ``weights``, as ``copy_weights`` gave them, by default at the current ones. No weights move.
+        Where data differ by worker, ``tasks`` may be an allocation, shape (n,): how many of them each worker computes,
+        in the workers' order. Otherwise they are drawn as if all data were in one place.
         """
-        count = self.budget if tasks is None else tasks
+        count = self.budget if tasks is None else int(np.sum(tasks))
         with enough_memory(self.device, f"round {self.round + 1}"), at_weights(self.model, weights), self._buffers:
-            loss = self._accumulate(count)
+            loss = self._accumulate(first, count, tasks if isinstance(tasks, np.ndarray) else None)
             if self._scaler.is_enabled():
                 self._unscale()
             return Gradient(loss, [part.grad for part in self._trained], count)
@@ -163,9 +167,9 @@ class Trainer:
         """End the running round without a step."""
         self._end_round(0)
 
-    def draw(self, problem: Any, tasks: Sequence[int]) -> Any:
+    def draw(self, problem: Any, tasks: Sequence[int], by: Ints | None = None) -> Any:
         """The data of some tasks of the running round; ``problem`` is the trainer's, or a copy on another device."""
-        return self._losses.draw(problem, self.round, self._first, tasks)
+        return self._losses.draw(problem, self.round, self._first, tasks, by)
 
     def losses(self, problem: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
         """The losses of tasks from what ``draw`` gave, shape (tasks,); problem and model may be copies elsewhere."""
@@ -250,14 +254,16 @@ class Trainer:
         for weights in self._trained:
             weights.grad = None
 
-    def _accumulate(self, count: int) -> float:
-        """Leave the mean gradient of the round's first tasks in the weights, scaled with float16; their mean loss."""
+    def _accumulate(self, first: int, count: int, by: Ints | None) -> float:
+        """Leave the mean gradient of some tasks of the round in the weights, scaled with float16; their mean loss."""
         self._clear()
         chunk, total = self._losses.chunk, None
         for start in range(0, count, chunk or count):
-            tasks = range(start, min(start + (chunk or count), count))
-            with seeded(self.layer_key(None if chunk is None else start), self.device):
-                batch = self.draw(self.problem, tasks)
+            stop = min(start + (chunk or count), count)
+            tasks = range(first + start, first + stop)
+            part = None if by is None else np.diff(np.cumsum(by).clip(start, stop), prepend=start)
+            with seeded(self.layer_key(None if chunk is None and not first else tasks[0]), self.device):
+                batch = self.draw(self.problem, tasks, part)
                 loss = self._losses.mean(self.model, batch, len(tasks))
                 if len(tasks) < count:
                     loss = loss * (len(tasks) / count)

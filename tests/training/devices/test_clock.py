@@ -100,7 +100,7 @@ class Recorded:
     def begin(self):
         self.tasks.append([])
 
-    def run(self, task, work, *, keep):
+    def run(self, task, work, by, *, keep):
         self.tasks[-1].append((task, keep))
         return next(self.times[work - 1]), 0.0
 

@@ -16,7 +16,7 @@ from ata_gym.cli import app
 from ata_gym.pools import trace
 from ata_gym.training import Trainer, TrainingWrapper, make_problem
 from ata_gym.training.studies import device_training
-from ata_gym.training.studies.device_training import MEASURED, train_on_devices
+from ata_gym.training.studies.device_training import MEASURED, train_each
 from ata_gym.training.studies.trajectory import Training
 
 ROUNDS, BUDGET, WORKERS = 8, 5, "cpu:1,cpu:2,cpu"
@@ -30,7 +30,7 @@ def train(out, policies=POLICIES, trainer=None, workers=WORKERS, progress=None, 
     with pytest.MonkeyPatch.context() as patch:
         if progress is not None:
             patch.setattr(device_training, "progress_bars", lambda _: nullcontext(progress))
-        return train_on_devices(workers, policies, trainer or Trainer("digits", BUDGET), experiment, training, out)
+        return train_each(workers, policies, trainer or Trainer("digits", BUDGET), experiment, training, out)
 
 
 def records(out, policy):
@@ -163,3 +163,17 @@ def test_the_command_trains_on_real_workers(tmp_path):
         assert words in result.stdout
     reference = Trainer("digits", 5, lr=0.01)
     np.testing.assert_allclose(records(tmp_path, "gta")["loss"], [reference.step() for _ in range(4)], rtol=1e-3)
+
+
+def test_where_data_differ_by_worker_each_policy_and_method_has_its_own_losses(tmp_path):
+    line = (
+        "train --scenario five-workers --problem heterogeneous --rounds 6 --policies uta,gta --methods rennala,malenia"
+    )
+    result = CliRunner().invoke(app, f"{line} --out {tmp_path}".split())
+    assert result.exit_code == 0, result.output
+    ends = dict(pl.read_csv(tmp_path / "table.csv").select("policy", "suboptimality").iter_rows())
+    assert len(set(ends.values())) == 3
+    assert ends["gta"] == pytest.approx(ends["rennala"], rel=1e-9)
+    assert CliRunner().invoke(app, f"{line} --out {tmp_path}".split()).stdout == result.stdout
+    refused = CliRunner().invoke(app, f"{line} --evaluate-every 2 --out {tmp_path}".split())
+    assert "goes without --evaluate-every" in refused.stderr
