@@ -5,6 +5,7 @@ Management in Distributed Machine Learning" (ICML 2025). Every published figure 
 none are published for the ICML version.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -13,6 +14,7 @@ import numpy as np
 from ata_gym.pools import Pool, concatenate, exponential, gamma, half_normal, log_normal, shifted_exponential, uniform
 from ata_gym.scenarios.scenario import AtaConstants, Maker, Published, Scenario
 from ata_gym.typing import Floats
+from ata_gym.utils.validation import whole_number
 
 PAPER = "Maranjyan et al., ATA, ICML 2025 (arXiv 2502.00775)"
 
@@ -34,10 +36,10 @@ def _published(
     return Scenario(pool, budget, horizon, name=name, published=published, summary=summary, source=PAPER)
 
 
-def _shifted(growth: str, n: int, horizon: int) -> Maker:
+def _shifted(growth: str, horizon: int) -> Callable[[str, int], Scenario]:
     formula, speed = GROWTH[growth]
 
-    def build(name: str) -> Scenario:
+    def build(name: str, n: int) -> Scenario:
         c = speed(np.arange(1.0, n + 1))
         summary = f"c + Exp(c), c = {formula}, i = 1..{n}"
         return _published(name, shifted_exponential(c, c), horizon, 4 * c.max(), summary)
@@ -45,14 +47,16 @@ def _shifted(growth: str, n: int, horizon: int) -> Maker:
     return build
 
 
-def _regret(name: str) -> Scenario:
-    means = 2 * np.arange(1.0, 21)
+def _regret(name: str, n: int) -> Scenario:
+    means = 2 * np.arange(1.0, n + 1)
     # eta is not published: what alpha = max mean implies
-    return _published(name, exponential(means), 4_000_000, means.max(), "Exp(2 i), i = 1..20", budget=5, eta=1.0)
+    return _published(name, exponential(means), 4_000_000, means.max(), f"Exp(2 i), i = 1..{n}", budget=5, eta=1.0)
 
 
-def _mixed(name: str) -> Scenario:
-    groups = [29.0 * (5 * g + 1) for g in range(int(name.rpartition("-n")[2]) // 5)]
+def _mixed(name: str, n: int) -> Scenario:
+    if n % 5:
+        raise ValueError(f"{name} has groups of five workers: their number must be a multiple of 5, not {n}")
+    groups = [29.0 * (5 * g + 1) for g in range(n // 5)]
     workers = []
     for c in groups:
         workers += [shifted_exponential(c, c), uniform(1.5 * c, 2.5 * c), half_normal(mean=c, shift=c)]
@@ -64,11 +68,37 @@ def _mixed(name: str) -> Scenario:
     return _published(name, concatenate(workers), 3_000_000, 4 * groups[-1], summary)
 
 
+_FORMULAS: Mapping[str, Callable[[str, int], Scenario]] = {
+    "icml2025-cifar100": _shifted("linear", 750_000),
+    "icml2025-regret": _regret,
+    "icml2025-mixed": _mixed,
+    **{f"icml2025-quadratic-{growth}": _shifted(growth, 3_000_000) for growth in GROWTH},
+}
+_WORKERS = {
+    "icml2025-cifar100": 51,
+    "icml2025-regret": 20,
+    **{f"icml2025-mixed-n{n}": n for n in (15, 45, 150)},
+    **{f"icml2025-quadratic-{growth}-n{n}": n for growth in GROWTH for n in SIZES},
+}
+
+
+def with_workers(name: str, n: int) -> Scenario:
+    """A published scenario with ``n`` workers by its formula, and ATA's constants by the paper's rule.
+
+    ValueError for a name of another scenario, or a number that its formula does not allow.
+
+    >>> with_workers("icml2025-regret", 30).summary, with_workers("icml2025-mixed-n15", 45).name
+    ('Exp(2 i), i = 1..30', 'icml2025-mixed-n45')
+    """
+    stem, whole = re.sub(r"-n\d+$", "", name), whole_number("workers", n)
+    if stem not in _FORMULAS:
+        raise ValueError(
+            f"the workers of {name or 'this scenario'} follow no formula of their number: take one of "
+            f"{', '.join(_FORMULAS)}, or give several scenarios"
+        )
+    return _FORMULAS[stem](name if _WORKERS.get(name) == whole else f"{stem}-n{whole}", whole)
+
+
 PUBLISHED: Mapping[str, Maker] = MappingProxyType(
-    {
-        "icml2025-cifar100": _shifted("linear", 51, 750_000),
-        "icml2025-regret": _regret,
-        **{f"icml2025-mixed-n{n}": _mixed for n in (15, 45, 150)},
-        **{f"icml2025-quadratic-{growth}-n{n}": _shifted(growth, n, 3_000_000) for growth in GROWTH for n in SIZES},
-    }
+    dict.fromkeys(_WORKERS, lambda name: with_workers(name, _WORKERS[name]))
 )

@@ -126,10 +126,11 @@ def save(made: Figure, stem: Path, title: str = "") -> list[Path]:
     if title:
         made.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     stem.parent.mkdir(parents=True, exist_ok=True)
-    made.draw_without_rendering()
-    made.set_layout_engine("none")  # laid out once, for both
     paths = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")}
-    for kind, path in paths.items():
-        metadata = {"Date": None} if kind == "svg" else None
-        write_listed(path, partial(made.savefig, format=kind, metadata=metadata))
+    with mpl_style.context(_SETTINGS, after_reset=True):
+        made.draw_without_rendering()
+        made.set_layout_engine("none")  # laid out once, for both
+        for kind, path in paths.items():
+            metadata = {"Date": None} if kind == "svg" else None
+            write_listed(path, partial(made.savefig, format=kind, metadata=metadata))
     return list(paths.values())

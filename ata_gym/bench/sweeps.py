@@ -1,0 +1,209 @@
+"""Sweeps: the same policies on one scenario with a parameter at several values, and how they fare at each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from inspect import signature
+from numbers import Real
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import polars as pl
+from matplotlib.ticker import LogLocator, NullLocator
+
+from ata_gym.bench.benchmark import Plan, play_plans
+from ata_gym.bench.experiment.experiment import Experiment, plural
+from ata_gym.bench.experiment.jobs import Effort
+from ata_gym.bench.given import Policies, by_name
+from ata_gym.bench.report import style
+from ata_gym.bench.report.report import Report, write
+from ata_gym.bench.report.statistics import CONFIDENCE, Estimate, ends, estimates
+from ata_gym.bench.report.summary_tables import show, title_of
+from ata_gym.bench.report.table import LEFT, Table, html, markdown, right
+from ata_gym.bench.results import Results
+from ata_gym.scenarios import Scenario, resolve
+from ata_gym.scenarios.published import with_workers
+from ata_policies.allocation.composition import ESTIMATES, MEMORIES, RULES
+from ata_policies.lb_bsp.cpu import PREDICTORS
+from ata_policies.presets import Preset
+from ata_policies.registry import Given, load, parse
+
+_OF_EXPERIMENTS = ("budget", "price", "rounds", "workers")  # the parameters that are not hyperparameters of policies
+_PARTS = {"estimate": ESTIMATES, "memory": MEMORIES, "rule": RULES, "predictor": PREDICTORS}
+"""The hyperparameters that name a part of a policy, which has some of its own."""
+
+
+class Point(NamedTuple):
+    """What policies did at one value of the parameter."""
+
+    value: Any  # a number, or a text
+    folder: str  # in that of the sweep
+    names: Mapping[str, str]  # the names under which they played, by those that were given
+    results: Results
+
+
+class Sweep(NamedTuple):
+    """What policies did at each value of a parameter; a notebook shows it as a table."""
+
+    scenario: str
+    parameter: str
+    points: Sequence[Point]
+
+    @property
+    def quantity(self) -> str:
+        """What is compared: the runtime, or the cost where worker time has a price, over that of OFTA if it played."""
+        priced = any(point.results.parts[0].experiment.scenario.price > 0 for point in self.points)
+        return ("cost" if priced else "runtime") + "/ofta" * ("ofta" in self.points[0].names)
+
+    def table(self) -> pl.DataFrame:
+        """Columns policy, value, mean, low, high: ``quantity`` after all rounds, means over seeds, 95 % intervals.
+
+        Means of ratios are geometric. A policy that has failed has no row.
+        """
+        rows = []
+        for value, _, names, results in self.points:
+            part = results.parts[0]
+            if part.records.is_empty():
+                continue
+            totals = ends(part.records, part.experiment.scenario.price)
+            of = totals.get("cost", totals["runtime"])
+            for policy, name in names.items():
+                if name in of:
+                    ratio = Estimate.of_ratio(of[name], of["ofta"]) if "ofta" in of else Estimate.of(of[name])
+                    rows.append((policy, value, ratio))
+        return estimates(rows, ["policy", "value"])
+
+    def plot(self) -> style.Picture:
+        """A picture with a line for each policy, and its intervals."""
+        table, values = self.table(), [point.value for point in self.points]
+        numbers = isinstance(values[0], Real)
+        places = dict(zip(values, values if numbers else range(len(values)), strict=True))
+        with style.figure(6.5, 3.8) as picture:
+            axes = picture.subplots()
+            for policy, line in style.lines([*self.points[0].names]).items():
+                mine = table.filter(policy=policy)
+                across, mean = [places[value] for value in mine["value"]], mine["mean"].to_numpy()
+                bars = mean - mine["low"].to_numpy(), mine["high"].to_numpy() - mean
+                axes.errorbar(across, mean, bars, label=policy, marker="o", markersize=4, capsize=3, **line)
+            wide = numbers and max(values) >= 10 * min(values) > 0
+            tall = table["mean"].max() > 10 * table["mean"].min()  # type: ignore[operator]
+            axes.set(xscale="log" if wide else "linear", yscale="log" if tall else "linear", xlabel=self.parameter)
+            axes.set(title=_titled(self.quantity))
+            axes.set_xticks([*places.values()], [*map(str, values)])
+            axes.xaxis.set_minor_locator(NullLocator())
+            if tall:
+                axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axes.yaxis.set_minor_locator(NullLocator())
+            axes.yaxis.set_major_formatter("{x:g}")
+            picture.legend(loc="outside right upper", handlelength=2.6)
+        return picture
+
+    def report(self, out: Path) -> Report:
+        """Leave the table and the picture in the folder of the sweep."""
+        table, shown = self.table(), self._shown()
+        files = write(out, {"sweep.md": markdown([shown]), "sweep.csv": table})
+        return Report(table, [shown], files, style.save(self.plot(), out / "plots" / "sweep", self.scenario))
+
+    def _shown(self) -> Table:
+        found = {(policy, value): show(mean, high) for policy, value, mean, _, high in self.table().rows()}
+        values = [point.value for point in self.points]
+        rows = [(name, *(found.get((name, value), "-") for value in values)) for name in self.points[0].names]
+        about = self.points[0].results.parts[0].experiment
+        length = plural(about.seeds, "seed") if self.parameter == "rounds" else about.length
+        interval = f", mean and {100 * CONFIDENCE:g} % confidence interval" * (about.seeds > 1)
+        title = f"{_titled(self.quantity)} by {self.parameter}: {self.scenario}\n{length}{interval}"
+        return Table(title, {"policy": LEFT, **right(f"{self.parameter}\n{value}" for value in values)}, rows)
+
+    def _repr_html_(self) -> str:
+        return html([self._shown()])
+
+
+def sweep(
+    policies: Policies,
+    scenario: str | Scenario,
+    parameter: str,
+    values: Sequence[Any],
+    *,
+    out: str | Path | None = None,
+    command: Sequence[str] = (),
+    **options: Any,
+) -> Sweep:
+    """Play policies on a scenario with one parameter at each of several values, all values side by side.
+
+    - ``parameter``: budget, price, rounds, workers (their number, in a published scenario, whose workers follow a
+      formula of it), or a hyperparameter, such as alpha of ata: policies that do not have it play as they are.
+    - ``out``: a folder with a folder for each value, which holds what ``run`` leaves, and may go on from.
+    - ``options``: rounds, seeds, seed, budget, price, jobs, save_every, rerun_changed and runner, as of ``run``.
+
+    ValueError as of ``run``, and if no policy has the hyperparameter.
+
+    >>> from ata_gym import bench
+    >>> found = bench.sweep("ofta,uta", "five-workers", "budget", [4, 8], rounds=20, seeds=2, jobs=1)
+    >>> found.table().filter(policy="uta")["mean"].round(2).to_list()
+    [2.04, 2.35]
+    """
+    given, values = by_name(policies), [*{str(value): value for value in values}.values()]
+    sizes: dict[str, Any] = {"seeds": options.pop("seeds", 8)}
+    sizes |= {name: options.pop(name) for name in ("rounds", "budget", "price", "seed") if name in options}
+    effort = Effort(**options)
+    if not values:
+        raise ValueError(f"name at least one value of {parameter}")
+    if sizes.get(parameter):
+        raise ValueError(f"{parameter} is what is swept: leave its other value, {sizes[parameter]}, out")
+    if not all(isinstance(value, Real) for value in values):
+        values = [str(value) for value in values]
+    takers, found = _takers(parameter, given), resolve(scenario, budget=sizes.get("budget"), price=sizes.get("price"))
+    plans, names = [], []
+    for value in values:
+        played, size = found, sizes
+        if parameter == "workers":
+            played = _resized(found, value)
+        elif parameter in _OF_EXPERIMENTS:
+            size = sizes | {parameter: value}
+        names.append({name: f"{name}:{parameter}={value}" if name in takers else name for name in given})
+        experiment, folder = Experiment.on_scenario(played, **size), quote(f"{parameter}-{value}", safe="")
+        plans.append(Plan(experiment, [*names[-1].values()], folder))
+    call = f"bench.sweep({[*given]}, {found.name!r}, {parameter!r}, {values}, out='results/sweep')"
+    words = command or ["python", "-c", f"from ata_gym import bench; {call}"]
+    results = play_plans(plans, given, effort, out, words)
+    folders = [plan.folder for plan in plans]
+    points = [Point(*each) for each in zip(values, folders, names, results, strict=True)]
+    return Sweep(found.name, parameter, points)
+
+
+def _takers(parameter: str, given: Mapping[str, Given | None]) -> set[str]:
+    """The policies that have the hyperparameter; ValueError if none has it."""
+    if parameter in _OF_EXPERIMENTS:
+        return set()
+    taken = {name: _hyperparameters(name, own) for name, own in given.items()}
+    takers = {name for name, those in taken.items() if parameter in those}
+    if not takers:
+        known = ", ".join(sorted({*_OF_EXPERIMENTS}.union(*taken.values())))
+        raise ValueError(f"none of {', '.join(given)} has a hyperparameter {parameter!r}; with these: {known}")
+    return takers
+
+
+def _hyperparameters(name: str, own: Given | None) -> set[str]:
+    """The names of all hyperparameters of a policy."""
+    build: Any = load(name) if own is None else own.maker
+    chosen = parse(name)[1]
+    if isinstance(build, Preset):
+        build, chosen = build.build, {**build.hyperparameters, **chosen}
+    parts: list[Any] = [known[chosen[kind]] for kind, known in _PARTS.items() if str(chosen.get(kind)) in known]
+    of_its_own = {one.name for one in signature(build).parameters.values() if one.kind is one.KEYWORD_ONLY}
+    return of_its_own.union(*({field.name for field in fields(part)} for part in parts)) - {"seed"}
+
+
+def _resized(found: Scenario, workers: Any) -> Scenario:
+    """A published scenario with another number of workers."""
+    own, other = (
+        replace(with_workers(found.name, n), budget=found.budget, price=found.price, horizon=found.horizon)
+        for n in (found.pool.n, workers)
+    )
+    if own != found:
+        raise ValueError(f"{found.name} is not as published, so that its workers follow no formula of their number")
+    return other
+
+
+def _titled(quantity: str) -> str:
+    return title_of(quantity).replace("\n", " ")
