@@ -1,7 +1,7 @@
 """Sweeps: the same policies on one scenario with a parameter at several values, and how they fare at each."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import fields
 from inspect import signature
 from numbers import Real
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import polars as pl
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
 from ata_gym.bench.benchmark import Plan, play_plans
 from ata_gym.bench.experiment.experiment import Experiment, plural
@@ -17,8 +17,8 @@ from ata_gym.bench.experiment.jobs import Effort
 from ata_gym.bench.given import Policies, by_name
 from ata_gym.bench.report import style
 from ata_gym.bench.report.report import Report, write
-from ata_gym.bench.report.statistics import CONFIDENCE, Estimate, ends, estimates
-from ata_gym.bench.report.summary_tables import show, title_of
+from ata_gym.bench.report.statistics import Estimate, ends, estimates
+from ata_gym.bench.report.summary_tables import over_seeds, show, title_of
 from ata_gym.bench.report.table import LEFT, Table, html, markdown, right
 from ata_gym.bench.results import Results
 from ata_gym.scenarios import Scenario, resolve
@@ -38,16 +38,16 @@ class Point(NamedTuple):
 
     value: Any  # a number, or a text
     folder: str  # in that of the sweep
-    names: Mapping[str, str]  # the names under which they played, by those that were given
+    names: dict[str, str]  # the names under which they played, by those that were given
     results: Results
 
 
 class Sweep(NamedTuple):
     """What policies did at each value of a parameter; a notebook shows it as a table."""
 
-    scenario: str
+    title: str
     parameter: str
-    points: Sequence[Point]
+    points: list[Point]
 
     @property
     def quantity(self) -> str:
@@ -63,10 +63,8 @@ class Sweep(NamedTuple):
         rows = []
         for value, _, names, results in self.points:
             part = results.parts[0]
-            if part.records.is_empty():
-                continue
-            totals = ends(part.records, part.experiment.scenario.price)
-            of = totals.get("cost", totals["runtime"])
+            totals = {} if part.records.is_empty() else ends(part.records, part.experiment.scenario.price)
+            of = totals.get("cost", totals.get("runtime", {}))
             for policy, name in names.items():
                 if name in of:
                     ratio = Estimate.of_ratio(of[name], of["ofta"]) if "ofta" in of else Estimate.of(of[name])
@@ -85,16 +83,11 @@ class Sweep(NamedTuple):
                 across, mean = [places[value] for value in mine["value"]], mine["mean"].to_numpy()
                 bars = mean - mine["low"].to_numpy(), mine["high"].to_numpy() - mean
                 axes.errorbar(across, mean, bars, label=policy, marker="o", markersize=4, capsize=3, **line)
+            style.logarithmic(axes.yaxis)
             wide = numbers and max(values) >= 10 * min(values) > 0
-            tall = table["mean"].max() > 10 * table["mean"].min()  # type: ignore[operator]
-            axes.set(xscale="log" if wide else "linear", yscale="log" if tall else "linear", xlabel=self.parameter)
-            axes.set(title=_titled(self.quantity))
+            axes.set(xscale="log" if wide else "linear", xlabel=self.parameter, title=self._quantity_in_words())
             axes.set_xticks([*places.values()], [*map(str, values)])
             axes.xaxis.set_minor_locator(NullLocator())
-            if tall:
-                axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                axes.yaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_formatter("{x:g}")
             picture.legend(loc="outside right upper", handlelength=2.6)
         return picture
 
@@ -102,17 +95,18 @@ class Sweep(NamedTuple):
         """Leave the table and the picture in the folder of the sweep."""
         table, shown = self.table(), self._shown()
         files = write(out, {"sweep.md": markdown([shown]), "sweep.csv": table})
-        return Report(table, [shown], files, style.save(self.plot(), out / "plots" / "sweep", self.scenario))
+        return Report(table, [shown], files, style.save(self.plot(), out / "plots" / "sweep", self.title))
 
     def _shown(self) -> Table:
         found = {(policy, value): show(mean, high) for policy, value, mean, _, high in self.table().rows()}
         values = [point.value for point in self.points]
         rows = [(name, *(found.get((name, value), "-") for value in values)) for name in self.points[0].names]
-        about = self.points[0].results.parts[0].experiment
-        length = plural(about.seeds, "seed") if self.parameter == "rounds" else about.length
-        interval = f", mean and {100 * CONFIDENCE:g} % confidence interval" * (about.seeds > 1)
-        title = f"{_titled(self.quantity)} by {self.parameter}: {self.scenario}\n{length}{interval}"
+        seeds = self.points[0].results.parts[0].experiment.seeds
+        title = f"{self.title}\n{self._quantity_in_words()}, {over_seeds(seeds)}"
         return Table(title, {"policy": LEFT, **right(f"{self.parameter}\n{value}" for value in values)}, rows)
+
+    def _quantity_in_words(self) -> str:
+        return title_of(self.quantity).replace("\n", " ")
 
     def _repr_html_(self) -> str:
         return html([self._shown()])
@@ -145,42 +139,30 @@ def sweep(
     given, values = by_name(policies), [*{str(value): value for value in values}.values()]
     sizes: dict[str, Any] = {"seeds": options.pop("seeds", 8)}
     sizes |= {name: options.pop(name) for name in ("rounds", "budget", "price", "seed") if name in options}
-    effort = Effort(**options)
     if not values:
         raise ValueError(f"name at least one value of {parameter}")
     if sizes.get(parameter):
         raise ValueError(f"{parameter} is what is swept: leave its other value, {sizes[parameter]}, out")
     if not all(isinstance(value, Real) for value in values):
         values = [str(value) for value in values]
-    takers, found = _takers(parameter, given), resolve(scenario, budget=sizes.get("budget"), price=sizes.get("price"))
-    plans, names = [], []
-    for value in values:
-        played, size = found, sizes
-        if parameter == "workers":
-            played = _resized(found, value)
-        elif parameter in _OF_EXPERIMENTS:
-            size = sizes | {parameter: value}
-        names.append({name: f"{name}:{parameter}={value}" if name in takers else name for name in given})
-        experiment, folder = Experiment.on_scenario(played, **size), quote(f"{parameter}-{value}", safe="")
-        plans.append(Plan(experiment, [*names[-1].values()], folder))
-    call = f"bench.sweep({[*given]}, {found.name!r}, {parameter!r}, {values}, out='results/sweep')"
-    words = command or ["python", "-c", f"from ata_gym import bench; {call}"]
-    results = play_plans(plans, given, effort, out, words)
-    folders = [plan.folder for plan in plans]
-    points = [Point(*each) for each in zip(values, folders, names, results, strict=True)]
-    return Sweep(found.name, parameter, points)
-
-
-def _takers(parameter: str, given: Mapping[str, Given | None]) -> set[str]:
-    """The policies that have the hyperparameter; ValueError if none has it."""
-    if parameter in _OF_EXPERIMENTS:
-        return set()
     taken = {name: _hyperparameters(name, own) for name, own in given.items()}
-    takers = {name for name, those in taken.items() if parameter in those}
-    if not takers:
+    takers = {name for name, those in taken.items() if parameter in those} - {*_OF_EXPERIMENTS}
+    if not takers and parameter not in _OF_EXPERIMENTS:
         known = ", ".join(sorted({*_OF_EXPERIMENTS}.union(*taken.values())))
-        raise ValueError(f"none of {', '.join(given)} has a hyperparameter {parameter!r}; with these: {known}")
-    return takers
+        raise ValueError(f"none of {', '.join(given)} has a hyperparameter {parameter!r}; what can be swept: {known}")
+    found, effort = resolve(scenario, budget=sizes.get("budget"), price=sizes.get("price")), Effort(**options)
+    title, plans, names = found.name or "a scenario without a name", list[Plan](), list[dict[str, str]]()
+    for value in values:
+        played = with_workers(found, value) if parameter == "workers" else found
+        size = sizes | ({parameter: value} if parameter in ("budget", "price", "rounds") else {})
+        names.append({name: f"{name}:{parameter}={value}" if name in takers else name for name in given})
+        folder = quote(f"{parameter}-{value}", safe="")
+        plans.append(Plan(Experiment.on_scenario(played, **size), [*names[-1].values()], folder))
+    call = f"bench.sweep({[*given]}, {title!r}, {parameter!r}, {values}, out='results/sweep')"
+    words = command or ["python", "-c", f"from ata_gym import bench; {call}"]
+    each = zip(values, plans, names, play_plans(plans, given, effort, out, words), strict=True)
+    points = [Point(value, plan.folder, called, results) for value, plan, called, results in each]
+    return Sweep(f"{title} by {parameter}, {plural(sizes['seeds'], 'seed')}", parameter, points)
 
 
 def _hyperparameters(name: str, own: Given | None) -> set[str]:
@@ -192,18 +174,3 @@ def _hyperparameters(name: str, own: Given | None) -> set[str]:
     parts: list[Any] = [known[chosen[kind]] for kind, known in _PARTS.items() if str(chosen.get(kind)) in known]
     of_its_own = {one.name for one in signature(build).parameters.values() if one.kind is one.KEYWORD_ONLY}
     return of_its_own.union(*({field.name for field in fields(part)} for part in parts)) - {"seed"}
-
-
-def _resized(found: Scenario, workers: Any) -> Scenario:
-    """A published scenario with another number of workers."""
-    own, other = (
-        replace(with_workers(found.name, n), budget=found.budget, price=found.price, horizon=found.horizon)
-        for n in (found.pool.n, workers)
-    )
-    if own != found:
-        raise ValueError(f"{found.name} is not as published, so that its workers follow no formula of their number")
-    return other
-
-
-def _titled(quantity: str) -> str:
-    return title_of(quantity).replace("\n", " ")

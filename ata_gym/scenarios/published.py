@@ -7,6 +7,7 @@ none are published for the ICML version.
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -82,23 +83,26 @@ _WORKERS = {
 }
 
 
-def with_workers(name: str, n: int) -> Scenario:
+def with_workers(scenario: Scenario, n: int) -> Scenario:
     """A published scenario with ``n`` workers by its formula, and ATA's constants by the paper's rule.
 
-    ValueError for a name of another scenario, or a number that its formula does not allow.
+    ValueError where its workers follow none of the formulas, or one that does not allow the number.
 
-    >>> with_workers("icml2025-regret", 30).summary, with_workers("icml2025-mixed-n15", 45).name
-    ('Exp(2 i), i = 1..30', 'icml2025-mixed-n45')
+    >>> made = with_workers(PUBLISHED["icml2025-regret"]("icml2025-regret"), 30)
+    >>> made.name, made.summary
+    ('icml2025-regret-n30', 'Exp(2 i), i = 1..30')
     """
-    stem, whole = re.sub(r"-n\d+$", "", name), whole_number("workers", n)
-    if stem not in _FORMULAS:
+    stem, n = re.sub(r"-n\d+$", "", scenario.name), whole_number("workers", n)
+    formula = _FORMULAS.get(stem)
+    if formula is None or formula(scenario.name, scenario.pool.n).pool != scenario.pool:
         raise ValueError(
-            f"the workers of {name or 'this scenario'} follow no formula of their number: take one of "
+            f"the workers of {scenario.name or 'this scenario'} follow no formula of their number: take one of "
             f"{', '.join(_FORMULAS)}, or give several scenarios"
         )
-    return _FORMULAS[stem](name if _WORKERS.get(name) == whole else f"{stem}-n{whole}", whole)
+    made = formula(scenario.name if n == scenario.pool.n else f"{stem}-n{n}", n)
+    return replace(made, budget=scenario.budget, price=scenario.price, horizon=scenario.horizon)
 
 
 PUBLISHED: Mapping[str, Maker] = MappingProxyType(
-    dict.fromkeys(_WORKERS, lambda name: with_workers(name, _WORKERS[name]))
+    dict.fromkeys(_WORKERS, lambda name: _FORMULAS[re.sub(r"-n\d+$", "", name)](name, _WORKERS[name]))
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib import style as mpl_style
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
@@ -100,6 +101,15 @@ def plain_numbers(*panels: Axes) -> None:
             narrow = high < (30 if axis.axis_name == "x" else 100) * low  # labels take less room one above the other
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
             axis.set_minor_formatter(NullFormatter())
+
+
+def logarithmic(axis: Axis) -> None:
+    """Give an axis of ratios a logarithmic scale, with the closer labels the less it spans."""
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})  # type: ignore[attr-defined]
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 20 * low else (1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 class Picture(Figure):
