@@ -17,8 +17,7 @@ from ata_gym.bench.experiment.jobs import Effort
 from ata_gym.bench.given import Policies, by_name
 from ata_gym.bench.report import style
 from ata_gym.bench.report.report import Report, write
-from ata_gym.bench.report.statistics import Estimate, ends, estimates
-from ata_gym.bench.report.summary_tables import over_seeds, show, title_of
+from ata_gym.bench.report.summary_tables import over_seeds, show
 from ata_gym.bench.report.table import LEFT, Table, html, markdown, right
 from ata_gym.bench.results import Results
 from ata_gym.scenarios import Scenario, resolve
@@ -29,6 +28,7 @@ from ata_policies.presets import Preset
 from ata_policies.registry import Given, load, parse
 
 _OF_EXPERIMENTS = ("budget", "price", "rounds", "workers")  # the parameters that are not hyperparameters of policies
+_INTERVAL = ("mean", "low", "high")
 _PARTS = {"estimate": ESTIMATES, "memory": MEMORIES, "rule": RULES, "predictor": PREDICTORS}
 """The hyperparameters that name a part of a policy, which has some of its own."""
 
@@ -47,13 +47,8 @@ class Sweep(NamedTuple):
 
     title: str
     parameter: str
+    quantity: str  # what is compared: runtime, or cost where worker time has a price; over that of OFTA if it played
     points: list[Point]
-
-    @property
-    def quantity(self) -> str:
-        """What is compared: the runtime, or the cost where worker time has a price, over that of OFTA if it played."""
-        priced = any(point.results.parts[0].experiment.scenario.price > 0 for point in self.points)
-        return ("cost" if priced else "runtime") + "/ofta" * ("ofta" in self.points[0].names)
 
     def table(self) -> pl.DataFrame:
         """Columns policy, value, mean, low, high: ``quantity`` after all rounds, means over seeds, 95 % intervals.
@@ -62,14 +57,13 @@ class Sweep(NamedTuple):
         """
         rows = []
         for value, _, names, results in self.points:
-            part = results.parts[0]
-            totals = {} if part.records.is_empty() else ends(part.records, part.experiment.scenario.price)
-            of = totals.get("cost", totals.get("runtime", {}))
-            for policy, name in names.items():
-                if name in of:
-                    ratio = Estimate.of_ratio(of[name], of["ofta"]) if "ofta" in of else Estimate.of(of[name])
-                    rows.append((policy, value, ratio))
-        return estimates(rows, ["policy", "value"])
+            priced = results.parts[0].experiment.scenario.price > 0
+            quantity = ("cost" if priced else "runtime") + "/ofta" * ("ofta" in names)
+            found = results.table().filter(quantity=quantity) if len(results.failures) < len(names) else pl.DataFrame()
+            called = {name: policy for policy, name in names.items()}
+            rows += [(called[one["policy"]], value, *map(one.get, _INTERVAL)) for one in found.to_dicts()]
+        kinds = {"policy": pl.String, **dict.fromkeys(_INTERVAL, pl.Float64)}  # where there is no row or interval
+        return pl.DataFrame(rows, ["policy", "value", *_INTERVAL], schema_overrides=kinds, orient="row")
 
     def plot(self) -> style.Picture:
         """A picture with a line for each policy, and its intervals."""
@@ -85,7 +79,7 @@ class Sweep(NamedTuple):
                 axes.errorbar(across, mean, bars, label=policy, marker="o", markersize=4, capsize=3, **line)
             style.logarithmic(axes.yaxis)
             wide = numbers and max(values) >= 10 * min(values) > 0
-            axes.set(xscale="log" if wide else "linear", xlabel=self.parameter, title=self._quantity_in_words())
+            axes.set(xscale="log" if wide else "linear", xlabel=self.parameter, title=self.quantity)
             axes.set_xticks([*places.values()], [*map(str, values)])
             axes.xaxis.set_minor_locator(NullLocator())
             picture.legend(loc="outside right upper", handlelength=2.6)
@@ -102,11 +96,8 @@ class Sweep(NamedTuple):
         values = [point.value for point in self.points]
         rows = [(name, *(found.get((name, value), "-") for value in values)) for name in self.points[0].names]
         seeds = self.points[0].results.parts[0].experiment.seeds
-        title = f"{self.title}\n{self._quantity_in_words()}, {over_seeds(seeds)}"
+        title = f"{self.title}\n{self.quantity}, {over_seeds(seeds)}"
         return Table(title, {"policy": LEFT, **right(f"{self.parameter}\n{value}" for value in values)}, rows)
-
-    def _quantity_in_words(self) -> str:
-        return title_of(self.quantity).replace("\n", " ")
 
     def _repr_html_(self) -> str:
         return html([self._shown()])
@@ -162,7 +153,9 @@ def sweep(
     words = command or ["python", "-c", f"from ata_gym import bench; {call}"]
     each = zip(values, plans, names, play_plans(plans, given, effort, out, words), strict=True)
     points = [Point(value, plan.folder, called, results) for value, plan, called, results in each]
-    return Sweep(f"{title} by {parameter}, {plural(sizes['seeds'], 'seed')}", parameter, points)
+    priced = any(plan.experiment.scenario.price > 0 for plan in plans)
+    quantity = ("cost" if priced else "runtime") + " / OFTA" * ("ofta" in given)
+    return Sweep(f"{title} by {parameter}, {plural(sizes['seeds'], 'seed')}", parameter, quantity, points)
 
 
 def _hyperparameters(name: str, own: Given | None) -> set[str]:

@@ -8,6 +8,7 @@ none are published for the ICML version.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -37,7 +38,7 @@ def _published(
     return Scenario(pool, budget, horizon, name=name, published=published, summary=summary, source=PAPER)
 
 
-def _shifted(growth: str, horizon: int) -> Callable[[str, int], Scenario]:
+def _shifted(growth: str, horizon: int) -> Callable[..., Scenario]:
     formula, speed = GROWTH[growth]
 
     def build(name: str, n: int) -> Scenario:
@@ -69,18 +70,21 @@ def _mixed(name: str, n: int) -> Scenario:
     return _published(name, concatenate(workers), 3_000_000, 4 * groups[-1], summary)
 
 
-_FORMULAS: Mapping[str, Callable[[str, int], Scenario]] = {
-    "icml2025-cifar100": _shifted("linear", 750_000),
-    "icml2025-regret": _regret,
-    "icml2025-mixed": _mixed,
-    **{f"icml2025-quadratic-{growth}": _shifted(growth, 3_000_000) for growth in GROWTH},
+_FORMULAS: dict[str, tuple[Callable[..., Scenario], tuple[int, ...]]] = {
+    "icml2025-cifar100": (_shifted("linear", 750_000), (51,)),
+    "icml2025-regret": (_regret, (20,)),
+    "icml2025-mixed": (_mixed, (15, 45, 150)),
+    **{f"icml2025-quadratic-{growth}": (_shifted(growth, 3_000_000), SIZES) for growth in GROWTH},
 }
-_WORKERS = {
-    "icml2025-cifar100": 51,
-    "icml2025-regret": 20,
-    **{f"icml2025-mixed-n{n}": n for n in (15, 45, 150)},
-    **{f"icml2025-quadratic-{growth}-n{n}": n for growth in GROWTH for n in SIZES},
-}
+"""How the workers follow from their number, and the published numbers."""
+
+PUBLISHED: Mapping[str, Maker] = MappingProxyType(
+    {
+        stem if len(numbers) == 1 else f"{stem}-n{n}": partial(formula, n=n)
+        for stem, (formula, numbers) in _FORMULAS.items()
+        for n in numbers
+    }
+)
 
 
 def with_workers(scenario: Scenario, n: int) -> Scenario:
@@ -93,7 +97,7 @@ def with_workers(scenario: Scenario, n: int) -> Scenario:
     ('icml2025-regret-n30', 'Exp(2 i), i = 1..30')
     """
     stem, n = re.sub(r"-n\d+$", "", scenario.name), whole_number("workers", n)
-    formula = _FORMULAS.get(stem)
+    formula, _ = _FORMULAS.get(stem, (None, ()))
     if formula is None or formula(scenario.name, scenario.pool.n).pool != scenario.pool:
         raise ValueError(
             f"the workers of {scenario.name or 'this scenario'} follow no formula of their number: take one of "
@@ -101,8 +105,3 @@ def with_workers(scenario: Scenario, n: int) -> Scenario:
         )
     made = formula(scenario.name if n == scenario.pool.n else f"{stem}-n{n}", n)
     return replace(made, budget=scenario.budget, price=scenario.price, horizon=scenario.horizon)
-
-
-PUBLISHED: Mapping[str, Maker] = MappingProxyType(
-    dict.fromkeys(_WORKERS, lambda name: _FORMULAS[re.sub(r"-n\d+$", "", name)](name, _WORKERS[name]))
-)

@@ -23,7 +23,6 @@ from ata_gym.theory.guarantees import Guarantee
 from ata_gym.typing import Floats, Ints
 from ata_policies.allocation.estimates.ata import ConfidenceBound
 
-SCENARIO = "icml2025-regret"
 POLICIES = ("ata-icml", "thompson", "ata")  # those of the figure; the last has the preprint's constants
 
 PUBLISHED_ROUNDS, PUBLISHED_SEEDS = 4_000_000, 5

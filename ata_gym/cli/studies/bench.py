@@ -60,30 +60,26 @@ def bench(
     from ata_gym.bench import PolicyFailedWarning, run, sweeps  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
 
-    names, found, effort = options.split_names(policies), source.find(), running.effort()._asdict()
-    size: dict[str, Any] = {
-        "rounds": source.rounds,
-        "seeds": source.seeds,
-        "seed": source.seed,
-        "price": price,
-        "out": out,
-    }
+    names, found = options.split_names(policies), source.find()
+    shared: dict[str, Any] = {
+        "seeds": source.seeds, "seed": source.seed, "rounds": source.rounds, "price": price, "out": out,
+        "command": command_line(), **running.effort()._asdict(),
+    }  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PolicyFailedWarning)  # each is said below, with the place of its traceback
         if sweep is not None:
             if loss_curve is not None:
                 raise ValueError("--loss-curve does not go with --sweep: give it without, for each value alone")
-            size["budget"] = None if source.trace else source.budget
             parameter, values = split_sweep(sweep)
-            made = sweeps.sweep(names, found, parameter, values, command=command_line(), **size, **effort)
+            budget = None if source.trace else source.budget
+            made = sweeps.sweep(names, found, parameter, values, budget=budget, **shared)
             show_report(made.report(out))
-            for point in made.points:
-                for name, error in point.results.failures.items():
-                    say_failure(
-                        f"{name} at {parameter} = {point.value}", error, Folder(out / point.folder).failure(name)
-                    )
-            raise typer.Exit(any(point.results.failures for point in made.points))
-        results = run(names, found, loss_curve=loss_curve, command=command_line(), **size, **effort)
+            failed = [(point, name, error) for point in made.points for name, error in point.results.failures.items()]
+            for point, name, error in failed:
+                note = Folder(out / point.folder).failure(name)
+                say_failure(f"{name} at {parameter} = {point.value}", error, note)
+            raise typer.Exit(bool(failed))
+        results = run(names, found, loss_curve=loss_curve, **shared)
     for part in (part.report for part in results.parts if part.report):
         show_report(part)
     for remark in results.remarks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,12 +40,9 @@ NEWER = ("ata-empirical-icml", "ata-icml", "thompson-beta")
 _ONLY = {
     CIFAR100: ("--train", "--data", "--device", "--loss-curve", "--published"),
     QUADRATIC: ("--sizes", "--growth"),
-    REGRET: (),
-    MIXED: ("--sizes",),
-    PRIOR: (),
-    MOTIVATION: (),
+    **dict.fromkeys((REGRET, MIXED, PRIOR, MOTIVATION), ()),
 }
-"""The figures, and the options that not all have."""
+"""The figures, and the options that only one has."""
 
 
 _Figure = Annotated[
@@ -66,10 +64,7 @@ _Seeds = Annotated[
     typer.Option(help=f"Episodes, side by side, of neighbouring seeds: 8 by default, {REGRET_SEEDS} for {REGRET}."),
 ]
 _Sizes = Annotated[
-    str | None,
-    typer.Option(
-        help=f"{QUADRATIC}: numbers of workers, by default {_SIZES[QUADRATIC]}; also 459. {MIXED}: {_SIZES[MIXED]}."
-    ),
+    str | None, typer.Option(help=f"{QUADRATIC}: numbers of workers, by default {_SIZES[QUADRATIC]}; also 459.")
 ]
 _Growth = Annotated[
     str | None, typer.Option(help=f"{QUADRATIC}: how mean task times grow: linear (the default), sqrt, log or square.")
@@ -122,19 +117,19 @@ def reproduce(
     ```
     """
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.paper import cifar100, motivation, prior, regret  # noqa: PLC0415
+    from ata_gym.bench.paper import cifar100, regret, unpublished  # noqa: PLC0415
     from ata_gym.bench.study import run  # noqa: PLC0415
 
     if figure not in _ONLY:
         raise ValueError(f"there is no published figure {figure!r} to reproduce; known: {', '.join(_ONLY)}")
     given = {"--sizes": sizes, "--growth": growth, "--train": train, "--data": data, "--device": device}
     given |= {"--loss-curve": loss_curve, "--published": published}
-    for option, value in given.items():
-        owners = [other for other, its_options in _ONLY.items() if option in its_options]
-        if value and figure not in owners:
-            raise ValueError(f"{option} only goes with {' and '.join(owners)}")
-    usual = {QUADRATIC: QUADRATIC_ROUNDS, MIXED: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, PRIOR: prior.ROUNDS}
-    usual |= {CIFAR100: cifar100.CIFAR100.rounds, MOTIVATION: motivation.ROUNDS}
+    for other, its_options in _ONLY.items():
+        unused = [option for option in its_options if given[option]]
+        if other != figure and unused:
+            raise ValueError(f"{', '.join(unused)} only goes with {other}")
+    usual = {QUADRATIC: QUADRATIC_ROUNDS, MIXED: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS}
+    usual |= {CIFAR100: cifar100.CIFAR100.rounds, PRIOR: 100_000, MOTIVATION: 1_000}
     count = whole_number("rounds", usual[figure] if rounds is None else rounds)
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
@@ -150,13 +145,17 @@ def reproduce(
         network = (data, device or "cpu") if train else None
         experiment = Experiment.on_scenario(CIFAR100, rounds=count, seeds=seeds)
         _cifar100(experiment, where, effort, network, loss_curve, published)
-    elif figure == PRIOR:
-        experiment = Experiment.on_scenario(prior.SCENARIO, rounds=count, seeds=seeds)
-        show_studied(prior.reproduce(experiment, where, effort), with_page=False)
+    elif figure == REGRET:
+        experiment = Experiment.on_scenario(REGRET, rounds=count, seeds=seeds)
+        show_studied(run(experiment, regret.POLICIES, where, effort, regret.report, command=command_line()))
     else:
-        drawn: Any = regret if figure == REGRET else motivation
-        experiment = Experiment.on_scenario(drawn.SCENARIO, rounds=count, seeds=seeds)
-        show_studied(run(experiment, drawn.POLICIES, where, effort, drawn.report, command=command_line()))
+        scenario, policies, said = unpublished.PRIOR if figure == PRIOR else unpublished.MOTIVATION
+        experiment = Experiment.on_scenario(scenario, rounds=count, seeds=seeds)
+        if figure == PRIOR:  # other processes do not know the priors
+            effort = options.Running(1, running.save_every, rerun_changed=running.rerun_changed).effort()
+        with unpublished.with_priors(where) if figure == PRIOR else nullcontext():
+            show_studied(run(experiment, policies, where, effort, command=command_line()))
+        say(said)
 
 
 def _quadratic(kind: str, sizes: str, growth: str, rounds: int, seeds: int, out: Path, effort: Effort) -> None:
@@ -166,9 +165,8 @@ def _quadratic(kind: str, sizes: str, growth: str, rounds: int, seeds: int, out:
 
     if growth not in GROWTH:
         raise ValueError(f"--growth must be one of {', '.join(GROWTH)}, not {growth!r}")
-    numbers = [size.strip() for size in sizes.split(",") if size.strip()]
-    known = _SIZES[MIXED].split(",") if kind == MIXED else [*map(str, SIZES)]
-    if not numbers or not set(numbers) <= set(known):
+    numbers, known = [size.strip() for size in sizes.split(",") if size.strip()], [*map(str, SIZES)]
+    if kind != MIXED and (not numbers or not set(numbers) <= set(known)):
         raise ValueError(
             f"--sizes must be numbers of workers separated by commas, among {', '.join(known)}, not {sizes!r}"
         )

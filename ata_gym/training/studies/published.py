@@ -24,7 +24,7 @@ from ata_gym.bench.report.headline import ONE_SEED
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.summary_tables import summary_table
 from ata_gym.bench.report.table import markdown
-from ata_gym.bench.study import Studied, play
+from ata_gym.bench.study import Studied, run
 from ata_gym.simulation.keys import derive_keys
 from ata_gym.training.problems.cifar100 import cifar100
 from ata_gym.training.problems.quadratic import Quadratic
@@ -121,14 +121,14 @@ def reproduce(
     trajectory = train_beside(out, trainer, rounds, effort, "quadratic", None).trajectory
     records = {}
     for n, experiment in experiments.items():
-        folder, failures = play(experiment, policies, out / f"{growth}-n{n}", effort)
-        if failures:
-            return Studied(folder, None, failures)
-        records[n] = folder.results([*policies])
+        played = run(experiment, policies, out / f"{growth}-n{n}", effort, lambda *_: None)
+        if played.failures:
+            return played
+        records[n] = played.folder.results([*policies])
     about = f"B = {first.scenario.budget}, {first.length}"
     made = report(trajectory, records, growth, about, out)
     said = [made.remark, *(beside_norms(experiment.scenario) for experiment in experiments.values())]
-    return Studied(folder, made._replace(remark="\n".join(said)), {})
+    return Studied(played.folder, made._replace(remark="\n".join(said)), {})
 
 
 def report(
