@@ -91,10 +91,6 @@ def with_workers(scenario: Scenario, n: int) -> Scenario:
     """A published scenario with ``n`` workers by its formula, and ATA's constants by the paper's rule.
 
     ValueError where its workers follow none of the formulas, or one that does not allow the number.
-
-    >>> made = with_workers(PUBLISHED["icml2025-regret"]("icml2025-regret"), 30)
-    >>> made.name, made.summary
-    ('icml2025-regret-n30', 'Exp(2 i), i = 1..30')
     """
     stem, n = re.sub(r"-n\d+$", "", scenario.name), whole_number("workers", n)
     formula, _ = _FORMULAS.get(stem, (None, ()))

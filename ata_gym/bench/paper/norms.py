@@ -6,12 +6,7 @@ from ata_gym.scenarios import Scenario
 
 
 def beside_norms(scenario: Scenario) -> str:
-    """Which of the published alpha and eta lie below the psi1 norms that they should bound, and which are infinite.
-
-    >>> from ata_gym.scenarios import scenario
-    >>> beside_norms(scenario("icml2025-regret"))[:83]
-    'icml2025-regret: alpha = 40 lies below the psi1 norm of 10 of 20 workers (up to 80)'
-    """
+    """Which of the published alpha and eta lie below the psi1 norms that they should bound, and which are infinite."""
     norms = scenario.pool.psi1_norm()
     finite, said, published = np.isfinite(norms), [], scenario.published.preprint
     for name, what, unit in (("alpha", "norm", 1.0), ("eta", "norm / mean", scenario.pool.mean()[finite])):

@@ -18,11 +18,8 @@ from ata_policies.presets import PRESETS
 from ata_policies.registry import Given, given
 from ata_policies.steps import play
 
-Figure = tuple[Scenario, tuple[str, ...], str]
-"""A scenario, who plays on it, and what there is to say."""
-
 _C = np.repeat([1.0, 10.0], [10, 1_000])
-MOTIVATION: Figure = (
+MOTIVATION = (  # the scenario, who plays on it, and what there is to say
     Scenario(shifted_exponential(_C, _C), 10, name="motivation-n1010"),
     ("gta", "uta", "ofta", "oracle"),  # all workers at once, an even share, the best allocations
     "At least 99 % of GTA's worker time, 1 - B / n, gives no result: all workers are busy in all of a round, and each "
@@ -32,7 +29,7 @@ MOTIVATION: Figure = (
 
 _TASKS, _SEED = 1_000, 10**6  # of the earlier run; the seed is none of the figure's
 _ATA, _RIGHT, _WRONG = "ata-icml", "right-prior", "wrong-prior"
-PRIOR: Figure = (
+PRIOR = (
     scenario("icml2025-regret"),
     ("ofta", _ATA, _RIGHT, _WRONG),
     f"{_RIGHT} is {_ATA} after {_TASKS:,} tasks of each worker in an earlier run; {_WRONG} takes them for those of the "
