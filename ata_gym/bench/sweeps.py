@@ -132,8 +132,6 @@ def sweep(
     sizes |= {name: options.pop(name) for name in ("rounds", "budget", "price", "seed") if name in options}
     if not values:
         raise ValueError(f"name at least one value of {parameter}")
-    if sizes.get(parameter):
-        raise ValueError(f"{parameter} is what is swept: leave its other value, {sizes[parameter]}, out")
     if not all(isinstance(value, Real) for value in values):
         values = [str(value) for value in values]
     taken = {name: _hyperparameters(name, own) for name, own in given.items()}
@@ -141,6 +139,8 @@ def sweep(
     if not takers and parameter not in _OF_EXPERIMENTS:
         known = ", ".join(sorted({*_OF_EXPERIMENTS}.union(*taken.values())))
         raise ValueError(f"none of {', '.join(given)} has a hyperparameter {parameter!r}; what can be swept: {known}")
+    if sizes.get(parameter):
+        raise ValueError(f"{parameter} is what is swept: leave its other value, {sizes[parameter]}, out")
     found, effort = resolve(scenario, budget=sizes.get("budget"), price=sizes.get("price")), Effort(**options)
     title, plans, names = found.name or "a scenario without a name", list[Plan](), list[dict[str, str]]()
     for value in values:

@@ -1,6 +1,6 @@
-"""Policies played by hand, to hold records against, and policies that are played to the end."""
+"""Policies played by hand, to hold records against."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -8,9 +8,8 @@ import numpy as np
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import USUAL, Effort, play_jobs
+from ata_gym.bench.experiment.jobs import USUAL, play_jobs
 from ata_gym.bench.experiment.run import Job, PolicyRun
-from ata_gym.bench.experiment.store import Folder
 
 
 class Round(NamedTuple):
@@ -37,15 +36,8 @@ def by_hand(policy: str, played: Experiment, seed: int) -> Iterator[Round]:
         yield Round(tasks, info, means, conditions.distribution)
 
 
-def play_all(
-    experiment: Experiment,
-    policies: Sequence[str],
-    folder: Folder,
-    run_of: type[PolicyRun] = PolicyRun,
-    effort: Effort = USUAL,
-    progress: Callable[[str, int], None] = lambda _policy, _rounds: None,
-) -> dict[str, Exception]:
+def play_all(played, policies, folder, run_of=PolicyRun, effort=USUAL, progress=lambda _policy, _rounds: None):
     """Play policies as ``play_jobs`` does its jobs; here the policies stand for these."""
-    jobs = [Job(experiment, policy, folder, run_of) for policy in policies]
+    jobs = [Job(played, policy, folder, run_of) for policy in policies]
     failures = play_jobs(jobs, effort, lambda job, rounds: progress(job.policy, rounds))
     return {job.policy: error for job, error in failures.items()}
