@@ -13,6 +13,7 @@ from urllib.parse import quote
 import polars as pl
 
 from ata_gym.bench.cost_regret import CostRun, least_cost, with_cost_regret
+from ata_gym.bench.experiment.claim import claim
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, Outcomes, Progress, Runner, on_this_machine
 from ata_gym.bench.experiment.run import Job
@@ -148,6 +149,7 @@ def play_plans(
                 curve = losses.loss_curve(loss_curve, experiment.record_at())
                 notes[-1]["loss_curve"] = curve.to_dict(as_series=False)
         place = stack.enter_context(TemporaryDirectory()) if out is None else out
+        _claim = claim(Path(place)) if any(plan.folder for plan in plans) else None
         studies = [_begin(plan, place, note, words) for plan, note in zip(plans, notes, strict=True)]
         failures = play_with_bars([job for study in studies for job in study.jobs], effort)
         played = []

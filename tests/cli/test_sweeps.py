@@ -54,6 +54,7 @@ def test_a_killed_sweep_goes_on_to_the_same_bytes(run, tmp_path, monkeypatch):
     run(f"{line} --sweep budget=2,4,8 --out out", code=130)
     monkeypatch.setattr(benchmark.CostRun, "play", play)
     assert run(f"{line} --sweep budget=2,4,8 --out out").stdout == told.replace("whole/", "out/")
+    assert "sweep.svg" in (tmp_path / "out" / "ata-gym.sha256").read_text("latin-1")
     for name in ("", "budget-2", "budget-4", "budget-8"):
         assert work(tmp_path / "out" / name) == work(tmp_path / "whole" / name) != {}
 
@@ -61,7 +62,6 @@ def test_a_killed_sweep_goes_on_to_the_same_bytes(run, tmp_path, monkeypatch):
 def test_processes_do_not_change_a_sweep_and_classes_take_their_hyperparameters():
     sweep: dict[str, Any] = {"scenario": "five-workers", "parameter": "worker", "values": [0, 4]}
     means = bench.sweep({"mine": Fastest}, **sweep, **SMALL).table()["mean"].to_list()
-    assert means[0] < means[1]
     assert bench.sweep([Fastest, "gta"], **sweep, **{**SMALL, "jobs": 2}).table()["mean"].to_list()[::2] == means
     one = bench.sweep("uta", "five-workers", "budget", [3, 5], rounds=5, seeds=1, jobs=1)
     assert one.table()["low"].is_null().all()
