@@ -12,8 +12,12 @@ def beside_norms(scenario: Scenario) -> str:
     for name, what, unit in (("alpha", "norm", 1.0), ("eta", "norm / mean", scenario.pool.mean()[finite])):
         bound, true = getattr(published, name), norms[finite] / unit
         below = int((true > bound * (1 + 1e-9)).sum())
-        of = f"{below} of {len(norms)} workers" if below else "no worker of a finite one"
-        said.append(f"{name} = {bound:,.6g} lies below the psi1 {what} of {of} (up to {true.max():,.4g})")
+        how = (
+            f"lies below the psi1 {what} of {below} of {len(norms)} workers"
+            if below
+            else f"bounds each finite psi1 {what}"
+        )
+        said.append(f"{name} = {bound:,.6g} {how} (up to {true.max():,.5g})")
     if not finite.all():
         heavy = ", ".join(sorted({*np.array(scenario.pool.families)[~finite].tolist()}))
         said.append(f"that of {(~finite).sum()} workers ({heavy}) is infinite, so that no guarantee applies")

@@ -56,7 +56,7 @@ _Rounds = Annotated[
     int | None,
     typer.Option(
         help=f"Rounds to play; by default the published 750,000 for {CIFAR100}, {QUADRATIC_ROUNDS:,} for "
-        f"{QUADRATIC}, {REGRET_ROUNDS:,} for {REGRET}, 100,000 for {MIXED} and {PRIOR}, 1,000 for {MOTIVATION}."
+        f"{QUADRATIC}, {REGRET_ROUNDS:,} for {REGRET}, 50,000 for {MIXED}, 100,000 for {PRIOR}, 1,000 for {MOTIVATION}."
     ),
 ]
 _Seeds = Annotated[
@@ -128,7 +128,7 @@ def reproduce(
         unused = [option for option in its_options if given[option]]
         if other != figure and unused:
             raise ValueError(f"{', '.join(unused)} only goes with {other}")
-    usual = {QUADRATIC: QUADRATIC_ROUNDS, MIXED: 100_000, REGRET: REGRET_ROUNDS}
+    usual = {QUADRATIC: QUADRATIC_ROUNDS, MIXED: 50_000, REGRET: REGRET_ROUNDS}
     usual |= {CIFAR100: cifar100.CIFAR100.rounds, PRIOR: 100_000, MOTIVATION: 1_000}
     count = whole_number("rounds", usual[figure] if rounds is None else rounds)
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)

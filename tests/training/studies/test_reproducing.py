@@ -44,7 +44,7 @@ def test_what_is_left_and_what_it_says_is_not_as_published(finished, tmp_path, c
         "The published curves have 3,000,000 rounds and these have 40",
         "--rounds 3000000",
         "n = 51: ata-empirical and ata lie exactly on each other up to round 40: all their",
-        "-n17: alpha = 1,972 lies below the psi1 norm of no worker of a finite one (up to 1,565); eta = 2 lies below",
+        "-n17: alpha = 1,972 bounds each finite psi1 norm (up to 1,565.5); eta = 2 bounds each",
     ):
         assert words in result.stdout
     assert unseen(out) == []  # a flipped byte in any file is named
