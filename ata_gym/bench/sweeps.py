@@ -132,8 +132,7 @@ def sweep(
     sizes |= {name: options.pop(name) for name in ("rounds", "budget", "price", "seed") if name in options}
     if not values:
         raise ValueError(f"name at least one value of {parameter}")
-    if not all(isinstance(value, Real) for value in values):
-        values = [str(value) for value in values]
+    values = values if all(isinstance(value, Real) for value in values) else [*map(str, values)]
     taken = {name: _hyperparameters(name, own) for name, own in given.items()}
     takers = {name for name, those in taken.items() if parameter in those} - {*_OF_EXPERIMENTS}
     if not takers and parameter not in _OF_EXPERIMENTS:

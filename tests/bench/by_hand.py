@@ -37,7 +37,7 @@ def by_hand(policy: str, played: Experiment, seed: int) -> Iterator[Round]:
 
 
 def play_all(played, policies, folder, run_of=PolicyRun, effort=USUAL, progress=lambda _policy, _rounds: None):
-    """Play policies as ``play_jobs`` does its jobs; here the policies stand for these."""
-    jobs = [Job(played, policy, folder, run_of) for policy in policies]
-    told = play_jobs(jobs, effort, lambda job, rounds: progress(job.policy, rounds))
-    return {job.policy: error for job, error in told.items()}
+    failures = play_jobs(
+        [Job(played, one, folder, run_of) for one in policies], effort, lambda job, k: progress(job[1], k)
+    )
+    return {job.policy: error for job, error in failures.items()}

@@ -14,7 +14,6 @@ SMALL: dict[str, Any] = {"rounds": 30, "seeds": 2, "jobs": 1}
 
 
 def work(folder: Path) -> dict[tuple[str, str], bytes]:
-    """What names neither its command, nor the clock, nor the place."""
     kept = "results/*", "allocations/*", "plots/*", "config.json", "*.csv", "*.md"
     return {(kind, file.name): file.read_bytes() for kind in kept for file in folder.glob(kind)}
 
@@ -96,5 +95,4 @@ def test_bad_input_is_refused_at_the_door(refused, tmp_path, words, sentence):
 def test_workers_follow_the_formula_of_a_published_scenario_alone():
     for name in ("icml2025-cifar100", "icml2025-regret", "icml2025-quadratic-log-n17", "icml2025-mixed-n150"):
         assert with_workers(ata_gym.scenario(name), ata_gym.scenario(name).pool.n) == ata_gym.scenario(name)
-    more = with_workers(ata_gym.scenario("icml2025-regret"), 30)
-    assert (more.name, more.pool.n, more.published.preprint.alpha) == ("icml2025-regret-n30", 30, 60.0)
+    assert with_workers(ata_gym.scenario("icml2025-regret"), 30).published.preprint.alpha == 60.0
