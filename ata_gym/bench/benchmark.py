@@ -13,6 +13,7 @@ from urllib.parse import quote
 import polars as pl
 
 from ata_gym.bench.cost_regret import CostRun, least_cost, with_cost_regret
+from ata_gym.bench.experiment.claim import claim
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, Outcomes, Progress, Runner, on_this_machine
 from ata_gym.bench.experiment.run import Job
@@ -93,96 +94,115 @@ def run(
     scenarios = [scenario] if isinstance(scenario, str | Scenario) else list(scenario)
     size = {"rounds": rounds, "budget": budget, "seeds": seeds, "seed": seed, "price": price}
     experiments: list[Experiment] = [Experiment.on_scenario(one, **size) for one in scenarios]  # type: ignore[arg-type]
-    _check(experiments, given, out, jobs)
+    names = [one.scenario.name for one in experiments]
+    if not names:
+        raise ValueError("name at least one scenario")
+    if len(names) > 1 and (len({*names}) < len(names) or not all(names)):
+        raise ValueError("several scenarios need names, each another one: Scenario(..., name=...)")
     named = repr(str(loss_curve)) if isinstance(loss_curve, str | os.PathLike) else None
     words = command or _call(given, scenarios, {**size, "loss_curve": named})
+    folders = [quote(name, safe="") for name in names] if len(names) > 1 else [""]
+    plans = [Plan(one, [*given], folder) for one, folder in zip(experiments, folders, strict=True)]
+    played = play_plans(plans, given, Effort(jobs, save_every, rerun_changed, runner), out, words, loss_curve)
+    failures = {name: error for one in played for name, error in one.failures.items()}
+    return Results([one.parts[0] for one in played], failures, [remark for one in played for remark in one.remarks])
+
+
+class Plan(NamedTuple):
+    """An experiment that is played together with others, the policies of it, and its folder in that of the results."""
+
+    experiment: Experiment
+    policies: list[str]
+    folder: str = ""
+
+
+def play_plans(
+    plans: Sequence[Plan],
+    given: Mapping[str, Given | None],
+    effort: Effort,
+    out: str | os.PathLike[str] | None = None,
+    words: Sequence[str] = (),
+    loss_curve: losses.GivenCurve | None = None,
+) -> list[Results]:
+    """Play several experiments at once, and leave the folder of each, as ``run`` does; the results of each.
+
+    The names of a plan are those ``given``, which hyperparameters may follow. ValueError and warnings are those of
+    ``run``.
+    """
     own = {name: policy for name, policy in given.items() if policy is not None}
-    effort = Effort(jobs, save_every, rerun_changed, _own_here(own, runner))
+    if effort.jobs is not None:
+        whole_number("jobs", effort.jobs)
+    without = [name for name, policy in own.items() if policy.source is None]
+    if out is not None and without:
+        raise ValueError(
+            f"results in a folder are kept with the source of each policy, and that of {', '.join(without)} cannot be "
+            "had: write the class into a file, or leave out=... away"
+        )
+    effort = effort._replace(runner=_own_here(own, effort.runner))
     with registry.given(own), ExitStack() as stack:
         notes = []
-        for experiment in experiments:
-            for name in given:
+        for experiment, policies, _ in plans:
+            for name in policies:
                 experiment.try_out(name)
-            notes.append(about_experiment(experiment, given))
+            notes.append(about_experiment(experiment, policies))
             if loss_curve is not None:
                 curve = losses.loss_curve(loss_curve, experiment.record_at())
                 notes[-1]["loss_curve"] = curve.to_dict(as_series=False)
         place = stack.enter_context(TemporaryDirectory()) if out is None else out
-        studies = []
-        for experiment, note in zip(experiments, notes, strict=True):
-            folder = Path(place, quote(experiment.scenario.name, safe="")) if len(experiments) > 1 else place
-            studies.append(_begin(experiment, folder, note, words))
-        todo = [Job(study.experiment, name, study.folder, CostRun) for study in studies for name in given]
-        failures = play_with_bars(todo, effort)
-        parts, remarks = [], list[str]()
+        _claim = claim(Path(place)) if any(plan.folder for plan in plans) else None
+        studies = [_begin(plan, place, note, words) for plan, note in zip(plans, notes, strict=True)]
+        failures = play_with_bars([job for study in studies for job in study.jobs], effort)
+        played = []
         for study in studies:
-            done = [name for name in given if Job(study.experiment, name, study.folder, CostRun) not in failures]
-            part = _part(study, done, own)
-            if not done:
+            failed, remarks = {job.policy: failures[job] for job in study.jobs if job in failures}, list[str]()
+            part = _part(study, [job.policy for job in study.jobs if job not in failures])
+            if len(failed) == len(study.jobs):
                 withdraw_if_empty(study.folder)
             elif out is not None:
                 part = _leave_report(part, study.folder.path, remarks)
-            parts.append(part)
+            played.append(Results([part], failed, remarks))
     for job, error in failures.items():
-        warnings.warn(f"{job.policy} failed: {described(error)}", PolicyFailedWarning, stacklevel=2)
-    return Results(parts, {job.policy: error for job, error in failures.items()}, remarks)
+        warnings.warn(f"{job.policy} failed: {described(error)}", PolicyFailedWarning, stacklevel=3)
+    return played
 
 
 class _Study(NamedTuple):
     experiment: Experiment
     folder: Folder
     note: Note  # what its page needs to know
-
-
-def _check(
-    experiments: Sequence[Experiment],
-    given: Mapping[str, Given | None],
-    out: str | os.PathLike[str] | None,
-    jobs: int | None,
-) -> None:
-    """Raise ValueError for what cannot be played together, or cannot be kept."""
-    if not experiments:
-        raise ValueError("name at least one scenario")
-    names = [experiment.scenario.name for experiment in experiments]
-    if len(experiments) > 1 and (len({*names}) < len(names) or not all(names)):
-        raise ValueError("several scenarios need names, each another one: Scenario(..., name=...)")
-    if jobs is not None:
-        whole_number("jobs", jobs)
-    without = [name for name, policy in given.items() if policy is not None and policy.source is None]
-    if out is not None and without:
-        raise ValueError(
-            f"results in a folder are kept with the source of each policy, and that of {', '.join(without)} cannot be "
-            "had: write the class into a file, or leave out=... away"
-        )
+    jobs: list[Job]
 
 
 def _own_here(own: Collection[str], runner: Runner) -> Runner:
     """A runner that plays the policies with a name in this process only in this process, after the others."""
 
     def run_jobs(todo: list[Job], processes: int | None, save_every: float, progress: Progress) -> Outcomes:
-        others = [job for job in todo if job.policy not in own]
+        here = [job for job in todo if registry.parse(job.policy)[0] in own]
+        others = [job for job in todo if job not in here]
         if others:
             yield from runner(others, processes, save_every, progress)
-        yield from on_this_machine([job for job in todo if job.policy in own], 1, save_every, progress)
+        yield from on_this_machine(here, 1, save_every, progress)
 
     return run_jobs
 
 
-def _begin(experiment: Experiment, path: str | os.PathLike[str], note: Note, words: Sequence[str]) -> _Study:
+def _begin(plan: Plan, place: str | os.PathLike[str], note: Note, words: Sequence[str]) -> _Study:
     """Open the folder of an experiment, and leave the note in it."""
-    folder = open_folder(path, experiment.config())
+    experiment, policies, name = plan
+    folder = open_folder(Path(place, name) if name else place, experiment.config())
     compared = any(one["env"] == "TaskAllocation" for one in note["policies"])
     note["least_cost"] = least_cost(experiment.scenario) if compared else None
-    return _Study(experiment, folder, write_note(folder.path, "bench", words, note))
+    jobs = [Job(experiment, policy, folder, CostRun) for policy in policies]
+    return _Study(experiment, folder, write_note(folder.path, "bench", words, note), jobs)
 
 
-def _part(study: _Study, done: list[str], own: Mapping[str, Given]) -> Part:
+def _part(study: _Study, done: list[str]) -> Part:
     """What the policies that have finished did; the sources of those that are given are kept."""
-    experiment, folder, note = study
+    experiment, folder, note, _ = study
     if not done:
         return Part(experiment, pl.DataFrame(schema=CostRun.schema), {}, note, ())
-    for name in own.keys() & {*done}:
-        path, source = folder.source(name), own[name].source
+    for name in done:
+        path, source = folder.source(name), registry.source_given(name)
         if source is not None:
             path.parent.mkdir(exist_ok=True)
             write_listed(path, partial(Path.write_text, data=source, encoding="utf-8"))

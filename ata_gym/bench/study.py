@@ -27,7 +27,7 @@ def run(
     policies: Sequence[str],
     out: Path,
     effort: Effort = USUAL,
-    report: Callable[[Any, list[str], Folder], Report] = report,
+    report: Callable[[Any, list[str], Folder], Report | None] = report,
     run_of: type[PolicyRun] = PolicyRun,
     command: Sequence[str] = (),
     more: Mapping[str, Any] | None = None,
@@ -38,34 +38,15 @@ def run(
     recorded of them. ValueError for an unknown policy, one that fails in its first round, or a folder of another
     configuration.
     """
-
-    def begin(folder: Path) -> None:
-        if command:
-            write_note(folder, "bench", command, {**about_experiment(experiment, policies), **(more or {})})
-
-    folder, failures = play(experiment, policies, out, effort, run_of, begin)
-    finished = [policy for policy in policies if policy not in failures]
-    return Studied(folder, report(experiment, finished, folder) if finished else None, failures)
-
-
-def play(
-    experiment: Experiment,
-    policies: Sequence[str],
-    out: Path,
-    effort: Effort = USUAL,
-    run_of: type[PolicyRun] = PolicyRun,
-    begin: Callable[[Path], object] = lambda _: None,
-) -> tuple[Folder, dict[str, Exception]]:
-    """The results folder of policies that were played, and what went wrong for each that failed.
-
-    ``begin`` is called when the folder is open. ValueError as of ``run``.
-    """
     for policy in policies:
         experiment.try_out(policy)
     folder = open_folder(out, experiment.config())
-    begin(folder.path)
+    if command:
+        write_note(folder.path, "bench", command, {**about_experiment(experiment, policies), **(more or {})})
     failures = play_with_bars([Job(experiment, policy, folder, run_of) for policy in dict.fromkeys(policies)], effort)
-    return folder, {job.policy: error for job, error in failures.items()}
+    failed = {job.policy: error for job, error in failures.items()}
+    finished = [policy for policy in policies if policy not in failed]
+    return Studied(folder, report(experiment, finished, folder) if finished else None, failed)
 
 
 def play_with_bars(

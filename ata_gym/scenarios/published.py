@@ -5,7 +5,10 @@ Management in Distributed Machine Learning" (ICML 2025). Every published figure 
 none are published for the ICML version.
 """
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -13,6 +16,7 @@ import numpy as np
 from ata_gym.pools import Pool, concatenate, exponential, gamma, half_normal, log_normal, shifted_exponential, uniform
 from ata_gym.scenarios.scenario import AtaConstants, Maker, Published, Scenario
 from ata_gym.typing import Floats
+from ata_gym.utils.validation import whole_number
 
 PAPER = "Maranjyan et al., ATA, ICML 2025 (arXiv 2502.00775)"
 
@@ -34,10 +38,10 @@ def _published(
     return Scenario(pool, budget, horizon, name=name, published=published, summary=summary, source=PAPER)
 
 
-def _shifted(growth: str, n: int, horizon: int) -> Maker:
+def _shifted(growth: str, horizon: int) -> Callable[..., Scenario]:
     formula, speed = GROWTH[growth]
 
-    def build(name: str) -> Scenario:
+    def build(name: str, n: int) -> Scenario:
         c = speed(np.arange(1.0, n + 1))
         summary = f"c + Exp(c), c = {formula}, i = 1..{n}"
         return _published(name, shifted_exponential(c, c), horizon, 4 * c.max(), summary)
@@ -45,14 +49,16 @@ def _shifted(growth: str, n: int, horizon: int) -> Maker:
     return build
 
 
-def _regret(name: str) -> Scenario:
-    means = 2 * np.arange(1.0, 21)
+def _regret(name: str, n: int) -> Scenario:
+    means = 2 * np.arange(1.0, n + 1)
     # eta is not published: what alpha = max mean implies
-    return _published(name, exponential(means), 4_000_000, means.max(), "Exp(2 i), i = 1..20", budget=5, eta=1.0)
+    return _published(name, exponential(means), 4_000_000, means.max(), f"Exp(2 i), i = 1..{n}", budget=5, eta=1.0)
 
 
-def _mixed(name: str) -> Scenario:
-    groups = [29.0 * (5 * g + 1) for g in range(int(name.rpartition("-n")[2]) // 5)]
+def _mixed(name: str, n: int) -> Scenario:
+    if n % 5:
+        raise ValueError(f"{name} has groups of five workers: their number must be a multiple of 5, not {n}")
+    groups = [29.0 * (5 * g + 1) for g in range(n // 5)]
     workers = []
     for c in groups:
         workers += [shifted_exponential(c, c), uniform(1.5 * c, 2.5 * c), half_normal(mean=c, shift=c)]
@@ -64,11 +70,34 @@ def _mixed(name: str) -> Scenario:
     return _published(name, concatenate(workers), 3_000_000, 4 * groups[-1], summary)
 
 
+_FORMULAS: dict[str, tuple[Callable[..., Scenario], tuple[int, ...]]] = {
+    "icml2025-cifar100": (_shifted("linear", 750_000), (51,)),
+    "icml2025-regret": (_regret, (20,)),
+    "icml2025-mixed": (_mixed, (15, 45, 150)),
+    **{f"icml2025-quadratic-{growth}": (_shifted(growth, 3_000_000), SIZES) for growth in GROWTH},
+}
+"""How the workers follow from their number, and the published numbers."""
+
 PUBLISHED: Mapping[str, Maker] = MappingProxyType(
     {
-        "icml2025-cifar100": _shifted("linear", 51, 750_000),
-        "icml2025-regret": _regret,
-        **{f"icml2025-mixed-n{n}": _mixed for n in (15, 45, 150)},
-        **{f"icml2025-quadratic-{growth}-n{n}": _shifted(growth, n, 3_000_000) for growth in GROWTH for n in SIZES},
+        stem if len(numbers) == 1 else f"{stem}-n{n}": partial(formula, n=n)
+        for stem, (formula, numbers) in _FORMULAS.items()
+        for n in numbers
     }
 )
+
+
+def with_workers(scenario: Scenario, n: int) -> Scenario:
+    """A published scenario with ``n`` workers by its formula, and ATA's constants by the paper's rule.
+
+    ValueError where its workers follow none of the formulas, or one that does not allow the number.
+    """
+    stem, n = re.sub(r"-n\d+$", "", scenario.name), whole_number("workers", n)
+    formula, _ = _FORMULAS.get(stem, (None, ()))
+    if formula is None or formula(scenario.name, scenario.pool.n).pool != scenario.pool:
+        raise ValueError(
+            f"the workers of {scenario.name or 'this scenario'} follow no formula of their number: take one of "
+            f"{', '.join(_FORMULAS)}, or give several scenarios"
+        )
+    made = formula(scenario.name if n == scenario.pool.n else f"{stem}-n{n}", n)
+    return replace(made, budget=scenario.budget, price=scenario.price, horizon=scenario.horizon)

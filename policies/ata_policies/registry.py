@@ -60,7 +60,8 @@ def given(policies: Mapping[str, Given]) -> Iterator[None]:
 
 def source_given(name: str) -> str | None:
     """The source of a policy that is given as an object; None for all others, which have files."""
-    return _given[name].source if name in _given else None
+    base, _ = parse(name)
+    return _given[base].source if base in _given else None
 
 
 def names() -> tuple[str, ...]:

@@ -8,6 +8,8 @@ import numpy as np
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.jobs import USUAL, play_jobs
+from ata_gym.bench.experiment.run import Job, PolicyRun
 
 
 class Round(NamedTuple):
@@ -32,3 +34,10 @@ def by_hand(policy: str, played: Experiment, seed: int) -> Iterator[Round]:
             observation, *_, info = env.step(action)
             over = info.get("round_over", True)
         yield Round(tasks, info, means, conditions.distribution)
+
+
+def play_all(played, policies, folder, run_of=PolicyRun, effort=USUAL, progress=lambda _policy, _rounds: None):
+    failures = play_jobs(
+        [Job(played, one, folder, run_of) for one in policies], effort, lambda job, k: progress(job[1], k)
+    )
+    return {job.policy: error for job, error in failures.items()}

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort, play_all
+from ata_gym.bench.experiment.jobs import Effort
 from ata_gym.bench.experiment.run import PolicyRun
 from ata_gym.bench.experiment.store import Folder, open_folder
+from tests.bench.by_hand import play_all
 
 
 @pytest.fixture

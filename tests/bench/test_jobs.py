@@ -13,9 +13,10 @@ import pytest
 from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment import jobs
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort, play_all
+from ata_gym.bench.experiment.jobs import Effort
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import open_folder
+from tests.bench.by_hand import play_all
 from tests.fuzz.kills import wait_for_group
 from tests.waiting import PATIENCE, until, without_progress
 

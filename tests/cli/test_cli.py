@@ -2,10 +2,12 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from ata_gym.cli import options
+from ata_policies.beliefs.prior import read_prior
 from tests.flips import unseen
 
 
@@ -82,8 +84,26 @@ def test_reproduce_tells_whether_the_regret_grows_as_the_logarithm(run, monkeypa
     result = run("reproduce icml2025-regret --rounds 300 --seeds 2 --jobs 1 --out out")
     assert "constant" in result.stdout
     assert "4,000,000 rounds and 5 seeds" in result.stdout
+    assert "alpha = 40 lies below the psi1 norm of 10 of 20 workers (up to 80); eta = 1 lies below" in result.stdout
     for name in ("slopes.md", "slopes.csv", "plots/regret.png", "plots/regret.svg"):
         assert Path("out", name).stat().st_size > 0
+
+
+@pytest.mark.parametrize("figure", ["prior", "motivation"])
+def test_a_figure_of_which_the_papers_numbers_are_unknown_says_what_is_ours(run, figure):
+    line = f"reproduce icml2025-{figure} --rounds 40 --seeds 2 --jobs 1 --out out"
+    told = run(line).stdout
+    assert told == run(line).stdout
+    assert "\nOurs: the " in told
+    assert all(Path("out", name).exists() for name in ("table.md", "report.html", "plots/worker_time.svg"))
+    ratios = pl.read_csv("out/table.csv").filter(quantity="runtime/ofta").rows_by_key("policy", unique=True)
+    if figure == "motivation":
+        assert ratios["gta"][1] < ratios["ofta"][1] == ratios["oracle"][1] < ratios["uta"][1]
+        return
+    assert ratios["right-prior"][1] < ratios["ata-icml"][1] < ratios["wrong-prior"][1]
+    right, wrong = (read_prior(Path("out", f"{name}-prior.csv")).mean()[0] for name in ("right", "wrong"))
+    assert right == pytest.approx(2 * np.arange(1, 21), rel=0.15)
+    assert wrong == pytest.approx(right[::-1])
 
 
 BOARD = "leaderboard --out out"

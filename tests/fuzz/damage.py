@@ -18,10 +18,11 @@ import numpy as np
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort, play_all
+from ata_gym.bench.experiment.jobs import Effort
 from ata_gym.bench.experiment.run import Job, play_to_end
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.pools import Pool, read_trace
+from tests.bench.by_hand import play_all
 
 _SIZES = {"train": 7, "test": 3}
 _POLICIES = ["uta", "ata", "thompson"]

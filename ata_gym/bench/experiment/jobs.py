@@ -19,10 +19,9 @@ from multiprocessing.connection import wait as wait_for_any
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.provenance import Provenance
-from ata_gym.bench.experiment.run import Job, PolicyRun, play_to_end
-from ata_gym.bench.experiment.store import Folder, check_code, discard
+from ata_gym.bench.experiment.run import Job, play_to_end
+from ata_gym.bench.experiment.store import check_code, discard
 from ata_gym.utils.errors import portable
 from ata_gym.utils.manifest import remove_listed, write_listed
 from ata_gym.utils.signals import stop_requested
@@ -76,20 +75,6 @@ class Effort(NamedTuple):
 
 
 USUAL = Effort()
-
-
-def play_all(
-    experiment: Experiment,
-    policies: Sequence[str],
-    folder: Folder,
-    run_of: type[PolicyRun] = PolicyRun,
-    effort: Effort = USUAL,
-    progress: Callable[[str, int], None] = lambda _policy, _rounds: None,
-) -> dict[str, Exception]:
-    """Play every policy of an experiment, as :func:`play_jobs` does; here the policies stand for their jobs."""
-    jobs = [Job(experiment, policy, folder, run_of) for policy in dict.fromkeys(policies)]
-    failures = play_jobs(jobs, effort, lambda job, rounds: progress(job.policy, rounds))
-    return {job.policy: error for job, error in failures.items()}
 
 
 def play_jobs(jobs: Sequence[Job], effort: Effort = USUAL, progress: Progress = lambda _job, _rounds: None) -> Failures:

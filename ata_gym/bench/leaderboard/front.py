@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
-from matplotlib.ticker import LogLocator, NullFormatter
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
@@ -124,14 +123,9 @@ def _joined(axes: Axes, labels: Sequence[Label], near: float, between: str) -> l
 
 
 def _scales(axes: Axes) -> None:
-    axes.set(xscale="log", yscale="log")
     axes.margins(0.09)
     for axis in (axes.xaxis, axes.yaxis):
-        low, high = axis.get_view_interval()
-        subs = (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 20 * low else (1.0, 2.0, 5.0)
-        axis.set_major_locator(LogLocator(subs=subs))
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter(NullFormatter())
+        style.logarithmic(axis)
 
 
 def _legend(points: pl.DataFrame) -> list[Line2D]:

@@ -12,6 +12,7 @@ from matplotlib.ticker import EngFormatter
 import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.paper.norms import beside_norms
 from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import ONE_SEED
 from ata_gym.bench.report.report import Report, curve, write
@@ -78,7 +79,7 @@ def report(experiment: Experiment, policies: list[str], folder: Folder) -> Repor
     files = write(folder.path, {"slopes.md": markdown(tables), "slopes.csv": found})
     bounds = regret_bounds(experiment, policies)
     pictures = draw(records, found, about, folder.path / "plots" / "regret", bounds)
-    said = [remark(experiment.rounds, experiment.seeds)]
+    said = [remark(experiment.rounds, experiment.seeds), beside_norms(experiment.scenario)]
     for policy, bound in bounds.items():
         ends, most = values(records, policy, "regret")[:, -1].mean(), float(bound.regret(experiment.rounds))
         said.append(

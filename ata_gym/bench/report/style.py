@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib import style as mpl_style
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
@@ -103,6 +104,15 @@ def plain_numbers(*panels: Axes) -> None:
             axis.set_minor_formatter(NullFormatter())
 
 
+def logarithmic(axis: Axis) -> None:
+    """Give an axis of ratios a logarithmic scale, with the closer labels the less it spans."""
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})  # type: ignore[attr-defined]
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 20 * low else (1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
 class Picture(Figure):
     """A figure that a notebook shows, also where nothing has prepared it for pictures."""
 
@@ -127,10 +137,11 @@ def save(made: Figure, stem: Path, title: str = "") -> list[Path]:
     if title:
         made.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     stem.parent.mkdir(parents=True, exist_ok=True)
-    made.draw_without_rendering()
-    made.set_layout_engine("none")  # laid out once, for both
     paths = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")}
-    for kind, path in paths.items():
-        metadata = {"Date": None} if kind == "svg" else None
-        write_listed(path, partial(made.savefig, format=kind, metadata=metadata))
+    with mpl_style.context(_SETTINGS, after_reset=True):
+        made.draw_without_rendering()
+        made.set_layout_engine("none")  # laid out once, for both
+        for kind, path in paths.items():
+            metadata = {"Date": None} if kind == "svg" else None
+            write_listed(path, partial(made.savefig, format=kind, metadata=metadata))
     return list(paths.values())

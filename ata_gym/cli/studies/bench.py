@@ -3,7 +3,7 @@
 import warnings
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from ata_gym.cli.console import command_line, say, say_error, say_files, show_re
 from ata_gym.cli.studies.report import end_with, say_failure, show_studied, show_with_page
 from ata_gym.cli.studies.train import Model, Trajectory, train
 from ata_gym.utils.validation import non_negative
+from ata_policies.registry import parse
 
 FOLLOWERS = "uta,ata,ata-icml,recent-median,lb-bsp-ema,restarting-beta"
 """Some that use all feedback alike, and some for non-stationary scenarios."""
@@ -27,15 +28,25 @@ def bench(
     policies: options.Policies = options.PUBLISHED,
     price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
     loss_curve: options.LossCurve = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PARAMETER=VALUE,...",
+            help="Run at each value of budget, price, rounds, workers (of a published scenario) or a hyperparameter.",
+        ),
+    ] = None,
 ) -> None:
     r"""Run policies on a scenario or a trace, and report on them.
 
     Tables, pictures and records are left in a folder. After a kill the same command continues where it stopped, with
-    the same result. Policies may be added later: those that have finished are not run again.
+    the same result. Policies may be added later: those that have finished are not run again. With --sweep each value
+    of a parameter has a folder of its own, and one table and one picture show all.
 
     ```
     ata-gym bench --scenario icml2025-regret --rounds 100000 \
         --out results/regret
+    ata-gym bench --scenario icml2025-quadratic-linear-n51 --rounds 10000 \
+        --sweep budget=5,10,20 --out results/budgets
     ata-gym bench --scenario icml2025-cifar100 --out results/cifar100
     ata-gym bench --scenario icml2025-regret --loss-curve loss.csv --out loss
     ata-gym bench --scenario alibaba-4 --data recordings --out results/alibaba
@@ -46,21 +57,46 @@ def bench(
         --out results/times
     ```
     """
-    from ata_gym.bench.benchmark import PolicyFailedWarning, run  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench import PolicyFailedWarning, run, sweeps  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
 
-    found, effort = source.find(), running.effort()
+    names, found = options.split_names(policies), source.find()
+    shared: dict[str, Any] = {
+        "seeds": source.seeds, "seed": source.seed, "rounds": source.rounds, "price": price, "out": out,
+        "command": command_line(), **running.effort()._asdict(),
+    }  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PolicyFailedWarning)  # each is said below, with the place of its traceback
-        results = run(
-            options.split_names(policies), found, rounds=source.rounds, seeds=source.seeds, seed=source.seed,
-            price=price, loss_curve=loss_curve, out=out, command=command_line(), **effort._asdict(),
-        )  # fmt: skip
-    for made in (part.report for part in results.parts if part.report):
-        show_report(made)
+        if sweep is not None:
+            if loss_curve is not None:
+                raise ValueError("--loss-curve does not go with --sweep: give it without, for each value alone")
+            parameter, values = split_sweep(sweep)
+            budget = None if source.trace else source.budget
+            made = sweeps.sweep(names, found, parameter, values, budget=budget, **shared)
+            show_report(made.report(out))
+            failed = [(point, name, error) for point in made.points for name, error in point.results.failures.items()]
+            for point, name, error in failed:
+                note = Folder(out / point.folder).failure(name)
+                say_failure(f"{name} at {parameter} = {point.value}", error, note)
+            raise typer.Exit(bool(failed))
+        results = run(names, found, loss_curve=loss_curve, **shared)
+    for part in (part.report for part in results.parts if part.report):
+        show_report(part)
     for remark in results.remarks:
         say_error(remark)
     end_with(results.failures, Folder(out))
+
+
+def split_sweep(text: str) -> tuple[str, list[Any]]:
+    """A parameter and its values; ValueError for anything else.
+
+    >>> split_sweep("alpha=1,2.5"), split_sweep("memory=everything,window")
+    (('alpha', [1, 2.5]), ('memory', ['everything', 'window']))
+    """
+    parameter, equals, values = text.partition("=")
+    if not (equals and parameter.isidentifier()):
+        raise ValueError(f"--sweep must be a parameter with its values, such as budget=5,10,20, not {text!r}")
+    return parameter, [parse(f"{parameter}:value={each}")[1]["value"] for each in options.split_names(values, "value")]
 
 
 def track(

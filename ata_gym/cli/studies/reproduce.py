@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
     from ata_gym.bench.experiment.jobs import Effort
 
 QUADRATIC, CIFAR100, REGRET = "icml2025-quadratic", "icml2025-cifar100", "icml2025-regret"
+MIXED, PRIOR, MOTIVATION = "icml2025-mixed", "icml2025-prior", "icml2025-motivation"
 
 QUADRATIC_ROUNDS = 300_000
 """A tenth of the published number: minutes, and the policies have begun to learn for each number of workers."""
 
-_SIZES = "17,51,153"
+_SIZES = {QUADRATIC: "17,51,153", MIXED: "15,45,150"}
 
 REGRET_ROUNDS = 1_000_000
 """A quarter of the published number: minutes, and the regret has grown as ln K for more than two decades."""
@@ -38,15 +40,15 @@ NEWER = ("ata-empirical-icml", "ata-icml", "thompson-beta")
 _ONLY = {
     CIFAR100: ("--train", "--data", "--device", "--loss-curve", "--published"),
     QUADRATIC: ("--sizes", "--growth"),
-    REGRET: (),
+    **dict.fromkeys((REGRET, MIXED, PRIOR, MOTIVATION), ()),
 }
-"""The options that only one figure has."""
+"""The figures, and the options that only one has."""
 
 
 _Figure = Annotated[
     str,
     typer.Argument(
-        help=f"The published figure: {CIFAR100}, {QUADRATIC} or {REGRET}.",
+        help=f"The published figure: {', '.join(_ONLY)}.",
         autocompletion=lambda incomplete: [name for name in _ONLY if name.startswith(incomplete)],
     ),
 ]
@@ -54,14 +56,16 @@ _Rounds = Annotated[
     int | None,
     typer.Option(
         help=f"Rounds to play; by default the published 750,000 for {CIFAR100}, {QUADRATIC_ROUNDS:,} for "
-        f"{QUADRATIC}, {REGRET_ROUNDS:,} for {REGRET}."
+        f"{QUADRATIC}, {REGRET_ROUNDS:,} for {REGRET}, 50,000 for {MIXED}, 100,000 for {PRIOR}, 1,000 for {MOTIVATION}."
     ),
 ]
 _Seeds = Annotated[
     int | None,
     typer.Option(help=f"Episodes, side by side, of neighbouring seeds: 8 by default, {REGRET_SEEDS} for {REGRET}."),
 ]
-_Sizes = Annotated[str | None, typer.Option(help=f"{QUADRATIC}: numbers of workers, by default {_SIZES}; also 459.")]
+_Sizes = Annotated[
+    str | None, typer.Option(help=f"{QUADRATIC}: numbers of workers, by default {_SIZES[QUADRATIC]}; also 459.")
+]
 _Growth = Annotated[
     str | None, typer.Option(help=f"{QUADRATIC}: how mean task times grow: linear (the default), sqrt, log or square.")
 ]
@@ -99,8 +103,10 @@ def reproduce(
     icml2025-cifar100 prints our end points beside the published ones; with --train it trains the paper's network and
     draws its loss and accuracy against the runtimes, also those of newer policies; a loss curve, or the published
     lines, need no training. icml2025-quadratic trains the paper's quadratic once, and draws f - f*, round times and
-    regret for several numbers of workers. icml2025-regret draws the proxy regret against ln K, and says whether its
-    slope is constant. After a kill the same command continues where it stopped.
+    regret for several numbers of workers; icml2025-mixed does so for workers of five families. icml2025-regret draws
+    the proxy regret against ln K, and says whether its slope is constant. icml2025-prior sets ATA with a right and a
+    wrong prior beside ATA without one, icml2025-motivation sets GTA with 1,010 workers beside an even share and the
+    best allocation. All say what differs from the paper. After a kill the same command continues where it stopped.
 
     ```
     ata-gym reproduce icml2025-regret
@@ -111,25 +117,26 @@ def reproduce(
     ```
     """
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.paper import cifar100, regret  # noqa: PLC0415
+    from ata_gym.bench.paper import cifar100, regret, unpublished  # noqa: PLC0415
     from ata_gym.bench.study import run  # noqa: PLC0415
 
     if figure not in _ONLY:
-        raise ValueError(f"there is no published figure {figure!r} to reproduce; known: {', '.join(sorted(_ONLY))}")
+        raise ValueError(f"there is no published figure {figure!r} to reproduce; known: {', '.join(_ONLY)}")
     given = {"--sizes": sizes, "--growth": growth, "--train": train, "--data": data, "--device": device}
     given |= {"--loss-curve": loss_curve, "--published": published}
     for other, its_options in _ONLY.items():
         unused = [option for option in its_options if given[option]]
         if other != figure and unused:
             raise ValueError(f"{', '.join(unused)} only goes with {other}")
-    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: cifar100.CIFAR100.rounds}[figure]
-    count = whole_number("rounds", usual if rounds is None else rounds)
+    usual = {QUADRATIC: QUADRATIC_ROUNDS, MIXED: 50_000, REGRET: REGRET_ROUNDS}
+    usual |= {CIFAR100: cifar100.CIFAR100.rounds, PRIOR: 100_000, MOTIVATION: 1_000}
+    count = whole_number("rounds", usual[figure] if rounds is None else rounds)
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
     where = Path("results", f"{kind}-{count}-rounds-{seeds}-seeds") if out is None else out
     effort = running.effort()
-    if figure == QUADRATIC:
-        _quadratic(sizes or _SIZES, growth or "linear", count, seeds, where, effort)
+    if figure in _SIZES:
+        _quadratic(kind, sizes or _SIZES[figure], growth or "linear", count, seeds, where, effort)
     elif figure == CIFAR100:
         if not train and (data or device):
             raise ValueError("--data and --device only go with --train")
@@ -138,27 +145,33 @@ def reproduce(
         network = (data, device or "cpu") if train else None
         experiment = Experiment.on_scenario(CIFAR100, rounds=count, seeds=seeds)
         _cifar100(experiment, where, effort, network, loss_curve, published)
-    else:
+    elif figure == REGRET:
         experiment = Experiment.on_scenario(REGRET, rounds=count, seeds=seeds)
         show_studied(run(experiment, regret.POLICIES, where, effort, regret.report, command=command_line()))
+    else:
+        scenario, policies, said = unpublished.PRIOR if figure == PRIOR else unpublished.MOTIVATION
+        experiment = Experiment.on_scenario(scenario, rounds=count, seeds=seeds)
+        if figure == PRIOR:  # other processes do not know the priors
+            effort = options.Running(1, running.save_every, rerun_changed=running.rerun_changed).effort()
+        with unpublished.with_priors(where) if figure == PRIOR else nullcontext():
+            show_studied(run(experiment, policies, where, effort, command=command_line()))
+        say(said)
 
 
-def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effort: Effort) -> None:
+def _quadratic(kind: str, sizes: str, growth: str, rounds: int, seeds: int, out: Path, effort: Effort) -> None:
     """One trajectory on the clocks of all pools."""
-    require("torch", extra="train", purpose=f"The figure {QUADRATIC}")
+    require("torch", extra="train", purpose=f"The figure {MIXED if kind == MIXED else QUADRATIC}")
     from ata_gym.training.studies import published  # noqa: PLC0415 - these imports take seconds
 
     if growth not in GROWTH:
         raise ValueError(f"--growth must be one of {', '.join(GROWTH)}, not {growth!r}")
     numbers, known = [size.strip() for size in sizes.split(",") if size.strip()], [*map(str, SIZES)]
-    if not numbers or not set(numbers) <= set(known):
+    if kind != MIXED and (not numbers or not set(numbers) <= set(known)):
         raise ValueError(
             f"--sizes must be numbers of workers separated by commas, among {', '.join(known)}, not {sizes!r}"
         )
     policies = options.split_names(options.PUBLISHED)
-    show_studied(
-        published.reproduce(growth, [*map(int, numbers)], policies, rounds, seeds, out, effort), with_page=False
-    )
+    show_studied(published.reproduce(kind, [*map(int, numbers)], policies, rounds, seeds, out, effort), with_page=False)
 
 
 def _cifar100(

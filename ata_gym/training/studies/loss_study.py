@@ -10,7 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import play_all
+from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import Folder, Made, check_code
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
@@ -20,6 +20,7 @@ from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import ends
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import markdown
+from ata_gym.bench.study import play_with_bars
 from ata_gym.training.studies import comparison
 from ata_gym.training.studies.comparison import Comparison, MethodChoice
 from ata_gym.training.studies.curves import LossReading, evaluations_on_clocks
@@ -65,9 +66,9 @@ class LossStudy:
         folder, reading = trained.folder, LossReading.of(self.trainer.problem, self.experiment.rounds)
         compared = Comparison(self.experiment, trained.trajectory, reading)
         experiment = replace(self.experiment, also=(compared.goal.round,))
-        with progress_bars(dict.fromkeys(self.policies, experiment.rounds)) as update:
-            effort = self.training.effort._replace(jobs=1)
-            failures = play_all(experiment, self.policies, folder, effort=effort, progress=update)
+        jobs = [Job(experiment, policy, folder) for policy in dict.fromkeys(self.policies)]
+        played = play_with_bars(jobs, self.training.effort._replace(jobs=1))
+        failures = {job.policy: error for job, error in played.items()}
         methods, diverged = self._run_methods(folder)
         made, finished = None, [name for name in self.policies if name not in failures]
         if finished:

@@ -44,6 +44,7 @@ def test_what_is_left_and_what_it_says_is_not_as_published(finished, tmp_path, c
         "The published curves have 3,000,000 rounds and these have 40",
         "--rounds 3000000",
         "n = 51: ata-empirical and ata lie exactly on each other up to round 40: all their",
+        "-n17: alpha = 1,972 bounds each finite psi1 norm (up to 1,565.5); eta = 2 bounds each",
     ):
         assert words in result.stdout
     assert unseen(out) == []  # a flipped byte in any file is named
@@ -52,6 +53,13 @@ def test_what_is_left_and_what_it_says_is_not_as_published(finished, tmp_path, c
     published = ata_gym.scenario("icml2025-quadratic-linear-n153").horizon
     assert published == quadratic_figure.PUBLISHED_ROUNDS
     assert "published length" in quadratic_figure.remark(published, 0.1)
+
+
+def test_mixed_families_have_infinite_norms_and_no_published_end(tmp_path, contents):
+    result = reproduce("icml2025-mixed", "--rounds", 20, "--seeds", 2, "--jobs", 1, "--out", tmp_path)
+    for words in ("-n150: alpha = 16,936", "that of 30 workers (log-normal) is infinite, so", "Ours: the training"):
+        assert words in result.stdout
+    assert {"mixed.md", "plots/mixed.svg", "mixed-n15/results/ata.parquet"} <= contents(tmp_path).keys()
 
 
 def test_the_clocks_are_those_of_the_bench(finished):

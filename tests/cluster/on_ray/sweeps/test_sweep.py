@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort, KilledError, play_all, play_jobs
+from ata_gym.bench.experiment.jobs import Effort, KilledError, play_jobs
 from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import Folder, open_folder
@@ -31,6 +31,7 @@ from ata_gym.utils import manifest
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.sealed import read_sealed
 from ata_policies.allocation.baselines import Uta
+from tests.bench.by_hand import play_all
 from tests.waiting import PATIENCE, until, without_progress
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Ray's test clusters need POSIX")
