@@ -20,18 +20,9 @@ with quiet_start():  # these imports take a second
 
 __version__ = "0.1.0"
 __all__ = [
-    "Optimum",
-    "Scenario",
-    "__version__",
-    "allocate",
-    "expected_round_time",
-    "optimal_allocation",
-    "proxy_loss",
-    "proxy_optimal",
-    "scenario",
-    "scenario_names",
-    "threads",
-]
+    "Optimum", "Scenario", "__version__", "allocate", "expected_round_time", "optimal_allocation", "proxy_loss",
+    "proxy_optimal", "scenario", "scenario_names", "threads",
+]  # fmt: skip
 
 _FORMS = {
     "TaskAllocation": ("allocation", ("shares", "assign")),

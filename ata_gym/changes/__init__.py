@@ -12,19 +12,6 @@ from ata_gym.changes.speeds import Correlated, Load, OnOff, Outliers, Periodic, 
 from ata_gym.changes.switches import Jump, Redraw, Switch
 
 __all__ = [
-    "Change",
-    "Conditions",
-    "Correlated",
-    "Crash",
-    "Jump",
-    "Load",
-    "OnOff",
-    "Outliers",
-    "Periodic",
-    "Redraw",
-    "Spot",
-    "Switch",
-    "Walk",
-    "change_from_data",
-    "checked_changes",
-]
+    "Change", "Conditions", "Correlated", "Crash", "Jump", "Load", "OnOff", "Outliers", "Periodic", "Redraw", "Spot",
+    "Switch", "Walk", "change_from_data", "checked_changes",
+]  # fmt: skip

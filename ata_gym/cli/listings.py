@@ -42,10 +42,7 @@ _KNOWS = len("the distributions")  # characters of what a policy must know, in a
 
 def policies(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            help="A policy to show in full; also package.module:Class.", autocompletion=options.complete_policy
-        ),
+        str | None, options.named_policy(help="A policy to show in full; also package.module:Class.")
     ] = None,
     env: Annotated[
         str | None,
@@ -104,12 +101,11 @@ def policies(
     if json:
         named = {name: of._asdict() for name, of in costs.items()}
         say_json([card.to_data() | {"cost": named.get(card.name)} for card in cards])
-        return
-    if markdown:
+    elif markdown:
         say(markdown_table(cards, costs))
-        return
-    _show_policies(cards, costs)
-    say("One of them in full: ata-gym policies NAME")
+    else:
+        _show_policies(cards, costs)
+        say("One of them in full: ata-gym policies NAME")
 
 
 def _show_policies(cards: Sequence[Card], costs: Mapping[str, Sequence[float]]) -> None:
@@ -183,9 +179,7 @@ def _show_times(name: str, out: Path | None, json: bool) -> None:
 
 
 def scenarios(
-    name: Annotated[
-        str | None, typer.Argument(help="A scenario to show in full.", autocompletion=options.complete_scenario)
-    ] = None,
+    name: Annotated[str | None, options.named_scenario(help="A scenario to show in full.")] = None,
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
@@ -218,10 +212,9 @@ def scenarios(
         found = [scenario(name) for name in names]
         rows = [(s.name, workers(s), str(s.budget), _count(s.horizon), s.summary) for s in found]
         _show_list(title, columns, rows, _beginning)
+    title = "recorded: made of a file in the folder --data; without it the name tells which"
     rows = [(name, "", str(r.budget), _count(r.rounds), r.summary) for name, r in RECORDINGS.items()]
-    _show_list(
-        "recorded: made of a file in the folder --data; without it the name tells which", columns, rows, _beginning
-    )
+    _show_list(title, columns, rows, _beginning)
     say("One of them in full: ata-gym scenarios NAME")
 
 

@@ -67,8 +67,10 @@ _out = partial(typer.Option, parser=_folder, metavar="FOLDER")
 Out = Annotated[Path, _out(help="The results folder.")]
 OutOrDefault = Annotated[Path | None, _out(help="The results folder; by default one under results/.")]
 OutForPictures = Annotated[Path | None, _out(help="Write pictures into this folder, and show nothing live.")]
-_named = partial(typer.Option, autocompletion=complete_scenario)
-OneScenario = Annotated[str, _named(help="A named scenario; `ata-gym scenarios` lists them.")]
+named_policy = partial(typer.Argument, autocompletion=complete_policy)
+named_scenario = partial(typer.Argument, autocompletion=complete_scenario)
+scenario_option = partial(typer.Option, autocompletion=complete_scenario)
+OneScenario = Annotated[str, scenario_option(help="A named scenario; `ata-gym scenarios` lists them.")]
 Data = Annotated[Path | None, typer.Option(help="The folder with the file of a recorded scenario.")]
 Budget = Annotated[int | None, typer.Option(help="Results B that a round needs; by default the scenario's.")]
 Rounds = Annotated[
@@ -134,7 +136,7 @@ def split_names(names: str, what: str = "policy") -> list[str]:
 class Source:
     """The options that say what is played: a scenario or a trace, and how long."""
 
-    scenario: Annotated[str | None, _named(help="A named scenario; `ata-gym scenarios` lists them.")] = None
+    scenario: Annotated[str | None, scenario_option(help="A named scenario; `ata-gym scenarios` lists them.")] = None
     data: Data = None
     trace: Annotated[
         Path | None, typer.Option(help="A file of recorded task times, CSV or Parquet, in place of a scenario.")

@@ -16,18 +16,10 @@ from ata_policies.checking.check import examine
 
 def check(
     policy: Annotated[
-        str,
-        typer.Argument(
-            help="A policy's name, or package.module:Class; :key=value may follow.",
-            autocompletion=options.complete_policy,
-        ),
+        str, options.named_policy(help="A policy's name, or package.module:Class; :key=value may follow.")
     ],
     scenario: Annotated[
-        str | None,
-        typer.Option(
-            help="The scenario to play; by default small ones of 5, 12 and 1 workers.",
-            autocompletion=options.complete_scenario,
-        ),
+        str | None, options.scenario_option(help="The scenario to play; by default small ones of 5, 12 and 1 workers.")
     ] = None,
     data: options.Data = None,
     rounds: Annotated[int, typer.Option(help="Rounds to play, in each of two episodes.")] = 40,

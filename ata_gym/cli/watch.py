@@ -31,10 +31,7 @@ _COLUMNS, _BETWEEN, _AROUND = 80, 2, 7  # columns of a round, and between two; l
 
 def watch(
     scenario: Annotated[
-        str,
-        typer.Argument(
-            help="A named scenario; `ata-gym scenarios` lists them.", autocompletion=options.complete_scenario
-        ),
+        str, options.named_scenario(help="A named scenario; `ata-gym scenarios` lists them.")
     ] = "five-workers",
     policies: options.Policies = WATCHED,
     rounds: Annotated[int, typer.Option(help="Rounds to play.")] = 200,

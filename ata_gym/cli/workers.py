@@ -152,14 +152,9 @@ def emulate(
     from ata_gym.cluster.studies.emulation import Emulation, Training, task_times  # noqa: PLC0415 - it takes a second
     from ata_gym.cluster.studies.study import run  # noqa: PLC0415
 
-    emulation = Emulation(
-        budget,
-        task_times(_numbers("--speeds", speeds), task_time),
-        rounds,
-        change_at,
-        stall=_event("--stall", stall),
-        away=_event("--away", away),
-    )
+    times = task_times(_numbers("--speeds", speeds), task_time)
+    events = {"stall": _event("--stall", stall), "away": _event("--away", away)}
+    emulation = Emulation(budget, times, rounds, change_at, **events)
     default = default_name("ata_gym/TaskAllocation-v0")
     names = [default if name == "default" else name for name in options.split_names(policies)]
     show_report(run(emulation, names, Training(problem, problem_data, seed), out, rerun_changed))

@@ -22,16 +22,9 @@ if TYPE_CHECKING:
     from ata_gym.cluster.trace_recorder import TraceRecorder
 
 __all__ = [
-    "ClusterBackend",
-    "RayRound",
-    "RayRunner",
-    "RoundRecord",
-    "TaskSampler",
-    "TorchAllocator",
-    "TraceRecorder",
-    "cancelled",
-    "connect_ray",
-]
+    "ClusterBackend", "RayRound", "RayRunner", "RoundRecord", "TaskSampler", "TorchAllocator", "TraceRecorder",
+    "cancelled", "connect_ray",
+]  # fmt: skip
 
 _HOMES = {
     "ClusterBackend": ("ray", "on_ray.rounds.backend"),

@@ -6,14 +6,6 @@ from ata_gym.scenarios.registry import SCENARIO_GROUPS, resolve, scenario, scena
 from ata_gym.scenarios.scenario import AtaConstants, PoolData, Published, Scenario
 
 __all__ = [
-    "PAPER",
-    "SCENARIO_GROUPS",
-    "SPLITS",
-    "AtaConstants",
-    "PoolData",
-    "Published",
-    "Scenario",
-    "resolve",
-    "scenario",
+    "PAPER", "SCENARIO_GROUPS", "SPLITS", "AtaConstants", "PoolData", "Published", "Scenario", "resolve", "scenario",
     "scenario_names",
-]
+]  # fmt: skip

@@ -1,15 +1,15 @@
 """One step of dispatch for a batch of rows: from a decision to the next result."""
 
-from typing import Annotated, Any, NamedTuple, Self, TypeAlias
+from typing import Annotated, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
 from ata_gym.pools.distributions import Distributions
 from ata_gym.simulation.disturbances import Disturbances, alive, checked, end_of_task, gives_result
 from ata_gym.simulation.keys import NoiseKeys
-from ata_gym.simulation.task_times import LAYOUT, TYPES, TaskTimes, kernel_arguments, time_of
+from ata_gym.simulation.task_times import LAYOUT, TaskTimes, kernel_arguments, time_of
 from ata_gym.typing import Bits, Floats, Ints, Keys, Mask
-from ata_gym.utils.compiled import gufunc, phase
+from ata_gym.utils.compiled import kernel, phase
 from ata_gym.utils.ranges import Flags, Tasks, Wholes, Within, all_tasks
 
 Moments: TypeAlias = Annotated[Floats, Within(0.0, float(np.finfo(np.float32).max))]
@@ -116,19 +116,15 @@ def _begin_round(row: RoundState, budget: int) -> None:
         row.begun[i] = row.duration[i] = row.finish[i] = row.idle[i] = 0.0
 
 
-@gufunc(
-    f"void({TYPES}uint64[:],int64[:],int64[:],int64[:],int8[:],float64[:],"
-    "int64[:],int64[:],int64[:],int8[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],int64[:],"
-    "int64[:],float64[:],float64[:],float64[:],boolean[:],float64[:],float64[:])",
-    f"{LAYOUT}(),(),(),(),(n),(n),(n),(),(n),(n),(n),(n),(n),(n),(),(),(),(),(),(n),(n),(),(),()",
-    tuple(range(14, 32)),
+@kernel(
+    f"{LAYOUT}(),(),(),(),(n),(n),(n),(),(n),(n),(n),(n),(n),(n),(),(),(),(),(),(n),(n),(),(),()", tuple(range(14, 32))
 )
 def _run_dispatch(
     family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
     key: Keys, episode: Ints, round_index: Ints, budget: Ints, action: Bits, dies: Floats,
     started: Ints, missing: Ints, tasks: Ints, running: Bits, begun: Floats, duration: Floats, finish: Floats,
     idle: Floats, now: Floats, spent: Floats, lost: Ints,
-    worker: Ints, time: Floats, elapsed: Floats, age: Floats, round_over: Any, round_time: Floats, worker_time: Floats,
+    worker: Ints, time: Floats, elapsed: Floats, age: Floats, round_over: Mask, round_time: Floats, worker_time: Floats,
 ) -> None:  # fmt: skip
     """Start idle workers and go on to the next result; ``started`` to ``lost`` are changed in place."""
     times = TaskTimes(family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0])

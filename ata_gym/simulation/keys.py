@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Index, Ints, Keys
-from ata_gym.utils.compiled import gufunc, inlined
+from ata_gym.utils.compiled import inlined, kernel
 
 Word = Any  # an unsigned integer of 32 or 64 bits, whose arithmetic wraps
 
@@ -46,13 +46,13 @@ def uniform(key: Word, task: int, worker: int, episode: int) -> float:
     return (np.float64((np.uint64(high) << np.uint64(20)) | np.uint64(low >> np.uint32(12))) + 0.5) * 2.0**-52
 
 
-@gufunc("void(uint64[:], int64[:], int64[:], uint64[:])", "(),(),()->()")
+@kernel("(),(),()->()")
 def _derive_key(key: Keys, episode: Ints, index: Ints, out: Keys) -> None:
     high, low = philox(key[0], index[0], 0, episode[0])
     out[0] = (np.uint64(high) << np.uint64(32)) | np.uint64(low)
 
 
-@gufunc("void(uint64[:], int64[:], float64[:])", "(),(),(k)", (2,))
+@kernel("(),(),(k)", (2,))
 def _fill_uniforms(key: Keys, task: Ints, out: Floats) -> None:
     for i in range(len(out)):
         out[i] = uniform(key[0], task[0], i, 0)

@@ -10,9 +10,9 @@ import numpy as np
 from ata_gym.simulation.disturbances import alive, end_of_task, gives_result
 from ata_gym.simulation.heap import Heap, build_heap, put_on_top, sift_down, take_off_top
 from ata_gym.simulation.keys import uniform
-from ata_gym.simulation.task_times import LAYOUT, TYPES, TaskTimes, disturbed, time_by_noise, time_of
+from ata_gym.simulation.task_times import LAYOUT, TaskTimes, disturbed, time_by_noise, time_of
 from ata_gym.typing import Floats, Ints, Keys
-from ata_gym.utils.compiled import gufunc, phase
+from ata_gym.utils.compiled import kernel, phase
 
 
 class _Workers(NamedTuple):
@@ -144,12 +144,7 @@ def _by_worker(arrived: _Results, done: Ints, place: Ints, results: _Results) ->
         place[i] += 1
 
 
-@gufunc(
-    f"void({TYPES}uint64[:],int64[:],int64[:],int64[:],int64[:],float64[:],float64[:],"
-    "int64[:],float64[:],float64[:],float64[:],int64[:],float64[:],float64[:],int64[:])",
-    f"{LAYOUT}(),(),(),(n),(n),(n),(),(b),(b),(s)->(n),(n),(),(),()",
-    (15, 16, 17),
-)
+@kernel(f"{LAYOUT}(),(),(),(n),(n),(n),(),(b),(b),(s)->(n),(n),(),(),()", (15, 16, 17))
 def run_race(
     family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
     key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints, dies: Floats, deadline: Floats,

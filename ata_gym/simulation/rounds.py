@@ -8,9 +8,9 @@ from ata_gym.pools.distributions import Distributions
 from ata_gym.simulation.disturbances import Disturbances, checked, undisturbed
 from ata_gym.simulation.keys import NoiseKeys, uniform
 from ata_gym.simulation.race import run_race
-from ata_gym.simulation.task_times import LAYOUT, TYPES, TaskTimes, disturbed, kernel_arguments, time_by_noise
+from ata_gym.simulation.task_times import LAYOUT, TaskTimes, disturbed, kernel_arguments, time_by_noise
 from ata_gym.typing import Floats, Ints, Keys
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 
 
 class RoundResult(NamedTuple):
@@ -25,11 +25,7 @@ class RoundResult(NamedTuple):
     lost: Ints  # (E,) tasks that were running when their worker died
 
 
-@gufunc(
-    f"void({TYPES}uint64[:],int64[:],int64[:],int64[:],int64[:],int64[:],float64[:],int64[:],float64[:],float64[:])",
-    f"{LAYOUT}(),(),(),(n),(n),(b),(b)->(n),(),()",
-    (13, 14),
-)
+@kernel(f"{LAYOUT}(),(),(),(n),(n),(b),(b)->(n),(),()", (13, 14))
 def _run_allocation(
     family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
     key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints,

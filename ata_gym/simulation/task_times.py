@@ -17,7 +17,7 @@ from ata_gym.pools.families import RECORDED
 from ata_gym.simulation.disturbances import undisturbed
 from ata_gym.simulation.keys import Word, uniform
 from ata_gym.typing import Floats, Index, Ints, Keys
-from ata_gym.utils.compiled import gufunc, inlined
+from ata_gym.utils.compiled import inlined, kernel
 
 
 def _scipy(name: str, arguments: int) -> Callable[..., float]:
@@ -55,8 +55,7 @@ def kernel_arguments(distributions: Distributions, noise: Floats) -> tuple[Ints 
     return *distributions[:-1], noise
 
 
-TYPES = "int64[:],float64[:],float64[:],float64[:],float64[:],int64[:],int64[:],float64[:,:],"
-LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(n,q),"  # types and shapes of what ``kernel_arguments`` gives
+LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(n,q),"  # shapes of what ``kernel_arguments`` gives
 
 
 @inlined
@@ -120,7 +119,7 @@ def time_of(times: TaskTimes, worker: int, task: int) -> float:
     return float(time_by_noise(times, worker, task, disturbed(times.noise, worker, u)))
 
 
-@gufunc(f"void({TYPES}uint64[:],int64[:],int64[:],int64[:],int64[:],float64[:])", f"{LAYOUT}(),(),(),(),()->()")
+@kernel(f"{LAYOUT}(),(),(),(),()->()")
 def _one_time(
     family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
     key: Keys, episode: Ints, round_index: Ints, worker: Ints, task: Ints, out: Floats,
@@ -129,7 +128,7 @@ def _one_time(
     out[0] = time_of(times, worker[0], task[0])
 
 
-@gufunc("void(int64[:],float64[:],float64[:])", "(),()->()")
+@kernel("(),()->()")
 def _longest_standard_time(family: Ints, shape: Floats, out: Floats) -> None:
     out[0] = _standard_time(family[0], shape[0], _LARGEST_UNIFORM)
 

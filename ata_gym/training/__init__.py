@@ -23,19 +23,9 @@ if TYPE_CHECKING:
     from ata_gym.training.wrapper import TrainingWrapper
 
 __all__ = [
-    "METHODS",
-    "Classification",
-    "DeviceClock",
-    "MethodRun",
-    "Problem",
-    "Tasks",
-    "Trainer",
-    "TrainingSettings",
-    "TrainingWrapper",
-    "Worker",
-    "make_problem",
-    "problem_names",
-]
+    "METHODS", "Classification", "DeviceClock", "MethodRun", "Problem", "Tasks", "Trainer", "TrainingSettings",
+    "TrainingWrapper", "Worker", "make_problem", "problem_names",
+]  # fmt: skip
 
 _HOMES = {
     "Classification": "problems.classification",

@@ -14,29 +14,7 @@ from ata_policies.registry import default_name, explain_default, load, make, mak
 from ata_policies.steps import Step, play
 
 __all__ = [
-    "AllocationPolicy",
-    "Allocator",
-    "Belief",
-    "Clock",
-    "DispatchPolicy",
-    "Dispatcher",
-    "Explanation",
-    "Exposure",
-    "Moments",
-    "Policy",
-    "PolicyError",
-    "Preset",
-    "Setting",
-    "State",
-    "Step",
-    "Totals",
-    "check_policy",
-    "default_name",
-    "explain_default",
-    "from_agent",
-    "load",
-    "make",
-    "make_for",
-    "names",
-    "play",
-]
+    "AllocationPolicy", "Allocator", "Belief", "Clock", "DispatchPolicy", "Dispatcher", "Explanation", "Exposure",
+    "Moments", "Policy", "PolicyError", "Preset", "Setting", "State", "Step", "Totals", "check_policy", "default_name",
+    "explain_default", "from_agent", "load", "make", "make_for", "names", "play",
+]  # fmt: skip

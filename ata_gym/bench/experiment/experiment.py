@@ -93,13 +93,9 @@ class Experiment:
 
     def make_envs(self, env_id: str, rows: int | None = None) -> gym.vector.VectorEnv[Any, Any, Any]:
         """One vector env with a row for each seed, or with ``rows`` rows; it shows signals where the load has some."""
-        return gym.make_vec(
-            env_id,
-            num_envs=self.seeds if rows is None else rows,
-            scenario=self.scenario,
-            horizon=self.rounds,
-            signals=any(isinstance(change, Load) for change in self.scenario.changes),
-        )
+        rows = self.seeds if rows is None else rows
+        signals = any(isinstance(change, Load) for change in self.scenario.changes)
+        return gym.make_vec(env_id, num_envs=rows, scenario=self.scenario, horizon=self.rounds, signals=signals)
 
     def try_out(self, policy: str) -> None:
         """Take one step: ValueError for a policy that cannot play. Kernels are compiled for other processes."""

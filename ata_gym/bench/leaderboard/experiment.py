@@ -89,10 +89,7 @@ def finals(jobs: Sequence[PricedJob]) -> pl.DataFrame:
 def costs(records: pl.DataFrame, who: Competitor, scenario: str, prices: Iterable[float]) -> pl.DataFrame:
     """What a competitor's records of a scenario say that it cost in the end, at each price: as :func:`finals`."""
     last = records.filter(pl.col("round") == pl.col("round").max())
-    about = {"env": who.env, "scenario": scenario, "policy": who.policy, "kind": who.kind}
-    columns = [pl.lit(value).alias(name) for name, value in about.items()]
-    clocks = pl.col("runtime", "total_worker_time")
+    about = {"env": who.env, "scenario": scenario, "policy": who.policy, "kind": who.kind, "price": list(prices)}
+    clocks = last.select("seed", "runtime", "total_worker_time")
     cost = pl.col("runtime") + pl.col("price") * pl.col("total_worker_time")
-    return pl.concat(
-        last.select(*columns, pl.lit(price).alias("price"), "seed", clocks).with_columns(cost=cost) for price in prices
-    )
+    return pl.DataFrame(about).join(clocks, how="cross").with_columns(cost=cost)

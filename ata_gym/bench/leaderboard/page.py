@@ -63,10 +63,9 @@ def page(folder: Path, note: Note) -> Page:
     players = [Player(one["name"], one["kind"]) for one in note["policies"]]
     places = {player.name: place for place, player in enumerate(players)}
     who = {one.policy: one for one in competitors(note)}
+    stores = {job["folder"]: Folder(folder / job["folder"]) for job in shown}
     ends = pl.concat(
-        costs(
-            Folder(folder / job["folder"]).results([job["policy"]]), who[job["policy"]], job["scenario"], job["prices"]
-        )
+        costs(stores[job["folder"]].results([job["policy"]]), who[job["policy"]], job["scenario"], job["prices"])
         for job in shown
     )
     ratios, seeds = ranking.ratios(ends, note["reference"]), note["seeds"]
@@ -79,23 +78,13 @@ def page(folder: Path, note: Note) -> Page:
     ]
     missing = len(note["jobs"]) - len(shown)
     unfinished = [f"{missing} of {len(note['jobs'])} runs have not finished, and are not shown: run the command again."]
-    return Page(
-        "leaderboard",
-        note["title"],
-        lead(ratios),
-        [
-            ("scenarios", f"{len(note['scenarios'])}"),
-            ("policies", f"{len(players)}"),
-            ("seeds", charts.seeds_of(note)),
-            ("prices", ", ".join(f"{price:g}" for price in note["prices"])),
-        ],
-        players,
-        sections,
-        [one["card"] for one in (*note["scenarios"], *note["policies"])],
-        note["command"],
-        charts.origin([Folder(folder / job["folder"]).result(job["policy"]) for job in shown]),
-        [*note["remarks"], *(unfinished if missing else [])],
-    )
+    remarks = [*note["remarks"], *(unfinished if missing else [])]
+    sizes = {"scenarios": f"{len(note['scenarios'])}", "policies": f"{len(players)}", "seeds": charts.seeds_of(note)}
+    facts = [*sizes.items(), ("prices", ", ".join(f"{price:g}" for price in note["prices"]))]
+    cards = [one["card"] for one in (*note["scenarios"], *note["policies"])]
+    made_by = charts.origin([stores[job["folder"]].result(job["policy"]) for job in shown])
+    title, command = note["title"], note["command"]
+    return Page("leaderboard", title, lead(ratios), facts, players, sections, cards, command, made_by, remarks)
 
 
 def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame, seeds: int) -> Tables:
@@ -167,13 +156,11 @@ def front(by_scenario: pl.DataFrame, by_price: pl.DataFrame, places: Mapping[str
 
 def spread(ratios: pl.DataFrame, places: Mapping[str, int]) -> Chart:
     """The costs on each seed, over that of the best learner."""
-    views = []
+    samples = []
     for (scenario, price), there in _each(ratios.drop_nulls(COST), "scenario", "price"):
         of = {policy: np.exp(mine[COST].to_numpy()) for (policy,), mine in _each(there, "policy")}
-        series = [{"p": places[policy], "values": sample} for policy, sample in of.items()]
-        data = {"x": "cost / best learner", "series": series}
-        views.append(View(data, {"scenario": scenario, "price": f"{price:g}"}))
-    return charts.spread(views)
+        samples.append(("cost / best learner", {"scenario": scenario, "price": f"{price:g}"}, of))
+    return charts.spread(samples, places)
 
 
 def _each(frame: pl.DataFrame, *by: str) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:

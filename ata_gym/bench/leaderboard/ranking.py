@@ -5,6 +5,7 @@ Student's over seeds, of the logarithms; the scenarios are fixed.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import polars as pl
 
@@ -114,13 +115,10 @@ def _with_worst(ratios: pl.DataFrame, by: Sequence[str], quantities: Sequence[st
 
 def _estimates(ratios: pl.DataFrame, by: Sequence[str], quantities: Sequence[str] = QUANTITIES) -> pl.DataFrame:
     """Means of the logarithms in each group, and their intervals, back as ratios."""
-    rows = [
-        [
-            *keys,
-            *(end for name in quantities for end in Estimate.of_logarithms(group[name].cast(pl.Float64).to_numpy())),
-        ]
-        for keys, group in ratios.group_by(by, maintain_order=True)
-    ]
+    rows = []
+    for keys, group in ratios.group_by(by, maintain_order=True):
+        means = (Estimate.of_logarithms(group[name].cast(pl.Float64).to_numpy()) for name in quantities)
+        rows.append([*keys, *chain.from_iterable(means)])
     names = [quantity + part for quantity in quantities for part in ("", "_low", "_high")]
     kinds = {name: ratios.schema[name] for name in by} | dict.fromkeys(names, pl.Float64())
     return pl.DataFrame(rows, kinds, orient="row").fill_nan(None)

@@ -45,15 +45,10 @@ def set_up(
     chosen, notes = known.choose(scenarios, data, quick)
     usual_prices, usual_seeds = (known.quick_prices, known.quick_seeds) if quick else (known.prices, known.seeds)
     names = dict.fromkeys([known.reference, *(known.players() if policies is None else policies)])
-    board = Leaderboard(
-        known,
-        chosen,
-        usual_prices if prices is None else prices,
-        [Competitor.of(name) for name in names],
-        whole_number("seeds", usual_seeds if seeds is None else seeds),
-        Path("results", f"leaderboard-{known.name}-{known.version}{'-quick' * quick}") if out is None else out,
-        quick,
-    )
+    players, at = [Competitor.of(name) for name in names], usual_prices if prices is None else prices
+    episodes = whole_number("seeds", usual_seeds if seeds is None else seeds)
+    folder = Path("results", f"leaderboard-{known.name}-{known.version}{'-quick' * quick}") if out is None else out
+    board = Leaderboard(known, chosen, at, players, episodes, folder, quick)
     unable = board.unable()
     if policies is not None and unable:
         raise ValueError("; ".join(f"{name}: {reason}" for name, reason in unable.items()))

@@ -71,22 +71,17 @@ class ScenarioSet:
 
     def fingerprint(self) -> str:
         """A hash of all that the version stands for; its keys and their order are part of it."""
-        built = [self.find(name) for name in self.built]
-        data: dict[str, object] = {
-            "prices": self.prices,
-            "worlds": [
-                [s.name, s.pool.to_data(), s.budget, s.horizon, s.published, *(c.to_data() for c in s.changes)]
-                for s in built
-            ],
-            "recordings": [
-                [name, r.budget, r.rounds, r.digest, *(c.to_data() for c in r.changes)]
-                for name, r in ((name, RECORDINGS[name]) for name in self.recorded)
-            ],
-            "quick": [self.quick_prices, dict(self.quick)],
-        }
-        if self.first_seed:
-            data["first seed"] = self.first_seed
-        return fingerprint_of(data)
+        worlds = [
+            [s.name, s.pool.to_data(), s.budget, s.horizon, s.published, *(c.to_data() for c in s.changes)]
+            for s in map(self.find, self.built)
+        ]
+        files = {name: RECORDINGS[name] for name in self.recorded}
+        recordings = [
+            [name, r.budget, r.rounds, r.digest, *(c.to_data() for c in r.changes)] for name, r in files.items()
+        ]
+        quick = [self.quick_prices, dict(self.quick)]
+        data = {"prices": self.prices, "worlds": worlds, "recordings": recordings, "quick": quick}
+        return fingerprint_of(data | ({"first seed": self.first_seed} if self.first_seed else {}))
 
     @property
     def title(self) -> str:
@@ -105,9 +100,6 @@ FOLLOWERS = ("restarting-beta", "thompson-gamma:memory=restarting", "recent-aver
 DYNAMIC_ORACLES = ("dynamic-ofta", "dynamic-oracle:tolerance=0.2", "race-dynamic-oracle", "dispatch-dynamic-oracle")
 """Oracles that see the conditions of each round."""
 
-_OTHERS = ("thompson-beta", "certainty-equivalence", "ata-icml", "uta")
-"""Allocation policies for workers that stay, beside the default, where the set is not made for them."""
-
 
 def usual_policies() -> list[str]:
     """The defaults, all policies for workers that stay as they are, and the followers."""
@@ -116,13 +108,13 @@ def usual_policies() -> list[str]:
 
 
 def for_changing_workers() -> list[str]:
-    """The defaults, followers and some others, all races and dispatch, and the oracles of each round."""
+    """The default and some other allocation policies, followers, all races and dispatch, and oracles of each round."""
     policies = {name: ata_policies.load(name) for name in ata_policies.names()}
     learners = {name: one.env_id for name, one in policies.items() if one.knows == "nothing"}
     return [
         DEFAULTS["ata_gym/TaskAllocation-v0"],
         *FOLLOWERS,
-        *_OTHERS,
+        *("thompson-beta", "certainty-equivalence", "ata-icml", "uta"),  # for workers that stay
         *(name for env in ("TaskRace", "TaskDispatch") for name in learners if gym.spec(learners[name]).name == env),
         *DYNAMIC_ORACLES,
     ]

@@ -5,22 +5,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtri
 
-from ata_gym import pools
+from ata_gym import changes, pools
 from ata_gym.bench.leaderboard.scenario_set import ScenarioSet, for_changing_workers, on, usual_policies
-from ata_gym.changes import (
-    Change,
-    Correlated,
-    Crash,
-    Jump,
-    Load,
-    OnOff,
-    Outliers,
-    Periodic,
-    Redraw,
-    Spot,
-    Switch,
-    Walk,
-)  # fmt: skip
 from ata_gym.pools import Pool, PoolDistribution, gamma
 from ata_gym.scenarios import scenario
 from ata_gym.scenarios.for_agents import FAMILIES, FOR_AGENTS, SMALL, SPLITS
@@ -85,19 +71,19 @@ STEADY = ScenarioSet(
 """Workers that stay as they are, and recorded ones."""
 
 
-def _many(summary: str, *changes: Change, rounds: int = 1_000) -> Maker:
+def _many(summary: str, *those: changes.Change, rounds: int = 1_000) -> Maker:
     """On 51 workers of which few are used."""
     return on(
         lambda: scenario("icml2025-quadratic-linear-n51").pool, 23, rounds,
-        f"c + Exp(c), c = 29 i, i = 1..51; {summary}", *changes,
+        f"c + Exp(c), c = 29 i, i = 1..51; {summary}", *those,
     )  # fmt: skip
 
 
-def _some(summary: str, *changes: Change, rounds: int = 800) -> Maker:
+def _some(summary: str, *those: changes.Change, rounds: int = 800) -> Maker:
     """On 24 workers whose times vary little."""
     return on(
         lambda: gamma(25.0, np.geomspace(20.0, 200.0, 24) / 25), 20, rounds,
-        f"24 workers, gamma times of CV .2, means 20 to 200; {summary}", *changes,
+        f"24 workers, gamma times of CV .2, means 20 to 200; {summary}", *those,
     )  # fmt: skip
 
 
@@ -107,36 +93,39 @@ CHANGING = ScenarioSet(
     name="changing",
     version="2",
     built={
-        "switch": _many("all speeds permuted every 400 rounds", Switch(every=400), rounds=1_200),
+        "switch": _many("all speeds permuted every 400 rounds", changes.Switch(every=400), rounds=1_200),
         "switch-200": on(
             lambda: pools.shifted_exponential(3.0 * np.arange(1.0, 201), 3.0 * np.arange(1.0, 201)), 20, 800,
-            "c + Exp(c), c = 3 i, i = 1..200; all speeds permuted at round 400", Switch(at=(400,)),
+            "c + Exp(c), c = 3 i, i = 1..200; all speeds permuted at round 400", changes.Switch(at=(400,)),
         ),
         "sleeper": _many(
             "the slowest becomes twice as fast as the fastest at round 400",
-            Jump(at=400, workers=(50,), factor=1 / 102), rounds=1_200,
+            changes.Jump(at=400, workers=(50,), factor=1 / 102), rounds=1_200,
         ),
-        "walk": _many("speeds walk at random up to 4 times", Walk(0.02, _QUARTER)),
-        "walk-fast": _some("speeds walk at random up to 4 times", Walk(0.06, _QUARTER)),
-        "periodic": _some("load with a period of 300 rounds", Periodic(300, 0.5)),
-        "stragglers": _many("10 times slower for spells of 50 rounds, 1 round in 11", OnOff(10, 0.002, 0.02)),
+        "walk": _many("speeds walk at random up to 4 times", changes.Walk(0.02, _QUARTER)),
+        "walk-fast": _some("speeds walk at random up to 4 times", changes.Walk(0.06, _QUARTER)),
+        "periodic": _some("load with a period of 300 rounds", changes.Periodic(300, 0.5)),
+        "stragglers": _many("10 times slower for spells of 50 rounds, 1 round in 11", changes.OnOff(10, 0.002, 0.02)),
         "stragglers-groups": on(
             lambda: gamma(100.0, 10.0 * np.repeat([1.0, 2.0, 3.0, 4.0], 4) / 100), 64, 400,
-            "16 workers in four groups, gamma times of CV .1; 5 times slower for 20 rounds", OnOff(5, 0.005, 0.05),
+            "16 workers in four groups, gamma times of CV .1; 5 times slower for 20 rounds",
+            changes.OnOff(5, 0.005, 0.05),
         ),
         "spot": _many(
-            "away for spells of 50 rounds, 1 round in 11", Spot(leaves=0.002, returns=0.02, deadline=1_000)
+            "away for spells of 50 rounds, 1 round in 11", changes.Spot(leaves=0.002, returns=0.02, deadline=1_000)
         ),
         "crash": _many(
             "die in mid-round every 500 rounds or so, for 50 rounds",
-            Crash(probability=0.002, within=800, away=50, deadline=1_000),
+            changes.Crash(probability=0.002, within=800, away=50, deadline=1_000),
         ),
-        "correlated": _many("half of the noise is shared in a round and lasts for some 10", Correlated(0.5, 0.9)),
-        "load-hidden": _some("load that no signal shows lasts for some 50 rounds", Load(0, 0, 0.4, 0.98)),
-        "outliers": _some("0.5 % of the tasks take 10 to 40 times the median", Outliers(0.005, 10, 40)),
+        "correlated": _many(
+            "half of the noise is shared in a round and lasts for some 10", changes.Correlated(0.5, 0.9)
+        ),
+        "load-hidden": _some("load that no signal shows lasts for some 50 rounds", changes.Load(0, 0, 0.4, 0.98)),
+        "outliers": _some("0.5 % of the tasks take 10 to 40 times the median", changes.Outliers(0.005, 10, 40)),
         "slow-switch": _some(
-            "load with a period of 500 rounds, and all speeds permuted at round 500", Periodic(500, 0.3),
-            Switch(at=(500,)), rounds=1_000,
+            "load with a period of 500 rounds, and all speeds permuted at round 500", changes.Periodic(500, 0.3),
+            changes.Switch(at=(500,)), rounds=1_000,
         ),
     },
     prices=(0.0, 0.01, 0.1, 1.0),
@@ -238,8 +227,8 @@ UNSEEN = ScenarioSet(
         "fixed-times": on(
             lambda: pools.deterministic(np.linspace(3.0, 40.0, 26)), 37, 250, "26 workers, times without noise"
         ),
-        "walk": on(_drifting, 15, 1_000, "speeds walk at random up to 3 times", Walk(0.03, float(np.log(3)))),
-        "tide": on(_drifting, 15, 1_000, "load with a period of 400 rounds", Periodic(400, 0.6)),
+        "walk": on(_drifting, 15, 1_000, "speeds walk at random up to 3 times", changes.Walk(0.03, float(np.log(3)))),
+        "tide": on(_drifting, 15, 1_000, "load with a period of 400 rounds", changes.Periodic(400, 0.6)),
         "serverless": on(_serverless, 96, 250, "192 workers, B = 96: CV .12, alike in time, and rare long tasks"),
         "linear-many": on(
             lambda: pools.exponential(2.0 * np.arange(1.0, 801)), 8, 400, "exponential times, means 2 i, i = 1..800"
@@ -251,12 +240,12 @@ UNSEEN = ScenarioSet(
         "racks": on(
             lambda: gamma(10.0, np.geomspace(9.0, 27.0, 42) / 10), 54, 400,
             "42 workers in racks of 6, gamma times of CV .3, means 9 to 27; racks 6 times slower for 20 rounds",
-            OnOff(6, 0.012, 0.05, rack=6),
+            changes.OnOff(6, 0.012, 0.05, rack=6),
         ),
         "fail-and-return": on(
             lambda: _log_normal(np.linspace(6.0, 48.0, 19), 0.3), 24, 500,
             "log-normal times of CV .3, means 6 to 48; three of the five fastest 40 times slower for 100 rounds",
-            Jump(at=170, workers=(0, 2, 4), factor=40.0, until=270),
+            changes.Jump(at=170, workers=(0, 2, 4), factor=40.0, until=270),
         ),
         "eight-fast": on(
             lambda: pools.exponential(_two_speeds(8, 292, 13.0)), 22, 450,
@@ -264,7 +253,7 @@ UNSEEN = ScenarioSet(
         ),
         "drawn-on-off": on(
             _ON_OFF.typical, 13, 50, "9 workers drawn anew, ratios 3 to 15, 6 times slower for spells of 7 rounds",
-            Redraw(_ON_OFF), OnOff(6, 0.05, 0.15),
+            changes.Redraw(_ON_OFF), changes.OnOff(6, 0.05, 0.15),
         ),
     },
     prices=(0.0, 0.1, 1.0),

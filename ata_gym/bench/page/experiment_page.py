@@ -1,7 +1,7 @@
 """The page of an experiment: policies on one scenario."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ata_gym.bench.cost_regret import REGRETS, with_cost_regret
 from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_json
 from ata_gym.bench.page.note import Note, competitors, finished_policies
-from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, TableView, View
+from ata_gym.bench.page.sections import Chart, Choice, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report import losses
 from ata_gym.bench.report.headline import NOUNS, headline, leaders
 from ata_gym.bench.report.report import known
@@ -48,8 +48,7 @@ def page(folder: Path, note: Note) -> Page:
 
 def read_tasks(folder: Folder, policies: Sequence[str]) -> dict[str, tuple[list[int], Floats]]:
     """The recorded rounds of policies, and the tasks of each group of workers in them, where they were recorded."""
-    files = {policy: folder.allocations(policy) for policy in policies}
-    frames = {policy: read_frame(file) for policy, file in files.items() if finished(file)}
+    frames = {policy: read_frame(file) for policy in policies if finished(file := folder.allocations(policy))}
     return {
         policy: (frame["round"].to_list(), np.array(frame["tasks"].to_list(), np.float64))
         for policy, frame in frames.items()
@@ -77,11 +76,7 @@ def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple
     maps = [View(_heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
     sections += [_allocations(maps)] if maps else []
     if seeds > 1:
-        views = []
-        for name, of in samples.items():
-            series = [{"p": places[policy], "values": sample} for policy, sample in of.items()]
-            views.append(View({"x": NOUNS[name], "series": series}, {"quantity": NOUNS[name]}))
-        sections.append(spread(views))
+        sections.append(spread(((NOUNS[name], {"quantity": NOUNS[name]}, of) for name, of in samples.items()), places))
     lead = headline(samples, competitors(note))
     remarks = [] if curve is None else [losses.SAME]
     return Page("bench", note["title"], lead, facts(note), players, sections, cards, note["command"], (), remarks)
@@ -189,8 +184,12 @@ def _allocations(views: Sequence[View]) -> Chart:
     return Chart("allocations", "Who gets the tasks, round by round", note, "heat", views, settings)
 
 
-def spread(views: Sequence[View]) -> Chart:
-    """The chart of the single seeds."""
+def spread(samples: Iterable[tuple[str, Choice, Mapping[str, Floats]]], places: Mapping[str, int]) -> Chart:
+    """The chart of the single seeds: for each picture its axis, what is chosen with it, and the values of policies."""
+    views = []
+    for x, choice, of in samples:
+        series = [{"p": places[policy], "values": sample} for policy, sample in of.items()]
+        views.append(View({"x": x, "series": series}, choice))
     note = "Each point is one seed; the box holds the middle half of them, and its line is the median. Left is better."
     return Chart("spread", "Each seed by itself: left is better", note, "spread", views, {"logX": False})
 
@@ -224,9 +223,7 @@ def _thinned(points: int, most: int) -> list[int]:
     >>> _thinned(3, 10), _thinned(10, 4)
     ([0, 1, 2], [0, 3, 6, 9])
     """
-    if points <= most:
-        return list(range(points))
-    return [int(place) for place in np.unique(np.linspace(0, points - 1, most).round())]
+    return [int(place) for place in np.unique(np.linspace(0, points - 1, min(points, most)).round())]
 
 
 def _front(summary: pl.DataFrame, places: Mapping[str, int], x: str, y: str) -> dict[str, Any]:

@@ -54,20 +54,10 @@ def render(page: Page) -> str:
     scripts, (hashed, plotly) = [_asset(name) for name in _SCRIPTS], _plotly()
     allowed = " ".join([*map(_hash, scripts), hashed])
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {allowed}"
-    return str(
-        environment.get_template("page.html").render(
-            page=page,
-            policy=policy,
-            style=markup(_asset("page.css")),
-            scripts=[markup(script) for script in scripts],
-            plotly=plotly,
-            icon=_icon(),
-            config=config(page),
-            players=looks(page),
-            choices=choices(page),
-            command=shlex.join(page.command),
-        )
-    )
+    inlined = {"style": markup(_asset("page.css")), "scripts": [*map(markup, scripts)], "plotly": plotly}
+    told = {"config": config(page), "players": looks(page), "choices": choices(page)}
+    template, command = environment.get_template("page.html"), shlex.join(page.command)
+    return str(template.render(page=page, policy=policy, icon=_icon(), command=command, **inlined, **told))
 
 
 def config(page: Page) -> dict[str, Any]:

@@ -82,8 +82,7 @@ def draw_round(axes: Axes, played: Timeline, most: int) -> None:
         width = np.maximum(length - gap, 0.5 * length)
         axes.barh(rows, width, left=played.start[which], height=0.78, linewidth=0, **look)
     axes.plot([played.time] * 2, [-0.6, len(shown) - 0.4], color="black", linewidth=2.2, clip_on=False)
-    axes.set_ylim(len(shown) - 0.5, -0.5)
-    axes.set_yticks([])
+    axes.set(ylim=(len(shown) - 0.5, -0.5), yticks=[])
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.tick_params(axis="x", labelbottom=False, length=0)
 
@@ -91,11 +90,9 @@ def draw_round(axes: Axes, played: Timeline, most: int) -> None:
 def _label_workers(axes: Axes, played: Timeline) -> None:
     """Write beside the bars of one panel which workers are fast; the shown workers stand in the order of the pool."""
     means = played.mean[played.shown(MOST)]
+    look: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": _TEXT - 2, "color": "#505050"}
     for row, name in ((int(np.argmin(means)), "fastest"), (int(np.argmax(means)), "slowest")):
-        axes.annotate(
-            name, (0.0, row), (-6, 0), textcoords="offset points", ha="right", va="center", fontsize=_TEXT - 2,
-            color="#505050",
-        )  # fmt: skip
+        axes.annotate(name, (0.0, row), (-6, 0), textcoords="offset points", **look)
 
 
 def _tell(axes: Axes, player: Player) -> None:
@@ -149,10 +146,8 @@ def animate(players: Sequence[Player], path: Path) -> None:
     small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     times = [round(1000 * SECONDS)] * (len(small) - 1) + [round(1000 * LAST_SECONDS)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    save = partial(
-        small[0].save, format="GIF", save_all=True, append_images=small[1:], duration=times, loop=0, optimize=False
-    )
-    write_whole(path, save)
+    form = {"format": "GIF", "save_all": True, "duration": times, "loop": 0, "optimize": False}
+    write_whole(path, partial(small[0].save, append_images=small[1:], **form))
 
 
 def _draw_frame(made: Figure, players: Sequence[Player], k: int, last: int) -> None:
@@ -173,16 +168,13 @@ def _draw_frame(made: Figure, players: Sequence[Player], k: int, last: int) -> N
         axes.barh(rows, busy - wasted, height=0.78, **WORKING)
         axes.barh(rows, wasted, left=busy - wasted, height=0.78, linewidth=0, **THROWN_AWAY)
         axes.plot([curve[k - 1]] * 2, [-0.6, len(shown) - 0.4], color="black", linewidth=2.2, clip_on=False)
-        axes.set_xlim(0, limit)
-        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.set(xlim=(0, limit), ylim=(len(shown) - 0.5, -0.5), xlabel="seconds")
         axes.set_yticks(rows, [f"{each:.1f} tasks" for each in tasks])
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel("seconds")
-        axes.set_title(
-            player.plain_words()[0].replace("\n", " "), fontsize=12.5, fontweight="bold", color=_COLOURS[place % 4]
-        )
+        name = player.plain_words()[0].replace("\n", " ")
+        axes.set_title(name, fontsize=12.5, fontweight="bold", color=_COLOURS[place % 4])
     title = f"Round {k:,}: {players[0].budget:,} tasks, who gets how many?"
     made.text(0.012, 0.955, title, fontsize=14, fontweight="bold", va="center")
     made.text(0.012, 0.02, "simulated; averages of the last third of the rounds", fontsize=8.5, color="#505050")
@@ -192,16 +184,12 @@ def _draw_frame(made: Figure, players: Sequence[Player], k: int, last: int) -> N
 
 
 def _draw_times(axes: Axes, curves: Sequence[Floats], k: int) -> None:
-    last = len(curves[0])
     for curve, colour in zip(curves, cycle(_COLOURS), strict=False):
         axes.plot(np.arange(1, k + 1), curve[:k], color=colour, linewidth=2.4)
         axes.plot(k, curve[k - 1], "o", color=colour, markersize=6, clip_on=False)
-    axes.set_xscale("log")
-    axes.set_xlim(1, max(last, 2))
-    axes.set_ylim(0, 1.06 * max(float(curve.max()) for curve in curves))
+    limits = {"xlim": (1, max(len(curves[0]), 2)), "ylim": (0, 1.06 * max(float(curve.max()) for curve in curves))}
+    axes.set(xscale="log", **limits, xlabel="rounds played", ylabel="seconds per round")
     style.plain_numbers(axes)
-    axes.set_xlabel("rounds played")
-    axes.set_ylabel("seconds per round")
 
 
 def _trailing(amounts: Floats) -> Floats:

@@ -181,10 +181,10 @@ def summarise(records: pl.DataFrame, windows: Windows) -> pl.DataFrame:
     for (policy,), mine in records.group_by("policy", maintain_order=True):
         for part, rounds in (("before", before), ("after", after)):
             sums = np.sum([_sums(mine, low, end) for low, end in rounds], axis=0)
-            rows += [
-                (policy, f"{part}/{oracle}", Estimate.of_ratio(sums[0], sums[k])) for k, oracle in enumerate(ORACLES, 1)
-            ]
-        regrets = [_regret(mine, end) - _regret(mine, change) for change, end in after]
+            ratios = [Estimate.of_ratio(sums[0], best) for best in sums[1:]]
+            rows += [(policy, f"{part}/{oracle}", ratio) for oracle, ratio in zip(ORACLES, ratios, strict=True)]
+        regret = {n: there["regret"].to_numpy() for (n,), there in mine.group_by("round", maintain_order=True)}
+        regrets = [regret[end] - regret[change] for change, end in after]
         rows.append((policy, "regret", Estimate.of(np.mean(regrets, axis=0))))
     return estimates(rows, ["policy", "quantity"])
 
@@ -200,16 +200,10 @@ def _sums(mine: pl.DataFrame, low: int, end: int) -> Floats:
     return by_seed.agg(pl.col("expected", *ORACLES).sum()).drop("seed").to_numpy().T
 
 
-def _regret(mine: pl.DataFrame, round: int) -> Floats:
-    """The regret after so many rounds, shape (seeds,)."""
-    return mine.filter(pl.col("round") == round)["regret"].to_numpy()
-
-
 def draw(records: pl.DataFrame, tracking: Tracking, folder: Path) -> list[Path]:
     """Draw the first change: the tasks of each worker of the first seed for each policy, and the round times below."""
     low, change, end = tracking.windows()[0]
-    inside = records.filter((pl.col("round") > low) & (pl.col("round") <= end))
-    policies = records["policy"].unique(maintain_order=True).to_list()
+    inside, policies = _between(records, low, end), records["policy"].unique(maintain_order=True).to_list()
     slowest_last = np.argsort(means_before(tracking), kind="stable")
     since = np.arange(low - change, end - change)
     with style.figure(9.0, 1.25 * len(policies) + 2.8) as picture:

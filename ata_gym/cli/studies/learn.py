@@ -25,9 +25,8 @@ def learn(
     ] = "allocation",
     scenario: Annotated[
         str,
-        typer.Option(
-            help="A named scenario; `ata-gym scenarios` lists them. Those called drawn-... are for agents.",
-            autocompletion=options.complete_scenario,
+        options.scenario_option(
+            help="A named scenario; `ata-gym scenarios` lists them. Those called drawn-... are for agents."
         ),
     ] = "drawn-6-v1",
     price: Annotated[

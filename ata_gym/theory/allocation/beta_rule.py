@@ -7,7 +7,7 @@ import numpy as np
 from ata_gym.simulation.heap import Heap, build_heap, sift_down
 from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Floats, Ints, Keys, Mask
-from ata_gym.utils.compiled import gufunc, helper, inlined
+from ata_gym.utils.compiled import helper, inlined, kernel
 
 _LAST = 1e100  # the cost of a second task of a worker never tried, in units of the least cost
 _FAR = 2.0**200  # a cost, in units of the least, that no task which is handed out reaches
@@ -94,7 +94,7 @@ def _first_tasks(mean: Floats, spread: Floats, never: Mask, budget: int, out: In
     return given
 
 
-@gufunc("void(float64[:], float64[:], int64[:], boolean[:], float64[:], int64[:])", "(n),(n),(),(n),(n)->(n)")
+@kernel("(n),(n),(),(n),(n)->(n)")
 def beta_kernel(mean: Floats, spread: Floats, budget: Ints, never: Mask, order: Floats, out: Ints) -> None:
     """Allocate as :func:`allocate_by_cost` does; workers with a mean of infinity get nothing."""
     n, left = len(mean), budget[0]

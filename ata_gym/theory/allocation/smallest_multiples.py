@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import helper, kernel
 
 _FAR = 2.0**200  # a scaled score that no level reaches
 _TINY = 2.0**-100  # scores above this and below its inverse need no scaling
@@ -219,7 +219,7 @@ def _gather(scores: Floats, untried: Mask, wanted: bool, members: Ints) -> None:
         size += (scores[i] == 0.0) & (untried[i] == wanted)
 
 
-@gufunc("void(float64[:], int64[:], boolean[:], float64[:], int64[:])", "(n),(),(n),(k)->(n)")
+@kernel("(n),(),(n),(k)->(n)")
 def allocate_kernel(scores: Floats, budget: Ints, untried: Mask, draws: Floats, out: Ints) -> None:
     """Allocate as ``ata_gym.allocate`` does, without checks; workers with a score of infinity get nothing."""
     n = len(scores)

@@ -9,7 +9,7 @@ from numpy.polynomial import chebyshev, legendre
 
 from ata_gym.pools.families import FAMILIES
 from ata_gym.typing import Floats
-from ata_gym.utils.compiled import gufunc, helper
+from ata_gym.utils.compiled import helper, kernel
 
 _TERMS = 12
 _NODES, _WEIGHTS = legendre.leggauss(_TERMS)
@@ -129,14 +129,14 @@ def _piece(edges: Floats, x: float) -> int:
     return min(max(int(np.searchsorted(edges, x, side="right")) - 1, 0), edges.size - 2)
 
 
-@gufunc("void(float64[:], float64[:,:], float64[:], float64[:])", "(e),(m,c),()->()")
+@kernel("(e),(m,c),()->()")
 def _evaluate(edges: Floats, series: Floats, x: Floats, out: Floats) -> None:
     """Value of a curve at ``x``."""
     row = _piece(edges, x[0])
     out[0] = _series(series, row, 2.0 * (x[0] - edges[row]) / (edges[row + 1] - edges[row]) - 1.0)
 
 
-@gufunc("void(float64[:],float64[:,:],float64[:],float64[:,:],float64[:],float64[:])", "(e),(m,c),(f),(k,d),()->()")
+@kernel("(e),(m,c),(f),(k,d),()->()")
 def _convolve(edges_a: Floats, series_a: Floats, edges_b: Floats, slopes_b: Floats, x: Floats, out: Floats) -> None:
     """P(A + B > x, B <= x): the integral of P(A > x - z) over the distribution of B, piece by piece."""
     t = x[0]

@@ -32,7 +32,7 @@ from ata_gym.training.studies.curves import LossReading, evaluations_on_clocks, 
 from ata_gym.training.studies.trajectory import Trained, train_beside
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 
 PUBLISHED_ROUNDS = 3_000_000  # of the quadratic
 PUBLISHED_IMAGES = 50_000
@@ -51,7 +51,7 @@ _LEAST_WIDTH = 6.4  # inches, which title and legend need where there is one num
 _FALLEN = 0.98  # panels of f - f* begin where it has fallen to that part of its first value; before, they are flat
 
 
-@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:])", "(d),(d),(k),()->(k)", (0,))
+@kernel("(d),(d),(k),()->(k)", (0,))
 def _descend(x: Floats, minimiser: Floats, noise: Floats, lr: Floats, losses: Floats) -> None:
     """Take a step of SGD with each noise, and keep the loss before it; x becomes the last point."""
     d = len(x)
