@@ -53,7 +53,7 @@ def board(out: Path, *policies: str) -> Leaderboard:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Leaderboard, list[PricedJob]]:
-    playing = board(tmp_path_factory.mktemp("board"), "uta", "ata", THRIFTY, KNOWN, "gta", "dispatch-gta")
+    playing = board(tmp_path_factory.mktemp("board"), "uta", "ata", "ata:width=0.1", THRIFTY, KNOWN, "gta", "dispatch-gta")
     jobs = playing.jobs()
     assert play_jobs([one.job for one in jobs], effort=Effort(jobs=1)) == {}
     return playing, jobs
@@ -81,7 +81,7 @@ def test_who_looks_at_the_price_plays_once_for_each(played):
 
 def test_results_are_priced_afterwards_or_played_at_the_price(played):
     ends = finals(played[1])
-    assert ends.height == (2 * 2 * 7 + 1) * 3  # scenarios, prices, policies, the oracle's price in the picture; seeds
+    assert ends.height == (2 * 2 * 8 + 1) * 3  # scenarios, prices, policies, the oracle's price in the picture; seeds
     for row in ends.to_dicts():
         assert row["cost"] == row["runtime"] + row["price"] * row["total_worker_time"]
     at = {key: group.drop("price", "cost") for key, group in ends.group_by("policy", "price")}
@@ -157,7 +157,8 @@ def test_tables_and_pictures_say_what_was_played(played):
     text = (playing.out / "leaderboard.md").read_text()
     assert f"Leaderboard {STEADY.title}: 2 of {len(STEADY.names())} scenarios, 3 seeds" in text
     assert "A note." in text
-    assert "TaskAllocation: the default, uta, is within 5% of the best of 2 learners in" in text
+    assert "TaskAllocation: the default, uta, is within 5% of the best of 3 learners in" in text
+    assert tables.table(text, "Price 0, rivals as published").splitlines()[2].startswith("| ata ")
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in text.splitlines()]
     for row in (["oracle", "ofta"], ["baseline", "gta"]):
         assert row in rows
@@ -167,10 +168,10 @@ def test_tables_and_pictures_say_what_was_played(played):
     each = tables.table(text, "TaskAllocation, price 1, each scenario").splitlines()
     assert [cell.strip() for cell in each[0].split("|")[1:-1]] == ["policy", "cifar100", "regret"]
     columns = np.array([[cell.strip() for cell in line.split("|")[2:-1]] for line in each[2:]])
-    assert columns.shape == (5, 2)
+    assert columns.shape == (6, 2)
     assert (columns == "1 (1)").any(axis=0).all()  # the best learner of each scenario
     cells = pl.read_csv(playing.out / "cells.csv")
-    assert cells.height == 2 * 2 * 7 * 3  # scenarios, prices, policies and seeds; not the prices of the picture
+    assert cells.height == 2 * 2 * 8 * 3  # scenarios, prices, policies and seeds; not the prices of the picture
     ends = finals(jobs).filter(pl.col("price").is_in([0.0, 1.0]))
     assert cells["cost"].to_list() == pytest.approx(ends["cost"].to_list())
     uta, ofta = (cells.filter(policy=name, price=1.0)["runtime"].to_numpy() for name in ("uta", "ofta"))

@@ -54,8 +54,8 @@ def report(board: Leaderboard, jobs: Sequence[PricedJob], recommended: Mapping[s
     compared = [_side_by_side("All prices and scenarios", at_all_prices, recommended)]
     if 0.0 in board.prices and len(board.prices) > 1:
         compared.append(_side_by_side("Price 0, all scenarios", by_price.filter(price=0.0), recommended))
-    compact, tables, long = map(markdown, (compared, short, [*each(by_scenario, by_price), _played(board.scenarios)]))
     compared += constants(by_price)
+    compact, tables, long = map(markdown, (compared, short, [*each(by_scenario, by_price), _played(board.scenarios)]))
     text = "\n".join([f"## {title}\n", *notes_below, compact, tables, *shown, long])
     cells = ends.join(everything.with_columns(pl.col(ranking.QUANTITIES).exp()), on=ranking.CELL, maintain_order="left")
     frames = {"leaderboard.csv": by_price, "scenarios.csv": by_scenario, "cells.csv": cells.filter(at_its_prices)}
