@@ -146,7 +146,7 @@ def animate(players: Sequence[Player], path: Path) -> None:
     small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     times = [round(1000 * SECONDS)] * (len(small) - 1) + [round(1000 * LAST_SECONDS)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    form = {"format": "GIF", "save_all": True, "duration": times, "loop": 0, "optimize": False}
+    form: dict[str, Any] = {"format": "GIF", "save_all": True, "duration": times, "loop": 0, "optimize": False}
     write_whole(path, partial(small[0].save, append_images=small[1:], **form))
 
 
