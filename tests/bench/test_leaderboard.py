@@ -53,7 +53,9 @@ def board(out: Path, *policies: str) -> Leaderboard:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Leaderboard, list[PricedJob]]:
-    playing = board(tmp_path_factory.mktemp("board"), "uta", "ata", "ata:width=0.1", THRIFTY, KNOWN, "gta", "dispatch-gta")
+    playing = board(
+        tmp_path_factory.mktemp("board"), "uta", "ata", "ata:width=0.1", THRIFTY, KNOWN, "gta", "dispatch-gta"
+    )
     jobs = playing.jobs()
     assert play_jobs([one.job for one in jobs], effort=Effort(jobs=1)) == {}
     return playing, jobs
