@@ -184,6 +184,7 @@ def _cifar100(
 ) -> None:
     """The clocks beside the published end points, and what a network, a loss curve or the published lines tell."""
     from ata_gym.bench.paper import cifar100  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.bench.paper.norms import beside_norms  # noqa: PLC0415
     from ata_gym.bench.report.losses import loss_curve  # noqa: PLC0415
     from ata_gym.bench.report.report import report  # noqa: PLC0415
     from ata_gym.bench.study import run  # noqa: PLC0415
@@ -212,7 +213,7 @@ def _cifar100(
     comparison = cifar100.compare(known, studied.report.summary, experiment.rounds)
     show(cifar100.comparison_table(known, comparison))
     reproduced, sentence = cifar100.verdict(known, comparison, experiment.rounds)
-    say(sentence)
+    say(f"{sentence}\n{beside_norms(experiment.scenario)}")
     if theirs is not None and curve is not None:
         records = studied.folder.results([*known.end_points])
         show_report(cifar100.report_lines(theirs, curve, records, known.rounds, out))
