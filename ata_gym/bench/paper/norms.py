@@ -12,11 +12,9 @@ def beside_norms(scenario: Scenario) -> str:
     for name, what, unit in (("alpha", "norm", 1.0), ("eta", "norm / mean", scenario.pool.mean()[finite])):
         bound, true = getattr(published, name), norms[finite] / unit
         below = int((true > bound * (1 + 1e-9)).sum())
-        fails, holds = (
-            f"lies below the psi1 {what} of {below} of {len(norms)} workers",
-            f"bounds each finite psi1 {what}",
-        )
-        said.append(f"{name} = {bound:,.6g} {fails if below else holds} (up to {true.max():,.5g})")
+        fails = f"lies below the psi1 {what} of {below} of {len(norms)} workers"
+        how = fails if below else f"bounds each finite psi1 {what}"
+        said.append(f"{name} = {bound:,.6g} {how} (up to {true.max():,.5g})")
     if not finite.all():
         heavy = ", ".join(sorted({*np.array(scenario.pool.families)[~finite].tolist()}))
         said.append(f"that of {(~finite).sum()} workers ({heavy}) is infinite, so that no guarantee applies")
