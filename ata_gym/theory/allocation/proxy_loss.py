@@ -114,7 +114,5 @@ def proxy_optimal(pool: Pool, budget: int) -> Ints:
     """
     means = checked_pool(pool).mean()
     if not np.isfinite(means).any():
-        raise ValueError(
-            "each worker of this pool has an infinite mean task time: no allocation is better than another"
-        )
+        raise ValueError("every worker of this pool has an infinite mean task time: no allocation is the best")
     return allocate_scores(means, whole_number("budget", budget))

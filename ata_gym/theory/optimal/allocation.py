@@ -104,9 +104,8 @@ def _candidates(pool: Pool, mean: Floats, work: Floats, proxy: Ints, budget: int
 
     They are the five that cost least in simulated rounds, or by the proxy loss where those are too many.
     """
-    by_rule = [
-        beta_candidates(mean, pool.sd(), budget, order) for order in (mean, np.where(np.isfinite(mean), work, np.inf))
-    ]
+    keys = mean, np.where(np.isfinite(mean), work, np.inf)
+    by_rule = (beta_candidates(mean, pool.sd(), budget, key) for key in keys)
     several = np.unique(np.concatenate([proxy[None], *by_rule]), axis=0)
     if can_simulate(int(several.any(axis=0).sum()), budget, _SIZE):
         costs = simulate(known_sample(pool, _SIZE), several, budget, _SIZE).total(price)

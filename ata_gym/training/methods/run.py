@@ -85,9 +85,7 @@ class MethodRun(Iterator[UpdateRecord]):
     ) -> None:
         given = resolve(None, pool, budget)
         if given.changes:
-            raise ValueError(
-                "a method plays one pool, which no PoolDistribution is: give a pool, such as its typical()"
-            )
+            raise ValueError("a method plays one pool, which no PoolDistribution is: give a pool, as its typical()")
         settings = {"optimizer": "sgd", "seed": seed} | {k: v for k, v in arguments.items() if k in _SETTINGS}
         if settings.get("graphs"):
             raise ValueError("graphs=True does not go with a method, whose gradients are at other weights each time")

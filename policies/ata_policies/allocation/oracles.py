@@ -120,22 +120,18 @@ class DynamicOracle(DynamicAllocation):
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
         """Search for the best allocation of those who are there, in a common order: a kept result serves all orders."""
-        costs, known = checked_costs(self.setting.unit_costs, self.setting.n), self.setting.unit_costs is not None
+        setting, costs = self.setting, checked_costs(self.setting.unit_costs, self.setting.n)
         order = np.lexsort((costs, now.factor, now.distribution))
         order = order[now.dies[order] > 0.0]
         there = now._replace(distribution=now.distribution[order], factor=now.factor[order], share=0.0)
         allocation = np.zeros(len(now.distribution), np.int64)
-        allocation[order] = _best(
-            there.pool(self.pool),
-            self.setting.budget,
-            self.setting.price,
-            tuple(costs[order].tolist()) if known else None,
-        )
+        own = tuple(costs[order].tolist())
+        allocation[order] = _best(there.pool(self.pool), setting.budget, setting.price, own)
         return allocation
 
 
 @lru_cache(maxsize=1024)
-def _best(pool: Pool, budget: int, price: float, unit_costs: tuple[float, ...] | None = None) -> Ints:
+def _best(pool: Pool, budget: int, price: float, unit_costs: tuple[float, ...]) -> Ints:
     return optimal_allocation(pool, budget, price, unit_costs).allocation
 
 

@@ -141,7 +141,7 @@ class Network(NamedTuple):
         for name, part, shape in zip(cls._fields, network, [*shapes, (WIDTH,), ()], strict=True):
             if part.shape != shape or not np.isfinite(part).all():
                 raise ValueError(
-                    f"these are no weights of a RecurrentWorkersNet: {name} must be finite, of shape {shape}"
+                    f"these are no weights of RecurrentWorkersNet: {name} must be finite, of shape {shape}"
                 )
         return cls._make(np.asarray(part, order="C") for part in network)
 

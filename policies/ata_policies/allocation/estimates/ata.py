@@ -48,9 +48,8 @@ class ConfidenceBound(Estimate):
     source = "Maranjyan et al., ATA, ICML 2025"
     assumes = "sub-exponential times"
     # bounds of 0, which a worker that starts anew alone would have, would give it all tasks; few tasks, wide bounds
-    memory_defaults = MappingProxyType(
-        {"restarting": MappingProxyType({"restart": "everybody", "effective_tasks": None})}
-    )
+    _RESTARTS = MappingProxyType({"restart": "everybody", "effective_tasks": None})
+    memory_defaults = MappingProxyType({"restarting": _RESTARTS})
 
     def __post_init__(self) -> None:
         checked_version(self.version)
