@@ -41,9 +41,7 @@ _KNOWS = len("the distributions")  # characters of what a policy must know, in a
 
 
 def policies(
-    name: Annotated[
-        str | None, options.named_policy(help="A policy to show in full; also package.module:Class.")
-    ] = None,
+    name: Annotated[str | None, options.named_policy(help="A policy to show in full, or package.module:Class.")] = None,
     env: Annotated[
         str | None,
         typer.Option(

@@ -15,9 +15,7 @@ from ata_policies.checking.check import examine
 
 
 def check(
-    policy: Annotated[
-        str, options.named_policy(help="A policy's name, or package.module:Class; :key=value may follow.")
-    ],
+    policy: Annotated[str, options.named_policy(help="A policy, or package.module:Class; :key=value may follow.")],
     scenario: Annotated[
         str | None, options.scenario_option(help="The scenario to play; by default small ones of 5, 12 and 1 workers.")
     ] = None,

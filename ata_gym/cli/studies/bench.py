@@ -164,12 +164,8 @@ def leaderboard(
             "for workers that stay as they are, and some that follow changes."
         ),
     ] = None,
-    scenarios: Annotated[
-        str | None, typer.Option(help="Scenarios of the set, separated by commas; by default all.")
-    ] = None,
-    prices: Annotated[
-        str | None, typer.Option(help="Prices, separated by commas; by default those of the set.")
-    ] = None,
+    scenarios: Annotated[str | None, typer.Option(help="Scenarios, separated by commas; by default all.")] = None,
+    prices: Annotated[str | None, typer.Option(help="Prices, comma-separated; by default those of the set.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the recordings that some scenarios replay.")] = None,
     seeds: Annotated[
         int | None,

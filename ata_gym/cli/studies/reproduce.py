@@ -71,7 +71,7 @@ _Growth = Annotated[
 ]
 _Train = Annotated[bool, typer.Option("--train", help=f"{CIFAR100}: draw the loss curves, too.")]
 _Data = Annotated[
-    Path | None, typer.Option(help="With --train: the images, as for the problem cifar100 of `ata-gym train`.")
+    Path | None, typer.Option(help="With --train: the images, as for `ata-gym train --problem cifar100`.")
 ]
 _Device = Annotated[
     str | None, typer.Option(help="With --train: where the network is trained: cpu, the default, cuda or cuda:1.")

@@ -26,9 +26,7 @@ class Model:
 
     problem: options.ProblemName = "digits"
     data: options.ProblemData = None
-    optimizer: Annotated[
-        str | None, typer.Option(help="sgd, momentum, adam or adamw; by default the problem's own.")
-    ] = None
+    optimizer: Annotated[str | None, typer.Option(help="sgd, momentum, adam, adamw; by default the problem's.")] = None
     lr: Annotated[
         str | None,
         typer.Option(
