@@ -2,7 +2,8 @@
 
 A table that a command makes stands below a comment that names its file, and the first words of its title there:
 ``<!-- results/steady/leaderboard.md: Price 0 -->``. The command is the one in a block of the pages that has the file's
-folder after ``--out``. A run that was killed goes on where it was, and one that is whole is only read.
+folder after ``--out``. A run that was killed goes on where it was, and one that is whole is only read. A table that a
+command prints stands below a comment with the command: ``<!-- printed by: ata-gym policies --markdown --cost -->``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MADE = re.compile(r"^<!-- (?P<file>results/[^\s:]+): (?P<title>.+) -->\n(?P<table>(?:^\|.*\n)*)", re.MULTILINE)
+
+PRINTED = re.compile(r"^<!-- printed by: (?P<command>.+) -->\n(?P<table>(?:^\|.*\n)*)", re.MULTILINE)
 
 
 class Command(NamedTuple):
@@ -66,6 +69,24 @@ def made_again(text: str, files: dict[str, str]) -> tuple[str, list[str]]:
     return MADE.sub(replace, text), lines
 
 
+def printed_again(text: str) -> tuple[str, list[str]]:
+    """A page with the tables that commands print, made again, and a line on each."""
+    lines = []
+
+    def replace(found: re.Match[str]) -> str:
+        words = shlex.split(os.path.expandvars(found["command"]))
+        if unset := re.findall(r"\$\w+", " ".join(words)):
+            lines.append(f"left out {found['command']}: set {unset[0].removeprefix('$')}")
+            return found[0]
+        program = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "ata_gym"]
+        said = subprocess.run([*program, *words[1:]], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+        new = "".join(f"{line}\n" for line in said.splitlines() if line.startswith("|"))
+        lines.append(f"{'same   ' if new == found['table'] else 'changed'} {found['command']}")
+        return found[0].removesuffix(found["table"]) + new
+
+    return PRINTED.sub(replace, text), lines
+
+
 def main() -> None:
     """Run what is asked for, and say of each table whether it has changed; exit code 1 if a command fails."""
     parser = argparse.ArgumentParser(prog="python -m docs.tables", description="Make the tables of the pages again.")
@@ -90,6 +111,9 @@ def main() -> None:
     contents = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
     for page, text in texts.items():
         new, lines = made_again(text, contents)
+        if not given.folders:
+            new, more = printed_again(new)
+            lines += more
         if new != text:
             page.write_text(new, encoding="utf-8")
         for line in lines:

@@ -17,6 +17,7 @@ from ata_gym.scenarios.recorded import find_scenario
 
 POLICIES = ("learned", "distribution-learner", "restarting-beta")
 FIRST = 200  # rounds, the time of which is shown beside that of all
+BEHIND = 1.045  # from this ratio on it is bold: 5 % or more behind, rounded
 
 
 def gamma_workers(slowest: float, n: int) -> pools.Pool:
@@ -58,9 +59,9 @@ def main() -> None:
         rounds = np.sort(by_policy["learned"]["round"].to_numpy())
         early = int(np.searchsorted(rounds, FIRST, side="right")) - 1
         ratios = [own / other for other in others]
-        default, restarting = (
-            ", ".join(f"{np.exp(np.log(ratio[place]).mean()):.2f}" for place in (early, -1)) for ratio in ratios
-        )
+        means = [[float(np.exp(np.log(ratio[place]).mean())) for place in (early, -1)] for ratio in ratios]
+        default = ", ".join(f"**{mean:.2f}**" if mean >= BEHIND else f"{mean:.2f}" for mean in means[0])
+        restarting = ", ".join(f"{mean:.2f}" for mean in means[1])
         print(
             f"| {words} | {rounds[-1]:,} | {seeds} | {default} | {ratios[0][-1].max():.2f} | {restarting} |", flush=True
         )

@@ -238,3 +238,12 @@ def test_tables_are_made_again_from_the_files_of_their_commands(monkeypatch: pyt
     assert tables.made_again(again, {"results/a/table.md": file}) == (again, ["same    results/a/table.md: Cost"])
     with pytest.raises(ValueError, match="no table there has a title that begins with 'Costs'"):
         tables.table(file, "Costs")
+
+
+def test_a_table_that_a_command_prints_is_printed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOWHERE", raising=False)
+    text = "One\n\n<!-- printed by: python -c \"print('said', '| new |', sep='\\\\n')\" -->\n| old |\n\nTwo\n"
+    new, lines = tables.printed_again(text)
+    assert new == text.replace("old", "new")
+    assert [line.split()[0] for line in (*lines, *tables.printed_again(new)[1])] == ["changed", "same"]
+    assert tables.printed_again("<!-- printed by: python $NOWHERE -->\n| old |\n")[1][0].endswith("set NOWHERE")
