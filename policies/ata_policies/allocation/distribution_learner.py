@@ -65,7 +65,7 @@ class DistributionLearner(Policy):
 
     def __init__(self, setting: Setting, *, weight: float = 5.0, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        self.weight = real("weight", weight)
+        self.weight, self._prices = real("weight", weight), setting.prices
 
     def first_plan(self, rows: int) -> AllocationPlan:
         """There is no allocation yet, and all workers are there."""
@@ -133,4 +133,4 @@ class DistributionLearner(Policy):
         again = np.minimum(most, np.maximum(since, round / np.maximum(changes, 1.0)))
         memory = state.belief.counts[rows].sum(axis=1) / budget
         left = np.where(changes > 0.0, again, left) * np.minimum(1.0, 2.0 * memory / np.maximum(since, 1.0))
-        return Problem(budget, self.setting.prices, self.weight, left, np.minimum(plan.reach[rows], memory))
+        return Problem(budget, self._prices, self.weight, left, np.minimum(plan.reach[rows], memory))
