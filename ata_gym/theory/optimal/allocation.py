@@ -76,7 +76,7 @@ def optimal_allocation(pool: Pool, budget: int, price: float = 0.0, unit_costs: 
         return Optimum(allocation, round_time, worker_time, round_time + price * worker_time, 0.0)
 
     best = min((evaluate(a) for a in _candidates(pool, mean, work, proxy, budget, price)), key=lambda one: one.cost)
-    least = price * budget * float((costs * mean).min())  # nobody does a task at less
+    least = price * budget * float(work[np.isfinite(mean)].min())  # nobody does a task at less
     lower = _least_relaxed_cost(mean, budget, price * costs)
     if np.array_equal(mean, pool.mean()):
         lower = max(lower, least + float(proxy_loss(proxy, mean)))

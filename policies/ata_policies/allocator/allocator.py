@@ -34,12 +34,11 @@ class Allocator(NamedWorkers):
     - ``workers``: their number (their names are then 0, 1, ...), or their names: texts or whole numbers.
     - ``budget``: the results B that a round needs.
     - ``policy``: the name of a policy (see ``ata_policies.names``), which hyperparameters may follow
-      (``"ata:alpha=2.0"``); or a policy that is made already, whose number of workers, price, seed and horizon are then
-      fixed.
+      (``"ata:alpha=2.0"``); or a policy that is made already, whose number of workers, price, unit costs, seed and
+      horizon are then fixed.
     - ``start_more``: whether more tasks may be started than are needed, as in ``ata_gym/TaskRace-v0``.
     - ``price``, ``seed``, ``horizon``, ``hyperparameters``: the cost of one unit of worker time in units of runtime,
       the seed of the policy's own randomness, the rounds to come, if that is known, and what else the policy takes.
-
     - ``unit_costs``: by name, what a unit of the worker's time counts for in worker time, such as its dollars an hour;
       1 for those that are not named. A unit of the worker's time costs the price times that.
 
