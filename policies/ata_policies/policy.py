@@ -112,8 +112,8 @@ class Policy(Described, ABC):
             )
         if self.priced and not self.tells_costs and setting.price > 0.0 and setting.unit_costs is not None:
             raise ValueError(
-                f"{type(self).__name__} takes every worker's time to cost the same, and here unit_costs differ: play "
-                "distribution-learner, oracle or dynamic-oracle, or a policy that does not look at the price"
+                f"{type(self).__name__} takes every worker's time to cost the same, and here unit_costs are given: "
+                "play distribution-learner, oracle or dynamic-oracle, or a policy that does not look at the price"
             )
         self.setting, self.seed = setting, whole_number("seed", seed, least=0)
 

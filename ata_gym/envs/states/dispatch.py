@@ -30,7 +30,7 @@ class DispatchState(BatchState):
             )
         if scenario.unit_costs is not None:
             raise ValueError(
-                "TaskDispatch-v0 counts every worker's time alike, and unit_costs differ: play TaskAllocation-v0 or "
+                "TaskDispatch-v0 counts every worker's time alike, and takes no unit_costs: play TaskAllocation-v0 or "
                 "TaskRace-v0"
             )
         super().__init__(scenario, rows, signals, backend, results=1)
