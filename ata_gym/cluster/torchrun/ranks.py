@@ -25,6 +25,7 @@ class Part(NamedTuple):
     checksum: Any  # a checksum of the allocation that it knows, and at times of the policy's state, of 24 bits
     layout: Any  # a checksum of the forms of the gradients, of 24 bits
     samples: Any  # a checksum of the order of samples that it follows, of 24 bits; 0 if it follows none in this round
+    weight: Any  # the sum of the weights of its losses; 0 where they have none
     weights: Any  # a fingerprint of the weights of the models in some rounds, 0 in the others
     fault: Any  # what is wrong with its tasks: a ``Fault``, plus ``len(Fault)`` times the place of the parameter
 
@@ -36,7 +37,7 @@ class Fault(IntEnum):
     LOSS = 1
     GRADIENT = 2
     CHANGED = 3
-    SPARSE = 4
+    AGAIN = 4
 
 
 _AGREED: Mapping[str, tuple[str, float, str]] = {
@@ -80,10 +81,10 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
         "{parameter} was changed inside the round on {worker}, as by an optimizer stepped in a backward hook or by "
         "Embedding(max_norm=...), before its gradient was that of all tasks: change it after share.reduce()",
     ),
-    Fault.SPARSE: (
-        ValueError,
-        "the gradient of {parameter} on {worker} is sparse, and only dense ones are summed: make its layer with "
-        "sparse=False",
+    Fault.AGAIN: (
+        RuntimeError,
+        "{worker} computed a second backward pass in its last batch, when a part of the gradient was on its way, since "
+        "the round before had one in each batch: begin the round again, in which nothing is sent before share.reduce()",
     ),
 }
 
@@ -115,14 +116,18 @@ class Ranks:
         self.names: tuple[str, ...] = tuple(name for name, _ in gathered)
         _check_alike(self.names, [json.loads(text) for _, text in gathered])
 
+    def length(self, budget: int) -> int:
+        """How many numbers all ranks together send about a round."""
+        return budget + len(Part._fields) * self.size
+
     def packed(self, seconds: list[float], part: Part, shares: Ints) -> torch.Tensor:
-        """The times and the part of this rank, in a tensor of B + 8 n float64 that is 0 at the places of other ranks.
+        """The times and the part of this rank, in a tensor of B + 9 n float64 that is 0 at the places of other ranks.
 
         A float32 can hold all numbers. ``shares``, (n,), are the tasks of each rank.
         """
         ends = np.cumsum(shares)
         budget = int(ends[-1])
-        values = np.zeros(budget + len(part) * self.size)
+        values = np.zeros(self.length(budget))
         values[ends[self.rank] - shares[self.rank] : ends[self.rank]] = seconds
         values[budget:].reshape(len(part), self.size)[:, self.rank] = part
         return torch.from_numpy(values)
@@ -135,7 +140,7 @@ class Ranks:
         table = values[budget:].reshape(len(Part._fields), self.size)
         return np.split(values[:budget], ends[:-1]), Part(*table)
 
-    def check(self, number: int, parts: Part, parameters: Sequence[str]) -> None:
+    def check(self, number: int, parts: Part, parameters: Sequence[str], shares: Ints) -> None:
         """Raise the same error on every rank where they do not agree on round ``number``, or a rank has a fault."""
         first, *others = _AGREED
         self._check_agreed(number, parts, [first])
@@ -147,6 +152,14 @@ class Ranks:
                 reason = sentence.format(worker=worker, parameter=parameter)
                 raise error(f"round {number}: {reason}. The step is not taken")
         self._check_agreed(number, parts, others)
+        without = [
+            name for name, own, weight in zip(self.names, shares, parts.weight, strict=True) if own and not weight
+        ]
+        if parts.weight.any() and without:
+            raise ValueError(
+                f"round {number}: {', '.join(without)} gave share.backward no weight, and others did. The step is not "
+                "taken. Give weight=... on every rank, or on none"
+            )
 
     def _check_agreed(self, number: int, parts: Part, fields: Sequence[str]) -> None:
         for field in fields:

@@ -1,15 +1,19 @@
 """The part of a round that one rank computes, and the times of its tasks."""
 
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+import logging
+from collections.abc import Callable, Generator, Iterator, MutableMapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any
 
 from torch import Tensor
 from torch.amp import GradScaler
 
-from ata_gym.cluster.torchrun.task_sampler import batches
-from ata_gym.training.models.device import Mark, Stopwatch
-from ata_gym.utils.validation import whole_number
+from ata_gym.cluster.torchrun.gradients import TaskGradients
+from ata_gym.cluster.torchrun.task_sampler import batches, sampler_of
+from ata_gym.training.models.device import Mark, Stopwatch, lacks_memory
+from ata_gym.utils.validation import as_float, short, whole_number
+
+_log = logging.getLogger("ata_gym.cluster")
 
 
 class Share:
@@ -24,28 +28,44 @@ class Share:
         first: int,
         budget: int,
         watch: Stopwatch,
+        gradients: TaskGradients,
         left_off: MutableMapping[Any, Iterator[Any]],
         reduce: Callable[[], None],
+        seeded: Callable[[int], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.tasks, self.first = tasks, first
-        self._budget, self.watch, self._left_off, self._reduce = budget, watch, left_off, reduce
-        self._timed: list[tuple[int, Mark, Mark]] = []  # for each batch: its tasks, and when it began and ended
-        self._now = 0  # tasks of the batch that is being computed
-        self._losses: list[Tensor] = []  # the part of the mean loss that each backward pass had
-        self._passes = 0  # backward passes that began
-        self._torn = False  # whether a batch was left after its backward pass: the gradient has a part too many
-        self.scaled = False  # whether a ``GradScaler`` scaled a loss, and so deals with infinite gradients
+        self._budget, self.watch, self._gradients = budget, watch, gradients
+        self._left_off, self._reduce, self._seeded = left_off, reduce, seeded
+        self.one_pass = False  # whether each batch is expected to have one backward pass, as in the round before
+        self._anew()
+        self.loaders: list[Any] = []  # of which batches were taken
         self.orders: list[int] = []  # the checksum of each ``TaskSampler`` that was asked for batches in this round
         self.began = watch.mark()
         self.computed: Mark | None = None  # when this rank began to reduce
         self.reduced: Mark | None = None
 
+    def _anew(self) -> None:
+        """Begin with no task done."""
+        self._timed: list[tuple[int, float, Mark, Mark]] = []
+        """For each batch: its tasks, its relative cost, and when it began and ended."""
+        self._now = 0  # tasks of the batch that is being computed
+        self._losses: list[Tensor] = []  # the part of the mean loss that each backward pass had
+        self._passes = 0  # backward passes that began
+        self.weight: float | None = None  # of the losses of this rank, where they have weights
+        self._torn = False  # whether a batch was left after its backward pass: the gradient has a part too many
+        self.scaled = False  # whether a ``GradScaler`` scaled a loss, and so deals with infinite gradients
+
     @property
     def done(self) -> int:
         """Tasks that are computed so far."""
-        return sum(tasks for tasks, _, _ in self._timed)
+        return sum(tasks for tasks, *_ in self._timed)
 
-    def take(self, loader: Any) -> Iterator[Any]:
+    @property
+    def had_one_pass(self) -> bool:
+        """Whether each batch had one backward pass."""
+        return self._passes == len(self._timed)
+
+    def take(self, loader: Any) -> Generator[Any]:
         """Yield the batches of this share; each is timed until the next one is asked for.
 
         A loader with a ``TaskSampler`` gives this rank's samples of the round; samplers around it, as in a loader that
@@ -53,26 +73,58 @@ class Share:
         other loader is a task; the loader goes on from round to round, and starts over at its end. ValueError for a
         loader that holds a ``TaskSampler`` in another way, and for one without batches.
         """
+        self.loaders.append(loader)
         found = batches(loader, self, self._left_off)
         while self.done < self.tasks:
             start = self.watch.mark()
-            batch, tasks = next(found)
-            with self._timing(tasks, start):
-                yield batch
+            with self._seeded(self.first + self.done):
+                batch, tasks, cost = next(found)
+                with self._timing(tasks, start, cost):
+                    yield batch
+
+    def compute(self, loader: Any, loss_of: Callable[[Any], Tensor], *, scaler: GradScaler | None = None) -> None:
+        """Compute all tasks, in batches as large as the memory of this rank allows.
+
+        Where the device runs out of memory in a batch of several tasks, the ``together`` of the loader's
+        ``TaskSampler`` is halved on this rank, for this round and all later ones, and the share begins anew; the time
+        that was lost does not count as task time. The gradient is sent after the last backward pass.
+
+        - ``loss_of``: gives the mean loss of a batch of the loader.
+        - ``scaler``: as of ``backward``.
+        """
+        self.one_pass = False  # what was sent could not be taken back
+        while self.done < self.tasks:
+            try:
+                with closing(self.take(loader)) as found:  # else it is open when the share begins anew
+                    for batch in found:
+                        self.backward(loss_of(batch), scaler=scaler)
+            except Exception as error:
+                sampler, size = sampler_of(loader), self._tried
+                if not lacks_memory(error) or sampler is None or size == 1:
+                    raise
+                sampler.together = size // 2
+            else:
+                continue
+            _log.warning("memory for %d tasks in a pass is lacking on this rank: %d from now on", size, size // 2)
+            self._gradients.forget()
+            self._anew()
 
     @contextmanager
     def timed(self, tasks: int = 1) -> Iterator[None]:
         """Time the block as ``tasks`` tasks, in loops that find their own samples in place of ``take``."""
-        with self._timing(whole_number("tasks", tasks), self.watch.mark()):
+        start = self.watch.mark()
+        with self._seeded(self.first + self.done), self._timing(whole_number("tasks", tasks), start):
             yield
 
     @contextmanager
-    def _timing(self, tasks: int, start: Mark) -> Iterator[None]:
+    def _timing(self, tasks: int, start: Mark, cost: float = 1.0) -> Iterator[None]:
         if self._now:
             raise RuntimeError("the tasks of a share are computed one after the other: end the last one first")
         if self.reduced is not None or self.done + tasks > self.tasks:
             raise RuntimeError(f"this share has {self.tasks} tasks, and {self.done} are done: {tasks} more is too many")
-        passes, self._now = self._passes, tasks
+        if self.one_pass and self.had_one_pass and self.done + tasks == self.tasks:
+            self._gradients.expect_last()
+        passes, self._now, self._tried = self._passes, tasks, tasks
         try:
             yield
         except BaseException:
@@ -80,19 +132,35 @@ class Share:
             raise
         finally:
             self._now = 0
-        self._timed.append((tasks, start, self.watch.mark()))
+        self._timed.append((tasks, cost, start, self.watch.mark()))
 
-    def backward(self, loss: Tensor, *, scaler: GradScaler | None = None, **arguments: Any) -> None:
+    def backward(
+        self, loss: Tensor, *, weight: float | None = None, scaler: GradScaler | None = None, **arguments: Any
+    ) -> None:
         """Run the backward pass of a batch whose ``loss`` is the mean over its samples; it adds loss / B for each task.
 
-        A ``scaler`` scales the loss first, so that the gradient is scaled and may be infinite; ``allocator.last.loss``
-        is not scaled. Further arguments are those of ``Tensor.backward``.
+        - ``weight``: what the loss is a sum over, such as the batch's tokens; then the gradient of the round is that of
+          the sum of all losses divided by the sum of all weights, whatever the split. Give it to every pass or to none.
+        - ``scaler``: scales the loss first, so that the gradient is scaled and may be infinite; ``allocator.last.loss``
+          is not scaled.
+        - ``arguments``: those of ``Tensor.backward``.
+
+        RuntimeError outside a batch; ValueError for a loss that is no scalar, and a weight that is not above 0.
         """
         if not self._now:
             raise RuntimeError("call backward inside the loop over share.take(loader), or inside share.timed()")
         if loss.ndim:
             raise ValueError(f"the loss must be a scalar, the mean over the batch, not of shape {tuple(loss.shape)}")
-        weighted = loss * (self._now / self._budget)
+        if self._passes and (weight is None) != (self.weight is None):
+            raise ValueError("give share.backward a weight in every pass of a round, or in none")
+        if weight is not None:
+            if not 0.0 < (own := as_float(weight)) < float("inf"):
+                raise ValueError(
+                    f"weight must be a finite number above 0, such as the batch's tokens, not {short(weight)}; leave "
+                    "out the pass of a batch in which nothing counts"
+                )
+            self.weight = (self.weight or 0.0) + own
+        weighted = loss * ((self._now if weight is None else 1) / self._budget)
         self._passes += 1
         self.scaled = self.scaled or scaler is not None
         (weighted if scaler is None else scaler.scale(weighted)).backward(**arguments)  # type: ignore[no-untyped-call]
@@ -124,9 +192,13 @@ class Share:
         self.reduced = self.watch.mark()
 
     def seconds(self) -> list[float]:
-        """The time of each task in seconds; tasks that were computed together have equal parts of their time."""
-        return [self.watch.seconds(start, end) / tasks for tasks, start, end in self._timed for _ in range(tasks)]
+        """The time of each task in seconds, for one of mean cost; tasks computed together have equal parts of it."""
+        return [
+            self.watch.seconds(start, end) / (tasks * cost)
+            for tasks, cost, start, end in self._timed
+            for _ in range(tasks)
+        ]
 
     def loss(self) -> float:
-        """The part of the mean loss that its tasks have."""
+        """The part of the mean loss that its tasks have; of their sum divided by B, where the losses have weights."""
         return float(sum(self._losses[1:], self._losses[0])) if self._losses else 0.0

@@ -1,15 +1,17 @@
 """Which samples each rank computes: every sample once in an epoch, whatever the allocations."""
 
 import zlib
-from collections.abc import Iterator, MutableMapping, Sized
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sized
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
-from ata_gym.typing import Ints
-from ata_gym.utils.validation import flag, whole_number
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import flag, short, whole_number
 
 _ORDER = 3  # the stream of keys for the orders of epochs
 _END = object()
@@ -41,12 +43,15 @@ class TaskSampler(Sampler[list[int]]):
       after the tasks that are done. With worker processes, let the loader keep them (``persistent_workers=True``).
     - ``dataset``: the dataset that the loader reads, which finds samples by number, or its number of samples.
     - ``samples``: samples of a task.
-    - ``together``: tasks that are computed in one pass, a batch of up to ``together * samples`` samples. Only their sum
-      of times is known then, and each task counts as an equal part.
+    - ``together``: tasks that are computed in one pass, a batch of up to ``together * samples`` samples; None for the
+      whole share. Only their sum of times is known then, and each task counts as an equal part. It may differ by rank.
     - ``shuffle``, ``seed``: whether each epoch has an order of its own, and the seed of these.
+    - ``cost``: for each sample what the time of its task is proportional to, such as its tokens, (samples,), above 0.
+      The times of tasks are then divided by their costs and multiplied by the mean one, so that policies learn the
+      workers and not the samples.
 
-    ValueError is raised for a number below 1, or a dataset whose samples have no numbers, such as an
-    ``IterableDataset``.
+    ValueError is raised for a number below 1, costs that are not above 0, or a dataset whose samples have no numbers,
+    such as an ``IterableDataset``.
 
     >>> from types import SimpleNamespace
     >>> share = SimpleNamespace(tasks=2, first=1, done=0, orders=[])
@@ -61,31 +66,42 @@ class TaskSampler(Sampler[list[int]]):
         dataset: Sized | int,
         *,
         samples: int = 1,
-        together: int = 1,
+        together: int | None = 1,
         shuffle: bool = True,
         seed: int = 0,
+        cost: ArrayLike | None = None,
     ) -> None:
         self._allocator = allocator
         self._size = whole_number("the number of samples", dataset if isinstance(dataset, int) else _size_of(dataset))
-        self._samples, self.together = whole_number("samples", samples), whole_number("together", together)
+        self._samples = whole_number("samples", samples)
+        self.together = allocator.budget if together is None else whole_number("together", together)
+        self._cost = None if cost is None else _relative(cost, self._size)
         self._shuffle, self._key = flag("shuffle", shuffle), stream_keys(whole_number("seed", seed, 0), stream=_ORDER)
         self._of_round = allocator.budget * self._samples
         self._orders: dict[int, Ints] = {}
         followed = f"{self._size} {self._samples} {shuffle} {seed}"
         self.checksum = zlib.crc32(followed.encode()) & 0xFFFFFF or 1  # of what the order follows from; never 0
-        self.given = 0  # batches since the last ``iter``
+        self.coming: Any = None  # the share of the next round, while a loader begins to load it
+        self.given: list[tuple[int, float]] = []  # tasks and relative cost of each batch since the last ``iter``
 
     def __iter__(self) -> Iterator[list[int]]:
         """The samples of this rank's batches in the round that is open, after those of the tasks that are done."""
-        share = self._allocator.share
+        share = self._allocator.share if self.coming is None else self.coming
         share.orders.append(self.checksum)
-        self.given = 0
-        start = self._allocator.rounds * self._of_round + (share.first + share.done) * self._samples
-        own = self.samples_from(start, (share.tasks - share.done) * self._samples)
+        self.given = []
+        start, number = self.place(share)
+        own = self.samples_from(start, number)
         step = self.together * self._samples
         for begin in range(0, len(own), step):
-            self.given += 1
-            yield own[begin : begin + step]
+            batch = own[begin : begin + step]
+            cost = 1.0 if self._cost is None else float(self._cost[batch].mean())
+            self.given.append((len(batch) // self._samples, cost))
+            yield batch
+
+    def place(self, share: Any) -> tuple[int, int]:
+        """Where in the order the samples of a share begin that are left in the round, and how many there are."""
+        start = self._allocator.rounds * self._of_round + (share.first + share.done) * self._samples
+        return start, (share.tasks - share.done) * self._samples
 
     def samples_from(self, start: int, number: int) -> list[int]:
         """``number`` samples of the order of the whole training, from place ``start`` on."""
@@ -113,26 +129,57 @@ class TaskSampler(Sampler[list[int]]):
         return np.argsort(numbers, kind="stable")
 
 
-def batches(loader: Any, share: Any, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[tuple[Any, int]]:
-    """Yield the batches of a loader, and the number of tasks of each; ValueError as of ``Share.take``.
+def batches(loader: Any, share: Any, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[tuple[Any, int, float]]:
+    """Yield the batches of a loader, and the number of tasks and the relative cost of each; ValueError as of ``take``.
 
-    ``left_off`` holds the iterators of loaders without a ``TaskSampler``, which go on in the next round.
+    ``left_off`` holds the iterators of loaders without a ``TaskSampler``, which go on in the next round, and what
+    ``load_ahead`` has begun.
     """
-    sampler = _sampler_of(loader)
+    sampler = sampler_of(loader)
     if sampler is None:
-        yield from ((batch, 1) for batch in _endless(loader, share, left_off))
+        yield from ((batch, 1, 1.0) for batch in _endless(loader, share, left_off))
         return
-    sampler.given, left = 0, share.tasks - share.done
-    for number, batch in enumerate(loader):
-        if sampler.given <= number:
+    sampler.given = []
+    ahead = left_off.pop(loader, None)
+    if isinstance(ahead, _Ahead) and ahead.place == (*sampler.place(share), sampler.together):
+        share.orders.append(sampler.checksum)
+        found, sampler.given = ahead.batches, ahead.given
+    else:
+        found = iter(loader)
+    for number, batch in enumerate(found):
+        if len(sampler.given) <= number:
             break
-        tasks = min(sampler.together, left)
-        left -= tasks
-        yield batch, tasks
+        yield batch, *sampler.given[number]
     raise _not_understood(loader)
 
 
-def _sampler_of(loader: Any) -> TaskSampler | None:
+class _Ahead(NamedTuple):
+    """Batches that worker processes have begun to load for a round to come."""
+
+    place: tuple[int, int, int]  # in the order of samples, how many, and how many tasks are together
+    batches: Iterator[Any]
+    given: list[tuple[int, float]]
+
+
+def load_ahead(
+    loaders: Iterable[Any], left_off: MutableMapping[Any, Any], coming: Callable[[], tuple[int, int]]
+) -> None:
+    """Let the worker processes of loaders begin to load the next round; others do not load before they are asked.
+
+    ``coming`` gives the tasks of this rank in the next round, and the number of the first of them.
+    """
+    for loader in loaders:
+        if type(loader) is DataLoader and loader.num_workers and loader.persistent_workers:
+            sampler = sampler_of(loader)
+            if sampler is not None and loader not in left_off:
+                tasks, first = coming()
+                sampler.coming = SimpleNamespace(tasks=tasks, first=first, done=0, orders=[])
+                place = *sampler.place(sampler.coming), sampler.together
+                left_off[loader] = _Ahead(place, iter(loader), sampler.given)
+                sampler.coming = None
+
+
+def sampler_of(loader: Any) -> TaskSampler | None:
     """The ``TaskSampler`` that says which batches a loader reads; None if there is none.
 
     Samplers around it that have it as their ``batch_sampler``, as those of accelerate have, choose among its batches by
@@ -183,6 +230,14 @@ def _not_understood(loader: Any) -> ValueError:
         f"the {type(loader).__name__}{within} holds a TaskSampler and does not give its batches one for one: give "
         "share.take(...) a DataLoader with batch_sampler=TaskSampler(...)"
     )
+
+
+def _relative(cost: ArrayLike, size: int) -> Floats:
+    """The costs of all samples, (samples,), divided by their mean; ValueError for what is no such list."""
+    costs = np.asarray(cost, np.float64)
+    if costs.shape != (size,) or not (np.isfinite(costs) & (costs > 0.0)).all():
+        raise ValueError(f"cost must be a finite number above 0 for each of the {size} samples, not {short(cost)}")
+    return costs / costs.mean()
 
 
 def _size_of(dataset: Any) -> int:

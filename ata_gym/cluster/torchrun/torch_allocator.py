@@ -1,9 +1,11 @@
 """Allocation inside ``torch.distributed``: how many tasks each rank computes, and the mean of their gradients."""
 
+import copy
 import json
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import isfinite
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,13 +19,18 @@ from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.torchrun.gradients import TaskGradients
 from ata_gym.cluster.torchrun.ranks import Fault, Part, Ranks
 from ata_gym.cluster.torchrun.share import Share
+from ata_gym.cluster.torchrun.task_sampler import load_ahead
+from ata_gym.cluster.torchrun.waiting import Waiting
 from ata_gym.cluster.torchrun.weights import fingerprint
-from ata_gym.training.models.device import Stopwatch
+from ata_gym.simulation.keys import derive_keys, stream_keys
+from ata_gym.training.models.device import Stopwatch, seeded
 from ata_gym.typing import Floats, Ints, Worker
-from ata_gym.utils.validation import flag, whole_number
+from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies import Allocator
 
 _LEFT = "it takes no tasks since it called leave()"
+_NOISE = 6  # the stream of keys for the noise of tasks
+_PLANNER = ThreadPoolExecutor(1, "ata_gym plans")  # decides on the next round while the optimiser steps
 
 
 class TorchAllocator:
@@ -45,14 +52,21 @@ class TorchAllocator:
       ranks.
     - ``allow_nonfinite``: whether a loss or gradient that is not finite is let through. The gradient of a loss that a
       ``GradScaler`` scales is always let through.
-    - ``price``, ``seed``, ``horizon``, ``hyperparameters``: as of ``ata_policies.Allocator``.
+    - ``keyed_noise``: whether dropout and augmentation depend on the seed, the round and the number of the task within
+      it, and not on the rank: each batch begins with torch's generators seeded so. With one task in a pass, every split
+      has the noise of one process then. A loader's worker processes have generators of their own.
+    - ``patience``: after so many seconds, and five times the longest wait so far, ranks that all others wait for are
+      named in the log ``ata_gym.cluster``.
+    - ``price``, ``seed``, ``horizon``, ``hyperparameters``: as of ``ata_policies.Allocator``, which also takes limits
+      and a prior.
 
     RuntimeError is raised if there is no process group. ValueError is raised for a bad argument, and on every rank if
     ranks were given different ones.
 
-    A round costs an all-reduce of the gradient after the last backward pass, with B + 8 n numbers of 4 bytes more for
-    n ranks; where the gradient is not float32, these travel in a collective of their own. During a round each rank has
-    the running statistics of batch norm of its own samples, and after it their means.
+    A round costs an all-reduce of the gradient, with B + 9 n numbers of 4 bytes more for n ranks; where the gradient is
+    not float32, these travel in a collective of their own. Each 25 MB of gradient are sent when the rank's last
+    backward pass has computed them. During a round each rank has the running statistics of batch norm of its own
+    samples, and after it their means. The next round is planned while the optimiser steps.
 
     A process group of one rank, which computes all tasks itself; under torchrun nothing else is different.
 
@@ -89,6 +103,8 @@ class TorchAllocator:
         warm_up: int = 1,
         check_every: int = 100,
         allow_nonfinite: bool = False,
+        keyed_noise: bool = False,
+        patience: float = 10.0,
         price: float = 0.0,
         seed: int = 0,
         horizon: int | None = None,
@@ -99,10 +115,15 @@ class TorchAllocator:
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
         agreed = {
             "budget": budget, "policy": policy, "warm_up": warm_up, "check_every": check_every, "price": price,
-            "allow_nonfinite": allow_nonfinite, "seed": seed, "horizon": horizon, **hyperparameters,
+            "allow_nonfinite": allow_nonfinite, "keyed_noise": keyed_noise, "seed": seed, "horizon": horizon,
+            **hyperparameters,
             "the version of ata_gym": __version__,
         }  # fmt: skip
         self._ranks = Ranks(group, name, agreed)
+        self._waiting = Waiting(self._ranks, non_negative("patience", patience))
+        self._noise = stream_keys(seed, stream=_NOISE)[0] if flag("keyed_noise", keyed_noise) else None
+        self._ahead: tuple[Allocator, Future[dict[Worker, int]]] | None = None  # that has planned the next round
+        self._one_pass = False  # whether each batch of this rank had one backward pass in the last round
         self._allocator = Allocator(
             self._ranks.names, budget, policy, price=price, seed=seed, horizon=horizon, **hyperparameters
         )
@@ -140,19 +161,22 @@ class TorchAllocator:
         """
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
-        tasks = self._allocator.allocate()
+        shares, own, first = self._planned()
+        if self._ahead is not None:
+            (self._allocator, _), self._ahead = self._ahead, None
         expected = self._allocator.expected_times()
-        shares = np.array([tasks.get(name, 0) for name in self._ranks.names])
-        own, first = int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
         if self._gradients is None or self._gradients.model is not model:
-            self._gradients = TaskGradients(model, self._ranks)
+            self._gradients = TaskGradients(model, self._ranks, self._ranks.length(self.budget))
         learned: list[tuple[list[Floats], Part]] = []
         with self._gradients as gradients:
 
             def reduce() -> None:
                 learned.append(self._reduce(share, shares, gradients))
 
-            share = self._share = Share(own, first, self.budget, Stopwatch(gradients.device), self._left_off, reduce)
+            watch = Stopwatch(gradients.device)
+            seeded = self._seeded(gradients) if self._noise is not None else nullcontext
+            share = Share(own, first, self.budget, watch, gradients, self._left_off, reduce, seeded)
+            share.one_pass, self._one_pass, self._share = self._one_pass, False, share
             try:
                 yield share
                 if not learned:
@@ -160,6 +184,28 @@ class TorchAllocator:
                 self._learn(share, *learned[0], shares, expected)
             finally:
                 self._share = None
+        self._one_pass = share.had_one_pass
+        ahead = copy.copy(self._allocator)  # its state is replaced, never changed, so that this one can still be saved
+        self._ahead = ahead, _PLANNER.submit(ahead.allocate)
+        load_ahead(share.loaders, self._left_off, self._coming)
+
+    def _planned(self) -> tuple[Ints, int, int]:
+        """The tasks of each rank in the next round, those of this one, and the number of the first of them."""
+        tasks = self._allocator.allocate() if self._ahead is None else self._ahead[1].result()
+        shares = np.array([tasks.get(name, 0) for name in self._ranks.names])
+        return shares, int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
+
+    def _coming(self) -> tuple[int, int]:
+        """The tasks of this rank in the next round, and the number of the first of them."""
+        return self._planned()[1:]
+
+    def _seeded(self, gradients: TaskGradients) -> Callable[[int], AbstractContextManager[object]]:
+        """What seeds torch's generators for a task of the round, by its number."""
+
+        def of_task(number: int) -> AbstractContextManager[object]:
+            return seeded(int(derive_keys(self._noise, self.rounds, number)) >> 1, gradients.device)
+
+        return of_task
 
     def leave(self) -> None:
         """Give this rank no tasks from the next round on, until it joins; it still takes part in each round."""
@@ -191,6 +237,7 @@ class TorchAllocator:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is no state of TorchAllocator: {error}") from error
         self._allocator.load_state_dict(allocator)
+        self._ahead = None
         self.rounds, self._since_start, self._leaves, self.last = rounds, 0, False, None
         self._let_in(set(self._ranks.names))
 
@@ -200,10 +247,17 @@ class TorchAllocator:
         Nothing has changed where a rank has a fault, or where the ranks do not agree.
         """
         packed = self._ranks.packed(share.seconds(), self._part(share, shares, gradients), shares)
-        seconds, parts = self._ranks.unpacked(gradients.sum(share.tasks / self.budget, packed), shares)
-        self._ranks.check(self.rounds + 1, parts, [name for name, _ in gradients.model.named_parameters()])
-        gradients.keep()
+        with self._waiting.at(self.rounds + 1):
+            summed = gradients.sum(share.tasks / self.budget, packed)
+        seconds, parts = self._ranks.unpacked(summed, shares)
+        self._ranks.check(self.rounds + 1, parts, [name for name, _ in gradients.model.named_parameters()], shares)
+        gradients.keep(self._factor(parts))
         return seconds, parts
+
+    def _factor(self, parts: Part) -> float:
+        """What the sums of losses divided by B, and their gradients, are multiplied by: B / weights, if there are."""
+        total = float(parts.weight.sum())
+        return self.budget / total if total else 1.0
 
     def _part(self, share: Share, shares: Ints, gradients: TaskGradients) -> Part:
         """What this rank sends about its part of a round."""
@@ -215,6 +269,7 @@ class TorchAllocator:
             checksum=self._checksum(shares, whole),
             layout=gradients.layout,
             samples=share.orders[-1] if share.orders else 0,
+            weight=share.weight or 0.0,
             weights=fingerprint(gradients.parameters) if whole else 0.0,
             fault=self._fault(share, loss, gradients),
         )
@@ -250,7 +305,7 @@ class TorchAllocator:
             estimates=dict(expected),
             communication=communication,
             away={name: _LEFT for name in names if name not in present},
-            loss=float(parts.loss.sum()),
+            loss=float(parts.loss.sum()) * self._factor(parts),
         )
 
     def _let_in(self, names: set[str]) -> None:

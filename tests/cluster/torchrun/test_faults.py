@@ -1,6 +1,7 @@
 """What is wrong with one rank's part of a round is said by every rank, with the worker's name, before any step."""
 
 import math
+from unittest import mock
 
 import pytest
 
@@ -11,6 +12,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
+from ata_gym.cluster.torchrun import buckets  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.cluster.torchrun.training import refused  # noqa: E402
 
@@ -46,14 +48,14 @@ def allocator_of(budget=4, **options):
     return TorchAllocator(budget, "uta", name="ab"[dist.get_rank()], **options)
 
 
-def one_round(model, allocator, *, spoil=None, loader=None, **how):
+def one_round(model, allocator, *, spoil=None, loader=None, weigh=lambda: None, **how):
     """A round, each of whose tasks has two samples, with ``spoil`` of the loss on the second rank."""
     if loader is None:
         loader = DataLoader(torch.arange(8), batch_sampler=TaskSampler(allocator, 8, samples=2, shuffle=False))
     with allocator.round(model) as share:
         for numbers in share.take(loader):
             loss = model(numbers).square().mean()
-            share.backward(spoil(loss) if spoil and dist.get_rank() == 1 else loss, **how)
+            share.backward(spoil(loss) if spoil and dist.get_rank() == 1 else loss, weight=weigh(), **how)
         share.reduce()
 
 
@@ -117,6 +119,34 @@ def in_order(**options):
     one_round(nn.Embedding(8, 3), allocator, loader=loader)
 
 
+def sparse_gradients_are_summed_as_dense_ones():
+    gradients = []
+    for sparse in (False, True):
+        model = Net(sparse=sparse)
+        one_round(model, allocator_of())
+        gradients.append(model.rows.weight.grad)
+    assert torch.equal(*gradients)
+
+
+def second_pass_in_the_last_batch():
+    """Of a model with several buckets, so that one of them is on its way; then the round is right."""
+    model, allocator = Net(), allocator_of()
+    with mock.patch.object(buckets, "_SIZE", 16):
+        one_round(model, allocator)
+        first = [parameter.grad.clone() for parameter in model.parameters()]
+
+        def twice(loss):
+            loss.backward(retain_graph=True, inputs=list(model.last.parameters()))
+            return loss
+
+        try:
+            one_round(model, allocator, spoil=twice)
+        finally:
+            assert all(map(torch.equal, first, (parameter.grad for parameter in model.parameters())))
+            one_round(model, allocator, spoil=twice)
+            assert allocator.rounds == 2
+
+
 CHANGED = "RuntimeError: round 1: the parameter {} was changed inside the round on {}"
 ORDER = "RuntimeError: round 1: the ranks follow different orders of samples; b differs from a."
 CASES = [
@@ -128,8 +158,10 @@ CASES = [
     (lambda: one_round(Net(looks), allocator_of()), ""),
     (lambda: one_round(Net(max_norm=0.1), allocator_of()), CHANGED.format("rows.weight", "a")),
     (thaws, CHANGED.format("last.weight", "b")),
-    (lambda: one_round(Net(sparse=True), allocator_of()),
-     "ValueError: round 1: the gradient of the parameter rows.weight on a is sparse"),
+    (sparse_gradients_are_summed_as_dense_ones, ""),
+    (second_pass_in_the_last_batch, "RuntimeError: round 2: b computed a second backward pass in its last"),
+    (lambda: one_round(Net(), allocator_of(), weigh=lambda: 1.0 if dist.get_rank() else None),
+     "ValueError: round 1: a gave share.backward no weight, and others did"),
     (lambda: one_round(other_on_b(Net(), lambda model: nn.init.normal_(model.last.weight)), allocator_of()),
      "RuntimeError: round 1: the models have different weights"),
     (lambda: one_round(nn.Sequential(nn.Embedding(8, 9), other_on_b(nn.Linear(9, 9), transpose)), allocator_of()),
