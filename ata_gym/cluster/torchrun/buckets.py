@@ -102,7 +102,7 @@ class Buckets:
         """The views of the gradients, and of the other tensors."""
         reached = WeakMethod(self._reached)  # the parameters outlive this object
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(partial(_call, reached, place))
+            parameter.register_post_accumulate_grad_hook(partial(_call, reached, place))  # type: ignore[no-untyped-call]
             for place, parameter in enumerate(self.parameters)
         ]
         self._open = False

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from ata_gym.cluster.torchrun.weights import TOLERANCE
 from ata_gym.typing import Floats, Ints
@@ -140,7 +141,7 @@ class Ranks:
         table = values[budget:].reshape(len(Part._fields), self.size)
         return np.split(values[:budget], ends[:-1]), Part(*table)
 
-    def check(self, number: int, parts: Part, parameters: Sequence[str], shares: Ints) -> None:
+    def check(self, number: int, parts: Part, model: nn.Module, shares: Ints) -> None:
         """Raise the same error on every rank where they do not agree on round ``number``, or a rank has a fault."""
         first, *others = _AGREED
         self._check_agreed(number, parts, [first])
@@ -148,6 +149,7 @@ class Ranks:
             place, fault = divmod(code, len(Fault))
             if fault:
                 error, sentence = _FAULTS[Fault(fault)]
+                parameters = [name for name, _ in model.named_parameters()]
                 parameter = f"the parameter {parameters[place]}" if place < len(parameters) else "a new parameter"
                 reason = sentence.format(worker=worker, parameter=parameter)
                 raise error(f"round {number}: {reason}. The step is not taken")

@@ -77,10 +77,11 @@ class Share:
         found = batches(loader, self, self._left_off)
         while self.done < self.tasks:
             start = self.watch.mark()
-            with self._seeded(self.first + self.done):
+            number = 2 * (self.first + self.done)
+            with self._seeded(number):  # for what the loader draws, and for what the model draws
                 batch, tasks, cost = next(found)
-                with self._timing(tasks, start, cost):
-                    yield batch
+            with self._seeded(number + 1), self._timing(tasks, start, cost):
+                yield batch
 
     def compute(self, loader: Any, loss_of: Callable[[Any], Tensor], *, scaler: GradScaler | None = None) -> None:
         """Compute all tasks, in batches as large as the memory of this rank allows.
@@ -113,7 +114,7 @@ class Share:
     def timed(self, tasks: int = 1) -> Iterator[None]:
         """Time the block as ``tasks`` tasks, in loops that find their own samples in place of ``take``."""
         start = self.watch.mark()
-        with self._seeded(self.first + self.done), self._timing(whole_number("tasks", tasks), start):
+        with self._seeded(2 * (self.first + self.done) + 1), self._timing(whole_number("tasks", tasks), start):
             yield
 
     @contextmanager
@@ -135,7 +136,7 @@ class Share:
         self._timed.append((tasks, cost, start, self.watch.mark()))
 
     def backward(
-        self, loss: Tensor, *, weight: float | None = None, scaler: GradScaler | None = None, **arguments: Any
+        self, loss: Tensor, *, weight: float | Tensor | None = None, scaler: GradScaler | None = None, **arguments: Any
     ) -> None:
         """Run the backward pass of a batch whose ``loss`` is the mean over its samples; it adds loss / B for each task.
 
@@ -154,7 +155,8 @@ class Share:
         if self._passes and (weight is None) != (self.weight is None):
             raise ValueError("give share.backward a weight in every pass of a round, or in none")
         if weight is not None:
-            if not 0.0 < (own := as_float(weight)) < float("inf"):
+            own = as_float(weight.item() if isinstance(weight, Tensor) and weight.numel() == 1 else weight)
+            if not 0.0 < own < float("inf"):
                 raise ValueError(
                     f"weight must be a finite number above 0, such as the batch's tokens, not {short(weight)}; leave "
                     "out the pass of a batch in which nothing counts"

@@ -129,23 +129,26 @@ class TaskSampler(Sampler[list[int]]):
         return np.argsort(numbers, kind="stable")
 
 
-def batches(loader: Any, share: Any, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[tuple[Any, int, float]]:
-    """Yield the batches of a loader, and the number of tasks and the relative cost of each; ValueError as of ``take``.
+def batches(loader: Any, share: Any, left_off: MutableMapping[Any, Any]) -> Iterator[tuple[Any, int, float]]:
+    """The batches of a loader, with the number of tasks and the relative cost of each; ValueError as of ``take``.
 
     ``left_off`` holds the iterators of loaders without a ``TaskSampler``, which go on in the next round, and what
     ``load_ahead`` has begun.
     """
     sampler = sampler_of(loader)
     if sampler is None:
-        yield from ((batch, 1, 1.0) for batch in _endless(loader, share, left_off))
-        return
+        return ((batch, 1, 1.0) for batch in _endless(loader, share, left_off))
     sampler.given = []
     ahead = left_off.pop(loader, None)
     if isinstance(ahead, _Ahead) and ahead.place == (*sampler.place(share), sampler.together):
         share.orders.append(sampler.checksum)
-        found, sampler.given = ahead.batches, ahead.given
-    else:
-        found = iter(loader)
+        sampler.given = ahead.given
+        return _allocated(loader, sampler, ahead.batches)
+    return _allocated(loader, sampler, iter(loader))
+
+
+def _allocated(loader: Any, sampler: TaskSampler, found: Iterator[Any]) -> Iterator[tuple[Any, int, float]]:
+    """Yield what the sampler has asked for."""
     for number, batch in enumerate(found):
         if len(sampler.given) <= number:
             break
@@ -237,7 +240,8 @@ def _relative(cost: ArrayLike, size: int) -> Floats:
     costs = np.asarray(cost, np.float64)
     if costs.shape != (size,) or not (np.isfinite(costs) & (costs > 0.0)).all():
         raise ValueError(f"cost must be a finite number above 0 for each of the {size} samples, not {short(cost)}")
-    return costs / costs.mean()
+    relative: Floats = costs / costs.mean()
+    return relative
 
 
 def _size_of(dataset: Any) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -24,7 +25,7 @@ from ata_gym.cluster.torchrun.waiting import Waiting
 from ata_gym.cluster.torchrun.weights import fingerprint
 from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.training.models.device import Stopwatch, seeded
-from ata_gym.typing import Floats, Ints, Worker
+from ata_gym.typing import Floats, Ints, Keys, Worker
 from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies import Allocator
 
@@ -174,7 +175,7 @@ class TorchAllocator:
                 learned.append(self._reduce(share, shares, gradients))
 
             watch = Stopwatch(gradients.device)
-            seeded = self._seeded(gradients) if self._noise is not None else nullcontext
+            seeded = nullcontext if self._noise is None else self._seeded(self._noise, gradients.device)
             share = Share(own, first, self.budget, watch, gradients, self._left_off, reduce, seeded)
             share.one_pass, self._one_pass, self._share = self._one_pass, False, share
             try:
@@ -199,13 +200,9 @@ class TorchAllocator:
         """The tasks of this rank in the next round, and the number of the first of them."""
         return self._planned()[1:]
 
-    def _seeded(self, gradients: TaskGradients) -> Callable[[int], AbstractContextManager[object]]:
-        """What seeds torch's generators for a task of the round, by its number."""
-
-        def of_task(number: int) -> AbstractContextManager[object]:
-            return seeded(int(derive_keys(self._noise, self.rounds, number)) >> 1, gradients.device)
-
-        return of_task
+    def _seeded(self, key: Keys, device: torch.device) -> Callable[[int], AbstractContextManager[object]]:
+        """What seeds torch's generators in a round, by a number that follows from that of the task."""
+        return lambda number: seeded(int(derive_keys(key, self.rounds, number)) >> 1, device)
 
     def leave(self) -> None:
         """Give this rank no tasks from the next round on, until it joins; it still takes part in each round."""
@@ -250,7 +247,7 @@ class TorchAllocator:
         with self._waiting.at(self.rounds + 1):
             summed = gradients.sum(share.tasks / self.budget, packed)
         seconds, parts = self._ranks.unpacked(summed, shares)
-        self._ranks.check(self.rounds + 1, parts, [name for name, _ in gradients.model.named_parameters()], shares)
+        self._ranks.check(self.rounds + 1, parts, gradients.model, shares)
         gradients.keep(self._factor(parts))
         return seconds, parts
 

@@ -42,7 +42,9 @@ class Waiting(AbstractContextManager["Waiting"]):
         self._since: float | None = None
         self._round, self._named = 0, False
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self._store = dist.PrefixStore(f"ata_gym/waiting/{attempt}", dist.distributed_c10d._get_default_store())
+        self._store = dist.distributed_c10d.PrefixStore(
+            f"ata_gym/waiting/{attempt}", dist.distributed_c10d._get_default_store()
+        )
         if ranks.size > 1:
             Thread(target=_watch, args=(ref(self),), daemon=True, name="ata_gym waiting").start()
 

@@ -1,0 +1,213 @@
+"""What a share can do beside the mean loss of its tasks: weights, costs, noise by task, memory, and loading ahead."""
+
+import logging
+from unittest import mock
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
+from ata_gym.cluster.torchrun import buckets, torch_allocator, waiting  # noqa: E402
+from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
+from tests.cluster.torchrun.training import refused  # noqa: E402
+from tests.waiting import until  # noqa: E402
+
+BUDGET, TOKENS = 6, torch.tensor([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0, 5.0, 8.0])
+DATA = TensorDataset(torch.arange(12), TOKENS, torch.linspace(-1.0, 2.0, 36, dtype=torch.float64).reshape(12, 3))
+
+
+def net(dropout=0.0):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 5), nn.Dropout(dropout), nn.Linear(5, 1)).double()
+
+
+def gradients(model):
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).numpy().copy()
+
+
+def train(together, rounds=3, *, weighted=False, dropout=0.0, **options):
+    """The gradient and loss of each round, and whether a part was sent before the round was reduced."""
+    model, found = net(dropout), []
+    allocator = TorchAllocator(BUDGET, "thompson", warm_up=0, **options)
+    loader = DataLoader(DATA, batch_sampler=TaskSampler(allocator, DATA, together=together))
+    with mock.patch.object(buckets, "_SIZE", 64):
+        for _ in range(rounds):
+            with allocator.round(model) as share:
+                for _, tokens, x in share.take(loader):
+                    losses = model(x)[:, 0].square()
+                    if weighted:
+                        share.backward((losses * tokens).sum(), weight=tokens.sum())
+                    else:
+                        share.backward(losses.mean())
+                early = allocator._gradients._buckets._sent
+                share.reduce()
+            found.append((gradients(model), allocator.last.loss, early))
+            model.zero_grad()
+    return found
+
+
+def alike(ranks, one):
+    for rank in ranks:
+        for (gradient, loss, _), (expected, mean, _) in zip(rank, one, strict=True):
+            np.testing.assert_allclose(gradient, expected, rtol=1e-12)
+            np.testing.assert_allclose(loss, mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("together", [1, None])
+def test_the_gradient_is_sent_while_it_is_computed_and_is_that_of_one_process(together):
+    ranks, (one,) = on_ranks(3, train, together), on_ranks(1, train, together)
+    alike(ranks, one)
+    assert {rank[0][2] for rank in ranks} == {0}  # what the passes of a batch are is not known yet
+    assert all(any(early for *_, early in rank[1:]) for rank in ranks)
+
+
+def by_tokens(together):
+    return train(together, weighted=True)
+
+
+def test_with_weights_the_loss_is_the_mean_over_all_tokens():
+    ranks, (one,) = on_ranks(3, by_tokens, 2), on_ranks(1, by_tokens, 1)
+    alike(ranks, one)
+    model, order = net(), TaskSampler(mock.Mock(budget=BUDGET), DATA).samples_from(0, BUDGET)
+    _, tokens, x = DATA[order]
+    loss = (model(x)[:, 0].square() * tokens).sum() / tokens.sum()
+    loss.backward()
+    np.testing.assert_allclose(one[0][0], gradients(model), rtol=1e-12)
+    np.testing.assert_allclose(one[0][1], loss.item(), rtol=1e-6)
+
+
+def with_dropout(keyed):
+    return train(1, dropout=0.5, keyed_noise=keyed, seed=3)
+
+
+def test_keyed_noise_is_that_of_one_process_and_other_noise_is_not():
+    ranks, (one,) = on_ranks(3, with_dropout, True), on_ranks(1, with_dropout, True)
+    alike(ranks, one)
+    assert len({loss for _, loss, _ in one}) == len(one)
+    (other,) = on_ranks(1, with_dropout, False)
+    assert not np.allclose(other[0][0], one[0][0])
+
+
+@pytest.mark.usefixtures("alone")
+def test_times_are_divided_by_the_costs_of_samples():
+    allocator, clock = TorchAllocator(BUDGET, warm_up=0, name="a"), [0.0]
+    sampler = TaskSampler(allocator, DATA, samples=2, together=2, cost=TOKENS)
+    watch = mock.Mock(mark=lambda: clock[0], seconds=lambda start, end: end - start)
+    with mock.patch.object(torch_allocator, "Stopwatch", return_value=watch), allocator.round(net()) as share:
+        for _, tokens, x in share.take(DataLoader(DATA, batch_sampler=sampler)):
+            clock[0] += 2.0 * tokens.sum().item()
+            share.backward(allocator._gradients.model(x).sum())
+        share.reduce()
+    assert allocator.last.seconds["a"] == pytest.approx([2.0 * 2 * TOKENS.mean().item()] * BUDGET)
+    for wrong in (TOKENS[:3], -TOKENS, TOKENS * torch.inf):
+        with pytest.raises(ValueError, match="cost must be a finite number above 0 for each of the 12 samples"):
+            TaskSampler(allocator, DATA, cost=wrong)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_the_largest_batch_that_fits_is_found_and_remembered(where, caplog):
+    allocator, model, most, tried = TorchAllocator(BUDGET), net(), 2, []
+    sampler = TaskSampler(allocator, DATA, together=None)
+    loader = DataLoader(DATA, batch_sampler=sampler)
+
+    def lacks(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def loss_of(batch):
+        tried.append(len(batch[0]))
+        hidden = model[0](batch[2])
+        if len(batch[0]) > most:
+            lacks() if where == "forward" else hidden.register_hook(lacks)
+        return model[2](hidden).square().mean()
+
+    for expected in ([6, 3, 1, 1, 1, 1, 1, 1], [1] * 6):
+        tried.clear()
+        with allocator.round(model) as share:
+            share.compute(loader, loss_of)
+            share.reduce()
+        assert tried == expected
+    assert [record.args for record in caplog.records] == [(6, 3), (3, 1)]
+    ours = gradients(model)  # of two rounds
+    model.zero_grad()
+    for start in (0, BUDGET):
+        model(DATA[sampler.samples_from(start, BUDGET)][2]).square().mean().backward()
+    np.testing.assert_allclose(ours, gradients(model), rtol=1e-12)
+    most = 0
+    with pytest.raises(torch.OutOfMemoryError), allocator.round(model) as share:
+        share.compute(loader, loss_of)
+
+
+class Counted(torch.utils.data.Dataset):
+    """Samples of which is known how many were loaded."""
+
+    def __init__(self):
+        self.loaded = torch.zeros(1, dtype=torch.int64).share_memory_()
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, number):
+        self.loaded += 1
+        return number
+
+
+@pytest.mark.usefixtures("alone")
+def test_worker_processes_load_the_next_share_between_rounds_and_nothing_in_vain():
+    allocator, data = TorchAllocator(2, "uta"), Counted()
+    sampler = TaskSampler(allocator, data)
+    loader = DataLoader(data, batch_sampler=sampler, num_workers=1, persistent_workers=True)
+    seen = []
+    for number in range(1, 4):
+        with allocator.round(nn.Identity()) as share:
+            for batch in share.take(loader):
+                seen += batch.tolist()
+                share.backward(torch.ones((), requires_grad=True))
+            share.reduce()
+        until(lambda number=number: int(data.loaded) == 2 * (number + 1), about="the next share")
+    assert seen == sampler.samples_from(0, 6)
+
+
+def late():
+    """The second rank computes until the first one has named it in the log."""
+    rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
+    handler = mock.Mock(level=0, handle=lambda record: store.set("named", record.getMessage()))
+    logging.getLogger("ata_gym.cluster").addHandler(handler)
+    with mock.patch.object(waiting, "_EACH", 0.01):
+        allocator = TorchAllocator(2, "uta", name="ab"[rank], patience=0.05)
+        with allocator.round(nn.Identity()) as share:
+            for _ in range(share.tasks):
+                with share.timed():
+                    share.backward(torch.ones((), requires_grad=True))
+            if rank == 1:
+                store.wait(["named"])
+            share.reduce()
+    logging.getLogger("ata_gym.cluster").removeHandler(handler)
+    return store.get("named").decode()
+
+
+def test_who_is_waited_for_is_named_in_the_log():
+    assert on_ranks(2, late)[0].startswith("round 1: waiting for b for ")
+
+
+def without_weight():
+    allocator = TorchAllocator(BUDGET, "uta")
+
+    def one_round(*weights):
+        with allocator.round(nn.Identity()) as share, share.timed(share.tasks):
+            for weight in weights:
+                share.backward(torch.ones((), requires_grad=True), weight=weight)
+
+    return [refused(lambda w=w: one_round(*w)) for w in ((0,), (-1.0,), (float("nan"),), ("7",), (1.0, None))]
+
+
+def test_a_weight_that_is_none_is_refused_in_a_sentence():
+    *wrong, mixed = on_ranks(1, without_weight)[0]
+    assert all(said.startswith("ValueError: weight must be a finite number above 0") for said in wrong)
+    assert mixed.startswith("ValueError: give share.backward a weight in every pass of a round, or in none")
