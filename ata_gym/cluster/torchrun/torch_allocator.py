@@ -17,7 +17,7 @@ from torch import nn
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
-from ata_gym.cluster.torchrun.gradients import TaskGradients
+from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
 from ata_gym.cluster.torchrun.ranks import Fault, Part, Ranks
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.task_sampler import load_ahead

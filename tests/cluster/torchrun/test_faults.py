@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
-from ata_gym.cluster.torchrun import buckets  # noqa: E402
+from ata_gym.cluster.torchrun.gradients import buckets  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.cluster.torchrun.training import refused  # noqa: E402
 

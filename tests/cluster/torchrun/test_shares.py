@@ -13,7 +13,8 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
-from ata_gym.cluster.torchrun import buckets, torch_allocator, waiting  # noqa: E402
+from ata_gym.cluster.torchrun import torch_allocator, waiting  # noqa: E402
+from ata_gym.cluster.torchrun.gradients import buckets  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.cluster.torchrun.training import refused  # noqa: E402
 from tests.waiting import until  # noqa: E402

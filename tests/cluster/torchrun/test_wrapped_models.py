@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolic
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from ata_gym.cluster import TorchAllocator  # noqa: E402
-from ata_gym.cluster.torchrun import gradients  # noqa: E402
+from ata_gym.cluster.torchrun.gradients import task_gradients  # noqa: E402
 from ata_gym.training.models.device import Stopwatch  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -108,7 +108,7 @@ def test_times_are_those_of_the_device_of_the_model(monkeypatch):
     model, clocks = nn.Linear(3, 2), []
     model.weight = OnCuda(model.weight.detach())
     allocator = TorchAllocator(3, "uta", warm_up=0)  # with gloo, as with "cpu:gloo,cuda:nccl"
-    monkeypatch.setattr(gradients, "Buckets", mock.MagicMock())  # there is no such device
+    monkeypatch.setattr(task_gradients, "Buckets", mock.MagicMock())  # there is no such device
     monkeypatch.setattr(Stopwatch, "mark", lambda self: clocks.append(self._device) or 0.0)
     for timed, device in ((nn.Identity(), "cpu"), (nn.ModuleList([nn.Linear(2, 2), model]), "cuda:1")):
         clocks.clear()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ata_gym.cluster.torchrun.buckets import Buckets, Form, gradient_dtype
+from ata_gym.cluster.torchrun.gradients.buckets import Buckets, Form, gradient_dtype
 from ata_gym.cluster.torchrun.ranks import Fault, Ranks
 from ata_gym.cluster.torchrun.weights import Unchanged
 from ata_gym.training.models.model import trained_weights
