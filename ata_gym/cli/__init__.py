@@ -16,13 +16,13 @@ from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.train import train
 from ata_gym.cli.tools import check, doctor, verify
 from ata_gym.cli.watch import watch
-from ata_gym.cli.workers import emulate, measure
+from ata_gym.cli.workers import measure
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See what there is": (demo, watch, policies, scenarios, methods),
     "Compare policies": (bench, report, leaderboard, track, reproduce),
     "Train": (train, learn, pretrain),
-    "Run on real workers": (emulate, measure),
+    "Run on real workers": (measure,),
     "Tools": (check, verify, doctor),
 }
 """The commands, by what they are for."""

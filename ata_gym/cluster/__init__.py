@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from ata_gym.cluster.on_ray.rounds.backend import ClusterBackend
     from ata_gym.cluster.on_ray.rounds.runner import RayRound, RayRunner
     from ata_gym.cluster.round_record import RoundRecord
+    from ata_gym.cluster.shadow import Shadow
     from ata_gym.cluster.torchrun.task_sampler import TaskSampler
     from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
     from ata_gym.cluster.trace_recorder import TraceRecorder
+    from ata_gym.cluster.trainers.lightning import TaskStrategy
+    from ata_gym.cluster.trainers.transformers import TaskTrainer
 
 __all__ = [
-    "ClusterBackend", "RayRound", "RayRunner", "RoundRecord", "TaskSampler", "TorchAllocator", "TraceRecorder",
-    "cancelled", "connect_ray",
+    "ClusterBackend", "RayRound", "RayRunner", "RoundRecord", "Shadow", "TaskSampler", "TaskStrategy", "TaskTrainer",
+    "TorchAllocator", "TraceRecorder", "cancelled", "connect_ray",
 ]  # fmt: skip
 
 _HOMES = {
@@ -31,7 +34,10 @@ _HOMES = {
     "RayRound": ("ray", "on_ray.rounds.runner"),
     "RayRunner": ("ray", "on_ray.rounds.runner"),
     "RoundRecord": (None, "round_record"),
+    "Shadow": (None, "shadow"),
     "TaskSampler": ("torch", "torchrun.task_sampler"),
+    "TaskStrategy": ("torch", "trainers.lightning"),
+    "TaskTrainer": ("torch", "trainers.transformers"),
     "TorchAllocator": ("torch", "torchrun.torch_allocator"),
     "TraceRecorder": (None, "trace_recorder"),
     "cancelled": (None, "on_ray.rounds.actor"),

@@ -84,6 +84,11 @@ class TaskSampler(Sampler[list[int]]):
         self.coming: Any = None  # the share of the next round, while a loader begins to load it
         self.given: list[tuple[int, float]] = []  # tasks and relative cost of each batch since the last ``iter``
 
+    @property
+    def rounds(self) -> int:
+        """Whole rounds in an epoch."""
+        return self._size // self._of_round
+
     def __iter__(self) -> Iterator[list[int]]:
         """The samples of this rank's batches in the round that is open, after those of the tasks that are done."""
         share = self._allocator.share if self.coming is None else self.coming

@@ -1,1 +1,0 @@
-"""Studies of real processes on one machine, whose unequal speeds are emulated: they wait where others would compute."""

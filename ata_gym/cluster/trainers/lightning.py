@@ -1,0 +1,111 @@
+"""A strategy of Lightning, with which each rank computes its share of the tasks of a step."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ata_gym.cluster.torchrun.task_sampler import sampler_of
+from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
+from ata_gym.cluster.trainers.rounds import rounds_of
+from ata_gym.utils.extras import require
+
+require("lightning.pytorch", extra="integrations", purpose="TaskStrategy")
+
+from lightning.pytorch import LightningModule  # noqa: E402 - after the error that names the extra
+from lightning.pytorch.strategies import DDPStrategy  # noqa: E402
+from lightning.pytorch.trainer.states import TrainerFn  # noqa: E402
+
+_STATE = "ata_gym"  # the key in checkpoints
+
+
+class TaskStrategy(DDPStrategy):
+    """Lightning under torchrun with automatic optimisation, where each batch is a round of B tasks over all ranks.
+
+    The training loader has a ``TaskSampler`` as its ``batch_sampler``. For each of its batches ``training_step`` of the
+    module is called as ever, and gives the mean loss over the batch; a rank may have several batches in a round, or
+    none, so log what it computes without ``sync_dist``. Hooks around a batch get the numbers of the round's tasks.
+    ``accumulate_grad_batches`` adds up rounds; clipping, schedulers, precision plugins and checkpoints are Lightning's,
+    and what is known of the workers is part of its checkpoints. The loss that Lightning sees is the mean over all
+    tasks. In validation each rank has all samples.
+
+    - ``allocator``: its process group is the default one, which the script has started.
+    - ``options``: those of ``DDPStrategy``.
+
+    ValueError for a training loader without a ``TaskSampler``.
+
+    Under torchrun::
+
+        dist.init_process_group("gloo")
+        allocator = TorchAllocator(budget=64)
+        loader = DataLoader(dataset, batch_sampler=TaskSampler(allocator, dataset))
+        Trainer(strategy=TaskStrategy(allocator), devices=8).fit(module, loader)
+    """
+
+    def __init__(self, allocator: TorchAllocator, **options: Any) -> None:
+        super().__init__(**options)
+        self.allocator = allocator
+        self._tasks: DataLoader[Any] | None = None
+        self._gradients: list[Tensor | None] = []
+        self._stepped = True  # whether an optimiser has stepped since the last round
+
+    def connect(self, model: LightningModule) -> None:
+        """Take the module; Lightning does not choose samples by rank, since the allocation does."""
+        super().connect(model)
+        model.trainer._accelerator_connector.use_distributed_sampler = False
+
+    def process_dataloader(self, dataloader: object) -> object:
+        """The rounds of a loader with a ``TaskSampler``; any other one as it is."""
+        if not isinstance(dataloader, DataLoader) or sampler_of(dataloader) is None:
+            return super().process_dataloader(dataloader)
+        self._tasks = dataloader
+        return rounds_of(dataloader, self.allocator.budget)
+
+    def training_step(self, *arguments: Any, **named: Any) -> Any:
+        """Play a round; the mean loss of its tasks."""
+        assert self.lightning_module is not None
+        assert self.model is not None
+        if self._tasks is None:
+            raise ValueError("TaskStrategy needs a training loader with batch_sampler=TaskSampler(allocator, dataset)")
+        parameters = list(self.model.parameters())
+        if self._stepped:  # Lightning forgets the gradients of the last step after this call
+            for parameter in parameters:
+                parameter.grad = None
+        self._stepped, rounds = False, self.lightning_module.trainer.accumulate_grad_batches
+        scaler = getattr(self.precision_plugin, "scaler", None)
+        with self.allocator.round(self.model) as share:
+            for batch in share.take(self._tasks):
+                output: Any = super().training_step(self.batch_to_device(batch), *arguments[1:], **named)
+                share.backward((output if isinstance(output, Tensor) else output["loss"]) / rounds, scaler=scaler)
+            share.reduce()
+        assert self.allocator.last is not None
+        assert self.allocator.last.loss is not None
+        self._gradients = [parameter.grad for parameter in parameters]
+        return torch.tensor(rounds * self.allocator.last.loss, device=self.root_device)
+
+    def backward(self, closure_loss: Tensor, *_arguments: Any, **_named: Any) -> Tensor:
+        """Give the model the gradient of the round, which is computed already."""
+        assert self.lightning_module is not None
+        assert self.model is not None
+        for parameter, gradient in zip(self.model.parameters(), self._gradients, strict=True):
+            parameter.grad = gradient
+        return self.precision_plugin.post_backward(closure_loss, self.lightning_module)
+
+    def optimizer_step(self, *arguments: Any, **named: Any) -> Any:
+        """Step as Lightning does."""
+        result = super().optimizer_step(*arguments, **named)
+        self._stepped = True
+        return result
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], *arguments: Any, **named: Any) -> None:
+        """Write a checkpoint with what is known of the workers."""
+        super().save_checkpoint({**checkpoint, _STATE: self.allocator.state_dict()}, *arguments, **named)
+
+    def load_checkpoint(self, *arguments: Any, **named: Any) -> dict[str, Any]:
+        """Read a checkpoint; in ``fit``, training goes on with what was known of the workers."""
+        checkpoint = super().load_checkpoint(*arguments, **named)
+        assert self.lightning_module is not None
+        if _STATE in checkpoint and self.lightning_module.trainer.state.fn == TrainerFn.FITTING:
+            self.allocator.load_state_dict(checkpoint[_STATE])
+        return checkpoint

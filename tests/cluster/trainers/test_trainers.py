@@ -1,0 +1,183 @@
+"""Trainers of other projects under torchrun: ranks of unequal shares train as one process does, in double precision."""
+
+import os
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.functional import cross_entropy  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
+
+from ata_gym import cluster  # noqa: E402
+from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
+from tests.cluster.torchrun.processes import as_torchrun  # noqa: E402
+from tests.waiting import PATIENCE  # noqa: E402
+
+BUDGET, SAMPLES, STEPS, ACCUMULATED, CLIPPED = 4, 2, 6, 2, 0.05
+
+
+class Digits(Dataset):
+    """Sequences of inputs with labels, some of which are masked, as dictionaries."""
+
+    def __init__(self):
+        generator = torch.Generator().manual_seed(1)
+        self.x = torch.randn(64, 5, 6, generator=generator, dtype=torch.float64)
+        self.labels = torch.where(torch.rand(64, 5, generator=generator) < 0.4, -100, self.x[..., 0].gt(0).long())
+        self.labels[:, 0] = 1
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, number):
+        return {"x": self.x[number], "labels": self.labels[number]}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 2)).double()
+
+    def forward(self, x, labels, num_items_in_batch=None, **_more):
+        summed = cross_entropy(self.layers(x).flatten(0, 1), labels.flatten(), reduction="sum")
+        return {"loss": summed / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)}
+
+
+def tokens(batch):
+    return batch["labels"].ne(-100).sum()
+
+
+def allocator_of():
+    """One whose ranks get unequal shares, and at times none."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    return TorchAllocator(BUDGET, "thompson", warm_up=0, name=f"worker {dist.get_rank()}", seed=1)
+
+
+def weights(model):
+    return np.concatenate([parameter.detach().numpy().ravel() for parameter in model.parameters()])
+
+
+def tell(folder, allocator, model, losses=()):
+    np.savez(folder / f"rank-{dist.get_rank()}.npz", weights=weights(model), losses=losses, rounds=allocator.rounds)
+
+
+def with_transformers(folder, weigh, resume=None):
+    import transformers
+
+    from ata_gym.cluster import TaskTrainer
+
+    args = transformers.TrainingArguments(
+        str(folder / "hf"), max_steps=STEPS, per_device_train_batch_size=SAMPLES, learning_rate=0.05, use_cpu=True,
+        gradient_accumulation_steps=ACCUMULATED, max_grad_norm=CLIPPED, lr_scheduler_type="linear", save_steps=2,
+        report_to=[], disable_tqdm=True, logging_steps=1, seed=3, remove_unused_columns=False, ddp_backend="gloo",
+        save_strategy="steps", optim="adamw_torch",
+    )  # fmt: skip
+    allocator, model = allocator_of(), Net()
+    weight = tokens if weigh else None
+    trainer = TaskTrainer(model, args, train_dataset=Digits(), allocator=allocator, weight_of=weight)
+    trainer.train(resume_from_checkpoint=resume)
+    tell(folder, allocator, model, [line["loss"] for line in trainer.state.log_history if "loss" in line])
+
+
+def with_lightning(folder, resume=None):
+    import lightning.pytorch as pl
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from ata_gym.cluster import TaskStrategy
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+
+        def training_step(self, batch, _number):
+            return self.net(**batch)["loss"]
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.AdamW(self.parameters(), lr=0.05)
+            scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=STEPS)
+            return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
+
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    allocator, module, data = allocator_of(), Module(), Digits()
+    loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data, samples=SAMPLES, seed=3))
+    off = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    kept = ModelCheckpoint(folder / "pl", filename="{step}", every_n_train_steps=2, save_top_k=-1)
+    trainer = pl.Trainer(
+        strategy=TaskStrategy(allocator), accelerator="cpu", devices=dist.get_world_size(), max_steps=STEPS,
+        accumulate_grad_batches=ACCUMULATED, gradient_clip_val=CLIPPED, callbacks=[kept], **off,
+    )  # fmt: skip
+    trainer.fit(module, loader, ckpt_path=resume)
+    tell(folder, allocator, module)
+
+
+def play(work, folder, size, *arguments):
+    with as_torchrun(work, folder, *arguments, size=size) as running:
+        running.result(PATIENCE)
+    return [np.load(folder / f"rank-{rank}.npz") for rank in range(size)]
+
+
+def alone(weigh):
+    """The same by hand."""
+    model, data = Net(), Digits()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=0.0 if weigh is not None else 0.01)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=STEPS)
+    order = TaskSampler(SimpleNamespace(budget=BUDGET), data, samples=SAMPLES, seed=3)
+    losses = []
+    for step in range(STEPS):
+        losses.append(0.0)
+        for part in range(ACCUMULATED):
+            start = (step * ACCUMULATED + part) * BUDGET * SAMPLES
+            found = order.samples_from(start, BUDGET * SAMPLES)
+            tasks = [data[found[at : at + SAMPLES]] for at in range(0, len(found), SAMPLES)]
+            if weigh:
+                loss = sum(model(**task, num_items_in_batch=1)["loss"] for task in tasks) / sum(map(tokens, tasks))
+            else:
+                loss = sum(model(**task)["loss"] for task in tasks) / BUDGET
+            (loss / ACCUMULATED).backward()
+            losses[-1] += loss.item() / ACCUMULATED
+        nn.utils.clip_grad_norm_(model.parameters(), CLIPPED)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    return weights(model), losses
+
+
+def assert_alike(ranks, expected):
+    for rank in ranks:
+        np.testing.assert_allclose(rank["weights"], expected, rtol=1e-10, atol=1e-12)
+        assert rank["rounds"] == STEPS * ACCUMULATED
+
+
+@pytest.mark.parametrize("weigh", [False, True])
+def test_transformers_trains_as_one_process_and_goes_on_from_its_checkpoint_with_other_ranks(tmp_path, weigh):
+    pytest.importorskip("transformers")
+    expected, losses = alone(weigh)
+    ranks = play(with_transformers, tmp_path, 2, weigh)
+    assert_alike(ranks, expected)
+    np.testing.assert_allclose([rank["losses"] for rank in ranks], [losses] * 2, rtol=1e-3)
+    assert_alike(play(with_transformers, tmp_path, 3, weigh, str(tmp_path / "hf" / "checkpoint-4")), expected)
+
+
+def test_lightning_trains_as_one_process_and_goes_on_from_its_checkpoint_with_other_ranks(tmp_path):
+    pytest.importorskip("lightning")
+    expected, _ = alone(None)
+    assert_alike(play(with_lightning, tmp_path, 2), expected)
+    assert_alike(play(with_lightning, tmp_path, 3, str(tmp_path / "pl" / "step=4.ckpt")), expected)
+
+
+@pytest.mark.parametrize(("name", "package"), [("TaskStrategy", "lightning"), ("TaskTrainer", "transformers")])
+def test_without_the_package_the_error_names_the_extra(monkeypatch, name, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    for module in (f"ata_gym.cluster.trainers.{package}", f"{package}.pytorch"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(ImportError, match=rf'{name} needs {package}.*: pip install "ata-gym\[integrations\]"'):
+        getattr(cluster, name)
