@@ -121,7 +121,7 @@ def test_every_module_for_training_is_imported_or_names_its_extra_without_torch(
     for name, extra in {
         "training.trainer.trainer": "train", "training.studies.curves": "train", "training.problems.digits": "train",
         "rl.learning.run": "rl", "rl.sb3.policy": "rl", "rl.sb3.vec_env": "rl", "rl.network": "rl", "rl.rllib": "rl",
-        "rl.pretraining.learned": "train", "training.devices.clock": "train", "cluster.torchrun.task_sampler": "cluster",
+        "rl.pretraining.learned": "train", "training.devices.clock": "train", "cluster.torchrun.share": "cluster",
         "cluster.trainers.lightning": "cluster",
     }.items():  # fmt: skip
         assert said[f"ata_gym.{name}"].endswith(f'needs torch: pip install "ata-gym[{extra}]"')

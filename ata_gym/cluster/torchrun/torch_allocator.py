@@ -236,7 +236,7 @@ class TorchAllocator:
         self._allocator.load_state_dict(allocator)
         self._ahead = None
         self.rounds, self._since_start, self._leaves, self.last = rounds, 0, False, None
-        self._let_in(set(self._ranks.names))
+        self._allocator.keep_only(sorted(self._ranks.names))
 
     def _reduce(self, share: Share, shares: Ints, gradients: TaskGradients) -> tuple[list[Floats], Part]:
         """Make the gradients those of all tasks; return the task times of each rank, and the parts of all ranks.
@@ -288,7 +288,7 @@ class TorchAllocator:
         counts = self._since_start >= self._warm_up
         self._allocator.observe(times if counts else {}, lost=() if counts else list(times))
         present = self._allocator.workers
-        self._let_in({name for name, leaves in zip(names, parts.leaves, strict=True) if not leaves})
+        self._allocator.keep_only([name for name, leaves in zip(names, parts.leaves, strict=True) if not leaves])
         self.rounds += 1
         self._since_start += 1
         slowest = float(parts.elapsed.max())
@@ -304,14 +304,6 @@ class TorchAllocator:
             away={name: _LEFT for name in names if name not in present},
             loss=float(parts.loss.sum()) * self._factor(parts),
         )
-
-    def _let_in(self, names: set[str]) -> None:
-        """Make the policy know exactly these workers as present."""
-        present = set(self._allocator.workers)
-        for worker in sorted(present - names, key=str):
-            self._allocator.leave(worker)
-        for name in sorted(names - present):
-            self._allocator.join(name)
 
     def _checksum(self, shares: Ints, whole: bool) -> int:
         """A checksum of an allocation, and if ``whole`` of the policy's state."""

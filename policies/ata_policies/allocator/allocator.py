@@ -1,16 +1,16 @@
 """Policies of rounds for loops that do real work: how many tasks each worker computes in the next round."""
 
-import heapq
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ata_gym.envs.spaces import Allocation, RaceAllocation
-from ata_gym.typing import Floats, Ints, Mask, Worker
+from ata_gym.typing import Ints, Mask, Worker
 from ata_gym.utils.ranges import Tasks, Times, Whose
 from ata_gym.utils.validation import flag, short
-from ata_policies.allocator.named_workers import NamedWorkers, checked_seconds
+from ata_policies.allocator.limits import Limits, bounds, within
+from ata_policies.allocator.named_workers import NamedWorkers, Prior, checked_seconds
 from ata_policies.policy import Policy
 
 
@@ -39,10 +39,17 @@ class Allocator(NamedWorkers):
     - ``start_more``: whether more tasks may be started than are needed, as in ``ata_gym/TaskRace-v0``.
     - ``price``, ``seed``, ``horizon``, ``hyperparameters``: the cost of one unit of worker time in units of runtime,
       the seed of the policy's own randomness, the rounds to come, if that is known, and what else the policy takes.
+    - ``limits``: by name, the least and the most tasks that a worker has in a round, as its memory wants, or so that
+      everybody has one; from 0 to B for those that are not named. They are applied to the policy's decision, which
+      learns what happened.
+    - ``prior``: what is known of the workers from an earlier run with the same budget and policy: a ``state_dict()``,
+      or a JSON file that holds one, such as ``ata-gym what-if`` writes. Other workers of it have left, and new ones
+      are not known yet.
     - ``unit_costs``: by name, what a unit of the worker's time counts for in worker time, such as its dollars an hour;
       1 for those that are not named. A unit of the worker's time costs the price times that.
 
-    ValueError is raised for bad arguments, a policy of another env, or one that needs to know the coming round.
+    ValueError is raised for bad arguments, limits within which there is no allocation, a policy of another env, or one
+    that needs to know the coming round.
 
     Times have any unit, the same for all workers. Policies such as "ata" and "thompson" do not know who is away. When a
     worker leaves, they are made again with ``availability=True`` if they take that. If not, the tasks of workers that
@@ -70,28 +77,32 @@ class Allocator(NamedWorkers):
         seed: int = 0,
         horizon: int | None = None,
         unit_costs: Mapping[Worker, float] | None = None,
+        limits: Limits | None = None,
+        prior: Prior | None = None,
         **hyperparameters: Any,
     ) -> None:
         self._start_more = flag("start_more", start_more)
         self._env_id = "ata_gym/TaskRace-v0" if start_more else "ata_gym/TaskAllocation-v0"
-        more = {"horizon": horizon, "unit_costs": unit_costs, **hyperparameters}
+        more = {"horizon": horizon, "unit_costs": unit_costs, "limits": limits, "prior": prior, **hyperparameters}
         super().__init__(workers, budget, policy, price=price, seed=seed, **more)
 
     def allocate(self) -> dict[Worker, int]:
         """The tasks of each worker that is there, one after the other; they sum to B, or more with ``start_more``.
 
-        Until the round is observed the answer stays, unless workers join or leave. ValueError if none is there.
+        Until the round is observed the answer stays, unless workers join or leave. ValueError if none is there, or no
+        allocation among those that are is within the limits.
         """
         now = self._round
         if not now.there.any():
             raise ValueError("no worker is there: let one join")
+        least, most = bounds(self._limits, self._names, now.there, self.budget, more=self._start_more)
         if not now.decided:
             seen = {"worker": now.worker, "duration": now.duration, "elapsed": now.elapsed}
             now = now._replace(action=self._checked(self._decide(seen)), decided=np.array(True))
         shares = np.where(now.there, now.action, 0)
-        missing = self.budget - int(shares.sum())
-        if missing > 0:
-            _hand_on(missing, shares, now.there, self.policy.estimated(self._state)[0][0])
+        if shares.sum() < self.budget or (shares < least).any() or (shares > most).any():
+            mean = self.policy.estimated(self._state)[0][0]
+            shares = within(shares, least, most, mean, self.budget, more=self._start_more)
         self._round = now._replace(shares=shares)
         tasks = zip(self._names, shares.tolist(), now.there, strict=True)
         return {name: count for name, count, there in tasks if there}
@@ -172,19 +183,6 @@ class Allocator(NamedWorkers):
             raise ValueError(
                 f"worker {self._names[place]!r} has results of all its {shares[place]} tasks: none can be cancelled"
             )
-
-
-def _hand_on(missing: int, shares: Ints, there: Mask, mean: Floats) -> None:
-    """Raise the shares (n,) by the missing tasks; each goes to the worker that would be the first to finish it."""
-    known = there & np.isfinite(mean) & (mean >= 0.0)
-    usual = float(mean[known].mean()) if known.any() else 1.0
-    time = np.where(known, mean, usual).tolist()
-    ends = [((shares[i] + 1) * time[i], i) for i in np.flatnonzero(there).tolist()]
-    heapq.heapify(ends)
-    for _ in range(missing):
-        i = ends[0][1]
-        shares[i] += 1
-        heapq.heapreplace(ends, ((shares[i] + 1) * time[i], i))
 
 
 def _items(name: str, given: Any) -> Iterable[tuple[Any, Any]]:

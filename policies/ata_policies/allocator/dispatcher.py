@@ -7,6 +7,7 @@ import numpy as np
 
 from ata_gym.typing import Ints, Mask, Worker
 from ata_gym.utils.ranges import Flags, Tasks, Times, Whose, Within, all_tasks
+from ata_policies.allocator.limits import bounds
 from ata_policies.allocator.named_workers import NamedWorkers, checked_seconds
 
 
@@ -32,7 +33,8 @@ class Dispatcher(NamedWorkers):
 
     A round needs B results; it ends with the B-th, and the tasks that are running are cancelled. It drives the policies
     of ``ata_gym/TaskDispatch-v0`` as ``Allocator`` drives those of rounds: with an env's times, it decides as in the
-    env. The parameters are those of ``Allocator``.
+    env. The parameters are those of ``Allocator``. Of ``limits``, the most is how many tasks a worker starts in a
+    round, if it is below B; while it has started fewer than its least, it starts another one whenever it is idle.
 
     >>> dispatcher = Dispatcher(["a", "b"], budget=2)
     >>> dispatcher.start()
@@ -67,15 +69,17 @@ class Dispatcher(NamedWorkers):
         there is none.
         """
         now = self._round
+        least, most = bounds(self._limits, self._names, now.there, self.budget, more=True)
         able = now.there & ~now.died & (now.running == 0)
+        able &= (now.started < most) | (most == self.budget)
         if not (able | (now.running > 0)).any():
-            raise ValueError("no worker is there that could start: let one join")
+            raise ValueError("no worker is there that could start within its limits: let one join")
         starts = np.zeros_like(able)
         if now.due:
             seen = {name: getattr(now, name) for name in ("worker", "duration", "started", "running", "age")}
             over = now.missing == self.budget  # only then is it seen what was cancelled
             seen |= {"missing": now.missing[None], "elapsed": now.elapsed if over else np.zeros_like(now.elapsed)}
-            starts = able & (self._decide(seen) != 0)
+            starts = able & ((self._decide(seen) != 0) | (now.started < least))
             if over:
                 now = now._replace(elapsed=np.zeros_like(now.elapsed))
         if not (starts | (now.running > 0)).any():

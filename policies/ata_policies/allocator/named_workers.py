@@ -2,9 +2,11 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,15 @@ from ata_gym.pools.validation import checked_costs
 from ata_gym.typing import Ints, Mask, Worker
 from ata_gym.utils.ranges import Size, check_ranges
 from ata_gym.utils.validation import as_float, non_negative, short, whole_number
+from ata_policies.allocator.limits import Limits, bounds, checked_limits
 from ata_policies.allocator.state import check_seal, plain, restored, sealed, widened
 from ata_policies.explanation import Explanation
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
 from ata_policies.registry import default_name, load, make_for, parse
+
+Prior = Mapping[str, Any] | str | PathLike[str]
+"""A state of an earlier run, or a JSON file that holds it, maybe under the key "allocator"."""
 
 _MADE_BY = {
     "ata_gym/TaskAllocation-v0": "Allocator(...)",
@@ -48,6 +54,8 @@ class NamedWorkers(ABC):
         seed: int = 0,
         horizon: int | None = None,
         unit_costs: Mapping[Worker, float] | None = None,
+        limits: Limits | None = None,
+        prior: Prior | None = None,
         **hyperparameters: Any,
     ) -> None:
         self._names, self._unit_costs = checked_names(workers), unit_costs
@@ -57,6 +65,31 @@ class NamedWorkers(ABC):
         self.policy = self._made(self._names)
         self._state = self.policy.first_state(1)
         self._round = self._first_round(n)
+        self._limits = checked_limits(limits, self._names, self.budget)
+        bounds(
+            self._limits, self._names, self._round.there, self.budget, more=self._env_id != "ata_gym/TaskAllocation-v0"
+        )
+        if prior is not None:
+            self._begin_from(prior)
+
+    def _begin_from(self, prior: Prior) -> None:
+        """Begin with what is known of the workers from an earlier run."""
+        names = self._names
+        state = json.loads(Path(prior).read_text("utf-8")) if isinstance(prior, str | PathLike) else prior
+        self.load_state_dict(state.get("allocator", state))
+        self.keep_only(names)
+        there = self._round.there
+        self._round = self._first_round(len(there))._replace(there=there)  # what was decided was for others
+
+    def keep_only(self, names: Collection[Worker]) -> None:
+        """Let exactly these workers be there: others leave, and those that are not there join."""
+        present = self.workers
+        for worker in present:
+            if worker not in names:
+                self.leave(worker)
+        for name in names:
+            if name not in present:
+                self.join(name)
 
     @cached_property
     def _index(self) -> Mapping[object, int]:
