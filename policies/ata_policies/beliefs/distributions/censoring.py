@@ -39,7 +39,7 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
         M_i = (S_i + h_i c_i + sum_c E[M_i Z | M_i Z > c]) / (K_i + h_i + N_i),
 
     with the results' total time S_i and the sum over the cancelled tasks: that of EM for times M_i Z, where the share
-    h_i = 100 / (100 + N_i) of one cancelled task counts as a result too, at their mean age c_i (h_i = 0 if N_i = 0).
+    h_i = 100 / (100 + N_i) of one cancelled task counts as a result too, at their mean age c_i; of N_i < 1, N_i h_i.
     This optimism prevents that a worker is given up too early. Within a bin, ages are at four places. The distribution
     is t_i q_i + (1 - t_i) M_i Z, slice by slice, where q_i has a tail of mean M_i. If M_i falls by the factor 2 ** -s_i
     when the results count double, the evidence is
@@ -91,8 +91,9 @@ def _means(
         age[b] = anchor[0] * 2.0 ** (0.5 * (b - bins // 2) + 0.25)
         known += cancelled[b]
         rough += cancelled[b] * age[b]
-    one = spent / max(ends[0], 1.0)  # the cancelled tasks' mean age
-    share = _OPTIMISM / (_OPTIMISM + ends[0]) if ends[0] > 0.0 else 0.0
+    of_bins = min(ends[0] / known, 1.0) if known > 0.0 else 0.0  # bins also count those that a memory has forgotten
+    one = spent / ends[0] if ends[0] > 0.0 else 0.0  # the cancelled tasks' mean age
+    share = min(ends[0], 1.0) * _OPTIMISM / (_OPTIMISM + ends[0])
     scale = one * known / (rough if rough > 0.0 else 1.0)  # the bins' ages, so that their mean is that
     results = weight[0] * (finished[0] + share * one)
     tasks = weight[0] * (count[0] + share) + ends[0]
@@ -101,7 +102,7 @@ def _means(
         mean = 2.0 * low if high == math.inf else math.sqrt(low) * math.sqrt(high)
         total = results
         for b in range(bins + 1):
-            some = cancelled[b] if b < bins else max(ends[0] - known, 0.0)  # those that were not counted in bins
+            some = cancelled[b] * of_bins if b < bins else max(ends[0] - known, 0.0)  # those not counted in bins
             if some > 0.0:
                 for part in range(_PARTS):
                     within = 2.0 ** ((part + 0.5) / (2.0 * _PARTS) - 0.25)
