@@ -14,6 +14,7 @@ from ata_gym.cli.studies.learn import learn, pretrain
 from ata_gym.cli.studies.report import report
 from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.train import train
+from ata_gym.cli.studies.what_if import what_if
 from ata_gym.cli.tools import check, doctor, verify
 from ata_gym.cli.watch import watch
 from ata_gym.cli.workers import measure
@@ -22,7 +23,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See what there is": (demo, watch, policies, scenarios, methods),
     "Compare policies": (bench, report, leaderboard, track, reproduce),
     "Train": (train, learn, pretrain),
-    "Run on real workers": (measure,),
+    "Run on real workers": (what_if, measure),
     "Tools": (check, verify, doctor),
 }
 """The commands, by what they are for."""

@@ -1,4 +1,4 @@
-"""Pools that replay recorded task times: from a CSV or Parquet file, or from a recording in the package."""
+"""Pools that replay recorded task times: from a file with a table, or from a recording in the package."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from ata_gym.pools.constructors import trace
 from ata_gym.pools.pool import Pool
-from ata_gym.typing import Ints
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.atomic import check_source
 from ata_gym.utils.extras import require
 from ata_gym.utils.tables import reading
 
 if TYPE_CHECKING:
     import polars
+
+JSON_LINES = (".jsonl", ".ndjson")
 
 
 def read_trace(
@@ -28,7 +30,7 @@ def read_trace(
 
     Workers are ordered by their entry in the worker column: by number where all are integers, else as text.
 
-    - ``path``: a file ending in .csv, .csv.gz or .parquet. CSV files begin with a line of column names.
+    - ``path``: a file ending in .csv, .csv.gz, .parquet, .jsonl or .ndjson. CSV files begin with a line of names.
     - ``worker``, ``duration``, ``round``: names of columns of integers or text, of task times (any unit, not negative),
       and of integers. Without ``round`` each task takes the worker's next row, in the order of the file. With it, tasks
       in round k take the row of the k-th smallest round number; each round must hold each worker exactly once. Only the
@@ -52,14 +54,13 @@ def read_trace(
     if not path.is_dir():
         check_source(path)
     try:
-        frame = _read(path, columns)
-        times = np.asarray(_numbers(frame["duration"], "Float64").to_numpy())
-        _refuse_row(frame["duration"], ~(np.isfinite(times) & (times >= 0)), "a finite number, not negative")
-        code, workers = _ranks(_keys(frame["worker"], text=True))
+        frame = read_columns(path, columns)
+        times = durations(frame)
+        code, workers = ranks(frame["worker"], text=True)
         if round is None:
             order = np.argsort(code, kind="stable")
             return trace(np.split(times[order], np.cumsum(np.bincount(code))[:-1]), replay="task", end=end)
-        number, rounds = _ranks(_keys(frame["round"], text=False))
+        number, rounds = ranks(frame["round"], text=False)
         return trace(list(times[_grid(code, workers, number, rounds)]), replay="round", end=end)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -80,30 +81,59 @@ def measured(end: str = "wrap") -> Pool:
     return trace([duration[worker == i] for i in np.unique(worker)], replay="task", end=end)
 
 
-def _read(path: Path, columns: dict[str, str]) -> polars.DataFrame:
-    """Read the named columns and call them by their roles; from CSV, all columns are text."""
+def scan(path: Path) -> polars.LazyFrame:
+    """The table in a file; from CSV, all columns are text. ValueError for another ending, and what cannot be read."""
     pl = require("polars", extra="bench", purpose="Reading a trace")
-    parquet = path.name.lower().endswith(".parquet")
-    if path.is_dir() or not (parquet or path.name.lower().endswith((".csv", ".csv.gz"))):
-        raise ValueError("a trace is a file whose name ends in .csv, .csv.gz or .parquet")
+    ending = next(
+        (one for one in (".csv", ".csv.gz", ".parquet", *JSON_LINES) if path.name.lower().endswith(one)), None
+    )
+    if path.is_dir() or ending is None:
+        raise ValueError("a trace is a file whose name ends in .csv, .csv.gz, .parquet, .jsonl or .ndjson")
+    with reading("the file cannot be read"):
+        if ending == ".parquet":
+            found: polars.LazyFrame = pl.scan_parquet(path, glob=False)
+        elif ending in JSON_LINES:
+            found = pl.read_ndjson(path, infer_schema_length=None).lazy()
+        else:
+            rows = pl.read_csv(path, infer_schema=False, glob=False).lazy()
+            found = rows.filter(~pl.all_horizontal(pl.all().is_null()))  # a blank line is a row of nulls
+        found.collect_schema()
+    return found
+
+
+def read_columns(path: Path, columns: dict[str, str]) -> polars.DataFrame:
+    """The named columns of a file, called by their roles; ValueError as of ``scan``, for unknown ones, and no rows."""
+    pl = require("polars", extra="bench", purpose="Reading a trace")
     if len(set(columns.values())) < len(columns):
         raise ValueError(f"worker, duration and round must be different columns, got {columns}")
+    rows = scan(path)
     with reading("the file cannot be read"):
-        lazy = (
-            pl.scan_parquet(path, glob=False) if parquet else pl.read_csv(path, infer_schema=False, glob=False).lazy()
-        )
-        present = lazy.collect_schema().names()
+        present = rows.collect_schema().names()
         for role, column in columns.items():
             if column not in present:
                 raise ValueError(f"there is no column {column!r} for the {role}; the columns are {present}")
             if f"{column}_duplicated_0" in present:
                 raise ValueError(f"two columns are called {column!r}")
-        # a blank line of a CSV file is a row of nulls
-        rows = lazy if parquet else lazy.filter(~pl.all_horizontal(pl.all().is_null()))
         frame: polars.DataFrame = rows.select(pl.col(column).alias(role) for role, column in columns.items()).collect()
     if not frame.height:
         raise ValueError("the file holds no rows")
     return frame
+
+
+def durations(frame: polars.DataFrame) -> Floats:
+    """The times in the column "duration", (rows,); ValueError for one that is no finite number of at least 0."""
+    times = np.asarray(_numbers(frame["duration"], "Float64").to_numpy())
+    _refuse_row(frame["duration"], ~(np.isfinite(times) & (times >= 0)), "a finite number, not negative")
+    return times
+
+
+def ranks(column: polars.Series, *, text: bool) -> tuple[Ints, list[int | str]]:
+    """The place of each row's entry among the distinct ones, (rows,), and these in order.
+
+    Entries are integers, or text where that is allowed and not all are integers; ValueError for others.
+    """
+    keys = _keys(column, text=text)
+    return keys.rank("dense").to_numpy().astype(np.int64) - 1, keys.unique().sort().to_list()
 
 
 def _keys(column: polars.Series, *, text: bool) -> polars.Series:
@@ -132,11 +162,6 @@ def _refuse_row(column: polars.Series, bad: NDArray[np.bool_], wanted: str) -> N
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(f"each {column.name} must be {wanted}; data row {row + 1} has {column[row]!r}")
-
-
-def _ranks(keys: polars.Series) -> tuple[Ints, list[int | str]]:
-    """Give each row the place of its key among the distinct ones, shape (rows,), and these in order."""
-    return keys.rank("dense").to_numpy().astype(np.int64) - 1, keys.unique().sort().to_list()
 
 
 def _grid(code: Ints, workers: list[int | str], number: Ints, rounds: list[int | str]) -> Ints:

@@ -107,8 +107,8 @@ def test_bad_files_give_one_clear_error(tmp_path, text, sentence):
     ("name", "options", "error", "sentence"),
     [
         ("none.csv", {}, FileNotFoundError, "no file"),
-        ("times.txt", {}, ValueError, r"ends in \.csv, \.csv\.gz or \.parquet"),
-        (".", {}, ValueError, r"ends in \.csv, \.csv\.gz or \.parquet"),
+        ("times.txt", {}, ValueError, r"ends in .csv, .csv.gz, .parquet, .jsonl or .ndjson"),
+        (".", {}, ValueError, r"ends in .csv, .csv.gz, .parquet, .jsonl or .ndjson"),
         ("times.csv", {"duration": "machine"}, ValueError, "must be different columns"),
         ("times.csv", {"end": "stop"}, ValueError, "end must be one of wrap, truncate"),
         ("damaged.parquet", {}, ValueError, "cannot be read"),

@@ -77,9 +77,9 @@ class NamedWorkers(ABC):
         names = self._names
         state = json.loads(Path(prior).read_text("utf-8")) if isinstance(prior, str | PathLike) else prior
         self.load_state_dict(state.get("allocator", state))
+        if getattr(self._round, "missing", self.budget) != self.budget:
+            raise ValueError("the prior was saved inside a round: save it between two")
         self.keep_only(names)
-        there = self._round.there
-        self._round = self._first_round(len(there))._replace(there=there)  # what was decided was for others
 
     def keep_only(self, names: Collection[Worker]) -> None:
         """Let exactly these workers be there: others leave, and those that are not there join."""
