@@ -17,13 +17,12 @@ from ata_gym.cli.studies.train import train
 from ata_gym.cli.studies.what_if import what_if
 from ata_gym.cli.tools import check, doctor, verify
 from ata_gym.cli.watch import watch
-from ata_gym.cli.workers import measure
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See what there is": (demo, watch, policies, scenarios, methods),
     "Compare policies": (bench, report, leaderboard, track, reproduce),
     "Train": (train, learn, pretrain),
-    "Run on real workers": (what_if, measure),
+    "Run on real workers": (what_if,),
     "Tools": (check, verify, doctor),
 }
 """The commands, by what they are for."""

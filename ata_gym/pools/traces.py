@@ -67,7 +67,7 @@ def read_trace(
 
 
 def measured(end: str = "wrap") -> Pool:
-    """Replay task by task, in seconds, what ``ata-gym measure`` recorded on a processor; ``end`` as for ``trace``.
+    """Replay task by task what was recorded on a processor, in seconds; ``end`` as for ``trace``.
 
     The tasks are gradients of the problem ``digits``, computed once per task by worker 0, twice by worker 1, ..., eight
     times by worker 7; 150 tasks each. How they were recorded: ``ata_gym/pools/data/README.md``.

@@ -174,8 +174,6 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes of POSIX")
 @pytest.mark.parametrize(("line", "sentence"), [
     (f"{TRACED} --budget 2 --trace pipe.csv", "pipe.csv is a device or a pipe: name a file"),
-    ("measure --workers cpu:1 --out pipe.csv", "pipe.csv cannot be written: it is a device or a pipe"),
-    ("measure --workers cpu:1 --problem digits --out taken/m.csv", "taken/m.csv cannot be written: "),
     ("pretrain --out pipe.safetensors", "pipe.safetensors cannot be written: it is a device or a pipe"),
     ("pretrain --out taken/x.safetensors", "taken/x.safetensors cannot be written"),
     ("watch five-workers --out taken", "taken/who-waits.png cannot be written"),
@@ -193,7 +191,6 @@ def test_places_are_tried_before_the_work_and_left_as_they_are(refused, tmp_path
         monkeypatch.setattr(f"ata_gym.bench.{target}", work)
     if find_spec("torch"):
         monkeypatch.setattr("ata_gym.rl.pretraining.learned.Training", work)
-        monkeypatch.setattr("ata_gym.training.devices.workers.measure_times", work)
     for name in ("pipe.csv", "pipe.safetensors"):
         os.mkfifo(tmp_path / name)
     (tmp_path / "taken").touch()
