@@ -37,7 +37,6 @@ class LearnedAgent(Policy):
         self._player = _player(Path(folder), self.env_id, setting)(setting, seed=seed)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Ask the agent."""
         return self._player.act(state, seen)
 
 

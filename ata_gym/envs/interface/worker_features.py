@@ -130,7 +130,6 @@ class WorkerMemory(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
-        """Rows that have seen nothing."""
         return cls(np.zeros((rows, n, _COLUMNS)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "WorkerMemory":

@@ -169,7 +169,6 @@ class Allocation(Checked, Space[Ints]):
         return out
 
     def check(self, action: object) -> Ints:
-        """The action as int64; see ``Checked``."""
         return checked_tasks(action, self._shape, self.budget, self.exact)
 
     def to_jsonable(self, sample_n: Iterable[Ints]) -> list[Any]:

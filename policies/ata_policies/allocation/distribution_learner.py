@@ -68,13 +68,11 @@ class DistributionLearner(Policy):
         self.weight, self._prices = real("weight", weight), setting.prices
 
     def first_plan(self, rows: int) -> AllocationPlan:
-        """There is no allocation yet, and all workers are there."""
         zeros, none = np.zeros((rows, self.setting.n), np.int64), np.zeros(rows)
         there = Availability.full(rows, self.setting.n, PAUSE)
         return AllocationPlan(zeros, zeros, zeros[:, 0], none, none, none, there)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Make the plan again where it is due, and play it."""
         plan: AllocationPlan = state.plan
         since, reach = state.belief.since, state.belief.reach
         alarmed, probes = state.belief.alarmed(), state.belief.probes()
@@ -103,7 +101,6 @@ class DistributionLearner(Policy):
         return asked
 
     def plan_in_words(self, state: State, row: int) -> str:
-        """How long the allocation is kept, and which workers are tried for what is learned."""
         plan: AllocationPlan = state.plan
         tried = plan.allocation[row] > plan.best[row]
         words = f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds count"

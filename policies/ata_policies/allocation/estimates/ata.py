@@ -70,7 +70,6 @@ class ConfidenceBound(Estimate):
         return replace(self, **fitted)
 
     def in_words(self, setting: Setting) -> str:
-        """The bound, and where it comes from."""
         value, (found, origin) = getattr(self, self.bound), self._found(setting)
         return f"{self.bound} = {value:.6g}, {origin if value == found else 'as given'}"
 

@@ -81,7 +81,6 @@ class DistributionBelief(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
-        """Nothing is known."""
         slots = min(n, SLOTS)
         slot, owner = (np.full((rows, size), -1, np.int32) for size in (n, slots))
         if slots == n:
@@ -92,7 +91,6 @@ class DistributionBelief(NamedTuple):
         return cls(*moments, slot, owner, bins=bins, tracks=tracks, row=np.zeros((rows, ROW.size)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "DistributionBelief":
-        """See ``Belief.observe``."""
         with np.errstate(all="ignore"):  # squares and ratios of extreme times
             return DistributionBelief(*observe_round(*self, worker, duration, elapsed))
 
