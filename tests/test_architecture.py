@@ -166,10 +166,7 @@ def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether a function is compiled."""
-    return any(
-        ast.unparse(one).startswith(("gufunc(", "kernel(", "helper(", "inlined", "phase"))
-        for one in node.decorator_list
-    )
+    return any(ast.unparse(one).startswith(("kernel(", "helper(", "inlined", "phase")) for one in node.decorator_list)
 
 
 def test_functions_fit_a_screen_and_have_few_parameters() -> None:

@@ -172,7 +172,6 @@ class Redraw(Change):
 
     @property
     def _within(self) -> list[Change]:
-        """The changes of all lists, in order."""
         return [change for changes in self.among for change in changes]
 
     def fit(self, n: int) -> None:

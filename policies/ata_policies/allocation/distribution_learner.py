@@ -97,8 +97,7 @@ class DistributionLearner(Policy):
 
     def last_action(self, state: State) -> Ints:
         """The tasks of the plan, except those of workers that have left or come since."""
-        asked: Ints = state.plan.availability.asked
-        return asked
+        return np.asarray(state.plan.availability.asked)
 
     def plan_in_words(self, state: State, row: int) -> str:
         plan: AllocationPlan = state.plan
@@ -122,7 +121,6 @@ class DistributionLearner(Policy):
         plan.due[e] = state.round[e] + 1 + pause
 
     def _problem(self, state: State, plan: AllocationPlan, rows: Any) -> Problem:
-        """What the plans of some rows are made for."""
         horizon, budget = self.setting.horizon, self.setting.budget
         round, since, changes = state.round[rows].astype(np.float64), plan.since[rows], plan.changes[rows]
         left = np.maximum(since, _FORESEEN) if horizon is None else np.maximum(horizon - round, 0.0)

@@ -104,5 +104,4 @@ class ExponentiatedGradient(AllocationPolicy):
         mean = np.divide(total, belief.counts.sum(axis=1), out=np.ones_like(total), where=total > 0)
         rate = np.minimum(_RATE / mean, LONGEST) if self.rate is None else np.full_like(mean, self.rate)
         draw = uniforms(state.round_keys(), 1)[:, 0]
-        allocation: Ints = round_randomly(belief.penalties, rate, self.setting.budget, draw)
-        return allocation
+        return np.asarray(round_randomly(belief.penalties, rate, self.setting.budget, draw))

@@ -71,13 +71,11 @@ class DynamicAllocation(Policy):
         return plan.allocation.copy(), state._replace(plan=plan)
 
     def last_action(self, state: State) -> Ints:
-        allocation: Ints = state.plan.allocation
-        return allocation
+        return np.asarray(state.plan.allocation)
 
     def _far(self, planned: Floats, now: Floats) -> Mask:
         """Where a value differs from the one that was planned for by more than the tolerance."""
-        far: Mask = (now != planned) & ~(np.abs(now - planned) <= self.tolerance * planned)
-        return far
+        return np.asarray((now != planned) & ~(np.abs(now - planned) <= self.tolerance * planned))
 
     def legal(self, tasks: Ints) -> Mask:
         """Whether an allocation may have so many tasks; the first plan has none."""

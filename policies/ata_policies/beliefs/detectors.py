@@ -124,8 +124,7 @@ class MonitoredMoments(NamedTuple):
         """
         refresh = self.constants.refresh[:, None]
         due = self.idle >= 0.5 * refresh + self.rounds_since[:, None] % refresh
-        untried: Mask = due | (self.counts == 0)
-        return untried
+        return np.asarray(due | (self.counts == 0))
 
 
 class PageHinkley(MonitoredMoments):

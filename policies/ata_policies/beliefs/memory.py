@@ -134,8 +134,7 @@ class Window(Memory):
         return WindowMoments(none, none, none, blocks, none, length, by_task)
 
     def rounds(self, belief: WindowMoments, round: Ints) -> Floats:
-        counting: Floats = np.minimum(round, belief.length * belief.blocks.counts.shape[2])
-        return counting
+        return np.asarray(np.minimum(round, belief.length * belief.blocks.counts.shape[2]))
 
 
 class DiscountedMoments(NamedTuple):

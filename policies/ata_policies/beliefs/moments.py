@@ -68,8 +68,7 @@ class Exposure(NamedTuple):
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, nor had one cancelled, shape (E, n)."""
-        never: Mask = (self.counts == 0) & (self.busy == 0.0)
-        return never
+        return np.asarray((self.counts == 0) & (self.busy == 0.0))
 
 
 class Moments(NamedTuple):
@@ -175,8 +174,7 @@ def learn_shapes(belief: Moments, weight: float) -> Floats:
     >>> learn_shapes(belief, 1.0)  # q = 0.5, common = 1.5 / 3
     array([[3., 2.]])
     """
-    shapes: Floats = _shapes(belief.counts, belief.totals, belief.deviations, weight)
-    return shapes
+    return np.asarray(_shapes(belief.counts, belief.totals, belief.deviations, weight))
 
 
 @kernel("(n),(n),(n),()->(n)")

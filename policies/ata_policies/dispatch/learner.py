@@ -131,13 +131,11 @@ class DispatchLearner(DispatchPolicy):
         return action, state._replace(plan=plan._replace(search=search, asked=action, absent=absent))
 
     def last_action(self, state: State) -> Ints:
-        asked: Ints = state.plan.asked
-        return asked
+        return np.asarray(state.plan.asked)
 
     def away(self, state: State) -> Mask:
         """The workers that showed no sign of life since they were asked to work."""
-        absent: Mask = state.plan.absent != 0
-        return absent
+        return np.asarray(state.plan.absent != 0)
 
     def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
         """The state in which nothing is expected of absent workers, and those that are back are as the others."""

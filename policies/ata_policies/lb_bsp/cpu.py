@@ -139,8 +139,7 @@ class LbBsp(AllocationPolicy):
             scores = np.where(nothing_known & available, 1.0, scores)
             least = np.where(away, probed, least)
         allocation = allocate(scores, budget, state.round_keys(), untried, available)
-        loads: Ints = raised(allocation, scores, np.broadcast_to(least, allocation.shape))
-        return loads
+        return np.asarray(raised(allocation, scores, np.broadcast_to(least, allocation.shape)))
 
 
 @kernel("(n),(n),(n)->(n)")

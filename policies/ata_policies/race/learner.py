@@ -109,8 +109,7 @@ class RaceLearner(AllocationPolicy):
 
     def away(self, state: State) -> Mask:
         """The workers that did nothing in the last race that they were in."""
-        away: Mask = state.plan.away
-        return away
+        return np.asarray(state.plan.away)
 
     def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
         plan: RacePlan = state.plan
@@ -162,7 +161,6 @@ class RaceLearner(AllocationPolicy):
         return np.asarray(first_of(np.where(untried, lots, np.inf), number))
 
     def _planned(self, belief: DistributionBelief, before: RacePlan, rows: Ints) -> RacePlan:
-        """The plan, with the race chosen again in some rows."""
         plan: RacePlan = map_leaves(np.copy, before)
         price, budget = self.setting.price, self.setting.budget
         for e in rows.tolist():
@@ -185,7 +183,6 @@ class RaceLearner(AllocationPolicy):
     def _choose(
         self, plan: RacePlan, e: int, belief: DistributionBelief, rates: Rates, candidates: Ints, least: int
     ) -> None:
-        """Choose the race of a row among some workers, and keep it in the plan."""
         own = own_sample(belief, _SLICES)
         shape = _shape(sample(belief, _SLICES, own))[0]
         plan.shape[e] = np.exp(np.log(shape).mean())
