@@ -103,7 +103,6 @@ class TwoStates(Change):
     slots: ClassVar[int] = 1
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
-        """On or off."""
         return [(0.0, 1.0)]
 
     @abstractmethod
@@ -111,12 +110,10 @@ class TwoStates(Change):
         """Probability in each round that a rack turns on, and that it turns off."""
 
     def first(self, now: RoundContext) -> Floats:
-        """On as often as in the long run."""
         starts, ends = self.chain()
         return (self._uniforms(now) < starts / (starts + ends)).astype(np.float64)
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        """One step of the chain."""
         (starts, ends), u = self.chain(), self._uniforms(now)
         return np.where(memory > 0, u >= ends, u < starts).astype(np.float64)
 
@@ -141,11 +138,9 @@ class Autoregressive(Change):
         return [(-most, most)] * self.slots
 
     def first(self, now: RoundContext) -> Floats:
-        """Standard normal."""
         return now.normals(self.slots)
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        """AR(1)."""
         return np.asarray(self.persistence * memory + (1 - self.persistence**2) ** 0.5 * now.normals(self.slots))
 
 

@@ -41,11 +41,9 @@ class Spot(TwoStates):
         return self.leaves, self.returns
 
     def longest(self, time: float) -> float:
-        """A round may wait for the deadline."""
         return max(time, self.deadline)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """A worker that is away is dead from the round's start."""
         return _with_deaths(conditions, np.where(memory[:, 0] > 0, 0.0, np.inf), self.deadline)
 
 
@@ -66,11 +64,9 @@ class Crash(Change):
     faulty: ClassVar[bool] = True
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
-        """See the slots."""
         return [(0.0, self.away), (0.0, np.inf)]
 
     def first(self, now: RoundContext) -> Floats:
-        """In the first round all workers are there."""
         return self._fate(now, np.zeros((len(now.keys), now.n)))
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
@@ -84,9 +80,7 @@ class Crash(Change):
         return np.stack([left, np.where(left > 0, 0.0, dies)], axis=1)
 
     def longest(self, time: float) -> float:
-        """A round may wait for a death and the deadline."""
         return max(time, self.within, self.deadline)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """A worker that is away is dead from the round's start; one that dies has its time."""
         return _with_deaths(conditions, memory[:, 1], self.deadline)

@@ -28,11 +28,9 @@ class Periodic(Change):
     timed: ClassVar[bool] = True
 
     def longest(self, time: float) -> float:
-        """At the height of the load."""
         return time * (1 + self.amplitude)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """Multiply by the factor of the round."""
         n = conditions.factor.shape[1]
         phase = conditions.round[:, None] / self.period + self.apart * np.arange(n) / n
         return conditions.times(1 + self.amplitude * np.sin(2 * np.pi * phase))
@@ -53,21 +51,17 @@ class Walk(Change):
         number(self, "step", 0, 2 * self.bound, above=True)
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
-        """The logarithm is from -bound to bound."""
         return [(-self.bound, self.bound)]
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        """One step, reflected."""
         moved = memory + self.step * (2 * now.uniforms() - 1)
         reflected = np.where(moved > self.bound, 2 * self.bound - moved, moved)
         return np.where(reflected < -self.bound, -2 * self.bound - reflected, reflected)
 
     def longest(self, time: float) -> float:
-        """At the upper bound."""
         return time * math.exp(self.bound)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """The factor from its logarithm."""
         return conditions.times(np.exp(memory[:, 0]))
 
 
@@ -92,11 +86,9 @@ class OnOff(TwoStates):
         return self.starts, self.ends
 
     def longest(self, time: float) -> float:
-        """The longest is that of a slow worker, if the factor makes workers slower."""
         return time * max(1.0, self.factor)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """Multiply the times of the slow workers."""
         return conditions.times(np.where(memory[:, 0] > 0, self.factor, 1.0))
 
 
@@ -131,7 +123,6 @@ class Load(Autoregressive):
         return time * explained * math.exp(min(700.0, limits.LARGEST_NORMAL * self.unexplained))
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """Set the signals, and multiply by the factor that the loads and the unexplained part give."""
         cpu, ram = ndtr(memory[:, 0]), ndtr(memory[:, 1])
         factor = np.exp(self.unexplained * memory[:, 2]) / (1 - self.cpu * cpu - self.memory * ram)
         factor *= np.where(ram > self.swap, _SWAPPING, 1.0)
@@ -155,7 +146,6 @@ class Correlated(Autoregressive):
     single: ClassVar[bool] = True
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """Hand the shared numbers on to the kernels."""
         return conditions._replace(common=memory[:, 0], weight=self.weight)
 
 
@@ -183,5 +173,4 @@ class Outliers(Change):
         return time * max(1.0, self.high)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """Hand the three numbers on to the kernels."""
         return conditions._replace(share=self.share, low=self.low, high=self.high)

@@ -57,12 +57,10 @@ class Switch(Change):
             vars(self)["permutation"] = order
 
     def fit(self, n: int) -> None:
-        """A permutation has one entry per worker."""
         if self.permutation is not None and len(self.permutation) != n:
             raise ValueError(f"permutation of Switch must hold each of {n} workers once, not {self.permutation}")
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
-        """Workers."""
         return [(0.0, n - 1)]
 
     def first(self, now: RoundContext) -> Floats:
@@ -70,7 +68,6 @@ class Switch(Change):
         return np.tile(np.arange(now.n, dtype=np.float64), (len(now.keys), 1, 1))
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        """Permute, in the rows whose round has a switch."""
         due = np.isin(now.round, self.at) if self.every is None else now.round % self.every == 0
         if not due.any():
             return memory
@@ -81,7 +78,6 @@ class Switch(Change):
         return np.where(due[:, None, None], permuted, memory)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """Each worker has the distribution, and the drawn mean, of the one that the memory names."""
         order = memory[:, 0].astype(np.int64)
         if conditions.present is not None:  # workers stand before empty places, and exchange with none
             empty = ~np.take_along_axis(conditions.present, order, axis=1)
@@ -111,16 +107,13 @@ class Jump(Change):
             vars(self)["until"] = whole_number("until of Jump", self.until, self.at + 1)
 
     def fit(self, n: int) -> None:
-        """The workers must be among n."""
         if max(self.workers, default=0) >= n:
             raise ValueError(f"workers of Jump must be below {n}, the number of workers, not {max(self.workers)}")
 
     def longest(self, time: float) -> float:
-        """The longest is that of workers that become slower, if the factor makes them so."""
         return time * max(1.0, self.factor)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """Multiply in the rows whose round is in the range."""
         round = conditions.round[:, None]
         now = (round >= self.at) & (True if self.until is None else round < self.until)
         theirs = np.isin(np.arange(conditions.factor.shape[1]), self.workers)
@@ -179,11 +172,9 @@ class Redraw(Change):
 
     @property
     def _within(self) -> list[Change]:
-        """The changes of all lists, in order."""
         return [change for changes in self.among for change in changes]
 
     def fit(self, n: int) -> None:
-        """Pools have n places."""
         if self.pools.n != n:
             raise ValueError(
                 f"Redraw draws {self.pools.n} workers, and the pool has {n}: give pool=PoolDistribution(...)"
@@ -192,18 +183,15 @@ class Redraw(Change):
             change.fit(n)
 
     def longest(self, time: float) -> float:
-        """That of the slowest worker that can be drawn, under the worst list of changes."""
         slowest = time * self.pools.heterogeneity[1]
         lists = ((), *self.among)
         return max(reduce(lambda most, change: change.longest(most), changes, slowest) for changes in lists)
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
-        """Its own numbers, and those of the changes inside."""
         most = self.pools.catalogue.n - 1, self.pools.heterogeneity[1], 1.0, 1e6, max(len(self.among) - 1, 0)
         return [*((0.0, high) for high in most), *(bounds for change in self._within for bounds in change.ranges(n))]
 
     def first(self, now: RoundContext) -> Floats:
-        """Draw."""
         u = now.uniforms(PoolDistribution.KINDS + 2)
         drawn = self.pools.draw(u[:, : PoolDistribution.KINDS])
         price, choice = u[:, -2, :1], u[:, -1, :1]
@@ -214,7 +202,6 @@ class Redraw(Change):
         return np.concatenate([np.stack(own, axis=1), *(c.first(at) for c, at in self._inside(now))], axis=1)
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        """Draw again where it is time; else only the changes inside go on."""
         parts, start, same = [memory[:, :_OWN]], _OWN, True
         for change, at in self._inside(now):
             own = memory[:, start : start + change.slots]
@@ -249,7 +236,6 @@ class Redraw(Change):
         return after
 
     def to_data(self) -> dict[str, Any]:
-        """The name and the fields, as plain data."""
         price = None if self.price is None else list(self.price)
         among = [[change.to_data() for change in changes] for changes in self.among]
         return super().to_data() | {"price": price, "among": among}

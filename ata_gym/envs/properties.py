@@ -79,7 +79,6 @@ class EnvProperties:
         raise NotImplementedError
 
     def _begin(self, scenario: Scenario) -> None:
-        """Make the rows of a scenario."""
         self.scenario = scenario
         self._state = self._state_class(scenario, self._rows, self._signals, self._backend)
         self._interface = Interface(self._state, *self.interface_arguments, shows_again=self._shows_again)

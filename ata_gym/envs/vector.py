@@ -169,7 +169,6 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         return masks | {f"_{name}": rows for name in masks}
 
     def _start(self, rows: Mask) -> None:
-        """Start the next episode of some rows."""
         self._interface.start_episode(rows)
         self._steps[rows], self._ended[rows] = 0, False
 

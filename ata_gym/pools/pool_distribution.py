@@ -17,7 +17,6 @@ _LEVELS = 16  # how many coefficients of variation a catalogue has, from the lea
 
 
 def _moments(name: str, shape: float) -> tuple[float, float]:
-    """Mean and standard deviation of a family's standard distribution."""
     family = FAMILIES[CODES[name]]
     return float(family.mean(np.array([shape]))[0]), float(family.sd(np.array([shape]))[0])
 

@@ -158,7 +158,6 @@ def _numbers(column: polars.Series, dtype: str) -> polars.Series:
 
 
 def _refuse_row(column: polars.Series, bad: NDArray[np.bool_], wanted: str) -> None:
-    """Raise with the first bad row, if there is one."""
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(f"each {column.name} must be {wanted}; data row {row + 1} has {column[row]!r}")

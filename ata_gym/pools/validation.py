@@ -114,13 +114,11 @@ def as_array(values: ArrayLike) -> NDArray[Any]:
 
 
 def _refuse(bad: NDArray[np.bool_], sentence: str, values: Floats) -> None:
-    """Raise with the first bad value, if there is one."""
     if bad.any():
         raise ValueError(f"{sentence} {_first(values, bad)}")
 
 
 def _first(values: NDArray[np.generic], bad: NDArray[np.bool_]) -> str:
-    """Name the first bad value and its place."""
     if values.ndim == 0:
         return str(values.item())
     place = int(np.argmax(bad))

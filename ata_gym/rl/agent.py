@@ -37,7 +37,6 @@ class LearnedAgent(Policy):
         self._player = _player(Path(folder), self.env_id, setting)(setting, seed=seed)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Ask the agent."""
         return self._player.act(state, seen)
 
 
@@ -54,7 +53,6 @@ class LearnedDispatchAgent(LearnedAgent, DispatchPolicy):
 
 
 def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
-    """The class of policies that plays the agent in a folder."""
     require("stable_baselines3", extra="rl", purpose="A trained agent")
     from ata_gym.rl.sb3.vec_env import make_vec_env  # noqa: PLC0415 - it imports Stable-Baselines3
 
@@ -79,7 +77,6 @@ def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """The configuration of a training that has ended."""
     try:
         config = json.loads(read_listed(folder / "config.json"))
         if (folder / "agent.zip").is_file() and {"env", "algorithm", "action", "hyperparameters"} <= config.keys():

@@ -102,7 +102,6 @@ def _context(codes: Tensor, features: Tensor, least: float) -> Tensor:
 
 
 def _beside(codes: Tensor, context: Tensor) -> Tensor:
-    """The code of each worker with the context of its row."""
     for_each = context.unsqueeze(-2).expand(*codes.shape[:-1], context.shape[-1])
     return torch.cat([codes, for_each], dim=-1)
 

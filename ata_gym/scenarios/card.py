@@ -76,7 +76,6 @@ def _range(what: str, numbers: Floats) -> str:
 
 
 def _published(published: Published) -> str:
-    """The constants of each version that published some."""
     constants_by_version = [
         f"{', '.join('none' if value is None else f'{value:.6g}' for value in constants)} ({version})"
         for version, constants in published._asdict().items()

@@ -116,7 +116,6 @@ class Scenario:
             )
 
     def _check_sums(self) -> None:
-        """ValueError if the times of a round, or what they cost, can overflow."""
         most = _LARGEST / (self.budget * self.pool.n * max(1.0, self.price) * max(1.0, *(self.unit_costs or (1.0,))))
         longest, cause = float(longest_times(self.catalogue.distributions).max()), "the pool"
         for change in (None, *self.changes):

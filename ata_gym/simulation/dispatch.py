@@ -68,7 +68,6 @@ def _start(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, actio
 
 @phase
 def _go_on(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, action: Bits) -> int:
-    """Start workers and go on to the next result; return whose it is."""
     everybody = False
     while True:
         _start(times, row, started, dies, action, everybody)

@@ -52,15 +52,14 @@ class Gufunc:
     rows.
     """
 
-    def __init__(self, loop: Callable[..., None], types: str, layout: str, writable: tuple[int, ...]) -> None:
+    def __init__(self, loop: Callable[..., None], layout: str, writable: tuple[int, ...]) -> None:
         self.__doc__ = loop.__doc__
         self._axes = [len(names.split(",")) if names else 0 for names in re.findall(r"\(([^)]*)\)", layout)]
         self._loop, self._layout, self._writable = loop, layout, writable
-        self._types = types or _types(loop, self._axes)
+        self._types = _types(loop, self._axes)
         self._ufunc: Callable[..., Any] | None = None
 
     def __call__(self, *arrays: Any) -> Any:
-        """Run the kernel over the broadcast leading axes of ``arrays``."""
         if self._ufunc is None:
             with postponed():
                 self._ufunc = self._compile()
@@ -103,25 +102,12 @@ class Gufunc:
         return self._owner.ufunc  # NumPy's own, without numba's wrapper around it
 
 
-def gufunc(types: str, layout: str, writable: tuple[int, ...] = ()) -> Callable[[Callable[..., None]], Gufunc]:
-    """Compile a loop over one row lazily; ``types`` and ``layout`` as in ``numba.guvectorize``.
-
-    ``writable`` names the positions of arguments that the loop fills, for outputs whose size no input gives.
-
-    >>> import numpy as np
-    >>> @gufunc("void(float64[:], float64[:])", "(n)->()")
-    ... def total(x, out):
-    ...     out[0] = x.sum()
-    >>> total(np.ones((2, 3)))
-    array([3., 3.])
-    """
-    return lambda loop: Gufunc(loop, types, layout, writable)
-
-
 def kernel(layout: str, writable: tuple[int, ...] = ()) -> Callable[[Callable[..., None]], Gufunc]:
-    """Compile a loop as :func:`gufunc` does, with the types of its annotations: aliases of ``ata_gym.typing``.
+    """Compile a loop over one row lazily; ``layout`` as in ``numba.guvectorize``.
 
-    An array has as many axes as the layout says, and a number is an array of length 1.
+    The types are those of its annotations, aliases such as those of ``ata_gym.typing``. An array has as many axes as
+    the layout says, and a number is an array of length 1. ``writable`` names the positions of arguments that the loop
+    fills, for outputs whose size no input gives.
 
     >>> import numpy as np
     >>> from ata_gym.typing import Floats
@@ -132,11 +118,10 @@ def kernel(layout: str, writable: tuple[int, ...] = ()) -> Callable[[Callable[..
     array([[2., 2., 2.],
            [2., 2., 2.]])
     """
-    return lambda loop: Gufunc(loop, "", layout, writable)
+    return lambda loop: Gufunc(loop, layout, writable)
 
 
 def _types(loop: Callable[..., None], axes: list[int]) -> str:
-    """The types that the annotations of a loop say, of arrays with so many axes."""
     aliases = [alias for name, alias in loop.__annotations__.items() if name != "return"]
     names = [np.dtype(get_args(get_args(alias)[1])[0]).name.replace("bool", "boolean") for alias in aliases]
     arrays = (f"{name}[{','.join(':' * max(one, 1))}]" for name, one in zip(names, axes, strict=True))

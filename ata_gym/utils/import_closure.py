@@ -133,7 +133,6 @@ def _dotted(node: ast.expr, homes: dict[str, _Reference]) -> str:
 
 
 def _is_docstring(node: ast.stmt) -> bool:
-    """Whether a statement is a text alone, as docstrings are."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 

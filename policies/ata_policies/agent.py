@@ -95,7 +95,6 @@ class _AgentPolicy(Policy):
     form: tuple[str, str]
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Ask the agent, once or for one worker after the other."""
         read = {"shares": self._shares, "assign": self._assign, "start": self._start}.get(self.form[1], self._whole)
         action = read(state, seen)
         return action, state._replace(belief=state.belief.asked(action))

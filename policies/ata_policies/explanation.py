@@ -48,7 +48,6 @@ class Explanation:
         return remarks + ([f"untried: {listed(self.untried)}"] if self.untried.any() else [])
 
     def __str__(self) -> str:
-        """The plan, the workers as a table, and who is away or untried."""
         rows = [self.columns, *self.rows()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -19,8 +19,6 @@ LONGEST = 1e300  # longer times count as this one, so that their sums stay finit
 
 
 class _Field(NamedTuple):
-    """The form of one field of an observation."""
-
     name: str
     width: int
     dtype: np.dtype[Any]
@@ -81,7 +79,6 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
 
 @lru_cache(maxsize=64)
 def _fields(n: int, budget: int, env_id: str) -> tuple[_Field, ...]:
-    """The fields of an observation."""
     dispatch = env_id == "ata_gym/TaskDispatch-v0"
     integers, floats = np.dtype(np.int64), np.dtype(np.float64)
     results = 1 if dispatch else budget
@@ -137,7 +134,6 @@ class Door:
 
 
 def _form(tree: Any) -> Any:
-    """The types of the tuples that a state is made of."""
     return (type(tree), *map(_form, tree)) if isinstance(tree, tuple) else None
 
 
@@ -166,7 +162,6 @@ def checked_conditions(given: object, rows: int, n: int, policy: str) -> Conditi
 
 
 def _check_range(field: _Field, values: NDArray[Any], n: int) -> None:
-    """Raise ValueError if a number is out of range."""
     name, most = field.name, field.most
     least = {"worker": -1, "missing": 1}.get(name, 0)
     wrong = values[~((values >= least) & (values <= most) & (values < np.inf))]

@@ -265,7 +265,6 @@ class Policy(Described, ABC):
 
 
 def _watched(state: State) -> Availability | None:
-    """The availability of the workers in the plan, if the plan has one."""
     availability = getattr(state.plan, "availability", None)
     return availability if isinstance(availability, Availability) else None
 
@@ -307,5 +306,4 @@ class DispatchPolicy(Policy):
 
     def begins(self, seen: Observation) -> Mask:
         """A round begins when all B results are missing."""
-        fresh: Mask = seen["missing"][:, 0] == self.setting.budget
-        return fresh
+        return np.asarray(seen["missing"][:, 0] == self.setting.budget)

@@ -51,7 +51,6 @@ class Preset:
     """One sentence; by default the first line of the docstring."""
 
     def __call__(self, setting: Setting, *, seed: int = 0, **hyperparameters: Any) -> Policy:
-        """Make the policy for a setting."""
         return self.build(setting, seed=seed, **{**self.hyperparameters, **hyperparameters})
 
     def summary(self) -> str:

@@ -23,9 +23,9 @@ from kernels import least, total
 for _ in range(2):
     assert total(np.arange(4.0)) == 6 and least(np.arange(4.0)) == 0
 """
-KERNELS = "from ata_gym.utils.compiled import gufunc\n" + "".join(f"""
-@gufunc("void(float64[:], float64[:])", "(n)->()")
-def {name}(x, out):
+KERNELS = "from ata_gym.typing import Floats\nfrom ata_gym.utils.compiled import kernel\n" + "".join(f"""
+@kernel("(n)->()")
+def {name}(x: Floats, out: Floats):
     out[0] = x.{method}()
 """ for name, method in (("least", "min"), ("total", "sum")))  # fmt: skip
 
@@ -104,11 +104,12 @@ def unused(x):
 KERNEL = '''
 import helpers_of_a_test as helpers
 from helpers_of_a_test import outer
-from ata_gym.utils.compiled import gufunc
+from ata_gym.typing import Floats
+from ata_gym.utils.compiled import kernel
 
 def make(offset):
-    @gufunc("void(float64[:], float64[:])", "(n)->()")
-    def scaled(x, out):
+    @kernel("(n)->()")
+    def scaled(x: Floats, out: Floats):
         """A kernel."""
         out[0] = outer(x[0]) + offset
     return scaled

@@ -7,7 +7,8 @@ import threading
 import numba
 import pytest
 
-from ata_gym.utils.compiled import gufunc
+from ata_gym.typing import Floats
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.signals import TerminatedError, postponed, quiet_start, raising, stop_requested
 
 
@@ -74,8 +75,8 @@ def test_a_signal_while_a_kernel_is_compiled_is_raised_when_it_is_ready(monkeypa
         count.append(os.kill(os.getpid(), signal.SIGINT))
         return guvectorize(*args, **options)
 
-    @gufunc("void(float64[:], float64[:])", "(n)->()")
-    def total(x, out):
+    @kernel("(n)->()")
+    def total(x: Floats, out: Floats):
         out[0] = x.sum()
 
     monkeypatch.setattr(numba, "guvectorize", interrupted)

@@ -50,7 +50,6 @@ class Shares(ActionForm):
         self._race = isinstance(state.action_space(), RaceAllocation)
 
     def space(self) -> Space[Any]:
-        """A box with a number for each worker, and in a race one more."""
         return Box(-1.0, 1.0, (self.n + self._race,), np.float32)
 
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
@@ -58,7 +57,6 @@ class Shares(ActionForm):
         return checked_reals(actions, shape)
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
-        """Shares become tasks; empty places get none."""
         tasks_of = race_of_shares if self._race else tasks_of_shares
         return tasks_of(actions, self.budget, SCALE, self.state.present()), None
 
@@ -74,11 +72,9 @@ class Picks(ActionForm):
         self.picks = np.zeros((state.rows, self.n), np.int64)
 
     def space(self) -> Space[Any]:
-        """The choices, numbered from 0."""
         return Discrete(self.n + self.waits)
 
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
-        """The actions must be whole numbers of the space."""
         given, most = integers(actions, shape), self.n + self.waits - 1
         if ((given < 0) | (given > most)).any():
             raise ValueError(f"the action must be a whole number from 0 to {most}, not {np.asarray(actions).tolist()}")
@@ -93,7 +89,6 @@ class Assign(Picks):
     """Each pick gives a worker one more task; after B picks the round is played."""
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
-        """Each row picks one more worker."""
         self.picks[np.arange(self.state.rows), actions] += 1
         ready: Mask = self.picks.sum(axis=1) >= self.budget
         tasks = self.picks.copy()
@@ -102,7 +97,6 @@ class Assign(Picks):
         return tasks, ready
 
     def mask(self) -> NDArray[np.int8]:
-        """The places that hold a worker."""
         return self.present().astype(np.int8)
 
 
@@ -116,7 +110,6 @@ class Start(Picks):
     waits = True
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
-        """Each row picks one more worker, or lets time pass."""
         started = pick_idle(self._idle(), actions, self.picks)
         ready = ~started | ~self._idle().any(axis=1)
         working: Bits = (self.picks > 0).astype(np.int8)

@@ -95,7 +95,6 @@ class Interface:
                 seen[name][rows] = field
 
     def _kept(self) -> Feedback:
-        """What all rows saw last."""
         if not self._seen:
             self._seen = self._state.no_feedback(slice(None))
         return self._seen

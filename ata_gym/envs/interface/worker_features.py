@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import FINITE, Within
 
 Features = NDArray[np.float32]
@@ -36,8 +36,8 @@ _LEAST_WEIGHT = 0.25  # the least weight of a result in the recent mean of its w
 _SHORTEST = 1e-30  # where the logarithm of a time is taken, shorter times count as this one
 
 
-@gufunc("void(float64[:,:], int64[:], float64[:], float64[:], float64[:,:])", "(n,m),(r),(r),(n)->(n,m)")
-def _observe(memory: Any, worker: Any, duration: Any, elapsed: Any, after: Any) -> None:
+@kernel("(n,m),(r),(r),(n)->(n,m)")
+def _observe(memory: Floats, worker: Ints, duration: Floats, elapsed: Floats, after: Floats) -> None:
     n = len(elapsed)
     after[:] = memory
     total = np.zeros(n)
@@ -75,12 +75,10 @@ def _observe(memory: Any, worker: Any, duration: Any, elapsed: Any, after: Any) 
         after[i, _ASKED] = 0.0
 
 
-@gufunc(
-    "void(float64[:,:], float64[:], float64[:], float64[:], float64[:], float64[:], float32[:,:])",
-    "(n,m),(n),(n),(n),(n),(g),(n,k)",
-    writable=(6,),
-)
-def _encode(memory: Any, running: Any, started: Any, age: Any, present: Any, of_round: Any, out: Any) -> None:
+@kernel("(n,m),(n),(n),(n),(n),(g),(n,k)", writable=(6,))
+def _encode(
+    memory: Floats, running: Floats, started: Floats, age: Floats, present: Floats, of_round: Floats, out: Features
+) -> None:
     n = len(running)
     tried, unit = 0.0, 0.0  # the logarithm of the row's unit of time: the mean over workers with a time
     for i in range(n):
@@ -130,7 +128,6 @@ class WorkerMemory(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
-        """Rows that have seen nothing."""
         return cls(np.zeros((rows, n, _COLUMNS)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "WorkerMemory":

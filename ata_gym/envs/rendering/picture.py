@@ -59,7 +59,6 @@ def as_pixels(timeline: Timeline) -> NDArray[np.uint8]:
 
 
 def _draw_bars(axes: Any, timeline: Timeline, shown: Ints) -> None:
-    """Draw who did what when, and where the round ends."""
     limit = _nice(timeline.longest)
     axes.set_xlim(0.0, 1.02 * limit)
     rows = np.full(len(timeline.tasks), -1)

@@ -85,7 +85,6 @@ class Recorder:
         }
 
     def _record(self, row: int, action: NDArray[Any], seen: Feedback, info: dict[str, Any]) -> None:
-        """Record a step of one row."""
         over, time = info.get("round_over", True), info["round_time"]
         if over:
             self._spent[row] += seen["elapsed"]  # else slow workers, whose tasks are cancelled, would look fast

@@ -36,7 +36,6 @@ def _row(timeline: Timeline, worker: int) -> str:
 
 
 def _bar(timeline: Timeline, worker: int) -> str:
-    """What a worker did from the round's start to its end."""
     if timeline.time <= 0:
         return _WAITING * _BAR if timeline.round else " " * _BAR
     alive = _cell(timeline, min(float(timeline.dies[worker]), timeline.time))

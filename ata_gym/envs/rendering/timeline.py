@@ -45,7 +45,6 @@ class Timeline(NamedTuple):
         )  # fmt: skip
 
     def _time_on(self, which: Mask) -> Floats:
-        """How long each worker was busy with some of the segments, (n,)."""
         time = (self.end - self.start)[which]
         return np.bincount(self.worker[which], time, minlength=len(self.tasks)).astype(np.float64)
 

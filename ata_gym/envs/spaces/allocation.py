@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
-from ata_gym.typing import Ints, Mask
-from ata_gym.utils.compiled import gufunc
+from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.compiled import kernel
 from ata_gym.utils.validation import whole_number
 
 _INT64 = np.dtype(np.int64)
@@ -19,24 +19,24 @@ _LARGEST = 2**62  # the largest n and budget: their sum still fits in an int64
 Seed: TypeAlias = int | np.random.Generator | None
 
 
-@gufunc("void(int64[:], int64, boolean, boolean[:])", "(n),(),()->()")
-def _legal(action: Any, budget: Any, exact: Any, out: Any) -> None:
+@kernel("(n),(),()->()")
+def _legal(action: Ints, budget: Ints, exact: Mask, out: Mask) -> None:
     """Whether an allocation is legal. It counts down from the budget, so that no sum can overflow."""
-    left, legal = budget, True
+    left, legal = budget[0], True
     for tasks in action:
-        if tasks < 0 or tasks > (left if exact else budget):
+        if tasks < 0 or tasks > (left if exact[0] else budget[0]):
             legal = False
             break
         left = max(left - tasks, 0)
     out[0] = legal and left == 0
 
 
-@gufunc("void(float64[:], int64, int64[:])", "(m),(),(n)", writable=(2,))
-def _deal(uniform: Any, budget: Any, out: Any) -> None:
+@kernel("(m),(),(n)", writable=(2,))
+def _deal(uniform: Floats, budget: Ints, out: Ints) -> None:
     """Stars and bars: each of n + budget - 1 places is a bar with probability (bars left) / (places left)."""
     worker = 0
     bars = len(out) - 1
-    places = bars + budget
+    places = bars + budget[0]
     out[:] = 0
     for place in range(places):
         if uniform[place] * (places - place) < bars:
@@ -169,7 +169,6 @@ class Allocation(Checked, Space[Ints]):
         return out
 
     def check(self, action: object) -> Ints:
-        """The action as int64; see ``Checked``."""
         return checked_tasks(action, self._shape, self.budget, self.exact)
 
     def to_jsonable(self, sample_n: Iterable[Ints]) -> list[Any]:

@@ -43,7 +43,6 @@ class Dispatch(Checked, MultiDiscrete):
         super().__init__(np.full(self.n, 2, np.int64), seed=seed)
 
     def check(self, action: object) -> Bits:
-        """The action as int8; see ``Checked``."""
         return checked_dispatch(action, self.shape)
 
     def __repr__(self) -> str:

@@ -38,15 +38,12 @@ class DispatchState(BatchState):
         self.round_state = RoundState.start(rows, scenario.pool.n, scenario.budget)
 
     def action_space(self) -> Dispatch:
-        """Vectors that say which workers should be working."""
         return Dispatch(self.scenario.pool.n)
 
     def check_action(self, action: object, shape: tuple[int, ...]) -> Bits:
-        """As int8."""
         return checked_dispatch(action, shape)
 
     def observation_space(self) -> spaces.Dict:
-        """The space of the feedback and of the state of the round."""
         n, budget = self.scenario.pool.n, self.scenario.budget
         in_round: dict[str, spaces.Space[Any]] = {
             "missing": spaces.Box(0, budget, (1,), np.int64),  # never 0; Gymnasium warns of a box with one element
@@ -57,13 +54,11 @@ class DispatchState(BatchState):
         return spaces.Dict({**super().observation_space(), **in_round})
 
     def no_feedback(self, rows: Mask | slice) -> Feedback:
-        """What some rows see after their reset, at the start of a round."""
         observation = super().no_feedback(rows)
         count, n = observation["elapsed"].shape
         return observation | _seen(RoundState.start(count, n, self.scenario.budget), np.zeros((count, n)))
 
     def start_episode(self, rows: Mask | slice) -> None:
-        """Start the next episode of some rows, and its first round."""
         super().start_episode(rows)
         field: NDArray[Any]
         for field in self.round_state:
@@ -71,7 +66,6 @@ class DispatchState(BatchState):
         self.round_state.missing[rows] = self.scenario.budget
 
     def step(self, action: NDArray[Any]) -> StepResult:
-        """Go on to the next result of every row."""
         before, process, budget = self.round_state, self.process, self.scenario.budget
         at = self._go_on(process.distributions, self.noise_keys(), before, action, budget, process.disturbances)
         if not self.simulated:
@@ -89,7 +83,6 @@ class DispatchState(BatchState):
         return StepResult(feedback | _seen(at.round_state, at.age), passed, worked, info, ended)
 
     def ranges(self) -> dict[str, Within]:
-        """The ranges of every env, and those of the state of the rounds."""
         return super().ranges() | {name: within for name, _, within in declared(self.round_state) if within}
 
     def check(self, given: Mapping[str, NDArray[Any]]) -> None:
@@ -99,7 +92,6 @@ class DispatchState(BatchState):
             raise ValueError("'begun' and 'finish' must be before and after 'now' where a task is running")
 
     def remembered(self) -> dict[str, NDArray[Any]]:
-        """What every env remembers, and where the rows are in their rounds."""
         return super().remembered() | self.round_state._asdict()
 
 

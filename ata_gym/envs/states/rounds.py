@@ -33,15 +33,12 @@ class AllocationState(BatchState):
         self.computed = np.zeros((rows, 0), np.int64)  # who computed each result of the last round, then (E, B)
 
     def action_space(self) -> Allocation:
-        """The space of allocations, or of those of a race."""
         return self._space(self.scenario.pool.n, self.scenario.budget)
 
     def check_action(self, action: object, shape: tuple[int, ...]) -> Ints:
-        """As int64."""
         return checked_tasks(action, shape, self.scenario.budget, self._space.exact)
 
     def step(self, action: NDArray[np.integer[Any]]) -> StepResult:
-        """Run one round of every row."""
         process, budget = self.process, self.scenario.budget
         now = process.distributions, self.noise_keys(), action, budget
         result = self.backend(*now) if process.disturbances is None else self.backend(*now, process.disturbances)

@@ -83,7 +83,6 @@ def train(
 
 
 def _weights(agent: Any) -> dict[str, Any]:
-    """A copy of the weights of an agent."""
     return {name: part.clone() for name, part in agent.policy.state_dict().items()}
 
 

@@ -116,7 +116,6 @@ def _adapt(
 
 @helper()
 def _series(coefficients: Floats, row: int, x: float) -> float:
-    """Clenshaw's sum of a Chebyshev series."""
     later, latest = 0.0, 0.0
     for k in range(coefficients.shape[1] - 1, 0, -1):
         later, latest = coefficients[row, k] + 2.0 * x * later - latest, later
@@ -125,13 +124,11 @@ def _series(coefficients: Floats, row: int, x: float) -> float:
 
 @helper()
 def _piece(edges: Floats, x: float) -> int:
-    """The piece that holds x."""
     return min(max(int(np.searchsorted(edges, x, side="right")) - 1, 0), edges.size - 2)
 
 
 @kernel("(e),(m,c),()->()")
 def _evaluate(edges: Floats, series: Floats, x: Floats, out: Floats) -> None:
-    """Value of a curve at ``x``."""
     row = _piece(edges, x[0])
     out[0] = _series(series, row, 2.0 * (x[0] - edges[row]) / (edges[row + 1] - edges[row]) - 1.0)
 

@@ -137,7 +137,6 @@ def _last(pool: Pool, workers: Ints, tasks: Ints) -> Floats:
 
 
 def _expected_maximum(pool: Pool, busy: Ints, tasks: Ints) -> float:
-    """The integral of P(some S_i > t)."""
     together = pool.distributions.family[busy] == BY_ROUND
     alone, joint = busy[~together], busy[together]
     distributions = sums(pool, alone, tasks[alone])

@@ -139,7 +139,6 @@ def kept_in(source: Path) -> Path | None:
 
 @cache
 def _machine() -> tuple[str, ...]:
-    """The processor, and the versions of Python, numba and NumPy."""
     processor = platform.machine(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
     return *processor, str(sys.implementation.cache_tag), numba.__version__, np.__version__
 

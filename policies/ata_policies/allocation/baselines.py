@@ -21,7 +21,6 @@ class Uta(AllocationPolicy):
     constants = "none"
 
     def allocate(self, state: State) -> Ints:
-        """Equal scores of 0 are split evenly."""
         return allocate_scores(np.zeros_like(state.belief.totals), self.setting.budget, state.round_keys())
 
 
@@ -42,7 +41,6 @@ class Ofta(AllocationPolicy):
         return proxy_optimal(self.setting.known_pool("ofta"), self.setting.budget)
 
     def allocate(self, state: State) -> Ints:
-        """The same allocation in every row."""
         return np.tile(self.fixed, (len(state.round), 1))
 
 
@@ -55,7 +53,6 @@ class Gta(AllocationPolicy):
     constants = "none"
 
     def allocate(self, state: State) -> Ints:
-        """B tasks for everybody."""
         return np.full(state.belief.totals.shape, self.setting.budget, np.int64)
 
 
@@ -84,11 +81,9 @@ class ExploreThenCommit(Policy):
         self.rounds = -(-setting.n * self.tasks // setting.budget)  # before the commitment
 
     def first_plan(self, rows: int) -> Commitment:
-        """No allocation is decided yet."""
         return Commitment(np.zeros((rows, self.setting.n), np.int64))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Take turns, or commit, or keep to it."""
         n, budget, k = self.setting.n, self.setting.budget, state.round[:, None]
         now = (k > self.rounds) & ~state.plan.allocation.any(axis=1, keepdims=True)
         if now.any():

@@ -116,22 +116,18 @@ class ComposedPolicy(Policy):
         self.first_belief(1)  # the memory may not fit the estimate or the workers
 
     def first_belief(self, rows: int) -> Any:
-        """Nothing seen yet, or the prior."""
         if self.estimate.own_statistics:
             return self.estimate.start(rows, self.setting.n)
         return self.memory.start(rows, self.setting.n, self.deviations)
 
     def first_plan(self, rows: int) -> ComposedPlan:
-        """Nothing is kept, and all workers are there."""
         return ComposedPlan(Availability.full(rows, self.setting.n, PAUSE) if self.availability else ())
 
     def about(self) -> str:
-        """The names of its three parts."""
         memory, estimate, rule = (type(part).__name__ for part in (self.memory, self.estimate, self.rule))
         return f"memory {memory}, estimate {estimate}, rule {rule}"
 
     def estimated(self, state: State) -> tuple[Floats, Floats]:
-        """What the estimate says of the belief."""
         return np.where(self.untried(state), np.nan, self.estimate.mean(state.belief)), state.belief.counts
 
     def untried(self, state: State) -> Mask:
@@ -139,16 +135,13 @@ class ComposedPolicy(Policy):
         return self.memory.recall(state.belief)[1]
 
     def last_action(self, state: State) -> Ints | None:
-        """The tasks of the last allocation, where it is watched who owes results."""
         return state.plan.availability.asked if self.availability else None
 
     def plan_in_words(self, state: State, row: int) -> str:
-        """The hyperparameters that follow from the setting, and what it does about workers that are away."""
         away = "workers that owe results get nothing but a probe at intervals" if self.availability else ""
         return "; ".join(filter(None, (self.estimate.in_words(self.setting), away)))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Score the workers, and allocate."""
         keys, available, availability = state.round_keys(), None, state.plan.availability
         if self.availability:
             availability = availability.after(results_of(seen["worker"], self.setting.n), PAUSE, LONGEST)

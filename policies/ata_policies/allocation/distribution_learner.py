@@ -68,13 +68,11 @@ class DistributionLearner(Policy):
         self.weight, self._prices = real("weight", weight), setting.prices
 
     def first_plan(self, rows: int) -> AllocationPlan:
-        """There is no allocation yet, and all workers are there."""
         zeros, none = np.zeros((rows, self.setting.n), np.int64), np.zeros(rows)
         there = Availability.full(rows, self.setting.n, PAUSE)
         return AllocationPlan(zeros, zeros, zeros[:, 0], none, none, none, there)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Make the plan again where it is due, and play it."""
         plan: AllocationPlan = state.plan
         since, reach = state.belief.since, state.belief.reach
         alarmed, probes = state.belief.alarmed(), state.belief.probes()
@@ -99,11 +97,9 @@ class DistributionLearner(Policy):
 
     def last_action(self, state: State) -> Ints:
         """The tasks of the plan, except those of workers that have left or come since."""
-        asked: Ints = state.plan.availability.asked
-        return asked
+        return np.asarray(state.plan.availability.asked)
 
     def plan_in_words(self, state: State, row: int) -> str:
-        """How long the allocation is kept, and which workers are tried for what is learned."""
         plan: AllocationPlan = state.plan
         tried = plan.allocation[row] > plan.best[row]
         words = f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds count"
@@ -125,7 +121,6 @@ class DistributionLearner(Policy):
         plan.due[e] = state.round[e] + 1 + pause
 
     def _problem(self, state: State, plan: AllocationPlan, rows: Any) -> Problem:
-        """What the plans of some rows are made for."""
         horizon, budget = self.setting.horizon, self.setting.budget
         round, since, changes = state.round[rows].astype(np.float64), plan.since[rows], plan.changes[rows]
         left = np.maximum(since, _FORESEEN) if horizon is None else np.maximum(horizon - round, 0.0)

@@ -26,7 +26,6 @@ class Penalties(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
-        """No task was seen yet: the weights are uniform."""
         return cls(*np.zeros((3, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Penalties":
@@ -97,15 +96,12 @@ class ExponentiatedGradient(AllocationPolicy):
         self.rate = None if rate is None else real("rate", rate)
 
     def estimated(self, state: State) -> tuple[Floats, Floats]:
-        """The plain means."""
         return mean_times(state.belief.counts, state.belief.totals), state.belief.counts
 
     def allocate(self, state: State) -> Ints:
-        """Round p B."""
         belief: Penalties = state.belief
         total = belief.totals.sum(axis=1)
         mean = np.divide(total, belief.counts.sum(axis=1), out=np.ones_like(total), where=total > 0)
         rate = np.minimum(_RATE / mean, LONGEST) if self.rate is None else np.full_like(mean, self.rate)
         draw = uniforms(state.round_keys(), 1)[:, 0]
-        allocation: Ints = round_randomly(belief.penalties, rate, self.setting.budget, draw)
-        return allocation
+        return np.asarray(round_randomly(belief.penalties, rate, self.setting.budget, draw))

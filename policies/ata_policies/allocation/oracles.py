@@ -50,16 +50,13 @@ class DynamicAllocation(Policy):
         self.tolerance = non_negative("tolerance", tolerance)
 
     def first_plan(self, rows: int) -> DynamicPlan:
-        """There is no plan yet."""
         shape = (rows, self.setting.n)
         return DynamicPlan(np.full(shape, -1), np.ones(shape), np.ones(shape), np.zeros(shape, np.int64))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Not used: it acts on the conditions of the coming round."""
         raise TypeError("a dynamic oracle acts on privileged information: call act_knowing")
 
     def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
-        """Plan the rows again whose conditions differ from those of their plans."""
         mean = conditions.means(self.pool)
         plan: DynamicPlan = state.plan
         others = (plan.distribution != conditions.distribution) | (np.isinf(plan.mean) != np.isinf(mean))
@@ -74,14 +71,11 @@ class DynamicAllocation(Policy):
         return plan.allocation.copy(), state._replace(plan=plan)
 
     def last_action(self, state: State) -> Ints:
-        """The allocation of the plan."""
-        allocation: Ints = state.plan.allocation
-        return allocation
+        return np.asarray(state.plan.allocation)
 
     def _far(self, planned: Floats, now: Floats) -> Mask:
         """Where a value differs from the one that was planned for by more than the tolerance."""
-        far: Mask = (now != planned) & ~(np.abs(now - planned) <= self.tolerance * planned)
-        return far
+        return np.asarray((now != planned) & ~(np.abs(now - planned) <= self.tolerance * planned))
 
     def legal(self, tasks: Ints) -> Mask:
         """Whether an allocation may have so many tasks; the first plan has none."""
@@ -147,7 +141,6 @@ class Oracle(Ofta):
     priced = tells_costs = True
 
     def best(self) -> Ints:
-        """Search by branch and bound."""
         setting = self.setting
         pool = setting.known_pool("the oracle")
         return optimal_allocation(pool, setting.budget, setting.price, setting.unit_costs).allocation

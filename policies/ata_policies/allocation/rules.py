@@ -48,7 +48,6 @@ class Proxy(Rule):
     """Minimises the proxy loss max a_i s_i (``ata_gym.allocate``); workers never tried come first."""
 
     def allocate(self, scores: Scores, coming: Round) -> Ints:
-        """Minimise the proxy loss under the scores."""
         return allocate_scores(scores.score, coming.budget, coming.keys, coming.untried, coming.available)
 
 
@@ -70,7 +69,6 @@ class Beta(Rule):
         non_negative("beta", self.beta)
 
     def allocate(self, scores: Scores, coming: Round) -> Ints:
-        """Allocate by cost."""
         spread = np.minimum(self.beta * scores.score / np.sqrt(np.asarray(scores.shape)), LONGEST)
         return allocate_by_cost(scores.score, spread, coming.budget, coming.keys, coming.untried, coming.available)
 
@@ -95,7 +93,6 @@ class EpsilonUniform(Rule):
         real("c", self.c)
 
     def allocate(self, scores: Scores, coming: Round) -> Ints:
-        """Minimise the proxy loss under the scores, or under scores of 0."""
         epsilon = float(self.c) * scores.score.shape[-1] / coming.round
         uniform = uniforms(derive_keys(coming.keys, 0, 1), 1) < epsilon[:, None]
         chosen = Scores(np.where(uniform, 0.0, scores.score))

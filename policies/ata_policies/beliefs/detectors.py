@@ -124,8 +124,7 @@ class MonitoredMoments(NamedTuple):
         """
         refresh = self.constants.refresh[:, None]
         due = self.idle >= 0.5 * refresh + self.rounds_since[:, None] % refresh
-        untried: Mask = due | (self.counts == 0)
-        return untried
+        return np.asarray(due | (self.counts == 0))
 
 
 class PageHinkley(MonitoredMoments):
@@ -145,7 +144,6 @@ class PageHinkley(MonitoredMoments):
         return 4, {"threshold": 48.0}
 
     def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
-        """See the class."""
         known = self.counts, self.totals, self.marks, shapes, *self.constants[:5]  # as far as least
         marks, alarm = _cusum(*known, worker, duration)
         return marks, alarm
@@ -159,7 +157,6 @@ class Cusum(PageHinkley):
 
     @classmethod
     def own(cls) -> tuple[int, dict[str, float]]:
-        """The mean is that of 200 tasks."""
         return 4, {"threshold": 48.0, "frozen": 200.0}
 
 
@@ -181,7 +178,6 @@ class Glr(MonitoredMoments):
         return 2 * _SCALES + 2, {"threshold": math.log(3e5)}
 
     def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
-        """See the class."""
         marks, alarm = _glr(self.marks, shapes, self.constants.threshold, self.constants.least, worker, clipped)
         return marks, alarm
 

@@ -46,7 +46,6 @@ class Everything(Memory):
     """All task times count, however old they are."""
 
     def start(self, rows: int, n: int, deviations: bool) -> Totals | Moments:
-        """Nothing is known."""
         return (Moments if deviations else Totals).empty(rows, n)
 
 
@@ -66,7 +65,6 @@ class WindowMoments(NamedTuple):
     by_task: Mask  # (E,) whether W counts tasks of the worker, else rounds
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "WindowMoments":
-        """See ``Belief.observe``; cancelled tasks do not count."""
         *kept, clock, place = _slide(*self.blocks, self.clock, self.length, self.by_task, worker)
         every_block = Moments(*(part.reshape(len(part), -1) for part in kept)).observe(place, duration)
         blocks = Moments(*(part.reshape(self.blocks.counts.shape) for part in every_block))
@@ -131,15 +129,12 @@ class Window(Memory):
             raise ValueError(f'of must be "tasks" (each worker\'s last ones) or "rounds", not {self.of!r}')
 
     def start(self, rows: int, n: int, deviations: bool) -> WindowMoments:
-        """Nothing is known."""
         length, by_task = np.full(rows, self.window / self.blocks), np.full(rows, self.of == "tasks")
         blocks, none = Moments(*np.zeros((3, rows, n, self.blocks))), np.zeros((rows, n))
         return WindowMoments(none, none, none, blocks, none, length, by_task)
 
     def rounds(self, belief: WindowMoments, round: Ints) -> Floats:
-        """The smaller of k and of W, shape (E,)."""
-        counting: Floats = np.minimum(round, belief.length * belief.blocks.counts.shape[2])
-        return counting
+        return np.asarray(np.minimum(round, belief.length * belief.blocks.counts.shape[2]))
 
 
 class DiscountedMoments(NamedTuple):
@@ -174,7 +169,6 @@ class Discount(Memory):
             raise ValueError(f"discount must be below 1, what a task counts after a round, not {self.discount!r}")
 
     def start(self, rows: int, n: int, deviations: bool) -> DiscountedMoments:
-        """Nothing is known."""
         none = np.zeros((rows, n))
         return DiscountedMoments(none, none, none, np.full(rows, self.discount))
 
@@ -228,7 +222,6 @@ class Restarts(Memory):
                 real(name, given)
 
     def start(self, rows: int, n: int, deviations: bool) -> Any:
-        """Nothing is known."""
         given = {"memory": self.effective_tasks, "refresh": self.refresh, "threshold": self.threshold}
         chosen = {name: float(value) for name, value in given.items() if value is not None}
         return DETECTORS[self.detector].empty(rows, n, share=_SHARES[self.restart], **chosen)
@@ -239,5 +232,4 @@ class Restarts(Memory):
         return belief.forgetting(untried), untried
 
     def rounds(self, belief: MonitoredMoments, round: Ints) -> Floats:
-        """The rounds since everybody started anew, shape (E,)."""
         return belief.rounds_since + 1.0

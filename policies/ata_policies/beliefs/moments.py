@@ -22,7 +22,6 @@ class Totals(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
-        """Nothing is known."""
         return cls(*np.zeros((2, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Totals":
@@ -34,11 +33,9 @@ class Totals(NamedTuple):
         return Totals(*_observe(self.counts, self.totals, worker, duration))
 
     def mean(self) -> Floats:
-        """Mean task times, (E, n); NaN where unknown."""
         return mean_times(self.counts, self.totals)
 
     def untried(self) -> Mask:
-        """Which workers have never finished a task, shape (E, n)."""
         return np.equal(self.counts, 0)
 
 
@@ -54,7 +51,6 @@ class Exposure(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
-        """Nothing is known."""
         return cls(*np.zeros((2, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "Exposure":
@@ -72,8 +68,7 @@ class Exposure(NamedTuple):
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, nor had one cancelled, shape (E, n)."""
-        never: Mask = (self.counts == 0) & (self.busy == 0.0)
-        return never
+        return np.asarray((self.counts == 0) & (self.busy == 0.0))
 
 
 class Moments(NamedTuple):
@@ -89,7 +84,6 @@ class Moments(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
-        """Nothing is known."""
         return cls(*np.zeros((3, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Moments":
@@ -114,11 +108,9 @@ class Moments(NamedTuple):
         return Moments(*_merged(*self))
 
     def mean(self) -> Floats:
-        """Mean task times, (E, n); NaN where unknown."""
         return mean_times(self.counts, self.totals)
 
     def untried(self) -> Mask:
-        """Which workers have never finished a task, shape (E, n)."""
         return np.equal(self.counts, 0)
 
 
@@ -182,8 +174,7 @@ def learn_shapes(belief: Moments, weight: float) -> Floats:
     >>> learn_shapes(belief, 1.0)  # q = 0.5, common = 1.5 / 3
     array([[3., 2.]])
     """
-    shapes: Floats = _shapes(belief.counts, belief.totals, belief.deviations, weight)
-    return shapes
+    return np.asarray(_shapes(belief.counts, belief.totals, belief.deviations, weight))
 
 
 @kernel("(n),(n),(n),()->(n)")

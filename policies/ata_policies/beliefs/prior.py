@@ -76,7 +76,6 @@ class Prior(Memory):
             object.__setattr__(self, "prior", Totals(weight * known.counts, weight * known.totals))
 
     def start(self, rows: int, n: int, deviations: bool) -> Totals:
-        """The prior, in every row."""
         if deviations:
             raise ValueError("a prior holds counts and means, and this estimate needs deviations: use another memory")
         if self.prior is None:

@@ -302,6 +302,5 @@ def _agree(answer: Answer, expected: Answer, sentence: str, round: int = 0) -> N
 
 
 def _stacked(trees: list[Any]) -> Any:
-    """A batch of single rows."""
     arrays = (np.ndarray, np.generic)
     return map_leaves(lambda *parts: np.stack(parts) if isinstance(parts[0], arrays) else parts[0], *trees)

@@ -103,6 +103,5 @@ def _changed(policy: Policy, held: dict[str, bytes]) -> list[str]:
 
 
 def _global_generators() -> dict[str, object]:
-    """The states of the global generators."""
     generator: Any = np.random.get_state()  # noqa: NPY002 - a policy must not use it
     return {"random": random.getstate(), "numpy.random": (generator[1].tobytes(), generator[2])}

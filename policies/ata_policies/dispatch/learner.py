@@ -33,12 +33,10 @@ class RoundByRound(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int, budget: int) -> Self:
-        """Nothing seen yet."""
         nobody = np.full((rows, budget), -1)
         return cls(DistributionBelief.empty(rows, n), nobody, np.zeros((rows, budget)), np.zeros(rows, np.int64))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "RoundByRound":
-        """Return the belief after one more result; the arguments are those of ``Belief.observe`` with R = 1."""
         rows = np.flatnonzero(worker[:, 0] >= 0)
         workers, durations, place = self.worker.copy(), self.duration.copy(), self.place.copy()
         workers[rows, place[rows]], durations[rows, place[rows]] = worker[rows, 0], duration[rows, 0]
@@ -104,18 +102,15 @@ class DispatchLearner(DispatchPolicy):
     nonstationary = True
 
     def first_belief(self, rows: int) -> RoundByRound:
-        """Distributions are learned, from cancelled tasks too."""
         return RoundByRound.empty(rows, self.setting.n, self.setting.budget)
 
     def first_plan(self, rows: int) -> DispatchPlan:
-        """No distribution is known."""
         n, budget, *_ = self.setting
         workers, search = Workers.of(np.full((rows, n, _SLICES), np.inf), budget), ShadowSearch.start(rows)
         ones, zeros, nobody = np.ones((rows, n)), np.zeros((rows, n)), np.zeros((rows, n), np.int8)
         return DispatchPlan(workers, ones, zeros, zeros, ones, search, asked=nobody, absent=nobody)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Renew the plan where a round begins, go on with the search, then apply the rule."""
         budget, price, fresh, situation = self.setting.budget, self.setting.price, self.begins(seen), at_work(seen)
         belief: DistributionBelief = state.belief.distributions
         plan: DispatchPlan = state.plan
@@ -136,14 +131,11 @@ class DispatchLearner(DispatchPolicy):
         return action, state._replace(plan=plan._replace(search=search, asked=action, absent=absent))
 
     def last_action(self, state: State) -> Ints:
-        """The workers that should be working."""
-        asked: Ints = state.plan.asked
-        return asked
+        return np.asarray(state.plan.asked)
 
     def away(self, state: State) -> Mask:
         """The workers that showed no sign of life since they were asked to work."""
-        absent: Mask = state.plan.absent != 0
-        return absent
+        return np.asarray(state.plan.absent != 0)
 
     def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
         """The state in which nothing is expected of absent workers, and those that are back are as the others."""
@@ -152,7 +144,6 @@ class DispatchLearner(DispatchPolicy):
         return state._replace(plan=plan._replace(absent=away.astype(np.int8), asked=asked.astype(np.int8)))
 
     def plan_in_words(self, state: State, row: int) -> str:
-        """The shadow price."""
         shadow = state.plan.search.shadow(state.plan.workers, self.setting.price)[row]
         reach = state.belief.distributions.reach[row]
         return f"start who is worth its worker time at the shadow price {shadow:.3g}; {reach:.0f} rounds count"

@@ -209,7 +209,6 @@ def _by_margin(
     times: Floats, sums: Floats, mean: Floats, order: Ints, factor: Floats, shadow: Floats, missing: Ints,
     running: Bits, age: Floats, absent: Bits, out: Bits,
 ) -> None:  # fmt: skip
-    """Set 1 for the workers that should be working."""
     n = len(mean)
     busy, count = Running(np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64)), 0
     for i in range(n):

@@ -44,7 +44,6 @@ class DispatchOracle(DispatchPolicy):
         self.shadow = best_shadow(self.workers, setting)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Apply the rule."""
         return by_margin(self.workers, self.shadow, *at_work(seen)).astype(np.int64), state
 
 
@@ -81,17 +80,14 @@ class DispatchDynamicOracle(DispatchPolicy):
         self.shadow = np.ones(1) if setting.drawn else best_shadow(workers, setting)
 
     def first_plan(self, rows: int) -> KnownRound:
-        """Nothing is known yet."""
         n = self.setting.n
         workers = Workers.of(np.full((rows, n, _SLICES), np.inf), self.setting.budget)
         return KnownRound(workers, np.tile(self.shadow, rows), np.full((rows, n), -1))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Not used: it acts on the conditions of the round."""
         raise TypeError("a dynamic oracle acts on privileged information: call act_knowing")
 
     def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
-        """Look at the conditions where a round begins, then apply the rule."""
         fresh = np.flatnonzero(self.begins(seen))
         if fresh.size:
             who, mean = conditions.distribution[fresh], conditions.means(self.pool)[fresh]
@@ -135,7 +131,6 @@ class DispatchCaps(DispatchPolicy):
         self.caps = best_race(setting.known_pool("dispatch-caps"), setting.budget, setting.price).allocation
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Start one more task of each worker that has started fewer than its cap."""
         return (seen["started"] < self.caps).astype(np.int64), state
 
 
@@ -150,5 +145,4 @@ class DispatchGta(DispatchPolicy):
     constants = "none"
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Start all that are idle."""
         return np.ones_like(seen["started"]), state

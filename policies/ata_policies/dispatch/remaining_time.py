@@ -88,11 +88,9 @@ class DispatchRest(DispatchPolicy):
         self.kappa = non_negative("kappa", kappa)
 
     def first_plan(self, rows: int) -> RemainingTimePlan:
-        """No worker was tried."""
         return RemainingTimePlan(np.full((rows, self.setting.n), np.inf), np.tile(np.arange(self.m), (rows, 1)))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Draw the means where a round begins, then apply the rule."""
         fresh = self.begins(seen)[:, None]
         if fresh.any():
             belief: Exposure = state.belief

@@ -69,7 +69,6 @@ def _search_step(
     factor: Floats, awake: Mask, chosen: Ints, rounds: Floats, totals: Floats,
     new_chosen: Ints, new_rounds: Floats, new_totals: Floats,
 ) -> None:  # fmt: skip
-    """Simulate a round with each shadow price, and choose the best one."""
     new_chosen[0], new_rounds[0], new_totals[:] = chosen[0], rounds[0], totals
     if not awake[0] or useful[0] == 0:
         return

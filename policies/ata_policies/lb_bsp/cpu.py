@@ -99,17 +99,14 @@ class LbBsp(AllocationPolicy):
         self.pause, self.longest = whole_number("pause", pause), whole_number("longest", longest, least=pause)
 
     def first_plan(self, rows: int) -> LoadPlan:
-        """Nothing is predicted, and all workers are available."""
         n = self.setting.n
         prediction = self.predictor.start(rows, n, self.seed)
         return LoadPlan(prediction, Availability.full(rows, n, self.pause) if self.availability else ())
 
     def about(self) -> str:
-        """Name the predictor, and what it predicts."""
         return f"LB-BSP: predictor {type(self.predictor).__name__}, of each worker's {self.forecast}"
 
     def plan_in_words(self, state: State, row: int) -> str:
-        """Say what is done about workers that are away."""
         return "workers that owe results get nothing but a probe at intervals" if self.availability else ""
 
     def estimated(self, state: State) -> tuple[Floats, Floats]:
@@ -119,7 +116,6 @@ class LbBsp(AllocationPolicy):
             return forecast if self.forecast == "time" else 1.0 / forecast, state.belief.counts
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Predict the coming round, and allocate by it."""
         prediction, availability = state.plan
         sample = state.belief.speed() if self.forecast == "speed" else 1.0 / state.belief.speed()
         shape = (*sample.shape, SIGNALS)
@@ -133,7 +129,6 @@ class LbBsp(AllocationPolicy):
         return allocation, state._replace(plan=LoadPlan(prediction, availability))
 
     def allocate(self, state: State) -> Ints:
-        """Minimise the predicted round time."""
         budget, untried, (times, _) = self.setting.budget, state.belief.untried(), self.estimated(state)
         scores, available, least = np.where(np.isnan(times), 0.0, times), None, np.asarray(self.least)
         if self.availability:
@@ -144,8 +139,7 @@ class LbBsp(AllocationPolicy):
             scores = np.where(nothing_known & available, 1.0, scores)
             least = np.where(away, probed, least)
         allocation = allocate(scores, budget, state.round_keys(), untried, available)
-        loads: Ints = raised(allocation, scores, np.broadcast_to(least, allocation.shape))
-        return loads
+        return np.asarray(raised(allocation, scores, np.broadcast_to(least, allocation.shape)))
 
 
 @kernel("(n),(n),(n)->(n)")

@@ -77,14 +77,12 @@ class LbBspGpu(AllocationPolicy):
         self.least = min(whole_number("least", least, least=0), setting.budget // setting.n)
 
     def first_plan(self, rows: int) -> Tuning:
-        """The first allocation is even."""
         n = self.setting.n
         even = balanced(*np.zeros((2, n)), np.ones(n), self.memory, self.setting.budget)
         others = (np.full(rows, value) for value in (0, self.step, self.window, -1, -1))  # rounds to straggler
         return Tuning(np.tile(even, (rows, 1)), np.zeros((rows, n)), *others)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Add the last round's times, and move tasks where a window ends."""
         belief, plan = state.belief, state.plan
         played = state.round > 1
         owed = played[:, None] & (belief.tasks < plan.allocation)
@@ -121,7 +119,6 @@ class LbBspGpu(AllocationPolicy):
         )
 
     def allocate(self, state: State) -> Ints:
-        """The allocation after the moves."""
         return np.copy(state.plan.allocation)
 
 
@@ -156,12 +153,10 @@ class LbBspProfiled(AllocationPolicy):
         self.repeats, self.memory = whole_number("repeats", repeats), memory_limits(memory, setting)
 
     def first_plan(self, rows: int) -> ProfilePlan:
-        """Nothing is measured yet."""
         sizes, times, rounds = np.zeros((3, rows, self.setting.n, _SIZES))
         return ProfilePlan(sizes, times, rounds, np.zeros((rows, self.setting.n), np.int64))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Add the last round to the measurements; fit and optimise when they are complete."""
         belief, last = state.belief, state.round - 1
         plan: ProfilePlan = state.plan
         begun = (last > 0) & (last <= _SIZES * self.repeats)
@@ -180,7 +175,6 @@ class LbBspProfiled(AllocationPolicy):
         return self.allocate(state), state
 
     def allocate(self, state: State) -> Ints:
-        """The loads of the next measurement, or the optimum."""
         n = self.setting.n
         part = 1.0 + (np.arange(n) + state.round[:, None]) % _SIZES
         sizes: Ints = balanced(*np.zeros((2, n)), 1.0 / part, self.memory, self.setting.budget)

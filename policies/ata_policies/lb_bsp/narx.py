@@ -86,7 +86,6 @@ class Narx(Predictor):
         _torch()  # a MissingExtraError where it is not installed
 
     def start(self, rows: int, n: int, seed: int = 0) -> NarxMemory:
-        """Random small weights."""
         size = self.lags + SIGNALS * (self.past + 1)
         draws = uniforms(stream_keys(seed, rows, _WEIGHTS), self.hidden * (size + 2) + 1)
         unknown = np.full((rows, n), np.nan)
@@ -105,7 +104,6 @@ class Narx(Predictor):
         )
 
     def advance(self, memory: NarxMemory, speed: Floats, signal: Floats) -> NarxMemory:
-        """Train the networks of the rows that are due, and predict by the network of every row."""
         seen = ~np.isnan(speed)
         rounds, samples = memory.rounds + seen.any(axis=1), memory.samples + seen
         observed, expected = np.log(speed), np.log(memory.forecast)

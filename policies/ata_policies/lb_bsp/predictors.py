@@ -32,11 +32,9 @@ class LastRound(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
-        """No round was played."""
         return cls(*np.zeros((3, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "LastRound":
-        """See ``Belief.observe``; cancelled tasks do not count."""
         tasks, busy = Totals.empty(*self.counts.shape).observe(worker, duration)
         return LastRound(self.counts + tasks, tasks, busy)
 
@@ -49,7 +47,6 @@ class LastRound(NamedTuple):
         return mean_times(self.tasks, self.busy)
 
     def untried(self) -> Mask:
-        """Which workers have never finished a task, shape (E, n)."""
         return np.equal(self.counts, 0)
 
 
@@ -94,11 +91,9 @@ class Ema(Predictor):
         real("weight", self.weight, up_to=1.0)
 
     def start(self, rows: int, n: int, seed: int = 0) -> EmaMemory:
-        """Nothing is known."""
         return EmaMemory(np.full((rows, n), np.nan))
 
     def advance(self, memory: EmaMemory, speed: Floats, signal: Floats) -> EmaMemory:
-        """Average the last round in; the signal is not used."""
         return EmaMemory(averaged(memory.forecast, speed, self.weight))
 
 
@@ -130,11 +125,9 @@ class Median(Predictor):
         whole_number("window", self.window)
 
     def start(self, rows: int, n: int, seed: int = 0) -> MedianMemory:
-        """Nothing is known."""
         return MedianMemory(np.full((rows, n), np.nan), np.full((rows, n, self.window), np.nan))
 
     def advance(self, memory: MedianMemory, speed: Floats, signal: Floats) -> MedianMemory:
-        """Take the last round's samples in; the signal is not used."""
         samples = np.where(np.isnan(speed)[..., None], memory.samples, pushed(memory.samples, speed))
         known = self.window - np.isnan(samples).sum(axis=-1)
         ranked = np.sort(samples, axis=-1)  # NaN comes last
@@ -188,7 +181,6 @@ class Linear(Predictor):
         real("weight", self.weight, up_to=1.0)
 
     def start(self, rows: int, n: int, seed: int = 0) -> LinearMemory:
-        """The coefficients of a mean."""
         size = 1 + self.lags + SIGNALS * (self.past + 1)
         weights = np.zeros((rows, n, size))
         weights[..., 1 : 1 + self.lags] = 1.0 / self.lags
@@ -205,7 +197,6 @@ class Linear(Predictor):
         )
 
     def advance(self, memory: LinearMemory, speed: Floats, signal: Floats) -> LinearMemory:
-        """Take a step of recursive least squares for each worker with a sample."""
         seen = ~np.isnan(speed)
         samples = memory.samples + seen
         ema = averaged(memory.ema, speed, self.weight)

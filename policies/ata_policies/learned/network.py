@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH, Features
+from ata_gym.typing import Ints
 from ata_gym.utils.atomic import check_source, write_whole
-from ata_gym.utils.compiled import gufunc, phase
+from ata_gym.utils.compiled import kernel, phase
 from ata_gym.utils.extras import require
 from ata_gym.utils.ranges import Within
 from ata_gym.utils.sealed import checksum
@@ -25,7 +26,6 @@ _ONE = np.float32(1.0)
 
 @phase
 def _add_product(total: Any, row: Any, matrix: Any) -> None:
-    """Add the row of numbers times the matrix."""
     for k in range(len(row)):
         x = row[k]
         for h in range(len(total)):
@@ -43,16 +43,11 @@ def _remember(memory: Any, given: Any, kept: Any, code: Any) -> None:
         code[h] = new + keep * (memory[h] - new)
 
 
-_TYPES = "float32[:,:]," * 4 + "float32[:]," * 2 + "float32[:,:]," * 2 + "float32[:]," * 3 + "float32, int64, int64,"
-
-
-@gufunc(
-    f"void({_TYPES} float32[:], float32[:,:])",
-    "(n,f),(n,h),(f,t),(h,t),(t),(t),(h,g),(c,g),(g),(g),(f),(),(),()->(n),(n,h)",
-)
+@kernel("(n,f),(n,h),(f,t),(h,t),(t),(t),(h,g),(c,g),(g),(g),(f),(),(),()->(n),(n,h)")
 def _numbers(
-    features: Any, memory: Any, gates: Any, kept_gates: Any, bias: Any, kept_bias: Any, own: Any, around: Any,
-    first_bias: Any, last: Any, direct: Any, last_bias: Any, available: Any, untried: Any, out: Any, codes: Any,
+    features: Weights, memory: Weights, gates: Weights, kept_gates: Weights, bias: Weights, kept_bias: Weights,
+    own: Weights, around: Weights, first_bias: Weights, last: Weights, direct: Weights, last_bias: Weights,
+    available: Ints, untried: Ints, out: Weights, codes: Weights,
 ) -> None:  # fmt: skip
     n, width, hidden, inner = len(features), features.shape[1], memory.shape[1], len(last)
     context = np.zeros(2 * hidden, np.float32)
@@ -61,7 +56,7 @@ def _numbers(
     there, model = np.float32(0.0), -1
     same_as = np.arange(n)  # most of many workers were never tried, and look alike: one of them is computed
     for i in range(n):
-        code, weight = codes[i], features[i, available]
+        code, weight = codes[i], features[i, available[0]]
         if model >= 0 and np.array_equal(features[i], features[model]) and np.array_equal(memory[i], memory[model]):
             same_as[i] = model
             code[:] = codes[model]
@@ -71,7 +66,7 @@ def _numbers(
             _add_product(given, features[i], gates)
             _add_product(kept, memory[i], kept_gates)
             _remember(memory[i], given, kept, code)
-            if features[i, untried] > 0:
+            if features[i, untried[0]] > 0:
                 model = i
         there += weight
         for h in range(hidden):
@@ -89,7 +84,7 @@ def _numbers(
             continue
         layer[:] = common
         _add_product(layer, codes[i], own)
-        total = last_bias
+        total = last_bias[0]
         for g in range(inner):
             total += max(layer[g], np.float32(0.0)) * last[g]
         for k in range(width):

@@ -41,11 +41,9 @@ class Learned(Policy):
         self._of_round = RoundFeatures(setting.budget, setting.price, setting.horizon)
 
     def first_plan(self, rows: int) -> NetworkMemory:
-        """A network that has seen nothing."""
         return self.network.begin(rows, self.setting.n)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Share the budget by the workers' logits."""
         features = features_of(state.belief, self._of_round, state.round - 1, seen)
         features[..., 0] = np.minimum(features[..., 0], _MOST_LOGS)
         logits, memory = self.network(features, state.plan)

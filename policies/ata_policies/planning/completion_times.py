@@ -54,7 +54,6 @@ def mean_and_variance(times: Floats) -> tuple[float, float]:
 
 @helper("reassoc", "nsz")
 def _squares(times: Floats, centre: float) -> float:
-    """The squared differences from the centre, added up."""
     squares = 0.0
     for s in range(len(times)):
         squares += (times[s] - centre) ** 2

@@ -149,7 +149,6 @@ def _remove(
     times: Floats, orders: Ints, start: Ints, removed: Ints, shape: Floats, prices: Floats, price: Floats,
     levels: Floats, left: Ints, round_time: Floats, cost: Floats, limit: Floats,
 ) -> None:  # fmt: skip
-    """Take tasks away as :func:`remove_tasks` does."""
     used = np.flatnonzero(start)
     m, times, tasks, paid = len(used), times[used], start[used], prices[used]
     gone, mean, reach, total = np.empty(m, np.int64), np.empty(m), 0.0, 0

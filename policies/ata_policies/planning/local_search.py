@@ -367,7 +367,6 @@ def _search(
     times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats, most: Ints,
     best: Ints, cost: Floats, made: Ints,
 ) -> None:  # fmt: skip
-    """Search as :func:`local_search` does; fill in the allocation, the cost and the moves."""
     unit = math.ldexp(1.0, math.frexp(times.max())[1])  # so that no square overflows; a power of two changes no bits
     workers, kept = _keep(times / unit, doubt, orders, starts, price)
     m = len(kept)

@@ -146,7 +146,6 @@ class RaceSearch:
         return max(choice.round_time - limit, 0.0), choice.worker_time
 
     def _play(self, places: list[Place], rounds: int) -> dict[Place, Choice]:
-        """The races of these places, and what they cost."""
         if not places:
             return {}
         size, tasks = np.array([(self._workers[i], self._tasks[j]) for i, j in places]).T

@@ -36,7 +36,6 @@ class FixedRace(AllocationPolicy):
 
 
 def _workers(m: int | None, default: int, n: int) -> int:
-    """A number of workers in the race, from 1 to n."""
     if m is None:
         return min(max(default, 1), n)
     if whole_number("m", m) > n:

@@ -87,13 +87,11 @@ class RaceLearner(AllocationPolicy):
         self.replicates = min(_REPLICATES, max(_RESULTS // setting.budget, _FEWEST))
 
     def first_plan(self, rows: int) -> RacePlan:
-        """B tasks for every worker, as GTA."""
         zeros, shape = np.zeros(rows, np.int64), (rows, self.setting.n)
         nobody, doubt = np.zeros(shape, np.bool_), Doubt(np.zeros(rows), zeros)
         return RacePlan(zeros, zeros, zeros + self.setting.n, zeros + EVERYTHING, np.ones(shape), nobody, nobody, doubt)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Choose the race again where that is due, then start it."""
         plan: RacePlan = state.plan
         away = (plan.away | plan.asked) & ~signs_of_life(seen["worker"], seen["elapsed"])
         rows, untried = np.flatnonzero(self._due(state)), state.belief.untried()
@@ -107,22 +105,18 @@ class RaceLearner(AllocationPolicy):
         return allocation, state._replace(plan=plan._replace(asked=allocation > 0))
 
     def allocate(self, state: State) -> Ints:
-        """Start the race of the plan, and those of whom more has to be learned."""
         return self._start(state, state.belief.untried())
 
     def away(self, state: State) -> Mask:
         """The workers that did nothing in the last race that they were in."""
-        away: Mask = state.plan.away
-        return away
+        return np.asarray(state.plan.away)
 
     def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
-        """The state in which absent workers are away, and those that are back are not."""
         plan: RacePlan = state.plan
         away, asked = (plan.away | absent) & ~back, plan.asked & ~(absent | back)
         return state._replace(plan=plan._replace(away=away, asked=asked))
 
     def plan_in_words(self, state: State, row: int) -> str:
-        """The race, and when it was chosen."""
         plan: RacePlan = state.plan
         tasks = "B tasks each" if plan.tasks[row] >= EVERYTHING else f"{plan.tasks[row]} tasks"
         ago = f"chosen {plan.solved[row]:.0f} rounds after everything last began anew"
@@ -167,7 +161,6 @@ class RaceLearner(AllocationPolicy):
         return np.asarray(first_of(np.where(untried, lots, np.inf), number))
 
     def _planned(self, belief: DistributionBelief, before: RacePlan, rows: Ints) -> RacePlan:
-        """The plan, with the race chosen again in some rows."""
         plan: RacePlan = map_leaves(np.copy, before)
         price, budget = self.setting.price, self.setting.budget
         for e in rows.tolist():
@@ -190,7 +183,6 @@ class RaceLearner(AllocationPolicy):
     def _choose(
         self, plan: RacePlan, e: int, belief: DistributionBelief, rates: Rates, candidates: Ints, least: int
     ) -> None:
-        """Choose the race of a row among some workers, and keep it in the plan."""
         own = own_sample(belief, _SLICES)
         shape = _shape(sample(belief, _SLICES, own))[0]
         plan.shape[e] = np.exp(np.log(shape).mean())

@@ -31,7 +31,6 @@ class RaceOracle(AllocationPolicy):
         self.fixed = best_race(setting.known_pool("race-oracle"), setting.budget, setting.price).allocation
 
     def allocate(self, state: State) -> Ints:
-        """The same race in every row."""
         return np.tile(self.fixed, (len(state.round), 1))
 
 
@@ -58,7 +57,6 @@ class RaceDynamicOracle(DynamicAllocation):
         self.size = RaceSearch(self.times, means, setting.budget, setting.price, replicates=rounds).search()[:2]
 
     def legal(self, tasks: Ints) -> Mask:
-        """In a race there may be more."""
         return np.greater_equal(tasks, self.setting.budget)
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:

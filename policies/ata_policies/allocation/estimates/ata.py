@@ -70,7 +70,6 @@ class ConfidenceBound(Estimate):
         return replace(self, **fitted)
 
     def in_words(self, setting: Setting) -> str:
-        """The bound, and where it comes from."""
         value, (found, origin) = getattr(self, self.bound), self._found(setting)
         return f"{self.bound} = {value:.6g}, {origin if value == found else 'as given'}"
 
@@ -108,7 +107,6 @@ class ConfidenceBound(Estimate):
         return uniform_phase(means, setting.budget, width * means if self.bound == "eta" else width)
 
     def _norm(self) -> str:
-        """What the bound bounds."""
         x = "X - mean" if VERSIONS[self.version].centred else "X"
         return f"psi1 norm of {x}" if self.bound == "alpha" else f"psi1 norm of ({x}) / mean"
 

@@ -104,7 +104,6 @@ class Cucb(_Scaled):
     assumes = "times in [0, b]; by default, deviations of about the mean"
 
     def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys) -> Scores:
-        """See ``cucb_score``."""
         return Scores(cucb_score(belief.counts, belief.totals, np.log(rounds), *self._factors()))
 
 
@@ -125,7 +124,6 @@ class UcbV(_Scaled):
     assumes = "times in [0, b]; by default, tails like exponential ones"
 
     def scores(self, belief: Moments, rounds: Ints | Floats, keys: Keys) -> Scores:
-        """See ``ucbv_score``."""
         return Scores(ucbv_score(belief.counts, belief.totals, belief.deviations, np.log(rounds), *self._factors()))
 
 
@@ -133,7 +131,6 @@ class _Kl(GammaTimes):
     """The lower bounds at the level ln k, for shapes that are known or learned."""
 
     def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys) -> Scores:
-        """See ``kl_score``."""
         shapes = self.shapes(belief)
         by_worker = np.broadcast_to(shapes, belief.counts.shape)
         return Scores(kl_score(belief.counts, belief.totals, np.log(rounds), by_worker), shapes)

@@ -79,7 +79,6 @@ class KnownShape(GammaTimes):
         real("shape", self.shape)
 
     def shapes(self, belief: Totals | Moments) -> float:
-        """The shape that is given."""
         return float(self.shape)
 
 
@@ -96,7 +95,6 @@ class LearnedShapes(GammaTimes):
         real("weight", self.weight)
 
     def shapes(self, belief: Moments) -> Floats:
-        """The shapes of ``learn_shapes``."""
         return learn_shapes(belief, float(self.weight))
 
 
@@ -112,5 +110,4 @@ class Mean(Estimate):
     assumes = "finite means"
 
     def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys) -> Scores:
-        """The means."""
         return Scores(mean_times(belief.counts, belief.totals, unknown=0.0))

@@ -28,7 +28,6 @@ class Blocks(NamedTuple):
     means: Times  # (E, n) the robust means, kept until a worker has more results; 0 for a worker never tried
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Blocks":
-        """See ``Belief.observe``; cancelled tasks do not count."""
         counts, sums = _observe(self.counts, self.sums, worker, duration)
         return self._replace(counts=counts, sums=sums)
 
@@ -74,7 +73,6 @@ class _RobustBound(Estimate):
         real("moment", self.moment)
 
     def scores(self, belief: Any, rounds: Ints | Floats, keys: Keys) -> Scores:
-        """The lower bounds."""
         level, width = 2.0 * np.log(rounds) + self.offset, float(self.radius) * math.sqrt(self.width * self.moment)
         return Scores(_bound(self.mean(belief), belief.counts, level, width))
 
@@ -94,12 +92,10 @@ class _OfBlocks(_RobustBound):
             raise ValueError(f"blocks must be a power of two from 2 to 64, so that blocks can be joined, not {number}")
 
     def start(self, rows: int, n: int) -> Blocks:
-        """Empty blocks."""
         counts, known, means = np.zeros((3, rows, n))
         return Blocks(counts, np.zeros((rows, n, self.blocks)), known, means)
 
     def mean(self, belief: Blocks) -> Floats:
-        """The means that are kept."""
         return belief.means
 
 
@@ -131,7 +127,6 @@ class MedianOfMeans(_OfBlocks):
     offset, width = 0.125, 192.0
 
     def updated(self, belief: Blocks) -> Blocks:
-        """The belief with the medians of the means."""
         return belief._replace(known=belief.counts, means=_median_of_means(*belief))
 
 
@@ -165,7 +160,6 @@ class Catoni(_OfBlocks):
     width = 4.0
 
     def updated(self, belief: Blocks) -> Blocks:
-        """The belief with the roots of Catoni's equation."""
         return belief._replace(known=belief.counts, means=_catoni(*belief, float(self.moment)))
 
 
@@ -191,7 +185,6 @@ class TruncatedMean(_RobustBound):
     width = 16.0
 
     def start(self, rows: int, n: int) -> Truncated:
-        """Nothing seen yet."""
         counts, totals = np.zeros((2, rows, n))
         return Truncated(counts, totals, np.full(rows, float(self.moment)))
 

@@ -81,7 +81,6 @@ class DistributionBelief(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
-        """Nothing is known."""
         slots = min(n, SLOTS)
         slot, owner = (np.full((rows, size), -1, np.int32) for size in (n, slots))
         if slots == n:
@@ -92,7 +91,6 @@ class DistributionBelief(NamedTuple):
         return cls(*moments, slot, owner, bins=bins, tracks=tracks, row=np.zeros((rows, ROW.size)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "DistributionBelief":
-        """See ``Belief.observe``."""
         with np.errstate(all="ignore"):  # squares and ratios of extreme times
             return DistributionBelief(*observe_round(*self, worker, duration, elapsed))
 
@@ -103,15 +101,13 @@ class DistributionBelief(NamedTuple):
     @property
     def since(self) -> Floats:
         """Rounds since everything last began anew, shape (E,)."""
-        since: Floats = self.row[:, ROW.since]
-        return since
+        return np.asarray(self.row[:, ROW.since])
 
     @property
     def reach(self) -> Floats:
         """The rounds since a worker last began anew, or those that the memory in force remembers if fewer, (E,)."""
         horizon = np.array(HORIZONS)[self.row[:, ROW.force].astype(np.int64)]
-        reach: Floats = np.minimum(self.row[:, ROW.settled], horizon)
-        return reach
+        return np.asarray(np.minimum(self.row[:, ROW.settled], horizon))
 
     def idle(self) -> Floats:
         """Rounds since each worker last gave a result or had a task cancelled, shape (E, n); infinite if never."""
@@ -129,13 +125,11 @@ class DistributionBelief(NamedTuple):
 
     def suspects(self) -> Mask:
         """Which workers took far longer, or far less, than usual in the last round with news of them, (E, n)."""
-        suspects: Mask = self._of_worker(SLOT.stretch) > 0.0
-        return suspects
+        return np.asarray(self._of_worker(SLOT.stretch) > 0.0)
 
     def alarmed(self) -> Mask:
         """In which rows a worker became a suspect in the last round, or is none any more, (E,)."""
-        alarmed: Mask = (self.row[:, ROW.alarm] == self.row[:, ROW.clock]) & (self.row[:, ROW.clock] > 0.0)
-        return alarmed
+        return np.asarray((self.row[:, ROW.alarm] == self.row[:, ROW.clock]) & (self.row[:, ROW.clock] > 0.0))
 
     def probes(self) -> Mask:
         """Which suspects are to be probed in the coming round, (E, n): each when it is due.
@@ -169,8 +163,7 @@ class DistributionBelief(NamedTuple):
 
     def untried(self) -> Mask:
         """Which workers have no finished and no cancelled task that counts, shape (E, n)."""
-        never: Mask = (self.counts == 0.0) & (self.busy == 0.0)
-        return never
+        return np.asarray((self.counts == 0.0) & (self.busy == 0.0))
 
     def trust(self) -> Floats:
         """The weight of a worker's own distribution beside that of all workers, from 0 to 1, (E, n)."""

@@ -114,7 +114,6 @@ def _remember(past: Past, slot: Places, news: News, count: int, everybody: bool)
 def _count(
     past: Past, slot: Places, worker: Ints, time: Floats, elapsed: Floats, news: News, count: int, everybody: bool
 ) -> None:  # fmt: skip
-    """Count results and cancelled tasks, except those of suspects."""
     size = past.bins.shape[2]
     for r in range(len(worker)):
         i = worker[r]

@@ -169,7 +169,6 @@ def _fill(
     finished: Floats, cancelled: Floats, sums: Floats, moments: tuple[float, float, float], anchor: float, mean: float,
     pieces: Pieces, out: Floats,
 ) -> None:  # fmt: skip
-    """Fill in the means of the slices of one worker."""
     bins = len(finished)
     if math.isnan(mean):
         out[:] = math.nan
