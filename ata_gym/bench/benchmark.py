@@ -187,7 +187,6 @@ def _own_here(own: Collection[str], runner: Runner) -> Runner:
 
 
 def _begin(plan: Plan, place: str | os.PathLike[str], note: Note, words: Sequence[str]) -> _Study:
-    """Open the folder of an experiment, and leave the note in it."""
     experiment, policies, name = plan
     folder = open_folder(Path(place, name) if name else place, experiment.config())
     compared = any(one["env"] == "TaskAllocation" for one in note["policies"])

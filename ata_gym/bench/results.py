@@ -150,7 +150,6 @@ class Results:
         return render.write(joined(pages), target)
 
     def _stacked(self, of: Callable[[Part], pl.DataFrame]) -> pl.DataFrame:
-        """A frame of each part in one, with the name of the scenario."""
         names = {part.experiment.scenario.name: of(part) for part in self._finished()}
         return pl.concat(frame.select(pl.lit(name).alias("scenario"), pl.all()) for name, frame in names.items())
 
@@ -207,5 +206,4 @@ def _losses(part: Part) -> pl.DataFrame:
 
 
 def _samples(part: Part) -> dict[str, dict[str, Floats]]:
-    """The values of the seeds after all rounds, by quantity and policy."""
     return ends(part.records, part.experiment.scenario.price)

@@ -158,7 +158,6 @@ def sweep(
 
 
 def _hyperparameters(name: str, own: Given | None) -> set[str]:
-    """The names of all hyperparameters of a policy."""
     build: Any = load(name) if own is None else own.maker
     chosen = parse(name)[1]
     if isinstance(build, Preset):

@@ -45,7 +45,6 @@ class PlainCommand(TyperCommand):
 
 
 def _given(command: TyperCommand, ctx: Any) -> Iterator[str]:
-    """The words of the options and arguments that were given."""
     for one in command.params:
         source = ctx.get_parameter_source(one.name)
         if source is not None and source.name == "COMMANDLINE":

@@ -125,7 +125,6 @@ def _show_policies(cards: Sequence[Card], costs: Mapping[str, Sequence[float]]) 
 
 
 def _plays(card: Card) -> str:
-    """The env of a policy, by its short name."""
     return card.facts["plays"].partition(",")[0]
 
 

@@ -93,7 +93,6 @@ def watch(
 
 
 def _show_live(players: Sequence[Player], about: str, pause: float) -> None:
-    """Play the rounds of all players together, and show each for some seconds."""
     from rich.console import Console  # noqa: PLC0415 - it takes a while
     from rich.live import Live  # noqa: PLC0415
 

@@ -108,6 +108,5 @@ class RoundRecord:
 
 
 def _few(texts: list[str], most: int = 16) -> str:
-    """The first texts with commas between them, and the number of the others."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more

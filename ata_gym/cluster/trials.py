@@ -82,7 +82,6 @@ def _torch(report: Report) -> None:
 
 
 def _all_reduce(report: Report, backend: str, rank: str, rendezvous: str) -> None:
-    """Add the numbers of two processes, and report the error."""
     import torch  # noqa: PLC0415
     from torch import distributed as dist  # noqa: PLC0415
 

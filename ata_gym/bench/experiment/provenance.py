@@ -103,7 +103,6 @@ def changed(before: Mapping[str, Any], now: Provenance, name: str) -> str | None
 
 
 def _files(hyperparameters: dict[str, Any], build: Any) -> list[Path]:
-    """Files that hyperparameters name, and weights that are shipped with a policy."""
     named = [Path(value) for value in hyperparameters.values() if isinstance(value, str)]
     named += [WEIGHTS] if build is Learned else []
     return [file for path in named for file in (path, path / "agent.zip") if file.is_file()]

@@ -97,7 +97,6 @@ def unbeaten(points: pl.DataFrame) -> set[str]:
 
 
 def _list(margin: Axes, listed: Sequence[tuple[str, str, str]]) -> None:
-    """Write what the numbers stand for, under the names of the envs."""
     margin.set_axis_off()
     lines: list[tuple[str, str, str]] = []
     for number, (env, colour, policy) in enumerate(listed, 1):
@@ -110,7 +109,6 @@ def _list(margin: Axes, listed: Sequence[tuple[str, str, str]]) -> None:
 
 
 def _joined(axes: Axes, labels: Sequence[Label], near: float, between: str) -> list[Label]:
-    """Labels of points that lie within so many pixels of another made one."""
     joined: list[Label] = []
     for label in labels:
         here, *there = axes.transData.transform([one[2:] for one in (label, *joined)])

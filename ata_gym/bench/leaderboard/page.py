@@ -164,5 +164,4 @@ def spread(ratios: pl.DataFrame, places: Mapping[str, int]) -> Chart:
 
 
 def _each(frame: pl.DataFrame, *by: str) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:
-    """The parts of a frame and their keys, in their order."""
     return iter(frame.group_by(by, maintain_order=True))

@@ -108,13 +108,11 @@ def by_seed(ratios: pl.DataFrame, by_price: bool = False) -> pl.DataFrame:
 
 
 def _with_worst(ratios: pl.DataFrame, by: Sequence[str], quantities: Sequence[str] = QUANTITIES) -> pl.DataFrame:
-    """The means of the groups with their intervals, and the largest of each group."""
     worst = ratios.group_by(by, maintain_order=True).agg(pl.col(quantities).max().exp().name.suffix("_worst"))
     return _estimates(ratios, by, quantities).join(worst, on=by, how="left", maintain_order="left")
 
 
 def _estimates(ratios: pl.DataFrame, by: Sequence[str], quantities: Sequence[str] = QUANTITIES) -> pl.DataFrame:
-    """Means of the logarithms in each group, and their intervals, back as ratios."""
     rows = []
     for keys, group in ratios.group_by(by, maintain_order=True):
         means = (Estimate.of_logarithms(group[name].cast(pl.Float64).to_numpy()) for name in quantities)

@@ -143,7 +143,6 @@ def of_defaults(by_scenario: pl.DataFrame, finals: pl.DataFrame, defaults: Mappi
 
 
 def _near_or_not(mine: pl.DataFrame, learners: int) -> str:
-    """The title of the table of a default."""
     env, policy = mine.row(0, named=True)["env"], mine["policy"][0]
     more = more_or_less(Estimate(_mean(mine[TO_ORACLE]), np.nan, np.nan), "cost")
     words = f"beside the best oracle it has {more}" if more else "no oracle has played"
@@ -236,7 +235,6 @@ def each(by_scenario: pl.DataFrame, by_price: pl.DataFrame) -> list[Table]:
 
 
 def _played(scenarios: Sequence[Scenario]) -> Table:
-    """The scenarios that were played."""
     rows = [(s.name, *(f"{number:,}" for number in (s.pool.n, s.budget, s.horizon)), s.summary) for s in scenarios]
     return Table("The scenarios", {"scenario": LEFT, **right(("n", "B", "rounds")), "task times": WRAP}, rows)
 

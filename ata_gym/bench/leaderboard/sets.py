@@ -18,7 +18,6 @@ _TENS = 10 * np.arange(1.0, 21)
 
 
 def _known_as(name: str, rounds: int) -> Maker:
-    """Makes a named scenario with another number of rounds."""
     return lambda _: replace(scenario(name), horizon=rounds)
 
 

@@ -127,7 +127,6 @@ def overview(summary: pl.DataFrame, note: Note) -> Tables:
 
 
 def _curves(quantity: str, data: dict[str, Any], seeds: int) -> Chart:
-    """The chart of a quantity against the round."""
     title, note = _CURVES[quantity]
     settings = {"x": "round", "y": title.lower(), "perRound": True, "logX": True, "half": True}
     settings["logY"] = "regret" not in quantity
@@ -172,7 +171,6 @@ def against_clocks(curves: pl.DataFrame, quantity: str, label: str, places: Mapp
 
 
 def _allocations(views: Sequence[View]) -> Chart:
-    """The chart of who gets how many tasks."""
     note = (
         "Each row is a worker, the fastest by mean task time at the bottom, or a group of neighbours where there are "
         "more than 100; the colour is its share of the budget, mean over the seeds. A good policy soon leaves the slow "

@@ -117,7 +117,6 @@ def _asset(name: str) -> str:
 
 @cache
 def _plotly() -> tuple[str, str]:
-    """The hash of plotly's script, and the script, compressed."""
     offline: Any = require("plotly.offline", extra="bench", purpose="The report page")
     script = str(offline.get_plotlyjs())
     return _hash(script), base64.b64encode(zlib.compress(script.encode(), 9)).decode("ascii")

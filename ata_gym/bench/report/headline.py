@@ -79,7 +79,6 @@ def leaders(samples: Samples, players: Iterable[Competitor]) -> list[str]:
 
 
 def _games(samples: Samples, players: Iterable[Competitor]) -> list[list[Competitor]]:
-    """The policies of each game that were played."""
     of: dict[str, list[Competitor]] = {}
     for player in players:
         if player.policy in samples[what_counts(samples)]:

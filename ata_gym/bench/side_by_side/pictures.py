@@ -96,7 +96,6 @@ def _label_workers(axes: Axes, played: Timeline) -> None:
 
 
 def _tell(axes: Axes, player: Player) -> None:
-    """Write the title of the policy on the left, and its numbers on the right."""
     title, gloss = player.plain_words()
     time, work, share = player.averages()
     beside: dict[str, Any] = {"transform": axes.transAxes}

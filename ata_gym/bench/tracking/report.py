@@ -254,7 +254,6 @@ def _heat(axes: Axes, since: Ints, tasks: NDArray[np.int64], most: int) -> Any:
 
 
 def _round_times(axes: Axes, inside: pl.DataFrame, looks: Mapping[str, Mapping[str, Any]], since: Ints) -> None:
-    """Draw expected round times over the oracle's."""
     for policy, line in looks.items():
         mine = inside.filter(pl.col("policy") == policy)
         expected, best = (mine[name].to_numpy().reshape(-1, len(since)) for name in ("expected", ORACLES[0]))

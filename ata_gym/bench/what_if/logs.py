@@ -135,7 +135,6 @@ def _busy(path: Path) -> dict[int, float]:
 def _length(
     waits: Iterable[tuple[float, float]], works: Sequence[tuple[float, float]], start: float, end: float
 ) -> float:
-    """How long within a step some wait runs and no work does."""
     edges = sorted({start, end, *(min(max(edge, start), end) for span in (*waits, *works) for edge in span)})
     middles = (np.array(edges[1:]) + np.array(edges[:-1])) / 2
     return float(np.diff(edges) @ (_covered(waits, middles) & ~_covered(works, middles)))

@@ -172,7 +172,6 @@ def _verdict(found: Sequence[Alternative], perfect: float) -> str:
 
 
 def _learned(log: Log, time: Floats, budget: int) -> Mapping[str, Any]:
-    """The state of the default policy after all steps."""
     allocator = Allocator(log.workers, budget)
     for step in time.tolist():
         tasks = allocator.allocate()

@@ -159,7 +159,6 @@ def reproduce(
 
 
 def _quadratic(kind: str, sizes: str, growth: str, rounds: int, seeds: int, out: Path, effort: Effort) -> None:
-    """One trajectory on the clocks of all pools."""
     require("torch", extra="train", purpose=f"The figure {MIXED if kind == MIXED else QUADRATIC}")
     from ata_gym.training.studies import published  # noqa: PLC0415 - these imports take seconds
 

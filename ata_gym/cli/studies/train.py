@@ -152,7 +152,6 @@ def train(
 
 
 def _refuse(option: str, group: Model | Trajectory, names: Iterable[str]) -> None:
-    """Refuse options of a group that are given and do not go with another one."""
     given = [name for name in names if getattr(group, name) != getattr(type(group), name)]
     if given:
         said = (f"--{name.strip('_').replace('_', '-')}" for name in given)

@@ -45,7 +45,6 @@ class Share:
         self.reduced: Mark | None = None
 
     def _anew(self) -> None:
-        """Begin with no task done."""
         self._timed: list[tuple[int, float, Mark, Mark]] = []
         """For each batch: its tasks, its relative cost, and when it began and ended."""
         self._now = 0  # tasks of the batch that is being computed

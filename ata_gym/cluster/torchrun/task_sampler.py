@@ -153,7 +153,6 @@ def batches(loader: Any, share: Any, left_off: MutableMapping[Any, Any]) -> Iter
 
 
 def _allocated(loader: Any, sampler: TaskSampler, found: Iterator[Any]) -> Iterator[tuple[Any, int, float]]:
-    """Yield what the sampler has asked for."""
     for number, batch in enumerate(found):
         if len(sampler.given) <= number:
             break

@@ -257,7 +257,6 @@ class TorchAllocator:
         return self.budget / total if total else 1.0
 
     def _part(self, share: Share, shares: Ints, gradients: TaskGradients) -> Part:
-        """What this rank sends about its part of a round."""
         whole, loss = self._since_start == 0 or self.rounds % self._check_every == 0, share.loss()
         return Part(
             elapsed=share.watch.seconds(share.began, share.computed),
@@ -281,7 +280,6 @@ class TorchAllocator:
     def _learn(
         self, share: Share, seconds: list[Floats], parts: Part, shares: Ints, expected: Mapping[Worker, float]
     ) -> None:
-        """Learn from the times of all ranks, and record the round."""
         names = self._ranks.names
         own_times = zip(names, seconds, strict=True)
         times: dict[Worker, list[float]] = {name: own.tolist() for name, own in own_times if len(own)}

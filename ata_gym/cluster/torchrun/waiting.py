@@ -75,7 +75,6 @@ class Waiting(AbstractContextManager["Waiting"]):
 
 
 def _watch(waiting: "ref[Waiting]") -> None:
-    """Look from time to time, as long as it is there and the store answers."""
     pause = Event()
     while (here := waiting()) is not None:
         try:

@@ -64,7 +64,6 @@ TOLERANCE = 0.01
 
 
 def _sample(parameter: Tensor) -> Tensor:
-    """Some elements of a parameter, in a vector."""
     found = parameter.detach()[(slice(_SAMPLE),) * parameter.ndim].flatten()
     return torch.view_as_real(found).flatten() if found.is_complex() else found
 

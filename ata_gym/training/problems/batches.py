@@ -74,7 +74,6 @@ class _Loaded:
         return batch
 
     def _from(self, t: int) -> Iterator[Any]:
-        """The batches from t on to the end of its epoch."""
         while not self._ends or t >= self._ends[-1]:
             self._read_order(len(self._ends))
             self._ends.append((self._ends[-1] if self._ends else 0) + len(self._order))
@@ -183,7 +182,6 @@ def _empty(source: Any) -> ValueError:
 
 
 def _seed(key: int) -> None:
-    """Seed all generators that datasets draw from."""
     torch.default_generator.manual_seed(key)
     random.seed(key)
     np.random.seed(key % 2**32)  # noqa: NPY002 - datasets of users draw from it
@@ -191,7 +189,6 @@ def _seed(key: int) -> None:
 
 @contextmanager
 def _preserved() -> Iterator[None]:
-    """Give these generators back the states that they have now."""
     states = torch.default_generator.get_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         yield

@@ -108,7 +108,6 @@ def _made(policy: str, folder: Folder, problem: Provenance) -> Made:
 
 
 def _measured_pool(clock: DeviceClock, path: Path, made_by: Provenance) -> Pool:
-    """The pool of the times of some tasks of each worker, which are measured once."""
     n = len(clock.workers)
     if not store.finished(path):
         task, worker = np.divmod(np.arange(MEASURED * n), n)

@@ -80,7 +80,6 @@ class LossStudy:
         return Outcome(made, trained, [comparison.result(folder, choice) for choice in methods], failures, diverged)
 
     def _run_methods(self, folder: Folder) -> tuple[dict[MethodChoice, pl.DataFrame], dict[str, FloatingPointError]]:
-        """The updates of each method, and why the others could not continue."""
         made_by = made_by_problem(self.training.problem, Comparison.__module__)
         made = [Made(one.label, (comparison.result(folder, one),), made_by) for one in self.methods]
         check_code(made, self.training.effort.rerun_changed)

@@ -73,7 +73,6 @@ def page(folder: Path, note: Note) -> Page:
 
 
 def _overview(summary: pl.DataFrame, note: Note, players: Sequence[Player], loss: float) -> Tables:
-    """The clocks at the loss."""
     named = {**note, "policies": [player._asdict() for player in players]}
     explained = (
         f"The time until the loss is {loss:.3g}, and the time that all workers were busy until then; less is better, "

@@ -281,7 +281,6 @@ class Trainer:
             self._clear()
 
     def _move(self, scale: float) -> None:
-        """Take the optimiser's step, at its learning rates times a factor."""
         if scale == 1.0:
             self._optimizer.step()
             return

@@ -188,7 +188,6 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
                 return event
 
     def _end(self, tasks: TaskRound) -> None:
-        """End a round whose results are in."""
         tasks.close()
         self._running, self._samples = None, tasks.samples
         self.indices = tuple(sorted(tasks.results))

@@ -217,11 +217,9 @@ class Crew:
                 return None
 
     def _coming(self) -> list[WorkerActor]:
-        """The workers whose actor is starting, or is to be made."""
         return [one for one in self.workers.values() if one.beginning is not None or one.due < inf]
 
     def _soonest(self) -> float:
-        """The time at which the next actor is to be made, or a task is overdue."""
         dues = [one.due for one in self.workers.values()]
         return min([*dues, *(one.tasks[0].begun + self._deadline for one in self.workers.values() if one.tasks)])
 
@@ -235,7 +233,6 @@ class Crew:
         return None
 
     def _event_of(self, one: WorkerActor) -> Event | None:
-        """The event that an answer of an actor is."""
         errors = self._ray.exceptions
         try:
             if one.beginning is not None:
@@ -262,7 +259,6 @@ class Crew:
         return Ready(one.name)
 
     def _lose(self, one: WorkerActor, why: str) -> Lost:
-        """Give up an actor, and decide when a new one is made."""
         now, due = time.monotonic(), inf
         ran = now - one.tasks[0].begun if one.tasks and not one.tasks[0].late else 0.0
         one.losses += 1

@@ -177,7 +177,6 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         self.close()
 
     def _update_presence(self) -> None:
-        """Make the policy know which workers are present."""
         ready, known = self._crew.ready, self._decider.workers
         for worker in ready:
             if worker not in known:
@@ -187,7 +186,6 @@ class RayRunner(AbstractContextManager["RayRunner"]):
                 self._decider.leave(worker)
 
     def _run_dispatched(self, tasks: TaskRound, dispatcher: Dispatcher) -> None:
-        """Ask the policy at each result who starts one more task."""
         over = False
         while not over:
             self._crew.wait_for_one()
@@ -207,7 +205,6 @@ class RayRunner(AbstractContextManager["RayRunner"]):
 
 
 def _run_shares(tasks: TaskRound, shares: Mapping[Worker, int], allocator: Allocator) -> None:
-    """Run the shares of a round, and let the policy learn from their times."""
     for worker, share in shares.items():
         tasks.give(worker, share)
     tasks.run()

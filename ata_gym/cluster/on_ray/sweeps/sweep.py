@@ -135,7 +135,6 @@ class _Sweep:
         return float(answer["seconds"])
 
     def _stop(self) -> None:
-        """Let the jobs save checkpoints, keep these, and end the tasks."""
         begun = self.ray.get(self.mailbox.stop.remote(), timeout=_STOPS_WITHIN)
         saving = [task for task, place in self.running.items() if place in begun]
         for task in self.running.keys() - set(saving):

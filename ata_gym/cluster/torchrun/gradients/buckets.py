@@ -156,7 +156,6 @@ class Buckets:
         torch._foreach_mul_([bucket.gradients for bucket in self._buckets], factor)
 
     def _reached(self, place: int) -> None:
-        """A backward pass has computed the gradient of a parameter."""
         if not self._open:
             return
         self.reached[place] = True
@@ -211,6 +210,5 @@ class Buckets:
 
 
 def _call(method: WeakMethod[Any], place: int, _parameter: Tensor) -> None:
-    """Call the method of an object that may be gone."""
     if (found := method()) is not None:
         found(place)
