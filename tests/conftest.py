@@ -27,7 +27,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where a shell has st
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real traces and images, beside the checkout."""
     folder = Path(__file__).parents[2] / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("the real data (shared/data beside the checkout) is not here")

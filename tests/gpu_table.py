@@ -13,7 +13,6 @@ INDUCTOR = (
 
 
 def warnings_of_inductor(test: Any) -> Any:
-    """Let a test use torch.compile, although warnings are errors."""
     for allowed in INDUCTOR:
         test = pytest.mark.filterwarnings(allowed)(test)
     return test

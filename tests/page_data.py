@@ -6,6 +6,5 @@ from typing import Any
 
 
 def parts(html: str) -> dict[str, Any]:
-    """The JSON in a page, by the ids of its elements."""
     found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', html, re.DOTALL)
     return {name: json.loads(text) for name, text in found}

@@ -67,7 +67,6 @@ LONG_KERNELS = {"observe_round"}
 
 @cache
 def modules() -> dict[str, Path]:
-    """The file of each module of both packages."""
     found = {}
     for package, folder in PACKAGES.items():
         for path in sorted(folder.rglob("*.py")):
@@ -99,7 +98,6 @@ def room(module: str) -> str:
 
 
 def name_of(path: Path) -> str:
-    """A path from its package on."""
     return next(f"{p}/{path.relative_to(f)}" for p, f in PACKAGES.items() if path.is_relative_to(f)).removesuffix("/.")
 
 

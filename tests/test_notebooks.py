@@ -22,7 +22,6 @@ def code(notebook):
 
 
 def packages(notebook):
-    """The packages that a notebook imports."""
     lines = [line for cell in code(notebook) for line in cell.source.splitlines()]
     return {re.split(r"[ .]", line)[1] for line in lines if line.startswith(("import ", "from "))}
 

@@ -31,7 +31,6 @@ def name_of(path: Path) -> str:
 
 
 def text_of(path: Path) -> str:
-    """A page, or the markdown cells of a notebook."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return text
@@ -47,14 +46,12 @@ def blocks(text: str, *languages: str) -> list[str]:
 
 
 def targets(text: str) -> Iterator[str]:
-    """What the links and pictures of a page lead to within the project."""
     prose = re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
     found = re.findall(r"\]\(([^()\s]+)\)", prose) + re.findall(r"<img[^>]* src=\"([^\"]+)\"", prose)
     yield from (target for target in found if not re.match(r"[a-z]+:", target))
 
 
 def anchors(text: str) -> set[str]:
-    """The headings of a page, as links name them."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
@@ -63,7 +60,6 @@ ENTRY_POINTS = {"ata_gym.policies"}  # groups, which look like modules
 
 
 def spans(text: str) -> list[str]:
-    """What stands between single backticks."""
     return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", FENCE.sub("", text))]
 
 
@@ -88,7 +84,6 @@ def broken_links(page: Path) -> Iterator[str]:
 
 
 def unknown_names(page: Path) -> Iterator[str]:
-    """Names of the packages, and files of theirs."""
     for span in set(spans(text_of(page))):
         dotted = re.match(r"(?:ata_gym|ata_policies)(?:\.[A-Za-z_]\w*)+", span)
         if dotted and dotted[0] not in ENTRY_POINTS and not is_there(dotted[0]):
@@ -165,7 +160,6 @@ SAID: dict[str, Callable[[dict[str, Any]], bool]] = {
 
 @pytest.mark.parametrize("page", PYTHON, ids=name_of)
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """One block after the other, in one namespace that has what the page takes for granted."""
     python = blocks(text_of(page), "python")
     text, names = "\n".join(python), {"__name__": "page"}
     if re.search(r"\bmy_|stable_baselines3|ata_gym\.cluster", text):

@@ -13,8 +13,6 @@ from ata_gym.bench.experiment.run import Job, PolicyRun
 
 
 class Round(NamedTuple):
-    """A round of a single env."""
-
     tasks: np.ndarray  # that each worker started
     info: dict[str, Any]
     means: np.ndarray  # of the workers, before it

@@ -23,8 +23,6 @@ POOL = exponential([1.0, 2.0, 4.0])
 
 
 class Fastest(AllocationPolicy):
-    """Gives everything to one worker."""
-
     def __init__(self, setting: Setting, *, worker: int = 0, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.worker = worker
@@ -89,7 +87,6 @@ def test_what_cannot_be_run_is_refused(policies, scenarios, more, message):
 
 @pytest.fixture
 def unreported(monkeypatch):
-    """Tables, pictures and the page take most of the time of a small run that is kept."""
     monkeypatch.setattr(benchmark, "_leave_report", lambda part, *_: part)
 
 
@@ -133,8 +130,6 @@ def test_neither_processes_nor_the_folder_change_the_results(tmp_path, monkeypat
 
 
 class Failing(Fastest):
-    """Plays one round, then fails."""
-
     def allocate(self, state):
         if state.round[0] > 1:
             raise RuntimeError("no idea")
@@ -180,7 +175,6 @@ def test_several_scenarios_are_compared_together(tmp_path):
 
 
 def test_the_cost_regret_is_that_of_the_expected_cost():
-    """Round by round, against the exact expectations."""
     played = Scenario(POOL, 4, price=0.2, name="exact")
     results = bench.run(["uta", "oracle", Fastest], played, rounds=30, seeds=2, jobs=1)
     everything_to_one = 4 * 1.0 * 1.2 - optimal_allocation(POOL, 4, 0.2).cost

@@ -37,8 +37,6 @@ class Thrifty(AllocationPolicy):
 
 
 class Known(Thrifty):
-    """The same, and called an oracle."""
-
     knows = "the distributions"
 
 

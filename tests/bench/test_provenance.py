@@ -51,7 +51,6 @@ def write(tmp_path, monkeypatch):
 
 
 def test_the_helper_of_a_policy_of_ones_own_counts_and_docstrings_do_not(write):
-    """The helper is a module of its own, and imported when the policy is played."""
     write(even_policy=EVEN, const="WORKER = 0", other="")
     before = provenance(NAME)
     write(even_policy=EVEN.replace("All to", "Everything to"), const="WORKER = 0  # the fastest", other="x = 1")
@@ -133,7 +132,6 @@ def test_the_commit_of_a_checkout_is_told(tmp_path, monkeypatch):
 
 
 def test_files_that_are_read_count_and_what_several_modules_need(tmp_path):
-    """A file that a hyperparameter names, and the weights that are shipped."""
     prior = tmp_path / "prior.csv"
     prior.write_text("1")
     before = provenance(f"ata:memory={prior}")

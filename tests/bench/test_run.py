@@ -63,7 +63,6 @@ def changing(*changes: Change, rounds: int = 60) -> Experiment:
 
 @pytest.mark.parametrize("policy", ["ata-icml", "ofta", "dynamic-ofta"])
 def test_where_workers_change_the_regret_is_against_the_best_of_each_round(play, policy):
-    """And who needs the conditions of each round gets them."""
     played = changing(Switch(every=13), Walk(0.1, 0.7), Jump(20, (3,), 0.1, until=40), Outliers(0.1, 2, 4))
     records = play(policy, played)
     every = np.array([a for a in np.ndindex(5, 5, 5, 5) if sum(a) == 4])
@@ -90,7 +89,6 @@ STOPPED = {name: (experiment(500), CostRun) for name in ("ata", "gta", "uta", DI
 
 @pytest.mark.parametrize("policy", STOPPED)
 def test_a_run_that_is_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path, policy):
-    """No round is played twice."""
     played, run_of = STOPPED[policy]
     whole, parts = (open_folder(tmp_path / name, played.config()) for name in ("whole", "parts"))
     play_to_end(Job(played, policy, whole, run_of))

@@ -74,7 +74,6 @@ def test_only_half_written_files_of_ours_are_cleared(tmp_path):
 
 
 def test_a_folder_that_another_command_claims_at_this_moment_is_not_foreign(tmp_path, monkeypatch):
-    """Its lock comes right after any look."""
 
     def look(path):
         found = is_ours(path)
@@ -100,7 +99,6 @@ def test_the_folder_of_a_scenario_is_opened_again(tmp_path):
     *((text, CONFIG, "is damaged") for text in ("{", "[1]", "")),
 ])  # fmt: skip
 def test_a_folder_of_another_configuration_is_refused_with_what_differs(tmp_path, text, config, told):
-    """What it holds is left as it was."""
     open_folder(tmp_path, CONFIG)
     file = tmp_path / "config.json"
     if text is not None:

@@ -26,7 +26,6 @@ class Fails(PolicyRun):
 
 
 def test_each_file_of_a_whole_folder_is_looked_at_and_its_damage_is_named(tmp_path):
-    """Of a finished policy, one that failed and an unfinished one."""
     played = Experiment.on_scenario("icml2025-regret", rounds=600, seeds=2)
     folder = open_folder(tmp_path / "out", played.config())
     assert play_all(played, ["uta"], folder, effort=Effort(jobs=1)) == {}
@@ -76,7 +75,6 @@ class Kill(BaseException):
 
 
 def run(path):
-    """What a command does to its folder, in short."""
     folder = open_folder(path, {"rounds": 2})
     write_json(path / "about.json", {"command": ["bench"]})
     checkpoint = folder.checkpoint("ata")

@@ -26,7 +26,6 @@ def test_decisions_of_a_default_and_of_the_quick_learner(world: str, policy: str
 
 
 def mean_time(env_id: str, rows: int) -> float:
-    """Milliseconds of processor time of a decision for all rows."""
     envs = gym.make_vec(env_id, num_envs=rows, scenario="icml2025-cifar100")
     policy, observation, state, taken = ata_policies.make("default", envs), envs.reset(seed=0)[0], None, []
     for _ in range(43):

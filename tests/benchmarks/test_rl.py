@@ -20,7 +20,6 @@ ID = "ata_gym/TaskAllocation-v0"
 
 
 def bridged() -> Any:
-    """Our rows behind the bridge."""
     from ata_gym.rl.sb3.vec_env import make_vec_env
 
     return make_vec_env(ID, ROWS, seed=0, **FORM)

@@ -67,7 +67,6 @@ def test_env_and_ata(phase: str, hyperparameters: dict[str, float], target: int)
 
 
 def rounds_of_ata(rows: int, steps: int, scenario: Any = SCENARIO, **hyperparameters: float) -> tuple[Any, Any]:
-    """A function that plays the next rounds of ATA, and the policy."""
     envs = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, scenario=scenario)
     policy = ata_policies.make("ata", envs, **hyperparameters)
     at: dict[str, Any] = {"observation": envs.reset(seed=0)[0], "state": None}

@@ -28,8 +28,6 @@ WORLD = ata_gym.scenario("icml2025-cifar100")
 
 
 class Case(NamedTuple):
-    """A problem, and how one trains it by hand."""
-
     problem: Any
     optimizer: str
     rate: float
@@ -61,7 +59,6 @@ def linear(_: Path) -> Case:
 
 
 def plain(case: Case, device: str = "cpu") -> Callable[[], float]:
-    """A step as one writes it by hand, with torch's own draws."""
     model = case.problem.build().to(device)
     make = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[case.optimizer]
     optimizer = make(model.parameters(), lr=case.rate)
@@ -79,7 +76,6 @@ def plain(case: Case, device: str = "cpu") -> Callable[[], float]:
 
 
 def wrapped(case: Case, device: str = "cpu", **options: Any) -> Callable[[], float]:
-    """A step of the wrapper, with the env's round."""
     env = TrainingWrapper(
         gym.make("ata_gym/TaskAllocation-v0", scenario=WORLD.name),
         case.problem, optimizer=case.optimizer, lr=case.rate, device=device, **options,

@@ -216,7 +216,6 @@ LISTS = [*((change,) for change in CHANGES), CHANGES, SEVERAL]
 
 @pytest.mark.parametrize(("changes", "known"), list(zip(LISTS, KNOWN, strict=True)))
 def test_workers_that_are_not_drawn_change_as_they_always_have(changes: Sequence[Change], known: str) -> None:
-    """Rounded, as the last digit of exponentials depends on the processor."""
     digest = hashlib.sha256()
     for now in process(POOL, 40, 9, changes):
         for part in (now.distribution, now.factor, now.common, now.dies, now.signal):
@@ -308,7 +307,6 @@ EVERY = {type(change): change for change in (*reversed(CHANGES), DRAWN)}
 
 
 def kinds(kind: type[Change] = Change) -> set[type[Change]]:
-    """The kinds of changes that a scenario can have."""
     below = {one for one in kind.__subclasses__() if one.__module__.startswith("ata_gym.")}
     return set().union(*map(kinds, below)) if below else {kind}
 

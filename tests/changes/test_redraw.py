@@ -36,12 +36,10 @@ def world(first: Redraw, *changes: Change, horizon: int | None = 4, **options: A
 
 
 def process(redraw: Redraw, rows: int, rounds: int) -> list[Conditions]:
-    """The conditions over rounds."""
     return test_changes.process(redraw.pools.catalogue, rows, rounds, [redraw], redraw.pools.n)
 
 
 def act(env_id: str, n: int, budget: int, k: int) -> np.ndarray:
-    """Actions that differ from one policy k to the next."""
     if env_id == DISPATCH:
         return (np.arange(n) % (k + 1) == 0).astype(np.int64)
     if k == 0:
@@ -50,7 +48,6 @@ def act(env_id: str, n: int, budget: int, k: int) -> np.ndarray:
 
 
 def episodes(env_id: str, chosen: Scenario, policy: int, steps: int) -> list[Conditions]:
-    """The conditions before each step, over several episodes."""
     env: Any = gym.make(env_id, scenario=chosen).unwrapped
     env.reset(seed=2)
     seen = []
@@ -139,7 +136,6 @@ MOVING: tuple[Change, ...] = (
     ],
 )
 def test_means_move_as_those_of_a_pool_do(inside: tuple[Change, ...], beside: tuple[Change, ...]) -> None:
-    """After the draw, changes do what they do to a pool that has always had these workers."""
     rows, n, moved = 20, POOLS.n, False
     redraw = Redraw(POOLS, among=(inside,))
     keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)

@@ -32,7 +32,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
 
 @pytest.fixture
 def refused(run: Callable[..., Result]) -> Callable[[str], str]:
-    """Run a command that is refused in one sentence, and return the sentence."""
 
     def command(line: str) -> str:
         result = run(line, code=2)
@@ -45,8 +44,6 @@ def refused(run: Callable[..., Result]) -> Callable[[str], str]:
 
 
 class Benched(NamedTuple):
-    """A results folder of bench."""
-
     out: Path
     line: str
     """The command that made it."""
@@ -56,7 +53,6 @@ class Benched(NamedTuple):
 
 @pytest.fixture(scope="session")
 def whole_bench(tmp_path_factory: pytest.TempPathFactory) -> Benched:
-    """A folder of bench, to be copied."""
     line = "bench --scenario icml2025-regret --rounds 20 --seeds 2 --jobs 1 --policies ofta,uta,gta --out out"
     place = tmp_path_factory.mktemp("benched")
     with pytest.MonkeyPatch.context() as patch:

@@ -19,7 +19,6 @@ COMMANDS = get_command(app).commands
 
 
 def examples(text: str) -> list[str]:
-    """The commands that a text shows, each on one line."""
     return re.findall(r"^ *(ata-gym \S.*)$", re.sub(r" \\\n +", " ", text), re.MULTILINE)
 
 

@@ -76,7 +76,6 @@ def place_of_line(source: str) -> str:
 
 @pytest.fixture(autouse=True)
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules in the current folder."""
     monkeypatch.syspath_prepend(tmp_path)
     for name, text in MODULES.items():
         (tmp_path / f"{name}.py").write_text(text)
@@ -127,7 +126,6 @@ def test_a_fault_found_by_check_or_in_mid_run_has_a_place_and_leaves_the_others_
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
 def test_modules_of_the_current_folder_play_in_worker_processes_and_one_that_is_killed_is_told(tmp_path):
-    """They take the place of no package."""
     for package in ("scipy", "polars", "llvmlite"):
         (tmp_path / f"{package}.py").write_text("raise SystemExit('imported')\n")
     fast, slow = (f"my_policies:Fails:at=1000:worker={worker}" for worker in (0, 3))

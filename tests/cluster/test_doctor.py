@@ -31,7 +31,6 @@ def by_subject(findings) -> dict[str, Finding]:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], None]:
-    """Make a package in a folder on the path."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def make(name: str, version: str, body: str) -> None:

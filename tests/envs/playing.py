@@ -54,12 +54,10 @@ empty; in the third, everything changes and workers die."""
 
 
 def name(form: dict[str, str]) -> str:
-    """For the names of tests."""
     return "-".join([form["id"][len("ata_gym/Task") : -len("-v0")], form["observation"], form["action"]])
 
 
 def arguments(form: dict[str, str]) -> tuple[str, dict[str, Any]]:
-    """The id, and the arguments of the env."""
     return form["id"], {key: value for key, value in form.items() if key != "id"}
 
 

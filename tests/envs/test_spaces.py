@@ -27,7 +27,6 @@ counts = st.integers(1, 12)
 
 
 def legal(space_class, tasks, budget):
-    """The rule in Python's integers."""
     total = sum(int(t) for t in tasks)
     in_range = all(0 <= int(t) <= budget for t in tasks)
     return in_range and (total >= budget if space_class is RaceAllocation else total == budget)
@@ -220,7 +219,6 @@ OF_THREE = [*(c(3, 5) for c in CLASSES), Dispatch(3)]
 
 
 def dispatching(*modules):
-    """Find the public functions of some modules that dispatch on the class of a space."""
     names = [(name, f) for module in modules for name, f in vars(module).items()]
     return {name: f for name, f in names if hasattr(f, "dispatch") and not name.startswith("_")}
 

@@ -23,7 +23,6 @@ PAIRWISE = [
 
 
 def pair(env_id: str, mode: AutoresetMode, **options: Any) -> tuple[Any, Any]:
-    """Our native vector env, and Gymnasium's of single envs."""
     native = gym.make_vec(env_id, num_envs=ROWS, autoreset_mode=mode, **options)
     kind = {"vectorization_mode": "sync", "vector_kwargs": {"autoreset_mode": mode}}
     sync = gym.make_vec(env_id, ROWS, **kind, **options)  # type: ignore[arg-type]
@@ -41,7 +40,6 @@ def known(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_alike(native: tuple[Any, ...], sync: tuple[Any, ...]) -> None:
-    """Two steps gave the same."""
     assert same(native[0], sync[0])
     assert all(ours.tolist() == other.tolist() for ours, other in zip(native[1:4], sync[1:4], strict=True))
     assert same(known(native[4]), known(sync[4]))

@@ -28,7 +28,6 @@ DEADLINE = 5.0
 
 
 def attempt(rng: np.random.Generator, folder: Path) -> None:
-    """Kill actors some times in one mode."""
     del folder
     with local_cluster(), watched_runner(str(rng.choice(MODES)), budget=int(rng.integers(1, 9))) as watched:
         watched.play_with_kills(rng, rounds=60, kills=int(rng.integers(1, 9)), pause=1.5)
@@ -36,7 +35,6 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
 
 @contextlib.contextmanager
 def local_cluster() -> Iterator[None]:
-    """A cluster of two logical CPUs with a folder of its own."""
     import ray
 
     from ata_gym.cluster import connect_ray
@@ -55,7 +53,6 @@ def local_cluster() -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched_runner(mode: str, budget: int = 6) -> Iterator[Watched]:
-    """A runner with two workers in a mode."""
     from ata_gym.cluster import RayRunner
 
     policy, options = "certainty-equivalence" if mode == "allocation" else "default", {"num_cpus": 0.25}
@@ -83,7 +80,6 @@ def make_caller() -> Callable[[Any], Any]:
 
 
 def make_sleep(sleeps: Mapping[Any, float] = SLEEPS) -> Callable[..., None]:
-    """A task that sleeps until its worker's time is over, or the round."""
 
     def sleep(worker: Any, *_: Any) -> None:
         import time
@@ -98,8 +94,6 @@ def make_sleep(sleeps: Mapping[Any, float] = SLEEPS) -> Callable[..., None]:
 
 
 class Watched:
-    """A runner whose every round is checked, over all tests that use it."""
-
     def __init__(self, runner: Any, budget: int) -> None:
         self.runner, self.budget = runner, budget
         self.used: list[int] = []

@@ -29,7 +29,6 @@ _POLICIES = ["uta", "ata", "thompson"]
 
 
 def read_inputs(rng: np.random.Generator, folder: Path) -> None:
-    """Change some bytes of a trace or of an archive of images, and read it."""
     kinds = ["csv", "parquet", "gz"] + ["tar", "npz"] * bool(find_spec("torch"))
     kind = str(rng.choice(kinds))
     path = folder / {"gz": "times.csv.gz", "tar": "images.tar.gz"}.get(kind, f"times.{kind}")
@@ -45,7 +44,6 @@ def read_inputs(rng: np.random.Generator, folder: Path) -> None:
 
 
 def mutated(rng: np.random.Generator, content: bytes) -> bytes:
-    """The bytes with some changed, inserted, removed or cut off."""
     changed = bytearray(content)
     for _ in range(int(rng.integers(1, 8))):
         where = int(rng.integers(len(changed))) if changed else 0
@@ -92,7 +90,6 @@ def _write_images(path: Path) -> None:
 
 
 def run_again(rng: np.random.Generator, folder: Path) -> None:
-    """Change, cut or remove one file of a results folder, and run the same again."""
     made, whole = _reference()
     out = folder / "out"
     shutil.copytree(made, out)

@@ -27,7 +27,6 @@ _MOST = 4
 
 
 def attempt(rng: np.random.Generator, folder: Path) -> None:
-    """Kill a command some times, then let it end."""
     commands = [name for name in _COMMANDS if name not in _NEEDS or find_spec(_NEEDS[name])]
     name, jobs = str(rng.choice(commands)), int(rng.choice([1, 2]))
     expected, seconds = _reference(name)
@@ -76,7 +75,6 @@ def _results(out: Path) -> dict[str, bytes]:
 
 
 def wait_for_group(group: int) -> None:
-    """No process outlives its parent for long."""
 
     def gone() -> bool:
         try:

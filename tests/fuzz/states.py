@@ -46,8 +46,6 @@ _WAIT = 900.0
 
 
 class Try(NamedTuple):
-    """One wrong number in a state."""
-
     policy: str
     leaf: str
     value: float
@@ -57,8 +55,6 @@ class Try(NamedTuple):
 
 
 class Game(NamedTuple):
-    """A policy that has played some rounds."""
-
     policy: Any
     env: Any
     observation: Any
@@ -68,7 +64,6 @@ class Game(NamedTuple):
 
 @cache
 def played(name: str, price: float) -> Game:
-    """A policy after some rounds of one of the small worlds."""
     kind = ata_policies.load(name)
     pool = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
     env: Any = gym.make_vec(kind.env_id, num_envs=ROWS, pool=pool, budget=BUDGET, price=price)
@@ -87,7 +82,6 @@ def tries(name: str) -> Iterator[Try]:
 
 
 def tampered(game: Game, one: Try) -> Any:
-    """The state with the number in it."""
     changed = []
     for name, array in leaves(game.state):
         leaf = np.array(array)
@@ -158,7 +152,6 @@ def in_child(chosen: list[Try], bounds: bool, wait: float = _WAIT) -> list[str]:
 
 
 def attempt(rng: np.random.Generator, folder: Path) -> None:
-    """All numbers of one policy's state."""
     del folder
     name = str(rng.choice([*ata_policies.names(), *COMBINATIONS]))
     wrong = in_child(list(tries(name)), bounds=True)

@@ -27,7 +27,6 @@ def mutants(
         "build/mutants"
     ),
 ) -> None:
-    """Say for each room how many mutants its tests find, and show the mutants that live."""
     folder = out.resolve() / checksum()
     copies = [copy_of(folder / f"copy-{number}" / "ata-gym") for number in range(jobs)]
     if not (folder / DURATIONS).is_file():
@@ -73,7 +72,6 @@ def _test(place: Place, tests: Sequence[str], copy: Path, seconds: float) -> str
 
 
 def _report(outcomes: Mapping[Place, str]) -> None:
-    """Print the rate of each room, and the mutants that live."""
     table = Table("room", "mutants", "found", "rate", title=f"{len(outcomes)} mutants")
     rooms = sorted({place.room for place in outcomes})
     for room in [*rooms, ""]:

@@ -35,8 +35,6 @@ _POSSIBLE = {tuple: 2, int: 3, float: 4}  # of half, double, 0 and infinity
 
 
 class Variant(NamedTuple):
-    """The default with another value of a constant, or unchanged, and what it plays."""
-
     worlds: str
     seeds: int
     rounds: int
@@ -46,7 +44,6 @@ class Variant(NamedTuple):
     becomes: str = ""
 
     def applied(self, source: str) -> str:
-        """The source of the file with this value."""
         lines = source.split("\n")
         for at, name, _ in constants(source):
             if name == self.name:
@@ -55,7 +52,6 @@ class Variant(NamedTuple):
 
 
 def constants(source: str) -> Iterator[tuple[ast.Assign, str, Any]]:
-    """Where a file names a number, or a tuple of numbers, its name and its value."""
     for at in ast.parse(source).body:
         if isinstance(at, ast.Assign) and isinstance(at.targets[0], ast.Name):
             with suppress(NameError):  # computed from something else
@@ -112,7 +108,6 @@ def losses(found: Mapping[Variant, Any], unchanged: Variant) -> pl.DataFrame:
 
 
 def table(lost: pl.DataFrame, unchanged: Variant) -> Table:
-    """A row for each variant, a column for each world."""
     rows = []
     for (file, name, value, becomes), mine in lost.group_by(*Variant._fields[3:], maintain_order=True):
         figures = mine.select("loss", "high", "worst").rows()

@@ -20,7 +20,6 @@ Key = TypeVar("Key", bound=tuple[Any, ...])
 
 
 def checksum(*folders: str) -> str:
-    """A name for the present content of the checkout, or of some folders of it."""
     content = hashlib.sha256()
     for path in (path for path in _files() if path.startswith(folders or "")):
         content.update(path.encode() + (ROOT / path).read_bytes())
@@ -55,7 +54,6 @@ def environment(copy: Path, **more: str) -> Mapping[str, str]:
 
 @contextmanager
 def changed(path: Path, change: Callable[[str], str]) -> Iterator[None]:
-    """Change the source of a file for a while."""
     source = path.read_text(encoding="utf-8")
     try:
         path.write_text(change(source), encoding="utf-8")

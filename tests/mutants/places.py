@@ -44,7 +44,6 @@ class Place(NamedTuple):
 
     @property
     def tests(self) -> str:
-        """The folder of the tests of the file."""
         folder = Path(self.file.replace("policies/ata_policies", "ata_gym/policies")).parent
         return Path("tests", folder.relative_to("ata_gym")).as_posix()
 

@@ -24,14 +24,12 @@ _failed: set[str] = set()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add the setup, the call and the teardown of a test."""
     _seconds[report.nodeid] += report.duration
     if not report.passed:
         _failed.add(report.nodeid)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the file, in the process that gets all reports."""
     if not hasattr(session.config, "workerinput"):
         kept = {test: seconds for test, seconds in _seconds.items() if test not in _failed}
         Path(os.environ[SAVED_AT], DURATIONS).write_text(json.dumps(kept), encoding="utf-8")
@@ -73,12 +71,10 @@ class Recording:
 
     @cache  # noqa: B019 - one recording is made
     def _contexts(self, file: str) -> dict[int, set[str]]:
-        """The tests that ran each line of a file."""
         lines = self._data.contexts_by_lineno(str(self._root / file))
         return {line: {one.rpartition("|")[0] for one in tests if one} for line, tests in lines.items()}
 
     def _lines(self, place: Place) -> range:
-        """The lines of the innermost statement that holds a place, up to the place."""
         tree = ast.parse((self._root / place.file).read_text(encoding="utf-8"))
         statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
         starts = [one.lineno for one in statements if one.lineno <= place.line <= (one.end_lineno or 0)]

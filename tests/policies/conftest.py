@@ -30,7 +30,6 @@ class Run(NamedTuple):
 
 
 def blank(n: int, budget: int, *rows: int) -> dict[str, Any]:
-    """The observation after a reset."""
     worker, duration = np.full((*rows, budget), -1), np.zeros((*rows, budget))
     return {"worker": worker, "duration": duration, "elapsed": np.zeros((*rows, n))}
 
@@ -74,7 +73,6 @@ def play() -> Callable[..., Run]:
 
 @pytest.fixture(scope="session")
 def refuses() -> Callable[..., None]:
-    """A policy of this name refuses these hyperparameters with this sentence."""
 
     def refused(name: str, message: str, setting: Setting | None = None, **hyperparameters: Any) -> None:
         with pytest.raises(ValueError, match=message):

@@ -38,14 +38,12 @@ def told(game: Game) -> dict[str, Any]:
 
 
 def with_one(field: Any, value: Any) -> Any:
-    """The field with another last entry in its second row."""
     changed = field.copy()
     changed[1, -1] = value
     return changed
 
 
 def wrong_observations(seen: dict[str, Any]) -> Iterator[tuple[Any, str]]:
-    """Observations, and what is said of each."""
     for value in (N, 10**6, -2):
         said = f'observation["worker"] must be from -1 (no result) to {N - 1}, the last of {N} workers, not {value}'
         yield seen | {"worker": with_one(seen["worker"], value)}, said
@@ -99,7 +97,6 @@ def test_a_wrong_observation_is_refused_and_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLAYERS)
 def test_a_wrong_state_or_episode_start_is_refused_and_changes_nothing(name: str) -> None:
-    """A state of another policy, too, unless it is made of the same tuples throughout."""
     game = played(name, 0.1)
     seen, state, first = game.observation, game.state, {key: field[0] for key, field in game.observation.items()}
     more = {key: np.concatenate([field, field[:1]]) for key, field in seen.items()}
@@ -196,7 +193,6 @@ def test_a_state_that_the_policy_gave_itself_is_not_checked_again(monkeypatch: p
 
 
 def test_loops_end_whatever_a_state_holds() -> None:
-    """Behind the door, too."""
     times = np.arange(1.0, 5.0)[:, None] * np.ones((1, 8))
     assert RaceSearch(times, times[:, 0], 5, 0.1).search_from(2, 7, stride=-1000000).fastest in range(1, 5)
     belief = Window().start(1, 2, deviations=True)

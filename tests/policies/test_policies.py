@@ -152,7 +152,6 @@ NARROW = Published(*[AtaConstants(alpha=0.1, eta=0.1)] * 2)
     seed=st.integers(0, 99),
 )
 def test_a_row_of_a_batch_is_the_row_alone(play, name, workers, changes, budget, price, seed) -> None:
-    """Bit for bit, in any pool, whatever changes."""
     scenario = Scenario(concatenate(workers), budget, horizon=11, changes=tuple(changes), price=price, published=NARROW)
     batch = play(name, 16, 3, seed, scenario=scenario)
     for e in (0, 2):
@@ -301,7 +300,6 @@ def test_actions_of_every_composition_stay_legal(estimate: str, memory: str) -> 
 
 @pytest.mark.parametrize("name", [name for name in ata_policies.names() if ata_policies.load(name).env_id == DISPATCH])
 def test_actions_of_dispatch_stay_legal(name: str) -> None:
-    """Any workers are idle, and have started any number of tasks that have run for any time."""
     lengths = np.array([length.ravel() for length in durations(1, np.random.default_rng(0)).values()])
     for n, budget in ((3, 5), (1, 3), (6, 2)):
         rng, rows = np.random.default_rng(n), len(lengths)

@@ -19,7 +19,6 @@ AVAILABLE = OF_WORKER.index("available")
 
 
 def features(rows: int, n: int, seed: int = 0) -> Any:
-    """Random features with some workers that are away."""
     rng = np.random.default_rng(seed)
     drawn = rng.normal(size=(rows, n, WIDTH)).astype(np.float32)
     drawn[..., AVAILABLE] = rng.random((rows, n)) < 0.8
@@ -27,7 +26,6 @@ def features(rows: int, n: int, seed: int = 0) -> Any:
 
 
 def envs_of(n: int, action: str, budget: int) -> Any:
-    """Two rows of an env of so many workers."""
     pool = {"family": "exponential", "scale": np.linspace(1.0, 9.0, n).tolist()}
     of = {"pool": pool, "budget": budget, "horizon": 5, "observation": "workers", "action": action}
     return make_vec_env(f"ata_gym/{IDS[action]}-v0", 2, seed=0, **of)

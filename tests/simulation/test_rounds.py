@@ -37,7 +37,6 @@ deadlines = st.sampled_from([0.0, 1.0, 2.5, 7.0])
 
 
 def survivors(dies: list[float]) -> np.ndarray:
-    """Who would die last, the first of equals, does not."""
     moments = np.array(dies)
     moments[np.argmax(moments)] = INF
     return moments
@@ -52,7 +51,6 @@ def time_of(worker: int, task: int, seed: int, episode: int = 0, round_index: in
 
 
 def play(runner, allocation, budget: int, dies, deadline: float, seed=0, episode=0, round_index=0):
-    """One row."""
     noise_keys = NoiseKeys(stream_keys(seed), np.array([episode]), np.array([round_index]), BEFORE[None])
     faults = disturbances(np.array(dies), deadline)
     return runner(POOL.distributions, noise_keys, np.array([allocation]), budget, faults)
@@ -258,7 +256,6 @@ def test_noise_is_uniform_and_independent_across_workers_and_neighbouring_seeds(
 
 
 def test_streams_never_meet() -> None:
-    """No number appears twice among seeds, workers, tasks and episodes."""
     many = grid_of_noise(stream_keys(100, 16), workers=16, tasks=500).ravel()
     assert len(np.unique(many)) == len(many)
     first, second = (grid_of_noise(stream_keys(7), 1, 100, episode) for episode in (0, 1))

@@ -75,7 +75,6 @@ def test_the_bound_is_the_charge_of_all_tasks(means: list[float], budget: int, e
 
 @pytest.mark.parametrize("empirical", [False, True])
 def test_the_uniform_phase_is_that_of_task_times_at_their_means(empirical: bool) -> None:
-    """Worked out round by round with ATA's scores and its rule."""
     pool, budget = scenario("five-workers").pool, 4
     found, mu = guarantee(pool, budget, "icml", empirical), pool.mean()
     seen, some, every = np.zeros(pool.n), 0, 0

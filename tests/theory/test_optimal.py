@@ -16,7 +16,6 @@ SMALL = pools.shifted_exponential([1.0, 2.0], [1.0, 2.0]) + gamma([4.0, 9.0], [0
 
 
 def least(pool: Pool, budget: int, price: float = 0.0) -> float:
-    """The least cost of all allocations, by stars and bars."""
     places = budget + pool.n - 1
     all_bars = [[-1, *bars, places] for bars in combinations(range(places), pool.n - 1)]
     return min(expected_round_time(pool, a) + price * (a @ pool.mean()) for a in np.diff(all_bars) - 1)

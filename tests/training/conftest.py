@@ -14,7 +14,6 @@ def _one_thread():
 
 @pytest.fixture(scope="session")
 def refused():
-    """Check that a command ended with an error of one sentence."""
 
     def check(result, sentence):
         assert result.exit_code == 2

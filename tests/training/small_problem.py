@@ -14,7 +14,6 @@ SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 
 
 def small(build=None, kind=Classification, samples=SAMPLES, **kwargs):
-    """Twenty points of three classes, by default for a linear model."""
     return kind(build or (lambda: nn.Linear(2, 3)), samples, samples, **kwargs)
 
 
@@ -28,8 +27,6 @@ def weights(trainer):
 
 
 class Malicious:
-    """Reading its pickle makes a call."""
-
     def __init__(self, call, *arguments):
         self.parts = call, arguments
 
@@ -38,7 +35,6 @@ class Malicious:
 
 
 def run_method(method, pool, problem, *, updates, **arguments):
-    """The columns of the records of so many updates, and the model after them."""
     run = MethodRun(method, pool, problem, **arguments)
     records = list(islice(run, updates))
     columns = {name: np.array([getattr(record, name) for record in records]) for name in UpdateRecord._fields}

@@ -30,7 +30,6 @@ def make(env_id=IDS[0], **kwargs):
 
 
 def play(env, rounds=5, seed=0):
-    """What the reset and the steps of one allocation return."""
     return [env.reset(seed=seed), *(env.step(GOOD) for _ in range(rounds))]
 
 

@@ -45,14 +45,12 @@ def test_processes_share_a_whole_cache_and_mend_what_is_damaged(tmp_path, monkey
     assert [process.wait() for process in together] == [0, 0]
 
     def kept():
-        """The folders of the kernels in the order of their names, and what their files hold."""
         return {
             folder: {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
             for folder in sorted(cache.iterdir())
         }
 
     def load():
-        """The same source, in another place and in this process."""
         module = imported(monkeypatch, kernel=KERNELS, kernels="kernels")
         assert (module.total([1.0, 2.0]), module.least([1.0, 2.0])) == (3.0, 1.0)
 
@@ -120,7 +118,6 @@ scaled = make(1.0)
 
 
 def imported(monkeypatch, helpers=HELPERS, kernel=KERNEL, place="/one/checkout", kernels="kernels_of_a_test"):
-    """The second of two modules, as they are imported anew from a place."""
     for name, source in (("helpers_of_a_test", helpers), (kernels, kernel)):
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
@@ -152,13 +149,11 @@ def test_an_edit_makes_a_kernel_another_one_where_it_changes_numbers(monkeypatch
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
-    """What lists the folders of kernels that this process keeps, in a cache of its own."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     return lambda: {folder.name for folder in (tmp_path / "ata-gym").glob("*")}
 
 
 def test_a_helper_in_another_file_that_was_edited_is_compiled_anew_and_nothing_else(monkeypatch, folders):
-    """Whichever checkout the files come from."""
     edited = HELPERS.replace("FACTOR, TABLE = 2.0", "FACTOR, TABLE = 3.0")
     for text, result in ((HELPERS, 15.0), (edited, 21.0)):
         for place, anew in (("/one/checkout", True), ("/another", False)):

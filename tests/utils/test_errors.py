@@ -30,7 +30,6 @@ def caught(call: Callable[[], object]) -> Exception:
 
 
 def own(source: str) -> Callable[[], object]:
-    """A function of a user's, in a file of its own."""
     made: dict[str, object] = {"__name__": "my_policies"}
     exec(compile(source, __file__, "exec"), made)
     return made["own"]  # type: ignore[return-value]

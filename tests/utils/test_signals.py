@@ -14,13 +14,11 @@ from ata_gym.utils.signals import TerminatedError, postponed, quiet_start, raisi
 
 @pytest.fixture
 def ctrl_c_is():
-    """As the process inherits it."""
     return signal.default_int_handler
 
 
 @pytest.fixture(autouse=True)
 def _usual_handlers(monkeypatch, ctrl_c_is):
-    """Those of a command."""
     before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "ata_gym"])
     signal.signal(signal.SIGINT, ctrl_c_is)
@@ -54,7 +52,6 @@ def test_a_signal_is_held_back_until_the_end_of_the_block(which, error):
 
 @pytest.mark.parametrize("ctrl_c_is", [signal.SIG_IGN])
 def test_where_ctrl_c_is_ignored_it_stays_so_and_sigterm_is_heard():
-    """As of a command that a script has started in the background."""
     heard = []
 
     def run():

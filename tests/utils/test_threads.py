@@ -17,7 +17,6 @@ from ata_policies.steps import play
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Share out even the rows of the smallest kernel."""
     monkeypatch.setattr(compiled, "_LEAST_WORK", 1)
 
 

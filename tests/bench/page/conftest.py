@@ -18,7 +18,6 @@ ROUNDS, SEEDS, WORKERS, BUDGET = (1, 10, 100, 1000), 3, 7, 5
 
 @pytest.fixture(scope="session")
 def note_of() -> Callable[..., dict[str, Any]]:
-    """The note of an experiment with policies of these names."""
 
     def note(names: Sequence[str], **others: Any) -> dict[str, Any]:
         card = {"summary": "One sentence.", "facts": {"plays": "allocation"}, "text": "", "command": "ata-gym bench"}
@@ -53,7 +52,6 @@ def records_of() -> Callable[..., pl.DataFrame]:
 
 @pytest.fixture(scope="session")
 def page_of(note_of: Callable[..., Any], records_of: Callable[..., Any]) -> Callable[..., Page]:
-    """The page of policies of these names."""
 
     def page(names: Sequence[str], **others: Any) -> Page:
         note = note_of(names, **others)
@@ -88,7 +86,6 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def look(browser: Any) -> Callable[..., Any]:
-    """Open a file in the browser, in a window of this width, light or dark, and draw all of it."""
 
     def open_page(path: Path, width: int = 1400, height: int = 6000, scheme: str = "light") -> Any:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

@@ -32,12 +32,10 @@ def usual(made: Path, tmp_path: Path) -> Path:
 
 
 def ask(browser: Any, script: str) -> Any:
-    """What a script returns."""
     return browser.execute_script(f"return {script}")
 
 
 def wait(browser: Any, script: str) -> Any:
-    """What a script returns, once it is true."""
     return until(lambda: ask(browser, script), about=script)
 
 

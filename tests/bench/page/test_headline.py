@@ -99,7 +99,6 @@ def test_a_page_and_a_report_speak_of_intervals_only_where_there_are_some(note_o
 
 
 def board(seeds: int) -> pl.DataFrame:
-    """What a leaderboard cost in the end, on two scenarios."""
     rows = [
         (one.env, scenario, one.policy, one.kind, 0.0, seed, factor * time, 1.0, factor * time)
         for one in PLAYERS

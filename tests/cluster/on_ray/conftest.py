@@ -25,7 +25,6 @@ def running() -> Iterator[ExitStack]:
 
 @pytest.fixture(scope="module")
 def cluster(running: ExitStack) -> None:
-    """Two logical CPUs."""
     ray = pytest.importorskip("ray", reason="the extra cluster")
     if not ray.is_initialized():
         running.enter_context(local_cluster())

@@ -5,7 +5,6 @@ import pytest
 
 @pytest.fixture
 def alone(tmp_path):
-    """A process group of one rank."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)

@@ -21,7 +21,6 @@ TIMES = (0.001, 0.002, 0.004)
 
 
 def train(folder: Path, rounds: int) -> None:
-    """What each rank does."""
     import torch
     import torch.distributed as dist
     from torch.utils.data import DataLoader, TensorDataset
@@ -72,7 +71,6 @@ def train(folder: Path, rounds: int) -> None:
 
 
 def attempt(rng: np.random.Generator, folder: Path, ranks: int = 3, kills: int = 2, rounds: int = 60) -> None:
-    """Kill random ranks some time after all have begun, and look at what was trained."""
 
     def begun(number: int) -> list[int]:
         lines = [line for path in folder.glob(f"told-{number}-*") for line in _lines(path)]
@@ -110,6 +108,5 @@ def _check(folder: Path, ranks: int, rounds: int) -> None:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """What a rank has written, but for a line that a kill cut off."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -60,19 +60,16 @@ def one_round(model, allocator, *, spoil=None, loader=None, weigh=lambda: None, 
 
 
 def state(model):
-    """Weights, gradients and buffers."""
     tensors = [*model.parameters(), *(one.grad for one in model.parameters() if one.grad is not None)]
     return [tensor.detach().clone() for tensor in (*tensors, *(b for b in model.buffers() if b.is_floating_point()))]
 
 
 def steps(parameter):
-    """As an optimiser that steps in a hook."""
     with torch.no_grad():
         parameter.sub_(0.1 * parameter.grad)
 
 
 def steps_unseen(parameter):
-    """The same, but unseen by the version."""
     parameter.data = parameter.data - 0.1 * parameter.grad
     parameter.grad = None
 
@@ -98,7 +95,6 @@ def transpose(layer):
 
 
 def is_not_finite(spoil):
-    """The round is refused and changes nothing, and then everything goes on."""
     model, allocator = Net(), allocator_of()
     one_round(model, allocator)
     before = state(model)

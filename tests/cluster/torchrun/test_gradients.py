@@ -53,7 +53,6 @@ def test_each_rank_trains_on_a_gpu_of_its_own_with_nccl():
 
 
 def several_forms(kinds):
-    """Trainings of other forms, one after the other in the same processes."""
     forms = {"together": {"together": 3}, "samples": {"samples": 2}, "accumulated": {"accumulate": 3}}
     return {(form, kind): train(kind, "uta", 7, 6, **forms[form]) for form in forms for kind in kinds}
 
@@ -79,7 +78,6 @@ def one_round(model, allocator, samples=1, beside=lambda _: None):
 
 
 def batch_norm():
-    """A round, beside the statistics of this rank's own samples."""
     model, own = nn.BatchNorm1d(12), nn.BatchNorm1d(12)
     tasks = one_round(model, TorchAllocator(3, "uta"), samples=2, beside=own)
     return tasks, own.running_mean.numpy(), model.running_mean.numpy()

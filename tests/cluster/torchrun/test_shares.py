@@ -176,7 +176,6 @@ def test_worker_processes_load_the_next_share_between_rounds_and_nothing_in_vain
 
 
 def late():
-    """The second rank computes until the first one has named it in the log."""
     rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
     handler = mock.Mock(level=0, handle=lambda record: store.set("named", record.getMessage()))
     logging.getLogger("ata_gym.cluster").addHandler(handler)

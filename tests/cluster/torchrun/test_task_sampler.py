@@ -29,7 +29,6 @@ def played(size, budget, rounds, splits, **arguments):
 
 
 def random_splits(budget, seed):
-    """Other shares and another number of ranks in each round."""
 
     def split(number):
         rng = np.random.default_rng([seed, number])
@@ -78,12 +77,10 @@ def plain(sampler):
 
 
 def accelerated(name):
-    """A function or class of accelerate's loaders."""
     return getattr(pytest.importorskip("accelerate.data_loader"), name)
 
 
 def prepared(sampler, **options):
-    """As of the second of two processes."""
     two = {"num_processes": 2, "process_index": 1, "even_batches": False}
     return accelerated("prepare_data_loader")(plain(sampler), **two, **options)
 
@@ -104,8 +101,6 @@ def split(sampler):
 
 
 class Every(Sampler):
-    """A sampler of the user's around another one."""
-
     def __init__(self, batch_sampler):
         self.batch_sampler = batch_sampler
 
@@ -122,7 +117,6 @@ class Hidden(Sampler):
 
 
 def play(allocator, loader):
-    """The samples of two rounds."""
     seen = []
     for _ in range(2):
         with allocator.round(NOTHING) as share:

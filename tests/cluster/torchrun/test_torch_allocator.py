@@ -135,7 +135,6 @@ def test_warm_up_rounds_teach_nothing():
 
 
 def out_of_memory(share, loader):
-    """A backward pass fails, and its batch is computed again."""
 
     def fail(_gradient):
         raise MemoryError

@@ -99,8 +99,6 @@ def test_a_failed_round_leaves_nothing_in_sharded_parameters_and_training_withou
 
 
 class OnCuda(nn.Parameter):
-    """A parameter that says that it is on a GPU."""
-
     device = torch.device("cuda", 1)
 
 

@@ -39,7 +39,6 @@ def compute(share: Any, loader: Any, most: int = SAMPLES) -> list[Any]:
 
 
 def refused(work: Any) -> str:
-    """The type and sentence of the error that a call ends with."""
     try:
         work()
     except Exception as error:

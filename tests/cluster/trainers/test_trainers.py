@@ -54,7 +54,6 @@ def tokens(batch):
 
 
 def allocator_of():
-    """One whose ranks get unequal shares, and at times none."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     return TorchAllocator(BUDGET, "thompson", warm_up=0, name=f"worker {dist.get_rank()}", seed=1)
@@ -126,7 +125,6 @@ def play(work, folder, size, *arguments):
 
 
 def alone(weigh):
-    """The same by hand."""
     model, data = Net(), Digits()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=0.0 if weigh is not None else 0.01)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=STEPS)

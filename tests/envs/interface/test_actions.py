@@ -30,7 +30,6 @@ def rounded(weights: NDArray[np.float64], total: int) -> list[int]:
 @settings(max_examples=50)
 @given(st.data(), st.integers(1, 8), st.integers(1, 60))
 def test_shares_are_rounded_by_largest_remainder_and_the_total_of_a_race_is_logarithmic(data, n, budget) -> None:
-    """Empty places get nothing."""
     action = data.draw(hnp.arrays(np.float64, n + 1, elements=st.floats(-1, 1, width=32)))
     present = data.draw(st.none() | hnp.arrays(np.bool_, n).filter(np.any))
     there = np.ones(n, np.bool_) if present is None else present

@@ -44,7 +44,6 @@ def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(env_id: str, a
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_an_env_is_made_for_what_a_reset_asks(env_id: str) -> None:
-    """Options of a reset give the env that is made with them."""
     before = Scenario(exponential([1.0, 2.0, 3.0]), 3, 4)
     given: dict[str, Any] = {
         "pool": exponential([5.0, 4.0, 1.0]), "changes": [Walk(0.2, 1.0)], "price": 2.5, "horizon": 2,

@@ -23,7 +23,6 @@ feedback = st.lists(st.tuples(st.integers(-1, N - 1), times), min_size=1, max_si
 
 
 def remembered(results, elapsed, asked) -> WorkerMemory:
-    """What one row remembers of two equal steps."""
     memory = WorkerMemory.empty(1, len(elapsed))
     worker, duration = (np.array([part]) for part in zip(*results, strict=True))
     for _ in range(2):

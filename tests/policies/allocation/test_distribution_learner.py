@@ -18,7 +18,6 @@ WORLD: dict[str, Any] = {"rows": 3, "pool": POOL, "budget": 15}
 
 
 def late_cost(run: Any) -> Any:
-    """Cost per round in the second half, by row."""
     return run.costs[len(run.costs) // 2 :].mean(axis=0)
 
 
@@ -89,7 +88,6 @@ def test_a_worker_that_becomes_slow_is_left(play: Any) -> None:
 
 
 def known_after(results: list[int], unit: float = 1.0, spread: float = 0.5) -> Knowledge:
-    """What is known of workers of equal means after so many results of each."""
     worker, n = np.repeat(np.arange(len(results)), results)[None], len(results)
     times = np.random.default_rng(0).gamma(spread**-2, spread**2, worker.shape)
     return learn_rows(DistributionBelief.empty(1, n).observe(worker, unit * times, np.zeros((1, n))), weight=5.0)
@@ -105,7 +103,6 @@ def test_the_fewer_results_the_more_a_search_doubts_a_mean() -> None:
 
 
 def test_the_unit_of_time_does_not_matter(play: Any) -> None:
-    """What is known is the same to the bit in its own unit, and so are allocations."""
     usual = known_after([30, 4, 0])[3:5]
     for exponent in (40, 300, -300):
         assert difference(known_after([30, 4, 0], 2.0**exponent)[3:5], usual) is None

@@ -24,12 +24,10 @@ TIMES = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 0.5, "e": 3.0, "f": 8.0}
 
 
 def times_of(shares: dict[Any, int]) -> dict[Any, list[float]]:
-    """The times of all tasks, each a little longer than the one before."""
     return {name: [TIMES[name] * (1.0 + 0.01 * j) for j in range(tasks)] for name, tasks in shares.items()}
 
 
 def played(rounds: int = 3, workers: Any = ("a", "b", "c"), budget: int = 6, **more: Any) -> Allocator:
-    """An allocator after some rounds, with the next one begun."""
     allocator = Allocator(workers, budget, **more)
     for _ in range(rounds):
         allocator.observe(times_of(allocator.allocate()))
@@ -38,7 +36,6 @@ def played(rounds: int = 3, workers: Any = ("a", "b", "c"), budget: int = 6, **m
 
 
 def refused(loop: Allocator | Dispatcher, call: Callable[[Any], object]) -> str:
-    """What is said of a call that changes nothing."""
     before = copy.deepcopy(loop.state_dict())
     with pytest.raises(ValueError) as refusal:  # noqa: PT011 - it is compared as text
         call(loop)
@@ -265,7 +262,6 @@ def test_a_policy_that_is_made_already_has_its_workers_and_its_own_plan() -> Non
 
 
 def begun(policy: str = "dispatch-gta", budget: int = 3) -> Dispatcher:
-    """Three workers, all of whom have started a task."""
     dispatcher = Dispatcher(["a", "b", "c"], budget, policy)
     assert dispatcher.start() == ("a", "b", "c")
     return dispatcher

@@ -308,12 +308,10 @@ def test_workers_that_join_one_by_one_never_share_what_is_kept(n: int) -> None:
 
 
 def resealed(state: dict[str, Any]) -> dict[str, Any]:
-    """With the checksum of the values that it has now."""
     return sealed({name: value for name, value in state.items() if name != "checksum"})
 
 
 def changed(leaf: Any, value: Any) -> Any:
-    """Nested lists of numbers, with another first number."""
     array = np.array(leaf)
     array.reshape(-1)[0] = value
     return array.tolist()

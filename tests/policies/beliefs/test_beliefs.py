@@ -44,7 +44,6 @@ def played(belief: Any, worker: Ints, times: Floats) -> Any:
 
 
 def check(belief: Any, weights: Floats, worker: Ints, times: Floats) -> None:
-    """The belief's moments are those of results with these weights."""
     for i in range(N):
         some = (worker == i) & (weights > 0.0)
         w, x = weights[some], times[some]

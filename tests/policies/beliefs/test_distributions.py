@@ -118,7 +118,6 @@ def test_workers_seen_rarely_borrow_the_shape_of_the_others() -> None:
 
 
 def test_extreme_times_and_cancelled_tasks_only() -> None:
-    """Zeros, the smallest and the largest times have a bin."""
     cancelled = learn([], [4.0, 8.0])
     assert not cancelled.untried().any()
     assert cancelled.mean()[0, 0] == 12.0
@@ -291,7 +290,6 @@ def test_when_many_change_everybody_begins_anew() -> None:
 
 
 def test_drift_puts_a_short_memory_in_force() -> None:
-    """And a worker's level is then closer to the truth than the mean of all."""
     rng = np.random.default_rng(3)
     levels = np.exp(np.cumsum(rng.normal(0.0, 0.05, (1200, 6)), axis=0))
     levels[600:, 5] = 0.0

@@ -75,7 +75,6 @@ def test_a_window_holds_the_last_tasks_of_each_worker_or_the_last_rounds(played,
 @settings(max_examples=25)
 @given(played=ROUNDS, discount=st.floats(0.05, 0.999))
 def test_a_discounted_belief_is_a_weighted_sum(played: Any, discount: float) -> None:
-    """What is worth less than half a task is dropped when a round passes."""
     expected: list[list[Any]] = [[] for _ in range(N)]
     for results in played:
         for i in range(N):
@@ -139,7 +138,6 @@ def feed(belief: Any, times: np.ndarray, worker: int = 0) -> Any:
 
 
 def rounds(belief: Any, durations: list[float], number: int = 1) -> Any:
-    """So many rounds of a single row, with one task of each of the first workers."""
     for _ in range(number):
         belief = belief.observe(np.arange(len(durations))[None], np.array([durations]))
     return belief
@@ -177,7 +175,6 @@ def test_cusum_and_page_hinkley_by_their_formula(x: np.ndarray, frozen: float, t
 @settings(max_examples=25)
 @given(x=times, threshold=st.floats(0.1, 30), shape=st.floats(0.1, 50))
 def test_glr_by_its_formula(x: np.ndarray, threshold: float, shape: float) -> None:
-    """All splits that it keeps, by brute force."""
     alarms, _ = looked(Glr.empty(1, 1, least=3.0, threshold=threshold), x, shape)
     for t in range(1, len(x) + 1):
         largest = 0.0

@@ -67,7 +67,6 @@ def broken(name: str, base: type, **attributes: Any) -> Any:
 
 
 def allocates(change: Any) -> dict[str, Any]:
-    """A rule whose allocation is a function of a sound one."""
     return {"allocate": lambda self, state: change(Sound.allocate(self, state), self, state)}
 
 
@@ -91,7 +90,6 @@ def takes_any_state(self: Any, observation: Any, state: Any = None, *args: Any, 
 
 
 def decides_for_all(self: Any, state: State) -> Any:
-    """As long as all rows are at the same round nobody notices."""
     return Sound.scores(self, state) if np.any(state.round % 3 == 0) else np.ones_like(state.belief.totals)
 
 
@@ -156,7 +154,6 @@ def pool_scores(self: Any, state: State) -> Any:
 
 
 def faults() -> Iterator[tuple[Any, str]]:
-    """Each broken policy, and what is said of it."""
     start, another = "where the worker is -1 an episode begins, but ", "a row of a batch has another action "
     cannot, illegal = "cannot be made for 5 workers and B = 7: ", "illegal in round 1: "
     looks = 'says knows = "nothing", but looks at the pool'
@@ -259,8 +256,6 @@ def test_all_faults_are_listed_at_once() -> None:
     bases = tuple(known[name] for name in ("CountsInPlace", "SecretlyPriced"))
 
     class Hopeless(*bases):  # type: ignore[misc]
-        """Breaks four rules."""
-
         def allocate(self, state: State) -> Any:
             np.random.rand()  # noqa: NPY002
             return super().allocate(state) - np.eye(self.setting.n, dtype=int)[0]

@@ -96,7 +96,6 @@ def test_without_a_price_the_margin_rule_is_as_fast_as_everybody() -> None:
 
 
 def test_a_mean_that_no_round_sees_does_not_count() -> None:
-    """A worker that is hardly ever stuck for ages is as fast as it is otherwise."""
     stuck = np.full((1, 64), 2.0)
     stuck[0, -1] = 1e9
     assert 2.0 < Workers.of(stuck, 10).mean[0] < 2.5
@@ -240,7 +239,6 @@ def test_simulated_rounds_are_those_of_the_env(price: float, shadows: np.ndarray
 
 
 def test_without_a_finite_distribution_the_search_stays() -> None:
-    """Such estimates come of times that differ by hundreds of orders of magnitude."""
     workers, search = searched(np.full((2, 4), np.inf), 3, 0.1)
     np.testing.assert_allclose(search.shadow(workers, 0.1), 0.1)
 
@@ -260,7 +258,6 @@ class KnownMeans(DispatchRest):
 
 
 def cost(run: Run, price: float) -> float:
-    """Per round in the second half."""
     half = len(run.round_times) // 2
     return float((run.round_times + price * run.worker_times)[half:].mean())
 
@@ -388,7 +385,6 @@ def test_distributions_of_workers_that_are_mostly_cancelled() -> None:
 
 
 def test_with_times_that_hardly_vary_the_default_loses_nothing_to_starting_everybody():
-    """A memory that has become shorter counts fewer cancelled tasks than the bins hold."""
     pool = {"family": "deterministic", "scale": [59.4, 58.9, 58.1, 53.9, 54.2, 54.1, 55.6, 53.7, 53.2, 53.5]}
     runtimes = []
     for policy in ("default", "dispatch-gta"):

@@ -26,7 +26,6 @@ SPEEDS = st.floats(0.1, 10.0)
 
 
 def all_loads(n: int, budget: int) -> Any:
-    """All ways to share the budget."""
     return np.array([x for x in itertools.product(range(budget + 1), repeat=n) if sum(x) == budget])
 
 
@@ -51,7 +50,6 @@ def shares(policy: AllocationPolicy, task_time: Any, rounds: int, present: Any =
 
 
 def batched(seen: Observation) -> Observation:
-    """The same in two rows."""
     return {name: np.stack([field, field]) for name, field in seen.items()}
 
 

@@ -67,7 +67,6 @@ def errors(predictor: Predictor, speed: Any, signal: Any) -> Any:
 
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_rows_are_the_same_alone_and_predictions_scale_with_the_speeds(name: str) -> None:
-    """They stay near the average."""
     speed, signal = loaded_speeds(60, rows=2, cpu=0.5, noise=1.0)
     speed, predictor = gappy(speed), PREDICTORS[name]
     batch, memory = forecasts(predictor, speed, signal)

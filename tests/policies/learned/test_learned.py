@@ -23,7 +23,6 @@ ALLOCATION, RACE, DISPATCH = (f"ata_gym/Task{name}-v0" for name in ("Allocation"
 
 
 def tensors(hidden: int = 8, outputs: int = 1) -> dict[str, Any]:
-    """Random weights, as torch names and lays them out."""
     rng = np.random.default_rng(0)
     shapes = {
         "remember.weight_ih_l0": (3 * hidden, WIDTH), "remember.weight_hh_l0": (3 * hidden, hidden),
@@ -98,7 +97,6 @@ def test_the_shipped_weights_are_small_and_need_no_torch(monkeypatch: pytest.Mon
 
 
 def mean_cost(name: str, scenario: str) -> float:
-    """The mean logarithm of what episodes of the test split cost."""
     envs = gym.make_vec(ALLOCATION, num_envs=32, scenario=scenario)
     steps = play(ata_policies.make(name, envs), envs, seed=2 * 10**6)
     return float(np.log(-sum(step.reward for step in steps)).mean())
@@ -115,7 +113,6 @@ def test_where_workers_change_it_costs_less_than_every_rule(scenario: str) -> No
 
 
 def by_hand(env_id: str, action: str, n: int) -> Callable[[Any], Any]:
-    """An agent that is a function of the features of workers alone."""
 
     def act(seen: Any) -> Any:
         workers = seen if seen.ndim == 3 else seen[:, : OWN * n].reshape(-1, n, OWN)

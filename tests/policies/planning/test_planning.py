@@ -64,7 +64,6 @@ def simulate_races(times: np.ndarray, races: np.ndarray, budget: int, replicates
 @settings(max_examples=10)
 @given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 2**32 - 1))
 def test_rounds_cost_what_those_of_the_simulation_cost(n: int, budget: int, seed: int) -> None:
-    """On the same distributions, with another order of the task times."""
     rng = np.random.default_rng(seed)
     times, races = np.sort(rng.gamma(2.0, 1.0, (n, 8)), axis=1), rng.integers(0, budget + 1, (3, n))
     races[:, 0] += np.maximum(budget - races.sum(axis=1), 0)
@@ -132,7 +131,6 @@ def test_the_best_race_beats_all_that_are_known_and_saves_worker_time_at_a_highe
 @settings(max_examples=5)
 @given(st.lists(st.floats(0.5, 5.0), min_size=2, max_size=3), st.integers(1, 4), st.sampled_from([0.0, 0.1, 1.0]))
 def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: int, price: float) -> None:
-    """All races of up to B tasks each, by brute force on the same sampled times."""
     pool = shifted_exponential(np.array(scale), np.array(scale))
     times = known_sample(pool, 64)
     all_races = np.array([a for a in product(range(budget + 1), repeat=pool.n) if sum(a) >= budget])
@@ -269,7 +267,6 @@ def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None
 
 
 def tries(workers: int, results: dict[int, list[float]], budget: int, left: float) -> list[int]:
-    """Who is tried with so many rounds left, after these results."""
     who = np.concatenate([np.full(len(times), i) for i, times in results.items()])
     belief = DistributionBelief.empty(1, workers)
     belief = belief.observe(who[None], np.concatenate(list(results.values()))[None], np.zeros((1, workers)))

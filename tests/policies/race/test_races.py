@@ -32,7 +32,6 @@ MIXED = concatenate([exponential(np.full(6, 4.0)), log_normal(np.full(6, np.log(
 
 
 def raced(policy: Any, counts: list[float], busy: list[float], rows: int = 1) -> Any:
-    """What a policy allocates with this belief in each row, and rows of different randomness."""
     zeros = np.zeros(rows, np.int64)
     belief = Exposure(np.tile(counts, (rows, 1)), np.tile(busy, (rows, 1)))
     return policy.allocate(State(belief, (), zeros + 5, zeros, stream_keys(0, rows, 1)))
@@ -44,7 +43,6 @@ def test_everybody_races_in_the_first_round(kind: type) -> None:
 
 
 def test_only_who_had_no_task_at_all_is_untried() -> None:
-    """A result, also one that took no time, and a cancelled task are tries."""
     policy = RaceFastest(Setting(4, 2), m=1)
     seen = {"worker": np.array([0, 1]), "duration": np.array([3.0, 0.0]), "elapsed": np.array([0.0, 0.0, 2.0, 0.0])}
     _, state = policy.predict(seen, policy.first_state(1))
@@ -172,7 +170,6 @@ def test_all_race_at_once_where_the_workers_left_out_became_the_faster_ones(play
 
 
 def rates_by_hand(counts: list[float], busy: list[float]) -> tuple[float, float]:
-    """The gamma distribution that fits the rates of the workers with some time."""
     k, s = np.array(counts), np.array(busy)
     weight = s * k.sum() / s.sum()
     weight /= 1.0 + weight

@@ -51,6 +51,5 @@ def learn_in() -> Callable[..., Any]:
 def trained(
     learning: Callable[..., Any], learn_in: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Any, Any, Path]:
-    """A training of PPO, its results and its folder."""
     path = tmp_path_factory.mktemp("trained")
     return learning(), learn_in(learning(), path), path

@@ -34,7 +34,6 @@ class KilledError(Exception):
 
 
 def ender(at: int, end: Callable[[], None]) -> Callable[[str, int], None]:
-    """Progress that ends a run in training."""
     left = [end]
 
     def progress(part: str, done: int) -> None:
@@ -66,7 +65,6 @@ def same_agents(one: Path, other: Path) -> bool:
 
 
 def test_each_part_of_the_training_is_evaluated_and_the_best_agent_is_kept_and_plays_by_name(trained):
-    """The splits are played on their seeds, and the agents of both ends are played too."""
     from ata_gym.rl.learning.experiment import play, ratios
     from ata_gym.rl.learning.training import make_agent
 

@@ -19,7 +19,6 @@ NATIVE, PROCESSES = ({"gym_env_vectorize_mode": mode} for mode in ("vector_entry
 
 
 def train(form: dict[str, str], processes: int = 0, prefix: str = "", module: Any = None, **env_runners: Any) -> None:
-    """One iteration of PPO, by default with a network of RLlib's own."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 

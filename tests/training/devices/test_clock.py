@@ -28,7 +28,6 @@ def make(problem=None, *, env_id=IDS[0], budget=6, workers=WORKERS, **settings):
 
 
 def play(env, policy=None, rounds=4):
-    """What each round adds to info, under a policy or a given allocation."""
     if policy is not None:
         return [step.info for step in itertools.islice(ata_policies.play(policy, env), rounds)]
     env.reset(seed=0)
@@ -43,8 +42,6 @@ def several_devices(monkeypatch):
 
 
 class Odd(nn.Module):
-    """Parts of it are frozen or unused."""
-
     def __init__(self):
         super().__init__()
         self.frozen = nn.Linear(2, 4).requires_grad_(False)
@@ -145,8 +142,6 @@ def test_the_spec_rebuilds_the_wrapped_env_whose_trainer_has_its_settings_alread
 
 
 class Fragile(Classification):
-    """Its loss can be made to fail, and is counted."""
-
     error = None
     value = 1.0
     losses = 0

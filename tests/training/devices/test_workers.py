@@ -64,8 +64,6 @@ def test_a_seed_of_a_gpu_starts_cuda(monkeypatch):
 
 
 class Told(Classification):
-    """It tells what is done, in order."""
-
     def __init__(self, *args):
         super().__init__(*args)
         self.told = []
@@ -158,7 +156,6 @@ def test_dropout_is_keyed_by_the_seed_the_round_and_the_task():
 
 
 def test_on_cuda_a_task_is_timed_by_events_of_its_device(monkeypatch):
-    """With torch's CUDA replaced."""
     second, told = torch.device("cuda:1"), []
 
     class Event:

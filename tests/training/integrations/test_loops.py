@@ -22,7 +22,6 @@ def make_env():
 
 
 def ticks(policy, rounds):
-    """The runtime after each round, of a clock that nothing trains beside."""
     clock = ata_policies.Clock(make_env(), policy)
     return [clock.tick() for _ in range(rounds)]
 

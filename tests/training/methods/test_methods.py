@@ -37,7 +37,6 @@ def clock(result):
 
 
 def race(pool, each, budget, rounds, seed):
-    """The clock of an env that is raced with so many tasks for each worker."""
     env = gymnasium.make("ata_gym/TaskRace-v0", pool=pool, budget=budget)
     env.reset(seed=seed)
     infos = [env.step(np.full(pool.n, each))[-1] for _ in range(rounds)]

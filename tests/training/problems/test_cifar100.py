@@ -22,7 +22,6 @@ LABELS = {which: RNG.integers(0, 100, size) for which, size in SIZES.items()}
 
 
 def written(tmp_path, **changes):
-    """An npz file."""
     images = {f"{which}_x": x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) for which, x in PIXELS.items()}
     parts = images | {f"{which}_y": y for which, y in LABELS.items()} | changes
     np.savez(tmp_path / "images.npz", allow_pickle=True, **{name: x for name, x in parts.items() if x is not None})
@@ -181,7 +180,6 @@ def test_no_code_is_run(tmp_path, monkeypatch, part, protocol):
 
 @pytest.mark.parametrize("name", [b"numpy\nndarray", b"numpy._core.numeric\n_frombuffer", b"_codecs\nencode"])
 def test_a_pickle_changes_nothing_that_it_names(tmp_path, name):
-    """It names an object, and then sets an attribute of it."""
     state = pickle.dumps((None, {"__defaults__": (1,)}), protocol=2)[2:-1]
     files = published()
     with pytest.raises(ValueError, match="no pickle of plain arrays"):

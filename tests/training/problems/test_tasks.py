@@ -164,8 +164,6 @@ def test_what_is_no_loss(given, sentence):
 
 
 class Noisy(Dataset):
-    """Items with noise of each generator that datasets draw from."""
-
     def __init__(self, size=10):
         self.size = size
 
@@ -186,8 +184,6 @@ class Stream(IterableDataset):
 
 
 class Growing:
-    """A sampler of batches whose epochs differ in length."""
-
     def __init__(self):
         self.epoch = 0
 

@@ -67,7 +67,6 @@ def finished(request, tmp_path_factory):
 
 @pytest.fixture
 def steps(monkeypatch):
-    """Count the optimiser steps that are taken, and stop at a chosen one."""
     counter, step = types.SimpleNamespace(taken=0, stop_at=None), Trainer.step
 
     def counted(self):

@@ -86,7 +86,6 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(tmp_path, finished, steps, cont
 
 
 def interrupted(folder, which):
-    """A training that gets a signal before its twelfth step."""
     step = Trainer.step
 
     def signalled(self):

@@ -26,7 +26,6 @@ def test_digits_are_learned_from_the_loss_of_guessing():
 
 
 def remembered(problem):
-    """The batches that a problem draws from now on."""
     batches, draw = [], problem.draw
     problem.draw = lambda keys: batches.append(draw(keys)) or batches[-1]
     return batches
@@ -172,16 +171,12 @@ def test_a_round_that_has_no_loss_for_each_task_or_does_not_fit_into_memory():
 
 
 class PairedLoss(Classification):
-    """Mixes each sample with the one at the other end of the batch."""
-
     def loss(self, model, batch):
         outputs = model(batch.inputs)
         return cross_entropy(0.7 * outputs + 0.3 * outputs.flip(0), batch.labels, reduction="none")
 
 
 class Ranking(nn.Module):
-    """Attention over the samples of a batch."""
-
     def forward(self, x):
         return torch.softmax(x @ x.T, 1) @ x
 

@@ -95,7 +95,6 @@ def test_it_goes_on_from_its_state_and_a_state_that_does_not_fit_is_refused(watc
 
 @pytest.mark.parametrize(("watched", "hangs"), [("race", True), ("dispatch", False)], indirect=["watched"])
 def test_tasks_of_a_lost_worker_are_handed_on_in_the_same_round(watched, hangs, tmp_path):
-    """Worker b dies or hangs in one task, and comes back."""
     path, sleep = tmp_path / "once", make_sleep({"a": 0.03, "b": 0.001})
 
     def happens(worker, argument, sample):
@@ -130,7 +129,6 @@ def test_the_example_script_trains(monkeypatch, capsys):
 
 
 def test_a_sample_that_was_cancelled_is_not_put_off_for_ever(watched):
-    """The first worker is so slow that no result of its own is in time."""
     sleep = make_sleep({"a": 0.05, "b": 0.001})
     watched.round("slow", sleep)
     free = watched.runner.state_dict()["returned_samples"]

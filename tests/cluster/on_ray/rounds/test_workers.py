@@ -48,7 +48,6 @@ def test_workers_join_leave_and_are_left_out():
 
 
 def test_an_actor_that_is_starting_is_waited_for(caplog):
-    """It waits for room that another has, and then takes long to make its task function."""
 
     def make_slowly(_):
         import time
@@ -80,7 +79,6 @@ def test_an_actor_that_no_node_is_large_enough_for_is_not_waited_for(asked):
 
 
 def listening():
-    """Names of the processes below this one that listen, each with an address."""
     psutil = pytest.importorskip("psutil")
     found = set()
     for process in psutil.Process().children(recursive=True):

@@ -41,8 +41,6 @@ ROUNDS = 600
 
 
 class Broken(Uta):
-    """Plays some rounds, then fails in one of two ways."""
-
     def __init__(self, setting, *, kill=False, seed=0):
         super().__init__(setting, seed=seed)
         self.kill = kill
@@ -98,7 +96,6 @@ def experiment(rounds: int = ROUNDS, scenario: str = "icml2025-regret") -> Exper
 
 
 def jobs(out: Path) -> list[Job]:
-    """Policies on two scenarios."""
     played = experiment(300, "changing-permuted-linear-n51"), experiment()
     folders = [open_folder(out / str(k), each.config()) for k, each in enumerate(played)]
     return [
@@ -147,7 +144,6 @@ def test_where_a_node_is_lost_its_job_goes_on_from_the_checkpoint_on_another(clu
 
 
 def rounds_of(checkpoint: Path) -> int:
-    """How many rounds a checkpoint has played."""
     try:
         with np.load(io.BytesIO(read_sealed(checkpoint))) as file:
             return int(file["tree.1"])

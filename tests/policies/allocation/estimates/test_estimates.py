@@ -70,7 +70,6 @@ POOL = pools.shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0,
 
 
 def fitted(name: str, **options: Any) -> tuple[float, str]:
-    """Alpha or eta of a policy, and what it says of itself."""
     env = gym.make("ata_gym/TaskAllocation-v0", **options)
     policy: Any = ata_policies.make(name, env)
     return getattr(policy.estimate, policy.estimate.bound), policy.explain(policy.first_state(1)).plan
@@ -262,7 +261,6 @@ def test_the_estimators_are_their_plain_implementations(times: list[float], bloc
 
 @pytest.mark.parametrize("estimate", [MedianOfMeans(blocks=8), Catoni()])
 def test_means_are_worked_out_where_results_are_new(estimate: Any) -> None:
-    """Those that are kept change nothing but the time that it takes."""
     rng, belief = np.random.default_rng(0), estimate.start(3, 5)
     for _ in range(60):
         belief = estimate.updated(belief.observe(rng.integers(-1, 5, (3, 2)), rng.pareto(1.5, (3, 2)) + 1.0))
@@ -300,7 +298,6 @@ def test_the_bounds_are_the_published_ones(play: Any, name: str, width: float, o
 
 @pytest.mark.parametrize("shape", [0.02, 0.999, 1.0, 1.1, 4.0, 1e3, 1e8])
 def test_gamma_draws_follow_their_distribution(shape: float) -> None:
-    """The distribution of all numbers, and that of the first worker's over keys."""
     drawn = draw_gammas(np.full((400, 100), shape), stream_keys(7, rows=400))
     assert stats.kstest(drawn.ravel(), stats.gamma(shape).cdf).pvalue > 0.01
     assert stats.kstest(drawn[:, 0], stats.gamma(shape).cdf).pvalue > 0.01
