@@ -40,22 +40,12 @@ class PolicyFailedWarning(UserWarning):
 
 
 def run(
-    policies: Policies,
-    scenario: str | Scenario | Sequence[str | Scenario],
-    *,
-    rounds: int | None = None,
-    seeds: int = 8,
-    seed: int = 0,
-    budget: int | None = None,
-    price: float | None = None,
-    loss_curve: losses.GivenCurve | None = None,
-    out: str | os.PathLike[str] | None = None,
-    jobs: int | None = None,
-    save_every: float = 10.0,
-    rerun_changed: bool = False,
-    runner: Runner = on_this_machine,
+    policies: Policies, scenario: str | Scenario | Sequence[str | Scenario], *, rounds: int | None = None,
+    seeds: int = 8, seed: int = 0, budget: int | None = None, price: float | None = None,
+    loss_curve: losses.GivenCurve | None = None, out: str | os.PathLike[str] | None = None, jobs: int | None = None,
+    save_every: float = 10.0, rerun_changed: bool = False, runner: Runner = on_this_machine,
     command: Sequence[str] = (),
-) -> Results:
+) -> Results:  # fmt: skip
     """Play policies on a scenario, or on several ones, and compare them on the same luck.
 
     Each policy plays the same task times: seed e of one is seed e of every other one. Results depend neither on
@@ -117,13 +107,9 @@ class Plan(NamedTuple):
 
 
 def play_plans(
-    plans: Sequence[Plan],
-    given: Mapping[str, Given | None],
-    effort: Effort,
-    out: str | os.PathLike[str] | None = None,
-    words: Sequence[str] = (),
-    loss_curve: losses.GivenCurve | None = None,
-) -> list[Results]:
+    plans: Sequence[Plan], given: Mapping[str, Given | None], effort: Effort,
+    out: str | os.PathLike[str] | None = None, words: Sequence[str] = (), loss_curve: losses.GivenCurve | None = None,
+) -> list[Results]:  # fmt: skip
     """Play several experiments at once, and leave the folder of each, as ``run`` does; the results of each.
 
     The names of a plan are those ``given``, which hyperparameters may follow. ValueError and warnings are those of

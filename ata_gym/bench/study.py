@@ -23,15 +23,10 @@ class Studied(NamedTuple):
 
 
 def run(
-    experiment: Experiment,
-    policies: Sequence[str],
-    out: Path,
-    effort: Effort = USUAL,
-    report: Callable[[Any, list[str], Folder], Report | None] = report,
-    run_of: type[PolicyRun] = PolicyRun,
-    command: Sequence[str] = (),
-    more: Mapping[str, Any] | None = None,
-) -> Studied:
+    experiment: Experiment, policies: Sequence[str], out: Path, effort: Effort = USUAL,
+    report: Callable[[Any, list[str], Folder], Report | None] = report, run_of: type[PolicyRun] = PolicyRun,
+    command: Sequence[str] = (), more: Mapping[str, Any] | None = None,
+) -> Studied:  # fmt: skip
     """Play what has not finished yet, and report on what has; a page shows the words of the ``command``, and ``more``.
 
     ``report`` is called with the experiment, the policies that have finished, and their folder; ``run_of`` is what is

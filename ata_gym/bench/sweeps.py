@@ -104,15 +104,9 @@ class Sweep(NamedTuple):
 
 
 def sweep(
-    policies: Policies,
-    scenario: str | Scenario,
-    parameter: str,
-    values: Sequence[Any],
-    *,
-    out: str | Path | None = None,
-    command: Sequence[str] = (),
-    **options: Any,
-) -> Sweep:
+    policies: Policies, scenario: str | Scenario, parameter: str, values: Sequence[Any], *,
+    out: str | Path | None = None, command: Sequence[str] = (), **options: Any,
+) -> Sweep:  # fmt: skip
     """Play policies on a scenario with one parameter at each of several values, all values side by side.
 
     - ``parameter``: budget, price, rounds, workers (their number, in a published scenario, whose workers follow a

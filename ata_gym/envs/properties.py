@@ -52,21 +52,12 @@ class EnvProperties:
     )
 
     def __init__(
-        self,
-        scenario: str | Scenario | None = None,
-        pool: PoolData | None = None,
-        budget: int | None = None,
-        horizon: int | None = None,
-        price: float | None = None,
-        changes: Iterable[Change | Mapping[str, Any]] | None = None,
-        signals: bool = False,
-        backend: Backend | DispatchBackend | None = None,
-        observation: str = "feedback",
-        action: str | None = None,
-        reward_unit: str = "time",
-        render_mode: str | None = None,
-        unit_costs: Iterable[float] | None = None,
-    ) -> None:
+        self, scenario: str | Scenario | None = None, pool: PoolData | None = None, budget: int | None = None,
+        horizon: int | None = None, price: float | None = None,
+        changes: Iterable[Change | Mapping[str, Any]] | None = None, signals: bool = False,
+        backend: Backend | DispatchBackend | None = None, observation: str = "feedback", action: str | None = None,
+        reward_unit: str = "time", render_mode: str | None = None, unit_costs: Iterable[float] | None = None,
+    ) -> None:  # fmt: skip
         self.render_mode, self._renderer = render_mode, renderer(render_mode, self._modes)
         self._signals, self._backend = flag("signals", signals), backend
         self.interface_arguments = observation, action, reward_unit

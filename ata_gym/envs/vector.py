@@ -29,13 +29,9 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
     _view = slice(None)
 
     def __init__(
-        self,
-        num_envs: int = 1,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        max_episode_steps: int | None = None,
-        backend: object = None,
-        **arguments: Any,
-    ) -> None:
+        self, num_envs: int = 1, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        max_episode_steps: int | None = None, backend: object = None, **arguments: Any,
+    ) -> None:  # fmt: skip
         if backend is not None:
             raise ValueError("a backend runs the tasks of a single env: use gymnasium.make, not make_vec")
         self.num_envs = self._rows = whole_number("num_envs", num_envs)

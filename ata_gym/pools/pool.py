@@ -51,15 +51,9 @@ class Pool:
     _norms: dict[bool, Floats]  # the psi1 norms that were asked for
 
     def __init__(
-        self,
-        family: str | Sequence[str],
-        *,
-        shift: ArrayLike = 0.0,
-        scale: ArrayLike = 1.0,
-        shape: ArrayLike = 1.0,
-        times: Sequence[ArrayLike | None] | None = None,
-        end: str | Sequence[str] = "wrap",
-    ) -> None:
+        self, family: str | Sequence[str], *, shift: ArrayLike = 0.0, scale: ArrayLike = 1.0, shape: ArrayLike = 1.0,
+        times: Sequence[ArrayLike | None] | None = None, end: str | Sequence[str] = "wrap",
+    ) -> None:  # fmt: skip
         columns: dict[str, NDArray[Any]] = {
             "family": checks.words("family", family, CODES),
             "shift": checks.numbers("shift", shift),

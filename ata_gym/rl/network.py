@@ -119,12 +119,9 @@ class WorkersActorCritic(nn.Module):
     """
 
     def __init__(
-        self,
-        observations: spaces.Space[Any],
-        actions: spaces.Space[Any],
-        hidden: int = 32,
+        self, observations: spaces.Space[Any], actions: spaces.Space[Any], hidden: int = 32,
         asked_by: str = "WorkersActorCritic",
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         shape = observations.shape
         if shape is None or len(shape) != 2 or shape[1] != WIDTH:

@@ -43,14 +43,10 @@ def scenario(name: str) -> Scenario:
 
 
 def resolve(
-    named: str | Scenario | None = None,
-    pool: PoolData | None = None,
-    budget: int | None = None,
-    horizon: int | None = None,
-    price: float | None = None,
-    changes: Iterable[Change | Mapping[str, Any]] | None = None,
-    unit_costs: Iterable[float] | None = None,
-) -> Scenario:
+    named: str | Scenario | None = None, pool: PoolData | None = None, budget: int | None = None,
+    horizon: int | None = None, price: float | None = None,
+    changes: Iterable[Change | Mapping[str, Any]] | None = None, unit_costs: Iterable[float] | None = None,
+) -> Scenario:  # fmt: skip
     """The scenario that the arguments of an env describe: a named one, or a pool with a budget.
 
     The other arguments override what a named scenario has. Without a scenario and a pool it is ``SMALL``. ValueError if

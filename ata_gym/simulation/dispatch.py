@@ -141,13 +141,9 @@ def _run_dispatch(
 
 
 def dispatch_step(
-    distributions: Distributions,
-    noise_keys: NoiseKeys,
-    round_state: RoundState,
-    action: Bits,
-    budget: int,
+    distributions: Distributions, noise_keys: NoiseKeys, round_state: RoundState, action: Bits, budget: int,
     disturbances: Disturbances | None = None,
-) -> Completion:
+) -> Completion:  # fmt: skip
     """Go on from one decision to the next result, of which the round needs B.
 
     ``action``, shape (E, n), has 1 for each worker that starts a task if it is idle, else 0; if no worker would be

@@ -70,12 +70,9 @@ def _run_allocation(
 
 
 def allocation_round(
-    distributions: Distributions,
-    noise_keys: NoiseKeys,
-    allocation: Ints,
-    budget: int,
+    distributions: Distributions, noise_keys: NoiseKeys, allocation: Ints, budget: int,
     disturbances: Disturbances | None = None,
-) -> RoundResult:
+) -> RoundResult:  # fmt: skip
     """Run one round in which every task of ``allocation``, shape (E, n), is run to its end; each row sums to B.
 
     The distributions are alike in all rows, or have a row axis. If a worker dies, the round is that of ``race_round``.
@@ -92,13 +89,9 @@ def allocation_round(
 
 
 def race_round(
-    distributions: Distributions,
-    noise_keys: NoiseKeys,
-    allocation: Ints,
-    budget: int,
-    disturbances: Disturbances | None = None,
-    begun: Floats | None = None,
-) -> RoundResult:
+    distributions: Distributions, noise_keys: NoiseKeys, allocation: Ints, budget: int,
+    disturbances: Disturbances | None = None, begun: Floats | None = None,
+) -> RoundResult:  # fmt: skip
     """Run one round in which only the first B results of ``allocation`` count and the rest is cancelled.
 
     Each worker starts its tasks one after the other. Of results at the same moment the lowest worker's comes first. The

@@ -59,13 +59,9 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
     """
 
     def __init__(
-        self,
-        env: gym.Env[Feedback, NDArray[Any]],
-        problem: Problem | Tasks | str | None = None,
-        *,
-        evaluate: int | Collection[int] | None = None,
-        **settings: Any,
-    ) -> None:
+        self, env: gym.Env[Feedback, NDArray[Any]], problem: Problem | Tasks | str | None = None, *,
+        evaluate: int | Collection[int] | None = None, **settings: Any,
+    ) -> None:  # fmt: skip
         # without copies, or the data of a problem would be copied
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, problem=problem, evaluate=evaluate, **settings)
         if not isinstance(env, gym.Env) or not isinstance(env.unwrapped, TaskAllocationEnv):

@@ -24,12 +24,9 @@ class Agent(Protocol):
 
 
 def from_agent(
-    agent: Agent | Callable[[NDArray[np.float32]], Any],
-    env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any],
-    *,
-    any_size: bool = False,
-    masked: bool = False,
-) -> type[Policy]:
+    agent: Agent | Callable[[NDArray[np.float32]], Any], env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any],
+    *, any_size: bool = False, masked: bool = False,
+) -> type[Policy]:  # fmt: skip
     """A class of policies that play as an agent does that was trained in ``env``, without its own randomness.
 
     Put the class into a module of your own, and name it ``package.module:Class`` in ``ata-gym bench`` and

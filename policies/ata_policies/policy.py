@@ -118,13 +118,9 @@ class Policy(Described, ABC):
         self.setting, self.seed = setting, whole_number("seed", seed, least=0)
 
     def predict(
-        self,
-        observation: Observation,
-        state: State | None = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = False,
-        privileged: Conditions | None = None,
-    ) -> tuple[Ints, State]:
+        self, observation: Observation, state: State | None = None, episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = False, privileged: Conditions | None = None,
+    ) -> tuple[Ints, State]:  # fmt: skip
         """Choose the next action, in the manner of Stable-Baselines3.
 
         The action has shape (n,) or (E, n). ValueError if the observation is not one of this setting, the state is not

@@ -52,15 +52,9 @@ class Experiment:
 
     @classmethod
     def on_scenario(
-        cls,
-        scenario: str | Scenario,
-        *,
-        seeds: int,
-        rounds: int | None = None,
-        budget: int | None = None,
-        seed: int = 0,
-        price: float | None = None,
-    ) -> Self:
+        cls, scenario: str | Scenario, *, seeds: int, rounds: int | None = None, budget: int | None = None,
+        seed: int = 0, price: float | None = None,
+    ) -> Self:  # fmt: skip
         """Play a scenario; rounds, budget and price are its own by default, or as many rounds as a trace holds."""
         found = resolve(scenario, budget=budget, price=price)
         played = found.horizon if rounds is None else rounds

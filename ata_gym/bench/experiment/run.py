@@ -193,14 +193,10 @@ class Job(NamedTuple):
 
 
 def play_to_end(
-    job: Job,
-    *,
-    save_every: float = 10.0,
-    progress: Callable[[int], None] = lambda _: None,
-    stop: Callable[[], bool] = lambda: False,
-    saved: Callable[[Path], None] = lambda _: None,
+    job: Job, *, save_every: float = 10.0, progress: Callable[[int], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False, saved: Callable[[Path], None] = lambda _: None,
     made_by: Provenance | None = None,
-) -> float | None:
+) -> float | None:  # fmt: skip
     """Play a policy from its checkpoint, if there is one, to the last round; leave its results, with ``made_by``.
 
     Every few milliseconds ``progress`` gets the number of rounds played, and ``stop`` is asked: on True, the run saves

@@ -21,16 +21,10 @@ from ata_policies.registry import DEFAULTS
 
 
 def set_up(
-    set_name: str = "steady",
-    *,
-    quick: bool = False,
-    policies: Sequence[str] | None = None,
-    scenarios: Sequence[str] | None = None,
-    prices: Sequence[float] | None = None,
-    seeds: int | None = None,
-    data: Path | None = None,
-    out: Path | None = None,
-) -> Leaderboard:
+    set_name: str = "steady", *, quick: bool = False, policies: Sequence[str] | None = None,
+    scenarios: Sequence[str] | None = None, prices: Sequence[float] | None = None, seeds: int | None = None,
+    data: Path | None = None, out: Path | None = None,
+) -> Leaderboard:  # fmt: skip
     """A leaderboard on a set of scenarios; what is not given is as the set has it.
 
     ``data`` is the folder of the recordings. Policies of the set that cannot be made, and scenarios whose recordings

@@ -42,12 +42,9 @@ def report(
 
 
 def report_on(
-    records: pl.DataFrame,
-    experiment: Experiment,
-    players: Sequence[Competitor],
-    folder: Path,
+    records: pl.DataFrame, experiment: Experiment, players: Sequence[Competitor], folder: Path,
     loss_curve: losses.Curve | None = None,
-) -> Report:
+) -> Report:  # fmt: skip
     """Summarise records, and leave tables and pictures in a folder; with a loss curve those of the loss."""
     summary = summarise(records, experiment.scenario.price)
     tables = summary_tables(summary, experiment)

@@ -85,19 +85,10 @@ _Published = Annotated[
 
 
 def reproduce(
-    figure: _Figure,
-    running: options.Running,
-    rounds: _Rounds = None,
-    seeds: _Seeds = None,
-    sizes: _Sizes = None,
-    growth: _Growth = None,
-    train: _Train = False,
-    data: _Data = None,
-    device: _Device = None,
-    loss_curve: options.LossCurve = None,
-    published: _Published = None,
-    out: options.OutOrDefault = None,
-) -> None:
+    figure: _Figure, running: options.Running, rounds: _Rounds = None, seeds: _Seeds = None, sizes: _Sizes = None,
+    growth: _Growth = None, train: _Train = False, data: _Data = None, device: _Device = None,
+    loss_curve: options.LossCurve = None, published: _Published = None, out: options.OutOrDefault = None,
+) -> None:  # fmt: skip
     r"""Run policies on a published scenario, and draw its figure.
 
     icml2025-cifar100 prints our end points beside the published ones; with --train it trains the paper's network and
@@ -174,13 +165,9 @@ def _quadratic(kind: str, sizes: str, growth: str, rounds: int, seeds: int, out:
 
 
 def _cifar100(
-    experiment: Experiment,
-    out: Path,
-    effort: Effort,
-    network: tuple[Path | None, str] | None,
-    losses: Path | None,
+    experiment: Experiment, out: Path, effort: Effort, network: tuple[Path | None, str] | None, losses: Path | None,
     published: Path | None,
-) -> None:
+) -> None:  # fmt: skip
     """The clocks beside the published end points, and what a network, a loss curve or the published lines tell."""
     from ata_gym.bench.paper import cifar100  # noqa: PLC0415 - these imports take seconds
     from ata_gym.bench.paper.norms import beside_norms  # noqa: PLC0415

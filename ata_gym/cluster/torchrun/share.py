@@ -23,16 +23,10 @@ class Share:
     """
 
     def __init__(
-        self,
-        tasks: int,
-        first: int,
-        budget: int,
-        watch: Stopwatch,
-        gradients: TaskGradients,
-        left_off: MutableMapping[Any, Iterator[Any]],
-        reduce: Callable[[], None],
+        self, tasks: int, first: int, budget: int, watch: Stopwatch, gradients: TaskGradients,
+        left_off: MutableMapping[Any, Iterator[Any]], reduce: Callable[[], None],
         seeded: Callable[[int], AbstractContextManager[object]] = nullcontext,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.tasks, self.first = tasks, first
         self._budget, self.watch, self._gradients = budget, watch, gradients
         self._left_off, self._reduce, self._seeded = left_off, reduce, seeded

@@ -61,16 +61,9 @@ class TaskSampler(Sampler[list[int]]):
     """
 
     def __init__(
-        self,
-        allocator: _Allocated,
-        dataset: Sized | int,
-        *,
-        samples: int = 1,
-        together: int | None = 1,
-        shuffle: bool = True,
-        seed: int = 0,
-        cost: ArrayLike | None = None,
-    ) -> None:
+        self, allocator: _Allocated, dataset: Sized | int, *, samples: int = 1, together: int | None = 1,
+        shuffle: bool = True, seed: int = 0, cost: ArrayLike | None = None,
+    ) -> None:  # fmt: skip
         self._allocator = allocator
         self._size = whole_number("the number of samples", dataset if isinstance(dataset, int) else _size_of(dataset))
         self._samples = whole_number("samples", samples)

@@ -95,22 +95,10 @@ class TorchAllocator:
     """The record of the last round: the same on every rank except the communication time, which each rank measures."""
 
     def __init__(
-        self,
-        budget: int,
-        policy: str = "default",
-        *,
-        group: dist.ProcessGroup | None = None,
-        name: str | None = None,
-        warm_up: int = 1,
-        check_every: int = 100,
-        allow_nonfinite: bool = False,
-        keyed_noise: bool = False,
-        patience: float = 10.0,
-        price: float = 0.0,
-        seed: int = 0,
-        horizon: int | None = None,
-        **hyperparameters: Any,
-    ) -> None:
+        self, budget: int, policy: str = "default", *, group: dist.ProcessGroup | None = None, name: str | None = None,
+        warm_up: int = 1, check_every: int = 100, allow_nonfinite: bool = False, keyed_noise: bool = False,
+        patience: float = 10.0, price: float = 0.0, seed: int = 0, horizon: int | None = None, **hyperparameters: Any,
+    ) -> None:  # fmt: skip
         self._warm_up = whole_number("warm_up", warm_up, 0)
         self._check_every = whole_number("check_every", check_every)
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)

@@ -49,13 +49,9 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
     """
 
     def __init__(
-        self,
-        *arguments: Any,
-        allocator: TorchAllocator,
-        together: int | None = 1,
-        weight_of: Callable[[Mapping[str, Any]], float | Tensor] | None = None,
-        **named: Any,
-    ) -> None:
+        self, *arguments: Any, allocator: TorchAllocator, together: int | None = 1,
+        weight_of: Callable[[Mapping[str, Any]], float | Tensor] | None = None, **named: Any,
+    ) -> None:  # fmt: skip
         super().__init__(*arguments, **named)
         if weight_of is not None and not (self.model_accepts_loss_kwargs or self.compute_loss_func):
             raise ValueError(

@@ -155,12 +155,9 @@ def present_in(seen: Mapping[str, NDArray[Any]]) -> Mask | None:
 
 
 def features_of(
-    memory: WorkerMemory,
-    of_round: RoundFeatures,
-    round: Ints,
-    seen: Mapping[str, NDArray[Any]],
+    memory: WorkerMemory, of_round: RoundFeatures, round: Ints, seen: Mapping[str, NDArray[Any]],
     picked: Ints | None = None,
-) -> Features:
+) -> Features:  # fmt: skip
     """The features, shape (E, n, 20), float32 from -10 to 10; they are the same in any unit of time.
 
     - ``seen``: the feedback of the last step, of whose results the memory knows.

@@ -71,12 +71,9 @@ def run(learning: Learning, out: Path, effort: Effort = USUAL, warn: Callable[[s
 
 
 def learn(
-    learning: Learning,
-    folder: Folder,
-    made_by: Provenance,
-    progress: Progress = lambda _part, _done: None,
+    learning: Learning, folder: Folder, made_by: Provenance, progress: Progress = lambda _part, _done: None,
     effort: Effort = USUAL,
-) -> Learned:
+) -> Learned:  # fmt: skip
     """Train to the last step, from a checkpoint if there is one, and play the best agent on the test seeds.
 
     In the end the folder holds ``agent.zip``, as Stable-Baselines3 writes it, the curve, and what was played on both

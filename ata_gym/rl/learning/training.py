@@ -50,14 +50,9 @@ def rollout(learning: Learning, agent: Any) -> int:
 
 
 def train(
-    learning: Learning,
-    folder: Folder,
-    agent: Any,
-    validation: pl.DataFrame,
-    made_by: Provenance,
-    progress: Callable[[int], None],
-    save_every: float,
-) -> None:
+    learning: Learning, folder: Folder, agent: Any, validation: pl.DataFrame, made_by: Provenance,
+    progress: Callable[[int], None], save_every: float,
+) -> None:  # fmt: skip
     """Train to the end; leave the best agent, the curve, and what the first and the last agent do on the test seeds."""
     curve, ends, saved = training_files(folder)
     start = _weights(agent)

@@ -15,13 +15,9 @@ _MANY = 64  # tasks per worker from which most are handed out at once
 
 
 def allocate_by_cost(
-    mean: Floats,
-    spread: Floats,
-    budget: int,
-    keys: Keys | None = None,
-    untried: Mask | None = None,
+    mean: Floats, spread: Floats, budget: int, keys: Keys | None = None, untried: Mask | None = None,
     available: Mask | None = None,
-) -> Ints:
+) -> Ints:  # fmt: skip
     """Hand out ``budget`` tasks by least cost, worker i's j-th task at j mean_i + spread_i sqrt(j).
 
     With ``spread`` = beta sd it is the beta rule: the time that j tasks take on average, and beta standard deviations

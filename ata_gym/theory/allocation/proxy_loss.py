@@ -13,12 +13,9 @@ from ata_gym.utils.validation import whole_number
 
 
 def allocate(
-    scores: ArrayLike,
-    budget: int,
-    keys: Keys | None = None,
-    untried: ArrayLike | None = None,
+    scores: ArrayLike, budget: int, keys: Keys | None = None, untried: ArrayLike | None = None,
     available: ArrayLike | None = None,
-) -> Ints:
+) -> Ints:  # fmt: skip
     """Allocate ``budget`` tasks to the workers with the lowest scores: a minimiser of max_i a_i s_i (the paper's RAS).
 
     Tasks go one at a time to the worker with the least (a_i + 1) s_i, the lowest index first; the result is found by a

@@ -74,15 +74,9 @@ class MethodRun(Iterator[UpdateRecord]):
     """
 
     def __init__(
-        self,
-        method: str | type[Method],
-        pool: PoolData,
-        problem: Problem | Tasks | str,
-        *,
-        budget: int,
-        seed: int = 0,
-        **arguments: Any,
-    ) -> None:
+        self, method: str | type[Method], pool: PoolData, problem: Problem | Tasks | str, *, budget: int,
+        seed: int = 0, **arguments: Any,
+    ) -> None:  # fmt: skip
         given = resolve(None, pool, budget)
         if given.changes:
             raise ValueError("a method plays one pool, which no PoolDistribution is: give a pool, as its typical()")

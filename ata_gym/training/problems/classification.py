@@ -45,15 +45,10 @@ class Classification:
     """
 
     def __init__(
-        self,
-        build: Callable[[], nn.Module],
-        train: tuple[Tensor, Tensor],
-        test: tuple[Tensor, Tensor],
-        *,
-        transform: Callable[[Tensor], Tensor] = torch.Tensor.float,
-        name: str = "classification",
+        self, build: Callable[[], nn.Module], train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], *,
+        transform: Callable[[Tensor], Tensor] = torch.Tensor.float, name: str = "classification",
         learning_rates: Mapping[str, float] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.build = build
         self.name = name
         self.learning_rates: Mapping[str, float] = dict(learning_rates or {"sgd": 0.1, "adam": 1e-3})

@@ -54,16 +54,10 @@ class Tasks:
     """
 
     def __init__(
-        self,
-        model: nn.Module | Callable[[], nn.Module],
-        loss_fn: LossFunction,
-        batches: Any,
-        *,
-        name: str = "tasks",
-        chunk: int = 1,
-        learning_rates: Mapping[str, float] | None = None,
+        self, model: nn.Module | Callable[[], nn.Module], loss_fn: LossFunction, batches: Any, *, name: str = "tasks",
+        chunk: int = 1, learning_rates: Mapping[str, float] | None = None,
         evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         keyed_batches(batches, 0)  # raises for what is none
         self.model, self.name, self.chunk = model, name, whole_number("chunk", chunk)
         self.learning_rates: Mapping[str, float] = dict(learning_rates or {"adam": 1e-3})

@@ -126,14 +126,9 @@ def no_ratio_note(kinds: Mapping[str, str], kind: str) -> str:
 
 
 def run_once(
-    choice: MethodChoice,
-    trainer: Trainer,
-    experiment: Experiment,
-    folder: Folder,
-    progress: Callable[[int], None] = lambda _gradients: None,
-    made_by: Provenance | None = None,
-    threads: int = 1,
-) -> pl.DataFrame:
+    choice: MethodChoice, trainer: Trainer, experiment: Experiment, folder: Folder,
+    progress: Callable[[int], None] = lambda _gradients: None, made_by: Provenance | None = None, threads: int = 1,
+) -> pl.DataFrame:  # fmt: skip
     """Run a method until it has used rounds * B gradients, as the policies do, or read its file if there is one.
 
     It has the problem, settings, pool and budget of the policies. ``progress`` gets the number of gradients used.

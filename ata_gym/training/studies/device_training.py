@@ -41,14 +41,9 @@ _RECORDED, _COUNTS = ("loss", "runtime", "total_worker_time"), ("policy", "round
 
 
 def train_each(
-    workers: str,
-    policies: Sequence[str],
-    trainer: Trainer,
-    experiment: Experiment,
-    training: Training,
-    out: Path,
+    workers: str, policies: Sequence[str], trainer: Trainer, experiment: Experiment, training: Training, out: Path,
     methods: Sequence[MethodChoice] = (),
-) -> Report:
+) -> Report:  # fmt: skip
     """Let policies train a model from the same weights, each with its tasks run and timed on real workers.
 
     At first some tasks of each worker are timed; these times are the pool that the policies' constants and oracles
@@ -117,14 +112,9 @@ def _measured_pool(clock: DeviceClock, path: Path, made_by: Provenance) -> Pool:
 
 
 def _train(
-    made: Made,
-    clock: DeviceClock | None,
-    trainer: Trainer,
-    scenario: Scenario,
-    progress: Callable[[int], None],
-    save_every: float,
-    stop: Callable[[], bool],
-) -> None:
+    made: Made, clock: DeviceClock | None, trainer: Trainer, scenario: Scenario, progress: Callable[[int], None],
+    save_every: float, stop: Callable[[], bool],
+) -> None:  # fmt: skip
     """Train with one policy to the last round, unless it has finished; a stop leaves a checkpoint."""
     (result, saved), name, seed = made.files, made.name, trainer.settings.seed
     rounds = int(scenario.horizon or 0)

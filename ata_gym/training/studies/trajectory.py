@@ -95,15 +95,9 @@ def train_beside(out: Path, trainer: Trainer, rounds: int, effort: Effort, probl
 
 
 def train_once(
-    trainer: Trainer,
-    rounds: int,
-    folder: Folder,
-    progress: Callable[[int, float], None] = lambda _round, _loss: None,
-    *,
-    evaluate_every: int | None = None,
-    save_every: float = 10.0,
-    made_by: Provenance | None = None,
-) -> pl.DataFrame:
+    trainer: Trainer, rounds: int, folder: Folder, progress: Callable[[int, float], None] = lambda _round, _loss: None,
+    *, evaluate_every: int | None = None, save_every: float = 10.0, made_by: Provenance | None = None,
+) -> pl.DataFrame:  # fmt: skip
     """Train to the last round, from a checkpoint if there is one, or read the trajectory if it is complete.
 
     In the end the results folder holds the trajectory, ``training.parquet``, and the final weights, ``weights.pt``,

@@ -88,11 +88,9 @@ class OptimizerChoice:
 
 
 def find_optimizer(
-    problem: Problem | Tasks,
-    optimizer: str | OptimizerFactory | None,
-    lr: float | None,
+    problem: Problem | Tasks, optimizer: str | OptimizerFactory | None, lr: float | None,
     groups: ParameterGroups | None = None,
-) -> OptimizerChoice:
+) -> OptimizerChoice:  # fmt: skip
     """Choose an optimiser, by default the problem's own; ValueError for a wrong name, or without a learning rate."""
     if optimizer is None:
         optimizer = next(iter(problem.learning_rates))

@@ -72,16 +72,9 @@ class ComposedPolicy(Policy):
     """
 
     def __init__(
-        self,
-        setting: Setting,
-        *,
-        estimate: str,
-        memory: str = "everything",
-        rule: str = "proxy",
-        availability: bool | None = None,
-        seed: int = 0,
-        **hyperparameters: Any,
-    ) -> None:
+        self, setting: Setting, *, estimate: str, memory: str = "everything", rule: str = "proxy",
+        availability: bool | None = None, seed: int = 0, **hyperparameters: Any,
+    ) -> None:  # fmt: skip
         super().__init__(setting, seed=seed)
         chosen: list[type[Any]] = []
         for kind, name, known in (

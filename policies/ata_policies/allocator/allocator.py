@@ -67,20 +67,11 @@ class Allocator(NamedWorkers):
     _round: AllocatedRound
 
     def __init__(
-        self,
-        workers: int | Iterable[Worker],
-        budget: int,
-        policy: str | Policy = "default",
-        *,
-        start_more: bool = False,
-        price: float = 0.0,
-        seed: int = 0,
-        horizon: int | None = None,
-        unit_costs: Mapping[Worker, float] | None = None,
-        limits: Limits | None = None,
-        prior: Prior | None = None,
+        self, workers: int | Iterable[Worker], budget: int, policy: str | Policy = "default", *,
+        start_more: bool = False, price: float = 0.0, seed: int = 0, horizon: int | None = None,
+        unit_costs: Mapping[Worker, float] | None = None, limits: Limits | None = None, prior: Prior | None = None,
         **hyperparameters: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._start_more = flag("start_more", start_more)
         self._env_id = "ata_gym/TaskRace-v0" if start_more else "ata_gym/TaskAllocation-v0"
         more = {"horizon": horizon, "unit_costs": unit_costs, "limits": limits, "prior": prior, **hyperparameters}
@@ -108,11 +99,9 @@ class Allocator(NamedWorkers):
         return {name: count for name, count, there in tasks if there}
 
     def observe(
-        self,
-        seconds: Mapping[Worker, Iterable[float]],
-        cancelled: Mapping[Worker, float] | None = None,
+        self, seconds: Mapping[Worker, Iterable[float]], cancelled: Mapping[Worker, float] | None = None,
         lost: Collection[Worker] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Learn from the round that ``allocate`` began.
 
         - ``seconds``: the times of each worker's results, in the order in which it began them.

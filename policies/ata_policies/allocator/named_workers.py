@@ -45,19 +45,10 @@ class NamedWorkers(ABC):
     _round: Any  # the memory of the round: a named tuple of arrays, with ``there``, (n,), which says who is there
 
     def __init__(
-        self,
-        workers: int | Iterable[Worker],
-        budget: int,
-        policy: str | Policy = "default",
-        *,
-        price: float = 0.0,
-        seed: int = 0,
-        horizon: int | None = None,
-        unit_costs: Mapping[Worker, float] | None = None,
-        limits: Limits | None = None,
-        prior: Prior | None = None,
-        **hyperparameters: Any,
-    ) -> None:
+        self, workers: int | Iterable[Worker], budget: int, policy: str | Policy = "default", *, price: float = 0.0,
+        seed: int = 0, horizon: int | None = None, unit_costs: Mapping[Worker, float] | None = None,
+        limits: Limits | None = None, prior: Prior | None = None, **hyperparameters: Any,
+    ) -> None:  # fmt: skip
         self._names, self._unit_costs = checked_names(workers), unit_costs
         n, horizon = len(self._names), None if horizon is None else whole_number("horizon", horizon)
         self._setting = Setting(n, whole_number("budget", budget), non_negative("price", price), horizon=horizon)

@@ -43,11 +43,9 @@ class CheckResult(NamedTuple):
 
 
 def check_policy(
-    policy: str | PolicyMaker,
-    env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
-    rounds: int = 40,
-    **hyperparameters: Any,
-) -> None:
+    policy: str | PolicyMaker, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
+    rounds: int = 40, **hyperparameters: Any,
+) -> None:  # fmt: skip
     """Play a policy, warn of what is only advice, and raise one error that lists all its faults.
 
     It checks that actions are legal, that a row of a batch does not depend on the other rows, that all memory is in the
@@ -81,11 +79,9 @@ def check_policy(
 
 
 def examine(
-    policy: str | PolicyMaker,
-    env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
-    rounds: int = 40,
-    **hyperparameters: Any,
-) -> CheckResult:
+    policy: str | PolicyMaker, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
+    rounds: int = 40, **hyperparameters: Any,
+) -> CheckResult:  # fmt: skip
     """Check a policy as ``check_policy`` does, and return what was found."""
     whole_number("rounds", rounds, 4)
     kind: Any = policy

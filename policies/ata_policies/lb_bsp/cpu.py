@@ -76,18 +76,9 @@ class LbBsp(AllocationPolicy):
     constants = "one task at least"
 
     def __init__(
-        self,
-        setting: Setting,
-        *,
-        predictor: str = "ema",
-        forecast: str = "speed",
-        least: int = 1,
-        availability: bool = False,
-        pause: int = 2,
-        longest: int = 16,
-        seed: int = 0,
-        **hyperparameters: Any,
-    ) -> None:
+        self, setting: Setting, *, predictor: str = "ema", forecast: str = "speed", least: int = 1,
+        availability: bool = False, pause: int = 2, longest: int = 16, seed: int = 0, **hyperparameters: Any,
+    ) -> None:  # fmt: skip
         super().__init__(setting, seed=seed)
         if predictor not in PREDICTORS:
             raise unknown("predictor", str(predictor), PREDICTORS)

@@ -58,17 +58,9 @@ class LbBspGpu(AllocationPolicy):
     assumes = "speeds that last for many windows"
 
     def __init__(
-        self,
-        setting: Setting,
-        *,
-        step: int | None = None,
-        window: int = 5,
-        longest: int = 80,
-        tolerance: float = 0.05,
-        memory: ArrayLike | None = None,
-        least: int = 1,
-        seed: int = 0,
-    ) -> None:
+        self, setting: Setting, *, step: int | None = None, window: int = 5, longest: int = 80,
+        tolerance: float = 0.05, memory: ArrayLike | None = None, least: int = 1, seed: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__(setting, seed=seed)
         self.step = max(setting.budget // (4 * setting.n), 1) if step is None else whole_number("step", step)
         self.window, self.longest = whole_number("window", window), whole_number("longest", longest, least=window)

@@ -52,17 +52,10 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
     """Their values."""
 
     def __init__(
-        self,
-        make_task: MakeTask,
-        workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]],
-        budget: int,
-        *,
-        deadline: float | None = None,
-        restarts: int = 5,
-        start_timeout: float = 60.0,
-        allow_nonfinite: bool = False,
-        recorder: TraceRecorder | None = None,
-    ) -> None:
+        self, make_task: MakeTask, workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]], budget: int,
+        *, deadline: float | None = None, restarts: int = 5, start_timeout: float = 60.0,
+        allow_nonfinite: bool = False, recorder: TraceRecorder | None = None,
+    ) -> None:  # fmt: skip
         self.budget, self._recorder = whole_number("budget", budget), recorder
         options = with_options(workers)
         self.workers = tuple(options)
@@ -102,14 +95,9 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
         )
 
     def dispatch(
-        self,
-        _distributions: Any,
-        noise_keys: NoiseKeys,
-        round_state: RoundState,
-        action: Bits,
-        _budget: int,
+        self, _distributions: Any, noise_keys: NoiseKeys, round_state: RoundState, action: Bits, _budget: int,
         _disturbances: Any = None,
-    ) -> Completion:
+    ) -> Completion:  # fmt: skip
         """Go on to the next result; the arguments are those of ``dispatch_step`` with one row.
 
         Errors are those of a call; after one the round can go on.

@@ -66,15 +66,9 @@ class Crew:
     """
 
     def __init__(
-        self,
-        make_task: MakeTask,
-        workers: Mapping[Worker, Mapping[str, Any]],
-        *,
-        deadline: float | None,
-        restarts: int,
-        start_timeout: float,
-        allow_nonfinite: bool,
-    ) -> None:
+        self, make_task: MakeTask, workers: Mapping[Worker, Mapping[str, Any]], *, deadline: float | None,
+        restarts: int, start_timeout: float, allow_nonfinite: bool,
+    ) -> None:  # fmt: skip
         self._ray = require("ray", extra="cluster", purpose="A crew of Ray actors")
         if not callable(make_task):
             what = "a function that makes a task function"

@@ -67,22 +67,11 @@ class RayRunner(AbstractContextManager["RayRunner"]):
     """Rounds so far, over restarts."""
 
     def __init__(
-        self,
-        make_task: MakeTask,
-        workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]],
-        budget: int,
-        policy: str | Policy = "default",
-        *,
-        mode: str = "allocation",
-        price: float = 0.0,
-        seed: int = 0,
-        horizon: int | None = None,
-        deadline: float | None = None,
-        restarts: int = 5,
-        start_timeout: float = 60.0,
-        allow_nonfinite: bool = False,
-        **hyperparameters: Any,
-    ) -> None:
+        self, make_task: MakeTask, workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]], budget: int,
+        policy: str | Policy = "default", *, mode: str = "allocation", price: float = 0.0, seed: int = 0,
+        horizon: int | None = None, deadline: float | None = None, restarts: int = 5, start_timeout: float = 60.0,
+        allow_nonfinite: bool = False, **hyperparameters: Any,
+    ) -> None:  # fmt: skip
         if mode not in ("allocation", "race", "dispatch"):
             raise ValueError(f'mode must be "allocation", "race" or "dispatch", not {short(mode)}')
         options = with_options(workers)
