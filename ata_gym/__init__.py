@@ -38,8 +38,6 @@ for _name, (_module, _actions) in _FORMS.items():
     for _form, _kwargs in _arguments.items():
         if f"ata_gym/{_name}{_form}-v0" not in gymnasium.registry:
             gymnasium.register(
-                id=f"ata_gym/{_name}{_form}-v0",
-                entry_point=f"ata_gym.envs.{_module}:{_name}Env",
-                vector_entry_point=f"ata_gym.envs.{_module}:{_name}VectorEnv",
-                kwargs=_kwargs,
-            )
+                id=f"ata_gym/{_name}{_form}-v0", entry_point=f"ata_gym.envs.{_module}:{_name}Env",
+                vector_entry_point=f"ata_gym.envs.{_module}:{_name}VectorEnv", kwargs=_kwargs,
+            )  # fmt: skip

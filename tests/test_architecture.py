@@ -15,15 +15,11 @@ import ata_policies
 PACKAGES = {"ata_gym": Path(ata_gym.__file__).parent, "ata_policies": Path(ata_policies.__file__).parent}
 
 CORE = {
-    "typing": set(),
-    "utils": {"typing"},
-    "pools": {"utils", "typing"},
-    "simulation": {"pools", "utils", "typing"},
-    "theory": {"simulation", "pools", "utils", "typing"},
-    "changes": {"simulation", "pools", "utils", "typing"},
+    "typing": set(), "utils": {"typing"}, "pools": {"utils", "typing"}, "simulation": {"pools", "utils", "typing"},
+    "theory": {"simulation", "pools", "utils", "typing"}, "changes": {"simulation", "pools", "utils", "typing"},
     "scenarios": {"changes", "simulation", "pools", "utils", "typing"},
     "envs": {"scenarios", "changes", "simulation", "pools", "utils", "typing"},
-}
+}  # fmt: skip
 """The rooms of the core, and from which each may import."""
 
 BELOW_BENCH = {*CORE, "", "zoo"}
@@ -42,15 +38,10 @@ ARROWS = {
 
 RULES = {"facts", "explanation", "beliefs", "observations", "policy", "planning", "allocation"}
 ZOO = {
-    "facts": set(),
-    "beliefs": {"facts"},
-    "observations": {"beliefs"},
-    "explanation": set(),
-    "planning": {"beliefs"},
-    "policy": {"beliefs", "explanation", "facts", "observations"},
-    "allocation": RULES - {"allocation"},
+    "facts": set(), "beliefs": {"facts"}, "observations": {"beliefs"}, "explanation": set(), "planning": {"beliefs"},
+    "policy": {"beliefs", "explanation", "facts", "observations"}, "allocation": RULES - {"allocation"},
     **dict.fromkeys(("race", "dispatch", "lb_bsp", "learned"), RULES),
-}
+}  # fmt: skip
 """The rooms of the zoo that policies are made of. Its other files, such as the registry, may import all of these."""
 
 FORBIDDEN = {

@@ -190,13 +190,10 @@ def your_own(request: pytest.FixtureRequest) -> dict[str, Any]:
     samples = torch.utils.data.TensorDataset(torch.randn(64, 5), torch.arange(64) % 3)
     model = torch.nn.Linear(5, 3)
     return {
-        "my_data": samples,
-        "my_loader": torch.utils.data.DataLoader(samples, batch_size=8),
-        "my_model": model,
-        "my_module": torch.nn.Linear(5, 3),
-        "my_optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "my_data": samples, "my_loader": torch.utils.data.DataLoader(samples, batch_size=8), "my_model": model,
+        "my_module": torch.nn.Linear(5, 3), "my_optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
         "cross_entropy": torch.nn.functional.cross_entropy,
-    }
+    }  # fmt: skip
 
 
 def test_the_readme_fits_on_a_few_screens() -> None:

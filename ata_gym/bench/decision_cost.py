@@ -83,11 +83,9 @@ def _ratios(name: str, scenario: str, *rounds: int) -> list[float]:
 def timed_worlds() -> dict[str, Scenario]:
     """The worlds in which decisions are timed, from few workers to many."""
     return {
-        "n = 51, B = 23": scenario("icml2025-cifar100"),
-        "the same, speeds walk": scenario("changing-walk"),
-        "n = 1,000, B = 500": _exponential(1_000, 500),
-        "n = 10,000, B = 23": _exponential(10_000, _BUDGET),
-    }
+        "n = 51, B = 23": scenario("icml2025-cifar100"), "the same, speeds walk": scenario("changing-walk"),
+        "n = 1,000, B = 500": _exponential(1_000, 500), "n = 10,000, B = 23": _exponential(10_000, _BUDGET),
+    }  # fmt: skip
 
 
 def _exponential(n: int, budget: int) -> Scenario:

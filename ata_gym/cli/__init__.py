@@ -20,11 +20,9 @@ from ata_gym.cli.watch import watch
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See what there is": (demo, watch, policies, scenarios, methods),
-    "Compare policies": (bench, report, leaderboard, track, reproduce),
-    "Train": (train, learn, pretrain),
-    "Run on real workers": (what_if,),
-    "Tools": (check, verify, doctor),
-}
+    "Compare policies": (bench, report, leaderboard, track, reproduce), "Train": (train, learn, pretrain),
+    "Run on real workers": (what_if,), "Tools": (check, verify, doctor),
+}  # fmt: skip
 """The commands, by what they are for."""
 
 GREETING = f"""\

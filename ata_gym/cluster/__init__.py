@@ -30,19 +30,13 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "ClusterBackend": ("ray", "on_ray.rounds.backend"),
-    "RayRound": ("ray", "on_ray.rounds.runner"),
-    "RayRunner": ("ray", "on_ray.rounds.runner"),
-    "RoundRecord": (None, "round_record"),
-    "Shadow": (None, "shadow"),
-    "TaskSampler": ("torch", "torchrun.task_sampler"),
-    "TaskStrategy": ("torch", "trainers.lightning"),
-    "TaskTrainer": ("torch", "trainers.transformers"),
-    "TorchAllocator": ("torch", "torchrun.torch_allocator"),
-    "TraceRecorder": (None, "trace_recorder"),
-    "cancelled": (None, "on_ray.rounds.actor"),
+    "ClusterBackend": ("ray", "on_ray.rounds.backend"), "RayRound": ("ray", "on_ray.rounds.runner"),
+    "RayRunner": ("ray", "on_ray.rounds.runner"), "RoundRecord": (None, "round_record"), "Shadow": (None, "shadow"),
+    "TaskSampler": ("torch", "torchrun.task_sampler"), "TaskStrategy": ("torch", "trainers.lightning"),
+    "TaskTrainer": ("torch", "trainers.transformers"), "TorchAllocator": ("torch", "torchrun.torch_allocator"),
+    "TraceRecorder": (None, "trace_recorder"), "cancelled": (None, "on_ray.rounds.actor"),
     "connect_ray": ("ray", "on_ray.connection"),
-}
+}  # fmt: skip
 """The package that each name needs, and its module."""
 
 

@@ -59,12 +59,10 @@ class RoundRecord:
         0.0
         """
         named: dict[str, float] = {
-            "time/round": self.round_time,
-            "time/communication": self.communication,
-            "time/worker_time": self.worker_time,
-            "time/wasted": float(sum(self.wasted.values())),
+            "time/round": self.round_time, "time/communication": self.communication,
+            "time/worker_time": self.worker_time, "time/wasted": float(sum(self.wasted.values())),
             "workers/away": float(len(self.away)),
-        }
+        }  # fmt: skip
         if self.loss is not None:
             named["loss"] = self.loss
         idle, busy = self.idle, self.busy

@@ -55,12 +55,10 @@ class Pool:
         times: Sequence[ArrayLike | None] | None = None, end: str | Sequence[str] = "wrap",
     ) -> None:  # fmt: skip
         columns: dict[str, NDArray[Any]] = {
-            "family": checks.words("family", family, CODES),
-            "shift": checks.numbers("shift", shift),
+            "family": checks.words("family", family, CODES), "shift": checks.numbers("shift", shift),
             "scale": checks.numbers("scale", scale, positive=True),
-            "shape": checks.numbers("shape", shape, positive=True),
-            "end": checks.words("end", end, _ENDS),
-        }
+            "shape": checks.numbers("shape", shape, positive=True), "end": checks.words("end", end, _ENDS),
+        }  # fmt: skip
         listed = None if times is None else checks.per_worker(times)
         n = checks.common_length(columns, None if listed is None else len(listed))
         # adding 0.0 copies, and turns -0.0 into 0.0: equal pools are equal byte by byte

@@ -30,11 +30,9 @@ def _weibull_shape(cv: float) -> float:
 
 
 _SHAPES: dict[str, Callable[[float], float]] = {
-    "gamma": lambda cv: cv**-2.0,
-    "log-normal": lambda cv: float(np.log1p(cv**2) ** 0.5),
-    "weibull": _weibull_shape,
+    "gamma": lambda cv: cv**-2.0, "log-normal": lambda cv: float(np.log1p(cv**2) ** 0.5), "weibull": _weibull_shape,
     "pareto": lambda cv: 1.0 + (1.0 + cv**-2.0) ** 0.5,
-}
+}  # fmt: skip
 """The shape of each family that has one, from its coefficient of variation."""
 
 

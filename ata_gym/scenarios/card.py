@@ -38,15 +38,13 @@ def scenario_card(scenario: Scenario) -> Card:
     drawn = ", drawn anew in each episode" * bool(scenario.drawn)
     facts = {
         "workers": f"{workers(scenario)}: {families}, {_range('mean time', mean)}{drawn}",
-        "slowest / fastest": f"{ratio:.3g} by mean time",
-        "spread": _range("standard deviation / mean", spread),
+        "slowest / fastest": f"{ratio:.3g} by mean time", "spread": _range("standard deviation / mean", spread),
         "budget B": f"{scenario.budget:,} results a round",
         "horizon": "no end" if scenario.horizon is None else f"{scenario.horizon:,} rounds",
         "price": f"{scenario.price:g} of worker time" + _unit_costs(scenario),
         "changes": "; ".join(map(_change, scenario.changes)) or "none: workers stay as they are",
-        "published alpha, eta": _published(scenario.published),
-        "source": scenario.source or "not told",
-    }
+        "published alpha, eta": _published(scenario.published), "source": scenario.source or "not told",
+    }  # fmt: skip
     name = scenario.name or "a scenario without a name"
     command = f"ata-gym bench --scenario {name} --policies uta,ata-icml,distribution-learner,ofta --out results/{name}"
     return Card(name, f"{scenario.summary}." if scenario.summary else "", facts, "", command)

@@ -21,11 +21,9 @@ from ata_gym.utils.validation import whole_number
 PAPER = "Maranjyan et al., ATA, ICML 2025 (arXiv 2502.00775)"
 
 GROWTH: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
-    "sqrt": ("29 sqrt(i)", lambda i: 29 * np.sqrt(i)),
-    "linear": ("29 i", lambda i: 29 * i),
-    "log": ("29 ln(i + 1)", lambda i: 29 * np.log(i + 1)),
-    "square": ("29 i^2", lambda i: 29 * i**2),
-}
+    "sqrt": ("29 sqrt(i)", lambda i: 29 * np.sqrt(i)), "linear": ("29 i", lambda i: 29 * i),
+    "log": ("29 ln(i + 1)", lambda i: 29 * np.log(i + 1)), "square": ("29 i^2", lambda i: 29 * i**2),
+}  # fmt: skip
 """How mean task times grow with the worker in the scenarios of the quadratic."""
 
 SIZES = (17, 51, 153, 459)  # the numbers of workers in the scenarios of the quadratic

@@ -61,30 +61,22 @@ def _phones(path: Path) -> Pool:
 
 
 _ALIBABA_1 = Recording(
-    "alibaba_job_1.csv",
-    partial(read_trace, worker="worker", duration="batch_time_norm", round="time"),
-    budget=10,
-    rounds=300,
-    summary="a training job of 10 near-equal workers",
+    "alibaba_job_1.csv", partial(read_trace, worker="worker", duration="batch_time_norm", round="time"), budget=10,
+    rounds=300, summary="a training job of 10 near-equal workers",
     source="alibaba/clusterdata, cluster-trace-gpu-v2020, mini-batch times (CC BY 4.0)",
     digest="f66f3df9e7f5a12ddfccae90b07609cb19ec9653cd7df75a132ca633a29327bb",
-)
+)  # fmt: skip
 _ALIBABA_4 = replace(
-    _ALIBABA_1,
-    file="alibaba_job_4.csv",
-    rounds=2_182,
+    _ALIBABA_1, file="alibaba_job_4.csv", rounds=2_182,
     summary="a training job of 10 workers, two of which become slow",
     digest="e5e585417a40923a5d6d47444a3689ecc0e9506cccda8d41a091fb3f5a530bd0",
-)
+)  # fmt: skip
 _PHONES = Recording(
-    "phones_ai_benchmark.json",
-    _phones,
-    budget=64,
-    rounds=5_000,
+    "phones_ai_benchmark.json", _phones, budget=64, rounds=5_000,
     summary="60 phones, evenly spaced by score among 333: mean 100,000 / score, gamma times of CV .2",
     source="scores of PKU-Chengxu/FLASH (BSD-2-Clause); the distribution is ours",
     digest="b1f6a1074ad2b91e97d668882b039acd6aa3f3471e1cb9b2d1420f0bccff4764",
-)
+)  # fmt: skip
 _ALL = {
     "alibaba-1": _ALIBABA_1,
     "alibaba-4": _ALIBABA_4,

@@ -96,13 +96,11 @@ class Scenario:
         else:
             pool = Pool.from_data(self.pool)
         checked = {
-            "pool": pool,
-            "budget": whole_number("budget", self.budget),
+            "pool": pool, "budget": whole_number("budget", self.budget),
             "horizon": None if self.horizon is None else whole_number("horizon", self.horizon),
-            "changes": checked_changes(changes, pool.n),
-            "price": non_negative("price", self.price),
+            "changes": checked_changes(changes, pool.n), "price": non_negative("price", self.price),
             "published": Published.from_data(self.published),
-        }
+        }  # fmt: skip
         if self.unit_costs is not None:
             checked["unit_costs"] = tuple(checked_costs(self.unit_costs, pool.n).tolist())
         vars(self).update(checked)

@@ -28,19 +28,11 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "Classification": "problems.classification",
-    "DeviceClock": "devices.clock",
-    "Problem": "problem",
-    "Tasks": "problems.tasks",
-    "Trainer": "trainer.trainer",
-    "TrainingSettings": "trainer.settings",
-    "TrainingWrapper": "wrapper",
-    "Worker": "devices.workers",
-    "METHODS": "methods",
-    "MethodRun": "methods",
-    "make_problem": "problem",
-    "problem_names": "problem",
-}
+    "Classification": "problems.classification", "DeviceClock": "devices.clock", "Problem": "problem",
+    "Tasks": "problems.tasks", "Trainer": "trainer.trainer", "TrainingSettings": "trainer.settings",
+    "TrainingWrapper": "wrapper", "Worker": "devices.workers", "METHODS": "methods", "MethodRun": "methods",
+    "make_problem": "problem", "problem_names": "problem",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

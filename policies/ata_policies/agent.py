@@ -56,13 +56,9 @@ def from_agent(
     size = None if any_size else (Setting.of(env).n, Setting.of(env).budget)
     contract = DispatchPolicy if env_id == DispatchPolicy.env_id else Policy
     members = {
-        "__doc__": "An agent of an RL library.",
-        "__module__": __name__,
-        "env_id": env_id,
-        "only_size": size,
-        "agent": staticmethod(_answers(agent, masked)),
-        "form": (observation, action),
-    }
+        "__doc__": "An agent of an RL library.", "__module__": __name__, "env_id": env_id, "only_size": size,
+        "agent": staticmethod(_answers(agent, masked)), "form": (observation, action),
+    }  # fmt: skip
     return type("AgentPolicy", (_AgentPolicy, contract), members)
 
 

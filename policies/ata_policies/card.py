@@ -23,13 +23,10 @@ def policy_card(name: str) -> Card:
     facts = {
         "plays": plays + ", where it is the default" * (default_name(policy.env_id) == name),
         "made of": ", ".join(f"{key} {value}" for key, value in (preset | named).items()),
-        "must know beforehand": policy.knows,
-        "assumes": policy.assumes,
-        "constants": policy.constants,
+        "must know beforehand": policy.knows, "assumes": policy.assumes, "constants": policy.constants,
         "looks at the price": "yes" if policy.priced else "no",
-        "for workers that change": "yes" if policy.nonstationary else "no",
-        "source": policy.source,
-    }
+        "for workers that change": "yes" if policy.nonstationary else "no", "source": policy.source,
+    }  # fmt: skip
     summary = policy.summary()
     text = policy.documentation().removeprefix(summary).strip()
     beside, rounds = _BESIDE[plays]

@@ -83,14 +83,11 @@ def _fields(n: int, budget: int, env_id: str) -> tuple[_Field, ...]:
     integers, floats = np.dtype(np.int64), np.dtype(np.float64)
     results = 1 if dispatch else budget
     fields = (
-        _Field("worker", results, integers, n - 1),
-        _Field("duration", results, floats, np.inf),
-        _Field("elapsed", n, floats, np.inf),
-        _Field("missing", 1, integers, budget),
-        _Field("started", n, integers, budget),
-        _Field("running", n, np.dtype(np.int8), 1),
+        _Field("worker", results, integers, n - 1), _Field("duration", results, floats, np.inf),
+        _Field("elapsed", n, floats, np.inf), _Field("missing", 1, integers, budget),
+        _Field("started", n, integers, budget), _Field("running", n, np.dtype(np.int8), 1),
         _Field("age", n, floats, np.inf),
-    )
+    )  # fmt: skip
     return fields if dispatch else fields[:3]
 
 

@@ -31,11 +31,9 @@ from tests.envs.playing import CHANGES as PLAYED
 POOL = WORLDS["changing"].pool
 N = POOL.n
 CHANGES: list[Change] = [
-    Switch(every=3),
-    Switch(at=(2, 5), permutation=(1, 2, 3, 4, 0)),
-    Jump(at=2, workers=(1, 3), factor=0.05, until=4),
+    Switch(every=3), Switch(at=(2, 5), permutation=(1, 2, 3, 4, 0)), Jump(at=2, workers=(1, 3), factor=0.05, until=4),
     *PLAYED[2:],
-]
+]  # fmt: skip
 
 
 def vector(pool: Pool, rows: int, **options: Any) -> Any:

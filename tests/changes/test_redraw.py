@@ -22,13 +22,9 @@ from tests.envs.playing import ALLOCATION, DISPATCH, IDS, same
 POOLS = PoolDistribution(5, families=("gamma", "uniform", "log-normal"), cv=(0.1, 0.8))
 PADDED = replace(POOLS, fewest=1)
 INSIDE: tuple[tuple[Change, ...], ...] = (
-    (),
-    (Switch(every=2),),
-    (Walk(0.3, 0.5), Jump(at=3, workers=(1, 4), factor=0.2)),
-    (OnOff(5, 0.2, 0.4),),
-    (Spot(0.2, 0.5, deadline=3), Switch(every=3)),
-    (Crash(0.2, within=2, away=2, deadline=1),),
-)
+    (), (Switch(every=2),), (Walk(0.3, 0.5), Jump(at=3, workers=(1, 4), factor=0.2)), (OnOff(5, 0.2, 0.4),),
+    (Spot(0.2, 0.5, deadline=3), Switch(every=3)), (Crash(0.2, within=2, away=2, deadline=1),),
+)  # fmt: skip
 
 
 def world(first: Redraw, *changes: Change, horizon: int | None = 4, **options: Any) -> Scenario:

@@ -5,16 +5,9 @@ import pytest
 from ata_gym.cluster import RoundRecord, TraceRecorder
 
 RECORD = RoundRecord(
-    7,
-    {"a": 2, "b": 3, "c": 0},
-    {"a": (0.5, 0.7), "b": (2.0, 2.0)},
-    4.5,
-    estimates={"a": 0.6},
-    communication=0.25,
-    wasted={"b": 1.5},
-    away={"c": "it has left"},
-    loss=0.125,
-)
+    7, {"a": 2, "b": 3, "c": 0}, {"a": (0.5, 0.7), "b": (2.0, 2.0)}, 4.5, estimates={"a": 0.6}, communication=0.25,
+    wasted={"b": 1.5}, away={"c": "it has left"}, loss=0.125,
+)  # fmt: skip
 
 
 def test_a_line_says_who_got_how_many_who_was_waited_for_and_who_is_away():

@@ -29,17 +29,10 @@ ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"),
 """Rows that use this trace unevenly end apart."""
 
 CHANGES: list[Change] = [
-    Switch(every=2),
-    Jump(at=1, workers=(0, 3), factor=0.1),
-    Periodic(7, 0.5),
-    Walk(0.3, 0.5),
-    OnOff(5, 0.2, 0.4),
-    Correlated(0.6, 0.8),
-    Outliers(0.05, 10, 30),
-    Spot(0.2, 0.5, deadline=3),
-    Crash(0.2, within=2, away=2, deadline=1),
+    Switch(every=2), Jump(at=1, workers=(0, 3), factor=0.1), Periodic(7, 0.5), Walk(0.3, 0.5), OnOff(5, 0.2, 0.4),
+    Correlated(0.6, 0.8), Outliers(0.05, 10, 30), Spot(0.2, 0.5, deadline=3), Crash(0.2, within=2, away=2, deadline=1),
     Load(0.5, 0.3, 0.2, 0.9),
-]
+]  # fmt: skip
 _TIMES = np.random.default_rng(0).exponential(size=(2, 7)) + 0.1
 _ENDING = trace([*_TIMES], end="truncate") + exponential([1.0, 3.0]) + gamma(2.5, 0.7)
 _DRAWN = Redraw(PoolDistribution(5, fewest=2), (0.1, 2.0), among=((), (Switch(every=2),), (Spot(0.2, 0.5),)))

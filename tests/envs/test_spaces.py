@@ -71,10 +71,8 @@ class Unreadable:
 
 INT64 = 2**63 - 1
 WRONG = [
-    ([5, 0], r"must have shape \(3,\), not \(2,\)"),
-    (5, r"must have shape \(3,\), not \(\)"),
-    (None, r"must have shape \(3,\), not \(\)"),
-    ([[5], [0, 0]], r"must be an array of shape \(3,\): "),
+    ([5, 0], r"must have shape \(3,\), not \(2,\)"), (5, r"must have shape \(3,\), not \(\)"),
+    (None, r"must have shape \(3,\), not \(\)"), ([[5], [0, 0]], r"must be an array of shape \(3,\): "),
     (Unreadable(), r"must be an array of shape \(3,\): no numbers here"),
     (np.array([5.0, 0.0, 0.0]), "integer dtype such as int64, not float64"),
     (np.array([True, False, False]), "integer dtype such as int64, not bool"),
@@ -87,15 +85,12 @@ WRONG = [
     (np.array([2**64 - 1, 6, 0], dtype=np.uint64), f"worker 0 must have at most 5 tasks.* {2**64 - 1}"),
     ([INT64, INT64, 7], f"worker 0 must have at most 5 tasks, the budget, not {INT64}"),
     ([2, 2, 0], r"the tasks must sum to (at least )?the budget of 5, not to 4"),
-]
+]  # fmt: skip
 WRONG_DISPATCH = [
-    ([1, 0], r"must have shape \(3,\), not \(2,\)"),
-    ([0.5, 0.0, 0.0], "integer dtype such as int64, not float64"),
-    (["1", "0", "0"], "integer dtype such as int64, not <U1"),
-    ([[1], [0, 0]], r"must be an array of shape \(3,\): "),
-    ([0, -1, 0], "worker 1 must have 0 or 1, not -1"),
-    ([0, 0, 256], "worker 2 must have 0 or 1, not 256"),
-]
+    ([1, 0], r"must have shape \(3,\), not \(2,\)"), ([0.5, 0.0, 0.0], "integer dtype such as int64, not float64"),
+    (["1", "0", "0"], "integer dtype such as int64, not <U1"), ([[1], [0, 0]], r"must be an array of shape \(3,\): "),
+    ([0, -1, 0], "worker 1 must have 0 or 1, not -1"), ([0, 0, 256], "worker 2 must have 0 or 1, not 256"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

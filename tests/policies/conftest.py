@@ -39,14 +39,9 @@ def play() -> Callable[..., Run]:
     """Let a policy, or one of a class or a name, play some rounds of an env, or of one with these options."""
 
     def played(
-        policy: str | Policy | type[Policy],
-        rounds: int,
-        rows: int = 4,
-        seed: int = 0,
-        hyperparameters: dict[str, Any] | None = None,
-        env: Any = None,
-        **options: Any,
-    ) -> Run:
+        policy: str | Policy | type[Policy], rounds: int, rows: int = 4, seed: int = 0,
+        hyperparameters: dict[str, Any] | None = None, env: Any = None, **options: Any,
+    ) -> Run:  # fmt: skip
         kind = ata_policies.load(policy) if isinstance(policy, str) else policy
         env = env or gym.make_vec(kind.env_id, num_envs=rows, **options)
         made: Any = policy

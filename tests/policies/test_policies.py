@@ -193,18 +193,13 @@ def durations(budget: int, rng: np.random.Generator) -> dict[str, Any]:
     """How long tasks take, by round and task, (rounds, B) or (rounds, 1)."""
     k, ones = np.arange(ROUNDS)[:, None], np.ones((ROUNDS, 1))
     return {
-        "zero": 0.0 * ones,
-        "smallest": 5e-324 * ones,
-        "huge": 1e300 * ones,
-        "largest": np.finfo(float).max * ones,
+        "zero": 0.0 * ones, "smallest": 5e-324 * ones, "huge": 1e300 * ones, "largest": np.finfo(float).max * ones,
         "zero, then huge": np.where(k < ROUNDS // 2, 0.0, 1e300),
-        "huge, then zero": np.where(k < ROUNDS // 2, 1e300, 0.0),
-        "by turns": np.where(k % 2, 1e-300, 1e300),
-        "one huge outlier": np.where(k == 6, 1e300, 1.0),
-        "growing": 10.0 ** (-300 + 43 * k),
+        "huge, then zero": np.where(k < ROUNDS // 2, 1e300, 0.0), "by turns": np.where(k % 2, 1e-300, 1e300),
+        "one huge outlier": np.where(k == 6, 1e300, 1.0), "growing": 10.0 ** (-300 + 43 * k),
         "mixed": rng.choice(EXTREMES, (ROUNDS, budget)),
         "of any size": 10.0 ** rng.uniform(-300, 300, (ROUNDS, budget)),
-    }
+    }  # fmt: skip
 
 
 LENGTHS = list(durations(1, np.random.default_rng(0)))
@@ -308,11 +303,9 @@ def test_actions_of_dispatch_stay_legal(name: str) -> None:
             act(observation)
             running = rng.integers(0, 2, (rows, n)).astype(np.int8) * (done > 0)
             observation = {
-                "worker": rng.integers(0, n, (rows, 1)),
-                "duration": lengths[:, [k]],
+                "worker": rng.integers(0, n, (rows, 1)), "duration": lengths[:, [k]],
                 "elapsed": lengths[:, [k]] * rng.integers(0, 2, (rows, n)) * (done == 0),
                 "missing": np.full((rows, 1), budget - done),
                 "started": np.maximum(rng.integers(0, budget + 1, (rows, n)) * (done > 0), running),
-                "running": running,
-                "age": lengths[:, [k]] * running,
-            }
+                "running": running, "age": lengths[:, [k]] * running,
+            }  # fmt: skip

@@ -15,11 +15,9 @@ from ata_gym.scenarios import Scenario
 
 LEVELS = 16
 LARGEST_CV = {
-    "deterministic": 0.0,
-    "exponential": 1.0,
-    "uniform": stats.uniform.std() / stats.uniform.mean(),
+    "deterministic": 0.0, "exponential": 1.0, "uniform": stats.uniform.std() / stats.uniform.mean(),
     "half-normal": stats.halfnorm.std() / stats.halfnorm.mean(),
-}
+}  # fmt: skip
 """Of families that have one shape only."""
 ALL = (*LARGEST_CV, "gamma", "log-normal", "weibull", "pareto")
 

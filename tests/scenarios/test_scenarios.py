@@ -93,15 +93,11 @@ def test_splits_do_not_overlap() -> None:
 def test_times_that_can_overflow_are_refused() -> None:
     pool = {"family": "exponential", "scale": [1.0, 2.0]}
     huge: list[tuple[list[Change], str]] = [
-        ([Load(0.3, 0.3, 1e4, 0.5)], "Load"),
-        ([Outliers(0.5, 1e308, 1.7e308)], "Outliers"),
-        ([Jump(1, (0,), 1e20), Jump(2, (0,), 1e20)], r"Jump\(at=2"),
-        ([Walk(1.0, 100.0)] * 7, "Walk"),
-        ([Periodic(5, 0.9)] * 1100, "Periodic"),
-        ([OnOff(1e299, 0.1, 0.1)], "OnOff"),
-        ([Crash(0.1, within=1e308, away=1)], "Crash"),
-        ([Spot(0.1, 0.1, deadline=1e308)], "Spot"),
-    ]
+        ([Load(0.3, 0.3, 1e4, 0.5)], "Load"), ([Outliers(0.5, 1e308, 1.7e308)], "Outliers"),
+        ([Jump(1, (0,), 1e20), Jump(2, (0,), 1e20)], r"Jump\(at=2"), ([Walk(1.0, 100.0)] * 7, "Walk"),
+        ([Periodic(5, 0.9)] * 1100, "Periodic"), ([OnOff(1e299, 0.1, 0.1)], "OnOff"),
+        ([Crash(0.1, within=1e308, away=1)], "Crash"), ([Spot(0.1, 0.1, deadline=1e308)], "Spot"),
+    ]  # fmt: skip
     for changes, name in huge:
         with pytest.raises(ValueError, match=rf"with {name}.* times of up to .* use smaller factors"):
             Scenario(pool, budget=3, changes=changes)

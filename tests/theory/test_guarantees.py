@@ -21,11 +21,9 @@ from ata_policies.steps import play
 
 MEAN = st.floats(0.1, 10.0)
 WORKER = st.one_of(
-    st.builds(pools.exponential, MEAN),
-    st.builds(pools.shifted_exponential, MEAN, MEAN),
-    st.builds(pools.gamma, st.floats(0.2, 50.0), MEAN),
-    st.builds(pools.deterministic, MEAN),
-)
+    st.builds(pools.exponential, MEAN), st.builds(pools.shifted_exponential, MEAN, MEAN),
+    st.builds(pools.gamma, st.floats(0.2, 50.0), MEAN), st.builds(pools.deterministic, MEAN),
+)  # fmt: skip
 NARROW = pools.uniform([0.999, 1.998, 3.0], [1.001, 2.002, 3.01])
 
 

@@ -55,18 +55,11 @@ def test_published_settings_are_proved(name, ofta, best):
 
 # mean times about m; few shapes, so that sums are convolved once
 MAKERS = [
-    deterministic,
-    exponential,
-    pools.half_normal,
-    lambda m: pools.shifted_exponential(m / 2, m / 2),
-    lambda m: pools.uniform(0.5 * m, 1.5 * m),
-    lambda m: gamma(0.1, 10 * m),
-    lambda m: gamma(1e6, m / 1e6),
-    lambda m: log_normal(np.log(m) - 2.0, 2.0),
-    lambda m: pools.weibull(0.5, m / 2),
-    lambda m: pareto(1.5, m / 3),
+    deterministic, exponential, pools.half_normal, lambda m: pools.shifted_exponential(m / 2, m / 2),
+    lambda m: pools.uniform(0.5 * m, 1.5 * m), lambda m: gamma(0.1, 10 * m), lambda m: gamma(1e6, m / 1e6),
+    lambda m: log_normal(np.log(m) - 2.0, 2.0), lambda m: pools.weibull(0.5, m / 2), lambda m: pareto(1.5, m / 3),
     lambda m: trace([[0.2 * m, 0.3 * m, 2.5 * m, m]], "task"),
-]
+]  # fmt: skip
 WORKERS = st.builds(lambda m, make: make(round(m, 1)), st.floats(1.0, 5.0), st.sampled_from(MAKERS))
 
 

@@ -69,11 +69,9 @@ def provenance_of(*modules: str, files: Iterable[Path] = ()) -> Provenance:
     """The provenance of what modules of these names make, with all that they import, from some files."""
     return {
         "code": import_closure(modules, APART) | {file.name: _checksum(file.read_bytes()) for file in files},
-        "commit": _commit(),
-        "python": platform.python_version(),
-        **{name: version(name) for name in _DEPENDENCIES},
+        "commit": _commit(), "python": platform.python_version(), **{name: version(name) for name in _DEPENDENCIES},
         "machine": f"{platform.system()} {platform.machine()}, {platform.node()}",
-    }
+    }  # fmt: skip
 
 
 def merged(first: Provenance, *more: Provenance) -> Provenance:

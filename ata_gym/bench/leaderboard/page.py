@@ -71,11 +71,9 @@ def page(folder: Path, note: Note) -> Page:
     ratios, seeds = ranking.ratios(ends, note["reference"]), note["seeds"]
     by_scenario, by_price = ranking.by_scenario(ratios), ranking.overall(ratios)
     sections: list[Tables | Chart] = [
-        overview(by_price, ranking.overall(ratios, by_price=False), seeds),
-        matrix(by_scenario, by_price, seeds),
-        front(by_scenario, by_price, places, seeds),
-        spread(ratios, places),
-    ]
+        overview(by_price, ranking.overall(ratios, by_price=False), seeds), matrix(by_scenario, by_price, seeds),
+        front(by_scenario, by_price, places, seeds), spread(ratios, places),
+    ]  # fmt: skip
     missing = len(note["jobs"]) - len(shown)
     unfinished = [f"{missing} of {len(note['jobs'])} runs have not finished, and are not shown: run the command again."]
     remarks = [*note["remarks"], *(unfinished if missing else [])]

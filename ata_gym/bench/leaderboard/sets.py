@@ -137,17 +137,10 @@ CHANGING = ScenarioSet(
 """Workers that change."""
 
 DRAWN = ScenarioSet(
-    name="drawn",
-    version="3",
-    built={name: scenario for name in FOR_AGENTS if name != SMALL},
-    prices=(0.0, 0.1, 1.0),
-    quick={"drawn-6-v1": 25, "drawn-3-to-16-v1": 50, "drawn-heavy-8-v1": 50},
-    players=for_changing_workers,
-    front="drawn-6-v1",
-    seeds=32,
-    quick_seeds=8,
-    first_seed=SPLITS["test"][0],
-)
+    name="drawn", version="3", built={name: scenario for name in FOR_AGENTS if name != SMALL}, prices=(0.0, 0.1, 1.0),
+    quick={"drawn-6-v1": 25, "drawn-3-to-16-v1": 50, "drawn-heavy-8-v1": 50}, players=for_changing_workers,
+    front="drawn-6-v1", seeds=32, quick_seeds=8, first_seed=SPLITS["test"][0],
+)  # fmt: skip
 """Workers drawn anew for each seed, for policies that were trained.
 
 The seeds are the first of ``SPLITS["test"]``, so that no policy that was trained on those of "train" and chosen on

@@ -85,13 +85,9 @@ def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple
 def facts(note: Note) -> list[tuple[str, str]]:
     """The sizes of an experiment."""
     return [
-        ("workers n", f"{note['workers']:,}"),
-        ("budget B", f"{note['budget']:,}"),
-        ("rounds", f"{note['rounds']:,}"),
-        ("seeds", seeds_of(note)),
-        ("price", f"{note['price']:g}"),
-        ("policies", f"{len(note['policies'])}"),
-    ]
+        ("workers n", f"{note['workers']:,}"), ("budget B", f"{note['budget']:,}"), ("rounds", f"{note['rounds']:,}"),
+        ("seeds", seeds_of(note)), ("price", f"{note['price']:g}"), ("policies", f"{len(note['policies'])}"),
+    ]  # fmt: skip
 
 
 def seeds_of(note: Note) -> str:
@@ -244,8 +240,6 @@ def _heat(rounds: Sequence[int], tasks: Floats, sizes: Sequence[int], budget: in
     top = float(share.max(initial=0.0)) or 1.0
     cells = np.round(share / top * 65535).astype("<u2")
     return {
-        "rounds": [int(rounds[k]) for k in shown],
-        "sizes": list(sizes),
-        "top": top,
+        "rounds": [int(rounds[k]) for k in shown], "sizes": list(sizes), "top": top,
         "cells": base64.b64encode(cells.tobytes()).decode("ascii"),
-    }
+    }  # fmt: skip

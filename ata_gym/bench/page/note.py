@@ -69,16 +69,10 @@ def about_experiment(experiment: Experiment, policies: Iterable[str]) -> Note:
     """What the page of an experiment needs: names, sizes, and the cards of the scenario and the policies."""
     scenario = experiment.scenario
     return {
-        "title": scenario.name or "a scenario without a name",
-        "workers": scenario.pool.n,
-        "budget": scenario.budget,
-        "price": scenario.price,
-        "rounds": experiment.rounds,
-        "seeds": experiment.seeds,
-        "first_seed": experiment.seed,
-        "scenario": scenario_card(scenario).to_data(),
-        "policies": [about_policy(policy) for policy in policies],
-    }
+        "title": scenario.name or "a scenario without a name", "workers": scenario.pool.n, "budget": scenario.budget,
+        "price": scenario.price, "rounds": experiment.rounds, "seeds": experiment.seeds, "first_seed": experiment.seed,
+        "scenario": scenario_card(scenario).to_data(), "policies": [about_policy(policy) for policy in policies],
+    }  # fmt: skip
 
 
 def about_policy(policy: str) -> Note:

@@ -92,9 +92,7 @@ def joined(pages: Mapping[str, Page]) -> Page:
             sections[section.id] = section._replace(views=[*(before.views if before else ()), *views])
     cards = {card["name"]: card for page in pages.values() for card in page.cards}
     return first._replace(
-        title=", ".join(pages),
-        lead="\n".join(f"{name}\n{page.lead}" for name, page in pages.items()),
+        title=", ".join(pages), lead="\n".join(f"{name}\n{page.lead}" for name, page in pages.items()),
         facts=[(f"{name}: {what}", value) for name, page in pages.items() for what, value in page.facts],
-        sections=list(sections.values()),
-        cards=list(cards.values()),
-    )
+        sections=list(sections.values()), cards=list(cards.values()),
+    )  # fmt: skip

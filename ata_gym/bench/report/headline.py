@@ -24,15 +24,12 @@ it is there, and otherwise by the first quantity."""
 NOUNS = {"runtime": "runtime", "total_worker_time": "worker time", "cost": "cost"}
 
 SAID = {
-    "ofta": "OFTA, the oracle of the means",
-    "dynamic-ofta": "dynamic-ofta, the oracle of each round's means",
-    "dynamic-oracle": "dynamic-oracle, the oracle of each round's distributions",
-    "uta": "uta, the uniform policy",
-    "ata": "ata, ATA as in the preprint",
-    "ata-icml": "ata-icml, ATA as at ICML",
+    "ofta": "OFTA, the oracle of the means", "dynamic-ofta": "dynamic-ofta, the oracle of each round's means",
+    "dynamic-oracle": "dynamic-oracle, the oracle of each round's distributions", "uta": "uta, the uniform policy",
+    "ata": "ata, ATA as in the preprint", "ata-icml": "ata-icml, ATA as at ICML",
     "gta": "GTA, which starts every worker and cancels the rest",
     "dispatch-gta": "dispatch-gta, which starts every worker and cancels the rest",
-}
+}  # fmt: skip
 """The policies that others are compared with, in words."""
 
 _ANY_GAME = (("ofta", "dynamic-ofta", "dynamic-oracle"), ("uta",))

@@ -10,15 +10,10 @@ from ata_gym.bench.report.statistics import BASELINES, CONFIDENCE
 from ata_gym.bench.report.table import LEFT, Cell, Table, right
 
 TITLES = {
-    "runtime": "runtime",
-    "total_worker_time": "worker time",
-    "cost": "cost",
-    "regret": "proxy regret",
-    "cost_regret": "cost regret",
-    "support": "support",
-    "round_time": "mean\nround time",
+    "runtime": "runtime", "total_worker_time": "worker time", "cost": "cost", "regret": "proxy regret",
+    "cost_regret": "cost regret", "support": "support", "round_time": "mean\nround time",
     "mean_regret": "mean\nproxy regret",
-}
+}  # fmt: skip
 """The column titles of the recorded quantities, and of their means over all rounds."""
 
 _DIGITS = 5  # the largest number of significant digits that are shown; the CSV has all

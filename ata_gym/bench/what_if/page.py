@@ -115,11 +115,9 @@ def page(found: WhatIf, command: Sequence[str]) -> Page:
         Tables("workers", "Who was waited for", lost, [TableView(titles, workers)]),
     ]  # fmt: skip
     facts = [
-        ("workers n", f"{len(log.workers):,}"),
-        ("steps", f"{steps:,}"),
-        ("tasks B", f"{found.budget:,}"),
+        ("workers n", f"{len(log.workers):,}"), ("steps", f"{steps:,}"), ("tasks B", f"{found.budget:,}"),
         ("price", "0"),
-    ]
+    ]  # fmt: skip
     players = [Player(AS_IT_IS), *(Player(one.name, one.kind) for one in found.alternatives)]
     lead = f"{found.verdict}\n{cost(found)}"
     return Page("what-if", log.name, lead, facts, players, sections, [], command, (), log.remarks)

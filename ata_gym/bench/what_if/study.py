@@ -89,17 +89,11 @@ def what_if(log: Log, *, tasks: int = 8, policies: Sequence[str] = POLICIES) -> 
     with np.errstate(divide="ignore"):
         perfect = 1.0 - float(np.sum(budget / (1.0 / time).sum(axis=1)) / now.sum())
     return WhatIf(
-        log,
-        budget,
-        now,
-        last=np.bincount(who, minlength=n) / steps,
+        log, budget, now, last=np.bincount(who, minlength=n) / steps,
         lost=np.bincount(who, ends[:, -1] - ends[:, -2], minlength=n) / now.sum(),
-        idle=1.0 - float(log.seconds.sum() / (n * now.sum())),
-        perfect=perfect,
-        alternatives=found,
-        verdict=_verdict(found, perfect),
-        state=_learned(log, time, budget),
-    )
+        idle=1.0 - float(log.seconds.sum() / (n * now.sum())), perfect=perfect, alternatives=found,
+        verdict=_verdict(found, perfect), state=_learned(log, time, budget),
+    )  # fmt: skip
 
 
 def best_split(time: Floats, budget: int) -> Ints:

@@ -197,15 +197,10 @@ def leaderboard(
 
     effort = running.effort()
     board = set_up(
-        set_,
-        quick=quick,
-        policies=None if policies is None else options.split_names(policies),
+        set_, quick=quick, policies=None if policies is None else options.split_names(policies),
         scenarios=None if scenarios is None else options.split_names(scenarios, "scenario"),
-        prices=None if prices is None else split_prices(prices),
-        seeds=seeds,
-        data=data,
-        out=out,
-    )
+        prices=None if prices is None else split_prices(prices), seeds=seeds, data=data, out=out,
+    )  # fmt: skip
     made, failures = run(board, effort, command_line())
     show_with_page(made, board.out)
     for job, error in failures.items():

@@ -247,16 +247,11 @@ class TorchAllocator:
     def _part(self, share: Share, shares: Ints, gradients: TaskGradients) -> Part:
         whole, loss = self._since_start == 0 or self.rounds % self._check_every == 0, share.loss()
         return Part(
-            elapsed=share.watch.seconds(share.began, share.computed),
-            loss=loss,
-            leaves=float(self._leaves),
-            checksum=self._checksum(shares, whole),
-            layout=gradients.layout,
-            samples=share.orders[-1] if share.orders else 0,
-            weight=share.weight or 0.0,
-            weights=fingerprint(gradients.parameters) if whole else 0.0,
-            fault=self._fault(share, loss, gradients),
-        )
+            elapsed=share.watch.seconds(share.began, share.computed), loss=loss, leaves=float(self._leaves),
+            checksum=self._checksum(shares, whole), layout=gradients.layout,
+            samples=share.orders[-1] if share.orders else 0, weight=share.weight or 0.0,
+            weights=fingerprint(gradients.parameters) if whole else 0.0, fault=self._fault(share, loss, gradients),
+        )  # fmt: skip
 
     def _fault(self, share: Share, loss: float, gradients: TaskGradients) -> int:
         """What is wrong with the tasks of this rank, and in which parameter, as one number."""
@@ -281,15 +276,12 @@ class TorchAllocator:
         waited = slowest - float(parts.elapsed[self._ranks.rank])
         communication = max(share.watch.seconds(share.computed, share.reduced) - waited, 0.0)
         self.last = RoundRecord(
-            self.rounds,
-            dict(zip(names, shares.tolist(), strict=True)),
-            {name: tuple(own) for name, own in times.items()},
-            round_time=slowest + communication,
-            estimates=dict(expected),
-            communication=communication,
+            self.rounds, dict(zip(names, shares.tolist(), strict=True)),
+            {name: tuple(own) for name, own in times.items()}, round_time=slowest + communication,
+            estimates=dict(expected), communication=communication,
             away={name: _LEFT for name in names if name not in present},
             loss=float(parts.loss.sum()) * self._factor(parts),
-        )
+        )  # fmt: skip
 
     def _checksum(self, shares: Ints, whole: bool) -> int:
         """A checksum of an allocation, and if ``whole`` of the policy's state."""

@@ -100,20 +100,14 @@ class Recorder:
         worker = np.append(done, cut)
         order = np.argsort(worker, kind="stable")  # what was cut is the last of its worker
         self._timelines[row] = self._timelines[row]._replace(
-            **own,
-            round=int(self._round[row]),
-            over=over,
-            worker=worker[order],
+            **own, round=int(self._round[row]), over=over, worker=worker[order],
             start=np.append(begun, np.maximum(stopped - elapsed[cut], 0.0))[order],
             end=np.append(in_at, stopped)[order],
-            kind=np.append(np.full(len(done), DONE), cut_so)[order].astype(np.int8),
-            time=time,
-            worker_time=info["worker_time"],
-            runtime=info["runtime"],
-            total_worker_time=info["total_worker_time"],
+            kind=np.append(np.full(len(done), DONE), cut_so)[order].astype(np.int8), time=time,
+            worker_time=info["worker_time"], runtime=info["runtime"], total_worker_time=info["total_worker_time"],
             tasks=action.copy() if self._dispatch is None else np.bincount(worker, minlength=len(action)),
             longest=max(*self._recent[row], time, 0.0),
-        )
+        )  # fmt: skip
 
     def _results(self, row: int, seen: Feedback, time: float) -> tuple[Ints, Floats, Floats]:
         """Whose the results of the round so far are, when their tasks were started, and when they were in."""

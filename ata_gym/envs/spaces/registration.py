@@ -39,23 +39,14 @@ def _least(space: Allocation) -> Ints:
 
 
 _OF_ALLOCATION: dict[Any, Callable[..., Any]] = {
-    vector_utils.batch_space: _batch,
-    vector_utils.batch_differing_spaces: _batch_differing,
-    space_utils.flatten_space: _flatten_space,
-    create_zero_array: _least,
-}
+    vector_utils.batch_space: _batch, vector_utils.batch_differing_spaces: _batch_differing,
+    space_utils.flatten_space: _flatten_space, create_zero_array: _least,
+}  # fmt: skip
 _AS_A_BOX: tuple[Any, ...] = (
-    vector_utils.concatenate,
-    vector_utils.create_empty_array,
-    vector_utils.create_shared_memory,
-    vector_utils.read_from_shared_memory,
-    vector_utils.write_to_shared_memory,
-    vector_utils.iterate,
-    space_utils.flatdim,
-    space_utils.flatten,
-    space_utils.unflatten,
-    space_utils.is_space_dtype_shape_equiv,
-)
+    vector_utils.concatenate, vector_utils.create_empty_array, vector_utils.create_shared_memory,
+    vector_utils.read_from_shared_memory, vector_utils.write_to_shared_memory, vector_utils.iterate,
+    space_utils.flatdim, space_utils.flatten, space_utils.unflatten, space_utils.is_space_dtype_shape_equiv,
+)  # fmt: skip
 """These use only the shape and dtype of a space; a space of integers is like a Box of integers to them."""
 
 

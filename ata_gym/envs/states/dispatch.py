@@ -98,8 +98,6 @@ class DispatchState(BatchState):
 def _seen(round_state: RoundState, age: Floats) -> Feedback:
     """What an observation holds of the round, in fresh arrays."""
     return {
-        "missing": round_state.missing[:, None].copy(),
-        "started": round_state.tasks.copy(),
-        "running": round_state.running.copy(),
-        "age": age,
-    }
+        "missing": round_state.missing[:, None].copy(), "started": round_state.tasks.copy(),
+        "running": round_state.running.copy(), "age": age,
+    }  # fmt: skip

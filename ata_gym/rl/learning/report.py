@@ -86,12 +86,10 @@ def lead(env: str, test: pl.DataFrame, curve: pl.DataFrame, roles: Mapping[str, 
     change = more_or_less(Estimate.of_ratio(costs["cost"][END], costs["cost"][START]), "cost")
     lines = [
         f"The agent that is kept is that {kept}{many}. On seeds that it never saw it has",
-        *(f"  {line}" for line in beside(costs, AGENT, words)),
-        "What training has changed, on the same seeds:",
-        f"  the agent at the start, {start}",
-        f"  the agent at the end, {end}",
+        *(f"  {line}" for line in beside(costs, AGENT, words)), "What training has changed, on the same seeds:",
+        f"  the agent at the start, {start}", f"  the agent at the end, {end}",
         f"  the end beside the start: {change}",
-    ]
+    ]  # fmt: skip
     return with_intervals(lines, seeds)
 
 

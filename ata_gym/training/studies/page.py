@@ -23,15 +23,11 @@ from ata_gym.training.trainer.trainer import Trainer
 def about(compared: comparison.Comparison, policies: Sequence[str], trainer: Trainer, kind: str) -> Note:
     """What the page needs to know of a training."""
     return {
-        **about_experiment(compared.experiment, policies),
-        "problem": trainer.problem.name,
-        "rate_note": comparison.rate_note(trainer.optimizer_choice.lr, kind),
-        "points": compared.experiment.points,
-        "reading": asdict(compared.reading),
-        "methods": [choice.label for choice in compared.methods],
-        "unlike": compared.without_ratio,
-        "unlike_note": comparison.no_ratio_note(compared.without_ratio, kind),
-    }
+        **about_experiment(compared.experiment, policies), "problem": trainer.problem.name,
+        "rate_note": comparison.rate_note(trainer.optimizer_choice.lr, kind), "points": compared.experiment.points,
+        "reading": asdict(compared.reading), "methods": [choice.label for choice in compared.methods],
+        "unlike": compared.without_ratio, "unlike_note": comparison.no_ratio_note(compared.without_ratio, kind),
+    }  # fmt: skip
 
 
 def page(folder: Path, note: Note) -> Page:
@@ -62,14 +58,12 @@ def page(folder: Path, note: Note) -> Page:
     figures_ = [(name.replace("_", " "), f"{end[name]:.4g}") for name in trajectory.columns[2:]]
     together = losses.equal_clocks_note(records)
     return made._replace(
-        study="train",
-        title=f"{note['problem']} on {note['title']}",
+        study="train", title=f"{note['problem']} on {note['title']}",
         lead=f"To a loss of {loss:.3g}:\n{headline(ends(compared.until_goal), competitors(note))}",
-        facts=[*made.facts, *figures_],
-        players=players,
+        facts=[*made.facts, *figures_], players=players,
         sections=[*sections, *(section for section in made.sections if section.id in clocks)],
         remarks=[*made.remarks, *filter(None, (together, note["rate_note"], note["unlike_note"]))],
-    )
+    )  # fmt: skip
 
 
 def _overview(summary: pl.DataFrame, note: Note, players: Sequence[Player], loss: float) -> Tables:

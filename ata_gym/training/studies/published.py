@@ -42,11 +42,9 @@ _MIXED = (
 )
 
 ROWS = (  # of the paper's figure: columns x and y of ``suboptimality_on_clocks``, and the label of y
-    ("runtime", "suboptimality", "$f - f^*$"),
-    ("total_worker_time", "suboptimality", "$f - f^*$"),
-    ("round", "round_time", "mean round time"),
-    ("round", "mean_regret", "mean proxy regret"),
-)
+    ("runtime", "suboptimality", "$f - f^*$"), ("total_worker_time", "suboptimality", "$f - f^*$"),
+    ("round", "round_time", "mean round time"), ("round", "mean_regret", "mean proxy regret"),
+)  # fmt: skip
 _LEAST_WIDTH = 6.4  # inches, which title and legend need where there is one number of workers
 _FALLEN = 0.98  # panels of f - f* begin where it has fallen to that part of its first value; before, they are flat
 

@@ -91,16 +91,9 @@ class TrainingSettings:
 
 _LEFT_OUT = {"model", "inplace", "on_step"}
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "micro_batch": whole_number,
-    "lr": real,
-    "inplace": flag,
-    "clip_norm": real,
-    "ema": partial(real, up_to=1.0),
-    "chunk": whole_number,
-    "compile": flag,
-    "graphs": flag,
-    "seed": partial(whole_number, least=0),
-}
+    "micro_batch": whole_number, "lr": real, "inplace": flag, "clip_norm": real, "ema": partial(real, up_to=1.0),
+    "chunk": whole_number, "compile": flag, "graphs": flag, "seed": partial(whole_number, least=0),
+}  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

@@ -227,12 +227,9 @@ class Trainer:
     def _parts(self) -> dict[str, Any]:
         """What has a state of its own; None for what the settings do not ask for."""
         return {
-            "model": self.model,
-            "optimizer": self._optimizer,
-            "schedule": self._schedule,
-            "scaler": self._scaler,
+            "model": self.model, "optimizer": self._optimizer, "schedule": self._schedule, "scaler": self._scaler,
             "average": self._average,
-        }
+        }  # fmt: skip
 
     def _key(self, round_index: int, purpose: int) -> int:
         return int(derive_keys(self._torch_key, round_index, purpose))

@@ -26,19 +26,10 @@ MEMORIES: Mapping[str, type[Memory]] = MappingProxyType(
     {"everything": Everything, "window": Window, "discount": Discount, "restarting": Restarts, "prior": Prior}
 )
 ESTIMATES: dict[str, type[Estimate]] = {
-    "ata": Ata,
-    "ata-empirical": AtaEmpirical,
-    "mean": Mean,
-    "cucb": Cucb,
-    "ucb-v": UcbV,
-    "kl-lcb": KlLcb,
-    "kl-gamma": KlGamma,
-    "thompson": Thompson,
-    "thompson-gamma": ThompsonGamma,
-    "median-of-means": MedianOfMeans,
-    "catoni": Catoni,
-    "truncated-mean": TruncatedMean,
-}
+    "ata": Ata, "ata-empirical": AtaEmpirical, "mean": Mean, "cucb": Cucb, "ucb-v": UcbV, "kl-lcb": KlLcb,
+    "kl-gamma": KlGamma, "thompson": Thompson, "thompson-gamma": ThompsonGamma, "median-of-means": MedianOfMeans,
+    "catoni": Catoni, "truncated-mean": TruncatedMean,
+}  # fmt: skip
 RULES: Mapping[str, type[Rule]] = MappingProxyType({"proxy": Proxy, "beta": Beta, "epsilon-uniform": EpsilonUniform})
 
 _WEIGHT = 5.0  # tasks that the others' shapes count for, where the rule needs shapes that the estimate does not know

@@ -85,11 +85,9 @@ class Dispatcher(NamedWorkers):
         if not (starts | (now.running > 0)).any():
             starts = able
         self._round = now._replace(
-            due=np.array(False),
-            started=now.started + starts,
-            running=(now.running | starts).astype(np.int8),
+            due=np.array(False), started=now.started + starts, running=(now.running | starts).astype(np.int8),
             begun=np.where(starts, now.now, now.begun),
-        )
+        )  # fmt: skip
         return self._named(starts)
 
     def finished(self, worker: Worker, seconds: float, ages: Mapping[Worker, float] | None = None) -> bool:
@@ -118,15 +116,9 @@ class Dispatcher(NamedWorkers):
         begun[list(given)] = moment - age[list(given)]
         over = bool(now.missing == 1)
         new = now._replace(
-            due=np.array(True),
-            missing=now.missing - 1,
-            running=running,
-            begun=begun,
-            now=np.asarray(moment),
-            worker=np.array([place]),
-            duration=np.array([took]),
-            age=age,
-        )
+            due=np.array(True), missing=now.missing - 1, running=running, begun=begun, now=np.asarray(moment),
+            worker=np.array([place]), duration=np.array([took]), age=age,
+        )  # fmt: skip
         if over:
             cancelled = np.where(running > 0, age, now.elapsed)
             new = self._first_round(len(running))._replace(
@@ -145,12 +137,9 @@ class Dispatcher(NamedWorkers):
         ran = checked_seconds(worker, seconds)
         here = np.arange(len(now.there)) == place
         self._round = now._replace(
-            running=np.where(here, 0, now.running).astype(np.int8),
-            now=np.maximum(now.now, now.begun[place] + ran),
-            died=now.died | here,
-            elapsed=np.where(here, ran, now.elapsed),
-            age=np.where(here, 0.0, now.age),
-        )
+            running=np.where(here, 0, now.running).astype(np.int8), now=np.maximum(now.now, now.begun[place] + ran),
+            died=now.died | here, elapsed=np.where(here, ran, now.elapsed), age=np.where(here, 0.0, now.age),
+        )  # fmt: skip
 
     def join(self, worker: Worker) -> None:
         """As in ``Allocator``; a worker that was lost and has left can start again."""

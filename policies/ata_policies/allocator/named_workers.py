@@ -172,13 +172,9 @@ class NamedWorkers(ABC):
 
     def _plain(self, names: tuple[Worker, ...], policy: Policy, round: Any, state: State) -> dict[str, Any]:
         return {
-            "workers": json.dumps(names),
-            "budget": self.budget,
-            "policy": _kind(policy),
-            "watches": bool(policy.availability),
-            **plain(round, "round"),
-            **plain(state, "state"),
-        }
+            "workers": json.dumps(names), "budget": self.budget, "policy": _kind(policy),
+            "watches": bool(policy.availability), **plain(round, "round"), **plain(state, "state"),
+        }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on, bit for bit, from the ``state_dict`` of one that was made with the same arguments; workers may differ.

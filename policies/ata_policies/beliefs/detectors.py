@@ -102,13 +102,9 @@ class MonitoredMoments(NamedTuple):
         kept_share = (1.0 - 1.0 / constants.memory[:, None]) ** tasks
         counts, totals, deviations = Moments(*kept[:3]).scaled(kept_share).observe(worker, clipped)
         return kept._replace(
-            counts=counts,
-            totals=totals,
-            deviations=deviations,
-            marks=marks,
-            idle=np.where(tasks > 0, 0.0, self.idle + played),
-            rounds_since=kept.rounds_since + played[:, 0],
-        )
+            counts=counts, totals=totals, deviations=deviations, marks=marks,
+            idle=np.where(tasks > 0, 0.0, self.idle + played), rounds_since=kept.rounds_since + played[:, 0],
+        )  # fmt: skip
 
     def forgetting(self, workers: Mask) -> Self:
         """The belief in which nothing is known of some workers, a mask of shape (E, n)."""

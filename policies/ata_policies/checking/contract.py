@@ -147,11 +147,9 @@ class ContractCheck:
             ) from error
         self.does_the_same(
             self.made(),
-            "going on from a saved state, it has another {what} in round {round}: what it has learned or worked out "
-            "must be in state.belief and state.plan",
-            start=later,
-            state=saved,
-        )
+            "going on from a saved state, it has another {what} in round {round}: what it has learned or worked out " "must be in state.belief and state.plan",
+            start=later, state=saved,
+        )  # fmt: skip
 
     def starts_anew(self) -> None:
         """Without feedback a row begins an episode, and the others go on."""
@@ -261,15 +259,9 @@ class ContractCheck:
         """A batch of envs of the scenario, in which the rounds are two episodes."""
         n, budget, price, pool, *_ = self.setting
         return gym.make_vec(
-            self.kind.env_id,
-            num_envs=_ROWS,
-            pool=exponential(np.ones(n)) if pool is None else pool,
-            budget=budget,
-            price=price,
-            changes=list(self.changes),
-            horizon=(self.rounds + 1) // 2,
-            autoreset_mode="SameStep",
-        )
+            self.kind.env_id, num_envs=_ROWS, pool=exponential(np.ones(n)) if pool is None else pool, budget=budget,
+            price=price, changes=list(self.changes), horizon=(self.rounds + 1) // 2, autoreset_mode="SameStep",
+        )  # fmt: skip
 
     def predict(
         self, policy: Policy, observation: Observation, state: State | None, conditions: Conditions | None,

@@ -101,14 +101,10 @@ class LbBspGpu(AllocationPolicy):
         allocation[rows, straggler] -= moved
         allocation[rows, leader] += moved
         return Tuning(
-            allocation=allocation,
-            busy=np.where(over[:, None], 0.0, plan.busy),
-            rounds=np.where(over, 0, plan.rounds),
-            step=step,
-            window=window,
-            leader=np.where(moves, leader, plan.leader),
+            allocation=allocation, busy=np.where(over[:, None], 0.0, plan.busy), rounds=np.where(over, 0, plan.rounds),
+            step=step, window=window, leader=np.where(moves, leader, plan.leader),
             straggler=np.where(moves, straggler, plan.straggler),
-        )
+        )  # fmt: skip
 
     def allocate(self, state: State) -> Ints:
         return np.copy(state.plan.allocation)

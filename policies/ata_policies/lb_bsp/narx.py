@@ -90,18 +90,12 @@ class Narx(Predictor):
         draws = uniforms(stream_keys(seed, rows, _WEIGHTS), self.hidden * (size + 2) + 1)
         unknown = np.full((rows, n), np.nan)
         return NarxMemory(
-            forecast=unknown,
-            rounds=np.zeros(rows, np.int64),
-            due=np.full(rows, self.warm_up),
-            samples=np.zeros((rows, n), np.int64),
-            level=unknown,
-            lags=np.full((rows, n, self.lags), np.nan),
-            loads=np.zeros((rows, n, self.past + 1, SIGNALS)),
-            inputs=np.full((rows, n, size), np.nan),
-            examples=np.full((rows, self.window, size + 1), np.nan),
-            scale=np.ones(rows),
+            forecast=unknown, rounds=np.zeros(rows, np.int64), due=np.full(rows, self.warm_up),
+            samples=np.zeros((rows, n), np.int64), level=unknown, lags=np.full((rows, n, self.lags), np.nan),
+            loads=np.zeros((rows, n, self.past + 1, SIGNALS)), inputs=np.full((rows, n, size), np.nan),
+            examples=np.full((rows, self.window, size + 1), np.nan), scale=np.ones(rows),
             weights=(2.0 * draws - 1.0) / np.sqrt(size),
-        )
+        )  # fmt: skip
 
     def advance(self, memory: NarxMemory, speed: Floats, signal: Floats) -> NarxMemory:
         seen = ~np.isnan(speed)

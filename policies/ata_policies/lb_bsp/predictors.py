@@ -186,15 +186,10 @@ class Linear(Predictor):
         weights[..., 1 : 1 + self.lags] = 1.0 / self.lags
         unknown = np.full((rows, n), np.nan)
         return LinearMemory(
-            forecast=unknown,
-            ema=unknown,
-            samples=np.zeros((rows, n), np.int64),
-            unit=unknown,
-            lags=np.full((rows, n, self.lags), np.nan),
-            loads=np.zeros((rows, n, self.past + 1, SIGNALS)),
-            weights=weights,
-            spread=np.tile(np.eye(size) / self.ridge, (rows, n, 1, 1)),
-        )
+            forecast=unknown, ema=unknown, samples=np.zeros((rows, n), np.int64), unit=unknown,
+            lags=np.full((rows, n, self.lags), np.nan), loads=np.zeros((rows, n, self.past + 1, SIGNALS)),
+            weights=weights, spread=np.tile(np.eye(size) / self.ridge, (rows, n, 1, 1)),
+        )  # fmt: skip
 
     def advance(self, memory: LinearMemory, speed: Floats, signal: Floats) -> LinearMemory:
         seen = ~np.isnan(speed)

@@ -15,12 +15,10 @@ from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.tracking.report import lead as lead_of_tracking
 
 PLAYERS = [
-    Competitor("ofta", "TaskAllocation", "oracle"),
-    Competitor("uta", "TaskAllocation", "baseline"),
+    Competitor("ofta", "TaskAllocation", "oracle"), Competitor("uta", "TaskAllocation", "baseline"),
     *(Competitor(name, "TaskAllocation", "learner") for name in ("mine", "copy", "near", "ata")),
-    Competitor("gta", "TaskRace", "baseline"),
-    Competitor("race", "TaskRace", "learner"),
-]
+    Competitor("gta", "TaskRace", "baseline"), Competitor("race", "TaskRace", "learner"),
+]  # fmt: skip
 PACE = {"ofta": 1.0, "uta": 4.0, "mine": 1.2, "copy": 1.2, "near": 1.21, "ata": 2.0, "gta": 0.5, "race": 0.6}
 
 

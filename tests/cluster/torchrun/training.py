@@ -107,9 +107,6 @@ def train(
             optimizer.step()
             optimizer.zero_grad()
     return {
-        "losses": losses,
-        "allocations": allocations,
-        "weights": [whole(p) for p in model.parameters()],
-        "gradients": gradients,
-        "device": device.index,
-    }
+        "losses": losses, "allocations": allocations, "weights": [whole(p) for p in model.parameters()],
+        "gradients": gradients, "device": device.index,
+    }  # fmt: skip

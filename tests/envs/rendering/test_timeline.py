@@ -17,12 +17,10 @@ POOL = (
     exponential([1.0, 2.0], shift=[0.5, 0.0]) + gamma(2.5, 0.7) + trace([[1.0, 0.0, 2.0]]) + deterministic([1.0, 3.0])
 )
 CHANGES: list[list[Change]] = [
-    [],
-    [Spot(0.3, 0.4, deadline=1.0)],
-    [Crash(0.4, within=4.0, away=1)],
+    [], [Spot(0.3, 0.4, deadline=1.0)], [Crash(0.4, within=4.0, away=1)],
     [Crash(0.6, within=2.0, away=1, deadline=1.5), Spot(0.2, 0.5), Walk(0.3, 0.5)],
     [Jump(at=1, workers=(0, 3), factor=0.1), Outliers(0.2, 3, 9)],
-]
+]  # fmt: skip
 
 
 def check(timeline: Timeline, info: dict[str, Any], budget: int, mean: np.ndarray) -> None:

@@ -58,27 +58,22 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ({"a": ["1.0"]}, {}, "a time of worker 'a' must be a finite number of at least 0, not '1.0'"),
     ({"a": 1.0}, {}, "the times of worker 'a' must be a list of numbers, not 1.0"),
     ({"a": np.array(1.0)}, {}, "the times of worker 'a' must be a list of numbers"),
-    ({"z": [1.0]}, {}, "there is no worker 'z'; there are ['a', 'b', 'c']"),
-    ({0: [1.0]}, {}, "there is no worker 0"),
+    ({"z": [1.0]}, {}, "there is no worker 'z'; there are ['a', 'b', 'c']"), ({0: [1.0]}, {}, "there is no worker 0"),
     ([1.0], {}, "seconds must be a dict by worker, not [1.0]"),
     ({}, {}, wrong("a", 0, 2) + " 0: say in lost who did not answer"),
     ({}, {"cancelled": {"c": math.nan}}, "a time of worker 'c'"),
-    ({}, {"cancelled": {"y": 1.0}}, "there is no worker 'y'"),
-    ({}, {"lost": ["x"]}, "there is no worker 'x'"),
+    ({}, {"cancelled": {"y": 1.0}}, "there is no worker 'y'"), ({}, {"lost": ["x"]}, "there is no worker 'x'"),
     ({}, {"lost": "abc"}, "lost must be a list of workers, not 'abc'"),
     ({}, {"lost": [np.zeros(2)]}, "there is no worker array([0., 0.])"),
-]
+]  # fmt: skip
 COUNTS: list[tuple[bool, dict[str, int], dict[str, float], str]] = [
-    (False, {"a": 3, "b": 2, "c": 2}, {}, wrong("a", 3, 2)),
-    (False, {"a": 3, "b": 2, "c": 1}, {}, wrong("a", 3, 2)),
+    (False, {"a": 3, "b": 2, "c": 2}, {}, wrong("a", 3, 2)), (False, {"a": 3, "b": 2, "c": 1}, {}, wrong("a", 3, 2)),
     (False, {"a": 2, "b": 1, "c": 2}, {}, wrong("b", 1, 2)),
     (False, {"a": 3, "b": 4, "c": 0}, {"c": 1.0}, wrong("a", 3, 2)),
     (False, {"a": 2, "b": 2, "c": 2}, {"b": 1.0}, done("b", 2)),
-    (True, {"a": 4, "b": 2, "c": 1}, {}, wrong("c", 1, 6)),
-    (True, {"a": 7}, {}, wrong("a", 7, 6) + " 7"),
-    (True, {"a": 3, "b": 2}, {"a": 1.0}, wrong("a", 3, 6)),
-    (True, {"b": 6}, {"b": 1.0}, done("b", 6)),
-]
+    (True, {"a": 4, "b": 2, "c": 1}, {}, wrong("c", 1, 6)), (True, {"a": 7}, {}, wrong("a", 7, 6) + " 7"),
+    (True, {"a": 3, "b": 2}, {"a": 1.0}, wrong("a", 3, 6)), (True, {"b": 6}, {"b": 1.0}, done("b", 6)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

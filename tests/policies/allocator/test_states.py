@@ -334,14 +334,11 @@ def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing
     kept = copy.deepcopy(loop.state_dict())
     counts = next(key for key in kept if key.endswith(".counts"))
     unfit: list[dict[str, Any]] = [
-        {},
-        *({**kept, "workers": wrong} for wrong in ("[0, 1, 1, 2]", "[0, 1]", "{", 3)),
-        *({**kept, counts: wrong} for wrong in (kept[counts][0], [["1"] * N], None)),
-        {**kept, "budget": 7},
-        {**kept, "policy": "Uta"},
-        {**kept, "state.round": [0.5]},
+        {}, *({**kept, "workers": wrong} for wrong in ("[0, 1, 1, 2]", "[0, 1]", "{", 3)),
+        *({**kept, counts: wrong} for wrong in (kept[counts][0], [["1"] * N], None)), {**kept, "budget": 7},
+        {**kept, "policy": "Uta"}, {**kept, "state.round": [0.5]},
         {key: value for key, value in kept.items() if key != counts},
-    ]
+    ]  # fmt: skip
     without = {key: value for key, value in kept.items() if key != "checksum"}
     refused = [(state, "this is no state of|this state does not fit|is made for") for state in unfit]
     refused += [

@@ -9,11 +9,9 @@ import pytest
 
 SHORT = {"n_steps": 8, "batch_size": 16, "n_epochs": 2, "learning_rate": 0.02}
 TINY: dict[str, dict[str, Any]] = {
-    "ppo": SHORT,
-    "a2c": {"n_steps": 7, "learning_rate": 0.05},
-    "maskable-ppo": SHORT,
+    "ppo": SHORT, "a2c": {"n_steps": 7, "learning_rate": 0.05}, "maskable-ppo": SHORT,
     "dqn": {"learning_starts": 16, "batch_size": 8, "buffer_size": 200, "learning_rate": 0.02},
-}
+}  # fmt: skip
 """Hyperparameters with which a hundred steps change what an agent does."""
 
 

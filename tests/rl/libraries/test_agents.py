@@ -75,11 +75,9 @@ SHORT = {
 }
 """As few steps as end an episode and take a step of the optimiser."""
 IDS = {
-    "ppo": "TaskDispatch-flat-start",
-    "ppo_continuous_action": "TaskRace-flat-shares",
-    "dqn": "TaskAllocation-flat-assign",
-    "sac_continuous_action": "TaskAllocation-flat-shares",
-}
+    "ppo": "TaskDispatch-flat-start", "ppo_continuous_action": "TaskRace-flat-shares",
+    "dqn": "TaskAllocation-flat-assign", "sac_continuous_action": "TaskAllocation-flat-shares",
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore")

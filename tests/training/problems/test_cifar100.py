@@ -114,15 +114,13 @@ def writable(which):
 
 
 VERSIONS = {
-    "published": published,
-    "binary": binaries,
-    "protocol 0": lambda: as_python3(0),
+    "published": published, "binary": binaries, "protocol 0": lambda: as_python3(0),
     "protocol 1": lambda: as_python3(1),
     "labels as an array": lambda: as_python3(2, fine_labels=lambda which: LABELS[which].astype(">i4")),
     "labels as numbers of NumPy": lambda: as_python3(3, fine_labels=lambda which: list(LABELS[which])),
     "images by columns": lambda: as_python3(4, data=lambda which: np.asfortranarray(PIXELS[which])),
     "bytes that may be written": lambda: as_python3(5, data=writable),
-}
+}  # fmt: skip
 
 
 def packed(tmp_path, files):

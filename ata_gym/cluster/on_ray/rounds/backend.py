@@ -86,13 +86,11 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
         elapsed = self._array(tasks.elapsed)
         return RoundResult(
             worker=np.repeat(np.arange(len(times)), [len(own) for own in times])[None],
-            duration=np.array([[time for own in times for time in own]]),
-            elapsed=elapsed,
+            duration=np.array([[time for own in times for time in own]]), elapsed=elapsed,
             started=noise_keys.started + self._array(tasks.started).astype(np.int64),
-            round_time=np.array([tasks.round_time]),
-            worker_time=np.array([sum(map(sum, times)) + elapsed.sum()]),
+            round_time=np.array([tasks.round_time]), worker_time=np.array([sum(map(sum, times)) + elapsed.sum()]),
             lost=np.array([tasks.lost_tasks]),
-        )
+        )  # fmt: skip
 
     def dispatch(
         self, _distributions: Any, noise_keys: NoiseKeys, round_state: RoundState, action: Bits, _budget: int,
@@ -122,24 +120,15 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
         if not over:
             running = self._array(dict.fromkeys(ages, 1)).astype(np.int8)
             there = there._replace(
-                missing=np.array([missing]),
-                tasks=np.minimum(self._array(tasks.given), self.budget).astype(np.int64),
-                running=running,
-                begun=np.where(running, now - age, 0.0),
-                now=at.copy(),
-                spent=np.array([spent]),
-            )
+                missing=np.array([missing]), tasks=np.minimum(self._array(tasks.given), self.budget).astype(np.int64),
+                running=running, begun=np.where(running, now - age, 0.0), now=at.copy(), spent=np.array([spent]),
+            )  # fmt: skip
         return Completion(
-            worker=np.array([place]),
-            duration=np.array([event.seconds]),
-            elapsed=self._array(tasks.elapsed if over else {}),
-            age=age,
-            round_over=np.array([over]),
-            round_time=at,
+            worker=np.array([place]), duration=np.array([event.seconds]),
+            elapsed=self._array(tasks.elapsed if over else {}), age=age, round_over=np.array([over]), round_time=at,
             worker_time=np.array([spent]),
-            started=noise_keys.started + (self._array(tasks.started) - sent).astype(np.int64),
-            round_state=there,
-        )
+            started=noise_keys.started + (self._array(tasks.started) - sent).astype(np.int64), round_state=there,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Kill the actors; Ray goes on."""

@@ -174,14 +174,10 @@ class TaskRound:
         for worker, ran in self.elapsed.items():
             wasted[worker] += ran
         return RoundRecord(
-            number,
-            {worker: self.given[worker] for worker in self._crew.workers},
-            {worker: tuple(times) for worker, times in self.seconds.items()},
-            self.round_time,
-            estimates or {},
-            wasted={worker: ran for worker, ran in wasted.items() if ran > _MOMENT},
-            away=self._crew.away | self._why,
-        )
+            number, {worker: self.given[worker] for worker in self._crew.workers},
+            {worker: tuple(times) for worker, times in self.seconds.items()}, self.round_time, estimates or {},
+            wasted={worker: ran for worker, ran in wasted.items() if ran > _MOMENT}, away=self._crew.away | self._why,
+        )  # fmt: skip
 
     def _start(self) -> None:
         """Send tasks to workers that have some to start and room for them.
