@@ -1,11 +1,7 @@
 """Workers that leave, die and return. A round still gives exactly B results.
 
-The task that a worker runs when it dies is lost. It has no entry in ``worker`` and ``duration``: its time so far is the
-worker's ``elapsed``, as if it were cancelled, and counts as worker time; ``info["lost"]`` counts such tasks. From the
-deadline on, tasks that no living worker has left are handed to the living worker that became idle first. A worker that
-is away from the start of a round loses no task. If all workers would die, the last one to die (of equals the lowest)
-stays alive. ``ata_gym.simulation.rounds.race_round`` defines all this; for dispatch, where tasks are not handed on,
-``ata_gym.simulation.dispatch.dispatch_step`` does.
+``ata_gym.simulation.rounds.race_round`` says what becomes of their tasks; for dispatch, where these are not handed on,
+``ata_gym.simulation.dispatch.dispatch_step`` does. If all workers would die, the last one (of equals the lowest) lives.
 """
 
 from dataclasses import dataclass, field

@@ -46,8 +46,7 @@ class Pool:
     (array([4., 4.]), array([2., 2.]))
     """
 
-    distributions: Distributions
-    """The distributions as plain arrays, read-only."""
+    distributions: Distributions  # as plain arrays, read-only
     _norms: dict[bool, Floats]  # the psi1 norms that were asked for
 
     def __init__(

@@ -86,7 +86,6 @@ class NativeTorchEnv(EnvBase):  # type: ignore[misc]
         self._next_seed = seed
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Close the envs."""
         self.envs.close()
         super().close(raise_if_closed=raise_if_closed)
 

@@ -59,7 +59,13 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
             kind = "real numbers" if dtype.kind == "f" else "integers"
             raise ValueError(f"observation[{name!r}] must hold {kind}, not {given.dtype}")
         if given.dtype is not dtype:
-            given = _converted(name, given, dtype)
+            with np.errstate(over="ignore"):
+                converted = given.astype(dtype)
+            if dtype.kind == "i" and not np.array_equal(converted, given):
+                raise ValueError(
+                    f"observation[{name!r}] holds numbers that are out of range: they do not fit in {dtype}"
+                )
+            given = converted
         seen[name] = given if leading else given[None]
     if len(observation) > len(fields):
         more = {name: np.asarray(field) for name, field in observation.items() if name not in seen}
@@ -89,15 +95,6 @@ def _fields(n: int, budget: int, env_id: str) -> tuple[_Field, ...]:
         _Field("age", n, floats, np.inf),
     )  # fmt: skip
     return fields if dispatch else fields[:3]
-
-
-def _converted(name: str, field: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The field in another dtype; ValueError if a number does not fit in."""
-    with np.errstate(over="ignore"):
-        converted = field.astype(dtype)
-    if dtype.kind == "i" and not np.array_equal(converted, field):
-        raise ValueError(f"observation[{name!r}] holds numbers that are out of range: they do not fit in {dtype}")
-    return converted
 
 
 @dataclass

@@ -42,13 +42,10 @@ class Preset:
     """
 
     name: str
-    build: type[Policy]
-    """The policy's class."""
+    build: type[Policy]  # the policy's class
     hyperparameters: Mapping[str, Any]
-    parts: tuple[type[Described], ...]
-    """What it is made of; the docstring of the first is the policy's."""
-    about: str = ""
-    """One sentence; by default the first line of the docstring."""
+    parts: tuple[type[Described], ...]  # what it is made of; the docstring of the first is the policy's
+    about: str = ""  # one sentence; by default the first line of the docstring
 
     def __call__(self, setting: Setting, *, seed: int = 0, **hyperparameters: Any) -> Policy:
         return self.build(setting, seed=seed, **{**self.hyperparameters, **hyperparameters})

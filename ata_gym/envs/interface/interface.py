@@ -36,10 +36,8 @@ class Interface:
     """The observations, actions and rewards of the rows of a state.
 
     ``observation``, ``action`` and ``reward_unit`` are those of the envs; ValueError for a name that this env does not
-    have. The unit "even round" is what a round would cost if the workers that are there when the episode starts were
-    alike, as fast as they are on average, and shared the budget evenly. It is the same in all rounds of an episode, and
-    no action changes it. With ``shows_again`` the method ``observation`` gives what rows saw last, also where they see
-    the env's own feedback.
+    have. With ``shows_again`` the method ``observation`` gives what rows saw last, also where they see the env's own
+    feedback.
     """
 
     def __init__(

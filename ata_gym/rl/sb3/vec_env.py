@@ -86,7 +86,6 @@ class NativeVecEnv(VecEnv):
         self._options_given = options
 
     def close(self) -> None:
-        """Close the envs."""
         self.envs.close()
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:

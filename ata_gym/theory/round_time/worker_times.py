@@ -42,9 +42,8 @@ def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums
     """Distributions of the sums of ``tasks[c]`` task times of worker ``workers[c]``, for columns c = 0, ..., m - 1.
 
     Closed forms: deterministic, exponential and gamma times, and any single task. Sums of the other families with a
-    density are convolved numerically, to about 1e-10 (fine) or 1e-7. Tasks of a trace by task take consecutive rows,
-    the first of them each with equal probability; those of a trace by round all take the same row. Of a record of more
-    than 4,096 rows (fine) or 2,048, neighbours in size are replaced by their mean. A worker may be in several columns.
+    density are convolved numerically, to about 1e-10 (fine) or 1e-7. Traces are as in ``expected_round_time``; of a
+    record of more than 4,096 rows (fine) or 2,048, neighbours in size are replaced by their mean.
     """
     distributions = pool.distributions
     shared: dict[tuple[float, ...], list[int]] = {}

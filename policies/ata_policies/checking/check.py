@@ -3,6 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -105,10 +106,7 @@ def examine(
         bare: Any = env.unwrapped
         scenarios = ((Setting.of(env), bare.scenario.changes),)
 
-    def make(setting: Setting, seed: int) -> Policy:
-        made: Policy = kind(setting, seed=seed, **hyperparameters)
-        return made
-
+    make = partial(kind, **hyperparameters)
     found = (
         ContractCheck(make, kind, setting, changes, rounds).run(thorough=place == 0)
         for place, (setting, changes) in enumerate(scenarios)

@@ -21,7 +21,7 @@ from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
 from ata_policies.registry import PolicyMaker
 
-Make = Callable[[Setting, int], Policy]  # makes the policy for a setting and a seed
+Make = Callable[..., Policy]  # makes the policy for a setting and a ``seed``
 
 _ROWS, _SEED = 3, 5
 _ALL, _FIRST, _OTHERS = slice(None), slice(0, 1), slice(1, None)
@@ -247,7 +247,7 @@ class ContractCheck:
         """Make the policy, with some of the setting changed."""
         setting = self.setting._replace(**changes)
         try:
-            return self.make(setting, seed)
+            return self.make(setting, seed=seed)
         except MissingExtraError:
             raise
         except Exception as error:

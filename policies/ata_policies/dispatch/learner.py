@@ -86,11 +86,9 @@ class DispatchLearner(DispatchPolicy):
     round's end, beside the others; some long out of use start where a round begins (``to_try_again``). Nothing is
     expected of a worker that showed no sign of life since it was asked to work (``signs_of_life``).
 
-    At every eighth decision a round is simulated with each of eight shadow prices to choose one (``ShadowSearch``), at
-    most 50 log2(rounds since everything began anew) times. At price 0 it is multiplied by k / (k + 15), for k results
-    per useful worker: at first it is not known who is needed. Where a round begins, at most 128 distributions are
-    computed again: of the workers that changed most, and of those with most results; or all, where more than 64 are
-    new. Ours.
+    At every eighth decision a round is simulated with each of eight shadow prices to choose one (``ShadowSearch``). At
+    price 0 it is multiplied by k / (k + 15), for k results per useful worker: at first it is not known who is needed.
+    Where a round begins, only the distributions of the workers that changed most are computed again. Ours.
 
     A round costs more than 5 times what one of ATA costs, because it is B decisions and not one.
     """

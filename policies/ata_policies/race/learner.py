@@ -68,9 +68,6 @@ class RaceLearner(AllocationPolicy):
     worker time is far more. But all workers race that are ``needed``, as far as is known by then; and all race while
     there is ``Doubt``, since a race took far longer than usual. Ours.
 
-    64 rounds are played with each candidate, fewer where B is above 32, as such rounds vary less, and about 60,000
-    tasks are started in all of them: then the search goes on in the next round, after at least one step.
-
     - ``tolerance``, ``explore``: at least 0; the tolerance is a share of the round time and counts only at price 0.
     """
 

@@ -1,8 +1,4 @@
-"""Suspects: workers whose last round was far longer or shorter than usual, and that are probed until it is clear why.
-
-A single overwhelming round acts at once: the worker is believed to be as fast as in this round. What was known of it is
-kept aside, and is back with the first result that is nearer to it. Ours.
-"""
+"""Suspects: workers whose last round was far longer or shorter than usual, probed until it is clear why. Ours."""
 
 import math
 from typing import NamedTuple
