@@ -44,7 +44,6 @@ def _commands_are_quick() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None]:
-    """Skip a test where an extra that it needs is not installed."""
     try:
         return (yield)
     except MissingExtraError as error:

@@ -147,14 +147,12 @@ def test_a_public_method_has_a_docstring_unless_that_of_its_contract_says_it() -
 
 
 def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """The lines of code of a function without the docstring."""
     first = node.body[0]
     said = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     return (node.end_lineno or 0) - node.lineno + 1 - ((first.end_lineno or 0) - first.lineno + 1 if said else 0)
 
 
 def is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function is compiled."""
     return any(ast.unparse(one).startswith(("kernel(", "helper(", "inlined", "phase")) for one in node.decorator_list)
 
 

@@ -37,7 +37,6 @@ def _anew():
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Write modules of a user, which are imported anew."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def write_modules(**sources: str) -> None:

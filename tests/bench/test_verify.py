@@ -92,7 +92,6 @@ def contents(path):
 
 
 def test_a_run_that_is_killed_at_any_step_is_whole_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
-    """A step moves or removes a file; after one is before the next."""
     left = [10**9]
 
     def counted(name):

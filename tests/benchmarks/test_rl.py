@@ -26,7 +26,6 @@ def bridged() -> Any:
 
 
 def apart() -> Any:
-    """As many single envs in SB3's vector env, with its monitors."""
     from stable_baselines3.common.env_util import make_vec_env
 
     return make_vec_env(lambda: gym.make(ID, **FORM), n_envs=ROWS, seed=0)

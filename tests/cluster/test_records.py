@@ -35,7 +35,6 @@ def test_times_add_up_also_of_who_did_nothing_and_every_scalar_is_written_at_its
 
 
 def recorded(path, number=1, **seconds):
-    """Record a round; what is in the file then."""
     with TraceRecorder(path) as recorder:
         recorder.add(RoundRecord(number, dict.fromkeys(seconds, 1), seconds, round_time=9.0))
         return path.read_bytes()  # before it is closed

@@ -130,7 +130,6 @@ class Watched:
         assert sorted([*self.used, *state["returned_samples"]]) == list(range(state["next_sample"]))
 
     def until(self, happens: Callable[[Any], Any], function: Callable[..., Any] | None = None) -> Any:
-        """The first round of which something is true."""
         numbers = itertools.count()
         return until(lambda: done if happens(done := self.round(next(numbers), function)) else None)
 
@@ -158,6 +157,5 @@ class Watched:
 
 
 def kill(pid: int) -> None:
-    """Kill a process, if it is there."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

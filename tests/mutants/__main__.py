@@ -44,7 +44,6 @@ def mutants(
 
 
 def _record(copy: Path, folder: Path, jobs: int) -> None:
-    """Run all tests, and keep which lines each of them runs."""
     config = folder / "coverage.ini"
     config.write_text(
         f"[run]\ndata_file = {folder / COVERAGE}\ndisable_warnings = no-data-collected,module-not-imported\n"

@@ -56,7 +56,6 @@ class Place(NamedTuple):
 
 
 def all_places(root: Path) -> list[list[Place]]:
-    """The mutants of a checkout; those of one line are together."""
     places: dict[tuple[str, int], list[Place]] = defaultdict(list)
     operators = {name: get_operator(name)() for name in OPERATORS}
     for folder in SOURCES:

@@ -124,7 +124,6 @@ def test_a_wrong_state_or_episode_start_is_refused_and_changes_nothing(name: str
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two states are made of the same tuples."""
     if isinstance(one, tuple):
         return type(one) is type(other) and len(one) == len(other) and all(map(alike, one, other))
     return not isinstance(other, tuple)

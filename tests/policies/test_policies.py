@@ -225,8 +225,6 @@ def feedback(n: int, budget: int) -> tuple[Floats, Ints, Floats]:
 
 
 class NumbersOnly:
-    """A rule that refuses scores and shapes of NaN."""
-
     def __init__(self, rule: Any) -> None:
         self.rule, self.needs_shape = rule, rule.needs_shape
 

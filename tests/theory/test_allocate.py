@@ -165,7 +165,6 @@ def test_proxy_optimal() -> None:
 @settings(max_examples=50)
 @given(st.lists(POSITIVE | st.just(0.0), min_size=1, max_size=9), st.integers(1, 40), st.booleans(), st.data())
 def test_unavailable_workers_are_as_if_they_did_not_exist(scores, budget, by_chance, data) -> None:
-    """Also where chance decides among workers of score 0."""
     masks = st.lists(st.booleans(), min_size=len(scores), max_size=len(scores))
     available, untried = np.array(data.draw(masks.filter(any))), np.array(data.draw(masks))
     s, spread = np.array(scores), np.array(scores[::-1])
@@ -183,7 +182,6 @@ def test_unavailable_workers_are_as_if_they_did_not_exist(scores, budget, by_cha
 @settings(max_examples=25)
 @given(n=st.integers(1, 40), budget=st.integers(1, 10**6), seed=st.integers(0, 10**6))
 def test_the_beta_rule_gives_available_workers_the_whole_budget(n: int, budget: int, seed: int) -> None:
-    """Without warnings, whatever is 0, untried or away."""
     rng = np.random.default_rng(seed)
     mean, spread = rng.random((2, 4, n)) * (rng.random((2, 4, n)) < rng.random((2, 4, 1)))
     untried, available = rng.random((2, 4, n)) < rng.random((2, 4, 1))

@@ -15,8 +15,6 @@ from ata_gym.utils.validation import whole_number
 
 
 class TwoPartsError(Exception):
-    """Its class cannot make it again from its message."""
-
     def __init__(self, one: str, other: str) -> None:
         super().__init__(f"{one} {other}")
 

@@ -147,7 +147,8 @@ class ContractCheck:
             ) from error
         self.does_the_same(
             self.made(),
-            "going on from a saved state, it has another {what} in round {round}: what it has learned or worked out " "must be in state.belief and state.plan",
+            "going on from a saved state, it has another {what} in round {round}: what it has learned or worked out "
+            "must be in state.belief and state.plan",
             start=later, state=saved,
         )  # fmt: skip
 

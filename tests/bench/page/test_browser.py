@@ -27,7 +27,6 @@ def made(page_of: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 def usual(made: Path, tmp_path: Path) -> Path:
-    """A page of which the browser remembers nothing."""
     return shutil.copy(made, tmp_path / made.name)
 
 

@@ -35,7 +35,6 @@ def run_script(folder, *options):
 
 
 def test_it_learns_saves_and_goes_on(tmp_path, monkeypatch, capsys):
-    """Under torchrun, and then as the only rank, in this process."""
     common = ("--budget", "12", "--emulate", "0.002,0.02", "--policy", "certainty-equivalence", "--save-every", "7")
     options = (*common, "--steps", "21", "--tensorboard", "board")
     with as_torchrun(run_script, tmp_path, *options, size=2) as running:

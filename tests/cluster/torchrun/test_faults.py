@@ -32,8 +32,6 @@ class Net(nn.Module):
 
 
 class Overflow(torch.autograd.Function):
-    """The same value, with a gradient that overflows if asked."""
-
     @staticmethod
     def forward(ctx, loss, overflows):
         ctx.factor = math.inf if overflows else 1.0

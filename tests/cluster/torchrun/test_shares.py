@@ -146,8 +146,6 @@ def test_the_largest_batch_that_fits_is_found_and_remembered(where, caplog):
 
 
 class Counted(torch.utils.data.Dataset):
-    """Samples of which is known how many were loaded."""
-
     def __init__(self):
         self.loaded = torch.zeros(1, dtype=torch.int64).share_memory_()
 

@@ -86,7 +86,6 @@ def prepared(sampler, **options):
 
 
 def dispatched(sampler):
-    """As of the first process, which reads for all."""
 
     class DataLoaderOfTheSecond(accelerated("DataLoaderDispatcher")):
         def __iter__(self):

@@ -24,7 +24,6 @@ NOTHING = nn.Identity()  # a model without parameters, where a test looks at tas
 
 
 def play(allocator, rounds):
-    """Rounds without a model; the share of this rank in each."""
     shares = []
     for _ in range(rounds):
         with allocator.round(NOTHING) as share:

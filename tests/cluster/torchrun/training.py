@@ -23,7 +23,6 @@ def data() -> TensorDataset:
 
 
 def backward(share: Any) -> None:
-    """The backward pass of a batch without a model."""
     share.backward(torch.ones((), requires_grad=True))
 
 
@@ -47,8 +46,6 @@ def refused(work: Any) -> str:
 
 
 class Net(nn.Module):
-    """A network, one of whose layers is never used."""
-
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)

@@ -24,7 +24,6 @@ SHAPE = (540, 960, 3)
 
 @pytest.fixture
 def window(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Windows that nobody sees, without the pause between frames."""
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     pygame = pytest.importorskip("pygame")
     pauses: list[int] = []

@@ -22,7 +22,6 @@ from ata_policies.allocation.exponentiated_gradient import Penalties, round_rand
 
 
 def shifted(n: int) -> Pool:
-    """Workers of the means 2, 4, ..., 2 n."""
     return shifted_exponential(np.arange(1.0, n + 1), np.arange(1.0, n + 1))
 
 
@@ -214,7 +213,6 @@ SHAPE = {"thompson", "thompson-gamma", "kl-lcb", "kl-gamma"}  # known by these
 
 
 def refusal(memory: str, estimate: str, rule: str) -> str | None:
-    """Why these parts do not fit together."""
     if estimate in OWN and memory != "everything":
         return f'{estimate} keeps {OWN[estimate]}, which the memory {memory} cannot give: use memory="everything"'
     if estimate in OWN and rule == "beta":

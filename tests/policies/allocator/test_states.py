@@ -167,14 +167,12 @@ def test_what_is_refused() -> None:
 
 
 def by_array(state: dict[str, Any]) -> Any:
-    """Through a file of NumPy, read without pickle."""
     file = io.BytesIO()
     np.savez(file, **state)
     return np.load(io.BytesIO(file.getvalue()), allow_pickle=False)
 
 
 def by_torch(state: dict[str, Any]) -> Any:
-    """Through a file of torch, read without running code."""
     torch = pytest.importorskip("torch")
     file = io.BytesIO()
     torch.save(state, file)
@@ -182,7 +180,6 @@ def by_torch(state: dict[str, Any]) -> Any:
 
 
 def text(state: dict[str, Any]) -> str:
-    """To compare states in which NaN equals NaN."""
     return json.dumps(state)
 
 

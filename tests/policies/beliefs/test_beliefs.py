@@ -37,7 +37,6 @@ def games(mean: float, seed: int) -> tuple[Ints, Floats]:
 
 
 def played(belief: Any, worker: Ints, times: Floats) -> Any:
-    """The belief after these rounds, without cancelled tasks."""
     for who, time in zip(worker, times, strict=True):
         belief = belief.observe(who[None], time[None], np.zeros((1, N)))
     return belief

@@ -46,7 +46,6 @@ def test_without_cancelled_tasks_means_are_plain_means_and_slices_increase(times
 @settings(max_examples=20)
 @given(spread=st.floats(1e-4, 0.5), seed=st.integers(0, 1000))
 def test_the_own_distribution_has_the_spread_of_the_results(spread: float, seed: int) -> None:
-    """Also where all results are in one bin, which is far wider."""
     times = np.random.default_rng(seed).gamma(spread**-2, size=300)
     distribution = own_sample(learn(times), 1000)[0, 0]
     np.testing.assert_allclose(distribution.std(), np.std(times), rtol=0.03)
@@ -278,7 +277,6 @@ def test_a_worker_that_changes_begins_anew_alone(factor: float) -> None:
 
 
 def test_when_many_change_everybody_begins_anew() -> None:
-    """Also those that are idle; and what is known then is right."""
     levels = np.zeros((430, 8))
     levels[:20], levels[:400, :5] = np.arange(1.0, 9.0), np.arange(1.0, 6.0)
     levels[400:, :5] = np.arange(1.0, 6.0)[::-1] * 4.0

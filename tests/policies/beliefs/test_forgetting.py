@@ -245,7 +245,6 @@ def test_workers_out_of_use_are_tried_again_together() -> None:
 
 @pytest.mark.parametrize(("time", "anew"), [(0.1, True), (7.0, False), (90.0, False)])
 def test_a_startlingly_short_task_of_a_worker_out_of_use_outweighs_its_past(time: float, anew: bool) -> None:
-    """Of mean 9 and exponential times, more or less."""
     past = 9.0 * stats.expon.ppf((np.arange(10) + 0.5) / 10)
     belief = feed(feed(PageHinkley.empty(1, 2, refresh=100.0), past, worker=1), np.ones((1, 120)))
     after = feed(belief, np.array([[time]]), worker=1)

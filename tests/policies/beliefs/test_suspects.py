@@ -23,7 +23,6 @@ def after(belief: DistributionBelief, factors: Floats, seed: int = 0, cv: float 
 
 @pytest.fixture
 def known() -> DistributionBelief:
-    """Ten workers, each with 60 results."""
     belief = DistributionBelief.empty(1, 10)
     belief.row[:, ROW.gains : ROW.spread] = -1e9  # the longest memory stays in force
     for k in range(30):

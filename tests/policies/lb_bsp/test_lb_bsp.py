@@ -54,7 +54,6 @@ def batched(seen: Observation) -> Observation:
 
 
 def test_narx_keeps_the_contract_while_it_learns() -> None:
-    """Two episodes of 6 rounds, three trainings in each."""
     small = {"lags": 2, "hidden": 2, "window": 8, "every": 5, "steps": 1, "warm_up": 4}
     check_policy("lb-bsp-narx", rounds=12, **small)
 
@@ -245,7 +244,6 @@ def test_workers_never_measured_are_as_fast_as_the_only_one_that_was() -> None:
 
 
 def test_a_measured_profile_gives_the_optimum() -> None:
-    """On deterministic times, after 4 sizes seen twice."""
     times = np.array([1.0, 2.0, 3.0, 6.0])
     env = gym.make("ata_gym/TaskAllocation-v0", pool=deterministic(times), budget=24)
     policy = LbBspProfiled(Setting.of(env), repeats=2, memory=[24, 24, 24, 1])

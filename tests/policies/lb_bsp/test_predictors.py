@@ -38,7 +38,6 @@ def loaded_speeds(
 
 
 def gappy(speed: Any, seed: int = 0) -> Any:
-    """Leave samples out; somebody always has one."""
     missing = np.random.default_rng(seed).random(speed.shape) < 0.3
     missing[..., 0] = False
     missing[:, :9, -1] = True  # and one that comes late

@@ -297,7 +297,6 @@ def test_two_unlucky_results_lock_no_worker_out() -> None:
 
 
 def test_the_few_fast_ones_of_many_are_looked_for() -> None:
-    """Two of 150 are fast, and 150 were never tried."""
     generator = np.random.default_rng(0)
     results = {i: (88.0 * generator.exponential(size=5)).tolist() for i in range(2, 150)}
     results |= {i: (11.0 * generator.exponential(size=50)).tolist() for i in range(2)}

@@ -108,7 +108,6 @@ def test_with_a_price_many_workers_are_tried_little_by_little(play: Any) -> None
 
 
 def test_the_shapes_that_rates_rest_on_are_from_a_sixteenth_to_16() -> None:
-    """Of coefficients of variation of 0.05, 1 and 8."""
     each, n = 500, 3
     rng, policy, state = np.random.default_rng(0), RaceLearner(Setting(n, n * each, price=0.1)), None
     rare = np.where(np.arange(each) == each // 2, 1.0, 1e-5)

@@ -17,7 +17,6 @@ TINY: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="session")
 def learning() -> Callable[..., Any]:
-    """A training of 128 steps on episodes of 5 rounds."""
     from ata_gym.rl.learning.experiment import Learning
     from ata_gym.rl.learning.specification import AgentSpec
     from ata_gym.scenarios import resolve
@@ -32,7 +31,6 @@ def learning() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def learn_in() -> Callable[..., Any]:
-    """Train in a folder; the results."""
     from ata_gym.bench.experiment.jobs import Effort
     from ata_gym.bench.experiment.provenance import provenance_of
     from ata_gym.bench.experiment.store import open_folder

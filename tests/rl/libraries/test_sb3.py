@@ -26,7 +26,6 @@ def bridge(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
 
 
 def monitored(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
-    """SB3's own vector env of as many single envs."""
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv
 

@@ -53,7 +53,6 @@ def test_a_clock_tells_the_time_of_each_step_and_is_part_of_a_checkpoint(acceler
 
 
 def convolutional():
-    """Small images of stripes, which run across or down."""
     model = nn.Sequential(
         nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)
     )

@@ -30,7 +30,6 @@ def _sketches():
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Pictures are really drawn; check that a call leaves two."""
     monkeypatch.setattr(style, "save", DRAW)
 
     def check(draw):

@@ -30,7 +30,6 @@ def command(out, *more, policies="ofta,uta,gta", rounds=ROUNDS):
 
 
 def trained(folder, save_every=10.0):
-    """The same trajectory without the command."""
     return train_once(Trainer("digits", 5), ROUNDS, open_folder(folder, {}), save_every=save_every)
 
 

@@ -182,8 +182,6 @@ class Ranking(nn.Module):
 
 
 class Wild(nn.Module):
-    """Draws in a function, not in a layer."""
-
     def forward(self, x):
         return dropout(x, 0.5, self.training) + torch.randn_like(x)
 

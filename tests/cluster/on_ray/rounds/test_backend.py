@@ -32,7 +32,6 @@ def backend(cluster, tmp_path_factory):  # noqa: ARG001 - it must be there
 
 
 def make(env_id, backend, **options):
-    """An env in its first round, where all actors are there."""
     while backend._crew.away:
         backend._crew.next(0.1)
     env = gym.make(env_id, pool=backend.pool, budget=B, backend=backend, **options)
@@ -41,7 +40,6 @@ def make(env_id, backend, **options):
 
 
 def over(info):
-    """Whether a step was the last of its round."""
     return "round_time" in info and info.get("round_over", True)
 
 
