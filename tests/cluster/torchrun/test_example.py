@@ -23,21 +23,21 @@ from tests.cluster.torchrun.processes import as_torchrun  # noqa: E402
 SCRIPT = Path(__file__).parents[3] / "notebooks" / "cluster" / "train.py"
 
 
-def run_script(folder, *options):
+def run_script(script, folder, *options):
     """What torchrun does in each process; what it prints goes into a file."""
     os.chdir(folder)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     if torch.cuda.device_count() < 2:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    sys.argv = [str(SCRIPT), *options]
+    sys.argv = [str(script), *options]
     with Path(f"said-{os.environ['RANK']}").open("w") as said, contextlib.redirect_stdout(said):
-        runpy.run_path(str(SCRIPT), run_name="__main__")
+        runpy.run_path(str(script), run_name="__main__")
 
 
 def test_it_learns_saves_and_goes_on(tmp_path, monkeypatch, capsys):
     common = ("--budget", "12", "--emulate", "0.002,0.02", "--policy", "certainty-equivalence", "--save-every", "7")
     options = (*common, "--steps", "21", "--tensorboard", "board")
-    with as_torchrun(run_script, tmp_path, *options, size=2) as running:
+    with as_torchrun(run_script, SCRIPT, tmp_path, *options, size=2) as running:
         running.result(PATIENCE)
     lines = (tmp_path / "said-0").read_text().splitlines()
     assert [line.partition(":")[0] for line in lines] == ["round 1", "round 21"]

@@ -32,7 +32,7 @@ KINDS = ("plain", "ddp", "fsdp")
 @pytest.mark.parametrize(
     ("kind", "policy", "budget"),
     [
-        *((kind, "thompson", 8) for kind in (*KINDS, "transposed", "channels last")),
+        *((kind, "thompson", 8) for kind in (*KINDS, "transposed", "channels last", "compiled")),
         *((kind, "uta", 1) for kind in ("plain", "fsdp")),
     ],
 )

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.distributed import checkpoint  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
@@ -91,6 +92,27 @@ def test_beliefs_follow_the_name_through_a_restart_with_other_ranks():
     tasks, rounds, _ = on_ranks(3, with_names, "dba", state, 3)[0]
     assert rounds == 8
     assert tasks == {"a": 1, "b": 4, "d": 4}
+
+
+def distributed_checkpoint(folder, saves):
+    allocator, model = (
+        TorchAllocator(9, "certainty-equivalence", name="abc"[dist.get_rank()], warm_up=0),
+        nn.Linear(2, 1),
+    )
+    state = {"allocator": allocator, "model": model.state_dict()}
+    if saves:
+        play(allocator, 4)
+        checkpoint.save(state, checkpoint_id=folder)
+    else:
+        checkpoint.load(state, checkpoint_id=folder)
+    return allocator.rounds, model.weight.tolist(), allocator._allocator.expected_times().keys()
+
+
+def test_a_distributed_checkpoint_of_two_ranks_is_loaded_by_three(tmp_path):
+    (rounds, weight, _), _ = on_ranks(2, distributed_checkpoint, tmp_path, True)
+    assert rounds == 4
+    for loaded in on_ranks(3, distributed_checkpoint, tmp_path, False):
+        assert loaded == (4, weight, {"a", "b"})
 
 
 @pytest.mark.usefixtures("alone")

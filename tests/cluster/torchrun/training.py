@@ -66,6 +66,8 @@ def build(kind: str, device: torch.device | None = None) -> nn.Module:
         model.first = nn.Sequential(nn.Unflatten(1, (3, 2, 2)), images, nn.Flatten())
     if kind in ("ddp", "transposed"):
         return DistributedDataParallel(model)
+    if kind == "compiled":
+        return torch.compile(DistributedDataParallel(model), backend="aot_eager")
     if kind == "fsdp":
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         for layer in (model.first, model.last):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 from ata_gym import cluster  # noqa: E402
 from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
 from tests.cluster.torchrun.processes import as_torchrun  # noqa: E402
+from tests.cluster.torchrun.test_example import run_script  # noqa: E402
 from tests.waiting import PATIENCE  # noqa: E402
 
 BUDGET, SAMPLES, STEPS, ACCUMULATED, CLIPPED = 4, 2, 6, 2, 0.05
@@ -170,6 +172,24 @@ def test_lightning_trains_as_one_process_and_goes_on_from_its_checkpoint_with_ot
     expected, _ = alone(None)
     assert_alike(play(with_lightning, tmp_path, 2), expected)
     assert_alike(play(with_lightning, tmp_path, 3, str(tmp_path / "pl" / "step=4.ckpt")), expected)
+
+
+SCRIPTS = Path(__file__).parents[3] / "notebooks" / "cluster"
+
+
+@pytest.mark.parametrize("library", ["accelerate", "transformers", "lightning"])
+def test_the_scripts_train_and_go_on_from_their_checkpoints(tmp_path, library):
+    pytest.importorskip(library)
+    for steps, rounds in ((4, 4), (6, 6)):
+        with as_torchrun(
+            run_script, SCRIPTS / f"train_{library}.py", tmp_path, "--cpu", "--steps", str(steps), size=2
+        ) as running:
+            running.result(PATIENCE)
+        if library == "accelerate":
+            state = torch.load(tmp_path / "accelerated" / "custom_checkpoint_0.pkl", weights_only=True)
+            assert state["rounds"] == rounds
+    said = (tmp_path / "said-0").read_text()
+    assert library == "accelerate" or f"round {rounds}: " in said
 
 
 @pytest.mark.parametrize(("name", "package"), [("TaskStrategy", "lightning"), ("TaskTrainer", "transformers")])
