@@ -83,7 +83,6 @@ def imported(module: str) -> frozenset[str]:
 
 
 def room(module: str) -> str:
-    """The room of a module of ata_gym; all of ata_policies is the zoo."""
     package, *parts = module.split(".")
     return "zoo" if package == "ata_policies" else parts[0] if parts else ""
 
@@ -93,7 +92,6 @@ def name_of(path: Path) -> str:
 
 
 def may_import(module: str, other: str) -> bool:
-    """Whether the arrows run from the room of one module to that of the other."""
     own, its = (name.split(".")[1] if "." in name else "" for name in (module, other))
     if module.startswith("ata_policies") and other.startswith("ata_policies") and own in ZOO:
         return its in {own, *ZOO[own]}

@@ -36,14 +36,12 @@ class CostRun(PolicyRun):
     schema: ClassVar[dict[str, Any]] = {**SCHEMA, "expected_cost": pl.Float64}  # of rounds 1 to this one, added up
 
     def quantities(self) -> dict[str, tuple[Any, ...]]:
-        """What is recorded of each row; the tasks of each worker are kept until the run has ended."""
         scenario = self.experiment.scenario
         pairs = len(self.record_at) * self.experiment.seeds * min(scenario.pool.n, scenario.budget)
         known = self.has_regret and scenario.stationary and pairs <= _MOST
         return super().quantities() | ({"tasks": ("i4", scenario.pool.n)} if known else {})
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The records with the expected costs."""
         columns = super().columns()
         tasks, costs = columns.pop("tasks", None), np.full(columns["runtime"].shape, np.nan)
         if tasks is not None:

@@ -68,7 +68,6 @@ def _given(policy: GivenPolicy) -> Given:
 
 
 def _maker(policy: Policy) -> type[Policy]:
-
     def make(cls: type[Policy], setting: Setting, *, seed: int = 0) -> Policy:
         del cls, seed
         mine = policy.setting

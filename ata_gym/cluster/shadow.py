@@ -22,11 +22,11 @@ class Shadow:
 
     - ``tasks``: into how many tasks a step of each worker is cut; the budget B is that times the workers of a step.
     - ``policy``, ``arguments``: as of ``ata_policies.Allocator``.
-    - ``log_every``: steps between two lines in the log ``ata_gym.cluster``; None for no lines.
+    - ``every``: steps between two lines in the log ``ata_gym.cluster``; None for no lines.
 
     ValueError for bad arguments.
 
-    >>> shadow = Shadow(tasks=4, policy="certainty-equivalence", log_every=None)
+    >>> shadow = Shadow(tasks=4, policy="certainty-equivalence", every=None)
     >>> for step in range(10):
     ...     shadow.step({"gpu0": 1.0, "gpu1": 3.0})  # seconds until each had its gradient, before any communication
     >>> shadow.tasks, round(shadow.saved, 3)
@@ -37,11 +37,9 @@ class Shadow:
     would_be: float = 0.0  # seconds that they would have taken with the policy's allocations
     tasks: Mapping[Worker, int]  # the policy's last allocation
 
-    def __init__(
-        self, *, tasks: int = 8, policy: str = "default", log_every: int | None = 100, **arguments: Any
-    ) -> None:
+    def __init__(self, *, tasks: int = 8, policy: str = "default", every: int | None = 100, **arguments: Any) -> None:
         self._each, self._policy, self._arguments = whole_number("tasks", tasks, 2), policy, arguments
-        self._every = None if log_every is None else whole_number("log_every", log_every)
+        self._every = None if every is None else whole_number("every", every)
         self._allocator: Allocator | None = None
         self._steps, self.tasks = 0, {}
 
@@ -69,9 +67,7 @@ class Shadow:
         self._steps += 1
         if self._every and self._steps % self._every == 0:
             slowest = max(times, key=times.__getitem__)
-            _log.info(
-                "step %d: allocation would have saved %.1f %%; waited for %s", self._steps, 100 * self.saved, slowest
-            )
+            _log.info("step %d: it would have saved %.1f %%; waited for %s", self._steps, 100 * self.saved, slowest)
 
     def state_dict(self) -> dict[str, Any]:
         """What was learned, for ``Allocator(prior=...)``; ValueError before the first step."""

@@ -84,15 +84,13 @@ def measured(end: str = "wrap") -> Pool:
 def scan(path: Path) -> polars.LazyFrame:
     """The table in a file; from CSV, all columns are text. ValueError for another ending, and what cannot be read."""
     pl = require("polars", extra="bench", purpose="Reading a trace")
-    ending = next(
-        (one for one in (".csv", ".csv.gz", ".parquet", *JSON_LINES) if path.name.lower().endswith(one)), None
-    )
-    if path.is_dir() or ending is None:
+    kind = next((one for one in (".csv", ".csv.gz", ".parquet", *JSON_LINES) if path.name.lower().endswith(one)), None)
+    if path.is_dir() or kind is None:
         raise ValueError("a trace is a file whose name ends in .csv, .csv.gz, .parquet, .jsonl or .ndjson")
     with reading("the file cannot be read"):
-        if ending == ".parquet":
+        if kind == ".parquet":
             found: polars.LazyFrame = pl.scan_parquet(path, glob=False)
-        elif ending in JSON_LINES:
+        elif kind in JSON_LINES:
             found = pl.read_ndjson(path, infer_schema_length=None).lazy()
         else:
             rows = pl.read_csv(path, infer_schema=False, glob=False).lazy()

@@ -106,7 +106,8 @@ def draw(found: dict[str, tuple[np.ndarray, np.ndarray, list[float]]], best: lis
 
 
 events = [each for each in (arguments.change_at, stall[0], away[0]) if each]
-settled = slice(min(100, arguments.steps // 2), min([arguments.steps + 1, *events]) - 1)
+end = int(min([arguments.steps + 1, *events])) - 1
+settled = slice(min(100, end // 2), end)
 best = []
 for step in range(1, arguments.steps + 1):
     now = task_times(step)

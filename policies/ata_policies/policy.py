@@ -283,11 +283,9 @@ class AllocationPolicy(Policy):
     """
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Allocate; the plan stays."""
         return self.allocate(state), state
 
     def last_action(self, state: State) -> Ints | None:
-        """It follows from the state."""
         return self.allocate(state)
 
     @abstractmethod

@@ -73,9 +73,7 @@ def test_workers_change_in_one_set_and_stay_in_another() -> None:
 
 
 def test_the_unseen_set_holds_what_a_default_must_survive() -> None:
-    racks, back, fast, drawn = (
-        UNSEEN.find(name) for name in ("racks", "fail-and-return", "eight-fast", "drawn-on-off")
-    )
+    racks, back, fast, drawn = (UNSEEN.find(one) for one in ("racks", "fail-and-return", "eight-fast", "drawn-on-off"))
     assert [change.rack for change in racks.changes if isinstance(change, OnOff)] == [6]
     ((jump,), means) = back.changes, back.pool.mean()
     assert isinstance(jump, Jump)

@@ -101,7 +101,6 @@ def test_a_bad_curve_is_refused_and_leaves_nothing(tmp_path, text, sentence):
 
 
 def lines() -> pl.DataFrame:
-    """Lines whose loss falls evenly from 4 to 1, on clocks that run evenly."""
     rows = [
         (axis, policy, part * getattr(end, axis), 4 - 3 * part)
         for axis in losses.CLOCKS

@@ -37,7 +37,6 @@ def test_pictures_and_tables_are_the_same_bytes_each_time(played):
 
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_recorded_times_of_zero_are_drawn_and_compared(played, tmp_path, monkeypatch, rounds):
-
     def save(made, stem, _title):
         made.draw_without_rendering()
         return [stem.name]

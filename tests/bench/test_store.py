@@ -74,7 +74,6 @@ def test_only_half_written_files_of_ours_are_cleared(tmp_path):
 
 
 def test_a_folder_that_another_command_claims_at_this_moment_is_not_foreign(tmp_path, monkeypatch):
-
     def look(path):
         found = is_ours(path)
         (tmp_path / LOCK).touch()
@@ -85,7 +84,6 @@ def test_a_folder_that_another_command_claims_at_this_moment_is_not_foreign(tmp_
 
 
 def test_the_folder_of_a_scenario_is_opened_again(tmp_path):
-    """Also of one whose changes hold tuples, which are lists in the file."""
     for name in ("five-workers", "changing-spot", "changing-permuted-linear-n51", "drawn-6-v1"):
         config = Experiment.on_scenario(name, rounds=2, seeds=1).config()
         folder = open_folder(tmp_path / name, config)
@@ -137,7 +135,6 @@ def played(tmp_path):
 
 @pytest.mark.parametrize("ending", [".parquet", ".json"])
 def test_damage_of_a_result_is_noticed(tmp_path, ending):
-    """Of each of its two files; without one of them it is not finished."""
     folder = played(tmp_path)
     file = folder.result("ata").with_suffix(ending)
     whole = file.read_bytes()

@@ -106,7 +106,5 @@ def test_what_a_rank_spends_on_decisions_where_there_are_thousands(ranks: int, p
         allocator.observe(times)
         spent.append((decided - start, process_time() - told))
     decision, learning = 1000 * np.median(spent, axis=0)
-    print(
-        f"{ranks:,} ranks, B = {4 * ranks:,}, {policy}: {decision:.1f} ms to decide, {learning:.1f} ms to take in times"
-    )
+    print(f"{ranks:,} ranks, B = {4 * ranks:,}, {policy}: {decision:.1f} ms to decide, {learning:.1f} ms to learn")
     assert sum(tasks.values()) == 4 * ranks

@@ -100,9 +100,7 @@ def test_a_million_workers() -> None:
     play, _ = rounds_of_ata(1, 1, world, alpha=1.0)
     numbers = np.ones(10**6)
     taken, copy = best(play, numbers.copy, repeats=9)
-    print(
-        f"\nenv + ata, 1e6 workers, B = 23: {1 / taken:,.0f} rounds/s, one costs {taken / copy:.0f} copies of a column"
-    )
+    print(f"env + ata, 1e6 workers, B = 23: {1 / taken:,.0f} rounds/s, one costs {taken / copy:.0f} copies of a column")
     assert taken / copy < 1000
 
 

@@ -32,7 +32,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
 
 @pytest.fixture
 def refused(run: Callable[..., Result]) -> Callable[[str], str]:
-
     def command(line: str) -> str:
         result = run(line, code=2)
         assert result.stderr.startswith("ata-gym: ")
@@ -64,7 +63,6 @@ def whole_bench(tmp_path_factory: pytest.TempPathFactory) -> Benched:
 
 @pytest.fixture
 def benched(run: Callable[..., Result], whole_bench: Benched, tmp_path: Path) -> Benched:
-    """The folder "out" of bench in the current folder, which is a test's own."""
     del run  # it changes to that folder
     shutil.copytree(whole_bench.out, tmp_path / "out")
     return whole_bench._replace(out=tmp_path / "out")

@@ -74,7 +74,6 @@ def test_a_policy_of_ones_own_has_a_card(run, tmp_path, monkeypatch):
 
 
 def document(run, line: str, code: int = 0):
-    """The one JSON document that a command writes; nothing else is on stdout."""
     return json.loads(run(f"{line} --json", code).stdout)
 
 

@@ -64,8 +64,6 @@ def vector(env_id: str, world: str | Scenario, rows: int, **options: Any) -> Any
 
 
 class Player:
-    """Draws actions of a space; those that a mask rules out it takes seldom."""
-
     def __init__(self, space: Any, seed: int) -> None:
         self.space, self.rng = space, np.random.default_rng(seed)
         space.seed(seed)

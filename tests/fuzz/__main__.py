@@ -33,7 +33,6 @@ def try_out(hazard: str, seed: int, folder: Path) -> None:
 
 
 def main() -> int:
-    """Look for what breaks; print a table, and return 1 if anything did."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="how long, shared evenly by the hazards")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")

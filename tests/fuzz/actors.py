@@ -80,7 +80,6 @@ def make_caller() -> Callable[[Any], Any]:
 
 
 def make_sleep(sleeps: Mapping[Any, float] = SLEEPS) -> Callable[..., None]:
-
     def sleep(worker: Any, *_: Any) -> None:
         import time
 

@@ -75,9 +75,7 @@ def _write_images(path: Path) -> None:
     rng = np.random.default_rng(0)
     parts = {which: (rng.integers(0, 256, (k, 3072), np.uint8), rng.integers(0, 100, k)) for which, k in _SIZES.items()}
     if path.suffix == ".npz":
-        arrays = {
-            f"{which}_{what}": array for which, pair in parts.items() for what, array in zip("xy", pair, strict=True)
-        }
+        arrays = {f"{which}_{what}": one for which, pair in parts.items() for what, one in zip("xy", pair, strict=True)}
         np.savez_compressed(path, **arrays)
         assert zipfile.is_zipfile(path)
         return

@@ -75,7 +75,6 @@ def _results(out: Path) -> dict[str, bytes]:
 
 
 def wait_for_group(group: int) -> None:
-
     def gone() -> bool:
         try:
             os.killpg(group, 0)

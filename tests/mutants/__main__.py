@@ -30,9 +30,7 @@ def mutants(
     folder = out.resolve() / checksum()
     copies = [copy_of(folder / f"copy-{number}" / "ata-gym") for number in range(jobs)]
     if not (folder / DURATIONS).is_file():
-        print(
-            "Running all tests once, to see which test runs which line. It takes ten minutes or more.", file=sys.stderr
-        )
+        print("Running all tests once, to see which test runs which line. It takes ten minutes.", file=sys.stderr)
         _record(copies[0], folder, jobs)
     recording = Recording(copies[0], folder)
 

@@ -27,7 +27,6 @@ def checksum(*folders: str) -> str:
 
 
 def _files() -> list[str]:
-    """The files of the checkout, those that Git does not know yet too."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
     return sorted(path for path in listed.split("\0") if path and (ROOT / path).is_file())

@@ -13,8 +13,6 @@ from ata_policies.steps import decide
 
 
 class Run(NamedTuple):
-    """What happened, by round, or in dispatch by step; arrays of E rows."""
-
     seen: list[Any]
     """What the policy observed before each action."""
     actions: Any
@@ -68,7 +66,6 @@ def play() -> Callable[..., Run]:
 
 @pytest.fixture(scope="session")
 def refuses() -> Callable[..., None]:
-
     def refused(name: str, message: str, setting: Setting | None = None, **hyperparameters: Any) -> None:
         with pytest.raises(ValueError, match=message):
             ata_policies.load(name)(setting or Setting(n=3, budget=2), **hyperparameters)

@@ -34,7 +34,6 @@ def drawn(name: str, rows: int, pools: PoolDistribution = DRAWN, price: float = 
 
 @pytest.fixture
 def run(play: Any) -> Callable[..., Run]:
-
     def played(name: str, rounds: int, env: Any = None, seed: int = 0, more: Any = None, **options: Any) -> Run:
         result: Run = play(name, rounds, seed=seed, hyperparameters=more, env=env or world(name, **options))
         return result

@@ -275,7 +275,6 @@ COMBINATIONS = list(itertools.product(ESTIMATES, MEMORIES))
 
 @pytest.mark.parametrize(("estimate", "memory"), COMBINATIONS)
 def test_actions_of_every_composition_stay_legal(estimate: str, memory: str) -> None:
-    """Each estimate with each memory; the rules and the sizes take turns."""
     place = COMBINATIONS.index((estimate, memory))
     n, budget = SIZES[place % 2]
     parts: dict[str, Any] = {"estimate": estimate, "memory": memory, "availability": True}

@@ -130,7 +130,6 @@ def test_bad_arguments_and_files_that_are_not_what_their_name_says(tmp_path, nam
 
 @pytest.mark.parametrize(("name", "function"), [("t.csv", "read_csv"), ("t.parquet", "scan_parquet")])
 def test_a_panic_of_the_reader_is_a_sentence(tmp_path, monkeypatch, name, function):
-
     def panic(*_, **__):
         raise polars.exceptions.PanicException("Thrift out of range")
 

@@ -116,9 +116,7 @@ class ByDefinition:
 
 
 @settings(max_examples=60)
-@given(
-    st.lists(st.integers(0, 4), min_size=N, max_size=N).filter(any), st.data(), deaths, deadlines, st.integers(0, 30)
-)
+@given(st.lists(st.integers(0, 4), min_size=N, max_size=N).filter(any), st.data(), deaths, deadlines, st.integers(0, 9))
 def test_a_round_equals_its_definition(allocation, data, dies, deadline, seed) -> None:
     total = sum(allocation)
     budget = data.draw(st.just(total) | st.integers(max(allocation), total))

@@ -14,7 +14,6 @@ def _one_thread():
 
 @pytest.fixture(scope="session")
 def refused():
-
     def check(result, sentence):
         assert result.exit_code == 2
         assert sentence in result.stderr

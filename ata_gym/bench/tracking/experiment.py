@@ -120,7 +120,6 @@ class Tracking(Experiment):
         return np.unique(np.concatenate([np.arange(low, end) for low, _, end in self.windows()])) + 1
 
     def config(self) -> Config:
-        """Everything that a policy's result depends on."""
         return super().config() | {"changed_at": list(self.changed_at), "before": self.before, "after": self.after}
 
     def try_out(self, policy: str) -> None:
@@ -185,12 +184,10 @@ class TrackedRun(PolicyRun):
         self.plans: list[Any] = [None] * len(ORACLES)  # their states, which can be computed anew
 
     def quantities(self) -> dict[str, tuple[Any, ...]]:
-        """What is recorded of each row."""
         floats = dict.fromkeys(("round_time", "expected", *ORACLES, "regret"), ("f8",))
         return {**floats, "tasks": ("i8", self.experiment.scenario.pool.n)}
 
     def measure(self) -> dict[str, NDArray[Any]]:
-        """Play one round; return its quantities."""
         if self.expected_times is None:
             measured = super().measure()
             expected = {"expected": proxy_loss(measured["tasks"], self.means), **dict.fromkeys(ORACLES, self.least)}

@@ -60,7 +60,7 @@ def what_if(log: Log, *, tasks: int = 8, policies: Sequence[str] = POLICIES) -> 
     >>> from ata_gym.bench.what_if.logs import Log
     >>> times = np.tile([1.0, 1.0, 3.0], (40, 1))
     >>> found = what_if(Log("job", ["a", "b", "c"], times, np.ones_like(times)), policies=["restarting-beta"])
-    >>> found.last.tolist(), round(found.idle, 3), round(found.perfect, 3), found.alternatives[0].saved.round(3)
+    >>> found.last.tolist(), round(found.idle, 3), round(found.perfect, 3), round(found.alternatives[0].saved, 3)
     ([0.0, 0.0, 1.0], 0.444, 0.571, 0.542)
     """
     n, each = len(log.workers), whole_number("tasks", tasks, 2)
@@ -82,9 +82,7 @@ def what_if(log: Log, *, tasks: int = 8, policies: Sequence[str] = POLICIES) -> 
             for step in range(steps):
                 runtime[step] = clock.tick()
                 progress(name, step + 1)
-            kind = (
-                "learns" if name in policies else "learns, starts more" if name == "race" else "learns, at each result"
-            )
+            kind = {"race": "learns, starts more", "dispatch": "learns, at each result"}.get(name, "learns")
             found.append(_of(name, kind, np.diff(runtime, prepend=0.0), clock.total_worker_time, now))
     with np.errstate(divide="ignore"):
         perfect = 1.0 - float(np.sum(budget / (1.0 / time).sum(axis=1)) / now.sum())
@@ -155,9 +153,7 @@ def _verdict(found: Sequence[Alternative], perfect: float) -> str:
     if perfect < _MATTERS:
         return f"Not worth it: workers are near equal; a perfect split of each step would save {100 * perfect:.1f} %."
     if np.isnan(best.half):
-        return (
-            f"The log is too short to say: {best.name} would save {100 * best.saved:.1f} % of the runtime at price 0."
-        )
+        return f"The log is too short to say: {best.name} would save {100 * best.saved:.1f} % of its runtime."
     if best.saved - best.half > _MATTERS:
         return f"Worth it: {said}, by other shares alone."
     if best.saved + best.half < _MATTERS:

@@ -154,9 +154,7 @@ class Ranks:
                 reason = sentence.format(worker=worker, parameter=parameter)
                 raise error(f"round {number}: {reason}. The step is not taken")
         self._check_agreed(number, parts, others)
-        without = [
-            name for name, own, weight in zip(self.names, shares, parts.weight, strict=True) if own and not weight
-        ]
+        without = [name for name, own, known in zip(self.names, shares, parts.weight, strict=True) if own and not known]
         if parts.weight.any() and without:
             raise ValueError(
                 f"round {number}: {', '.join(without)} gave share.backward no weight, and others did. The step is not "

@@ -1,7 +1,7 @@
 """Which samples each rank computes: every sample once in an epoch, whatever the allocations."""
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sized
+from collections.abc import Callable, Iterator, MutableMapping, Sized
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -161,9 +161,7 @@ class _Ahead(NamedTuple):
     given: list[tuple[int, float]]
 
 
-def load_ahead(
-    loaders: Iterable[Any], left_off: MutableMapping[Any, Any], coming: Callable[[], tuple[int, int]]
-) -> None:
+def load_ahead(loaders: list[Any], left_off: MutableMapping[Any, Any], coming: Callable[[], tuple[int, int]]) -> None:
     """Let the worker processes of loaders begin to load the next round; others do not load before they are asked.
 
     ``coming`` gives the tasks of this rank in the next round, and the number of the first of them.

@@ -21,19 +21,7 @@ class Waiting(AbstractContextManager["Waiting"]):
 
     After ``least`` seconds, and five times its longest wait of the rounds before, a waiting rank says so in the store
     of the process group, and the first of those that wait logs the names of the others, as a warning, once in a round.
-    A thread looks from time to time, so that rounds cost nothing.
-
-    RuntimeError without a process group.
-
-    >>> import tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> dist.init_process_group("gloo", init_method=f"file://{folder.name}/store", rank=0, world_size=1)
-    >>> waiting = Waiting(Ranks(None, "a", {}), least=10.0)
-    >>> with waiting.at(1):
-    ...     waiting.longest
-    0.0
-    >>> dist.destroy_process_group()
-    >>> folder.cleanup()
+    A thread looks from time to time, so that rounds cost nothing. RuntimeError without a process group.
     """
 
     def __init__(self, ranks: Ranks, least: float) -> None:

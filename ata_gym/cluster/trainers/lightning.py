@@ -34,13 +34,6 @@ class TaskStrategy(DDPStrategy):
     - ``options``: those of ``DDPStrategy``.
 
     ValueError for a training loader without a ``TaskSampler``.
-
-    Under torchrun::
-
-        dist.init_process_group("gloo")
-        allocator = TorchAllocator(budget=64)
-        loader = DataLoader(dataset, batch_sampler=TaskSampler(allocator, dataset))
-        Trainer(strategy=TaskStrategy(allocator), devices=8).fit(module, loader)
     """
 
     def __init__(self, allocator: TorchAllocator, **options: Any) -> None:

@@ -40,12 +40,6 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
 
     ValueError for a training set whose samples have no numbers, for ``weight_of`` with a model whose loss cannot be a
     sum, and for a checkpoint without a state of the allocator.
-
-    Under torchrun::
-
-        allocator = TorchAllocator(budget=64)
-        trainer = TaskTrainer(model, args, train_dataset=dataset, allocator=allocator)
-        trainer.train()
     """
 
     def __init__(

@@ -43,7 +43,6 @@ class Malenia(Rennala):
     """
 
     def begin(self, server: ParameterServer) -> None:
-        """Start all workers at the same weights."""
         self._table = GradientTable(self.pool.n)
         super().begin(server)
 
@@ -76,7 +75,6 @@ class Ringleader(Method):
         return 1 / (smoothness * max(8.0 * self.pool.n, 10 * variance / accuracy))
 
     def begin(self, server: ParameterServer) -> None:
-        """Start all workers."""
         self._table, self._next = GradientTable(self.pool.n), GradientTable(self.pool.n)
         self._updated = np.zeros(self.pool.n, np.bool_)  # who has made its update of this round
         super().begin(server)

@@ -27,7 +27,6 @@ class Rennala(Method):
 
     @property
     def gradients(self) -> float:
-        """The m gradients of a step."""
         return float(self.m)
 
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:

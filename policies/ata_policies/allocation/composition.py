@@ -115,7 +115,6 @@ class ComposedPolicy(Policy):
         return np.where(self.untried(state), np.nan, self.estimate.mean(state.belief)), state.belief.counts
 
     def untried(self, state: State) -> Mask:
-        """The workers that the memory knows nothing of."""
         return self.memory.recall(state.belief)[1]
 
     def last_action(self, state: State) -> Ints | None:

@@ -18,7 +18,6 @@ ROUNDS, SEEDS, WORKERS, BUDGET = (1, 10, 100, 1000), 3, 7, 5
 
 @pytest.fixture(scope="session")
 def note_of() -> Callable[..., dict[str, Any]]:
-
     def note(names: Sequence[str], **others: Any) -> dict[str, Any]:
         card = {"summary": "One sentence.", "facts": {"plays": "allocation"}, "text": "", "command": "ata-gym bench"}
         kinds = ["oracle", *["learner"] * (len(names) - 1)]
@@ -36,8 +35,6 @@ def note_of() -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def records_of() -> Callable[..., pl.DataFrame]:
-    """Records of policies, of which each is slower than the one before it."""
-
     def records(names: Sequence[str], rounds: Sequence[int] = ROUNDS, seeds: int = SEEDS) -> pl.DataFrame:
         rows = [
             (name, seed, round, pace * round * (1 + seed / 50), 2 * pace * round, (pace - 1.0) * round, 3)
@@ -52,7 +49,6 @@ def records_of() -> Callable[..., pl.DataFrame]:
 
 @pytest.fixture(scope="session")
 def page_of(note_of: Callable[..., Any], records_of: Callable[..., Any]) -> Callable[..., Page]:
-
     def page(names: Sequence[str], **others: Any) -> Page:
         note = note_of(names, **others)
         shares = np.outer(np.ones(len(ROUNDS)), np.linspace(1, 0, len(edges(WORKERS)) - 1))
@@ -86,7 +82,6 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def look(browser: Any) -> Callable[..., Any]:
-
     def open_page(path: Path, width: int = 1400, height: int = 6000, scheme: str = "light") -> Any:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

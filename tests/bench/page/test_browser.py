@@ -165,9 +165,7 @@ def test_names_that_are_code_stay_names(look, page_of, tmp_path):
 def test_a_choice_of_scenarios_holds_for_the_whole_page(look, page_of, tmp_path):
     page, names = page_of(NAMES), ("one", "two")
     sections = [
-        section._replace(
-            views=[view._replace(choice={"scenario": name}) for name in names for view in section.views[:1]]
-        )
+        section._replace(views=[one._replace(choice={"scenario": name}) for name in names for one in section.views[:1]])
         for section in page.sections
     ]
     browser = look(write(page._replace(sections=sections), tmp_path / "report.html"))

@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True)
 def nothing_starts(monkeypatch):
-    """Ray fails as it does where one of its processes gives no answer."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", Mock(side_effect=Exception("\nThe node timed out.\nIts log ends here")))
     monkeypatch.setattr(ray, "is_initialized", lambda: False)

@@ -71,7 +71,6 @@ def train(folder: Path, rounds: int) -> None:
 
 
 def attempt(rng: np.random.Generator, folder: Path, ranks: int = 3, kills: int = 2, rounds: int = 60) -> None:
-
     def begun(number: int) -> list[int]:
         lines = [line for path in folder.glob(f"told-{number}-*") for line in _lines(path)]
         return [line["pid"] for line in sorted(lines, key=lambda line: line["rank"]) if "began" in line]

@@ -24,7 +24,6 @@ SCRIPT = Path(__file__).parents[3] / "notebooks" / "cluster" / "train.py"
 
 
 def run_script(script, folder, *options):
-    """What torchrun does in each process; what it prints goes into a file."""
     os.chdir(folder)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     if torch.cuda.device_count() < 2:

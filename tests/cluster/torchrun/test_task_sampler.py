@@ -29,7 +29,6 @@ def played(size, budget, rounds, splits, **arguments):
 
 
 def random_splits(budget, seed):
-
     def split(number):
         rng = np.random.default_rng([seed, number])
         return rng.multinomial(budget, rng.dirichlet(np.ones(rng.integers(1, 6)))).tolist()
@@ -86,7 +85,6 @@ def prepared(sampler, **options):
 
 
 def dispatched(sampler):
-
     class DataLoaderOfTheSecond(accelerated("DataLoaderDispatcher")):
         def __iter__(self):
             yield from DATA[:, None]

@@ -156,7 +156,6 @@ def test_warm_up_rounds_teach_nothing():
 
 
 def out_of_memory(share, loader):
-
     def fail(_gradient):
         raise MemoryError
 

@@ -1,7 +1,7 @@
 """Trainers of other projects under torchrun: ranks of unequal shares train as one process does, in double precision."""
 
 import os
-import sys
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +15,6 @@ from torch import nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from ata_gym import cluster  # noqa: E402
 from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
 from tests.cluster.torchrun.processes import as_torchrun  # noqa: E402
 from tests.cluster.torchrun.test_example import run_script  # noqa: E402
@@ -192,10 +191,8 @@ def test_the_scripts_train_and_go_on_from_their_checkpoints(tmp_path, library):
     assert library == "accelerate" or f"round {rounds}: " in said
 
 
-@pytest.mark.parametrize(("name", "package"), [("TaskStrategy", "lightning"), ("TaskTrainer", "transformers")])
-def test_without_the_package_the_error_names_the_extra(monkeypatch, name, package):
-    monkeypatch.setitem(sys.modules, package, None)
-    for module in (f"ata_gym.cluster.trainers.{package}", f"{package}.pytorch"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    with pytest.raises(ImportError, match=rf'{name} needs {package}.*: pip install "ata-gym\[integrations\]"'):
-        getattr(cluster, name)
+def test_each_cell_of_the_table_of_libraries_names_a_test():
+    named = set(re.findall(r"`(test_\w+)`", (SCRIPTS / "README.md").read_text("utf-8")))
+    files = [path.read_text("utf-8") for path in Path(__file__).parents[1].rglob("test_*.py")]
+    assert named
+    assert named <= {name for text in files for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}

@@ -17,7 +17,6 @@ from tests.envs.playing import ALLOCATION, DISPATCH, RACE, WORLDS, Player, same,
 
 
 def rounded(weights: NDArray[np.float64], total: int) -> list[int]:
-    """Hamilton's method of largest remainders; ties to the lowest index."""
     real = total * weights / weights.sum()
     tasks = np.floor(real).astype(int)
     remainders = real - tasks

@@ -65,7 +65,6 @@ STARTS = [
 @settings(max_examples=3)
 @given(seed=st.integers(0, 10**6), exponent=st.sampled_from([-80, 40]))
 def test_a_row_is_what_it_is_alone_and_in_any_unit_of_time(start: Any, seed: int, exponent: int) -> None:
-    """Bit for bit, while workers change; and no belief is changed in place."""
     rng, unit, rows, row, scaled = np.random.default_rng(seed), 2.0**exponent, start(3), start(1), start(1)
     for k in range(150):
         worker, elapsed = rng.integers(-1, N, (3, 4)), rng.exponential(size=(3, N)) * (rng.random((3, N)) < 0.1)
@@ -123,7 +122,6 @@ def test_restarts(mean: float, seed: int, memory: float, detector: str, change: 
 @settings(max_examples=40)
 @given(st.data())
 def test_it_agrees_with_a_diary_kept_by_hand(data: st.DataObject) -> None:
-    """Two rows of three workers; a diary for each worker, in plain words."""
     pause, longest = 2, 8
     known = Availability.full(2, 3, pause)
     diary = [[{"away": False, "pause": pause, "wait": 0} for _ in range(3)] for _ in range(2)]

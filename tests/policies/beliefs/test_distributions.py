@@ -220,7 +220,6 @@ def test_how_long_tasks_may_last_is_no_change(family: str) -> None:
 
 
 def test_what_the_memory_in_force_holds_counts_and_nothing_is_lost() -> None:
-    """Where the memory of 4 rounds is in force, and then that of all."""
     rng, belief = np.random.default_rng(2), DistributionBelief.empty(1, 2)
     belief.row[:, ROW.force], belief.row[:, ROW.gains + 1] = 2, 1e9
     held, total, time, all_time = np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2)

@@ -32,7 +32,6 @@ def known() -> DistributionBelief:
 
 
 def idle(belief: DistributionBelief, rounds: int) -> DistributionBelief:
-    """The belief after rounds in which only worker 3 does something."""
     for k in range(rounds):
         belief = after(belief, np.array([0.0, 0.0, 0.0, 1.0]), seed=100 + k)
     return belief

@@ -209,7 +209,6 @@ def test_the_search_leaves_out_who_was_forgotten_since_the_workers_were_ordered(
 
 
 def test_the_search_finds_the_best_shadow_price() -> None:
-    """Against the other simulation, which plays the env's own rounds."""
     times, price = known_sample(POOL, 32), 0.3
     workers, search = searched(times, 10, price)
     shadows = [*price * 2.0 ** np.arange(-2.0, 1.5, 0.5), *search.shadow(workers, price)]

@@ -137,7 +137,6 @@ def test_predictors_by_name_and_bad_input() -> None:
     ],
 )
 def test_recent_times_are_averaged_and_allocated_by(name: str, hyperparameters: Any, estimate: Any) -> None:
-    """Of each worker the mean task times of the rounds in which it had some."""
     env = gym.make("ata_gym/TaskAllocation-v0", pool=gamma(25.0, MEANS / 25), budget=9)
     samples: list[list[float]] = [[] for _ in MEANS]
     for k, step in enumerate(islice(play(ata_policies.make(name, env, **hyperparameters), env, seed=2), 60)):

@@ -93,7 +93,6 @@ def test_without_a_sample_models_follow_the_signals() -> None:
 
 
 def test_averages_by_definition() -> None:
-    """Each worker's own; without a sample they keep their prediction."""
     speed, signal = loaded_speeds(30)
     speed = gappy(speed)
     last, ema, median = (forecasts(one, speed, signal)[0] for one in (Last(), Ema(0.3), Median(4)))

@@ -113,7 +113,6 @@ def test_where_workers_change_it_costs_less_than_every_rule(scenario: str) -> No
 
 
 def by_hand(env_id: str, action: str, n: int) -> Callable[[Any], Any]:
-
     def act(seen: Any) -> Any:
         workers = seen if seen.ndim == 3 else seen[:, : OWN * n].reshape(-1, n, OWN)
         slow = (

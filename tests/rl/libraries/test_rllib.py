@@ -65,6 +65,5 @@ def test_another_process_imports_the_package_that_the_id_names() -> None:
 
 
 def test_features_of_workers_need_to_be_flat() -> None:
-    """RLlib has default networks for vectors and pictures, not for matrices."""
     with pytest.raises(ValueError, match="2D Box"):
         train(FLAT[0] | {"observation": "workers"})

@@ -41,7 +41,6 @@ def test_workers_that_make_no_sense(workers, sentence):
 
 
 def test_gpus_are_named_by_their_index(monkeypatch):
-    """To torch, this machine has two CUDA devices; nothing can run there."""
     for name, value in {"is_available": True, "device_count": 2, "current_device": 1}.items():
         monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
     found = find_workers("cuda:0,cuda:1,cpu:2,cuda:1:3,cuda")
@@ -53,7 +52,6 @@ def test_gpus_are_named_by_their_index(monkeypatch):
 
 
 def test_a_seed_of_a_gpu_starts_cuda(monkeypatch):
-    """Torch counts devices without a start, and has their generators after it."""
     generators = torch.Generator(), torch.Generator()
     monkeypatch.setattr(torch.cuda, "default_generators", ())
     monkeypatch.setattr(torch.cuda, "init", lambda: setattr(torch.cuda, "default_generators", generators))

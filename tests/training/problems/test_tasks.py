@@ -208,9 +208,7 @@ SOURCES = {
     "of its own generator": lambda: loader(generator=torch.Generator().manual_seed(5)),
     "worker processes": lambda: loader(num_workers=2),
     "without batches": lambda: loader(batch_size=None),
-    "of a sampler of batches": lambda: DataLoader(
-        Noisy(), batch_sampler=BatchSampler(RandomSampler(Noisy()), 4, False)
-    ),
+    "of sampled batches": lambda: DataLoader(Noisy(), batch_sampler=BatchSampler(RandomSampler(Noisy()), 4, False)),
     "growing": lambda: DataLoader(Noisy(), batch_sampler=Growing()),
     "stream": lambda: DataLoader(Stream(10), batch_size=3),
     "endless": lambda: DataLoader(Stream(), batch_size=3),

@@ -53,7 +53,7 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
 
     def __init__(
         self, make_task: MakeTask, workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]], budget: int,
-        *, deadline: float | None = None, restarts: int = 5, start_timeout: float = 60.0,
+        *, deadline: float | str | None = None, restarts: int = 5, start_timeout: float = 60.0,
         allow_nonfinite: bool = False, recorder: TraceRecorder | None = None,
     ) -> None:  # fmt: skip
         self.budget, self._recorder = whole_number("budget", budget), recorder

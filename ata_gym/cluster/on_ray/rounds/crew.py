@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from ata_gym.cluster.on_ray.connection import connect_ray
 from ata_gym.cluster.on_ray.rounds.actor import CONTROL, MakeTask, TaskActor
+from ata_gym.cluster.on_ray.rounds.deadlines import Deadlines
 from ata_gym.cluster.on_ray.rounds.worker_actor import Started, WorkerActor, with_options
 from ata_gym.typing import Worker
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import flag, real, short, whole_number
 
-_LOG = logging.getLogger("ata_gym")
+_LOG = logging.getLogger("ata_gym.cluster")
 
 _REPLY = 0.1
 """Seconds within which an actor says how long its cancelled task has run. If its code holds the interpreter for longer,
@@ -66,14 +67,14 @@ class Crew:
     """
 
     def __init__(
-        self, make_task: MakeTask, workers: Mapping[Worker, Mapping[str, Any]], *, deadline: float | None,
+        self, make_task: MakeTask, workers: Mapping[Worker, Mapping[str, Any]], *, deadline: float | str | None,
         restarts: int, start_timeout: float, allow_nonfinite: bool,
     ) -> None:  # fmt: skip
         self._ray = require("ray", extra="cluster", purpose="A crew of Ray actors")
         if not callable(make_task):
             what = "a function that makes a task function"
             raise ValueError(f"make_task must be {what}, not {short(make_task)}")  # noqa: TRY004 - as for any argument
-        self._deadline = inf if deadline is None else real("deadline", deadline)
+        self._deadlines = Deadlines(deadline)
         self._start_timeout = real("start_timeout", start_timeout)
         self._restarts = whole_number("restarts", restarts, least=0)
         finite_only = not flag("allow_nonfinite", allow_nonfinite)
@@ -215,15 +216,17 @@ class Crew:
 
     def _soonest(self) -> float:
         dues = [one.due for one in self.workers.values()]
-        return min([*dues, *(one.tasks[0].begun + self._deadline for one in self.workers.values() if one.tasks)])
+        return min(
+            [*dues, *(one.tasks[0].begun + self._deadlines.of(one.name) for one in self.workers.values() if one.tasks)]
+        )
 
     def _overdue(self) -> Event | None:
         """Give up a worker whose task is overdue; wait for it if only its value is still on the way."""
         now = time.monotonic()
         for one in self.workers.values():
-            if one.tasks and now >= one.tasks[0].begun + self._deadline:
+            if one.tasks and now >= one.tasks[0].begun + (deadline := self._deadlines.of(one.name)):
                 there, _ = self._ray.wait([one.tasks[0].report], timeout=_REPLY)
-                return self._event_of(one) if there else self._lose(one, f"it gave no answer for {self._deadline:g} s")
+                return self._event_of(one) if there else self._lose(one, f"it gave no answer for {deadline:.3g} s")
         return None
 
     def _event_of(self, one: WorkerActor) -> Event | None:
@@ -235,6 +238,7 @@ class Crew:
                 return Ready(one.name)
             task = one.tasks[0]
             seconds = self._ray.get(task.report)
+            self._deadlines.note(one.name, seconds or 0.0)
             value = None if task.late else self._ray.get(task.value)
         except errors.RayTaskError as error:
             if one.beginning is not None:
@@ -260,6 +264,7 @@ class Crew:
             due = now + (0.0 if one.losses == 1 else min(2.0 ** (one.losses - 2), _LONGEST_PAUSE))
         elif self._restarts:
             why += f"; {one.losses} actors were lost in a row without a result"
+        _LOG.warning("worker %s: %s", one.name, why)
         return Lost(one.name, one.give_up(self._ray, why, due), ran)
 
     def _ran(self, one: WorkerActor, reply: Any) -> float:

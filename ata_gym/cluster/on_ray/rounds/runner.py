@@ -43,10 +43,11 @@ class RayRunner(AbstractContextManager["RayRunner"]):
       resources, a placement strategy or a ``runtime_env``. A worker has one CPU unless its options say otherwise.
     - ``budget``: results B that a round needs.
     - ``policy``, ``price``, ``seed``, ``horizon``, ``hyperparameters``: as for ``ata_policies.Allocator``, or for
-      ``Dispatcher`` in the mode "dispatch".
+      ``Dispatcher`` in the mode "dispatch", also ``limits`` and ``prior``.
     - ``mode``: "allocation": the policy shares out B tasks. "race": it may share out more, the round ends with the B-th
       result, and the rest is cancelled. "dispatch": at each result it decides which workers start one more task.
-    - ``deadline``: seconds after which a task without an answer counts as hung, and its actor is killed. None: never.
+    - ``deadline``: seconds after which a task without an answer counts as hung, its actor is killed, and the worker is
+      named in the log ``ata_gym.cluster``. None: never. "learned": five times the .99 quantile of the worker's answers.
     - ``restarts``: how many actors of a worker in a row may be lost without a result before it is left out. The first
       is replaced as soon as Ray finds room, the others after pauses of 1, 2, 4, ... and at most 60 seconds; what the
       policy knows of the worker is kept.
@@ -69,7 +70,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
     def __init__(
         self, make_task: MakeTask, workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]], budget: int,
         policy: str | Policy = "default", *, mode: str = "allocation", price: float = 0.0, seed: int = 0,
-        horizon: int | None = None, deadline: float | None = None, restarts: int = 5, start_timeout: float = 60.0,
+        horizon: int | None = None, deadline: float | str | None = None, restarts: int = 5, start_timeout: float = 60.0,
         allow_nonfinite: bool = False, **hyperparameters: Any,
     ) -> None:  # fmt: skip
         if mode not in ("allocation", "race", "dispatch"):

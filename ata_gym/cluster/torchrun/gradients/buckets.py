@@ -70,9 +70,7 @@ class Buckets:
     - ``others``: tensors of the same forms as those that are summed with the gradients.
     """
 
-    def __init__(
-        self, parameters: Sequence[nn.Parameter], others: Sequence[Form], group: dist.ProcessGroup | None
-    ) -> None:
+    def __init__(self, parameters: list[nn.Parameter], others: Sequence[Form], group: dist.ProcessGroup | None) -> None:
         self.parameters, self.others, self._group = list(parameters), list(others), group
         forms = [Form.of(parameter, gradient_dtype(parameter)) for parameter in parameters]
         self.forms, count = [*forms, *others], len(forms)

@@ -48,7 +48,6 @@ def test_workers_join_leave_and_are_left_out():
 
 
 def test_an_actor_that_is_starting_is_waited_for(caplog):
-
     def make_slowly(_):
         import time
 
@@ -146,3 +145,17 @@ def test_an_error_of_make_task_is_raised():
 def test_an_argument_that_is_wrong_is_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         RayRunner(**{"make_task": make_caller(), "workers": 2, "budget": 3, **wrong})
+
+
+def test_a_worker_that_hangs_is_found_by_how_long_its_tasks_took_before(tmp_path, caplog):
+    def happens(worker, argument, sample):
+        SLEEP(worker, argument, sample)
+        if worker == "b" and sample > 60 and not (tmp_path / "once").exists():
+            (tmp_path / "once").touch()
+            time.sleep(600.0)
+
+    with RayRunner(make_caller(), ["a", "b"], 4, "uta", deadline="learned", limits={"b": (1, 4)}) as runner:
+        watched = Watched(runner, 4)
+        done = watched.until(lambda done: "b" in done.record.away, happens)
+    assert done.record.away["b"].startswith("it gave no answer for ")
+    assert "worker b: it gave no answer for" in caplog.text
