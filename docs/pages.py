@@ -126,7 +126,8 @@ class Command(NamedTuple):
 def _commands() -> Page:
     commands: Any = get_command(app)
     groups = {
-        panel: [_command(commands.commands[one.__name__]) for one in members] for panel, members in PANELS.items()
+        panel: [_command(commands.commands[one.__name__.replace("_", "-")]) for one in members]
+        for panel, members in PANELS.items()
     }
     about = "`ata-gym --install-completion` lets a shell complete names; `ata-gym COMMAND --help` shows one of these."
     return Page("commands.html", "commands.html.jinja2", "Commands", about, dict(groups))

@@ -42,7 +42,9 @@ def test_everything_that_has_a_name_has_its_place_and_every_public_module_its_pa
     assert set(env_ids()) <= anchors(pages["index.html"])
     assert set(ata_policies.names()) <= anchors(pages["policies.html"])
     assert {*ata_gym.scenario_names(), *RECORDINGS} <= anchors(pages["scenarios.html"])
-    assert {command.__name__ for panel in PANELS.values() for command in panel} <= anchors(pages["commands.html"])
+    assert {command.__name__.replace("_", "-") for panel in PANELS.values() for command in panel} <= anchors(
+        pages["commands.html"]
+    )
     for root, package in ((ROOT, "ata_gym"), (ROOT / "policies", "ata_policies")):
         for path in (root / package).rglob("*.py"):
             parts = [part for part in path.relative_to(root).with_suffix("").parts if part != "__init__"]

@@ -25,7 +25,7 @@ def what_if(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder for the page and what was learned.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Say what stragglers cost in a job, from its log, and what could be saved.
+    r"""Say what stragglers cost in a job, from its log.
 
     The log has the time that each worker needed in each step, before it waited for others. Its steps are played again:
     with other shares, by policies that learn, as a race, by dispatch, and without the worst worker. What was learned is
@@ -33,7 +33,8 @@ def what_if(
 
     ```
     ata-gym what-if times.csv
-    ata-gym what-if times.csv --worker-column gpu --duration-column ms --out results/what-if
+    ata-gym what-if times.csv --worker-column gpu --duration-column ms \
+        --out results/what-if
     ata-gym what-if profiler-traces --json
     ```
     """

@@ -105,7 +105,7 @@ def distributed_checkpoint(folder, saves):
         checkpoint.save(state, checkpoint_id=folder)
     else:
         checkpoint.load(state, checkpoint_id=folder)
-    return allocator.rounds, model.weight.tolist(), allocator._allocator.expected_times().keys()
+    return allocator.rounds, model.weight.tolist(), set(allocator._allocator.expected_times())
 
 
 def test_a_distributed_checkpoint_of_two_ranks_is_loaded_by_three(tmp_path):

@@ -179,16 +179,14 @@ SCRIPTS = Path(__file__).parents[3] / "notebooks" / "cluster"
 @pytest.mark.parametrize("library", ["accelerate", "transformers", "lightning"])
 def test_the_scripts_train_and_go_on_from_their_checkpoints(tmp_path, library):
     pytest.importorskip(library)
-    for steps, rounds in ((4, 4), (6, 6)):
-        with as_torchrun(
-            run_script, SCRIPTS / f"train_{library}.py", tmp_path, "--cpu", "--steps", str(steps), size=2
-        ) as running:
+    for steps in (4, 6) if library == "accelerate" else (6,):
+        options = ("--cpu", "--steps", str(steps))
+        with as_torchrun(run_script, SCRIPTS / f"train_{library}.py", tmp_path, *options, size=2) as running:
             running.result(PATIENCE)
         if library == "accelerate":
             state = torch.load(tmp_path / "accelerated" / "custom_checkpoint_0.pkl", weights_only=True)
-            assert state["rounds"] == rounds
-    said = (tmp_path / "said-0").read_text()
-    assert library == "accelerate" or f"round {rounds}: " in said
+            assert state["rounds"] == steps
+    assert library == "accelerate" or "round 6: " in (tmp_path / "said-0").read_text()
 
 
 def test_each_cell_of_the_table_of_libraries_names_a_test():
