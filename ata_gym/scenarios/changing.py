@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ata_gym.changes import Change, Correlated, Crash, Jump, Load, OnOff, Outliers, Periodic, Spot, Switch, Walk
-from ata_gym.pools import gamma
+from ata_gym.pools import gamma, log_normal
 from ata_gym.scenarios.published import PUBLISHED
 from ata_gym.scenarios.scenario import Maker, Scenario
 
@@ -59,6 +59,9 @@ _STRAGGLERS: dict[str, tuple[tuple[int, ...], tuple[Change, ...], str]] = {
 }
 """Mean times of equal groups of workers, in units of the fastest; changes; and a summary of both."""
 
+_ROLLOUTS = {"rollouts-alike": (1.0, 1.0), "rollouts-unequal": (3.0, 1.0), "rollouts-heavy": (3.0, 2.0)}
+"""How much longer the slowest generator takes, and the coefficient of variation of the lengths."""
+
 
 def _changed(name: str) -> Scenario:
     base, (change, summary) = PUBLISHED[_BASE](_BASE), _CHANGES[name]
@@ -84,7 +87,16 @@ def _straggling(name: str) -> Scenario:
     return Scenario(gamma(100.0, means / 100.0), 64, 20_000, changes, name=name, summary=summary, source=source)
 
 
+def _generating(name: str) -> Scenario:
+    ratio, cv = _ROLLOUTS[name]
+    sigma = np.sqrt(np.log1p(cv**2))
+    mu = np.log(10.0 * np.geomspace(1.0, ratio, 32)) - sigma**2 / 2
+    summary = f"32 generators of text, log-normal lengths of CV {cv:g}, the slowest takes {ratio:g} times as long"
+    return Scenario(log_normal(mu, sigma), 64, 5_000, name=name, summary=summary, source="ours")
+
+
 CHANGING: Mapping[str, Maker] = MappingProxyType(
     {**dict.fromkeys(_CHANGES, _changed), "changing-outliers-steady": _steady}
 )
-STRAGGLERS: Mapping[str, Maker] = MappingProxyType(dict.fromkeys(_STRAGGLERS, _straggling))
+_ALL: dict[str, Maker] = {**dict.fromkeys(_STRAGGLERS, _straggling), **dict.fromkeys(_ROLLOUTS, _generating)}
+STRAGGLERS: Mapping[str, Maker] = MappingProxyType(_ALL)
