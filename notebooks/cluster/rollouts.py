@@ -1,4 +1,4 @@
-"""Text generation for post-training by RL, on a Ray cluster: a step needs N answers, and their lengths have a long tail.
+"""Text generation for post-training by RL, on a Ray cluster: a step needs N answers, of lengths with a long tail.
 
 python notebooks/cluster/rollouts.py                             # on this machine alone
 python notebooks/cluster/rollouts.py --address auto --workers 8   # the cluster of this node
