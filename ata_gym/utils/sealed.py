@@ -72,9 +72,7 @@ def load_checkpoint(path: Path, read: Callable[[bytes], T]) -> T | None:
             except DamagedError as error:
                 aside = candidate.with_name(f"{candidate.name}.damaged")
                 candidate.replace(aside)
-                warnings.warn(
-                    f"{candidate}: {error}; now {aside.name}, and the run goes on from before it", stacklevel=2
-                )
+                warnings.warn(f"{candidate}: {error}; now {aside.name}; the run goes on from before it", stacklevel=2)
     return None
 
 

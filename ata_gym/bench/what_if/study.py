@@ -18,6 +18,7 @@ from ata_policies import Allocator, Clock
 POLICIES = ("default", "restarting-beta", "lb-bsp-ema")
 _OTHERS = {"race": "ata_gym/TaskRace-v0", "dispatch": "ata_gym/TaskDispatch-v0"}
 _PARTS = 10  # parts of a log, one after the other, over which intervals are
+_LARGE = 50_000  # times of a log that are looked at in the search for a split
 _MATTERS = 0.02  # the part of the runtime below which a change is not worth it
 
 
@@ -95,7 +96,11 @@ def what_if(log: Log, *, tasks: int = 8, policies: Sequence[str] = POLICIES) -> 
 
 
 def best_split(time: Floats, budget: int) -> Ints:
-    """A split of B tasks, (n,), that no move of one task makes faster, for task times in each step, (steps, n)."""
+    """A split of B tasks, (n,), that no move of one task makes faster, for task times in each step, (steps, n).
+
+    Of long logs of many workers every k-th step is looked at.
+    """
+    time = time[:: -(-time.size // _LARGE)]
     split = allocate(time.mean(axis=0), budget)
     least = float((split * time).max(axis=1).sum())
     while True:

@@ -22,13 +22,11 @@ def check_address(address: str, what: str) -> None:
     >>> check_address("10.0.0.1", "--address")
     Traceback (most recent call last):
     ...
-    ValueError: --address must be auto, or host:port of a Ray cluster's head, as 10.0.0.1:6379, not '10.0.0.1'
+    ValueError: --address must be auto, or host:port of Ray's head node, as 10.0.0.1:6379, not '10.0.0.1'
     """
     found = re.fullmatch(r"(?:[^\s:/]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})", address)
     if address != "auto" and not (found and 0 < int(found[1]) < 2**16):
-        raise ValueError(
-            f"{what} must be auto, or host:port of a Ray cluster's head, as 10.0.0.1:6379, not {address!r}"
-        )
+        raise ValueError(f"{what} must be auto, or host:port of Ray's head node, as 10.0.0.1:6379, not {address!r}")
 
 
 def quiet_ray(purpose: str) -> Any:

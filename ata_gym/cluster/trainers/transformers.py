@@ -97,7 +97,8 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
 
     def num_examples(self, dataloader: DataLoader[Any]) -> int:
         """The samples of a loader; for the rounds of an epoch, those of the training set."""
-        return int(super().num_examples(dataloader if self._tasks is None else self._tasks))
+        rounds = isinstance(dataloader.dataset, range)
+        return int(super().num_examples(self._tasks if rounds and self._tasks is not None else dataloader))
 
     def floating_point_ops(self, inputs: Any) -> int:
         """None are counted, since ``Trainer`` counts them by the inputs of a batch."""
