@@ -70,9 +70,7 @@ _Growth = Annotated[
     str | None, typer.Option(help=f"{QUADRATIC}: how mean task times grow: linear (the default), sqrt, log or square.")
 ]
 _Train = Annotated[bool, typer.Option("--train", help=f"{CIFAR100}: draw the loss curves, too.")]
-_Data = Annotated[
-    Path | None, typer.Option(help="With --train: the images, as for `ata-gym train --problem cifar100`.")
-]
+_Data = Annotated[Path | None, typer.Option(help="With --train: the images, as of `ata-gym train --problem cifar100`.")]
 _Device = Annotated[
     str | None, typer.Option(help="With --train: where the network is trained: cpu, the default, cuda or cuda:1.")
 ]

@@ -220,7 +220,7 @@ LINE = f"bench --scenario icml2025-regret --rounds {ROUNDS} --policies uta"
     ("options", "sentence"),
     [
         ("--address auto", "--address only goes with --workers ray"),
-        ("--workers ray --address here", "--address must be auto, or host:port of a Ray cluster's head"),
+        ("--workers ray --address here", "--address must be auto, or host:port of Ray's head node"),
         ("--workers ray --address 127.0.0.1:1", "no Ray cluster can be joined at 127.0.0.1:1"),
     ],
 )
