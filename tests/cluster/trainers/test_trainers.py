@@ -163,7 +163,8 @@ def test_transformers_trains_as_one_process_and_goes_on_from_its_checkpoint_with
     ranks = play(with_transformers, tmp_path, 2, weigh)
     assert_alike(ranks, expected)
     np.testing.assert_allclose([rank["losses"] for rank in ranks], [losses] * 2, rtol=1e-3)
-    assert_alike(play(with_transformers, tmp_path, 3, weigh, str(tmp_path / "hf" / "checkpoint-4")), expected)
+    if weigh:
+        assert_alike(play(with_transformers, tmp_path, 3, weigh, str(tmp_path / "hf" / "checkpoint-4")), expected)
 
 
 def test_lightning_trains_as_one_process_and_goes_on_from_its_checkpoint_with_other_ranks(tmp_path):
