@@ -106,7 +106,6 @@ def test_imports_run_down() -> None:
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in modules().values()}), ids=name_of)
 def test_a_folder_says_what_it_holds_stays_small_and_has_no_circle_of_imports(folder: Path) -> None:
-    """Its files and parts, each part as one, do not import each other in a circle."""
     said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
     assert said
     assert not re.search(r"\b(imports?|from here)\b", said.partition(">>>")[0]), f"who imports what changes: {said!r}"

@@ -43,7 +43,6 @@ def followed(call: Callable[[], Any]) -> tuple[Any, list[tuple[str, str]]]:
 
 
 def own(frame: FrameType) -> str:
-    """The source file of this project that a frame runs; nothing for all other files."""
     file = Path(frame.f_code.co_filename)
     root = next((root for root in ROOTS if file.is_relative_to(root)), None)
     return file.relative_to(root.parent).as_posix() if root and not file.is_relative_to(GROUND) else ""

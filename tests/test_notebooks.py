@@ -50,8 +50,8 @@ def alike(text, before):
 QUICKER = {
     "agents": ("51_200", "25_600"),
     "cluster": (
-        "4 compare.py --emulate 0.005,0.005,0.01,0.02 --budget 32 --steps 50",
-        "2 compare.py --emulate 0.005,0.02 --budget 16 --steps 20",
+        "4 compare.py --emulate 0.005,0.005,0.01,0.02 --budget 32",
+        "2 compare.py --emulate 0.005,0.02 --budget 16",
     ),
 }
 """What a test replaces in a notebook: it takes half of the processor time, and prints the same."""

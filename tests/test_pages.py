@@ -125,7 +125,6 @@ def fault_of(call: str, complete: bool) -> str | None:
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)
 def test_what_a_page_speaks_of_exists(page: Path) -> None:
-    """In a block a command is complete; in a sentence what is required may be missing."""
     faults = [fault_of(call, complete) for call, complete in commands(text_of(page))]
     assert not [*broken_links(page), *unknown_names(page), *filter(None, faults)]
     lines = FENCE.sub("", text_of(page)).splitlines() if page in PAGES else []

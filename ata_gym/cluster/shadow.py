@@ -33,8 +33,7 @@ class Shadow:
     ({'gpu0': 6, 'gpu1': 2}, 0.45)
     """
 
-    runtime: float = 0.0  # seconds that the steps took so far, without communication
-    would_be: float = 0.0  # seconds that they would have taken with the policy's allocations
+    runtime = would_be = 0.0  # seconds that the steps took so far, and would have taken, without communication
     tasks: Mapping[Worker, int]  # the policy's last allocation
 
     def __init__(self, *, tasks: int = 8, policy: str = "default", every: int | None = 100, **arguments: Any) -> None:

@@ -33,7 +33,6 @@ def result_bytes(path: Path) -> dict[str, bytes]:
 
 
 def broken(_workers: int, _context: Any, _begin: Any, initargs: tuple[Any]) -> Any:
-    """An executor whose process ends without an answer; that of uta has begun its job."""
 
     def submit(_work: Any, place: int, job: Job, *_: Any) -> Future[None]:
         if job.policy == "uta":

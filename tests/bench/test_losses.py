@@ -38,7 +38,6 @@ def refused(line: str, sentence: str) -> None:
 
 @given(st.lists(st.floats(0.01, 9.0), min_size=2, max_size=30), st.data())
 def test_the_loss_at_a_time_is_the_curve_at_the_round_that_is_over_by_then(durations, data):
-    """Where each round is recorded; and between two recorded rounds a clock runs evenly."""
     last = len(durations)
     loss = data.draw(st.lists(st.floats(-9.0, 9.0), min_size=last + 1, max_size=last + 1))
     ends = np.cumsum(durations)

@@ -11,7 +11,6 @@ from ata_gym.bench.report.table import markdown
 
 
 def records(runtimes: dict[str, list[float]]) -> pl.DataFrame:
-    """Two rounds of each policy and seed; the worker time is ten times the runtime."""
     rows = [
         (policy, seed, k, runtime * k / 2, 5 * runtime * k, None if policy == "gta" else 1.0 * k, 3)
         for policy, sample in runtimes.items()

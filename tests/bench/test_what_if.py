@@ -180,7 +180,6 @@ def test_of_near_equal_workers_the_verdict_is_no_and_of_a_short_log_nothing():
         ("rank,seconds\n0,1\n0,2\n", (), "there is one worker, '0'"),
         ("rank,step,seconds\n0,1,1\n1,2,1\n", (), "0 steps have times of all 2 workers"),
         ("rank,step,seconds\n0,1,-1\n1,1,1\n", (), "each duration must be a finite number, not negative"),
-        ("rank,step,seconds\n0,1,1\n1,1,1\n", ("--round-column", "no"), "there is no column 'no' for the round"),
         ("", (), "cannot be read"),
     ],
 )

@@ -41,7 +41,6 @@ def vector(pool: Pool, rows: int, **options: Any) -> Any:
 
 
 def process(catalogue: Pool, rows: int, rounds: int, changes: Sequence[Change], n: int = 0) -> list[Conditions]:
-    """The conditions over rounds; of as many workers as the catalogue has, or n."""
     n = n or catalogue.n
     keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
     followed = ChangeProcess(catalogue, changes, rows, n)

@@ -75,7 +75,6 @@ class Player:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two observations, infos or arrays hold the same bits under the same names."""
     if isinstance(one, dict) or isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
     a, b = np.asarray(one), np.asarray(other)

@@ -28,7 +28,6 @@ _NEEDS = {ranks.attempt: "torch", actors.attempt: "ray"}
 
 
 def try_out(hazard: str, seed: int, folder: Path) -> None:
-    """Try a hazard once; the same seed tries the same, but for the moments of kills."""
     HAZARDS[hazard](np.random.default_rng([list(HAZARDS).index(hazard), seed]), folder)
 
 

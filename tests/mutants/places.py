@@ -48,7 +48,6 @@ class Place(NamedTuple):
         return Path("tests", folder.relative_to("ata_gym")).as_posix()
 
     def mutated(self, source: str) -> str:
-        """The source of the file with the change; ValueError if there is no such place in it."""
         code = mutate_code(source, get_operator(self.operator)(), self.occurrence)
         if code is None:
             raise ValueError(f"{self.file} has no {self.operator} number {self.occurrence}")

@@ -108,7 +108,6 @@ def test_a_users_package_is_found_checked_and_made() -> None:
 
 @pytest.mark.usefixtures("users_folder")
 def test_the_commands_of_the_page_run() -> None:
-    """In processes of their own, too, where the package is found by its entry point."""
     *_, commands = blocks("sh")
     for line, jobs in zip(commands.splitlines(), (1, 2, 1), strict=True):
         short = line.replace("--rounds 2000", f"--rounds 20 --seeds 2 --jobs {jobs}")

@@ -34,7 +34,6 @@ def own(source: str) -> Callable[[], object]:
 
 
 def test_the_place_is_the_innermost_of_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever library it calls; the source is that of the file's first lines here."""
     monkeypatch.setattr("ata_gym.utils.errors._named", set())  # a test before may have named json
     first = Path(__file__).read_text("utf-8").splitlines()[2].strip()
     error = caught(own("import json\ndef own():\n    json.loads('{')"))

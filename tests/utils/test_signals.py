@@ -31,7 +31,6 @@ def _usual_handlers(monkeypatch, ctrl_c_is):
 
 @pytest.mark.parametrize(("which", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, TerminatedError)])
 def test_a_signal_is_held_back_until_the_end_of_the_block(which, error):
-    """Also where compiled code calls Python back, which would print and drop the error."""
     callback, heard = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), which)), []
 
     def run(block):

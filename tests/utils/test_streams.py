@@ -39,7 +39,6 @@ def test_a_reader_that_has_gone_or_a_closed_stream_is_no_fault() -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("words", ["ata_gym scenarios", "ata_gym --version", "ata_gym.cluster.doctor --help"])
 def test_a_full_disk_is_one_sentence(words: str) -> None:
-    """Of a command, of what is none, and of a command that flushes only at its end."""
     with Path("/dev/full").open("wb") as full:
         command = [sys.executable, "-m", *words.split()]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)

@@ -39,6 +39,7 @@ class Fault(IntEnum):
     GRADIENT = 2
     CHANGED = 3
     AGAIN = 4
+    FAILED = 5
 
 
 _AGREED: Mapping[str, tuple[str, float, str]] = {
@@ -82,6 +83,7 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
         "{parameter} was changed inside the round on {worker}, as by an optimizer stepped in a backward hook or by "
         "Embedding(max_norm=...), before its gradient was that of all tasks: change it after share.reduce()",
     ),
+    Fault.FAILED: (RuntimeError, "{worker} failed when a part of its gradient was on its way; it says why itself"),
     Fault.AGAIN: (
         RuntimeError,
         "{worker} computed a second backward pass in its last batch, when a part of the gradient was on its way, since "

@@ -5,7 +5,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from math import isfinite
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -105,8 +105,7 @@ class TorchAllocator:
         agreed = {
             "budget": budget, "policy": policy, "warm_up": warm_up, "check_every": check_every, "price": price,
             "allow_nonfinite": allow_nonfinite, "keyed_noise": keyed_noise, "seed": seed, "horizon": horizon,
-            **hyperparameters,
-            "the version of ata_gym": __version__,
+            **hyperparameters, "the version of ata_gym": __version__,
         }  # fmt: skip
         self._ranks = Ranks(group, name, agreed)
         self._waiting = Waiting(self._ranks, non_negative("patience", patience))
@@ -172,6 +171,11 @@ class TorchAllocator:
                     raise RuntimeError("call share.reduce() inside the round, on every rank")
                 self._learn(share, *learned[0], shares, expected)
             finally:
+                if gradients.partly_sent:  # after an error: the others fail, too, so that all begin the round again
+                    failed = Part(*[0.0] * len(Part._fields))._replace(fault=Fault.FAILED)
+                    with suppress(RuntimeError):
+                        gradients.fault(finite=False)
+                        gradients.sum(0.0, self._ranks.packed([0.0] * own, failed, shares))
                 self._share = None
         self._one_pass = share.had_one_pass
         ahead = copy.copy(self._allocator)  # its state is replaced, never changed, so that this one can still be saved

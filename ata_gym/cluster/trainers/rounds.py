@@ -13,13 +13,6 @@ def rounds_of(loader: DataLoader[Any], budget: int) -> DataLoader[Any]:
 
     A batch holds the numbers of the round's tasks, (B,), so that trainers which count batches and their sizes count
     those of all ranks, under "task". ValueError for a loader without a ``TaskSampler``.
-
-    >>> from types import SimpleNamespace
-    >>> from ata_gym.cluster import TaskSampler
-    >>> sampler = TaskSampler(SimpleNamespace(budget=4), 50, samples=3)
-    >>> rounds = rounds_of(DataLoader(range(50), batch_sampler=sampler), 4)
-    >>> next(iter(rounds)), len(rounds)
-    ({'task': tensor([0, 1, 2, 3])}, 4)
     """
     sampler = sampler_of(loader)
     if sampler is None:

@@ -32,7 +32,6 @@ def cluster(running: ExitStack) -> None:
 
 @pytest.fixture(scope="module", params=MODES)
 def watched(cluster, request):  # noqa: ARG001 - it must be there
-    """A runner with the workers a and b, whose rounds are checked; it must be left usable."""
     with watched_runner(request.param) as watched:
         yield watched
         watched.check_samples()

@@ -18,8 +18,6 @@ from tests.cluster.torchrun.training import refused  # noqa: E402
 
 
 class Net(nn.Module):
-    """With running statistics, and rows that are looked up; a hook may see each gradient."""
-
     def __init__(self, hook=None, **embedding):
         super().__init__()
         torch.manual_seed(0)
@@ -141,6 +139,21 @@ def second_pass_in_the_last_batch():
             assert allocator.rounds == 2
 
 
+def fails_when_a_part_was_sent():
+    model, allocator = Net(), allocator_of()
+    with mock.patch.object(buckets, "_SIZE", 16):
+        one_round(model, allocator)
+        first = [parameter.grad.clone() for parameter in model.parameters()]
+        passes = iter([None, None] if dist.get_rank() == 0 else [None])  # the second pass on b fails
+        hook = model.rows.weight.register_hook(lambda _: next(passes))
+        said = refused(lambda: one_round(model, allocator))
+        assert said.startswith("StopIteration" if dist.get_rank() else "RuntimeError: round 2: b failed when a part of")
+        assert all(map(torch.equal, first, (parameter.grad for parameter in model.parameters())))
+        hook.remove()
+        one_round(model, allocator)
+        assert allocator.rounds == 2
+
+
 CHANGED = "RuntimeError: round 1: the parameter {} was changed inside the round on {}"
 ORDER = "RuntimeError: round 1: the ranks follow different orders of samples; b differs from a."
 CASES = [
@@ -153,6 +166,7 @@ CASES = [
     (lambda: one_round(Net(max_norm=0.1), allocator_of()), CHANGED.format("rows.weight", "a")),
     (thaws, CHANGED.format("last.weight", "b")),
     (sparse_gradients_are_summed_as_dense_ones, ""),
+    (fails_when_a_part_was_sent, ""),
     (second_pass_in_the_last_batch, "RuntimeError: round 2: b computed a second backward pass in its last"),
     (lambda: one_round(Net(), allocator_of(), weigh=lambda: 1.0 if dist.get_rank() else None),
      "ValueError: round 1: a gave share.backward no weight, and others did"),

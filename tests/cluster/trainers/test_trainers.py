@@ -24,8 +24,6 @@ BUDGET, SAMPLES, STEPS, ACCUMULATED, CLIPPED = 4, 2, 6, 2, 0.05
 
 
 class Digits(Dataset):
-    """Sequences of inputs with labels, some of which are masked, as dictionaries."""
-
     def __init__(self):
         generator = torch.Generator().manual_seed(1)
         self.x = torch.randn(64, 5, 6, generator=generator, dtype=torch.float64)

@@ -24,7 +24,6 @@ CHANGES: list[list[Change]] = [
 
 
 def check(timeline: Timeline, info: dict[str, Any], budget: int, mean: np.ndarray) -> None:
-    """Everything that must be true of a round, or of the part of it that has been."""
     worker, start, end, kind = timeline.worker, timeline.start, timeline.end, timeline.kind
     close = 1e-9 * (1 + timeline.time)
     assert (start >= 0).all()

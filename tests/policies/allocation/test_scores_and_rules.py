@@ -167,7 +167,6 @@ def test_rounding_is_to_the_next_whole_numbers_and_right_on_average(penalties, r
 
 
 def test_only_the_slowest_is_penalised_by_its_time_per_task() -> None:
-    """Worker 1 needs 3 + 4 > 6; of equal ones the lowest; without feedback nobody."""
     worker = np.array([[0, 1, 1], [0, 1, 2], [-1, -1, -1]])
     time = np.array([[6.0, 3.0, 4.0], [5.0, 2.0, 5.0], [0.0, 0.0, 0.0]])
     belief = Penalties.empty(3, 3).observe(worker, time)

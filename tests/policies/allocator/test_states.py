@@ -40,7 +40,6 @@ def told(observation: dict[str, Any]) -> tuple[dict[int, list[float]], dict[int,
 
 
 def allocator_of(name: str, env: Any, seed: int) -> Allocator:
-    """Made by name where that suffices, else with a policy that knows the env's pool."""
     race, known = "Race" in KINDS[name].env_id, env.unwrapped
     try:
         return Allocator(N, BUDGET, name, start_more=race, price=known.price, seed=seed, horizon=known.horizon)

@@ -190,7 +190,6 @@ def test_glr_by_its_formula(x: np.ndarray, threshold: float, shape: float) -> No
 
 @pytest.mark.parametrize("kind", DETECTORS)
 def test_alarms_are_rare_where_nothing_changes_and_soon_after_a_jump_by_two(kind: type[MonitoredMoments]) -> None:
-    """100 rows of 1,000 exponential times of mean 3, then up to 300 of mean 6 or 1.5."""
     rng = np.random.default_rng(1)
     calm = feed(kind.empty(100, 1), rng.exponential(3.0, (100, 1000)))
     assert calm.alarms.sum() <= 2
@@ -230,7 +229,6 @@ def test_everybody_starts_anew_once_many_of_those_at_work_have_raised_an_alarm(p
 
 
 def test_workers_out_of_use_are_tried_again_together() -> None:
-    """Every 100 rounds those without a task for 50, which are due until they have had one."""
     belief, due = rounds(PageHinkley.empty(1, 3, refresh=100.0), [1.0, 9.0, 9.0]), []
     for _ in range(119):
         belief = rounds(belief, [1.0])

@@ -123,7 +123,6 @@ RATIOS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8)
 @settings(max_examples=25)
 @given(means=RATIOS, missing=st.integers(1, 12), shadow=st.floats(0.0, 2.0), data=st.data())
 def test_the_rules_on_any_state(means: list[float], missing: int, shadow: float, data: st.DataObject) -> None:
-    """Running workers go on, somebody works, and the unit of time does not matter."""
     mean = np.array(means)
     n = len(mean)
     running = np.array(data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), np.int8)
@@ -228,7 +227,6 @@ def test_the_search_leaves_useless_workers_out() -> None:
     ("price", "shadows"), [(0.2, 0.2 * 2.0 ** np.arange(-2.0, 2.0, 0.5)), (0.0, 0.03 / 8 * 2.0 ** np.arange(-4.0, 4.0))]
 )
 def test_simulated_rounds_are_those_of_the_env(price: float, shadows: np.ndarray) -> None:
-    """The search holds the costs of some 50 rounds with each of the shadow prices."""
     times = known_sample(POOL, 32)
     workers, search = searched(times, 10, price, rounds=192)
     rules = [margin(shadow, only_row(workers)) for shadow in shadows]

@@ -288,7 +288,6 @@ def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> N
 
 
 def test_two_unlucky_results_lock_no_worker_out() -> None:
-    """Worker 1 is the second fastest of 20, and gave three times its mean twice."""
     generator = np.random.default_rng(0)
     results = {i: (2.0 * (i + 1.0) * generator.exponential(size=300 if i < 4 else 20)).tolist() for i in range(20)}
     results[1] = [12.0, 11.0]

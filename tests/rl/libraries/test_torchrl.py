@@ -39,7 +39,6 @@ def test_its_own_wrapper_and_the_native_rows_pass_its_check(form: dict[str, str]
 
 @pytest.mark.parametrize("form", LISTED, ids=name)
 def test_a_rollout_is_that_of_single_envs(form: dict[str, str]) -> None:
-    """Rows end apart; TorchRL resets those that have ended, and shows what they saw last."""
     steps = native(form, seed=5, **ENDING).rollout(60, break_when_any_done=False)
     ends = 0
     for e in range(3):

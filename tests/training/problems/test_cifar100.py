@@ -67,8 +67,6 @@ def test_unreadable_files(tmp_path):
 
 
 class Python2(pickle._Pickler):
-    """Writes bytes as Python 2 wrote its strings, in which the published archive is."""
-
     dispatch = pickle._Pickler.dispatch.copy()
 
     def save_bytes(self, text):
@@ -95,7 +93,6 @@ def published():
 
 
 def as_python3(protocol, **change):
-    """The python version as Python 3 writes it, with some parts in another form."""
     contents = {which: content(which, **{name: form(which) for name, form in change.items()}) for which in SIZES}
     return {which: pickle.dumps(parts, protocol=protocol) for which, parts in contents.items()}
 

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache, partial
+from threading import Lock
 from typing import Any, NamedTuple, Self
 from weakref import WeakMethod
 
@@ -82,7 +83,7 @@ class Buckets:
             kind = form.dtype, form.device
             members[*kind, filled[kind] // _SIZE].append(place)
             filled[kind] += lengths[place] * form.dtype.itemsize
-        self._buckets: list[_Bucket] = []
+        self.all: list[_Bucket] = []
         self._home: dict[int, _Bucket] = {}
         views: dict[int, Tensor] = {}
         for (dtype, device, _), places in members.items():
@@ -91,19 +92,16 @@ class Buckets:
                 views[place] = part.as_strided(self.forms[place].shape, self.forms[place].strides)
             own = [place for place in places if place < count]
             gradients = flat[: sum(lengths[place] for place in own)]
-            self._buckets.append(_Bucket(flat, own, gradients, last=len(own) < len(places)))
-            self._home |= dict.fromkeys(own, self._buckets[-1])
-        self.gradients, self.sums = (
-            [views[place] for place in range(count)],
-            [views[i] for i in range(count, len(views))],
-        )
-        """The views of the gradients, and of the other tensors."""
+            self.all.append(_Bucket(flat, own, gradients, last=len(own) < len(places)))
+            self._home |= dict.fromkeys(own, self.all[-1])
+        self.gradients = [views[place] for place in range(count)]
+        self.sums = [views[place] for place in range(count, len(views))]  # of the other tensors
         reached = WeakMethod(self._reached)  # the parameters outlive this object
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(partial(_call, reached, place))  # type: ignore[no-untyped-call]
             for place, parameter in enumerate(self.parameters)
         ]
-        self._open = False
+        self._open, self._lock = False, Lock()
 
     def close(self) -> None:
         """Leave the parameters alone."""
@@ -114,14 +112,14 @@ class Buckets:
         """Begin a round, in which the parameters have no gradients yet."""
         self.reached = [False] * len(self.parameters)  # whether a backward pass of this rank gave it a gradient
         self.again = False  # whether a gradient was added to a bucket that had been sent
-        self._sent, self._last, self._open = 0, False, True
-        for bucket in self._buckets:
+        self.sent, self._last, self._open = 0, False, True
+        for bucket in self.all:
             bucket.left, bucket.norm, bucket.work = set(bucket.places), None, None
 
     def expect_last(self) -> None:
         """The next backward pass is the last one of the round on this rank."""
         self._last = True
-        for bucket in self._buckets:
+        for bucket in self.all:
             bucket.left = set(bucket.places)
 
     def end(self) -> None:
@@ -131,10 +129,10 @@ class Buckets:
 
     def complete(self) -> list[Tensor]:
         """Fill all buckets; the norms of their gradients on this rank."""
-        for bucket in self._buckets[self._sent :]:
+        for bucket in self.all[self.sent :]:
             self._fill(bucket)
             self._measure(bucket)
-        return [bucket.norm for bucket in self._buckets if bucket.norm is not None]
+        return [bucket.norm for bucket in self.all if bucket.norm is not None]
 
     def not_finite(self) -> int | None:
         """The first place whose gradient is not finite on this rank, or in the sum where that has been sent."""
@@ -145,17 +143,20 @@ class Buckets:
         """Send what is left, with the other tensors, and wait until the views hold the sums."""
         for view, other in zip(self.sums, others, strict=True):
             view.copy_(other)
-        while self._sent < len(self._buckets):
+        while self.sent < len(self.all):
             self._send()
         self._wait()
 
     def scale(self, factor: float) -> None:
         """Multiply the gradients."""
-        torch._foreach_mul_([bucket.gradients for bucket in self._buckets], factor)
+        torch._foreach_mul_([bucket.gradients for bucket in self.all], factor)
 
     def _reached(self, place: int) -> None:
-        if not self._open:
-            return
+        if self._open:
+            with self._lock:  # each device of a model has a thread of its own in a backward pass
+                self._advance(place)
+
+    def _advance(self, place: int) -> None:
         self.reached[place] = True
         bucket = self._home[place]
         self.again = self.again or bucket.work is not None
@@ -164,7 +165,7 @@ class Buckets:
         bucket.left.remove(place)
         if not bucket.left:
             self._fill(bucket)
-        while self._last and not (following := self._buckets[self._sent]).left and not following.last:
+        while self._last and not (following := self.all[self.sent]).left and not following.last:
             self._measure(following)
             self._send()
 
@@ -197,12 +198,12 @@ class Buckets:
         bucket.norm = torch.linalg.vector_norm(bucket.gradients)
 
     def _send(self) -> None:
-        bucket = self._buckets[self._sent]
+        bucket = self.all[self.sent]
         bucket.work = dist.all_reduce(bucket.flat, group=self._group, async_op=True)
-        self._sent += 1
+        self.sent += 1
 
     def _wait(self) -> None:
-        for bucket in self._buckets:
+        for bucket in self.all:
             if bucket.work is not None:
                 bucket.work.wait()
 

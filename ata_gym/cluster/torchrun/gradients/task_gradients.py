@@ -112,6 +112,11 @@ class TaskGradients:
         """The next backward pass is the last one of this rank in the round: what it completes is sent at once."""
         self._buckets.expect_last()
 
+    @property
+    def partly_sent(self) -> bool:
+        """Whether the other ranks wait for the rest of this one's gradient."""
+        return 0 < self._buckets.sent < len(self._buckets.all)
+
     def forget(self) -> None:
         """Begin the round anew: the gradients and running statistics that its tasks have left are dropped."""
         for parameter in self._buckets.parameters:
@@ -142,7 +147,7 @@ class TaskGradients:
         - ``message``: numbers that are in the same collective if the gradient is float32 or float64, and as float32 in
           another one otherwise.
         """
-        reached = torch.tensor(self._buckets.reached, dtype=message.dtype)
+        reached = torch.tensor(self._buckets.reached, dtype=message.dtype, device=message.device)
         self._buckets.sum([statistic * weight for statistic in self._statistics] + [torch.cat([reached, message])])
         return self._buckets.sums[-1][len(reached) :]
 

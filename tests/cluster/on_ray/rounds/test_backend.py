@@ -44,7 +44,6 @@ def over(info):
 
 
 def one_round(env, action):
-    """Repeat an action until the round is over; what is seen then, and what is told."""
     info = {}
     while not over(info):
         seen, *_, info = env.step(np.array(action))
@@ -75,7 +74,6 @@ def play(env, backend, choose, rounds=4):
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_a_policy_of_the_zoo_and_a_random_agent_play(backend, env_id):
-    """The second episode of the agent begins within a round, where there is dispatch."""
     env = make(env_id, backend)
     policy, state = ata_policies.make("default", env, seed=0), None
 

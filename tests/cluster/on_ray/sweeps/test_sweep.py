@@ -72,7 +72,6 @@ class Gated(Uta):
 
 @pytest.fixture(scope="module")
 def cluster(running: ExitStack) -> Iterator[Any]:
-    """Two nodes of one CPU; this process has joined them, and so do the commands."""
     running.close()  # a process can be in one cluster only
     quiet_ray("The test")
     utils = pytest.importorskip("ray.cluster_utils")
