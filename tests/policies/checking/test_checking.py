@@ -256,6 +256,8 @@ def test_all_faults_are_listed_at_once() -> None:
     bases = tuple(known[name] for name in ("CountsInPlace", "SecretlyPriced"))
 
     class Hopeless(*bases):  # type: ignore[misc]
+        """Breaks four rules."""
+
         def allocate(self, state: State) -> Any:
             np.random.rand()  # noqa: NPY002
             return super().allocate(state) - np.eye(self.setting.n, dtype=int)[0]
