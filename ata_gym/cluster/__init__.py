@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ata_gym.cluster.on_ray.rounds.runner import RayRound, RayRunner
     from ata_gym.cluster.round_record import RoundRecord
     from ata_gym.cluster.shadow import Shadow
+    from ata_gym.cluster.torchrun.keyed_samples import KeyedSamples
     from ata_gym.cluster.torchrun.task_sampler import TaskSampler
     from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
     from ata_gym.cluster.trace_recorder import TraceRecorder
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
     from ata_gym.cluster.trainers.transformers import TaskTrainer
 
 __all__ = [
-    "ClusterBackend", "RayRound", "RayRunner", "RoundRecord", "Shadow", "TaskSampler", "TaskStrategy", "TaskTrainer",
-    "TorchAllocator", "TraceRecorder", "cancelled", "connect_ray",
+    "ClusterBackend", "KeyedSamples", "RayRound", "RayRunner", "RoundRecord", "Shadow", "TaskSampler", "TaskStrategy",
+    "TaskTrainer", "TorchAllocator", "TraceRecorder", "cancelled", "connect_ray",
 ]  # fmt: skip
 
 _HOMES = {
-    "ClusterBackend": ("ray", "on_ray.rounds.backend"), "RayRound": ("ray", "on_ray.rounds.runner"),
-    "RayRunner": ("ray", "on_ray.rounds.runner"), "RoundRecord": (None, "round_record"), "Shadow": (None, "shadow"),
+    "ClusterBackend": ("ray", "on_ray.rounds.backend"), "KeyedSamples": ("torch", "torchrun.keyed_samples"),
+    "RayRound": ("ray", "on_ray.rounds.runner"), "RayRunner": ("ray", "on_ray.rounds.runner"),
+    "RoundRecord": (None, "round_record"), "Shadow": (None, "shadow"),
     "TaskSampler": ("torch", "torchrun.task_sampler"), "TaskStrategy": ("torch", "trainers.lightning"),
     "TaskTrainer": ("torch", "trainers.transformers"), "TorchAllocator": ("torch", "torchrun.torch_allocator"),
     "TraceRecorder": (None, "trace_recorder"), "cancelled": (None, "on_ray.rounds.actor"),

@@ -31,6 +31,7 @@ class Share:
         self._budget, self.watch, self._gradients = budget, watch, gradients
         self._left_off, self._reduce, self._seeded = left_off, reduce, seeded
         self.one_pass = False  # whether each batch is expected to have one backward pass, as in the round before
+        self.weight = 0.0  # the sum of the weights of its losses, once it is reduced
         self._anew()
         self.loaders: list[Any] = []  # of which batches were taken
         self.orders: list[int] = []  # the checksum of each ``TaskSampler`` that was asked for batches in this round
@@ -44,7 +45,7 @@ class Share:
         self._now = 0  # tasks of the batch that is being computed
         self._losses: list[Tensor] = []  # the part of the mean loss that each backward pass had
         self._passes = 0  # backward passes that began
-        self.weight: float | None = None  # of the losses of this rank, where they have weights
+        self._weights: list[float | Tensor] = []  # of the losses of this rank, where they have weights
         self._torn = False  # whether a batch was left after its backward pass: the gradient has a part too many
         self.scaled = False  # whether a ``GradScaler`` scaled a loss, and so deals with infinite gradients
 
@@ -135,6 +136,7 @@ class Share:
 
         - ``weight``: what the loss is a sum over, such as the batch's tokens; then the gradient of the round is that of
           the sum of all losses divided by the sum of all weights, whatever the split. Give it to every pass or to none.
+          A tensor is not waited for, and is checked by ``reduce``.
         - ``scaler``: scales the loss first, so that the gradient is scaled and may be infinite; ``allocator.last.loss``
           is not scaled.
         - ``arguments``: those of ``Tensor.backward``.
@@ -145,16 +147,10 @@ class Share:
             raise RuntimeError("call backward inside the loop over share.take(loader), or inside share.timed()")
         if loss.ndim:
             raise ValueError(f"the loss must be a scalar, the mean over the batch, not of shape {tuple(loss.shape)}")
-        if self._passes and (weight is None) != (self.weight is None):
+        if self._passes and (weight is None) != (not self._weights):
             raise ValueError("give share.backward a weight in every pass of a round, or in none")
         if weight is not None:
-            own = as_float(weight.item() if isinstance(weight, Tensor) and weight.numel() == 1 else weight)
-            if not 0.0 < own < float("inf"):
-                raise ValueError(
-                    f"weight must be a finite number above 0, such as the batch's tokens, not {short(weight)}; leave "
-                    "out the pass of a batch in which nothing counts"
-                )
-            self.weight = (self.weight or 0.0) + own
+            self._weights.append(weight.detach() if isinstance(weight, Tensor) else _above_zero(weight))
         weighted = loss * ((self._now if weight is None else 1) / self._budget)
         self._passes += 1
         self.scaled = self.scaled or scaler is not None
@@ -183,6 +179,7 @@ class Share:
         if self.tasks and not self._losses:
             raise RuntimeError("no task had a backward pass: call share.backward(loss) in place of loss.backward()")
         self.computed = self.watch.mark()
+        self.weight = sum(map(_above_zero, self._weights))
         self._reduce()
         self.reduced = self.watch.mark()
 
@@ -197,3 +194,13 @@ class Share:
     def loss(self) -> float:
         """The part of the mean loss that its tasks have; of their sum divided by B, where the losses have weights."""
         return float(sum(self._losses[1:], self._losses[0])) if self._losses else 0.0
+
+
+def _above_zero(weight: float | Tensor) -> float:
+    own = as_float(weight.item() if isinstance(weight, Tensor) and weight.numel() == 1 else weight)
+    if not 0.0 < own < float("inf"):
+        cure = "leave out the pass of a batch in which nothing counts"
+        raise ValueError(
+            f"weight must be a finite number above 0, such as the batch's tokens, not {short(weight)}; {cure}"
+        )
+    return own

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
+from ata_gym.cluster.torchrun.keyed_samples import Keyed, KeyedSamples
 from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import flag, short, whole_number
 
 _ORDER = 3  # the stream of keys for the orders of epochs
+_NOISE = 7  # and for the noise of ``KeyedSamples``
 _END = object()
 
 
@@ -41,7 +43,8 @@ class TaskSampler(Sampler[list[int]]):
 
     - ``allocator``: its rounds are followed: each ``iter`` of the loader belongs to the one that is open, and begins
       after the tasks that are done. With worker processes, let the loader keep them (``persistent_workers=True``).
-    - ``dataset``: the dataset that the loader reads, which finds samples by number, or its number of samples.
+    - ``dataset``: the dataset that the loader reads, which finds samples by number, or its number of samples. With
+      ``KeyedSamples`` the random augmentation of samples does not depend on the allocation either.
     - ``samples``: samples of a task.
     - ``together``: tasks that are computed in one pass, a batch of up to ``together * samples`` samples; None for the
       whole share. Only their sum of times is known then, and each task counts as an equal part. It may differ by rank.
@@ -70,6 +73,7 @@ class TaskSampler(Sampler[list[int]]):
         self.together = allocator.budget if together is None else whole_number("together", together)
         self._cost = None if cost is None else _relative(cost, self._size)
         self._shuffle, self._key = flag("shuffle", shuffle), stream_keys(whole_number("seed", seed, 0), stream=_ORDER)
+        self._noise = stream_keys(seed, stream=_NOISE)[0] if isinstance(dataset, KeyedSamples) else None
         self._of_round = allocator.budget * self._samples
         self._orders: dict[int, Ints] = {}
         followed = f"{self._size} {self._samples} {shuffle} {seed}"
@@ -94,7 +98,7 @@ class TaskSampler(Sampler[list[int]]):
             batch = own[begin : begin + step]
             cost = 1.0 if self._cost is None else float(self._cost[batch].mean())
             self.given.append((len(batch) // self._samples, cost))
-            yield batch
+            yield batch if self._noise is None else self._keyed(batch, start + begin)
 
     def place(self, share: Any) -> tuple[int, int]:
         """Where in the order the samples of a share begin that are left in the round, and how many there are."""
@@ -107,6 +111,12 @@ class TaskSampler(Sampler[list[int]]):
         epochs = places // self._size
         parts = [self._order(epoch)[places[epochs == epoch] % self._size] for epoch in np.unique(epochs).tolist()]
         return [sample for part in parts for sample in part.tolist()]
+
+    def _keyed(self, samples: list[int], start: int) -> list[int]:
+        """The samples that are at places from ``start`` on in the order of the whole training, with their keys."""
+        assert self._noise is not None
+        keys = derive_keys(self._noise, np.arange(start, start + len(samples)), 0) >> np.uint64(1)
+        return [Keyed.of(sample, key) for sample, key in zip(samples, keys.tolist(), strict=True)]
 
     def _order(self, epoch: int) -> Ints:
         if epoch not in self._orders:

@@ -55,7 +55,7 @@ class TorchAllocator:
       ``GradScaler`` scales is always let through.
     - ``keyed_noise``: whether dropout and augmentation depend on the seed, the round and the number of the task within
       it, and not on the rank: each batch begins with torch's generators seeded so. With one task in a pass, every split
-      has the noise of one process then. A loader's worker processes have generators of their own.
+      has the noise of one process then. ``KeyedSamples`` does so for what a loader's worker processes draw.
     - ``patience``: after so many seconds, and five times the longest wait so far, ranks that all others wait for are
       named in the log ``ata_gym.cluster``.
     - ``price``, ``seed``, ``horizon``, ``hyperparameters``: as of ``ata_policies.Allocator``, which also takes limits
@@ -253,7 +253,7 @@ class TorchAllocator:
         return Part(
             elapsed=share.watch.seconds(share.began, share.computed), loss=loss, leaves=float(self._leaves),
             checksum=self._checksum(shares, whole), layout=gradients.layout,
-            samples=share.orders[-1] if share.orders else 0, weight=share.weight or 0.0,
+            samples=share.orders[-1] if share.orders else 0, weight=share.weight,
             weights=fingerprint(gradients.parameters) if whole else 0.0, fault=self._fault(share, loss, gradients),
         )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """What a share can do beside the mean loss of its tasks: weights, costs, noise by task, memory, and loading ahead."""
 
 import logging
+import random
 from unittest import mock
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
+from ata_gym.cluster import KeyedSamples, TaskSampler, TorchAllocator  # noqa: E402
 from ata_gym.cluster.torchrun import torch_allocator, waiting  # noqa: E402
 from ata_gym.cluster.torchrun.gradients import buckets  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
@@ -194,15 +195,47 @@ def test_who_is_waited_for_is_named_in_the_log():
     assert on_ranks(2, late)[0].startswith("round 1: waiting for b for ")
 
 
+class Augmented(torch.utils.data.Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, number):
+        return number, torch.rand(()), torch.tensor(random.random()), torch.tensor(np.random.rand())  # noqa: NPY002
+
+
+def augmented(workers):
+    allocator, data, seen = TorchAllocator(BUDGET, "thompson", warm_up=0), KeyedSamples(Augmented()), []
+    sampler = TaskSampler(allocator, data, together=1 + workers)
+    loader = DataLoader(data, batch_sampler=sampler, num_workers=workers, persistent_workers=workers > 0)
+    for _ in range(3):
+        with allocator.round(nn.Identity()) as share:
+            for batch in share.take(loader):
+                seen += [tuple(row) for row in torch.stack(list(batch), dim=1).tolist()]
+                share.backward(torch.ones((), requires_grad=True))
+            share.reduce()
+    assert data[0] != data[0]  # without a place in the order there is no key
+    return seen
+
+
+@pytest.mark.usefixtures("alone")
+def test_augmentation_depends_on_no_rank_and_no_worker_process():
+    ranks, one = on_ranks(2, augmented, 0), augmented(1)
+    assert sorted(row for rank in ranks for row in rank) == sorted(one)
+    assert len({drawn for _, *drawn in one for drawn in drawn}) == 3 * len(one)  # also in the second epoch
+
+
 def without_weight():
     allocator = TorchAllocator(BUDGET, "uta")
 
     def one_round(*weights):
-        with allocator.round(nn.Identity()) as share, share.timed(share.tasks):
-            for weight in weights:
-                share.backward(torch.ones((), requires_grad=True), weight=weight)
+        with allocator.round(nn.Identity()) as share:
+            with share.timed(share.tasks):
+                for weight in weights:
+                    share.backward(torch.ones((), requires_grad=True), weight=weight)
+            share.reduce()
 
-    return [refused(lambda w=w: one_round(*w)) for w in ((0,), (-1.0,), (float("nan"),), ("7",), (1.0, None))]
+    wrong = (0,), (-1.0,), (float("nan"),), ("7",), (torch.tensor(0.0),), (torch.ones(2),), (1.0, None)
+    return [refused(lambda w=w: one_round(*w)) for w in wrong]
 
 
 def test_a_weight_that_is_none_is_refused_in_a_sentence():

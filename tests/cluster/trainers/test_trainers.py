@@ -84,9 +84,10 @@ def with_transformers(folder, weigh, resume=None):
     tell(folder, allocator, model, [line["loss"] for line in trainer.state.log_history if "loss" in line])
 
 
-def with_lightning(folder, resume=None):
+def with_lightning(folder, scale, resume=None):
     import lightning.pytorch as pl
     from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.plugins import MixedPrecision
 
     from ata_gym.cluster import TaskStrategy
 
@@ -109,11 +110,14 @@ def with_lightning(folder, resume=None):
     loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data, samples=SAMPLES, seed=3))
     off = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
     kept = ModelCheckpoint(folder / "pl", filename="{step}", every_n_train_steps=2, save_top_k=-1)
+    if scale:  # the model has float64, which autocast leaves as it is
+        off["plugins"] = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
     trainer = pl.Trainer(
         strategy=TaskStrategy(allocator), accelerator="cpu", devices=dist.get_world_size(), max_steps=STEPS,
         accumulate_grad_batches=ACCUMULATED, gradient_clip_val=CLIPPED, callbacks=[kept], **off,
     )  # fmt: skip
     trainer.fit(module, loader, ckpt_path=resume)
+    assert not scale or trainer.precision_plugin.scaler.get_scale() == 2.0**16
     tell(folder, allocator, module)
 
 
@@ -165,11 +169,12 @@ def test_transformers_trains_as_one_process_and_goes_on_from_its_checkpoint_with
         assert_alike(play(with_transformers, tmp_path, 3, weigh, str(tmp_path / "hf" / "checkpoint-4")), expected)
 
 
-def test_lightning_trains_as_one_process_and_goes_on_from_its_checkpoint_with_other_ranks(tmp_path):
+@pytest.mark.parametrize("scale", [False, True])
+def test_lightning_trains_as_one_process_and_goes_on_from_its_checkpoint_with_other_ranks(tmp_path, scale):
     pytest.importorskip("lightning")
     expected, _ = alone(None)
-    assert_alike(play(with_lightning, tmp_path, 2), expected)
-    assert_alike(play(with_lightning, tmp_path, 3, str(tmp_path / "pl" / "step=4.ckpt")), expected)
+    assert_alike(play(with_lightning, tmp_path, 2, scale), expected)
+    assert_alike(play(with_lightning, tmp_path, 3, scale, str(tmp_path / "pl" / "step=4.ckpt")), expected)
 
 
 SCRIPTS = Path(__file__).parents[3] / "notebooks" / "cluster"
