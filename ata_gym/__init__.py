@@ -7,16 +7,32 @@ with ``observation="flat"``, that form of ``action`` and ``reward_unit="even rou
 The names below are those that users type most; the rooms of the package hold the rest.
 """
 
+from typing import TYPE_CHECKING
+
+from ata_gym.utils.lazy import lazy_names
 from ata_gym.utils.signals import quiet_start
 
-with quiet_start():  # these imports take a second
+with quiet_start():
     import gymnasium
 
+if TYPE_CHECKING:
     from ata_gym.scenarios import Scenario, scenario, scenario_names
     from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss, proxy_optimal
     from ata_gym.theory.optimal.allocation import Optimum, optimal_allocation
     from ata_gym.theory.round_time.expected import expected_round_time
     from ata_gym.utils.compiled import threads
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "Optimum": "theory.optimal.allocation", "Scenario": "scenarios",
+            "allocate": "theory.allocation.proxy_loss", "expected_round_time": "theory.round_time.expected",
+            "optimal_allocation": "theory.optimal.allocation", "proxy_loss": "theory.allocation.proxy_loss",
+            "proxy_optimal": "theory.allocation.proxy_loss", "scenario": "scenarios", "scenario_names": "scenarios",
+            "threads": "utils.compiled",
+            **{room: room for room in ("bench", "changes", "cluster", "envs", "pools", "scenarios", "theory")},
+        },
+    )  # fmt: skip
 
 __version__ = "0.1.0"
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from ata_gym.utils.extras import load_object
 from ata_policies.policy import Policy, Setting
-from ata_policies.registry import Given
+from ata_policies.registry import Given, full_name
 
 GivenPolicy = str | type[Policy] | Policy  # a name, a class, or a policy that is made already
 Policies = GivenPolicy | Sequence[GivenPolicy] | Mapping[str, GivenPolicy]
@@ -17,12 +17,12 @@ Policies = GivenPolicy | Sequence[GivenPolicy] | Mapping[str, GivenPolicy]
 def by_name(policies: Policies) -> dict[str, Given | None]:
     """The policies by the names under which they play; None for one that every process finds by its name.
 
-    A text may hold several names, separated by commas. The name of a class that can be imported is ``module:Class``;
-    other classes, and objects, have the name of the class, or the key of a mapping. ValueError if there is none, two
-    have the same name, or something else is given.
+    A text may hold several names, separated by commas; "default" is that of TaskAllocation-v0. The name of a class that
+    can be imported is ``module:Class``; other classes, and objects, have the name of the class, or the key of a
+    mapping. ValueError if there is none, two have the same name, or something else is given.
 
-    >>> by_name("ata, uta")
-    {'ata': None, 'uta': None}
+    >>> by_name("ata, default")
+    {'ata': None, 'distribution-learner': None}
     """
     if isinstance(policies, Mapping):
         found: list[tuple[str, Given | None]] = [(name, _given(policy)) for name, policy in policies.items()]
@@ -43,7 +43,7 @@ def by_name(policies: Policies) -> dict[str, Given | None]:
 
 def _named(policy: GivenPolicy) -> list[tuple[str, Given | None]]:
     if isinstance(policy, str):
-        return [(name.strip(), None) for name in policy.split(",") if name.strip()]
+        return [(full_name(name.strip()), None) for name in policy.split(",") if name.strip()]
     kind = policy if isinstance(policy, type) else type(policy)
     if kind is policy and kind.__module__ != "__main__":
         reference = f"{kind.__module__}:{kind.__qualname__}"

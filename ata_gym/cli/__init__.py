@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ata_gym import __version__
-from ata_gym.cli.console import PlainCommand, say
+from ata_gym.cli.console import PlainCommand, PlainGroup, say
 from ata_gym.cli.listings import methods, policies, scenarios
 from ata_gym.cli.options import expanded
 from ata_gym.cli.studies.bench import bench, demo, leaderboard, track
@@ -44,6 +44,7 @@ TAB completes names after: ata-gym --install-completion"""
 """What ``ata-gym`` says that is called with nothing."""
 
 app = typer.Typer(
+    cls=PlainGroup,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

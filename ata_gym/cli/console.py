@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from ata_gym.utils.signals import TerminatedError, raising
 
@@ -26,11 +26,29 @@ LIST_WIDTH = 80  # columns of lists, whose entries take one line each, and of ca
 _words: ContextVar[list[str]] = ContextVar("words")  # of the command that runs
 
 
+def _without_types(params: list[Any]) -> list[Any]:
+    """The parameters of a help page, in which no flag has a type."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
+class PlainGroup(TyperGroup):
+    """All commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options, as the help shows them."""
+        return _without_types(super().get_params(ctx))
+
+
 class PlainCommand(TyperCommand):
     """A command of which an error of the input is one sentence and exit code 2, Ctrl-C one and 130, SIGTERM 143."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
     def invoke(self, ctx: Any) -> Any:
-        """Run it."""
         _words.set(["ata-gym", ctx.info_name, *_given(self, ctx)])
         try:
             with raising():

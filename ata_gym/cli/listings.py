@@ -4,40 +4,27 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table as Grid
-from rich.text import Text
 
-import ata_policies
-from ata_gym.bench.page.docstrings import blocks, terms
-from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
 from ata_gym.cli.console import LIST_WIDTH, WIDTH, list_width, say, say_files, say_json, show
-from ata_gym.scenarios import SCENARIO_GROUPS, scenario, scenario_names
-from ata_gym.scenarios.card import Card, scenario_card, workers
-from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
 from ata_gym.utils.extras import require
-from ata_gym.utils.validation import unknown
-from ata_policies.card import full_scenario_card, policy_card
-from ata_policies.registry import ids_by_name
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from ata_gym.bench.decision_cost import RelativeCosts
+    from ata_gym.scenarios.card import Card
 
 _FACTS = ("source", "must know beforehand", "assumes", "constants")
 """The facts of a card that the table of policies/README.md has."""
 
 _COSTS = ("first 100", "steady", "changing")
 """The titles of ``RelativeCosts``."""
-
-_KNOWS = len("the distributions")  # characters of what a policy must know, in a list
 
 
 def policies(
@@ -80,6 +67,11 @@ def policies(
     ata-gym policies --env race --json
     ```
     """
+    import ata_policies
+    from ata_gym.utils.validation import unknown
+    from ata_policies.card import policy_card
+    from ata_policies.registry import ids_by_name
+
     if out is not None and not (cost and name):
         raise ValueError("--out is for the picture of costs: give --cost and names of policies")
     if name is not None:
@@ -107,21 +99,30 @@ def policies(
 
 
 def _show_policies(cards: Sequence[Card], costs: Mapping[str, Sequence[float]]) -> None:
-    """Write a list of the policies of each env, with the costs where there are any."""
-    columns = ["policy", "must know", *(_COSTS if costs else ()), "what it does"]
+    """List the learners of each env, and those that must know something, with the costs where there are any."""
+    from ata_policies.registry import default_name, ids_by_name
+
+    columns = ["policy", *(_COSTS if costs else ()), "what it does"]
     for word, env_id in ids_by_name().items():
-        rows = [
-            (
-                card.name,
-                cut(re.split("[;,]", card.facts["must know beforehand"])[0], _KNOWS),
-                *_cost(costs, card.name),
-                plain(card.summary),
-            )
-            for card in cards
-            if _plays(card) == word
-        ]
-        if rows:
-            _show_list(f"{env_id} ({word})", columns, rows)
+        for learns in (True, False):
+            rows = [
+                (
+                    card.name,
+                    *_cost(costs, card.name),
+                    "THE DEFAULT. " * (card.name == default_name(env_id))
+                    + plain(card.summary)
+                    + f" Knows {_knows(card)}." * (not learns),
+                )
+                for card in cards
+                if _plays(card) == word and learns == _knows(card).startswith("nothing")
+            ]
+            if rows:
+                apart = "" if learns else ", with knowledge that others must learn"
+                _show_list(f"{env_id} ({word}){apart}", columns, rows)
+
+
+def _knows(card: Card) -> str:
+    return card.facts["must know beforehand"]
 
 
 def _plays(card: Card) -> str:
@@ -131,6 +132,7 @@ def _plays(card: Card) -> str:
 def markdown_table(cards: Iterable[Card], costs: Mapping[str, Sequence[float]]) -> str:
     """The table of policies/README.md, with the costs where there are any.
 
+    >>> from ata_policies.card import policy_card
     >>> print(markdown_table([policy_card("uta")], {"uta": (0.912, 0.9, 0.8)}))
     | policy | plays | source | must know beforehand | assumes | constants | cost: first 100 | steady | changing |
     |---|---|---|---|---|---|---|---|---|
@@ -146,7 +148,8 @@ def markdown_table(cards: Iterable[Card], costs: Mapping[str, Sequence[float]]) 
 
 
 def _measured(names: list[str]) -> dict[str, RelativeCosts]:
-    from ata_gym.bench.decision_cost import relative_costs  # noqa: PLC0415 - only here
+    from ata_gym.bench.decision_cost import relative_costs
+    from ata_gym.bench.progress import progress_bars
 
     costs: dict[str, RelativeCosts] = {}
     with progress_bars({"cost": len(names)}) as progress:
@@ -163,9 +166,9 @@ def _cost(costs: Mapping[str, Sequence[float]], name: str) -> list[str]:
 
 def _show_times(name: str, out: Path | None, json: bool) -> None:
     """Write how long the first decisions of a policy take, or draw those of several, by the number of workers."""
-    from ata_gym.bench import decision_cost as costs  # noqa: PLC0415 - only here, the bench takes a second
+    from ata_gym.bench import decision_cost as costs
 
-    names = options.split_names(name)
+    names = options.policy_names(name)
     data, table, pictures = costs.by_worlds(name) if out is None else costs.by_workers(names, out)
     if json:
         say_json(data)
@@ -191,6 +194,11 @@ def scenarios(
     ata-gym scenarios alibaba-4 --data recordings
     ```
     """
+    from ata_gym.scenarios import SCENARIO_GROUPS, scenario, scenario_names
+    from ata_gym.scenarios.card import scenario_card, workers
+    from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
+    from ata_policies.card import full_scenario_card
+
     if name is not None:
         _show_card(full_scenario_card(find_scenario(name, data)), json)
         return
@@ -208,21 +216,11 @@ def scenarios(
     for title, names in SCENARIO_GROUPS.items():
         found = [scenario(name) for name in names]
         rows = [(s.name, workers(s), str(s.budget), _count(s.horizon), s.summary) for s in found]
-        _show_list(title, columns, rows, _beginning)
+        _show_list(title, columns, rows)
     title = "recorded: made of a file in the folder --data; without it the name tells which"
     rows = [(name, "", str(r.budget), _count(r.rounds), r.summary) for name, r in RECORDINGS.items()]
-    _show_list(title, columns, rows, _beginning)
+    _show_list(title, columns, rows)
     say("One of them in full: ata-gym scenarios NAME")
-
-
-def _beginning(summary: str, width: int) -> str:
-    """A summary of at most ``width`` columns: its first part is left out before what follows it.
-
-    >>> _beginning("c + Exp(c), c = 29 i; all speeds permuted every 20,000 rounds", 30)
-    '… all speeds permuted every …'
-    """
-    _, *added = re.split(r"(?<=\S)[;:] ", summary, maxsplit=1)
-    return cut(f"… {added[0]}" if len(summary) > width and added else summary, width)
 
 
 def _count(rounds: int | None) -> str:
@@ -255,8 +253,8 @@ def methods(json: options.Json = False) -> None:
     ```
     """
     require("torch", extra="train", purpose="The command methods")
-    from ata_gym.bench.report.table import LEFT, WRAP, Table  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.training.methods import METHODS  # noqa: PLC0415
+    from ata_gym.bench.report.table import LEFT, WRAP, Table
+    from ata_gym.training.methods import METHODS
 
     rows = [(name, method.summary(), method.source) for name, method in METHODS.items()]
     if json:
@@ -265,30 +263,21 @@ def methods(json: options.Json = False) -> None:
         show(Table("", {"method": LEFT, "what it does": WRAP, "source": WRAP}, rows))
 
 
-def cut(text: str, width: int) -> str:
-    """Text of at most so many columns, cut after a word.
+def _show_list(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write rows whose last cell may take several lines."""
+    from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Table
 
-    >>> cut("Catoni's estimator: a lower bound", 21)
-    "Catoni's estimator: …"
-    """
-    return shorten(text, width, placeholder=" …", break_on_hyphens=False)
-
-
-def _show_list(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], shortened: Callable[[str, int], str] = cut
-) -> None:
-    """Write a line for each row; its last cell is shortened so that the line fits."""
-    from ata_gym.bench.report.table import LEFT, RIGHT, Table  # noqa: PLC0415 - the bench takes a second
-
-    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)][:-1]
-    left = list_width() - sum(widths) - 2 * len(columns)
-    lines = [(*row[:-1], shortened(row[-1], left)) for row in rows]
     numbers = {"n", "B", "rounds", *_COSTS}
-    show(Table(title, {name: RIGHT if name in numbers else LEFT for name in columns}, lines), width=list_width())
+    kinds = {name: RIGHT if name in numbers else LEFT for name in columns} | {columns[-1]: WRAP}
+    show(Table(title, kinds, rows), width=list_width())
 
 
 def _show_card(card: Card, json: bool) -> None:
     """Write a card to stdout: name and summary, the facts in two columns, and the text below them."""
+    from rich.console import Console, Group
+    from rich.table import Table as Grid
+    from rich.text import Text
+
     if json:
         say_json(card.to_data())
         return
@@ -306,6 +295,11 @@ def _show_card(card: Card, json: bool) -> None:
 
 def _paragraphs(text: str) -> Iterator[RenderableType]:
     """What stands below the facts; paragraphs are filled anew, and examples stay as they are."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from ata_gym.bench.page.docstrings import blocks, terms
+
     for kind, block in blocks(text):
         if kind == "title":
             yield Text(block, style="bold")

@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-import ata_policies
 from ata_gym.cli.console import say, say_error
-from ata_gym.cluster.on_ray.connection import check_address, quiet_ray
-from ata_gym.pools import read_trace
-from ata_gym.scenarios import scenario_names
-from ata_gym.scenarios.recorded import RECORDINGS
 from ata_gym.training.problem import problem_names
-from ata_gym.utils.validation import whole_number
-from ata_policies.registry import ids_by_name
 
 if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
@@ -37,6 +30,25 @@ def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]
     return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
+def _policies() -> Iterable[str]:
+    from ata_policies import names
+
+    return ("default", *names())
+
+
+def _scenarios() -> Iterable[str]:
+    from ata_gym.scenarios import scenario_names
+    from ata_gym.scenarios.recorded import RECORDINGS
+
+    return (*scenario_names(), *RECORDINGS)
+
+
+def _envs() -> Iterable[str]:
+    from ata_policies.registry import ids_by_name
+
+    return ids_by_name()
+
+
 def _last_of_several(incomplete: str) -> list[str]:
     """What completes policies that are separated by commas.
 
@@ -47,12 +59,11 @@ def _last_of_several(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in complete_policy(last) if name not in before.split(",")]
 
 
-complete_policy = completing(ata_policies.names)
-complete_scenario = completing(lambda: (*scenario_names(), *RECORDINGS))
-complete_problem = completing(problem_names)
-complete_env = completing(ids_by_name)
+complete_policy, complete_scenario = completing(_policies), completing(_scenarios)
+complete_problem, complete_env = completing(problem_names), completing(_envs)
 
 PUBLISHED = "gta,ofta,ata-empirical,ata,uta"  # the five policies of the published figures
+COMPARED = f"{PUBLISHED},default"
 
 
 def _folder(name: str | Path) -> Path:
@@ -112,6 +123,8 @@ Json = Annotated[bool, typer.Option("--json", help="Write one JSON document.")]
 
 def unrecorded(name: str, command: str) -> str:
     """The name of a scenario, for a command that plays no recorded ones: ValueError for the name of such a one."""
+    from ata_gym.scenarios.recorded import RECORDINGS
+
     if name in RECORDINGS:
         raise ValueError(
             f"the scenario {name} is made of recorded times, which {command} does not play: choose another one, or "
@@ -130,6 +143,17 @@ def split_names(names: str, what: str = "policy") -> list[str]:
     if not found:
         raise ValueError(f"name at least one {what}")
     return found
+
+
+def policy_names(names: str) -> list[str]:
+    """The policies in a text, each once; "default" is that of TaskAllocation-v0. ValueError if there is none.
+
+    >>> policy_names("ata,default")
+    ['ata', 'distribution-learner']
+    """
+    from ata_policies.registry import full_name
+
+    return [*dict.fromkeys(map(full_name, split_names(names)))]
 
 
 @dataclass(frozen=True)
@@ -157,7 +181,7 @@ class Source:
 
     def find(self) -> Scenario:
         """The scenario; of a trace it says how much it holds. FileNotFoundError if a file is not there."""
-        from ata_gym.scenarios import Scenario, recorded, resolve  # noqa: PLC0415
+        from ata_gym.scenarios import Scenario, recorded, resolve
 
         if (self.scenario is None) == (self.trace is None):
             raise ValueError("give either --scenario or --trace, and not both")
@@ -171,6 +195,8 @@ class Source:
             )
         if self.data is not None:
             raise ValueError("--data only goes with --scenario")
+        from ata_gym.pools import read_trace
+
         assert self.trace is not None
         worker, duration, by = self.worker_column, self.duration_column, self.round_column
         if worker is None or duration is None or self.budget is None:
@@ -187,7 +213,7 @@ class Source:
             raise ValueError(f"--unit-costs must be numbers separated by commas, not {self.unit_costs!r}") from None
 
     def _tell(self, replayed: Scenario) -> None:
-        from ata_gym.bench.experiment.experiment import recorded_rounds  # noqa: PLC0415 - it takes a second
+        from ata_gym.bench.experiment.experiment import recorded_rounds
 
         held = recorded_rounds(replayed.pool, replayed.budget)
         played = held if self.rounds is None else self.rounds
@@ -197,7 +223,7 @@ class Source:
 
     def experiment(self) -> Experiment:
         """The experiment, where worker time costs nothing."""
-        from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - it takes a second
+        from ata_gym.bench.experiment.experiment import Experiment
 
         return Experiment.on_scenario(self.find(), rounds=self.rounds, seeds=self.seeds, seed=self.seed, price=0.0)
 
@@ -226,8 +252,10 @@ class Running:
 
     def effort(self) -> Effort:
         """How the work is done; ValueError for a number or an address that makes no sense."""
-        from ata_gym.bench.experiment.jobs import Effort, on_this_machine  # noqa: PLC0415 - these imports take a second
-        from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray  # noqa: PLC0415
+        from ata_gym.bench.experiment.jobs import Effort, on_this_machine
+        from ata_gym.cluster.on_ray.connection import check_address, quiet_ray
+        from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
+        from ata_gym.utils.validation import whole_number
 
         if self.jobs is not None:
             whole_number("jobs", self.jobs)

@@ -3,15 +3,10 @@
 from pathlib import Path
 from typing import Annotated
 
-import gymnasium as gym
 import typer
 
-import ata_policies
 from ata_gym.cli import options
 from ata_gym.cli.console import say, say_json, show
-from ata_gym.scenarios.recorded import find_scenario
-from ata_gym.utils.errors import named_failure
-from ata_policies.checking.check import examine
 
 
 def check(
@@ -32,10 +27,17 @@ def check(
     ata-gym check my_package.my_module:MyPolicy --rounds 200 --json
     ```
     """
+    import gymnasium as gym
+
+    from ata_gym.scenarios.recorded import find_scenario
+    from ata_gym.utils.errors import named_failure
+    from ata_policies import load
+    from ata_policies.checking.check import examine
+
     if scenario is None and data is not None:
         raise ValueError("--data only goes with --scenario")
     found = None if scenario is None else find_scenario(scenario, data)
-    env = None if found is None else gym.make(ata_policies.load(policy).env_id, scenario=found)
+    env = None if found is None else gym.make(load(policy).env_id, scenario=found)
     with named_failure(f"the policy {policy}"):
         faults, advice = examine(policy, env, rounds)
     if json:
@@ -65,8 +67,8 @@ def verify(
     ata-gym verify results --json
     ```
     """
-    from ata_gym.bench.experiment.store import verify as check_files  # noqa: PLC0415 - it takes a second to import
-    from ata_gym.bench.report.table import LEFT, WRAP, Table  # noqa: PLC0415
+    from ata_gym.bench.experiment.store import verify as check_files
+    from ata_gym.bench.report.table import LEFT, WRAP, Table
 
     files = check_files(folder)
     faults = [checked for checked in files if checked.fault]
@@ -94,11 +96,11 @@ def doctor(json: options.Json = False) -> None:
     ata-gym doctor --json
     ```
     """
-    from rich.markup import escape  # noqa: PLC0415 - the bench takes a second
+    from rich.markup import escape
 
-    from ata_gym.bench.report.table import LEFT, WRAP, Table  # noqa: PLC0415
-    from ata_gym.cluster.doctor import as_json, exit_code  # noqa: PLC0415
-    from ata_gym.cluster.doctor import examine as examine_installation  # noqa: PLC0415
+    from ata_gym.bench.report.table import LEFT, WRAP, Table
+    from ata_gym.cluster.doctor import as_json, exit_code
+    from ata_gym.cluster.doctor import examine as examine_installation
 
     findings = examine_installation()
     if json:

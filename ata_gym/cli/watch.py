@@ -9,20 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
 from ata_gym.cli.console import say, say_files
-from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND
-from ata_gym.envs.rendering.text import MOST, as_text
-from ata_gym.envs.rendering.timeline import Timeline, number
 from ata_gym.utils.atomic import check_place
-from ata_gym.utils.errors import named_failure
-from ata_gym.utils.validation import real, whole_number
 
 if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, RenderableType
 
     from ata_gym.bench.side_by_side.play import Player
+    from ata_gym.envs.rendering.timeline import Timeline
 
 WATCHED = "uta,gta,ata-empirical-icml,default"  # an even share, all workers at once, the published policy and our own
 _ANIMATED = 500  # the largest number of rounds of the animation
@@ -38,7 +33,7 @@ def watch(
     seed: Annotated[int, typer.Option(help="The seed of the episode, the same for all policies.")] = 0,
     budget: options.Budget = None,
     data: options.Data = None,
-    speed: Annotated[float, typer.Option(help="Rounds per second, where a terminal shows them.")] = FRAMES_PER_SECOND,
+    speed: Annotated[float | None, typer.Option(help="Rounds per second, where a terminal shows them.")] = None,
     out: options.OutForPictures = None,
 ) -> None:
     """Show who works, who waits, and whose work is thrown away.
@@ -55,17 +50,22 @@ def watch(
     ata-gym watch five-workers --rounds 2000 --out notebooks/pictures
     ```
     """
-    from ata_gym.bench.side_by_side.play import Player  # noqa: PLC0415 - these imports take a second
-    from ata_gym.scenarios import resolve  # noqa: PLC0415
-    from ata_gym.scenarios.recorded import find_scenario  # noqa: PLC0415
+    from ata_gym.bench.progress import progress_bars
+    from ata_gym.bench.side_by_side.play import Player
+    from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND
+    from ata_gym.envs.rendering.text import as_text
+    from ata_gym.scenarios import resolve
+    from ata_gym.scenarios.recorded import find_scenario
+    from ata_gym.utils.errors import named_failure
+    from ata_gym.utils.validation import real, whole_number
 
     found = resolve(find_scenario(scenario, data), budget=budget)
     whole_number("rounds", rounds)
     if out is not None:
         check_place(out / "who-waits.png")
-    pause = 1.0 / real("speed", speed)
+    pause = 1.0 / real("speed", FRAMES_PER_SECOND if speed is None else speed)
     players = []
-    for name in options.split_names(policies):
+    for name in options.policy_names(policies):
         with named_failure(f"the policy {name}"):
             players.append(Player(name, found, rounds, seed, _ANIMATED))
     about = f"{found.name or scenario}: {found.pool.n:,} workers, {found.budget:,} results in a round"
@@ -83,7 +83,7 @@ def watch(
             for player in players:
                 say(f"\n{player.name}\n{as_text(player.recent[-1])}")
     if out is not None:
-        from ata_gym.bench.side_by_side import pictures as drawn  # noqa: PLC0415 - matplotlib takes a second
+        from ata_gym.bench.side_by_side import pictures as drawn
 
         pictures = drawn.draw(players, found, out / "who-waits")
         learners = [player for player in players if player.learns] or players
@@ -93,8 +93,10 @@ def watch(
 
 
 def _show_live(players: Sequence[Player], about: str, pause: float) -> None:
-    from rich.console import Console  # noqa: PLC0415 - it takes a while
-    from rich.live import Live  # noqa: PLC0415
+    from rich.console import Console
+    from rich.live import Live
+
+    from ata_gym.utils.errors import named_failure
 
     console = Console()
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
@@ -111,9 +113,11 @@ def _screen(
     players: Sequence[Player], rounds: Sequence[Timeline], about: str, size: ConsoleDimensions
 ) -> RenderableType:
     """The round of each player under its name, as many beside each other as there is room for."""
-    from rich.columns import Columns  # noqa: PLC0415
-    from rich.console import Group  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.columns import Columns
+    from rich.console import Group
+    from rich.text import Text
+
+    from ata_gym.envs.rendering.text import MOST, as_text
 
     beside = max(1, size.width // (_COLUMNS + _BETWEEN))
     stacked = -(-len(players) // beside)
@@ -129,6 +133,8 @@ def _screen(
 
 def _say_totals(players: Sequence[Player]) -> None:
     """Write a line for each player: averages over the second half of its rounds, and its sums."""
+    from ata_gym.envs.rendering.timeline import number
+
     settled = players[0].settled
     say(f"\naverages of rounds {settled.start + 1:,} to {len(players[0].times):,}, and the runtime of all")
     say(f"{'policy':<24} {'round time':>10} {'worker time':>11} {'thrown away':>11} {'runtime':>10}")

@@ -6,10 +6,10 @@ installed, that raises an ``ImportError`` with the install command.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ata_gym.utils.extras import require
+from ata_gym.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ata_gym.cluster.on_ray.connection import connect_ray
@@ -24,28 +24,23 @@ if TYPE_CHECKING:
     from ata_gym.cluster.trace_recorder import TraceRecorder
     from ata_gym.cluster.trainers.lightning import TaskStrategy
     from ata_gym.cluster.trainers.transformers import TaskTrainer
+else:
+    _HOMES = {
+        "ClusterBackend": "on_ray.rounds.backend", "KeyedSamples": "torchrun.keyed_samples",
+        "RayRound": "on_ray.rounds.runner", "RayRunner": "on_ray.rounds.runner", "RoundRecord": "round_record",
+        "Shadow": "shadow", "TaskSampler": "torchrun.task_sampler", "TaskStrategy": "trainers.lightning",
+        "TaskTrainer": "trainers.transformers", "TorchAllocator": "torchrun.torch_allocator",
+        "TraceRecorder": "trace_recorder", "cancelled": "on_ray.rounds.actor", "connect_ray": "on_ray.connection",
+    }  # fmt: skip
+
+    def _check(name: str) -> None:
+        package = {"on_ray": "ray", "torchrun": "torch", "trainers": "torch"}.get(_HOMES[name].partition(".")[0])
+        if package is not None and name != "cancelled":
+            require(package, extra="cluster", purpose=f"ata_gym.cluster.{name}")
+
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, _check)
 
 __all__ = [
     "ClusterBackend", "KeyedSamples", "RayRound", "RayRunner", "RoundRecord", "Shadow", "TaskSampler", "TaskStrategy",
     "TaskTrainer", "TorchAllocator", "TraceRecorder", "cancelled", "connect_ray",
 ]  # fmt: skip
-
-_HOMES = {
-    "ClusterBackend": ("ray", "on_ray.rounds.backend"), "KeyedSamples": ("torch", "torchrun.keyed_samples"),
-    "RayRound": ("ray", "on_ray.rounds.runner"), "RayRunner": ("ray", "on_ray.rounds.runner"),
-    "RoundRecord": (None, "round_record"), "Shadow": (None, "shadow"),
-    "TaskSampler": ("torch", "torchrun.task_sampler"), "TaskStrategy": ("torch", "trainers.lightning"),
-    "TaskTrainer": ("torch", "trainers.transformers"), "TorchAllocator": ("torch", "torchrun.torch_allocator"),
-    "TraceRecorder": (None, "trace_recorder"), "cancelled": (None, "on_ray.rounds.actor"),
-    "connect_ray": ("ray", "on_ray.connection"),
-}  # fmt: skip
-"""The package that each name needs, and its module."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    package, home = _HOMES[name]
-    if package is not None:
-        require(package, extra="cluster", purpose=f"ata_gym.cluster.{name}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -6,10 +6,10 @@ The names below are loaded when they are first used, since importing torch takes
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ata_gym.utils.extras import require
+from ata_gym.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ata_gym.training.devices.clock import DeviceClock
@@ -21,22 +21,19 @@ if TYPE_CHECKING:
     from ata_gym.training.trainer.settings import TrainingSettings
     from ata_gym.training.trainer.trainer import Trainer
     from ata_gym.training.wrapper import TrainingWrapper
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "Classification": "problems.classification", "DeviceClock": "devices.clock", "Problem": "problem",
+            "Tasks": "problems.tasks", "Trainer": "trainer.trainer", "TrainingSettings": "trainer.settings",
+            "TrainingWrapper": "wrapper", "Worker": "devices.workers", "METHODS": "methods", "MethodRun": "methods",
+            "make_problem": "problem", "problem_names": "problem",
+        },
+        lambda _name: require("torch", extra="train", purpose="Training"),
+    )  # fmt: skip
 
 __all__ = [
     "METHODS", "Classification", "DeviceClock", "MethodRun", "Problem", "Tasks", "Trainer", "TrainingSettings",
     "TrainingWrapper", "Worker", "make_problem", "problem_names",
 ]  # fmt: skip
-
-_HOMES = {
-    "Classification": "problems.classification", "DeviceClock": "devices.clock", "Problem": "problem",
-    "Tasks": "problems.tasks", "Trainer": "trainer.trainer", "TrainingSettings": "trainer.settings",
-    "TrainingWrapper": "wrapper", "Worker": "devices.workers", "METHODS": "methods", "MethodRun": "methods",
-    "make_problem": "problem", "problem_names": "problem",
-}  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("torch", extra="train", purpose="Training")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -7,7 +7,7 @@ from ata_gym.scenarios.card import Card, scenario_card
 from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
 from ata_policies.policy import Setting
 from ata_policies.presets import Preset
-from ata_policies.registry import default_name, load, parse, short_name
+from ata_policies.registry import default_name, full_name, load, parse, short_name
 
 
 def policy_card(name: str) -> Card:
@@ -17,6 +17,7 @@ def policy_card(name: str) -> Card:
     >>> card.facts["plays"], card.facts["made of"]
     ('allocation', 'estimate thompson-gamma, memory everything, rule beta')
     """
+    name = full_name(name)
     policy, named = load(name), parse(name)[1]
     plays = short_name(policy.env_id)
     preset = dict(policy.hyperparameters) if isinstance(policy, Preset) else {}

@@ -27,7 +27,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         "ata_gym/TaskDispatch-v0": "dispatch",
     }
 )
-"""The policy that ``make("default", env)`` makes, by the id of the env."""
+"""The policy that ``make("default", env)`` makes, by the id of the env; the first one where no env is known."""
 
 PolicyMaker = type[Policy] | Preset  # what makes a policy for a setting, and describes it
 Env = gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
@@ -87,6 +87,16 @@ def default_name(env_id: str) -> str:
     return DEFAULTS[env_id]
 
 
+def full_name(name: str, env_id: str = next(iter(DEFAULTS))) -> str:
+    """The name of a policy, and for "default" that of the default of an env, with the hyperparameters that follow it.
+
+    >>> full_name("default:explore=0"), full_name("default", "ata_gym/TaskRace-v0"), full_name("ata")
+    ('distribution-learner:explore=0', 'race', 'ata')
+    """
+    base, _ = parse(name)
+    return default_name(env_id) + name.removeprefix(base) if base == "default" else name
+
+
 def explain_default(env: Env) -> str:
     """Which policy ``make("default", env)`` makes, and why, in a line; ValueError if there is none for the env.
 
@@ -135,10 +145,7 @@ def load(name: str) -> PolicyMaker:
     ValueError if there is none (the message names the nearest one), if it is no policy, if its module cannot be
     imported, or if two packages have one of that name.
     """
-    name, _ = parse(name)
-    if name == "default":
-        known = ", ".join(f"{policy} for {env_id}" for env_id, policy in DEFAULTS.items())
-        raise ValueError(f"which policy is the default depends on the env; give its name: {known}")
+    name, _ = parse(full_name(name))
     if name in _given:
         return _given[name].maker
     if ":" in name:
@@ -194,9 +201,7 @@ def make_for(name: str, setting: Setting, env_id: str, seed: int = 0, **hyperpar
     >>> make_for("default", Setting(n=4, budget=16), "ata_gym/TaskRace-v0").summary()[:30]
     'Learns the distributions, and '
     """
-    name, named = parse(name)
-    if name == "default":
-        name = default_name(env_id)
+    name, named = parse(full_name(name, env_id))
     policy = load(name)
     check_plays(policy, env_id)
     try:

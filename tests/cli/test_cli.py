@@ -156,7 +156,6 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
     ("watch --speed 0", "speed must be a finite number above 0"),
     ("watch --seed -1", "seed must be a whole number"),
     ("policies atta", "there is no policy 'atta'; did you mean ata"),
-    ("policies default", "which policy is the default depends on the env"),
     ("policies ata --env race", "are for the list: give them without a name"),
     ("scenarios five-worker", "there is no scenario 'five-worker'; did you mean five-workers"),
     ("scenarios five-workers --data .", "five-workers needs no data"),

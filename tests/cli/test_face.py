@@ -76,7 +76,7 @@ def test_the_installed_command_completes_names_without_importing_anything_heavy(
 
 
 @pytest.mark.parametrize(("option", "names"), [
-    ("--policies", ata_policies.names()),
+    ("--policies", ("default", *ata_policies.names())),
     ("--scenario", (*ata_gym.scenario_names(), *RECORDINGS)),
     ("--problem", problem_names()),
     ("--env", ("allocation", "race", "dispatch")),

@@ -20,7 +20,7 @@ def test_where_stdout_is_no_terminal_it_gets_the_last_round_of_each_policy_and_t
     assert done.stdout == run(line).stdout
     lines = done.stdout.splitlines()
     assert lines[0] == "five-workers: 5 workers, 8 results in a round"
-    for policy in ("uta", "gta", "default", "race", "dispatch"):
+    for policy in ("uta", "gta", "distribution-learner", "race", "dispatch"):
         at = lines.index(policy)
         assert lines[at + 1].startswith("Round 6: ")
         assert "8 results were in" in lines[at + 1]

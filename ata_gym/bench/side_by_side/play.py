@@ -11,17 +11,16 @@ import ata_policies
 from ata_gym.envs.rendering.timeline import Timeline
 from ata_gym.scenarios import Scenario
 from ata_gym.utils.validation import whole_number
-from ata_policies.registry import load
+from ata_policies.registry import default_name, load
 from ata_policies.steps import play
 
-ALLOCATION = "ata_gym/TaskAllocation-v0"  # the env of the policy "default"
 _RECENT = 200  # rounds that are kept, of which one is typical
 _PLAIN = {
     "uta": ("Share evenly", "all wait for the slowest"),
     "gta": ("Everybody works,\nthe first {budget} count", "the rest is for nothing"),
     "ata-icml": ("ATA (ICML 2025)", "learns who is fast"),
     "ata-empirical-icml": ("ATA (ICML 2025)", "learns who is fast (ATA-Empirical)"),
-    "default": ("ata-gym's default", "learns how fast, and how steady"),
+    default_name("ata_gym/TaskAllocation-v0"): ("ata-gym's default", "learns how fast, and how steady"),
 }
 """Titles of policies, and what they do, in plain words."""
 
@@ -29,15 +28,17 @@ _PLAIN = {
 class Player:
     """A policy in its own env; players of one seed have the same task times for the same tasks of the same worker.
 
-    "default" is the policy of TaskAllocation-v0. The scenario's horizon does not count. ``remember`` is how many of the
+    The scenario's horizon does not count. ``remember`` is how many of the
     first rounds are kept worker by worker. ValueError if there is no such policy, or it cannot play the scenario.
     """
 
     def __init__(self, policy: str, scenario: Scenario, rounds: int, seed: int = 0, remember: int = 0) -> None:
         self.name, self.rounds = policy, whole_number("rounds", rounds)
-        env_id = ALLOCATION if policy == "default" else load(policy).env_id
         self._env: Any = gym.make(
-            env_id, scenario=replace(scenario, horizon=self.rounds), render_mode="ansi", disable_env_checker=True
+            load(policy).env_id,
+            scenario=replace(scenario, horizon=self.rounds),
+            render_mode="ansi",
+            disable_env_checker=True,
         )
         self._policy = ata_policies.make(policy, self._env, seed=whole_number("seed", seed, 0))
         self.learns, self.budget = self._policy.learns, scenario.budget

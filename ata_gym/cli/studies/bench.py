@@ -11,8 +11,6 @@ from ata_gym.cli import options
 from ata_gym.cli.console import command_line, say, say_error, say_files, show_report
 from ata_gym.cli.studies.report import end_with, say_failure, show_studied, show_with_page
 from ata_gym.cli.studies.train import Model, Trajectory, train
-from ata_gym.utils.validation import non_negative
-from ata_policies.registry import parse
 
 FOLLOWERS = "uta,ata,ata-icml,recent-median,lb-bsp-ema,restarting-beta"
 """Some that use all feedback alike, and some for non-stationary scenarios."""
@@ -25,7 +23,7 @@ def bench(
     out: options.Out,
     source: options.Source,
     running: options.Running,
-    policies: options.Policies = options.PUBLISHED,
+    policies: options.Policies = options.COMPARED,
     price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
     loss_curve: options.LossCurve = None,
     sweep: Annotated[
@@ -57,10 +55,10 @@ def bench(
         --out results/times
     ```
     """
-    from ata_gym.bench import PolicyFailedWarning, run, sweeps  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
+    from ata_gym.bench import PolicyFailedWarning, run, sweeps
+    from ata_gym.bench.experiment.store import Folder
 
-    names, found = options.split_names(policies), source.find()
+    names, found = options.policy_names(policies), source.find()
     shared: dict[str, Any] = {
         "seeds": source.seeds, "seed": source.seed, "rounds": source.rounds, "price": price, "out": out,
         "command": command_line(), **running.effort()._asdict(),
@@ -93,6 +91,8 @@ def split_sweep(text: str) -> tuple[str, list[Any]]:
     >>> split_sweep("alpha=1,2.5"), split_sweep("memory=everything,window")
     (('alpha', [1, 2.5]), ('memory', ['everything', 'window']))
     """
+    from ata_policies.registry import parse
+
     parameter, equals, values = text.partition("=")
     if not (equals and parameter.isidentifier()):
         raise ValueError(f"--sweep must be a parameter with its values, such as budget=5,10,20, not {text!r}")
@@ -130,12 +130,12 @@ def track(
         --change 1873 --out results/times
     ```
     """
-    from ata_gym.bench.study import run  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.tracking.experiment import TrackedRun, Tracking  # noqa: PLC0415
-    from ata_gym.bench.tracking.report import report  # noqa: PLC0415
+    from ata_gym.bench.study import run
+    from ata_gym.bench.tracking.experiment import TrackedRun, Tracking
+    from ata_gym.bench.tracking.report import report
 
     tracking = Tracking.around(source.experiment(), change or None, before=before, after=after)
-    names = options.split_names(policies)
+    names = options.policy_names(policies)
     show_studied(run(tracking, names, out, running.effort(), report, TrackedRun), with_page=False)
 
 
@@ -193,11 +193,11 @@ def leaderboard(
         --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```
     """
-    from ata_gym.bench.leaderboard.run import run, set_up  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.leaderboard.run import run, set_up
 
     effort = running.effort()
     board = set_up(
-        set_, quick=quick, policies=None if policies is None else options.split_names(policies),
+        set_, quick=quick, policies=None if policies is None else options.policy_names(policies),
         scenarios=None if scenarios is None else options.split_names(scenarios, "scenario"),
         prices=None if prices is None else split_prices(prices), seeds=seeds, data=data, out=out,
     )  # fmt: skip
@@ -215,6 +215,8 @@ def split_prices(text: str) -> list[float]:
     >>> split_prices("0,0.1,0")
     [0.0, 0.1]
     """
+    from ata_gym.utils.validation import non_negative
+
     try:
         return [non_negative("each of --prices", float(name)) for name in options.split_names(text, "price")]
     except ValueError as error:
@@ -236,7 +238,7 @@ def demo(
     ata-gym demo --rounds 10000 --out results/demo
     ```
     """
-    from ata_policies.registry import DEFAULTS  # noqa: PLC0415
+    from ata_policies.registry import DEFAULTS
 
     learner, race = DEFAULTS["ata_gym/TaskAllocation-v0"], DEFAULTS["ata_gym/TaskRace-v0"]
     say(f"The five published policies on {_SHOWN}, and two of ours: {learner}, which waits for all that it has")

@@ -7,15 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
 from ata_gym.cli.console import say, say_error, say_files, show_report
 from ata_gym.cli.options import Out, RerunChanged, Rounds, SaveEvery
 from ata_gym.utils.atomic import check_place
 from ata_gym.utils.extras import require
-from ata_gym.utils.sealed import load_checkpoint, remove_checkpoint, save_checkpoint
-from ata_gym.utils.signals import stop_requested
-from ata_gym.utils.validation import short, whole_number
 
 
 def learn(
@@ -71,11 +67,12 @@ def learn(
     """
     for module in ("stable_baselines3", "sb3_contrib", "tensorboard"):
         require(module, extra="rl", purpose="The command learn")
-    from ata_gym.rl.learning.experiment import Learning  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.rl.learning.run import run  # noqa: PLC0415
-    from ata_gym.rl.learning.specification import AgentSpec  # noqa: PLC0415
-    from ata_gym.rl.learning.training import agent_file  # noqa: PLC0415
-    from ata_gym.scenarios import resolve  # noqa: PLC0415
+    from ata_gym.rl.learning.experiment import Learning
+    from ata_gym.rl.learning.run import run
+    from ata_gym.rl.learning.specification import AgentSpec
+    from ata_gym.rl.learning.training import agent_file
+    from ata_gym.scenarios import resolve
+    from ata_gym.utils.validation import whole_number
 
     effort = options.Running(save_every=save_every, rerun_changed=rerun_changed).effort()
     for option, number in (("validation", validation), ("test", test)):
@@ -95,6 +92,8 @@ def split_hyperparameters(texts: Sequence[str]) -> dict[str, Any]:
     >>> split_hyperparameters(["n_steps=50", "ent_coef=1e-3", "policy_kwargs={'hidden': 64}"])
     {'n_steps': 50, 'ent_coef': 0.001, 'policy_kwargs': {'hidden': 64}}
     """
+    from ata_gym.utils.validation import short
+
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -129,11 +128,14 @@ def pretrain(
     if out.suffix != ".safetensors":
         raise ValueError(f"out must be a file that ends in .safetensors, not {out}")
     check_place(out)
-    import torch  # noqa: PLC0415 - importing torch takes a second
+    import torch
 
-    from ata_gym.rl.pretraining.learned import Training  # noqa: PLC0415
-    from ata_gym.training.models.checkpoint import pack, unpack  # noqa: PLC0415
-    from ata_policies.learned.network import write_network  # noqa: PLC0415
+    from ata_gym.bench.progress import progress_bars
+    from ata_gym.rl.pretraining.learned import Training
+    from ata_gym.training.models.checkpoint import pack, unpack
+    from ata_gym.utils.sealed import load_checkpoint, remove_checkpoint, save_checkpoint
+    from ata_gym.utils.signals import stop_requested
+    from ata_policies.learned.network import write_network
 
     torch.set_num_threads(1)  # so that the sums do not depend on the number of cores
     training, saved = Training(iterations, generations, seed), out.with_suffix(".checkpoint")

@@ -11,7 +11,6 @@ import typer
 
 from ata_gym.cli.console import say, say_error, show_report
 from ata_gym.utils.atomic import check_place
-from ata_gym.utils.errors import described
 from ata_gym.utils.extras import MissingExtraError, require
 
 if TYPE_CHECKING:
@@ -53,8 +52,8 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
 
     FileNotFoundError or ValueError if there is nothing that has a page, DamagedError if a file is damaged.
     """
-    from ata_gym.bench.page.note import read_note  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.page.render import NAME, write  # noqa: PLC0415
+    from ata_gym.bench.page.note import read_note
+    from ata_gym.bench.page.render import NAME, write
 
     note, target = read_note(folder), folder / NAME if out is None else out
     check_place(target)
@@ -102,7 +101,7 @@ def show_studied(studied: Studied, with_page: bool = True) -> None:
 
 def end_with(failures: Mapping[str, Exception], folder: Folder) -> None:
     """Name each policy that failed; exit with code 1 if there is one. An empty folder takes a corrected command."""
-    from ata_gym.bench.experiment.store import withdraw_if_empty  # noqa: PLC0415 - it takes a second
+    from ata_gym.bench.experiment.store import withdraw_if_empty
 
     for policy, error in failures.items():
         say_failure(policy, error, folder.failure(policy))
@@ -113,7 +112,8 @@ def end_with(failures: Mapping[str, Exception], folder: Folder) -> None:
 
 def say_failure(what: str, error: Exception, note: Path) -> None:
     """Say what failed, why, and where its traceback is."""
-    from ata_gym.bench.experiment.jobs import KilledError  # noqa: PLC0415 - it takes a second
+    from ata_gym.bench.experiment.jobs import KilledError
+    from ata_gym.utils.errors import described
 
     sentence = str(error) if isinstance(error, KilledError) else described(error)
     say_error(f"{what} failed: {sentence} (see {note})")

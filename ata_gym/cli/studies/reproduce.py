@@ -12,10 +12,7 @@ import typer
 from ata_gym.cli import options
 from ata_gym.cli.console import command_line, say, show, show_report
 from ata_gym.cli.studies.report import show_studied
-from ata_gym.scenarios.published import GROWTH, SIZES
 from ata_gym.utils.extras import require
-from ata_gym.utils.validation import whole_number
-from ata_policies.registry import default_name
 
 if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
@@ -105,9 +102,10 @@ def reproduce(
         --device cuda
     ```
     """
-    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.paper import cifar100, regret, unpublished  # noqa: PLC0415
-    from ata_gym.bench.study import run  # noqa: PLC0415
+    from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.paper import cifar100, regret, unpublished
+    from ata_gym.bench.study import run
+    from ata_gym.utils.validation import whole_number
 
     if figure not in _ONLY:
         raise ValueError(f"there is no published figure {figure!r} to reproduce; known: {', '.join(_ONLY)}")
@@ -149,7 +147,8 @@ def reproduce(
 
 def _quadratic(kind: str, sizes: str, growth: str, rounds: int, seeds: int, out: Path, effort: Effort) -> None:
     require("torch", extra="train", purpose=f"The figure {MIXED if kind == MIXED else QUADRATIC}")
-    from ata_gym.training.studies import published  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.scenarios.published import GROWTH, SIZES
+    from ata_gym.training.studies import published
 
     if growth not in GROWTH:
         raise ValueError(f"--growth must be one of {', '.join(GROWTH)}, not {growth!r}")
@@ -158,7 +157,7 @@ def _quadratic(kind: str, sizes: str, growth: str, rounds: int, seeds: int, out:
         raise ValueError(
             f"--sizes must be numbers of workers separated by commas, among {', '.join(known)}, not {sizes!r}"
         )
-    policies = options.split_names(options.PUBLISHED)
+    policies = options.policy_names(options.PUBLISHED)
     show_studied(published.reproduce(kind, [*map(int, numbers)], policies, rounds, seeds, out, effort), with_page=False)
 
 
@@ -167,11 +166,12 @@ def _cifar100(
     published: Path | None,
 ) -> None:  # fmt: skip
     """The clocks beside the published end points, and what a network, a loss curve or the published lines tell."""
-    from ata_gym.bench.paper import cifar100  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.bench.paper.norms import beside_norms  # noqa: PLC0415
-    from ata_gym.bench.report.losses import loss_curve  # noqa: PLC0415
-    from ata_gym.bench.report.report import report  # noqa: PLC0415
-    from ata_gym.bench.study import run  # noqa: PLC0415
+    from ata_gym.bench.paper import cifar100
+    from ata_gym.bench.paper.norms import beside_norms
+    from ata_gym.bench.report.losses import loss_curve
+    from ata_gym.bench.report.report import report
+    from ata_gym.bench.study import run
+    from ata_policies.registry import default_name
 
     known, budget = cifar100.CIFAR100, experiment.scenario.budget
     names = [*known.end_points]
@@ -180,7 +180,7 @@ def _cifar100(
     curve = None if by_round is None else loss_curve(by_round, experiment.record_at())
     if network is not None:
         require("torch", extra="train", purpose="--train")
-        from ata_gym.training.studies import published as trainings  # noqa: PLC0415
+        from ata_gym.training.studies import published as trainings
 
         data, device = network
         if data is None:

@@ -11,7 +11,6 @@ import typer
 from ata_gym.cli import options
 from ata_gym.cli.console import command_line, say_error, say_files, show_report
 from ata_gym.cli.studies.report import end_with, show_with_page
-from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def train(
     out: options.Out,
     model: Model,
     trajectory: Trajectory,
-    policies: options.Policies = options.PUBLISHED,
+    policies: options.Policies = options.COMPARED,
     clock: Annotated[
         str, typer.Option(help="pool: task times of the scenario; device: of tasks that are really run on --workers.")
     ] = "pool",
@@ -108,17 +107,18 @@ def train(
     ```
     """
     require("torch", extra="train", purpose="The command train")
-    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.training.problem import HeterogeneousProblem, make_problem  # noqa: PLC0415
-    from ata_gym.training.studies.comparison import MethodChoice, rate_of_policies  # noqa: PLC0415
-    from ata_gym.training.studies.device_training import train_each  # noqa: PLC0415
-    from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
-    from ata_gym.training.studies.trajectory import Training, deterministic  # noqa: PLC0415
-    from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
+    from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.training.problem import HeterogeneousProblem, make_problem
+    from ata_gym.training.studies.comparison import MethodChoice, rate_of_policies
+    from ata_gym.training.studies.device_training import train_each
+    from ata_gym.training.studies.loss_study import LossStudy
+    from ata_gym.training.studies.trajectory import Training, deterministic
+    from ata_gym.training.trainer.trainer import Trainer
+    from ata_gym.utils.errors import named_failure
 
     effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
     lr, methods, problem = model.lr, trajectory.methods, model.problem
-    names = options.split_names(policies)
+    names = options.policy_names(policies)
     options.unrecorded(scenario, "train")
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=model.seed), points=_POINTS)
     for name in names:

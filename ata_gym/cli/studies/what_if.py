@@ -38,9 +38,9 @@ def what_if(
     ata-gym what-if profiler-traces --json
     ```
     """
-    from ata_gym.bench.what_if import page  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.what_if.logs import read_log  # noqa: PLC0415
-    from ata_gym.bench.what_if.study import what_if as play  # noqa: PLC0415
+    from ata_gym.bench.what_if import page
+    from ata_gym.bench.what_if.logs import read_log
+    from ata_gym.bench.what_if.study import what_if as play
 
     times = read_log(log, worker=worker_column, duration=duration_column, round=round_column)
     if out is not None:

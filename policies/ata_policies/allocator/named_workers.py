@@ -20,7 +20,7 @@ from ata_policies.allocator.state import check_seal, plain, restored, sealed, wi
 from ata_policies.explanation import Explanation
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
-from ata_policies.registry import default_name, load, make_for, parse
+from ata_policies.registry import full_name, load, make_for
 
 Prior = Mapping[str, Any] | str | PathLike[str]
 """A state of an earlier run, or a JSON file that holds it, maybe under the key "allocator"."""
@@ -225,7 +225,7 @@ class NamedWorkers(ABC):
                     f"for {n} and {budget}: give its name and hyperparameters, so that it can be made for other numbers"
                 )
         else:
-            kind = load(default_name(self._env_id) if parse(given)[0] == "default" else given)
+            kind = load(full_name(given, self._env_id))
         if kind.env_id != self._env_id:
             made_by = _MADE_BY.get(kind.env_id, kind.env_id)
             raise ValueError(f"{kind.__name__} plays {kind.env_id}: use {made_by}, or a policy of {self._env_id}")
