@@ -13,7 +13,7 @@ import ata_policies
 from ata_gym.cli import app
 from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
-from docs import tables
+from docs import gpu, tables
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("ata_gym", "policies", "tests", "notebooks")
@@ -237,3 +237,14 @@ def test_a_table_that_a_command_prints_is_printed_again(monkeypatch: pytest.Monk
     assert new == text.replace("old", "new")
     assert [line.split()[0] for line in (*lines, *tables.printed_again(new)[1])] == ["changed", "same"]
     assert tables.printed_again("<!-- printed by: python $NOWHERE -->\n| old |\n")[1][0].endswith("set NOWHERE")
+
+
+def test_the_table_of_gpus_has_a_row_for_each_test_and_takes_what_came_of_it() -> None:
+    page, name = text_of(gpu.PAGE), "tests/a/test_b.py::test_c"
+    assert sorted(row["test"] for row in gpu.ROW.finditer(page)) == sorted(gpu.marked())
+    cases = "".join(
+        f'<testcase classname="tests.a.test_b" name="test_c[{n}]">{n}</testcase>' for n in ("", "<failure/>")
+    )
+    found = gpu.outcomes(f"<a>{cases.replace('[<failure/>]', '[2]')}</a>")
+    row = gpu.written(f"| r | `{name}` | not tried | - | - | - |", found, "1 x A", "2.13", "2030-01-01")
+    assert row == f"| r | `{name}` | 1 failed, 1 passed | 1 x A | 2.13 | 2030-01-01 |"
