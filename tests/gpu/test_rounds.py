@@ -1,5 +1,6 @@
 """Rounds of ``TorchAllocator`` on CUDA, on ranks of which several may have one GPU."""
 
+import gc
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from unittest import mock
@@ -128,6 +129,7 @@ def peaks(passes):
     (model, x), found, allocator = layers("cuda", 1024, 16), [], TorchAllocator(passes, "uta")
     model(x).mean().backward()  # libraries reserve memory of their own
     model.zero_grad()
+    gc.collect()  # what earlier tests in this process have left
     held = torch.cuda.memory_allocated()
     with mock.patch.object(buckets, "_SIZE", 4 * MIB):
         for plain in (True, False, False):
@@ -156,6 +158,7 @@ def where_memory_lacks(limit):
 
     loss_of(DATA[:1]).backward()
     model.zero_grad()
+    gc.collect()
     torch.cuda.empty_cache()
     most = torch.cuda.memory_reserved() + limit * MIB
     torch.cuda.set_per_process_memory_fraction(most / torch.cuda.mem_get_info()[1])
