@@ -82,7 +82,7 @@ def one_round(allocator, model, x, within=nullcontext):
                 with within():
                     loss = model(x).mean()
                 share.backward(loss)
-        early = allocator._gradients._buckets._sent
+        early = allocator._gradients._buckets.sent
         torch.cuda.set_sync_debug_mode("default")
         share.reduce()
     model.zero_grad()

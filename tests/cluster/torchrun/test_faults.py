@@ -213,10 +213,7 @@ def what_is_let_through(device="cpu"):
         assert torch.equal(before, model.rows.weight) == overflow
         assert scaler.get_scale() == (scale / 2 if overflow else scale)
 
-    model, allocator = (
-        nn.Linear(2, 2).bfloat16().to(device),
-        allocator_of(budget=1),
-    )  # of one task, so that one rank has none
+    model, allocator = nn.Linear(2, 2).bfloat16().to(device), allocator_of(budget=1)  # one rank has no task
     nn.init.ones_(model.weight)
     model.weight.grad_dtype = torch.float32
     with allocator.round(model) as share:
