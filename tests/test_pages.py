@@ -15,8 +15,7 @@ from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
 from docs import gpu, tables
 
-ROOT = Path(__file__).parents[1]
-FOLDERS = ("ata_gym", "policies", "tests", "notebooks")
+ROOT, FOLDERS = Path(__file__).parents[1], ("ata_gym", "policies", "tests", "notebooks")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
 WRITTEN = [path for path in (*PAGES, *NOTEBOOKS) if ".ipynb_checkpoints" not in path.parts]
@@ -88,8 +87,7 @@ def unknown_names(page: Path) -> Iterator[str]:
         dotted = re.match(r"(?:ata_gym|ata_policies)(?:\.[A-Za-z_]\w*)+", span)
         if dotted and dotted[0] not in ENTRY_POINTS and not is_there(dotted[0]):
             yield span
-        file = span.partition("::")[0]
-        named = re.fullmatch(r"(?!my_)[\w/]+/\w+\.py(::\w+)?", span)
+        file, named = span.partition("::")[0], re.fullmatch(r"(?!my_)[\w/]+/\w+\.py(::\w+)?", span)
         if named and not any(f"/{file}" in path for path in SOURCES):
             yield span
 
@@ -186,8 +184,7 @@ def your_own(request: pytest.FixtureRequest) -> dict[str, Any]:
     torch = pytest.importorskip("torch")
     request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
     torch.set_num_threads(1)
-    samples = torch.utils.data.TensorDataset(torch.randn(64, 5), torch.arange(64) % 3)
-    model = torch.nn.Linear(5, 3)
+    samples, model = torch.utils.data.TensorDataset(torch.randn(64, 5), torch.arange(64) % 3), torch.nn.Linear(5, 3)
     return {
         "my_data": samples, "my_loader": torch.utils.data.DataLoader(samples, batch_size=8), "my_model": model,
         "my_module": torch.nn.Linear(5, 3), "my_optimizer": torch.optim.SGD(model.parameters(), lr=0.1),

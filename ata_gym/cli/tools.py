@@ -97,8 +97,7 @@ def doctor(json: options.Json = False) -> None:
     from rich.markup import escape  # noqa: PLC0415 - the bench takes a second
 
     from ata_gym.bench.report.table import LEFT, WRAP, Table  # noqa: PLC0415
-    from ata_gym.cluster.doctor import as_json, exit_code  # noqa: PLC0415
-    from ata_gym.cluster.doctor import examine as examine_installation  # noqa: PLC0415
+    from ata_gym.cluster.doctor import as_json, examine as examine_installation, exit_code  # noqa: PLC0415
 
     findings = examine_installation()
     if json:

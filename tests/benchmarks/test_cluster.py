@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="extra cluster is not installed")
-pytestmark = pytest.mark.benchmark
+torch, pytestmark = pytest.importorskip("torch", reason="extra cluster is not installed"), pytest.mark.benchmark
 
 import torch.distributed as dist  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
@@ -95,12 +94,9 @@ def test_allocation_costs_little_beside_ddp(ranks: int, policy: str) -> None:
 @pytest.mark.parametrize("ranks", [1_000, 10_000])
 def test_what_a_rank_spends_on_decisions_where_there_are_thousands(ranks: int, policy: str) -> None:
     rng, spent = np.random.default_rng(0), []
-    mean = rng.uniform(1.0, 4.0, ranks)
-    allocator = Allocator(ranks, 4 * ranks, policy)
+    mean, allocator = rng.uniform(1.0, 4.0, ranks), Allocator(ranks, 4 * ranks, policy)
     for _ in range(30):
-        start = process_time()
-        tasks = allocator.allocate()
-        decided = process_time()
+        start, tasks, decided = process_time(), allocator.allocate(), process_time()
         times = {worker: mean[worker] * rng.normal(1.0, 0.05, count) for worker, count in tasks.items() if count}
         told = process_time()
         allocator.observe(times)

@@ -11,8 +11,7 @@ import pytest
 import ata_gym  # noqa: F401 - registers the ids
 from tests.benchmarks.test_throughput import best
 
-sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
-pytestmark = pytest.mark.benchmark
+sb3, pytestmark = pytest.importorskip("stable_baselines3", reason="extra rl is not installed"), pytest.mark.benchmark
 
 ROWS = 256
 FORM = {"scenario": "drawn-6-v1", "observation": "workers", "action": "shares", "reward_unit": "even round"}
@@ -32,8 +31,7 @@ def apart() -> Any:
 
 
 def test_the_bridge_steps_faster_than_single_envs() -> None:
-    envs = [bridged(), apart()]
-    actions = np.random.default_rng(0).uniform(-1, 1, (ROWS, 6)).astype(np.float32)
+    envs, actions = [bridged(), apart()], np.random.default_rng(0).uniform(-1, 1, (ROWS, 6)).astype(np.float32)
     for env in envs:
         env.reset()
     ours, theirs = best(*(lambda env=env: [env.step(actions) for _ in range(10)] for env in envs), repeats=10)

@@ -97,8 +97,7 @@ def test_two_threads(rows: int) -> None:
 
 def test_a_million_workers() -> None:
     world = Scenario(exponential(np.linspace(1.0, 2.0, 10**6)), budget=23)
-    play, _ = rounds_of_ata(1, 1, world, alpha=1.0)
-    numbers = np.ones(10**6)
+    (play, _), numbers = rounds_of_ata(1, 1, world, alpha=1.0), np.ones(10**6)
     taken, copy = best(play, numbers.copy, repeats=9)
     print(f"env + ata, 1e6 workers, B = 23: {1 / taken:,.0f} rounds/s, one costs {taken / copy:.0f} copies of a column")
     assert taken / copy < 1000
@@ -130,8 +129,7 @@ def test_dispatch() -> None:
         gym.make_vec(f"ata_gym/Task{name}-v0", num_envs=ROWS, scenario=SCENARIO.name) for name in ("Race", "Dispatch")
     )
     race = np.zeros((ROWS, SCENARIO.pool.n), np.int64)
-    race[:, :16] = 4
-    at = {"started": stepwise.reset(seed=0)[0]["started"]}
+    race[:, :16], at = 4, {"started": stepwise.reset(seed=0)[0]["started"]}
     whole.reset(seed=0)
 
     def play() -> None:

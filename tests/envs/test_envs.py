@@ -9,8 +9,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ata_gym import Scenario
 from ata_gym.pools import exponential, gamma, log_normal, pareto, trace
@@ -28,8 +27,7 @@ def test_a_trace_by_round_ends_after_its_last_round() -> None:
     env.reset(seed=0)
     for action, times, over in (([2, 1], [1.0, 1.0, 3.0], False), ([0, 3], [4.0] * 3, True)):
         observation, *_, truncated, _ = env.step(np.array(action))
-        assert observation["duration"].tolist() == times
-        assert truncated == over
+        assert (observation["duration"].tolist(), truncated) == (times, over)
     assert env.reset()[0]["worker"].tolist() == [-1, -1, -1]
     assert env.step(np.array([3, 0]))[0]["duration"].tolist() == [1.0] * 3
 
@@ -60,8 +58,7 @@ def test_observations_are_the_users_own_and_inside_their_space(env_id: str) -> N
 
 
 def test_seeds() -> None:
-    env = gym.make(ALLOCATION, pool=POOL, budget=3)
-    action = np.array([1, 1, 1])
+    env, action = gym.make(ALLOCATION, pool=POOL, budget=3), np.array([1, 1, 1])
 
     def episode(seed: int | None) -> list[float]:
         env.reset(seed=seed)
@@ -218,8 +215,7 @@ def test_an_allocation_is_a_rule_of_dispatch(env_id, changes, rows, budget, seed
     rounds, results = gym.make_vec(env_id, **options), gym.make_vec(DISPATCH, **options)
     rounds.action_space.seed(seed)
     rounds.reset(seed=seed)
-    observation, _ = results.reset(seed=seed)
-    totals = np.zeros((2, rows))
+    (observation, _), totals = results.reset(seed=seed), np.zeros((2, rows))
     for _ in range(3):
         allocation = rounds.action_space.sample()
         expected, reward, _, truncated, whole = rounds.step(allocation)

@@ -6,8 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ata_gym import pools
 from ata_gym.pools import Pool, concatenate
@@ -103,8 +102,7 @@ def test_pools_are_immutable():
     with pytest.raises(ValueError, match="read-only"):
         pool.distributions.scale[0] = 5
     mine = np.array([1.0, 2.0])
-    pool = pools.trace([mine, mine])
-    mine[:] = 9
+    pool, mine[:] = pools.trace([mine, mine]), 9
     assert pool.mean().tolist() == [1.5, 1.5]
 
 

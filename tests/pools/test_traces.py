@@ -5,8 +5,7 @@ import gzip
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ata_gym import pools
 from ata_gym.pools import measured, read_trace
@@ -18,8 +17,7 @@ TEXT = "machine,step,note,seconds\n10,2,x,5\n9,1,y,1.5\n10,1,x,4\n9,2,,2.5\n"
 
 
 def write(folder, text, name="times.csv"):
-    path = folder / name
-    data = text if isinstance(text, bytes) else text.encode()
+    path, data = folder / name, (text if isinstance(text, bytes) else text.encode())
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     return path
 
@@ -49,8 +47,7 @@ def test_any_order_of_rows_gives_the_same_rounds(tmp_path, data, names):
     rows = data.draw(st.permutations([(i, j) for i in range(n) for j in range(k)]))
     lines = [f"{labels[i]},{11 * j - 20},{float(times[i, j])!r}" for i, j in rows]
     path = write(tmp_path, "\n".join(["machine,step,seconds", *lines]))
-    pool = read_trace(path, **NAMES, round="step")
-    numeric = all(str(label).lstrip("-").isdigit() for label in labels)
+    pool, numeric = read_trace(path, **NAMES, round="step"), all(str(label).lstrip("-").isdigit() for label in labels)
     order = sorted(range(n), key=lambda i: int(labels[i]) if numeric else str(labels[i]))
     assert pool == pools.trace(list(times[order]), replay="round")
 
@@ -139,8 +136,7 @@ def test_a_panic_of_the_reader_is_a_sentence(tmp_path, monkeypatch, name, functi
 
 
 def test_the_recording_of_a_processor_may_end_the_episode(request):
-    path = request.config.rootpath / "ata_gym" / "pools" / "data" / "measured-cpu.csv"
-    pool = measured()
+    path, pool = request.config.rootpath / "ata_gym" / "pools" / "data" / "measured-cpu.csv", measured()
     assert pool == read_trace(path, worker="worker", duration="duration")
     assert pool.mean() == pytest.approx(pool.mean()[0] * np.arange(1, 9), rel=0.3)
     env = gym.make("ata_gym/TaskAllocation-v0", pool=measured(end="truncate"), budget=50)

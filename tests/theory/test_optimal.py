@@ -4,14 +4,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from ata_gym import expected_round_time, optimal_allocation, pools, proxy_loss, proxy_optimal, scenario
 from ata_gym.pools import Pool, concatenate, deterministic, exponential, gamma, log_normal, pareto, trace
 
-TOLERANCE = 1e-6
-CIFAR = scenario("icml2025-cifar100").pool
+TOLERANCE, CIFAR = 1e-6, scenario("icml2025-cifar100").pool
 SMALL = pools.shifted_exponential([1.0, 2.0], [1.0, 2.0]) + gamma([4.0, 9.0], [0.7, 0.2]) + log_normal(0.5, 0.8)
 
 
@@ -49,8 +47,7 @@ def test_published_settings_are_proved(name, ofta, best):
     world = scenario(name)
     assert expected_round_time(world.pool, proxy_optimal(world.pool, world.budget)) == pytest.approx(ofta, abs=1e-3)
     found = optimal_allocation(world.pool, world.budget)
-    assert found.round_time == pytest.approx(best, abs=1e-3)
-    assert found.gap == 0
+    assert (found.round_time, found.gap) == (pytest.approx(best, abs=1e-3), 0)
 
 
 # mean times about m; few shapes, so that sums are convolved once
@@ -99,12 +96,10 @@ def test_workers_that_share_their_rounds():
 
 def test_workers_alike_and_of_constant_times():
     found = optimal_allocation(log_normal(np.zeros(20), 1.0), 23)
-    assert sorted(found.allocation) == [1] * 17 + [2] * 3
-    assert found.gap == 0
+    assert (sorted(found.allocation), found.gap) == ([1] * 17 + [2] * 3, 0)
     pool = deterministic(np.arange(1.0, 30.0))
     found = optimal_allocation(pool, 23)
-    assert found.gap == 0
-    assert found.round_time == proxy_loss(proxy_optimal(pool, 23), pool.mean())
+    assert (found.gap, found.round_time) == (0, proxy_loss(proxy_optimal(pool, 23), pool.mean()))
 
 
 ODD = exponential([1.0, 2.0]) + deterministic(3.0) + trace([[2.0, 4.0, 5.0]])
@@ -129,8 +124,7 @@ def test_large_budgets_get_a_certified_gap(pool, budget, price, most, monkeypatc
 def test_infinite_means_get_nothing():
     pool = pareto([1.0, 0.7], 0.01) + exponential([5.0, 3.0])
     found = optimal_allocation(pool, 4)
-    assert found.allocation[:2].tolist() == [0, 0]
-    assert found.gap == 0
+    assert (found.allocation[:2].tolist(), found.gap) == ([0, 0], 0)
     assert found.round_time == pytest.approx(least(exponential([5.0, 3.0]), 4), rel=TOLERANCE)
     with pytest.raises(ValueError, match="infinite mean"):
         optimal_allocation(pareto([1.0, 0.7], 1.0), 3)

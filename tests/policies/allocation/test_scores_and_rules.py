@@ -8,8 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import ata_policies
 from ata_gym import allocate, proxy_loss, proxy_optimal
@@ -25,8 +24,7 @@ def shifted(n: int) -> Pool:
     return shifted_exponential(np.arange(1.0, n + 1), np.arange(1.0, n + 1))
 
 
-POOL = shifted(8)
-BUDGET = 7
+POOL, BUDGET = shifted(8), 7
 WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 
 
@@ -143,8 +141,7 @@ def test_uniform_rounds_are_as_many_as_they_should_be_and_uniform(play: Any) -> 
 @settings(max_examples=10)
 @given(n=st.integers(1, 9), budget=st.integers(1, 30), tasks=st.integers(1, 6))
 def test_everybody_is_tried_for_the_same_number_of_tasks(play: Any, n: int, budget: int, tasks: int) -> None:
-    rounds = -(-n * tasks // budget)
-    pool = exponential(np.arange(1.0, n + 1))
+    rounds, pool = -(-n * tasks // budget), exponential(np.arange(1.0, n + 1))
     run = play("explore-then-commit", rounds + 4, 2, pool=pool, budget=budget, hyperparameters={"tasks": tasks})
     allocations, counts, totals = split(run)
     tried = allocations[:rounds].sum(axis=0)
@@ -201,8 +198,7 @@ def world(unit: float = 1.0) -> dict[str, Any]:
     return {"pool": pool, "budget": 7, "changes": [Spot(leaves=0.05, returns=0.3, deadline=unit * 30.0)]}
 
 
-CHANGING = world()
-ALL = list(itertools.product(MEMORIES, ESTIMATES, RULES))
+CHANGING, ALL = world(), list(itertools.product(MEMORIES, ESTIMATES, RULES))
 
 OWN = {"median-of-means": "sums in blocks", "catoni": "sums in blocks", "truncated-mean": "clipped totals"}
 DEVIATIONS = {"ucb-v", "kl-gamma", "thompson-gamma"}  # needed by these

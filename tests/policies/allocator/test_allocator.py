@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import ata_policies
 from ata_gym import allocate
@@ -95,8 +94,7 @@ def test_a_round_is_allocated_then_observed_once_and_tells_what_was_expected() -
         allocator.observe({"a": [1.0]})
     allocator.leave("c")
     shares = allocator.allocate()
-    assert allocator.allocate() == shares
-    assert allocator.expected_times() == {}
+    assert (allocator.allocate(), allocator.expected_times()) == (shares, {})
     times = {"a": [1.0, 2.0], "b": [4.0, 4.0]}
     allocator.observe(times)
     with pytest.raises(ValueError, match=r"call allocate\(\) first, and observe\(\) once after each"):
@@ -109,8 +107,7 @@ def test_tasks_of_who_is_lost_or_leaves_may_be_done_by_others_or_by_nobody() -> 
     allocator = played(policy="certainty-equivalence", rounds=0)
     shares, explained = allocator.allocate(), str(allocator.explain())
     allocator.observe({}, lost=["a", "b", "c"])  # a round without any result is given again
-    assert allocator.allocate() == shares
-    assert str(allocator.explain()) == explained
+    assert (allocator.allocate(), str(allocator.explain())) == (shares, explained)
     allocator.observe({"a": [1.0] * 2, "b": [2.0, 2.0, 2.0, 2.0]}, lost=["c"])
     allocator.allocate()
     assert allocator.explain().evidence.tolist() == [2.0, 4.0, 0.0]
@@ -272,13 +269,11 @@ def test_a_round_ends_with_its_last_result_and_cancels_the_rest() -> None:
         dispatcher.finished("a", 1.0)
     assert dispatcher.start() == ("b",)
     assert not dispatcher.finished("b", 0.5)
-    assert dispatcher._round.age.tolist() == [1.5, 0.0, 1.5]
-    assert dispatcher.start() == ("b",)
+    assert (dispatcher._round.age.tolist(), dispatcher.start()) == ([1.5, 0.0, 1.5], ("b",))
     assert dispatcher.finished("a", 2.0)
     assert dispatcher._round.elapsed.tolist() == [0.0, 0.5, 2.0]
     assert (dispatcher.missing, dispatcher.running) == (3, ())
-    assert dispatcher.start() == ("a", "b", "c")
-    assert dispatcher.start() == ()
+    assert (dispatcher.start(), dispatcher.start()) == (("a", "b", "c"), ())
     dispatcher.finished("a", 1.0, ages={"c": 0.75})  # as it was measured
     assert dispatcher._round.age.tolist() == [0.0, 1.0, 0.75]
     dispatcher.start()
@@ -324,8 +319,7 @@ def test_who_dies_starts_no_other_task_in_the_round() -> None:
     dispatcher.finished("b", 1.0)
     dispatcher.start()
     assert dispatcher.finished("b", 1.0)
-    assert dispatcher._round.elapsed.tolist() == [0.25, 0.0, 1.5]
-    assert dispatcher.start() == ("a", "b", "c")
+    assert (dispatcher._round.elapsed.tolist(), dispatcher.start()) == ([0.25, 0.0, 1.5], ("a", "b", "c"))
 
 
 @pytest.mark.parametrize("policy", ["dispatch", "dispatch-rest", "dispatch-gta"])
@@ -347,8 +341,7 @@ def test_somebody_always_works_whoever_is_there(policy: str, data: st.DataObject
 
 
 def test_who_leaves_is_not_relied_on_and_who_comes_back_is_known() -> None:
-    dispatcher = Dispatcher(["fast", "slow"], budget=4, price=1.0)
-    mean = {"fast": 1.0, "slow": 10.0}
+    dispatcher, mean = Dispatcher(["fast", "slow"], budget=4, price=1.0), {"fast": 1.0, "slow": 10.0}
 
     def play_round() -> set[str]:
         ends, used, now, over = dict[Any, float](), set(), 0.0, False
@@ -357,8 +350,7 @@ def test_who_leaves_is_not_relied_on_and_who_comes_back_is_known() -> None:
             used |= {*map(str, started)}
             ends |= {name: now + mean[str(name)] for name in started}
             first = min(ends, key=lambda name: ends[name])
-            now = ends.pop(first)
-            over = dispatcher.finished(first, mean[str(first)])
+            now, over = ends.pop(first), dispatcher.finished(first, mean[str(first)])
         return used
 
     for _ in range(12):

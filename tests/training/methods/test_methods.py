@@ -69,8 +69,7 @@ def test_rennala_is_gta_in_iterates_to_the_bit(problem, settings):
 
 @pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
 def test_synchronous_methods_are_races_with_a_task_for_each(pool):
-    n = pool.n
-    minibatch = run_method("minibatch", pool, small(), updates=15, budget=9, seed=1)
+    n, minibatch = pool.n, run_method("minibatch", pool, small(), updates=15, budget=9, seed=1)
     np.testing.assert_array_equal(clock(minibatch), race(pool, 1, n, 15, seed=1))
     trainer = Trainer(small(), n, seed=1)
     assert minibatch.loss.tolist() == [trainer.step() for _ in range(15)]

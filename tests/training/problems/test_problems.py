@@ -5,8 +5,7 @@ import types
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import chisquare
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
@@ -50,10 +49,8 @@ def test_without_an_extra_the_error_is_one_sentence(monkeypatch):
 def test_digits_are_real_images_held_out_without_overlap():
     problem = digits()
     train, test = problem._train, problem._test
-    assert train.inputs.shape == (1438, 1, 8, 8)
-    assert test.inputs.shape == (359, 1, 8, 8)
-    assert train.inputs.min() == -1
-    assert train.inputs.max() == 1
+    assert (train.inputs.shape, test.inputs.shape) == ((1438, 1, 8, 8), (359, 1, 8, 8))
+    assert (train.inputs.min(), train.inputs.max()) == (-1, 1)
     assert min(np.bincount(test.labels)) >= 20
     assert not {x.numpy().tobytes() for x in train.inputs} & {x.numpy().tobytes() for x in test.inputs}
 
@@ -79,8 +76,7 @@ def test_evaluation_is_the_mean_over_all_held_out_samples():
     problem = of(points(), (inputs, labels))
     with torch.no_grad():
         model = problem.build()
-        figures = problem.evaluate(model)
-        log_shares = model(inputs).double().log_softmax(1)
+        figures, log_shares = problem.evaluate(model), model(inputs).double().log_softmax(1)
     assert figures["test_loss"] == pytest.approx(-log_shares[torch.arange(2500), labels].mean().item(), rel=1e-5)
     assert figures["accuracy"] == (log_shares.argmax(1) == labels).double().mean().item()
 
@@ -136,8 +132,7 @@ def test_bad_samples(inputs, labels, sentence):
 
 
 def dense(d):
-    a = (2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)) / 4
-    b = np.zeros(d)
+    a, b = (2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)) / 4, np.zeros(d)
     b[0] = -0.25
     return a, b
 
@@ -145,15 +140,13 @@ def dense(d):
 def test_the_quadratic_is_the_published_problem():
     problem = make_problem("quadratic")
     np.testing.assert_array_equal(problem.build().x.detach(), [10.0] + 99 * [0.0])
-    assert problem.learning_rates == {"sgd": 1e-4}
-    assert math.sqrt(problem.variance) == pytest.approx(0.01)
+    assert (problem.learning_rates, math.sqrt(problem.variance)) == ({"sgd": 1e-4}, pytest.approx(0.01))
 
 
 @settings(max_examples=20)
 @given(d=st.integers(1, 30), seed=st.integers(0, 100))
 def test_loss_and_gradients_are_those_of_the_dense_formula(d, seed):
-    problem, (a, b) = Quadratic(d, noise=0.5), dense(d)
-    x = np.random.default_rng(seed).normal(size=d)
+    problem, (a, b), x = Quadratic(d, noise=0.5), dense(d), np.random.default_rng(seed).normal(size=d)
     best = np.linalg.solve(a, b)
     gap = (x @ a @ x / 2 - b @ x) - (best @ a @ best / 2 - b @ best)
     point, batch = Point(torch.from_numpy(x)), problem.draw(keys(3, seed))
@@ -171,8 +164,7 @@ def test_loss_and_gradients_are_those_of_the_dense_formula(d, seed):
 def test_the_constants_of_theory(d):
     problem, (a, b) = Quadratic(d, noise=0.3), dense(d)
     assert problem.smoothness == pytest.approx(np.linalg.eigvalsh(a).max())
-    x = problem.build().x.detach().numpy()
-    best = np.linalg.solve(a, b)
+    x, best = problem.build().x.detach().numpy(), np.linalg.solve(a, b)
     assert problem.gap == pytest.approx((x - best) @ a @ (x - best) / 2)
     assert problem.evaluate(Point(torch.from_numpy(best)))["suboptimality"] == pytest.approx(0, abs=1e-25)
     noise = problem.draw(keys(20_000)).numpy()
@@ -191,8 +183,7 @@ def test_another_model_is_refused():
         Trainer("quadratic", 1, model=nn.Linear(1, 1)).step()
 
 
-INPUTS = torch.linspace(-1, 1, 80).reshape(40, 2)
-LABELS = torch.arange(40) % 3
+INPUTS, LABELS = torch.linspace(-1, 1, 80).reshape(40, 2), torch.arange(40) % 3
 
 
 class Listed(Dataset):
@@ -218,8 +209,7 @@ def module():
     ],
 )
 def test_loaders_datasets_and_tensors_are_the_same(data):
-    problem = from_torch(lambda: (module(), data))
-    held_out = torch.arange(40) % 5 == 4
+    problem, held_out = from_torch(lambda: (module(), data)), torch.arange(40) % 5 == 4
     assert torch.equal(problem._train.inputs, INPUTS[~held_out])
     assert torch.equal(problem._test.labels, LABELS[held_out])
     both = from_torch(lambda: (module(), data, (INPUTS[:3], LABELS[:3])))

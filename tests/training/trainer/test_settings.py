@@ -16,8 +16,7 @@ from ata_gym.training.trainer import losses
 from ata_gym.training.trainer.losses import _compiled
 from tests.training.small_problem import SAMPLES, mean_loss, small, weights
 
-B = 6
-TASKS = Tasks(nn.Linear(2, 3), mean_loss, [SAMPLES])
+B, TASKS = 6, Tasks(nn.Linear(2, 3), mean_loss, [SAMPLES])
 
 
 def network():
@@ -65,8 +64,7 @@ def test_a_function_with_the_name_of_an_optimiser_is_not_that_optimiser():
 
 
 def rates(schedule, rounds=7):
-    trainer = Trainer(problem(), B, lr=2.0, schedule=schedule)
-    seen = []
+    trainer, seen = Trainer(problem(), B, lr=2.0, schedule=schedule), []
     for _ in range(rounds):
         seen.append(trainer._optimizer.param_groups[0]["lr"])
         trainer.step()
@@ -102,8 +100,7 @@ def test_a_schedule_of_torch_and_a_whole_round_after_its_end():
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_mixed_precision_follows_full_precision(precision):
-    exact, end = run(20)
-    seen, close = run(20, precision=precision)
+    (exact, end), (seen, close) = run(20), run(20, precision=precision)
     assert seen != exact
     np.testing.assert_allclose(seen, exact, rtol=0.02)
     torch.testing.assert_close(close, end, rtol=0, atol=0.05)
@@ -133,8 +130,7 @@ def test_float16_scales_small_gradients(monkeypatch):
 
 def test_a_round_whose_float16_gradient_overflows_moves_nothing_and_lowers_the_scale(monkeypatch):
     monkeypatch.setattr(Scaled, "factor", 8.0)
-    trainer = Trainer(small(network, Scaled), B, lr=1e-4, optimizer="adamw", precision="float16", ema=0.5)
-    moved = []
+    trainer, moved = Trainer(small(network, Scaled), B, lr=1e-4, optimizer="adamw", precision="float16", ema=0.5), []
     for k in range(6):
         before, scale = weights(trainer), trainer.checkpoint()["scaler"]["scale"]
         assert np.isfinite(trainer.step())
@@ -215,8 +211,7 @@ def test_the_average_of_the_weights_is_evaluated_and_a_callback_told():
     plain, expected = Trainer(small(), B, lr=0.5), weights(trainer)
     for k in range(1, 6):
         loss = plain.step()
-        assert trainer.step() == loss
-        assert seen[-1] == (k, loss, k)
+        assert (trainer.step(), seen[-1]) == (loss, (k, loss, k))
         expected = 0.75 * expected + 0.25 * weights(plain)
     torch.testing.assert_close(torch.cat([p.flatten() for p in trainer.evaluated_model.parameters()]), expected)
     assert trainer.evaluate() == trainer.problem.evaluate(trainer.evaluated_model)

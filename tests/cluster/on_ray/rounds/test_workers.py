@@ -14,8 +14,7 @@ import ata_policies
 from ata_gym.cluster import RayRunner
 from tests.fuzz.actors import Watched, kill, make_caller, make_sleep
 
-pytestmark = pytest.mark.usefixtures("cluster")
-SLEEP = make_sleep(dict.fromkeys("abc", 0.002))
+pytestmark, SLEEP = pytest.mark.usefixtures("cluster"), make_sleep(dict.fromkeys("abc", 0.002))
 
 
 def test_workers_join_leave_and_are_left_out():
@@ -78,8 +77,7 @@ def test_an_actor_that_no_node_is_large_enough_for_is_not_waited_for(asked):
 
 
 def listening():
-    psutil = pytest.importorskip("psutil")
-    found = set()
+    psutil, found = pytest.importorskip("psutil"), set()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # one that has just ended
             sockets = process.net_connections(kind="tcp")
