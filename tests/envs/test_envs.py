@@ -97,35 +97,30 @@ def test_a_step_needs_a_reset(env_id: str) -> None:
             env.reset(seed=-1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"observation": "worker"}, "no observation .* did you mean workers"),
-        ({"action": "start"}, "no action of this env 'start'"),
-        ({"id": RACE, "action": "assign"}, "no action of this env 'assign'"),
-        ({"id": DISPATCH, "action": "shares"}, "no action of this env 'shares'"),
-        ({"id": DISPATCH, "action": "allocation"}, "no action of this env 'allocation'"),
-        ({"reward_unit": "rounds"}, "did you mean even round"),
-        ({"signals": True, "observation": "workers"}, "signals=True shows the loads in observation=.feedback"),
-        ({"scenario": "icml2025-regret", "pool": POOL}, "not both"),
-        ({"scenario": "icml2025-cifar10"}, "did you mean icml2025-cifar100"),
-        ({"scenario": 3}, "scenario must be a name or a Scenario, not 3"),
-        ({"pool": POOL}, "needs budget"),
-        ({"pool": POOL, "budget": 0}, "budget must be a whole number"),
-        ({"pool": POOL, "budget": 10**9_999}, r"budget must .* not a whole number of 33216 bits"),
-        ({"pool": POOL, "budget": 10**12}, "1000000000000 results each needs about 64,000 GB"),
-        ({"pool": POOL, "budget": 3, "horizon": 0}, "horizon must be a whole number"),
-        ({"pool": POOL, "budget": 3, "price": -0.1}, "price must be a finite number"),
-        ({"pool": POOL, "budget": 3, "signals": 1}, "signals must be True or False"),
-        ({"pool": POOL, "budget": 3, "changes": 3}, "changes must be a list"),
-        ({"pool": POOL, "budget": 3, "changes": {"change": "walk"}}, "changes must be a list"),
-        ({"pool": POOL, "budget": 3, "changes": ["walk"]}, "a change is a mapping"),
-        ({"pool": 3, "budget": 3}, "a pool is made from"),
-        ({"pool": RECURSIVE, "budget": 3}, "a pool's data cannot hold itself"),
-        ({"pool": [], "budget": 3}, "at least one"),
-        ({"pool": trace([[1.0, 2.0]], end="truncate"), "budget": 3}, "cannot fill one round"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"observation": "worker"}, "no observation .* did you mean workers"),
+    ({"action": "start"}, "no action of this env 'start'"),
+    ({"id": RACE, "action": "assign"}, "no action of this env 'assign'"),
+    ({"id": DISPATCH, "action": "shares"}, "no action of this env 'shares'"),
+    ({"id": DISPATCH, "action": "allocation"}, "no action of this env 'allocation'"),
+    ({"reward_unit": "rounds"}, "did you mean even round"),
+    ({"signals": True, "observation": "workers"}, "signals=True shows the loads in observation=.feedback"),
+    ({"scenario": "icml2025-regret", "pool": POOL}, "not both"),
+    ({"scenario": "icml2025-cifar10"}, "did you mean icml2025-cifar100"),
+    ({"scenario": 3}, "scenario must be a name or a Scenario, not 3"), ({"pool": POOL}, "needs budget"),
+    ({"pool": POOL, "budget": 0}, "budget must be a whole number"),
+    ({"pool": POOL, "budget": 10**9_999}, r"budget must .* not a whole number of 33216 bits"),
+    ({"pool": POOL, "budget": 10**12}, "1000000000000 results each needs about 64,000 GB"),
+    ({"pool": POOL, "budget": 3, "horizon": 0}, "horizon must be a whole number"),
+    ({"pool": POOL, "budget": 3, "price": -0.1}, "price must be a finite number"),
+    ({"pool": POOL, "budget": 3, "signals": 1}, "signals must be True or False"),
+    ({"pool": POOL, "budget": 3, "changes": 3}, "changes must be a list"),
+    ({"pool": POOL, "budget": 3, "changes": {"change": "walk"}}, "changes must be a list"),
+    ({"pool": POOL, "budget": 3, "changes": ["walk"]}, "a change is a mapping"),
+    ({"pool": 3, "budget": 3}, "a pool is made from"),
+    ({"pool": RECURSIVE, "budget": 3}, "a pool's data cannot hold itself"), ({"pool": [], "budget": 3}, "at least one"),
+    ({"pool": trace([[1.0, 2.0]], end="truncate"), "budget": 3}, "cannot fill one round"),
+])  # fmt: skip
 def test_an_argument_that_is_wrong_is_named(arguments: dict[str, Any], message: str) -> None:
     for make in (gym.make, gym.make_vec):
         with pytest.raises(ValueError, match=message):

@@ -144,25 +144,14 @@ def test_wrong_numbers_are_refused_or_played_on_legally() -> None:
     assert set(some.values()) == {"refused", "legal"}, some
 
 
-@pytest.mark.parametrize(
-    ("name", "leaf", "value"),
-    [
-        ("distribution-learner", "belief.slot", 10**6),
-        ("distribution-learner", "belief.owner", -2),
-        ("distribution-learner", "belief.row", np.inf),
-        ("distribution-learner", "plan.allocation", 1),
-        ("race", "plan.stride", -1000000),
-        ("race", "plan.fastest", 0),
-        ("dispatch", "belief.place", 5),
-        ("dispatch", "plan.workers.order", -1),
-        ("dispatch-rest", "plan.order", 4),
-        ("lb-bsp-gpu", "plan.leader", 4),
-        ("thompson:memory=window", "belief.length", 0.0),
-        ("kl-gamma:memory=discount", "belief.discount", 1.0),
-        ("ata", "belief.counts", np.nan),
-        ("ata", "round", -1),
-    ],
-)
+@pytest.mark.parametrize(("name", "leaf", "value"), [
+    ("distribution-learner", "belief.slot", 10**6), ("distribution-learner", "belief.owner", -2),
+    ("distribution-learner", "belief.row", np.inf), ("distribution-learner", "plan.allocation", 1),
+    ("race", "plan.stride", -1000000), ("race", "plan.fastest", 0), ("dispatch", "belief.place", 5),
+    ("dispatch", "plan.workers.order", -1), ("dispatch-rest", "plan.order", 4), ("lb-bsp-gpu", "plan.leader", 4),
+    ("thompson:memory=window", "belief.length", 0.0), ("kl-gamma:memory=discount", "belief.discount", 1.0),
+    ("ata", "belief.counts", np.nan), ("ata", "round", -1),
+])  # fmt: skip
 def test_what_is_wrong_is_named(name: str, leaf: str, value: float) -> None:
     one, game = Try(name, leaf, value, everywhere=True, price=0.1), played(name, 0.1)
     with pytest.raises(ValueError, match=rf"the state is not one that this \w+ can have: {leaf} must (be from|add up)"):

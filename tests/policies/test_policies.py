@@ -46,18 +46,12 @@ def test_a_preset_says_what_its_parts_say_together() -> None:
     assert ata_policies.load("certainty-equivalence").constants == "none"
 
 
-@pytest.mark.parametrize(
-    ("name", "hyperparameters", "message"),
-    [
-        ("atta", {}, "did you mean ata"),
-        ("no.such.module:Thing", {}, "there is no policy"),
-        ("ata_policies.allocation.baselines:Nothing", {}, "there is no policy"),
-        ("ata_policies.policy:Totals", {}, "Totals is no policy: make it a subclass"),
-        ("uta", {"alpha": 1.0}, "does not take"),
-        ("ata", {"alpha": -1.0}, "alpha"),
-        ("ata", {"seed": -1}, "seed must be"),
-    ],
-)
+@pytest.mark.parametrize(("name", "hyperparameters", "message"), [
+    ("atta", {}, "did you mean ata"), ("no.such.module:Thing", {}, "there is no policy"),
+    ("ata_policies.allocation.baselines:Nothing", {}, "there is no policy"),
+    ("ata_policies.policy:Totals", {}, "Totals is no policy: make it a subclass"),
+    ("uta", {"alpha": 1.0}, "does not take"), ("ata", {"alpha": -1.0}, "alpha"), ("ata", {"seed": -1}, "seed must be"),
+])  # fmt: skip
 def test_unknown_names_and_hyperparameters(name: str, hyperparameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         made(name, **hyperparameters)

@@ -71,28 +71,21 @@ def test_text_workers_blank_lines_spaces_and_categories(tmp_path):
 HEAD = "machine,step,seconds\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("", "cannot be read"),
-        (HEAD, "holds no rows"),
-        (HEAD + "\n\n", "holds no rows"),
-        ("machine,step,time\n1,1,1\n", r"no column 'seconds' for the duration; the columns are \['machine', 's"),
-        ("machine,round,seconds\n1,1,1\n", "no column 'step' for the round"),
-        ("machine,step,seconds,seconds\n1,1,1,2\n", "two columns are called 'seconds'"),
-        (HEAD + "1,1,2,5\n", "cannot be read"),
-        (HEAD.encode() + b"1,\xff,2\n", "cannot be read"),
-        (HEAD + "1,1,2\n1,2,\n", "each duration must be a finite number, not negative; data row 2 has None"),
-        *((f"{HEAD}1,1,{bad}\n", f"data row 1 has '{bad}'") for bad in ("fast", "-2", "nan", "inf")),
-        (HEAD + "1,1,0\n", "all 0"),
-        (HEAD + ",1,2\n", "each worker must be an integer or text; data row 1 has None"),
-        *((f"{HEAD}1,{bad},2\n", f"each round must be an integer; data row 1 has '{bad}'") for bad in ("one", "1.5")),
-        (HEAD + "1,1,2\n1,1,3\n", "round 1 holds worker 1 more than once"),
-        (HEAD + "a,1,2\nb,1,3\na,2,2\na,3,2\nb,3,1\n", "round 2 lacks worker 'b'; only the last"),
-        (HEAD + "a,1,2\nb,1,3\na,2,2\na,3,2\n", "round 2 lacks worker 'b'"),
-        (HEAD + "a,1,2\nb,2,3\n", "round 1 lacks worker 'b'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "sentence"), [
+    ("", "cannot be read"), (HEAD, "holds no rows"), (HEAD + "\n\n", "holds no rows"),
+    ("machine,step,time\n1,1,1\n", r"no column 'seconds' for the duration; the columns are \['machine', 's"),
+    ("machine,round,seconds\n1,1,1\n", "no column 'step' for the round"),
+    ("machine,step,seconds,seconds\n1,1,1,2\n", "two columns are called 'seconds'"),
+    (HEAD + "1,1,2,5\n", "cannot be read"), (HEAD.encode() + b"1,\xff,2\n", "cannot be read"),
+    (HEAD + "1,1,2\n1,2,\n", "each duration must be a finite number, not negative; data row 2 has None"),
+    *((f"{HEAD}1,1,{bad}\n", f"data row 1 has '{bad}'") for bad in ("fast", "-2", "nan", "inf")),
+    (HEAD + "1,1,0\n", "all 0"), (HEAD + ",1,2\n", "each worker must be an integer or text; data row 1 has None"),
+    *((f"{HEAD}1,{bad},2\n", f"each round must be an integer; data row 1 has '{bad}'") for bad in ("one", "1.5")),
+    (HEAD + "1,1,2\n1,1,3\n", "round 1 holds worker 1 more than once"),
+    (HEAD + "a,1,2\nb,1,3\na,2,2\na,3,2\nb,3,1\n", "round 2 lacks worker 'b'; only the last"),
+    (HEAD + "a,1,2\nb,1,3\na,2,2\na,3,2\n", "round 2 lacks worker 'b'"),
+    (HEAD + "a,1,2\nb,2,3\n", "round 1 lacks worker 'b'"),
+])  # fmt: skip
 def test_bad_files_give_one_clear_error(tmp_path, text, sentence):
     path = write(tmp_path, text)
     with pytest.raises(ValueError, match=sentence) as caught:
@@ -100,20 +93,16 @@ def test_bad_files_give_one_clear_error(tmp_path, text, sentence):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "error", "sentence"),
-    [
-        ("none.csv", {}, FileNotFoundError, "no file"),
-        ("times.txt", {}, ValueError, r"ends in .csv, .csv.gz, .parquet, .jsonl or .ndjson"),
-        (".", {}, ValueError, r"ends in .csv, .csv.gz, .parquet, .jsonl or .ndjson"),
-        ("times.csv", {"duration": "machine"}, ValueError, "must be different columns"),
-        ("times.csv", {"end": "stop"}, ValueError, "end must be one of wrap, truncate"),
-        ("damaged.parquet", {}, ValueError, "cannot be read"),
-        ("damaged.csv.gz", {}, ValueError, "cannot be read"),
-        ("types.parquet", {}, ValueError, "duration column cannot be of type Boolean"),
-        ("types.parquet", {"duration": "text"}, ValueError, "worker column cannot be of type Float64"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "error", "sentence"), [
+    ("none.csv", {}, FileNotFoundError, "no file"),
+    ("times.txt", {}, ValueError, r"ends in .csv, .csv.gz, .parquet, .jsonl or .ndjson"),
+    (".", {}, ValueError, r"ends in .csv, .csv.gz, .parquet, .jsonl or .ndjson"),
+    ("times.csv", {"duration": "machine"}, ValueError, "must be different columns"),
+    ("times.csv", {"end": "stop"}, ValueError, "end must be one of wrap, truncate"),
+    ("damaged.parquet", {}, ValueError, "cannot be read"), ("damaged.csv.gz", {}, ValueError, "cannot be read"),
+    ("types.parquet", {}, ValueError, "duration column cannot be of type Boolean"),
+    ("types.parquet", {"duration": "text"}, ValueError, "worker column cannot be of type Float64"),
+])  # fmt: skip
 def test_bad_arguments_and_files_that_are_not_what_their_name_says(tmp_path, name, options, error, sentence):
     for good in ("times.csv", "times.txt"):
         write(tmp_path, TEXT, good)

@@ -177,14 +177,10 @@ def test_long_records_are_nearly_right():
     assert value == pytest.approx(exact, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("message", "allocations"),
-    [
-        ("integer", [[1.0, 1.0], [True, False], ["a", "b"], [[1], [1, 2]]]),
-        ("shape", [[1], [[1, 1]]]),
-        ("from 0", [[2, -1], [2, 2**60]]),
-    ],
-)
+@pytest.mark.parametrize(("message", "allocations"), [
+    ("integer", [[1.0, 1.0], [True, False], ["a", "b"], [[1], [1, 2]]]), ("shape", [[1], [[1, 1]]]),
+    ("from 0", [[2, -1], [2, 2**60]]),
+])  # fmt: skip
 def test_bad_allocations(message, allocations):
     for bad in allocations:
         with pytest.raises(ValueError, match=message):

@@ -122,17 +122,13 @@ def shuffled():
     return Tasks(model, mean_loss, loader, evaluate=lambda model: {"bias": float(model[3].bias[0])})
 
 
-@pytest.mark.parametrize(
-    ("problem", "options", "rounds"),
-    [
-        (small(network), {}, 0),
-        (small(network), {}, 3),
-        (small(network), {"optimizer": "momentum", "schedule": "cosine:7"}, 3),
-        (small(network), {"optimizer": "adamw", "precision": "float16", "micro_batch": 2}, 3),
-        (small(network), {"optimizer": optim.RMSprop, "schedule": partial(optim.lr_scheduler.StepLR, step_size=2)}, 3),
-        (shuffled(), {"optimizer": "adam", "ema": 0.75, "seed": 2}, 7),
-    ],
-)
+@pytest.mark.parametrize(("problem", "options", "rounds"), [
+    (small(network), {}, 0), (small(network), {}, 3),
+    (small(network), {"optimizer": "momentum", "schedule": "cosine:7"}, 3),
+    (small(network), {"optimizer": "adamw", "precision": "float16", "micro_batch": 2}, 3),
+    (small(network), {"optimizer": optim.RMSprop, "schedule": partial(optim.lr_scheduler.StepLR, step_size=2)}, 3),
+    (shuffled(), {"optimizer": "adam", "ema": 0.75, "seed": 2}, 7),
+])  # fmt: skip
 def test_training_goes_on_bit_for_bit_whatever_was_drawn_elsewhere(tmp_path, problem, options, rounds):
     (trainer, later), state = (Trainer(problem, 6, **options) for _ in range(2)), torch.get_rng_state()
     for _ in range(rounds):
@@ -148,15 +144,11 @@ def test_training_goes_on_bit_for_bit_whatever_was_drawn_elsewhere(tmp_path, pro
     assert later.evaluate() == trainer.evaluate()
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"lr": 0.3}, "another configuration: lr is 0.1 there"),
-        ({"seed": 3, "micro_batch": 2}, "micro_batch is 1 there, seed is 0 there"),
-        ({"schedule": "linear:3"}, "schedule is 'constant' there"),
-        ({"model": nn.Linear(2, 3)}, "another model"),
-    ],
-)
+@pytest.mark.parametrize(("options", "sentence"), [
+    ({"lr": 0.3}, "another configuration: lr is 0.1 there"),
+    ({"seed": 3, "micro_batch": 2}, "micro_batch is 1 there, seed is 0 there"),
+    ({"schedule": "linear:3"}, "schedule is 'constant' there"), ({"model": nn.Linear(2, 3)}, "another model"),
+])  # fmt: skip
 def test_a_checkpoint_of_something_else_is_refused(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         Trainer(small(network), 6, **options).restore(Trainer(small(network), 6).checkpoint())

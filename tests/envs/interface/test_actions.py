@@ -132,25 +132,16 @@ def test_own_actions_and_shares_have_no_mask(env_id: str, action: str) -> None:
 SMALL = Scenario(exponential([1.0, 2.0]) + deterministic([3.0]), 4, 2)
 
 
-@pytest.mark.parametrize(
-    ("env_id", "action", "given", "sentence"),
-    [
-        (ALLOCATION, "allocation", [-1, 3, 2], "0 or more"),
-        (ALLOCATION, "allocation", [1.0, 1.0, 2.0], "integer"),
-        (RACE, "allocation", [5, 0, 0], "budget"),
-        (ALLOCATION, "shares", [0, 0, 1], "must be real numbers from -1 to 1"),
-        (ALLOCATION, "shares", np.zeros(4), "must have shape"),
-        (ALLOCATION, "shares", [0.0, np.nan, 1.0], "must be finite"),
-        (RACE, "shares", np.zeros(3), "must have shape"),
-        (ALLOCATION, "assign", 3, "whole number from 0 to 2, not .*3"),
-        (ALLOCATION, "assign", -1, "whole number from 0 to 2, not .*-1"),
-        (ALLOCATION, "assign", 1.0, "integer"),
-        (ALLOCATION, "assign", [1], "shape"),
-        (DISPATCH, "start", 4, "whole number from 0 to 3, not .*4"),
-        (DISPATCH, "dispatch", [0, 1, 2], "worker 2.* must have 0 or 1, not 2"),
-        (DISPATCH, "dispatch", "111", "shape"),
-    ],
-)
+@pytest.mark.parametrize(("env_id", "action", "given", "sentence"), [
+    (ALLOCATION, "allocation", [-1, 3, 2], "0 or more"), (ALLOCATION, "allocation", [1.0, 1.0, 2.0], "integer"),
+    (RACE, "allocation", [5, 0, 0], "budget"), (ALLOCATION, "shares", [0, 0, 1], "must be real numbers from -1 to 1"),
+    (ALLOCATION, "shares", np.zeros(4), "must have shape"),
+    (ALLOCATION, "shares", [0.0, np.nan, 1.0], "must be finite"), (RACE, "shares", np.zeros(3), "must have shape"),
+    (ALLOCATION, "assign", 3, "whole number from 0 to 2, not .*3"),
+    (ALLOCATION, "assign", -1, "whole number from 0 to 2, not .*-1"), (ALLOCATION, "assign", 1.0, "integer"),
+    (ALLOCATION, "assign", [1], "shape"), (DISPATCH, "start", 4, "whole number from 0 to 3, not .*4"),
+    (DISPATCH, "dispatch", [0, 1, 2], "worker 2.* must have 0 or 1, not 2"), (DISPATCH, "dispatch", "111", "shape"),
+])  # fmt: skip
 def test_an_illegal_action_is_said_and_changes_nothing(env_id: str, action: str, given: Any, sentence: str) -> None:
     options: dict[str, Any] = {"action": action, "observation": "feedback" if action == "assign" else "workers"}
     alone, rows = single(env_id, SMALL, **options), vector(env_id, SMALL, 1, **options)

@@ -82,18 +82,12 @@ def test_options_stay_and_take_what_belongs_to_other_workers_along() -> None:
     assert (env.scenario.changes, env.scenario.published) == (drawn[1:], Published())
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"colour": 1, "price": 1.0}, "reset takes the options pool, changes, price, horizon, not colour"),
-        ({"pool": exponential([1.0] * 4)}, "must have 5 workers"),
-        ({"price": -1.0}, "price must be"),
-        ({"horizon": 0}, "horizon must be"),
-        ({"changes": [{"change": "nothing"}]}, "a change is a mapping"),
-        ({"changes": ()}, "the observations would have other keys"),
-        ({"price": 3.0}, None),
-    ],
-)
+@pytest.mark.parametrize(("given", "sentence"), [
+    ({"colour": 1, "price": 1.0}, "reset takes the options pool, changes, price, horizon, not colour"),
+    ({"pool": exponential([1.0] * 4)}, "must have 5 workers"), ({"price": -1.0}, "price must be"),
+    ({"horizon": 0}, "horizon must be"), ({"changes": [{"change": "nothing"}]}, "a change is a mapping"),
+    ({"changes": ()}, "the observations would have other keys"), ({"price": 3.0}, None),
+])  # fmt: skip
 def test_options_that_do_not_fit_and_a_bad_seed_change_nothing(given: dict[str, Any], sentence: str | None) -> None:
     for env in (single(DISPATCH, "drawn"), vector(DISPATCH, "drawn", 2)):
         (before, _), kept = env.reset(seed=SEED), env.checkpoint()

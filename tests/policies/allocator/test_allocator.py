@@ -199,24 +199,17 @@ def test_only_who_is_there_can_leave_and_only_others_can_join() -> None:
     assert allocator.allocate() == {"b": 6}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((0, 3), "workers must be a whole number from 1"),
-        (([], 3), "workers must be a number, or names"),
-        ((["a", "a"], 3), "each worker must have a name of its own"),
-        (([("a",)], 3), "names that are texts or whole numbers"),
-        (("ab", 3), "workers must be a whole number"),
-        ((2, 0), "budget must be a whole number from 1"),
-        ((2, 3, "gta"), r"gta plays ata_gym/TaskRace-v0: use Allocator\(..., start_more=True\)"),
-        ((2, 3, "dispatch"), r"dispatch plays ata_gym/TaskDispatch-v0: use Dispatcher\(...\)"),
-        ((2, 3, "thomson"), "did you mean thompson"),
-        ((2, 3, "oracle"), "knows the workers"),
-        ((2, 3, "dynamic-ofta"), "needs to know each round beforehand"),
-        ((2, 3, "thompson:weight=2"), "does not take weight"),
-        ((2, 3, 7), "a policy is named by a text"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    ((0, 3), "workers must be a whole number from 1"), (([], 3), "workers must be a number, or names"),
+    ((["a", "a"], 3), "each worker must have a name of its own"),
+    (([("a",)], 3), "names that are texts or whole numbers"), (("ab", 3), "workers must be a whole number"),
+    ((2, 0), "budget must be a whole number from 1"),
+    ((2, 3, "gta"), r"gta plays ata_gym/TaskRace-v0: use Allocator\(..., start_more=True\)"),
+    ((2, 3, "dispatch"), r"dispatch plays ata_gym/TaskDispatch-v0: use Dispatcher\(...\)"),
+    ((2, 3, "thomson"), "did you mean thompson"), ((2, 3, "oracle"), "knows the workers"),
+    ((2, 3, "dynamic-ofta"), "needs to know each round beforehand"),
+    ((2, 3, "thompson:weight=2"), "does not take weight"), ((2, 3, 7), "a policy is named by a text"),
+])  # fmt: skip
 def test_bad_arguments_are_refused(arguments: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Allocator(*arguments)
@@ -283,22 +276,17 @@ def test_a_round_ends_with_its_last_result_and_cancels_the_rest() -> None:
     assert dispatcher._round.elapsed.tolist() == [3.0, 0.0, 3.75]
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda d: d.finished("z", 1.0), "there is no worker 'z'"),
-        (lambda d: d.finished("a", math.nan), "a time of worker 'a' must be a finite number of at least 0, not nan"),
-        (lambda d: d.finished("a", -1.0), "a time of worker 'a'"),
-        (lambda d: d.finished("a", "soon"), "a time of worker 'a'"),
-        (lambda d: d.finished("a", 1.0, {"b": math.inf}), "a time of worker 'b'"),
-        (lambda d: d.finished("a", 1.0, {"a": 1.0}), "worker 'a' has finished its task"),
-        (lambda d: d.finished("a", 1.0, {"y": 1.0}), "there is no worker 'y'"),
-        (lambda d: d.lost("a", math.nan), "a time of worker 'a'"),
-        (lambda d: d.lost("x"), "there is no worker 'x'"),
-        (lambda d: d.join("a"), "worker 'a' is there already"),
-        (lambda d: d.leave("w"), "there is no worker 'w'"),
-    ],
-)
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda d: d.finished("z", 1.0), "there is no worker 'z'"),
+    (lambda d: d.finished("a", math.nan), "a time of worker 'a' must be a finite number of at least 0, not nan"),
+    (lambda d: d.finished("a", -1.0), "a time of worker 'a'"),
+    (lambda d: d.finished("a", "soon"), "a time of worker 'a'"),
+    (lambda d: d.finished("a", 1.0, {"b": math.inf}), "a time of worker 'b'"),
+    (lambda d: d.finished("a", 1.0, {"a": 1.0}), "worker 'a' has finished its task"),
+    (lambda d: d.finished("a", 1.0, {"y": 1.0}), "there is no worker 'y'"),
+    (lambda d: d.lost("a", math.nan), "a time of worker 'a'"), (lambda d: d.lost("x"), "there is no worker 'x'"),
+    (lambda d: d.join("a"), "worker 'a' is there already"), (lambda d: d.leave("w"), "there is no worker 'w'"),
+])  # fmt: skip
 def test_what_is_wrong_is_refused_and_changes_nothing(call: Any, said: str) -> None:
     assert said in refused(begun(policy="dispatch"), call)
 

@@ -75,16 +75,12 @@ def test_in_dispatch_nobody_starts_more_than_the_most_and_everybody_starts_the_l
         assert started["c"] == 1
 
 
-@pytest.mark.parametrize(
-    ("limits", "sentence"),
-    [
-        ({"a": (3, 2)}, r"must be \(least, most\)"),
-        ({"a": (0, 9)}, "<= most <= 8"),
-        ({"x": (0, 2)}, "limits name worker 'x', and there are"),
-        ({"a": (0, 2), "b": (0, 2), "c": (0, 3)}, "at least 0 and at most 7 tasks, and a round has 8"),
-        ({"a": (4, 8), "b": (5, 8)}, "at least 9"),
-    ],
-)
+@pytest.mark.parametrize(("limits", "sentence"), [
+    ({"a": (3, 2)}, r"must be \(least, most\)"), ({"a": (0, 9)}, "<= most <= 8"),
+    ({"x": (0, 2)}, "limits name worker 'x', and there are"),
+    ({"a": (0, 2), "b": (0, 2), "c": (0, 3)}, "at least 0 and at most 7 tasks, and a round has 8"),
+    ({"a": (4, 8), "b": (5, 8)}, "at least 9"),
+])  # fmt: skip
 def test_limits_that_cannot_be_are_refused(limits, sentence):
     with pytest.raises(ValueError, match=sentence):
         Allocator(TIMES, 8, limits=limits)

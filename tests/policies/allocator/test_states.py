@@ -303,15 +303,11 @@ def changed(leaf: Any, value: Any) -> Any:
     return array.tolist()
 
 
-@pytest.mark.parametrize(
-    ("name", "through", "keys"),
-    [
-        ("ata", by_array, ("state.belief.counts", "round.elapsed")),
-        ("distribution-learner", by_json, ("state.belief.slot", "state.plan.availability.wait")),
-        ("race", by_json, ("round.elapsed",)),
-        ("dispatch", by_array, ("round.begun", "state.belief.distributions.owner")),
-    ],
-)
+@pytest.mark.parametrize(("name", "through", "keys"), [
+    ("ata", by_array, ("state.belief.counts", "round.elapsed")),
+    ("distribution-learner", by_json, ("state.belief.slot", "state.plan.availability.wait")),
+    ("race", by_json, ("round.elapsed",)), ("dispatch", by_array, ("round.begun", "state.belief.distributions.owner")),
+])  # fmt: skip
 def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing(name, through, keys) -> None:
     loop = made(name)
     play(loop, 5)

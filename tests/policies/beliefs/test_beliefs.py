@@ -201,18 +201,14 @@ def test_rows_are_added_up_and_states_and_other_beliefs_will_do(play: Any, tmp_p
     assert read_prior(path).counts.sum() == 2 * 2 * 5
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "first line must be worker,tasks,mean, not nothing"),
-        ('{"worker": 0}', "first line must be"),
-        ("worker,tasks,mean\n", "a line for each worker; there is none"),
-        *((f"worker,tasks,mean\n{lines}\n", "in order from 0") for lines in ("1,2,3", "0,1,1\n0,1,1", "0,2,3,4")),
-        *((f"worker,tasks,mean\n0,{line}\n", "could not convert") for line in ("two,3", ",3")),
-        ("worker,tasks,mean\n0,1,1\n1,2\n", "number of columns"),
-        *((f"worker,tasks,mean\n0,{line}\n", "finite and at least 0") for line in ("-1,3", "1,-3", "1e300,1e300")),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    ("", "first line must be worker,tasks,mean, not nothing"), ('{"worker": 0}', "first line must be"),
+    ("worker,tasks,mean\n", "a line for each worker; there is none"),
+    *((f"worker,tasks,mean\n{lines}\n", "in order from 0") for lines in ("1,2,3", "0,1,1\n0,1,1", "0,2,3,4")),
+    *((f"worker,tasks,mean\n0,{line}\n", "could not convert") for line in ("two,3", ",3")),
+    ("worker,tasks,mean\n0,1,1\n1,2\n", "number of columns"),
+    *((f"worker,tasks,mean\n0,{line}\n", "finite and at least 0") for line in ("-1,3", "1,-3", "1e300,1e300")),
+])  # fmt: skip
 def test_bad_files(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "prior.csv"
     path.write_text(content)

@@ -138,15 +138,10 @@ def test_a_reference_that_cannot_play_is_left_out(learning, monkeypatch):
     assert [*names, "oracle"] == list(learning().references())
 
 
-@pytest.mark.parametrize(
-    ("env", "algorithm", "action"),
-    [
-        ("allocation", "ppo", "assign"),
-        ("race", "a2c", "shares"),
-        ("dispatch", "maskable-ppo", "start"),
-        ("allocation", "dqn", "assign"),
-    ],
-)
+@pytest.mark.parametrize(("env", "algorithm", "action"), [
+    ("allocation", "ppo", "assign"), ("race", "a2c", "shares"), ("dispatch", "maskable-ppo", "start"),
+    ("allocation", "dqn", "assign"),
+])  # fmt: skip
 def test_each_algorithm_goes_on_after_a_kill_and_after_ctrl_c_and_ends_with_the_same_bytes(
     learning, learn_in, tmp_path, monkeypatch, env, algorithm, action
 ):

@@ -45,17 +45,12 @@ def test_dropout_on_cuda_is_keyed():
     assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
-@pytest.mark.parametrize(
-    ("device", "options"),
-    [
-        ("cuda", {"graphs": True}),
-        pytest.param("cuda:1", {"graphs": True}, marks=pytest.mark.gpu(2)),
-        ("cuda", {"graphs": True, "optimizer": "adam", "schedule": "cosine:9"}),
-        ("cuda", {"graphs": True, "precision": "float16", "micro_batch": 2}),
-        ("cuda", {"compile": True}),
-        ("cuda", {"compile": True, "graphs": True}),
-    ],
-)
+@pytest.mark.parametrize(("device", "options"), [
+    ("cuda", {"graphs": True}), pytest.param("cuda:1", {"graphs": True}, marks=pytest.mark.gpu(2)),
+    ("cuda", {"graphs": True, "optimizer": "adam", "schedule": "cosine:9"}),
+    ("cuda", {"graphs": True, "precision": "float16", "micro_batch": 2}), ("cuda", {"compile": True}),
+    ("cuda", {"compile": True, "graphs": True}),
+])  # fmt: skip
 @warnings_of_inductor
 def test_graphs_and_compilation_follow_eager_training(device, options):
     plain = {name: value for name, value in options.items() if name not in {"graphs", "compile"}}

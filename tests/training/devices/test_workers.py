@@ -18,20 +18,13 @@ def test_workers_as_text():
     assert all(Worker.parse(str(worker)) == worker for worker in find_workers("cpu:7,cpu"))
 
 
-@pytest.mark.parametrize(
-    ("workers", "sentence"),
-    [
-        (None, r'name at least one worker, such as workers=\["cpu:1", "cpu:2"\]'),
-        (" , ", "name at least one worker"),
-        ("cpu,tpu", "device must be .*not 'tpu'"),
-        ("cpu,cpu:0", "work must be a whole number from 1"),
-        ("cpu:-1", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:-1'"),
-        ("cpu:1:2", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:1:2'"),
-        ("cpu:", "a worker is DEVICE or DEVICE:WORK"),
-        ("cuda:99:2", '"cuda:99" was asked for, but torch'),
-        (["cpu", 3], "a worker is DEVICE or DEVICE:WORK.*not 3"),
-    ],
-)
+@pytest.mark.parametrize(("workers", "sentence"), [
+    (None, r'name at least one worker, such as workers=\["cpu:1", "cpu:2"\]'), (" , ", "name at least one worker"),
+    ("cpu,tpu", "device must be .*not 'tpu'"), ("cpu,cpu:0", "work must be a whole number from 1"),
+    ("cpu:-1", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:-1'"),
+    ("cpu:1:2", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:1:2'"), ("cpu:", "a worker is DEVICE or DEVICE:WORK"),
+    ("cuda:99:2", '"cuda:99" was asked for, but torch'), (["cpu", 3], "a worker is DEVICE or DEVICE:WORK.*not 3"),
+])  # fmt: skip
 def test_workers_that_make_no_sense(workers, sentence):
     with pytest.raises(ValueError, match=sentence):
         find_workers(workers)

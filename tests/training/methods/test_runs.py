@@ -102,20 +102,16 @@ class Lazy(METHODS["asgd"]):
         """Start nothing."""
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "sentence"),
-    [
-        ({"name": "renala"}, "no method 'renala'; did you mean rennala"),
-        ({"budget": 0}, "budget must be a whole number"),
-        ({"m": 3}, "method 'rennala' does not take these hyperparameters"),
-        ({"name": "m-synchronous", "m": 4}, "m must be at most the number of workers, 3, not 4"),
-        ({"name": "m-synchronous", "m": 0}, "m must be a whole number"),
-        ({"name": "backup-workers", "backup": 3}, "backup must be less than the number of workers, 3, not 3"),
-        ({"name": "backup-workers", "backup": -1}, "backup must be a whole number"),
-        ({"name": "ringmaster", "max_delay": 0}, "max_delay must be a whole number"),
-        ({"graphs": True}, "graphs=True does not go with a method"),
-    ],
-)
+@pytest.mark.parametrize(("kwargs", "sentence"), [
+    ({"name": "renala"}, "no method 'renala'; did you mean rennala"), ({"budget": 0}, "budget must be a whole number"),
+    ({"m": 3}, "method 'rennala' does not take these hyperparameters"),
+    ({"name": "m-synchronous", "m": 4}, "m must be at most the number of workers, 3, not 4"),
+    ({"name": "m-synchronous", "m": 0}, "m must be a whole number"),
+    ({"name": "backup-workers", "backup": 3}, "backup must be less than the number of workers, 3, not 3"),
+    ({"name": "backup-workers", "backup": -1}, "backup must be a whole number"),
+    ({"name": "ringmaster", "max_delay": 0}, "max_delay must be a whole number"),
+    ({"graphs": True}, "graphs=True does not go with a method"),
+])  # fmt: skip
 def test_bad_arguments(kwargs, sentence):
     with pytest.raises(ValueError, match=sentence):
         run(kwargs.pop("name", "rennala"), **kwargs)

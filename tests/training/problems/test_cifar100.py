@@ -185,21 +185,16 @@ for _ in range(12):
     ENDLESS = [ENDLESS] * 60
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"data": PIXELS["test"][:, 1:]}, "test must hold an array with 3072 bytes for each image"),
-        ({"data": PIXELS["test"].astype(float)}, "with 3072 bytes for each"),
-        ({"data": np.uint8(3)}, "with 3072 bytes for each"),
-        ({"data": [1, 2, 3]}, "with 3072 bytes for each"),
-        ({"data": PIXELS["train"]}, r"test_y must be whole numbers of shape \(7,\)"),
-        ({"fine_labels": [1.0, 2.0, 3.0]}, "is no pickle of plain arrays: 'float' object"),
-        ({"fine_labels": ENDLESS}, "is no pickle of plain arrays: 'list' object"),
-        (published()["test"][:-1], "test is no pickle"),
-        (published()["test"][:-9000], "test is no pickle"),
-        (pickle.dumps({"data": PIXELS["test"]}), "test has no 'fine_labels'"),
-    ],
-)
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"data": PIXELS["test"][:, 1:]}, "test must hold an array with 3072 bytes for each image"),
+    ({"data": PIXELS["test"].astype(float)}, "with 3072 bytes for each"),
+    ({"data": np.uint8(3)}, "with 3072 bytes for each"), ({"data": [1, 2, 3]}, "with 3072 bytes for each"),
+    ({"data": PIXELS["train"]}, r"test_y must be whole numbers of shape \(7,\)"),
+    ({"fine_labels": [1.0, 2.0, 3.0]}, "is no pickle of plain arrays: 'float' object"),
+    ({"fine_labels": ENDLESS}, "is no pickle of plain arrays: 'list' object"),
+    (published()["test"][:-1], "test is no pickle"), (published()["test"][:-9000], "test is no pickle"),
+    (pickle.dumps({"data": PIXELS["test"]}), "test has no 'fine_labels'"),
+])  # fmt: skip
 def test_wrong_pickles(tmp_path, change, sentence):
     test = change if isinstance(change, bytes) else as_python2(content("test", **change))
     with pytest.raises(ValueError, match=sentence):

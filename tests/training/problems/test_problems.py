@@ -81,17 +81,13 @@ def test_evaluation_is_the_mean_over_all_held_out_samples():
     assert figures["accuracy"] == (log_shares.argmax(1) == labels).double().mean().item()
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "sentence"),
-    [
-        ("digit", None, "there is no problem 'digit'; did you mean digits"),
-        ("", None, "there is no problem ''"),
-        ("digits", "images.npz", "the problem 'digits' takes no data"),
-        ("cifar100", None, "the problem 'cifar100' needs data"),
-        ("math:problem", None, "there is no problem 'math:problem'"),
-        ("math:sqrt", "4", "the problem 'math:sqrt' cannot be made: TypeError: must be real number"),
-    ],
-)
+@pytest.mark.parametrize(("name", "data", "sentence"), [
+    ("digit", None, "there is no problem 'digit'; did you mean digits"), ("", None, "there is no problem ''"),
+    ("digits", "images.npz", "the problem 'digits' takes no data"),
+    ("cifar100", None, "the problem 'cifar100' needs data"),
+    ("math:problem", None, "there is no problem 'math:problem'"),
+    ("math:sqrt", "4", "the problem 'math:sqrt' cannot be made: TypeError: must be real number"),
+])  # fmt: skip
 def test_unknown_problems(name, data, sentence):
     with pytest.raises(ValueError, match=sentence):
         make_problem(name, data)
@@ -198,16 +194,10 @@ def module():
     return nn.Linear(2, 3)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        (INPUTS, LABELS),
-        TensorDataset(INPUTS, LABELS),
-        Listed(),
-        DataLoader(Listed(), batch_size=7),
-        DataLoader(TensorDataset(INPUTS, LABELS), batch_size=64),
-    ],
-)
+@pytest.mark.parametrize("data", [
+    (INPUTS, LABELS), TensorDataset(INPUTS, LABELS), Listed(), DataLoader(Listed(), batch_size=7),
+    DataLoader(TensorDataset(INPUTS, LABELS), batch_size=64),
+])  # fmt: skip
 def test_loaders_datasets_and_tensors_are_the_same(data):
     problem, held_out = from_torch(lambda: (module(), data)), torch.arange(40) % 5 == 4
     assert torch.equal(problem._train.inputs, INPUTS[~held_out])
@@ -256,23 +246,18 @@ def test_by_name_with_weights_keyed_by_the_seed_in_five_lines(tmp_path, monkeypa
         make_problem("torch:of_five_lines:yours")
 
 
-@pytest.mark.parametrize(
-    ("made", "sentence"),
-    [
-        (None, "mine must return module, train or module, train, test"),
-        ((module(),), "must return module, train"),
-        (((INPUTS, LABELS), module()), "must return module, train"),
-        ((module(), INPUTS), r"must give tensors \(inputs, labels\)"),
-        ((module(), [(INPUTS[0], 0), (INPUTS[0, :1], 0)]), "of equal shapes"),
-        ((module(), 3), "must give tensors"),
-        ((module(), DataLoader(Endless(), 4)), "have a length: .*for a stream, see ata_gym.training.Tasks"),
-        ((module(), (INPUTS, LABELS + 1)), "a label 3, but its module gives 3 classes, from 0 on"),
-        ((module(), (INPUTS, LABELS - 1)), "labels must be whole numbers from 0 on"),
-        ((module(), (INPUTS, LABELS / 2)), "labels must be whole numbers from 0 on"),
-        ((nn.Linear(7, 3), (INPUTS, LABELS)), "the model of mine does not take its data: mat1 and mat2 shapes"),
-        ((nn.Flatten(0), (INPUTS, LABELS)), r"logits of shape \(B, classes\), not \(2,\) for one sample"),
-    ],
-)
+@pytest.mark.parametrize(("made", "sentence"), [
+    (None, "mine must return module, train or module, train, test"), ((module(),), "must return module, train"),
+    (((INPUTS, LABELS), module()), "must return module, train"),
+    ((module(), INPUTS), r"must give tensors \(inputs, labels\)"),
+    ((module(), [(INPUTS[0], 0), (INPUTS[0, :1], 0)]), "of equal shapes"), ((module(), 3), "must give tensors"),
+    ((module(), DataLoader(Endless(), 4)), "have a length: .*for a stream, see ata_gym.training.Tasks"),
+    ((module(), (INPUTS, LABELS + 1)), "a label 3, but its module gives 3 classes, from 0 on"),
+    ((module(), (INPUTS, LABELS - 1)), "labels must be whole numbers from 0 on"),
+    ((module(), (INPUTS, LABELS / 2)), "labels must be whole numbers from 0 on"),
+    ((nn.Linear(7, 3), (INPUTS, LABELS)), "the model of mine does not take its data: mat1 and mat2 shapes"),
+    ((nn.Flatten(0), (INPUTS, LABELS)), r"logits of shape \(B, classes\), not \(2,\) for one sample"),
+])  # fmt: skip
 def test_what_is_no_problem(made, sentence):
     with pytest.raises(ValueError, match=sentence):
         from_torch(lambda: made, "mine")

@@ -145,14 +145,10 @@ def test_a_failed_round_changes_nothing():
     assert trainer.step() == undisturbed.step()
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        (3.0, 'must give a scalar tensor, or a mapping with "loss", not a float'),
-        (torch.ones(4), r"not a tensor of shape \(4,\)"),
-        ({"logits": 1}, "not a dict"),
-    ],
-)
+@pytest.mark.parametrize(("given", "sentence"), [
+    (3.0, 'must give a scalar tensor, or a mapping with "loss", not a float'),
+    (torch.ones(4), r"not a tensor of shape \(4,\)"), ({"logits": 1}, "not a dict"),
+])  # fmt: skip
 def test_what_is_no_loss(given, sentence):
     with pytest.raises(ValueError, match=sentence):
         Trainer(Tasks(normed, lambda _model, _batch: given, [0]), B).step()

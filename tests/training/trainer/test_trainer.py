@@ -181,15 +181,10 @@ class Wild(nn.Module):
         return dropout(x, 0.5, self.training) + torch.randn_like(x)
 
 
-@pytest.mark.parametrize(
-    ("mixing", "noise"),
-    [
-        (Ranking(), nn.Identity()),
-        (Ranking(), nn.AlphaDropout(0.5)),
-        (nn.BatchNorm1d(8), nn.Dropout(0.5)),
-        (nn.BatchNorm1d(8, track_running_stats=False).eval(), nn.Identity()),
-    ],
-)
+@pytest.mark.parametrize(("mixing", "noise"), [
+    (Ranking(), nn.Identity()), (Ranking(), nn.AlphaDropout(0.5)), (nn.BatchNorm1d(8), nn.Dropout(0.5)),
+    (nn.BatchNorm1d(8, track_running_stats=False).eval(), nn.Identity()),
+])  # fmt: skip
 def test_samples_that_depend_on_each_other_are_found_by_trying(mixing, noise):
     layers = [nn.Linear(2, 8), mixing, noise, nn.Linear(8, 3)]
     nn.init.zeros_(layers[-1].weight)  # hides the layers below at the start
