@@ -129,7 +129,8 @@ def test_dispatch() -> None:
         gym.make_vec(f"ata_gym/Task{name}-v0", num_envs=ROWS, scenario=SCENARIO.name) for name in ("Race", "Dispatch")
     )
     race = np.zeros((ROWS, SCENARIO.pool.n), np.int64)
-    race[:, :16], at = 4, {"started": stepwise.reset(seed=0)[0]["started"]}
+    race[:, :16] = 4
+    at = {"started": stepwise.reset(seed=0)[0]["started"]}
     whole.reset(seed=0)
 
     def play() -> None:

@@ -52,10 +52,12 @@ def test_a_backend_runs_the_rounds_and_an_error_leaves_the_env_as_it_was(env_id:
     env.reset(seed=2)
     plain.reset(seed=2)
     for k in range(9):
-        action, backend.broken = np.array([1, k % 2, 1] if env_id == DISPATCH else [1, 1, 1]), True
+        action = np.array([1, k % 2, 1] if env_id == DISPATCH else [1, 1, 1])
+        backend.broken = True
         with pytest.raises(OSError, match="the device is gone"):
             env.step(action)
-        backend.broken, (seen, expected) = False, (each.step(action) for each in (env, plain))
+        backend.broken = False
+        seen, expected = (each.step(action) for each in (env, plain))
         assert same(seen[0], expected[0])
         assert seen[1:] == expected[1:]
         assert env.render() == plain.render()  # workers run their tasks one after the other
@@ -89,7 +91,8 @@ def test_what_a_backend_gives_is_checked(env_id: str, wrong: dict[str, Any], mes
     env = made(env_id, backend)
     env.reset(seed=0)
     env.step(np.array([1, 1, 1]))
-    before, backend.wrong = env.checkpoint(), wrong
+    before = env.checkpoint()
+    backend.wrong = wrong
     with pytest.raises(ValueError, match=f"the backend.*{message}"):
         env.step(np.array([1, 1, 1]))
     assert same(env.checkpoint(), before)

@@ -17,7 +17,8 @@ from tests.fuzz.actors import make_caller, make_sleep
 from tests.waiting import PATIENCE
 
 B, SLEEPS = 4, {"a": 0.002, "b": 0.005, "c": 0.01}
-IDS, SLEEP = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch-v0"], make_sleep(SLEEPS)
+IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch-v0"]
+SLEEP = make_sleep(SLEEPS)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +53,11 @@ def one_round(env, action):
 
 def play(env, backend, choose, rounds=4):
     """Play rounds and check each; ``choose`` gives the action for an observation."""
-    (observation, _), used, played, waited = env.reset(seed=1), set(backend.indices), 0, 0.0
+    observation, _ = env.reset(seed=1)
+    used, played, waited = set(backend.indices), 0, 0.0
     while played < rounds:
-        backend.payload, (observation, reward, _, _, info) = (SLEEP, played), env.step(choose(observation))
+        backend.payload = SLEEP, played
+        observation, reward, _, _, info = env.step(choose(observation))
         assert env.observation_space.contains(observation)
         waited -= reward
         if over(info):
@@ -94,9 +97,11 @@ def test_a_policy_of_the_zoo_and_a_random_agent_play(backend, env_id):
 @pytest.mark.parametrize("env_id", IDS[:2])
 def test_results_are_those_of_the_allocation_and_their_times_are_replayed(backend, env_id):
     pytest.importorskip("polars")
-    env, backend.payload = make(env_id, backend), (SLEEP, None)
+    env = make(env_id, backend)
+    backend.payload = SLEEP, None
     seen, *_, info = env.step(np.array([1, 0, 3]))
-    assert (seen["worker"].tolist(), seen["elapsed"].tolist()) == ([0, 2, 2, 2], [0.0] * 3)
+    assert seen["worker"].tolist() == [0, 2, 2, 2]
+    assert seen["elapsed"].tolist() == [0.0] * 3
     assert info["worker_time"] == pytest.approx(seen["duration"].sum())
     assert backend.record.tasks == {"a": 1, "b": 0, "c": 3}
     seen = env.step(np.array([2, 1, 1]))[0]
@@ -118,7 +123,8 @@ def test_a_cancelled_task_is_seen_as_elapsed(backend, tmp_path):
 
     for env_id, action in ((IDS[1], [B, 0, 1]), (IDS[2], [1, 0, 1])):
         begun.unlink(missing_ok=True)
-        env, backend.payload, before = make(env_id, backend), (slow, None), time.monotonic()
+        env = make(env_id, backend)
+        backend.payload, before = (slow, None), time.monotonic()
         seen, info = one_round(env, action)
         assert seen["elapsed"][:2].tolist() == [0.0, 0.0]
         # The task runs on until its worker hears of the round's end, so it can last longer than the round.
@@ -139,7 +145,8 @@ def test_a_task_of_a_worker_that_dies_is_handed_on(backend, tmp_path):
 
     for env_id, action in ((IDS[1], [1, 4, 0]), (IDS[2], [0, 1, 0])):
         path.unlink(missing_ok=True)
-        env, backend.payload = make(env_id, backend), (dies, None)
+        env = make(env_id, backend)
+        backend.payload = dies, None
         one_round(env, action)
         assert backend.record.away["b"].startswith("it was lost")
         assert len(backend.values) == B
@@ -177,7 +184,8 @@ def test_what_does_not_fit_is_refused(backend):
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             gym.make(env_id, **({"pool": backend.pool, "budget": B, "backend": backend} | options))
-    one, other, backend.payload = make(IDS[2], backend), make(IDS[2], backend), (SLEEP, None)
+    one, other = make(IDS[2], backend), make(IDS[2], backend)
+    backend.payload = SLEEP, None
     for env in (one, one, other):
         env.step(np.ones(3, np.int8))
     with pytest.raises(ValueError, match="within a round that the cluster does not run: reset it"):
