@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch, pytestmark = pytest.importorskip("torch", reason="extra cluster is not installed"), pytest.mark.benchmark
+torch = pytest.importorskip("torch", reason="extra cluster is not installed")
+pytestmark = pytest.mark.benchmark
 
 import torch.distributed as dist  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402

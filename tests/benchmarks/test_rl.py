@@ -11,7 +11,8 @@ import pytest
 import ata_gym  # noqa: F401 - registers the ids
 from tests.benchmarks.test_throughput import best
 
-sb3, pytestmark = pytest.importorskip("stable_baselines3", reason="extra rl is not installed"), pytest.mark.benchmark
+sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
+pytestmark = pytest.mark.benchmark
 
 ROWS = 256
 FORM = {"scenario": "drawn-6-v1", "observation": "workers", "action": "shares", "reward_unit": "even round"}

@@ -20,7 +20,8 @@ from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.cluster.torchrun.test_faults import what_is_let_through  # noqa: E402
 from tests.cluster.torchrun.test_shares import BUDGET, DATA, alike, net, train  # noqa: E402
 
-pytestmark, MIB, on_cuda = pytest.mark.gpu, 2**20, partial(train, device="cuda")
+pytestmark = pytest.mark.gpu
+MIB, on_cuda = 2**20, partial(train, device="cuda")
 
 
 @contextmanager

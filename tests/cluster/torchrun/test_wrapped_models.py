@@ -17,7 +17,8 @@ from ata_gym.cluster import TorchAllocator  # noqa: E402
 from ata_gym.cluster.torchrun.gradients import task_gradients  # noqa: E402
 from ata_gym.training.models.device import Stopwatch  # noqa: E402
 
-pytestmark, SAMPLES = pytest.mark.usefixtures("alone"), torch.arange(9.0).reshape(3, 3)
+pytestmark = pytest.mark.usefixtures("alone")
+SAMPLES = torch.arange(9.0).reshape(3, 3)
 
 
 def shard(model, **options):

@@ -11,7 +11,8 @@ from tests.envs.playing import LISTED, arguments, name
 if importlib.util.find_spec("ray") is None or importlib.util.find_spec("tree") is None:  # RLlib needs dm-tree
     pytest.skip("ray[rllib] is not installed", allow_module_level=True)
 
-pytestmark, STEPS = [pytest.mark.library, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("ray")], 128
+pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("ray")]
+STEPS = 128
 FLAT = [form for form in LISTED if form["observation"] == "flat"]
 WORKERS = [form for form in LISTED if form["observation"] == "workers"]
 NATIVE, PROCESSES = ({"gym_env_vectorize_mode": mode} for mode in ("vector_entry_point", "async"))

@@ -11,7 +11,8 @@ from tests.envs.playing import LISTED, name
 if importlib.util.find_spec("tianshou") is None:
     pytest.skip("tianshou is not installed", allow_module_level=True)
 
-pytestmark, SIZE = [pytest.mark.library, pytest.mark.filterwarnings("default")], 64
+pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default")]
+SIZE = 64
 SHORT: dict[str, Any] = {
     "max_epochs": 1, "epoch_num_steps": SIZE, "collection_step_num_env_steps": SIZE // 2, "batch_size": 16,
     "show_progress": False, "verbose": False,

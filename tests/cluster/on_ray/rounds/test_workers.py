@@ -14,7 +14,8 @@ import ata_policies
 from ata_gym.cluster import RayRunner
 from tests.fuzz.actors import Watched, kill, make_caller, make_sleep
 
-pytestmark, SLEEP = pytest.mark.usefixtures("cluster"), make_sleep(dict.fromkeys("abc", 0.002))
+pytestmark = pytest.mark.usefixtures("cluster")
+SLEEP = make_sleep(dict.fromkeys("abc", 0.002))
 
 
 def test_workers_join_leave_and_are_left_out():
