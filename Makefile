@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE  # each of the many processes of the tests woul
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint docs benchmark fuzz mutants ablation tables versions clean
+.PHONY: help demo test lint docs benchmark gpu fuzz mutants ablation tables versions clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,9 @@ docs: .venv/installed  ## build the API reference: build/docs/index.html
 
 benchmark: .venv/installed  ## measure speed, one benchmark after the other
 	$(RUN) pytest tests/benchmarks -m benchmark -s
+
+gpu: .venv/installed  ## run the tests that need a GPU, and write what came of them into tests/gpu/README.md
+	$(RUN) docs.gpu
 
 MINUTES ?= 60
 fuzz: .venv/installed  ## try to break it for an hour (MINUTES=60): kills, damage, foreign input; a table at the end

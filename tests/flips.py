@@ -4,8 +4,7 @@ from pathlib import Path
 
 from ata_gym.bench.experiment.store import verify
 
-_NOT_RESULTS = {"timings.json", "report.html"}
-_ROOMS = {"tensorboard"}
+_NOT_RESULTS, _ROOMS = {"timings.json", "report.html"}, {"tensorboard"}
 
 
 def unseen(out: Path) -> list[str]:

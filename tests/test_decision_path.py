@@ -48,14 +48,10 @@ def own(frame: FrameType) -> str:
     return file.relative_to(root.parent).as_posix() if root and not file.is_relative_to(GROUND) else ""
 
 
-@pytest.mark.parametrize(
-    ("name", "env_id"),
-    [
-        ("distribution-learner", "ata_gym/TaskAllocation-v0"),
-        ("race", "ata_gym/TaskRace-v0"),
-        ("dispatch", "ata_gym/TaskDispatch-v0"),
-    ],
-)
+@pytest.mark.parametrize(("name", "env_id"), [
+    ("distribution-learner", "ata_gym/TaskAllocation-v0"), ("race", "ata_gym/TaskRace-v0"),
+    ("dispatch", "ata_gym/TaskDispatch-v0"),
+])  # fmt: skip
 def test_a_decision_is_followed_in_at_most_six_folders_and_five_returns(name: str, env_id: str) -> None:
     """The longest of some decisions, which plans where some workers were never tried.
 

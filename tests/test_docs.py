@@ -61,8 +61,7 @@ SECTIONS = (
 
 @pytest.mark.parametrize("name", ids_by_name())
 def test_the_page_of_an_env_has_gymnasiums_sections_and_its_example(pages, name):
-    env = f"Task{name.title()}Env"
-    file = "dispatch" if name == "dispatch" else "allocation"
+    env, file = f"Task{name.title()}Env", ("dispatch" if name == "dispatch" else "allocation")
     shown = pages[f"ata_gym/envs/{file}.html"].partition(f'<section id="{env}">')[2].partition("</section>")[0]
     assert [title for title in re.findall(r"<h6[^>]*>([^<]+)</h6>", shown) if title in SECTIONS] == list(SECTIONS)
     assert f"ata_gym/Task{name.title()}-v0" in re.sub(r"<[^>]+>", "", shown).partition("Examples")[2]

@@ -13,10 +13,9 @@ import ata_policies
 from ata_gym.cli import app
 from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
-from docs import tables
+from docs import gpu, tables
 
-ROOT = Path(__file__).parents[1]
-FOLDERS = ("ata_gym", "policies", "tests", "notebooks")
+ROOT, FOLDERS = Path(__file__).parents[1], ("ata_gym", "policies", "tests", "notebooks")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
 WRITTEN = [path for path in (*PAGES, *NOTEBOOKS) if ".ipynb_checkpoints" not in path.parts]
@@ -88,8 +87,7 @@ def unknown_names(page: Path) -> Iterator[str]:
         dotted = re.match(r"(?:ata_gym|ata_policies)(?:\.[A-Za-z_]\w*)+", span)
         if dotted and dotted[0] not in ENTRY_POINTS and not is_there(dotted[0]):
             yield span
-        file = span.partition("::")[0]
-        named = re.fullmatch(r"(?!my_)[\w/]+/\w+\.py(::\w+)?", span)
+        file, named = span.partition("::")[0], re.fullmatch(r"(?!my_)[\w/]+/\w+\.py(::\w+)?", span)
         if named and not any(f"/{file}" in path for path in SOURCES):
             yield span
 
@@ -186,8 +184,7 @@ def your_own(request: pytest.FixtureRequest) -> dict[str, Any]:
     torch = pytest.importorskip("torch")
     request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
     torch.set_num_threads(1)
-    samples = torch.utils.data.TensorDataset(torch.randn(64, 5), torch.arange(64) % 3)
-    model = torch.nn.Linear(5, 3)
+    samples, model = torch.utils.data.TensorDataset(torch.randn(64, 5), torch.arange(64) % 3), torch.nn.Linear(5, 3)
     return {
         "my_data": samples, "my_loader": torch.utils.data.DataLoader(samples, batch_size=8), "my_model": model,
         "my_module": torch.nn.Linear(5, 3), "my_optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
@@ -237,3 +234,11 @@ def test_a_table_that_a_command_prints_is_printed_again(monkeypatch: pytest.Monk
     assert new == text.replace("old", "new")
     assert [line.split()[0] for line in (*lines, *tables.printed_again(new)[1])] == ["changed", "same"]
     assert tables.printed_again("<!-- printed by: python $NOWHERE -->\n| old |\n")[1][0].endswith("set NOWHERE")
+
+
+def test_the_table_of_gpus_has_a_row_for_each_test_and_takes_what_came_of_it() -> None:
+    assert sorted(row["test"] for row in gpu.ROW.finditer(text_of(gpu.PAGE))) == sorted(gpu.marked())
+    cases = [f'<testcase classname="tests.a" name="test_b[{n}]">{n * "<failure/>"}</testcase>' for n in range(2)]
+    row, found = "| r | `tests/a.py::test_b` | {} |", gpu.outcomes(f"<a>{''.join(cases)}</a>")
+    new = gpu.written(row.format("- | - | - | -"), found, "A", "2", "D")
+    assert new == row.format("1 failed, 1 passed | A | 2 | D")

@@ -7,8 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from typer.testing import CliRunner
 
 import ata_policies
@@ -19,8 +18,7 @@ from ata_gym.cli import app
 from ata_gym.pools import exponential, gamma
 from ata_gym.theory.round_time.expected import expected_round_times
 
-COSTS = [3.0, 0.5, 0.0, 1.0]
-POOL = gamma(4.0, np.array([1.0, 2.0, 3.0, 6.0]) / 4)
+COSTS, POOL = [3.0, 0.5, 0.0, 1.0], gamma(4.0, np.array([1.0, 2.0, 3.0, 6.0]) / 4)
 
 
 def env(kind: str, **options: Any) -> Any:
@@ -54,14 +52,12 @@ def test_the_best_allocation_is_that_of_brute_force(costs: list[float], price: f
     each = np.array([a for a in product(range(6), repeat=3) if sum(a) == 5])
     brute = expected_round_times(pool, each) + price * (each * pool.mean() @ np.array(costs))
     found = optimal_allocation(pool, 5, price, costs)
-    assert found.cost == pytest.approx(brute.min(), rel=1e-5)
-    assert found.gap == 0.0
+    assert (found.cost, found.gap) == (pytest.approx(brute.min(), rel=1e-5), 0.0)
 
 
 def play(name: str, rounds: int = 60, **options: Any) -> tuple[float, list[Any]]:
     game, actions, cost, state = env("Allocation", horizon=rounds, **options), [], 0.0, None
-    policy = ata_policies.make(name, game)
-    seen, _ = game.reset(seed=3)
+    policy, (seen, _) = ata_policies.make(name, game), game.reset(seed=3)
     for _ in range(rounds):
         action, state = policy.predict(seen, state, privileged=game.unwrapped.conditions())
         seen, reward, *_ = game.step(action)

@@ -49,6 +49,7 @@ class PlainCommand(TyperCommand):
         return _without_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
+        """Run it."""
         _words.set(["ata-gym", ctx.info_name, *_given(self, ctx)])
         try:
             with raising():

@@ -15,8 +15,7 @@ import numpy as np
 import scipy
 from numpy.polynomial.polynomial import polyval
 from numpy.typing import ArrayLike
-from scipy.special import gamma as gamma_function
-from scipy.special import gammaln, zeta
+from scipy.special import gamma as gamma_function, gammaln, zeta
 
 from ata_gym.typing import Floats
 

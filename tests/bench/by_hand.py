@@ -22,8 +22,7 @@ class Round(NamedTuple):
 def by_hand(policy: str, played: Experiment, seed: int) -> Iterator[Round]:
     """Each round that a policy plays on a seed of an experiment; those of dispatch have several steps."""
     env: Any = gym.make(ata_policies.load(policy).env_id, scenario=played.scenario, horizon=played.rounds)
-    observation, _ = env.reset(seed=seed)
-    player, state = ata_policies.make(policy, env, seed=seed), None
+    (observation, _), player, state = env.reset(seed=seed), ata_policies.make(policy, env, seed=seed), None
     for _ in range(played.rounds):
         conditions, means, over = env.unwrapped.conditions(), env.unwrapped.means(), False
         while not over:

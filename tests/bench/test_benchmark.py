@@ -93,8 +93,7 @@ def unreported(monkeypatch):
 @pytest.mark.usefixtures("unreported")
 def test_the_same_call_goes_on_with_the_policies_that_are_missing(tmp_path):
     run = partial(bench.run, scenario="five-workers", out=tmp_path, **SMALL)
-    first = run("uta")
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/*")}
+    first, before = run("uta"), {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/*")}
     second = run(["uta", in_a_notebook()])
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
     assert second.records.filter(policy="uta").equals(first.records)

@@ -2,8 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ata_gym.bench.experiment.experiment import Experiment, recorded_rounds
 from ata_gym.changes import Redraw
@@ -17,8 +16,7 @@ REGRET = "icml2025-regret"
 @given(rounds=st.integers(1, 5_000_000))
 def test_recorded_rounds_are_log_spaced_up_to_the_last(rounds):
     record_at = Experiment.on_scenario(REGRET, seeds=1, rounds=rounds).record_at()
-    assert record_at[0] == 1
-    assert record_at[-1] == rounds
+    assert (record_at[0], record_at[-1]) == (1, rounds)
     assert (np.diff(record_at) > 0).all()
     assert len(record_at) <= 200
     ratio = rounds ** (1 / max(1, min(rounds, 200) - 1))
@@ -56,15 +54,13 @@ def test_the_configuration_is_plain_data_and_tells_experiments_apart(name, other
 
 
 def test_the_configuration_of_a_trace_is_that_of_its_content(tmp_path):
-    text = "worker,time\n0,1.5\n1,2.5\n0,3.5\n"
-    configs = []
+    text, configs = "worker,time\n0,1.5\n1,2.5\n0,3.5\n", []
     for name, content in (("a.csv", text), ("b.csv", text), ("c.csv", text.replace("3.5", "3.6"))):
         (tmp_path / name).write_text(content)
         pool = read_trace(tmp_path / name, worker="worker", duration="time")
         configs.append(Experiment.on_scenario(Scenario(pool, 2), seeds=1).config())
     one, same, other = configs
-    assert one == same
-    assert {key for key in one if one[key] != other[key]} == {"pool"}
+    assert (one, {key for key in one if one[key] != other[key]}) == (same, {"pool"})
 
 
 def test_a_trace_holds_its_shortest_record_by_round_and_all_tasks_by_task():

@@ -31,8 +31,7 @@ class Thrifty(AllocationPolicy):
 
     def allocate(self, state):
         n, budget = self.setting.n, self.setting.budget
-        equal = np.bincount(np.arange(budget) % n, minlength=n)
-        dear = np.eye(1, n, dtype=np.int64)[0] * budget
+        equal, dear = np.bincount(np.arange(budget) % n, minlength=n), np.eye(1, n, dtype=np.int64)[0] * budget
         return np.tile(dear if self.setting.price > 0.5 else equal, (len(state.round), 1))
 
 
@@ -61,8 +60,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Leaderboard, list[
 
 def test_competitors_are_learners_oracles_and_baselines():
     kinds = [Competitor.of(name).kind for name in ("ata:alpha=3.0", "ofta", THRIFTY, KNOWN, "gta")]
-    assert kinds == ["learner", "oracle", "learner", "oracle", "baseline"]
-    assert Competitor.of("gta").env == "TaskRace"
+    assert (kinds, Competitor.of("gta").env) == (["learner", "oracle", "learner", "oracle", "baseline"], "TaskRace")
     with pytest.raises(ValueError, match="no policy 'nobody'"):
         Competitor.of("nobody")
 
@@ -130,8 +128,7 @@ def test_ranks_count_learners_and_the_best_of_them_is_one():
     ratios = ranking.ratios(synthetic(), "ofta")
     table = ranking.overall(ratios, by_price=False)
     assert table["policy"].to_list() == ["ofta", "good", "bad", "none"]
-    assert table["rank"].to_list() == [None, 1, 2, None]
-    assert table[COST][1] == 1.0
+    assert (table["rank"].to_list(), table[COST][1]) == ([None, 1, 2, None], 1.0)
     for columns, scale in (((COST, "worst"), 0.5), ((TO_ORACLE, WORKER_TIME), 1.0)):
         for column in columns:
             assert table[column].to_list() == pytest.approx([scale * k for k in (1.0, 2.0, 4.0, 6.0)], rel=0.1)
@@ -231,8 +228,7 @@ def test_a_rival_is_shown_as_published_and_with_its_best_constant():
     tried = ends.filter(pl.col("policy") != "thompson-gamma:weight=2")
     assert constants(ranking.overall(ranking.ratios(tried, "ofta"))) == []
     (at_0, _) = constants(ranking.overall(ranking.ratios(pl.concat([tried, worse]), "ofta")))
-    assert at_0.rows[0][3] == "as published"
-    assert at_0.rows[0][5] == "weight=9"
+    assert (at_0.rows[0][3], at_0.rows[0][5]) == ("as published", "weight=9")
 
 
 def test_each_cell_where_a_default_is_not_near_the_best_is_named():
@@ -243,8 +239,7 @@ def test_each_cell_where_a_default_is_not_near_the_best_is_named():
 
     *_, far = told(ends, "bad")
     cells = [("TaskAllocation", scenario, price) for scenario in ("one", "two") for price in ("0", "1")]
-    assert [row[:3] for row in far.rows] == cells
-    assert {row[-1] for row in far.rows} == {"good"}
+    assert ([row[:3] for row in far.rows], {row[-1] for row in far.rows}) == (cells, {"good"})
     low, high = far.rows[0][4].split(" to ")
     assert float(low) < float(far.rows[0][3]) < float(high)
     (compared,) = told(ends, "good")

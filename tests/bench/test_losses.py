@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import Result
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
 from ata_gym import bench
@@ -39,8 +38,7 @@ def refused(line: str, sentence: str) -> None:
 @given(st.lists(st.floats(0.01, 9.0), min_size=2, max_size=30), st.data())
 def test_the_loss_at_a_time_is_the_curve_at_the_round_that_is_over_by_then(durations, data):
     last = len(durations)
-    loss = data.draw(st.lists(st.floats(-9.0, 9.0), min_size=last + 1, max_size=last + 1))
-    ends = np.cumsum(durations)
+    loss, ends = data.draw(st.lists(st.floats(-9.0, 9.0), min_size=last + 1, max_size=last + 1)), np.cumsum(durations)
     clock = pl.DataFrame({"policy": "mine", "round": np.arange(1, last + 1), "runtime": ends})
     curve = losses.loss_curve({"round": range(last + 1), "loss": loss}, np.arange(1, last + 1))
     drawn = losses.on_clocks(curve, clock.with_columns(total_worker_time=3.0 * pl.col("runtime")))

@@ -20,15 +20,13 @@ from ata_gym.scenarios import Scenario
 
 
 def test_pictures_and_tables_are_the_same_bytes_each_time(played):
-    experiment = Experiment.on_scenario("icml2025-regret", rounds=40, seeds=3)
-    policies = ["gta", "ofta", "ata-icml"]
+    experiment, policies = Experiment.on_scenario("icml2025-regret", rounds=40, seeds=3), ["gta", "ofta", "ata-icml"]
     folder, bytes_of = played(experiment, *policies), []
     for width in ({}, {"lines.linewidth": 9.0}):  # the user's own style changes nothing
         with mpl.rc_context(width):
             made = report(experiment, policies, folder)
         bytes_of.append({path.name: path.read_bytes() for path in (*made.pictures, *made.files)})
-    assert bytes_of[0] == bytes_of[1]
-    assert [path.parent for path in made.pictures] == [folder.path / "plots"] * 6
+    assert (bytes_of[0], [path.parent for path in made.pictures]) == (bytes_of[1], [folder.path / "plots"] * 6)
     expected = [f"{stem}.{kind}" for stem in ("runtime", "worker_time", "regret") for kind in ("png", "svg")]
     assert [*bytes_of[0]][:6] == expected
     assert bytes_of[0]["runtime.png"].startswith(b"\x89PNG")
@@ -56,8 +54,7 @@ def test_a_policy_has_its_own_line_in_any_company():
     names = ["mine", "ata", "uta", "yours", "gta"]
     lines = style.lines(names)
     assert lines["ata"] == style.lines(["ata"])["ata"]
-    assert len({line["color"] for line in lines.values()}) == len(names)
-    assert list(lines) == names
+    assert (len({line["color"] for line in lines.values()}), list(lines)) == (len(names), names)
     crowd = style.lines([*names, *(f"policy-{k}" for k in range(50))])
     assert len({(line["color"], line["linestyle"]) for line in crowd.values()}) == len(crowd)
 
@@ -66,8 +63,7 @@ def test_a_policy_has_its_own_line_in_any_company():
 def test_labels_lie_on_no_other_and_inside_the_axes(crowd, spread):
     rng = np.random.default_rng(crowd)
     with style.figure(8.0, 6.2) as picture:
-        axes = picture.subplots()
-        labelled = []
+        axes, labelled = picture.subplots(), []
         for k in range(crowd):
             x, y = np.exp(spread * rng.normal(size=2))
             axes.plot(x, y, "o")
@@ -75,12 +71,10 @@ def test_labels_lie_on_no_other_and_inside_the_axes(crowd, spread):
         fronts._scales(axes)
         picture.draw_without_rendering()
         picture.set_layout_engine("none")
-        notes = fronts.place_labels(picture, axes, labelled)
-        renderer = picture.canvas.get_renderer()
+        notes, renderer = fronts.place_labels(picture, axes, labelled), picture.canvas.get_renderer()
         for note in notes:
             note.update_positions(renderer)
-        texts = [Text.get_window_extent(note, renderer) for note in notes]
-        room = axes.get_window_extent(renderer)
+        texts, room = [Text.get_window_extent(note, renderer) for note in notes], axes.get_window_extent(renderer)
     assert len(texts) == crowd
     assert not any(one.overlaps(other) for one, other in combinations(texts, 2))
     assert all(room.x0 <= box.x0 <= box.x1 <= room.x1 and room.y0 <= box.y0 <= box.y1 <= room.y1 for box in texts)

@@ -42,13 +42,11 @@ DISPATCH = f"{__name__}:Shrinking"
 def test_the_records_are_those_of_single_envs_played_by_hand(play, policy):
     played = experiment(60)
     records = play(policy, played)
-    assert records.schema == pl.Schema(SCHEMA)
-    assert records["round"].unique().to_list() == played.record_at().tolist()
+    assert (records.schema, records["round"].unique().to_list()) == (pl.Schema(SCHEMA), played.record_at().tolist())
     pool = played.scenario.pool
     least = proxy_loss(proxy_optimal(pool, 5), pool.mean())
     for seed in (5, 6, 7):
-        regret = 0.0
-        mine = {row["round"]: row for row in records.filter(pl.col("seed") == seed).to_dicts()}
+        regret, mine = 0.0, {row["round"]: row for row in records.filter(pl.col("seed") == seed).to_dicts()}
         for k, (tasks, info, means, _) in enumerate(by_hand(policy, played, seed), start=1):
             regret += proxy_loss(tasks, means) - least
             if k in mine:
@@ -64,8 +62,7 @@ def changing(*changes: Change, rounds: int = 60) -> Experiment:
 @pytest.mark.parametrize("policy", ["ata-icml", "ofta", "dynamic-ofta"])
 def test_where_workers_change_the_regret_is_against_the_best_of_each_round(play, policy):
     played = changing(Switch(every=13), Walk(0.1, 0.7), Jump(20, (3,), 0.1, until=40), Outliers(0.1, 2, 4))
-    records = play(policy, played)
-    every = np.array([a for a in np.ndindex(5, 5, 5, 5) if sum(a) == 4])
+    records, every = play(policy, played), np.array([a for a in np.ndindex(5, 5, 5, 5) if sum(a) == 4])
     for seed in (5, 6):
         rounds = list(by_hand(policy, played, seed))
         regret = [(a * means).max() - (every * means).max(axis=1).min() for a, _, means, _ in rounds]
@@ -99,8 +96,7 @@ def test_a_run_that_is_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path, po
             job = Job(played, policy, parts, run_of)
             seconds = play_to_end(job, stop=stop, progress=told.append, save_every=0.0)
             assert (seconds is None) == parts.checkpoint(policy).exists() != parts.finished(policy)
-    assert told == sorted(set(told))
-    assert told[-1] == played.rounds
+    assert (told, told[-1]) == (sorted(set(told)), played.rounds)
     for file in whole.path.rglob("*.parquet"):
         assert (parts.path / file.relative_to(whole.path)).read_bytes() == file.read_bytes()
     assert not list(parts.path.rglob("*.npz"))

@@ -25,8 +25,7 @@ def test_a_player_plays_whole_rounds_of_its_own_env(policy: str) -> None:
     player = played(policy, 3, remember=2)
     assert [timeline.round for timeline in player.recent] == [1, 2, 3]
     assert all(timeline.over for timeline in player.recent)
-    assert player.times == [timeline.time for timeline in player.recent]
-    assert player.by_worker.shape == (3, 2, 5)
+    assert (player.times, player.by_worker.shape) == ([timeline.time for timeline in player.recent], (3, 2, 5))
     tasks, busy, wasted = player.by_worker
     assert busy.sum(axis=1) == pytest.approx(player.worker_times[:2])
     assert wasted.sum(axis=1) == pytest.approx(player.wasted[:2])
@@ -42,8 +41,7 @@ def test_players_of_a_seed_have_the_same_task_times() -> None:
 def test_averages_are_over_the_second_half_and_a_typical_round_is_close_to_them() -> None:
     player = played("gta", 41)
     time, work, share = player.averages()
-    assert player.settled == slice(20, None)
-    assert time == pytest.approx(np.mean(player.times[20:]))
+    assert (player.settled, time) == (slice(20, None), pytest.approx(np.mean(player.times[20:])))
     assert work == pytest.approx(np.mean(player.worker_times[20:]))
     assert 0 < share == pytest.approx(sum(player.wasted[20:]) / sum(player.worker_times[20:]))
     typical = player.typical().time

@@ -63,8 +63,7 @@ def test_a_folder_with_foreign_files_is_refused_and_left_as_it_is(tmp_path, name
 
 
 def test_only_half_written_files_of_ours_are_cleared(tmp_path):
-    folder = open_folder(tmp_path, {})
-    foreign = tmp_path / "plots" / ".part-of-my-thesis"
+    folder, foreign = open_folder(tmp_path, {}), tmp_path / "plots" / ".part-of-my-thesis"
     ours = [folder.path / "results" / ".part-7-ata.parquet", folder.checkpoint("ata").parent / ".part-1-ata.npz"]
     foreign.parent.mkdir()
     for file in (foreign, *ours):
@@ -110,8 +109,7 @@ def test_a_folder_of_another_configuration_is_refused_with_what_differs(tmp_path
 def test_names_of_policies_make_distinct_file_names(tmp_path):
     names = ["ata", "my.package:Ata", "my.package/Ata", "../ata", "my.package%3AAta"]
     paths = {Folder(tmp_path).result(name) for name in names}
-    assert len(paths) == len(names)
-    assert {path.parent for path in paths} == {tmp_path / "results"}
+    assert (len(paths), {path.parent for path in paths}) == (len(names), {tmp_path / "results"})
 
 
 def test_timings_of_several_policies_are_kept_and_damaged_ones_do_not_stop_a_run(tmp_path):
@@ -148,8 +146,7 @@ def test_damage_of_a_result_is_noticed(tmp_path, ending):
 
 
 def test_what_other_code_has_made_is_told_apart(tmp_path):
-    folder = played(tmp_path)
-    experiment = Experiment.on_scenario("icml2025-regret", rounds=10, seeds=2)
+    folder, experiment = played(tmp_path), Experiment.on_scenario("icml2025-regret", rounds=10, seeds=2)
     ata, uta = (Job(experiment, name, folder).made() for name in ("ata", "uta"))
     assert (ata.changed(), uta.changed()) == (None, None)
     edited = {**ata.by, "code": {**ata.by["code"], "ata_gym.pools.pool": ""}}

@@ -40,8 +40,7 @@ def test_abrupt_changes_are_found():
 
 def test_windows_end_where_another_change_or_the_episode_does():
     tracking, early = tracked(before=20, after=60), tracked(before=70, after=10)
-    assert tracking.changed_at == (50, 100)
-    assert tracking.windows() == [(30, 50, 100), (80, 100, 120)]
+    assert (tracking.changed_at, tracking.windows()) == ((50, 100), [(30, 50, 100), (80, 100, 120)])
     assert tracking.record_at().tolist() == list(range(31, 121))
     assert (tracking.before, tracking.after, tracking.uneven) == (20, 50, True)
     assert early.windows() == [(0, 50, 60), (50, 100, 110)]
@@ -64,8 +63,7 @@ def test_expected_times_of_workers_that_are_drawn_anew_are_those_of_the_draw(pla
     pools = PoolDistribution(3, families=("gamma", "uniform"), cv=(0.3, 0.6))
     drawn = experiment(pools.typical(), Redraw(pools), Switch(every=6), rounds=12)
     tracking = Tracking.around(drawn, before=4, after=4)
-    records = play(tracking, "dynamic-ofta")
-    env = tracking.make_envs("ata_gym/TaskAllocation-v0").unwrapped
+    records, env = play(tracking, "dynamic-ofta"), tracking.make_envs("ata_gym/TaskAllocation-v0").unwrapped
     env.reset(seed=3)
     for e in range(2):
         first = records.filter(seed=3 + e).row(0, named=True)
@@ -84,8 +82,7 @@ def test_the_records_are_those_of_single_envs_played_by_hand(play):
         for k, (tasks, info, means, distribution) in enumerate(by_hand("ata-icml", tracking, seed), start=1):
             regret += proxy_loss(tasks, means) - proxy_loss(every, means).min()
             if k in mine:
-                assert mine[k]["tasks"] == tasks.tolist()
-                assert mine[k]["round_time"] == info["round_time"]
+                assert (mine[k]["tasks"], mine[k]["round_time"]) == (tasks.tolist(), info["round_time"])
                 assert mine[k]["regret"] == pytest.approx(regret)
                 exact = expected_round_time(pool, tasks[np.argsort(distribution)])
                 assert mine[k]["expected"] == pytest.approx(exact, rel=0.03)
@@ -102,8 +99,7 @@ def test_oracles_have_followed_at_once_and_have_no_regret(play):
     for oracle in ORACLES:
         assert found.filter(policy=oracle, oracle=oracle)["delay"].to_list() == [0] * 4
         assert mean[oracle, f"before/{oracle}"] == mean[oracle, f"after/{oracle}"] == 1.0
-    assert mean["dynamic-ofta", "regret"] == 0.0
-    assert found.filter(policy="uta")["delay"].null_count() == 8
+    assert (mean["dynamic-ofta", "regret"], found.filter(policy="uta")["delay"].null_count()) == (0.0, 8)
 
 
 def test_times_replayed_by_round_are_compared_with_the_best_of_the_round(play):
@@ -111,8 +107,7 @@ def test_times_replayed_by_round_are_compared_with_the_best_of_the_round(play):
     tracking = Tracking.around(experiment(trace(times, replay="round"), rounds=60), [30], before=5, after=25)
     records = play(tracking, "uta").filter(pl.col("seed") == 3)
     for row in records.to_dicts():
-        now = times[:, row["round"] - 1]
-        every = [a for a in np.ndindex(5, 5, 5) if sum(a) == 4]
+        now, every = times[:, row["round"] - 1], [a for a in np.ndindex(5, 5, 5) if sum(a) == 4]
         assert row["expected"] == row["round_time"] == proxy_loss(row["tasks"], now)
         assert row["dynamic-oracle"] == row["dynamic-ofta"] == proxy_loss(every, now).min()
 

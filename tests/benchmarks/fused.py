@@ -17,11 +17,9 @@ def run(mean: NDArray[np.float64], budget: int, rounds: int, absolute: float, se
     np.random.seed(seed)  # noqa: NPY002 - numba's generator
     n = len(mean)
     counts, totals, scores = np.zeros(n), np.zeros(n), np.zeros(n)
-    allocation, order = np.zeros(n, np.int64), np.arange(n)
-    runtime = 0.0
+    allocation, order, runtime = np.zeros(n, np.int64), np.arange(n), 0.0
     for k in range(1, rounds + 1):
-        level = math.log(2.0 * k * k)
-        zeros = 0
+        level, zeros = math.log(2.0 * k * k), 0
         for i in range(n):
             scores[i] = 0.0
             if counts[i] > 0:

@@ -95,12 +95,9 @@ def test_allocation_costs_little_beside_ddp(ranks: int, policy: str) -> None:
 @pytest.mark.parametrize("ranks", [1_000, 10_000])
 def test_what_a_rank_spends_on_decisions_where_there_are_thousands(ranks: int, policy: str) -> None:
     rng, spent = np.random.default_rng(0), []
-    mean = rng.uniform(1.0, 4.0, ranks)
-    allocator = Allocator(ranks, 4 * ranks, policy)
+    mean, allocator = rng.uniform(1.0, 4.0, ranks), Allocator(ranks, 4 * ranks, policy)
     for _ in range(30):
-        start = process_time()
-        tasks = allocator.allocate()
-        decided = process_time()
+        start, tasks, decided = process_time(), allocator.allocate(), process_time()
         times = {worker: mean[worker] * rng.normal(1.0, 0.05, count) for worker, count in tasks.items() if count}
         told = process_time()
         allocator.observe(times)

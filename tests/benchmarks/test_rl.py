@@ -32,8 +32,7 @@ def apart() -> Any:
 
 
 def test_the_bridge_steps_faster_than_single_envs() -> None:
-    envs = [bridged(), apart()]
-    actions = np.random.default_rng(0).uniform(-1, 1, (ROWS, 6)).astype(np.float32)
+    envs, actions = [bridged(), apart()], np.random.default_rng(0).uniform(-1, 1, (ROWS, 6)).astype(np.float32)
     for env in envs:
         env.reset()
     ours, theirs = best(*(lambda env=env: [env.step(actions) for _ in range(10)] for env in envs), repeats=10)

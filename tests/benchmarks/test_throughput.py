@@ -97,8 +97,7 @@ def test_two_threads(rows: int) -> None:
 
 def test_a_million_workers() -> None:
     world = Scenario(exponential(np.linspace(1.0, 2.0, 10**6)), budget=23)
-    play, _ = rounds_of_ata(1, 1, world, alpha=1.0)
-    numbers = np.ones(10**6)
+    (play, _), numbers = rounds_of_ata(1, 1, world, alpha=1.0), np.ones(10**6)
     taken, copy = best(play, numbers.copy, repeats=9)
     print(f"env + ata, 1e6 workers, B = 23: {1 / taken:,.0f} rounds/s, one costs {taken / copy:.0f} copies of a column")
     assert taken / copy < 1000

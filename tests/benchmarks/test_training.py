@@ -59,8 +59,7 @@ def linear(_: Path) -> Case:
 
 
 def plain(case: Case, device: str = "cpu") -> Callable[[], float]:
-    model = case.problem.build().to(device)
-    make = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[case.optimizer]
+    model, make = case.problem.build().to(device), {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[case.optimizer]
     optimizer = make(model.parameters(), lr=case.rate)
     images, labels = (part.to(device) for part in case.problem._train)
 

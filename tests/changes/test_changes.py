@@ -10,8 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 from scipy.special import ndtri
 
@@ -25,8 +24,7 @@ from ata_gym.pools import Pool, PoolDistribution, deterministic, exponential, ga
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.typing import Floats
-from tests.envs.playing import ALLOCATION, WORLDS
-from tests.envs.playing import CHANGES as PLAYED
+from tests.envs.playing import ALLOCATION, CHANGES as PLAYED, WORLDS
 
 POOL = WORLDS["changing"].pool
 N = POOL.n
@@ -41,8 +39,7 @@ def vector(pool: Pool, rows: int, **options: Any) -> Any:
 
 
 def process(catalogue: Pool, rows: int, rounds: int, changes: Sequence[Change], n: int = 0) -> list[Conditions]:
-    n = n or catalogue.n
-    keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
+    n, keys, zero = n or catalogue.n, stream_keys(0, rows), np.zeros(rows, np.int64)
     followed = ChangeProcess(catalogue, changes, rows, n)
     followed.start_episode(slice(None), keys, zero, zero)
     conditions = [followed.conditions]
@@ -57,8 +54,7 @@ def test_means_are_exact_at_each_round(change: Change) -> None:
     """By the distribution of large numbers over rows, each with one task; under faults, for whoever lives."""
     rows = 1_500
     pool = exponential([1.0, 2.0], shift=[0.5, 0.0]) + gamma(2.5, 0.7) + log_normal(0.1, 0.8) + deterministic([3.0])
-    row, worker = np.arange(rows), np.arange(rows) % N
-    env = vector(pool, rows, changes=[change])
+    row, worker, env = np.arange(rows), np.arange(rows) % N, vector(pool, rows, changes=[change])
     env.reset(seed=0)
     for k in range(5):
         means, conditions = env.unwrapped.means(), env.unwrapped.conditions()
@@ -168,14 +164,11 @@ def test_correlated_noise_keeps_the_distribution_and_lasts() -> None:
 
 
 def test_outliers_are_as_many_and_as_long_as_said() -> None:
-    share, rows = 0.03, 500
-    pool = deterministic(2.0) + exponential(1.0) + trace([[1.0, 4.0, 2.0]]) + gamma(3.0, 1.0)
+    share, rows, pool = 0.03, 500, deterministic(2.0) + exponential(1.0) + trace([[1.0, 4.0, 2.0]]) + gamma(3.0, 1.0)
     plain, wild = vector(pool, rows, budget=400), vector(pool, rows, budget=400, changes=[Outliers(share, 30, 40)])
     both = [env.reset(seed=0) and env.step(np.full((rows, 4), 100))[0]["duration"] for env in (plain, wild)]
-    before, after = (times.reshape(rows, 4, 100) for times in both)
-    median = pool.median()[:, None]
-    out = after > 29 * median
-    error = 4 * (share / (rows * 100)) ** 0.5
+    (before, after), median = (times.reshape(rows, 4, 100) for times in both), pool.median()[:, None]
+    out, error = after > 29 * median, 4 * (share / (rows * 100)) ** 0.5
     assert (abs(out.mean(axis=(0, 2)) - share) < error).all()
     for i in range(4):
         sizes = (after[:, i] / median[i])[out[:, i]]
@@ -189,8 +182,7 @@ def test_outliers_are_as_many_and_as_long_as_said() -> None:
 def test_load_is_seen_and_felt() -> None:
     change = Load(cpu=0.5, memory=0.3, unexplained=0.2, persistence=0.9)
     conditions = process(POOL, 400, 30, [change])
-    signal = np.array([now.signal for now in conditions])
-    factor = np.array([now.factor for now in conditions])
+    signal, factor = np.array([now.signal for now in conditions]), np.array([now.factor for now in conditions])
     for kind in (0, 1):
         assert stats.kstest(signal[-1, :, :, kind].ravel(), "uniform").pvalue > 1e-3
         normal = ndtri(signal[..., kind])

@@ -4,8 +4,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ata_gym.changes import Crash, Spot
 from ata_gym.pools import deterministic, exponential, trace
@@ -13,8 +12,7 @@ from tests.changes.test_changes import process
 from tests.envs.playing import DISPATCH, IDS
 
 POOL = deterministic([1.0, 2.0]) + exponential([1.0, 3.0]) + trace([[1.0, 0.0, 2.0]])  # with ties, and with no time
-MANY = deterministic(np.ones(16))
-N = POOL.n
+MANY, N = deterministic(np.ones(16)), POOL.n
 chances, deadlines = st.floats(0.01, 1.0), st.sampled_from([0.0, 1.0, 2.5, 7.0])
 spots = st.builds(Spot, chances, chances, deadlines)
 crashes = st.builds(Crash, chances, st.floats(0.1, 5.0), st.integers(0, 3), deadlines)

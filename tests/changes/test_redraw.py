@@ -90,12 +90,10 @@ def test_each_list_is_drawn_as_often() -> None:
 
 def test_a_drawn_list_does_what_its_changes_do_alone() -> None:
     """The conditions are, bit for bit, those of the changes by themselves with the same random numbers."""
-    rows, rounds, n = 240, 8, POOLS.n
-    redraw = Redraw(POOLS, among=INSIDE)
+    rows, rounds, n, redraw = 240, 8, POOLS.n, Redraw(POOLS, among=INSIDE)
     keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
     together, plain = process(redraw, rows, rounds), process(Redraw(POOLS), rows, rounds)
-    lists = redraw.first(RoundContext(keys, zero, zero, 0, n))[:, 4, 0]
-    place = 1000
+    lists, place = redraw.first(RoundContext(keys, zero, zero, 0, n))[:, 4, 0], 1000
     for k, changes in enumerate(INSIDE):
         mine, memories = lists == k, {}
         assert 20 < mine.sum() < rows - 20
@@ -132,8 +130,7 @@ MOVING: tuple[Change, ...] = (
     ],
 )
 def test_means_move_as_those_of_a_pool_do(inside: tuple[Change, ...], beside: tuple[Change, ...]) -> None:
-    rows, n, moved = 20, POOLS.n, False
-    redraw = Redraw(POOLS, among=(inside,))
+    rows, n, moved, redraw = 20, POOLS.n, False, Redraw(POOLS, among=(inside,))
     keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
     followed = ChangeProcess(POOLS.catalogue, [redraw, *beside], rows, n)
     followed.start_episode(slice(None), keys, zero, zero)
@@ -187,8 +184,7 @@ def test_the_drawn_price_enters_the_reward(low: float, high: float) -> None:
 def test_empty_places_get_no_task(env_id: str) -> None:
     chosen = world(Redraw(PADDED), horizon=3)
     env: Any = gym.make_vec(env_id, num_envs=15, scenario=chosen, autoreset_mode="SameStep")
-    observation, _ = env.reset(seed=0)
-    counts = set()
+    (observation, _), counts = env.reset(seed=0), set()
     for _ in range(6 * (chosen.budget if env_id == DISPATCH else 1)):
         present = observation["present"].astype(bool)
         counts |= set(present.sum(axis=1).tolist())

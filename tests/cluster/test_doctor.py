@@ -92,8 +92,7 @@ def test_what_is_missing_old_or_broken_is_named_with_its_cure(package, monkeypat
 
 @pytest.mark.skipif(os.name != "posix", reason="it makes symbolic links")
 def test_with_the_base_alone_it_says_what_to_install(tmp_path):
-    requirements = pytest.importorskip("packaging.requirements")
-    names = ["ata-gym"]
+    requirements, names = pytest.importorskip("packaging.requirements"), ["ata-gym"]
     for name in names:  # which grows
         distribution = metadata.distribution(name)
         for line in map(requirements.Requirement, distribution.requires or ()):
@@ -121,8 +120,7 @@ def test_a_trial_that_hangs_is_ended(package):
 
 
 def test_two_processes_add_numbers_with_gloo_and_each_gpu_computes_right():
-    torch = pytest.importorskip("torch")
-    found = by_subject(doctor.torch_findings())
+    torch, found = pytest.importorskip("torch"), by_subject(doctor.torch_findings())
     assert found["backend gloo"] == Finding("backend gloo", "ok", "two processes added their numbers")
     assert found["torchrun"].state == "ok"
     assert torch.__version__ in found["torch"].detail

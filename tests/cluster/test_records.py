@@ -20,8 +20,7 @@ def test_a_line_says_who_got_how_many_who_was_waited_for_and_who_is_away():
 
 
 def test_times_add_up_also_of_who_did_nothing_and_every_scalar_is_written_at_its_round():
-    assert repr(RECORD.busy) == "{'a': 1.2, 'b': 4.0, 'c': 0.0}"
-    assert RECORD.idle == {"a": 2.8, "b": 0.0, "c": 4.0}
+    assert (repr(RECORD.busy), RECORD.idle) == ("{'a': 1.2, 'b': 4.0, 'c': 0.0}", {"a": 2.8, "b": 0.0, "c": 4.0})
     assert RECORD.worker_time == 6.7
     assert RoundRecord(1, {"a": 0}, {}, 0.0).waited_for is None
 

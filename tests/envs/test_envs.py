@@ -9,8 +9,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ata_gym import Scenario
 from ata_gym.pools import exponential, gamma, log_normal, pareto, trace
@@ -28,8 +27,7 @@ def test_a_trace_by_round_ends_after_its_last_round() -> None:
     env.reset(seed=0)
     for action, times, over in (([2, 1], [1.0, 1.0, 3.0], False), ([0, 3], [4.0] * 3, True)):
         observation, *_, truncated, _ = env.step(np.array(action))
-        assert observation["duration"].tolist() == times
-        assert truncated == over
+        assert (observation["duration"].tolist(), truncated) == (times, over)
     assert env.reset()[0]["worker"].tolist() == [-1, -1, -1]
     assert env.step(np.array([3, 0]))[0]["duration"].tolist() == [1.0] * 3
 
@@ -60,8 +58,7 @@ def test_observations_are_the_users_own_and_inside_their_space(env_id: str) -> N
 
 
 def test_seeds() -> None:
-    env = gym.make(ALLOCATION, pool=POOL, budget=3)
-    action = np.array([1, 1, 1])
+    env, action = gym.make(ALLOCATION, pool=POOL, budget=3), np.array([1, 1, 1])
 
     def episode(seed: int | None) -> list[float]:
         env.reset(seed=seed)
@@ -100,35 +97,30 @@ def test_a_step_needs_a_reset(env_id: str) -> None:
             env.reset(seed=-1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"observation": "worker"}, "no observation .* did you mean workers"),
-        ({"action": "start"}, "no action of this env 'start'"),
-        ({"id": RACE, "action": "assign"}, "no action of this env 'assign'"),
-        ({"id": DISPATCH, "action": "shares"}, "no action of this env 'shares'"),
-        ({"id": DISPATCH, "action": "allocation"}, "no action of this env 'allocation'"),
-        ({"reward_unit": "rounds"}, "did you mean even round"),
-        ({"signals": True, "observation": "workers"}, "signals=True shows the loads in observation=.feedback"),
-        ({"scenario": "icml2025-regret", "pool": POOL}, "not both"),
-        ({"scenario": "icml2025-cifar10"}, "did you mean icml2025-cifar100"),
-        ({"scenario": 3}, "scenario must be a name or a Scenario, not 3"),
-        ({"pool": POOL}, "needs budget"),
-        ({"pool": POOL, "budget": 0}, "budget must be a whole number"),
-        ({"pool": POOL, "budget": 10**9_999}, r"budget must .* not a whole number of 33216 bits"),
-        ({"pool": POOL, "budget": 10**12}, "1000000000000 results each needs about 64,000 GB"),
-        ({"pool": POOL, "budget": 3, "horizon": 0}, "horizon must be a whole number"),
-        ({"pool": POOL, "budget": 3, "price": -0.1}, "price must be a finite number"),
-        ({"pool": POOL, "budget": 3, "signals": 1}, "signals must be True or False"),
-        ({"pool": POOL, "budget": 3, "changes": 3}, "changes must be a list"),
-        ({"pool": POOL, "budget": 3, "changes": {"change": "walk"}}, "changes must be a list"),
-        ({"pool": POOL, "budget": 3, "changes": ["walk"]}, "a change is a mapping"),
-        ({"pool": 3, "budget": 3}, "a pool is made from"),
-        ({"pool": RECURSIVE, "budget": 3}, "a pool's data cannot hold itself"),
-        ({"pool": [], "budget": 3}, "at least one"),
-        ({"pool": trace([[1.0, 2.0]], end="truncate"), "budget": 3}, "cannot fill one round"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"observation": "worker"}, "no observation .* did you mean workers"),
+    ({"action": "start"}, "no action of this env 'start'"),
+    ({"id": RACE, "action": "assign"}, "no action of this env 'assign'"),
+    ({"id": DISPATCH, "action": "shares"}, "no action of this env 'shares'"),
+    ({"id": DISPATCH, "action": "allocation"}, "no action of this env 'allocation'"),
+    ({"reward_unit": "rounds"}, "did you mean even round"),
+    ({"signals": True, "observation": "workers"}, "signals=True shows the loads in observation=.feedback"),
+    ({"scenario": "icml2025-regret", "pool": POOL}, "not both"),
+    ({"scenario": "icml2025-cifar10"}, "did you mean icml2025-cifar100"),
+    ({"scenario": 3}, "scenario must be a name or a Scenario, not 3"), ({"pool": POOL}, "needs budget"),
+    ({"pool": POOL, "budget": 0}, "budget must be a whole number"),
+    ({"pool": POOL, "budget": 10**9_999}, r"budget must .* not a whole number of 33216 bits"),
+    ({"pool": POOL, "budget": 10**12}, "1000000000000 results each needs about 64,000 GB"),
+    ({"pool": POOL, "budget": 3, "horizon": 0}, "horizon must be a whole number"),
+    ({"pool": POOL, "budget": 3, "price": -0.1}, "price must be a finite number"),
+    ({"pool": POOL, "budget": 3, "signals": 1}, "signals must be True or False"),
+    ({"pool": POOL, "budget": 3, "changes": 3}, "changes must be a list"),
+    ({"pool": POOL, "budget": 3, "changes": {"change": "walk"}}, "changes must be a list"),
+    ({"pool": POOL, "budget": 3, "changes": ["walk"]}, "a change is a mapping"),
+    ({"pool": 3, "budget": 3}, "a pool is made from"),
+    ({"pool": RECURSIVE, "budget": 3}, "a pool's data cannot hold itself"), ({"pool": [], "budget": 3}, "at least one"),
+    ({"pool": trace([[1.0, 2.0]], end="truncate"), "budget": 3}, "cannot fill one round"),
+])  # fmt: skip
 def test_an_argument_that_is_wrong_is_named(arguments: dict[str, Any], message: str) -> None:
     for make in (gym.make, gym.make_vec):
         with pytest.raises(ValueError, match=message):
@@ -218,8 +210,7 @@ def test_an_allocation_is_a_rule_of_dispatch(env_id, changes, rows, budget, seed
     rounds, results = gym.make_vec(env_id, **options), gym.make_vec(DISPATCH, **options)
     rounds.action_space.seed(seed)
     rounds.reset(seed=seed)
-    observation, _ = results.reset(seed=seed)
-    totals = np.zeros((2, rows))
+    (observation, _), totals = results.reset(seed=seed), np.zeros((2, rows))
     for _ in range(3):
         allocation = rounds.action_space.sample()
         expected, reward, _, truncated, whole = rounds.step(allocation)

@@ -11,24 +11,20 @@ import pkgutil
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
-from gymnasium.spaces import utils as space_utils
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, utils as space_utils
 from gymnasium.vector import utils as vector_utils
 from gymnasium.wrappers import utils as wrapper_utils
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import chisquare
 
 from ata_gym.envs.spaces import Allocation, Dispatch, RaceAllocation
 
-CLASSES = [Allocation, RaceAllocation]
-counts = st.integers(1, 12)
+CLASSES, counts = [Allocation, RaceAllocation], st.integers(1, 12)
 
 
 def legal(space_class, tasks, budget):
-    total = sum(int(t) for t in tasks)
-    in_range = all(0 <= int(t) <= budget for t in tasks)
+    total, in_range = sum(int(t) for t in tasks), all(0 <= int(t) <= budget for t in tasks)
     return in_range and (total >= budget if space_class is RaceAllocation else total == budget)
 
 
@@ -51,8 +47,7 @@ def test_check_accepts_exactly_the_elements_of_every_integer_dtype(space_class, 
     assert (action in space) == legal(space_class, action, budget)
     if action in space:
         checked = space.check(action)
-        assert checked.dtype == np.int64
-        assert checked.tolist() == action.tolist()
+        assert (checked.dtype, checked.tolist()) == (np.int64, action.tolist())
 
 
 def test_check_takes_lists_views_and_its_own_array_uncopied():
@@ -114,13 +109,11 @@ def test_sums_do_not_overflow(space_class):
     assert [budget] + [0] * (n - 1) in space
     for wrapped, busy in ((0, 2**14), (budget, n)):  # int64 sums of so many budgets wrap around
         action = np.where(np.arange(n) < busy, budget, 0)
-        assert action.sum() == wrapped
-        assert (action in space) == (space_class is RaceAllocation)
+        assert (action.sum(), action in space) == (wrapped, space_class is RaceAllocation)
 
 
 def test_check_names_the_row():
-    space = Allocation(2, 3, rows=4)
-    action = np.array([[3, 0], [0, 3], [2, 2], [1, 2]])
+    space, action = Allocation(2, 3, rows=4), np.array([[3, 0], [0, 3], [2, 2], [1, 2]])
     with pytest.raises(ValueError, match="the tasks of row 2 must sum to the budget of 3, not to 4"):
         space.check(action)
     assert action in RaceAllocation(2, 3, rows=4)
@@ -145,8 +138,7 @@ def test_the_constructor_refuses_what_is_no_count(space_class, wrong):
 @pytest.mark.parametrize(("n", "budget", "rows"), [(1, 3, None), (2, 5, 50), (3, 4, None), (6, 2, 50)])
 @pytest.mark.parametrize("space_class", CLASSES)
 def test_samples_are_uniform(space_class, n, budget, rows):
-    space = space_class(n, budget, rows=rows, seed=7)
-    all_elements = elements(space_class, n, budget)
+    space, all_elements = space_class(n, budget, rows=rows, seed=7), elements(space_class, n, budget)
     draws = 40 * len(all_elements) // (rows or 1) + 1
     sample = np.stack([space.sample() for _ in range(draws)]).reshape(-1, n)
     found, observed = np.unique(sample, axis=0, return_counts=True)
@@ -167,13 +159,11 @@ def test_sample_refuses_masks(argument):
 @settings(max_examples=30)
 @given(hnp.arrays(INTEGERS | hnp.boolean_dtypes() | hnp.floating_dtypes(), st.integers(1, 4)))
 def test_dispatch_accepts_exactly_zeros_and_ones(action):
-    space = Dispatch(len(action))
-    legal = set(action.tolist()) <= {0, 1}
+    space, legal = Dispatch(len(action)), set(action.tolist()) <= {0, 1}
     assert (action in space) == legal
     if legal:
         checked = space.check(action)
-        assert checked.dtype == np.int8
-        assert checked.tolist() == action.tolist()
+        assert (checked.dtype, checked.tolist()) == (np.int8, action.tolist())
 
 
 ALLOCATIONS = [c(*a) for c in CLASSES for a in ((3, 5), (3, 5, 4), (3, 6))]
@@ -184,8 +174,7 @@ def test_equality_tells_all_spaces_apart():
     others = [None, Discrete(3), Box(0, 5, (3,), np.int64)]
     others += [Allocation(4, 5), Allocation(3, 4), Allocation(3, 5, 1)]
     for (i, a), (j, b) in itertools.product(enumerate(ALLOCATIONS), enumerate(SPACES + others)):
-        assert (a == b) == (i == j)
-        assert (a != b) == (i != j)
+        assert (a == b, a != b) == (i == j, i != j)
     assert len(set(ALLOCATIONS)) == len(ALLOCATIONS)
     assert hash(Allocation(3, 5, seed=1)) == hash(Allocation(3, 5, seed=2))
     assert Allocation(3, 5, seed=1) == Allocation(3, 5, seed=2)
@@ -234,8 +223,7 @@ def test_batching_and_its_way_back(space_class, n, budget, size):
     space = space_class(n, budget, seed=1)
     batch = vector_utils.batch_space(space, size)
     assert type(batch) is space_class
-    assert batch.shape == (size, *space.shape)
-    assert batch == vector_utils.batch_differing_spaces([space] * size)
+    assert (batch.shape, batch) == ((size, *space.shape), vector_utils.batch_differing_spaces([space] * size))
     assert all(wrapper_utils.create_zero_array(one) in one for one in (space, batch))
     sample = batch.sample()
     items = list(vector_utils.iterate(batch, sample))

@@ -11,8 +11,7 @@ from ata_gym.envs.interface.interface import REWARD_UNITS
 from ata_gym.pools import exponential
 from tests.envs.playing import ALLOCATION, DISPATCH, EVERY_FORM, RACE, WORLDS, Player, arguments, name, same, vector
 
-ROWS, SEED = 3, 5
-MODES = list(AutoresetMode)
+ROWS, SEED, MODES = 3, 5, list(AutoresetMode)
 PAIRWISE = [
     (form, mode, list(WORLDS)[(i + k) % 3], REWARD_UNITS[(i + i // 7 + k) % 2])
     for i, form in enumerate(EVERY_FORM)
@@ -49,8 +48,7 @@ def check_alike(native: tuple[Any, ...], sync: tuple[Any, ...]) -> None:
     ("form", "mode", "world", "unit"), PAIRWISE, ids=lambda part: name(part) if isinstance(part, dict) else str(part)
 )
 def test_rows_are_those_of_gymnasiums_vector_env(form, mode, world, unit) -> None:
-    env_id, options = arguments(form)
-    signals = world == "changing" and form["observation"] == "feedback"
+    (env_id, options), signals = arguments(form), world == "changing" and form["observation"] == "feedback"
     chance, masked = np.random.default_rng(SEED), form["action"] in ("assign", "start")
     options |= {"scenario": WORLDS[world], "reward_unit": unit, "signals": signals, "render_mode": "ansi"}
     if (world, unit) == ("drawn", "time"):  # with a time limit, for some in the midst of a round
@@ -115,8 +113,7 @@ def test_seeds_of_rows() -> None:
         return durations
 
     rows = episode(5)
-    assert episode([5, 6, 7]) == rows
-    assert episode([5, 6, None])[:2] == rows[:2]
+    assert (episode([5, 6, 7]), episode([5, 6, None])[:2]) == (rows, rows[:2])
     assert episode(None) != rows
     with pytest.raises(ValueError, match="one for each of 3 rows"):
         envs.reset(seed=[1, 2])
@@ -127,8 +124,7 @@ def test_picks_of_a_row_that_is_reset_are_forgotten() -> None:
     envs.reset(seed=0)
     envs.step(np.array([1, 2]))
     seen, _ = envs.reset(options={"reset_mask": np.array([True, False])})
-    assert seen["missing"].tolist() == [[4], [3]]
-    assert np.argwhere(seen["started"]).tolist() == [[1, 2]]
+    assert (seen["missing"].tolist(), np.argwhere(seen["started"]).tolist()) == ([[4], [3]], [[1, 2]])
 
 
 ALL = np.ones(2, np.bool_)

@@ -144,8 +144,7 @@ class Watched:
                 pid = self.processes.pop(str(rng.choice(list(self.processes))))
                 killer = threading.Timer(rng.uniform(0, 0.03), kill, (pid,))
                 killer.start()
-            before = {worker: np.mean(times) for worker, times in self.times.items()}
-            done = self.round(k)
+            before, done = {worker: np.mean(times) for worker, times in self.times.items()}, self.round(k)
             if killer is not None:
                 killer.join()
                 time.sleep(rng.uniform(0, pause))

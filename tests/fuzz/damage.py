@@ -24,8 +24,7 @@ from ata_gym.bench.experiment.store import open_folder
 from ata_gym.pools import Pool, read_trace
 from tests.bench.by_hand import play_all
 
-_SIZES = {"train": 7, "test": 3}
-_POLICIES = ["uta", "ata", "thompson"]
+_SIZES, _POLICIES = {"train": 7, "test": 3}, ["uta", "ata", "thompson"]
 
 
 def read_inputs(rng: np.random.Generator, folder: Path) -> None:
@@ -46,8 +45,7 @@ def read_inputs(rng: np.random.Generator, folder: Path) -> None:
 def mutated(rng: np.random.Generator, content: bytes) -> bytes:
     changed = bytearray(content)
     for _ in range(int(rng.integers(1, 8))):
-        where = int(rng.integers(len(changed))) if changed else 0
-        how = rng.integers(5)
+        where, how = (int(rng.integers(len(changed))) if changed else 0), rng.integers(5)
         if how == 0 and changed:
             changed[where] ^= 1 << int(rng.integers(8))
         elif how == 1:
@@ -88,8 +86,7 @@ def _write_images(path: Path) -> None:
 
 
 def run_again(rng: np.random.Generator, folder: Path) -> None:
-    made, whole = _reference()
-    out = folder / "out"
+    (made, whole), out = _reference(), folder / "out"
     shutil.copytree(made, out)
     files = sorted(file for file in out.rglob("*") if file.is_file() and file.name != "timings.json")
     victim = files[int(rng.integers(len(files)))]

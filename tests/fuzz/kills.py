@@ -29,8 +29,7 @@ _MOST = 4
 def attempt(rng: np.random.Generator, folder: Path) -> None:
     commands = [name for name in _COMMANDS if name not in _NEEDS or find_spec(_NEEDS[name])]
     name, jobs = str(rng.choice(commands)), int(rng.choice([1, 2]))
-    expected, seconds = _reference(name)
-    out = folder / "out"
+    (expected, seconds), out = _reference(name), folder / "out"
     for _ in range(_MOST):
         which = signal.Signals(int(rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT])))
         process = _start(name, jobs, out)
@@ -63,8 +62,7 @@ def _start(name: str, jobs: int, out: Path) -> subprocess.Popen[str]:
 @functools.cache
 def _reference(name: str) -> tuple[dict[str, bytes], float]:
     with tempfile.TemporaryDirectory() as folder:
-        start = time.monotonic()
-        process = _start(name, 1, Path(folder, "out"))
+        start, process = time.monotonic(), _start(name, 1, Path(folder, "out"))
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
         return _results(Path(folder, "out")), time.monotonic() - start

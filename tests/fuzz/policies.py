@@ -11,8 +11,7 @@ from ata_gym.pools import exponential
 from ata_gym.scenarios import AtaConstants, Published, Scenario
 from ata_gym.utils.trees import difference, map_leaves
 
-_TIMES = (0.0, 5e-324, 1e-300, 1e-3, 1.0, 1e3, 1e150, 1e300)
-_STEPS = 8
+_TIMES, _STEPS = (0.0, 5e-324, 1e-300, 1e-3, 1.0, 1e3, 1e150, 1e300), 8
 _NARROW = Published(*[AtaConstants(alpha=0.1, eta=0.1)] * 2)
 """Bounds so narrow that scores are above 0 after few rounds."""
 
@@ -23,15 +22,12 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
     name = str(rng.choice(ata_policies.names()))
     preset = ata_policies.load(name)
     n, budget, rows, seed = (int(rng.integers(low, high)) for low, high in ((1, 7), (1, 13), (1, 4), (0, 99)))
-    price = float(rng.choice([0.0, 0.1, 3.0]))
-    pool = exponential(10.0 ** rng.uniform(-3, 3, n))
+    price, pool = float(rng.choice([0.0, 0.1, 3.0])), exponential(10.0 ** rng.uniform(-3, 3, n))
     scenario = Scenario(pool, budget, horizon=int(rng.integers(2, 20)), price=price, published=_NARROW)
     envs = gym.make_vec(preset.env_id, num_envs=rows, scenario=scenario)
-    about = f"{name}, n = {n}, B = {budget}, {rows} rows, price {price}, seed {seed}"
-    bare = envs.unwrapped
+    about, bare = f"{name}, n = {n}, B = {budget}, {rows} rows, price {price}, seed {seed}", envs.unwrapped
     policy = ata_policies.make(name, envs, seed)
-    alone = [ata_policies.make(name, envs, seed + e) for e in range(rows)]
-    sent, _ = envs.reset(seed=seed)
+    alone, (sent, _) = [ata_policies.make(name, envs, seed + e) for e in range(rows)], envs.reset(seed=seed)
     state: Any = None
     states: list[Any] = [None] * rows
     envs.observation_space.seed(seed)

@@ -64,8 +64,7 @@ class Game(NamedTuple):
 
 @cache
 def played(name: str, price: float) -> Game:
-    kind = ata_policies.load(name)
-    pool = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
+    kind, pool = ata_policies.load(name), shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
     env: Any = gym.make_vec(kind.env_id, num_envs=ROWS, pool=pool, budget=BUDGET, price=price)
     policy = ata_policies.make(name, env)
     *_, last = islice(play(policy, env, seed=3), PLAYED)

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import track
 
-ROOT = Path(__file__).parents[2]
-Key = TypeVar("Key", bound=tuple[Any, ...])
+ROOT, Key = Path(__file__).parents[2], TypeVar("Key", bound=tuple[Any, ...])
 
 
 def checksum(*folders: str) -> str:

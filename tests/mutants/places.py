@@ -71,8 +71,7 @@ def all_places(root: Path) -> list[list[Place]]:
 
 def sample(root: Path, number: int, seed: int, room: str = "") -> list[Place]:
     """So many mutants on different lines of a checkout, or of one of its rooms, in random order."""
-    generator = random.Random(seed)
-    places = [own for own in all_places(root) if own[0].room.startswith(room)]
+    generator, places = random.Random(seed), [own for own in all_places(root) if own[0].room.startswith(room)]
     return [generator.choice(own) for own in generator.sample(places, min(number, len(places)))]
 
 

@@ -64,8 +64,7 @@ def test_numbers_and_tuples_of_numbers_are_found_and_replaced():
     for one in made:
         values: dict[str, object] = {}
         exec(one.applied(SOURCE), values)
-        assert values[one.name] == eval(one.becomes, {"inf": float("inf")})
-        assert values["FIRST"] == 0
+        assert (values[one.name], values["FIRST"]) == (eval(one.becomes, {"inf": float("inf")}), 0)
 
 
 def test_losses_are_paired_by_seed_and_a_stopped_run_goes_on(copies, tmp_path):

@@ -52,8 +52,7 @@ def test_mutants_are_valid_change_one_line_that_can_be_seen_and_are_drawn_by_a_s
         assert "int | None" in changed
         assert "-> int | str" in changed
     drawn = sample(checkout, 4, seed=1)
-    assert drawn == sample(checkout, 4, seed=1)
-    assert len({one.line for one in drawn}) == 4
+    assert (drawn, len({one.line for one in drawn})) == (sample(checkout, 4, seed=1), 4)
     assert {tuple(sample(checkout, 4, seed=seed)) for seed in range(5)} != {tuple(drawn)}
     assert {one.room for one in sample(checkout, 99, seed=0)} == {"pools"}
     assert sample(checkout, 9, seed=0, room="envs") == []
@@ -75,8 +74,7 @@ def test_the_tests_that_run_a_line_come_by_nearness_and_time(checkout):
     def tests(line, seconds=99.0, file="ata_gym/pools/pool.py"):
         return recording.tests_of(Place(file, line, "", 0), seconds)
 
-    assert tests(8) == [near, quick, slow]
-    assert tests(8, seconds=5.0) == [near, quick]
+    assert (tests(8), tests(8, seconds=5.0)) == ([near, quick, slow], [near, quick])
     assert tests(9) == [near, quick]
     assert tests(3) == [near, quick, slow]  # run when the file is imported: any test of its functions can see it
     assert tests(1, file="ata_gym/envs/env.py") == [other]

@@ -15,8 +15,7 @@ from ata_gym.scenarios import Scenario
 from ata_gym.theory.optimal.allocation import optimal_allocation
 from tests.policies.conftest import Run
 
-BUDGET = 6
-POOL = exponential(np.arange(1.0, 9.0))
+BUDGET, POOL = 6, exponential(np.arange(1.0, 9.0))
 OFTA, BEST, RACE, DISPATCH = "dynamic-ofta", "dynamic-oracle", "race-dynamic-oracle", "dispatch-dynamic-oracle"
 ORACLES = {OFTA: "ofta", BEST: "oracle", RACE: "race-oracle", DISPATCH: "dispatch-oracle"}
 DRAWN = PoolDistribution(5, families=("gamma", "log-normal"), heterogeneity=(2.0, 9.0), cv=(0.2, 1.0))

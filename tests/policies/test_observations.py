@@ -11,8 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import ata_policies
 from ata_gym.changes import Spot
@@ -47,8 +46,7 @@ def wrong_observations(seen: dict[str, Any]) -> Iterator[tuple[Any, str]]:
     for value in (N, 10**6, -2):
         said = f'observation["worker"] must be from -1 (no result) to {N - 1}, the last of {N} workers, not {value}'
         yield seen | {"worker": with_one(seen["worker"], value)}, said
-    limits = {"missing": (0, BUDGET + 1), "started": (-1, BUDGET + 1), "running": (-1, 2)}
-    must = "must have shape"
+    limits, must = {"missing": (0, BUDGET + 1), "started": (-1, BUDGET + 1), "running": (-1, 2)}, "must have shape"
     for name, field in seen.items():
         wider = np.concatenate([field, field[:, :1]], axis=1)
         if name in ("duration", "elapsed", "age"):
@@ -146,28 +144,16 @@ def test_wrong_numbers_are_refused_or_played_on_legally() -> None:
     assert set(some.values()) == {"refused", "legal"}, some
 
 
-@pytest.mark.parametrize(
-    ("name", "leaf", "value"),
-    [
-        ("distribution-learner", "belief.slot", 10**6),
-        ("distribution-learner", "belief.owner", -2),
-        ("distribution-learner", "belief.row", np.inf),
-        ("distribution-learner", "plan.allocation", 1),
-        ("race", "plan.stride", -1000000),
-        ("race", "plan.fastest", 0),
-        ("dispatch", "belief.place", 5),
-        ("dispatch", "plan.workers.order", -1),
-        ("dispatch-rest", "plan.order", 4),
-        ("lb-bsp-gpu", "plan.leader", 4),
-        ("thompson:memory=window", "belief.length", 0.0),
-        ("kl-gamma:memory=discount", "belief.discount", 1.0),
-        ("ata", "belief.counts", np.nan),
-        ("ata", "round", -1),
-    ],
-)
+@pytest.mark.parametrize(("name", "leaf", "value"), [
+    ("distribution-learner", "belief.slot", 10**6), ("distribution-learner", "belief.owner", -2),
+    ("distribution-learner", "belief.row", np.inf), ("distribution-learner", "plan.allocation", 1),
+    ("race", "plan.stride", -1000000), ("race", "plan.fastest", 0), ("dispatch", "belief.place", 5),
+    ("dispatch", "plan.workers.order", -1), ("dispatch-rest", "plan.order", 4), ("lb-bsp-gpu", "plan.leader", 4),
+    ("thompson:memory=window", "belief.length", 0.0), ("kl-gamma:memory=discount", "belief.discount", 1.0),
+    ("ata", "belief.counts", np.nan), ("ata", "round", -1),
+])  # fmt: skip
 def test_what_is_wrong_is_named(name: str, leaf: str, value: float) -> None:
-    one = Try(name, leaf, value, everywhere=True, price=0.1)
-    game = played(name, 0.1)
+    one, game = Try(name, leaf, value, everywhere=True, price=0.1), played(name, 0.1)
     with pytest.raises(ValueError, match=rf"the state is not one that this \w+ can have: {leaf} must (be from|add up)"):
         game.policy.predict(game.observation, states.tampered(game, one))
 

@@ -8,8 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import ata_policies
 from ata_gym.changes import Jump, OnOff, Spot, Switch, Walk
@@ -23,8 +22,7 @@ from ata_policies.allocation.composition import ESTIMATES, MEMORIES, RULES, Comp
 from ata_policies.registry import DEFAULTS, env_ids
 from ata_policies.steps import decide, play_on
 
-DISPATCH = "ata_gym/TaskDispatch-v0"
-POOL = shifted_exponential([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+DISPATCH, POOL = "ata_gym/TaskDispatch-v0", shifted_exponential([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
 
 
 def made(name: str, env_id: str = "ata_gym/TaskAllocation-v0", **hyperparameters: Any) -> Any:
@@ -48,18 +46,12 @@ def test_a_preset_says_what_its_parts_say_together() -> None:
     assert ata_policies.load("certainty-equivalence").constants == "none"
 
 
-@pytest.mark.parametrize(
-    ("name", "hyperparameters", "message"),
-    [
-        ("atta", {}, "did you mean ata"),
-        ("no.such.module:Thing", {}, "there is no policy"),
-        ("ata_policies.allocation.baselines:Nothing", {}, "there is no policy"),
-        ("ata_policies.policy:Totals", {}, "Totals is no policy: make it a subclass"),
-        ("uta", {"alpha": 1.0}, "does not take"),
-        ("ata", {"alpha": -1.0}, "alpha"),
-        ("ata", {"seed": -1}, "seed must be"),
-    ],
-)
+@pytest.mark.parametrize(("name", "hyperparameters", "message"), [
+    ("atta", {}, "did you mean ata"), ("no.such.module:Thing", {}, "there is no policy"),
+    ("ata_policies.allocation.baselines:Nothing", {}, "there is no policy"),
+    ("ata_policies.policy:Totals", {}, "Totals is no policy: make it a subclass"),
+    ("uta", {"alpha": 1.0}, "does not take"), ("ata", {"alpha": -1.0}, "alpha"), ("ata", {"seed": -1}, "seed must be"),
+])  # fmt: skip
 def test_unknown_names_and_hyperparameters(name: str, hyperparameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         made(name, **hyperparameters)
@@ -185,8 +177,7 @@ def test_stable_baselines3_evaluates_a_policy_over_a_monitored_env(name: str) ->
 
 SIZES = ((5, 7), (12, 3), (1, 4))
 """Workers and budget."""
-ROUNDS = 14
-EXTREMES = [0.0, 1e-300, 1.0, 1e300]
+ROUNDS, EXTREMES = 14, [0.0, 1e-300, 1.0, 1e300]
 
 
 def durations(budget: int, rng: np.random.Generator) -> dict[str, Any]:
@@ -202,8 +193,7 @@ def durations(budget: int, rng: np.random.Generator) -> dict[str, Any]:
     }  # fmt: skip
 
 
-LENGTHS = list(durations(1, np.random.default_rng(0)))
-WHOSE = ("as asked", "all of one", "of any")
+LENGTHS, WHOSE = list(durations(1, np.random.default_rng(0))), ("as asked", "all of one", "of any")
 CASES = [
     (length, WHOSE[(i + turn) % 3], bool((i // 3 + turn) % 2)) for i, length in enumerate(LENGTHS) for turn in range(2)
 ]
@@ -213,12 +203,10 @@ CASES = [
 @functools.cache
 def feedback(n: int, budget: int) -> tuple[Floats, Ints, Floats]:
     """Durations and workers (rounds, cases, B), elapsed (rounds, cases, n); a worker of -1 is still to be filled in."""
-    rng = np.random.default_rng(0)
-    worker = np.zeros((ROUNDS, len(CASES), budget), np.int64)
+    rng, worker = np.random.default_rng(0), np.zeros((ROUNDS, len(CASES), budget), np.int64)
     duration, elapsed = np.zeros(worker.shape), np.zeros((ROUNDS, len(CASES), n))
     for e, (length, whose, cancelled) in enumerate(CASES):
-        duration[:, e] = durations(budget, rng)[length]
-        anybody = np.sort(rng.integers(0, n, (ROUNDS, budget)))
+        duration[:, e], anybody = durations(budget, rng)[length], np.sort(rng.integers(0, n, (ROUNDS, budget)))
         worker[:, e] = {"as asked": -1, "all of one": 0, "of any": anybody}[whose]
         elapsed[:, e] = rng.choice(EXTREMES, (ROUNDS, n)) if cancelled else 0.0
     return duration, worker, elapsed

@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ata_gym import pools
 from ata_gym.pools import Pool
 from ata_gym.pools.families import CODES, FAMILIES
 
-parametric = [family for family in FAMILIES if family.in_scipy]
-factor = st.floats(1e-3, 1e3)
+parametric, factor = [family for family in FAMILIES if family.in_scipy], st.floats(1e-3, 1e3)
 shapes = {"gamma": (1e-3, 1e8), "log-normal": (0.01, 3), "weibull": (0.1, 50), "pareto": (2.01, 100)}
 
 

@@ -6,8 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ata_gym import pools
 from ata_gym.pools import Pool, concatenate
@@ -103,8 +102,7 @@ def test_pools_are_immutable():
     with pytest.raises(ValueError, match="read-only"):
         pool.distributions.scale[0] = 5
     mine = np.array([1.0, 2.0])
-    pool = pools.trace([mine, mine])
-    mine[:] = 9
+    pool, mine[:] = pools.trace([mine, mine]), 9
     assert pool.mean().tolist() == [1.5, 1.5]
 
 
@@ -121,69 +119,60 @@ loop: list[object] = []
 loop.append(loop)
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: pools.exponential(nan), "mean must be positive and finite, got nan"),
-        (lambda: pools.exponential([1, 0]), "mean must be positive and finite, got 0.0 for worker 1"),
-        (lambda: pools.exponential(inf), "mean must be positive and finite, got inf"),
-        (lambda: pools.exponential([]), "at least one worker"),
-        *(
-            (lambda bad=bad: pools.exponential(bad), "one number per worker")
-            for bad in ([[1]], [[1], 2], "2", True, None, 10**400)
-        ),
-        (lambda: pools.exponential([1, 2], [1, 2, 3]), "lengths are shift 3, scale 2"),
-        (lambda: pools.exponential(1, shift=-1), "must never be negative; it goes down to -1.0 for worker 0"),
-        (lambda: pools.exponential(1, shift=nan), "shift must be finite"),
-        (lambda: pools.uniform(-1, 1), "must never be negative"),
-        (lambda: pools.uniform(2, 2), "low < high"),
-        (lambda: pools.uniform([1, 2], [3, 4, 5]), "low 2, high 3"),
-        (lambda: pools.half_normal(-1), "mean must be positive"),
-        (lambda: pools.log_normal(0, 0), "sigma must be positive"),
-        (lambda: pools.log_normal(1000, 1), r"exp\(mu\) must be positive and finite"),
-        (lambda: pools.log_normal(0, 30), "beyond floating point with shape 30.0 for worker 0"),
-        (lambda: pools.weibull(1e-3, 1), "weibull has moments beyond floating point"),
-        (lambda: pools.gamma(-1, 1), "shape must be positive"),
-        (lambda: pools.gamma(1e200, 1e200), "beyond floating point"),
-        (lambda: pools.deterministic(0), "time must be positive"),
-        (lambda: Pool("deterministic", scale=1, shift=-1), "mean time must be positive"),
-        (lambda: Pool("erlang"), "family must be one of deterministic, exponential"),
-        (lambda: Pool(3), "family must be one of"),
-        (lambda: Pool([]), "family is empty"),
-        (lambda: Pool([["gamma"]]), "family must be one of"),
-        (lambda: Pool("exponential", shape=2), "exponential has no shape, leave it at 1; got 2.0"),
-        (lambda: Pool("exponential", times=[[1]]), "replays no trace, but 1 recorded times"),
-        (lambda: Pool("trace-by-task"), "needs at least one recorded time"),
-        (lambda: Pool("trace-by-task", times=[[1], None]), "worker 1 replays a trace and needs"),
-        (lambda: Pool("trace-by-task", scale=[1, 2], times=[[1]]), "one record per worker: 2, got 1"),
-        (lambda: pools.trace([]), "times is empty"),
-        (lambda: pools.trace([[]]), "at least one recorded time"),
-        *(
-            (lambda bad=bad: pools.trace(bad), "times of worker 0 must be a sequence of numbers")
-            for bad in ([1.0, 2.0], [["a"]], [[1, [2]]])
-        ),
-        (lambda: pools.trace(3), "one sequence of numbers per worker"),
-        (lambda: pools.trace("ab"), "times is empty"),
-        (lambda: pools.trace([[1], [2, -3]]), "times of worker 1 must be finite and not negative, got -3"),
-        (lambda: pools.trace([[nan]]), "finite and not negative, got nan"),
-        (lambda: pools.trace([[inf]]), "finite and not negative, got inf"),
-        (lambda: pools.trace([[0, 0]]), "all 0"),
-        (lambda: pools.trace([[1]], replay="worker"), "replay must be task or round, got 'worker'"),
-        (lambda: pools.trace([[1]], end="stop"), "end must be one of wrap, truncate, got 'stop'"),
-        (lambda: concatenate([]), "at least one pool"),
-        (lambda: concatenate([pools.exponential(1), 3]), "only pools"),
-        (lambda: Pool.from_data({"scale": 1}), "no family"),
-        (lambda: Pool.from_data({"family": "uniform", "mean": 1}), r"unknown \['mean'\]"),
-        (lambda: Pool.from_data("uniform"), "made from a Pool, a mapping"),
-        (lambda: Pool.from_data([]), "at least one pool"),
-        (lambda: Pool.from_data([["uniform"]]), "made from a Pool, a mapping"),
-        (lambda: Pool.from_data(loop), "cannot hold itself"),
-        (lambda: Pool.from_data([[{"family": "exponential"}], loop]), "cannot hold itself"),
-        (lambda: pools.exponential(1).record(0), "worker 0 is exponential and replays no trace"),
-        (lambda: pools.deterministic(1).standard(0), "no density"),
-        (lambda: pools.trace([[1, 2]]).standard(0), "no density"),
-    ],
-)
+@pytest.mark.parametrize(("make", "sentence"), [
+    (lambda: pools.exponential(nan), "mean must be positive and finite, got nan"),
+    (lambda: pools.exponential([1, 0]), "mean must be positive and finite, got 0.0 for worker 1"),
+    (lambda: pools.exponential(inf), "mean must be positive and finite, got inf"),
+    (lambda: pools.exponential([]), "at least one worker"),
+    *(
+        (lambda bad=bad: pools.exponential(bad), "one number per worker")
+        for bad in ([[1]], [[1], 2], "2", True, None, 10**400)
+    ),
+    (lambda: pools.exponential([1, 2], [1, 2, 3]), "lengths are shift 3, scale 2"),
+    (lambda: pools.exponential(1, shift=-1), "must never be negative; it goes down to -1.0 for worker 0"),
+    (lambda: pools.exponential(1, shift=nan), "shift must be finite"),
+    (lambda: pools.uniform(-1, 1), "must never be negative"), (lambda: pools.uniform(2, 2), "low < high"),
+    (lambda: pools.uniform([1, 2], [3, 4, 5]), "low 2, high 3"),
+    (lambda: pools.half_normal(-1), "mean must be positive"),
+    (lambda: pools.log_normal(0, 0), "sigma must be positive"),
+    (lambda: pools.log_normal(1000, 1), r"exp\(mu\) must be positive and finite"),
+    (lambda: pools.log_normal(0, 30), "beyond floating point with shape 30.0 for worker 0"),
+    (lambda: pools.weibull(1e-3, 1), "weibull has moments beyond floating point"),
+    (lambda: pools.gamma(-1, 1), "shape must be positive"),
+    (lambda: pools.gamma(1e200, 1e200), "beyond floating point"),
+    (lambda: pools.deterministic(0), "time must be positive"),
+    (lambda: Pool("deterministic", scale=1, shift=-1), "mean time must be positive"),
+    (lambda: Pool("erlang"), "family must be one of deterministic, exponential"),
+    (lambda: Pool(3), "family must be one of"), (lambda: Pool([]), "family is empty"),
+    (lambda: Pool([["gamma"]]), "family must be one of"),
+    (lambda: Pool("exponential", shape=2), "exponential has no shape, leave it at 1; got 2.0"),
+    (lambda: Pool("exponential", times=[[1]]), "replays no trace, but 1 recorded times"),
+    (lambda: Pool("trace-by-task"), "needs at least one recorded time"),
+    (lambda: Pool("trace-by-task", times=[[1], None]), "worker 1 replays a trace and needs"),
+    (lambda: Pool("trace-by-task", scale=[1, 2], times=[[1]]), "one record per worker: 2, got 1"),
+    (lambda: pools.trace([]), "times is empty"), (lambda: pools.trace([[]]), "at least one recorded time"),
+    *(
+        (lambda bad=bad: pools.trace(bad), "times of worker 0 must be a sequence of numbers")
+        for bad in ([1.0, 2.0], [["a"]], [[1, [2]]])
+    ),
+    (lambda: pools.trace(3), "one sequence of numbers per worker"), (lambda: pools.trace("ab"), "times is empty"),
+    (lambda: pools.trace([[1], [2, -3]]), "times of worker 1 must be finite and not negative, got -3"),
+    (lambda: pools.trace([[nan]]), "finite and not negative, got nan"),
+    (lambda: pools.trace([[inf]]), "finite and not negative, got inf"), (lambda: pools.trace([[0, 0]]), "all 0"),
+    (lambda: pools.trace([[1]], replay="worker"), "replay must be task or round, got 'worker'"),
+    (lambda: pools.trace([[1]], end="stop"), "end must be one of wrap, truncate, got 'stop'"),
+    (lambda: concatenate([]), "at least one pool"), (lambda: concatenate([pools.exponential(1), 3]), "only pools"),
+    (lambda: Pool.from_data({"scale": 1}), "no family"),
+    (lambda: Pool.from_data({"family": "uniform", "mean": 1}), r"unknown \['mean'\]"),
+    (lambda: Pool.from_data("uniform"), "made from a Pool, a mapping"),
+    (lambda: Pool.from_data([]), "at least one pool"),
+    (lambda: Pool.from_data([["uniform"]]), "made from a Pool, a mapping"),
+    (lambda: Pool.from_data(loop), "cannot hold itself"),
+    (lambda: Pool.from_data([[{"family": "exponential"}], loop]), "cannot hold itself"),
+    (lambda: pools.exponential(1).record(0), "worker 0 is exponential and replays no trace"),
+    (lambda: pools.deterministic(1).standard(0), "no density"),
+    (lambda: pools.trace([[1, 2]]).standard(0), "no density"),
+])  # fmt: skip
 def test_bad_input_gives_one_clear_error(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from ata_gym.pools import PoolDistribution
@@ -72,8 +71,7 @@ def test_means_are_log_uniform_up_to_a_log_uniform_ratio() -> None:
 @settings(max_examples=15)
 @given(st.integers(1, 12), st.data())
 def test_every_draw_is_a_pool(n: int, data: st.DataObject) -> None:
-    fewest = data.draw(st.integers(1, n))
-    low = data.draw(st.floats(1.0, 50.0))
+    fewest, low = data.draw(st.integers(1, n)), data.draw(st.floats(1.0, 50.0))
     pools = PoolDistribution(n, fewest, heterogeneity=(low, 2 * low))
     edges = st.sampled_from([5e-324, 1e-300, 0.5, 1 - 2**-53])
     uniforms = np.array(data.draw(st.lists(edges, min_size=4 * n, max_size=4 * n))).reshape(1, 4, n)
@@ -86,8 +84,7 @@ def test_every_draw_is_a_pool(n: int, data: st.DataObject) -> None:
 def test_the_typical_pool_is_in_the_middle() -> None:
     pools = PoolDistribution(8, families=("gamma", "uniform"), heterogeneity=(4.0, 9.0), cv=(0.25, 1.0))
     typical = pools.typical()
-    assert typical.families == ("gamma",) * 8
-    assert typical.sd() / typical.mean() == pytest.approx(0.5)
+    assert (typical.families, typical.sd() / typical.mean()) == (("gamma",) * 8, pytest.approx(0.5))
     assert np.prod(typical.mean()) ** (1 / 8) == pytest.approx(6.0**0.5)  # log-uniform from 1 to 6
     assert typical.mean().max() < 6.0
 
@@ -95,8 +92,7 @@ def test_the_typical_pool_is_in_the_middle() -> None:
 def test_plain_data_survive_json() -> None:
     pools = PoolDistribution(7, 3, ("gamma", "uniform"), (1.5, 4.0), (0.3, 0.7))
     again = PoolDistribution.from_data(json.loads(json.dumps(pools.to_data())))
-    assert again == pools
-    assert hash(again) == hash(pools)
+    assert (again, hash(again)) == (pools, hash(pools))
     assert PoolDistribution.from_data(pools) is pools
     assert Scenario(again, budget=3).to_data() == Scenario(pools, budget=3).to_data()
 

@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from scipy.integrate import quad
 from scipy.special import gamma, gammainc, gammaincc
 
@@ -17,8 +16,7 @@ shifted = st.floats(0, 20)
 
 def exponential_moment(pool, c, *, centred):
     """E exp(|Y| / c) of worker 0 as 1 + (integral of exp(y / c) P(|Y| > y) dy) / c, from scipy's tails."""
-    shift, scale = pool.distributions.shift[0], pool.distributions.scale[0]
-    z = pool.standard(0)
+    shift, scale, z = pool.distributions.shift[0], pool.distributions.scale[0], pool.standard(0)
     mean, sd = pool.mean()[0], pool.sd()[0]
 
     def integrand(y):
@@ -58,10 +56,8 @@ def test_closed_forms():
     np.testing.assert_allclose(pools.gamma(1e14, 1e-7).psi1_norm(centred=True), half, rtol=1e-8)
     np.testing.assert_allclose(pools.gamma(1e40, 1e-20).psi1_norm(centred=True), half, rtol=1e-7)
     # a weibull distribution of a large shape k is 1 + log(E) / k: E is cut at exp(-Euler's constant)
-    u = 1 / (1e8 * pools.weibull(1e8, 1.0).psi1_norm(centred=True)[0])
-    e = np.exp(-np.euler_gamma)
-    above = e**-u * gamma(1 + u) * gammaincc(1 + u, e)
-    below = e**u * gamma(1 - u) * gammainc(1 - u, e)
+    u, e = 1 / (1e8 * pools.weibull(1e8, 1.0).psi1_norm(centred=True)[0]), np.exp(-np.euler_gamma)
+    above, below = e**-u * gamma(1 + u) * gammaincc(1 + u, e), e**u * gamma(1 - u) * gammainc(1 - u, e)
     assert above + below == pytest.approx(2, abs=1e-6)
 
 
@@ -86,8 +82,7 @@ constant = st.builds(lambda time, length: [time] * length, st.floats(0.1, 1e3), 
 @example([1.0] * 99_999 + [1e6], True, 0.0)
 def test_records(times, centred, shift):
     pool = Pool("trace-by-round", times=[times], shift=shift)
-    (c,) = pool.psi1_norm(centred)
-    y = np.abs(shift + np.array(times) - (pool.mean()[0] if centred else 0))
+    (c,), y = pool.psi1_norm(centred), np.abs(shift + np.array(times) - (pool.mean()[0] if centred else 0))
     if centred and len(set(times)) == 1:
         assert c == 0.0
     elif y.max() > 1e-6:

@@ -5,8 +5,7 @@ import gzip
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ata_gym import pools
 from ata_gym.pools import measured, read_trace
@@ -18,8 +17,7 @@ TEXT = "machine,step,note,seconds\n10,2,x,5\n9,1,y,1.5\n10,1,x,4\n9,2,,2.5\n"
 
 
 def write(folder, text, name="times.csv"):
-    path = folder / name
-    data = text if isinstance(text, bytes) else text.encode()
+    path, data = folder / name, (text if isinstance(text, bytes) else text.encode())
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     return path
 
@@ -49,8 +47,7 @@ def test_any_order_of_rows_gives_the_same_rounds(tmp_path, data, names):
     rows = data.draw(st.permutations([(i, j) for i in range(n) for j in range(k)]))
     lines = [f"{labels[i]},{11 * j - 20},{float(times[i, j])!r}" for i, j in rows]
     path = write(tmp_path, "\n".join(["machine,step,seconds", *lines]))
-    pool = read_trace(path, **NAMES, round="step")
-    numeric = all(str(label).lstrip("-").isdigit() for label in labels)
+    pool, numeric = read_trace(path, **NAMES, round="step"), all(str(label).lstrip("-").isdigit() for label in labels)
     order = sorted(range(n), key=lambda i: int(labels[i]) if numeric else str(labels[i]))
     assert pool == pools.trace(list(times[order]), replay="round")
 
@@ -74,28 +71,21 @@ def test_text_workers_blank_lines_spaces_and_categories(tmp_path):
 HEAD = "machine,step,seconds\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("", "cannot be read"),
-        (HEAD, "holds no rows"),
-        (HEAD + "\n\n", "holds no rows"),
-        ("machine,step,time\n1,1,1\n", r"no column 'seconds' for the duration; the columns are \['machine', 's"),
-        ("machine,round,seconds\n1,1,1\n", "no column 'step' for the round"),
-        ("machine,step,seconds,seconds\n1,1,1,2\n", "two columns are called 'seconds'"),
-        (HEAD + "1,1,2,5\n", "cannot be read"),
-        (HEAD.encode() + b"1,\xff,2\n", "cannot be read"),
-        (HEAD + "1,1,2\n1,2,\n", "each duration must be a finite number, not negative; data row 2 has None"),
-        *((f"{HEAD}1,1,{bad}\n", f"data row 1 has '{bad}'") for bad in ("fast", "-2", "nan", "inf")),
-        (HEAD + "1,1,0\n", "all 0"),
-        (HEAD + ",1,2\n", "each worker must be an integer or text; data row 1 has None"),
-        *((f"{HEAD}1,{bad},2\n", f"each round must be an integer; data row 1 has '{bad}'") for bad in ("one", "1.5")),
-        (HEAD + "1,1,2\n1,1,3\n", "round 1 holds worker 1 more than once"),
-        (HEAD + "a,1,2\nb,1,3\na,2,2\na,3,2\nb,3,1\n", "round 2 lacks worker 'b'; only the last"),
-        (HEAD + "a,1,2\nb,1,3\na,2,2\na,3,2\n", "round 2 lacks worker 'b'"),
-        (HEAD + "a,1,2\nb,2,3\n", "round 1 lacks worker 'b'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "sentence"), [
+    ("", "cannot be read"), (HEAD, "holds no rows"), (HEAD + "\n\n", "holds no rows"),
+    ("machine,step,time\n1,1,1\n", r"no column 'seconds' for the duration; the columns are \['machine', 's"),
+    ("machine,round,seconds\n1,1,1\n", "no column 'step' for the round"),
+    ("machine,step,seconds,seconds\n1,1,1,2\n", "two columns are called 'seconds'"),
+    (HEAD + "1,1,2,5\n", "cannot be read"), (HEAD.encode() + b"1,\xff,2\n", "cannot be read"),
+    (HEAD + "1,1,2\n1,2,\n", "each duration must be a finite number, not negative; data row 2 has None"),
+    *((f"{HEAD}1,1,{bad}\n", f"data row 1 has '{bad}'") for bad in ("fast", "-2", "nan", "inf")),
+    (HEAD + "1,1,0\n", "all 0"), (HEAD + ",1,2\n", "each worker must be an integer or text; data row 1 has None"),
+    *((f"{HEAD}1,{bad},2\n", f"each round must be an integer; data row 1 has '{bad}'") for bad in ("one", "1.5")),
+    (HEAD + "1,1,2\n1,1,3\n", "round 1 holds worker 1 more than once"),
+    (HEAD + "a,1,2\nb,1,3\na,2,2\na,3,2\nb,3,1\n", "round 2 lacks worker 'b'; only the last"),
+    (HEAD + "a,1,2\nb,1,3\na,2,2\na,3,2\n", "round 2 lacks worker 'b'"),
+    (HEAD + "a,1,2\nb,2,3\n", "round 1 lacks worker 'b'"),
+])  # fmt: skip
 def test_bad_files_give_one_clear_error(tmp_path, text, sentence):
     path = write(tmp_path, text)
     with pytest.raises(ValueError, match=sentence) as caught:
@@ -103,20 +93,16 @@ def test_bad_files_give_one_clear_error(tmp_path, text, sentence):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "error", "sentence"),
-    [
-        ("none.csv", {}, FileNotFoundError, "no file"),
-        ("times.txt", {}, ValueError, r"ends in .csv, .csv.gz, .parquet, .jsonl or .ndjson"),
-        (".", {}, ValueError, r"ends in .csv, .csv.gz, .parquet, .jsonl or .ndjson"),
-        ("times.csv", {"duration": "machine"}, ValueError, "must be different columns"),
-        ("times.csv", {"end": "stop"}, ValueError, "end must be one of wrap, truncate"),
-        ("damaged.parquet", {}, ValueError, "cannot be read"),
-        ("damaged.csv.gz", {}, ValueError, "cannot be read"),
-        ("types.parquet", {}, ValueError, "duration column cannot be of type Boolean"),
-        ("types.parquet", {"duration": "text"}, ValueError, "worker column cannot be of type Float64"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "error", "sentence"), [
+    ("none.csv", {}, FileNotFoundError, "no file"),
+    ("times.txt", {}, ValueError, r"ends in .csv, .csv.gz, .parquet, .jsonl or .ndjson"),
+    (".", {}, ValueError, r"ends in .csv, .csv.gz, .parquet, .jsonl or .ndjson"),
+    ("times.csv", {"duration": "machine"}, ValueError, "must be different columns"),
+    ("times.csv", {"end": "stop"}, ValueError, "end must be one of wrap, truncate"),
+    ("damaged.parquet", {}, ValueError, "cannot be read"), ("damaged.csv.gz", {}, ValueError, "cannot be read"),
+    ("types.parquet", {}, ValueError, "duration column cannot be of type Boolean"),
+    ("types.parquet", {"duration": "text"}, ValueError, "worker column cannot be of type Float64"),
+])  # fmt: skip
 def test_bad_arguments_and_files_that_are_not_what_their_name_says(tmp_path, name, options, error, sentence):
     for good in ("times.csv", "times.txt"):
         write(tmp_path, TEXT, good)
@@ -139,8 +125,7 @@ def test_a_panic_of_the_reader_is_a_sentence(tmp_path, monkeypatch, name, functi
 
 
 def test_the_recording_of_a_processor_may_end_the_episode(request):
-    path = request.config.rootpath / "ata_gym" / "pools" / "data" / "measured-cpu.csv"
-    pool = measured()
+    path, pool = request.config.rootpath / "ata_gym" / "pools" / "data" / "measured-cpu.csv", measured()
     assert pool == read_trace(path, worker="worker", duration="duration")
     assert pool.mean() == pytest.approx(pool.mean()[0] * np.arange(1, 9), rel=0.3)
     env = gym.make("ata_gym/TaskAllocation-v0", pool=measured(end="truncate"), budget=50)

@@ -45,8 +45,7 @@ def randomised(module: Any) -> Any:
 def test_permuted_workers_have_permuted_numbers_and_those_that_are_away_do_not_touch_the_others(n: int) -> None:
     torch.manual_seed(0)
     net, seen = randomised(WorkersNet(for_worker=2, for_row=3, hidden=16)), features(4, n)
-    order = torch.from_numpy(np.random.default_rng(1).permutation(n))
-    of_workers, of_row = net(seen)
+    order, (of_workers, of_row) = torch.from_numpy(np.random.default_rng(1).permutation(n)), net(seen)
     permuted, same = net(seen[:, order])
     torch.testing.assert_close(permuted, of_workers[:, order], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(same, of_row, rtol=1e-5, atol=1e-5)
@@ -84,8 +83,7 @@ def test_the_weights_of_one_agent_play_any_number_of_workers() -> None:
 
 def test_an_agent_begins_as_shares_that_fall_with_the_mean() -> None:
     envs = make_vec_env("ata_gym/TaskAllocation-v0", 1, observation="workers", action="shares", seed=0)
-    agent = ppo(envs)
-    observation = envs.reset()
+    agent, observation = ppo(envs), envs.reset()
     for _ in range(5):
         observation, *_ = envs.step(np.zeros((1, 5), np.float32))
     mean = np.asarray(observation)[0, :, OF_WORKER.index("log mean")]

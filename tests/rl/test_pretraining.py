@@ -37,8 +37,7 @@ def same(first: Any, second: Any) -> bool:
 def test_learned_gets_better_repeats_itself_and_goes_on_from_a_checkpoint() -> None:
     whole, shares = Training(2, 2, seed=1, hidden=8), list[float]()
     untrained = weights_of(whole.net())
-    untrained = untrained._replace(direct=0 * untrained.direct, last=0 * untrained.last)
-    lines, checkpoint = [], b""
+    untrained, lines, checkpoint = untrained._replace(direct=0 * untrained.direct, last=0 * untrained.last), [], b""
     while whole.done < whole.steps:
         lines.append(whole.step(shares.append))
         checkpoint = pack(whole.checkpoint()) if whole.done == 2 else checkpoint
@@ -58,8 +57,7 @@ def test_learned_gets_better_repeats_itself_and_goes_on_from_a_checkpoint() -> N
 def test_the_command_goes_on_after_a_stop_and_writes_weights_that_the_zoo_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = f"pretrain --iterations 1 --generations 1 --out '{tmp_path}/some/own"
-    step = Training.step
+    line, step = f"pretrain --iterations 1 --generations 1 --out '{tmp_path}/some/own", Training.step
 
     def stops(self: Training, *arguments: Any) -> str:
         if self.done == 1:

@@ -4,8 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from ata_gym.pools import deterministic, exponential, gamma, half_normal, log_normal, pareto, trace, uniform, weibull
@@ -27,13 +26,11 @@ POOL = (
     + pareto(3.0, 1.0)
     + weibull(1.7, 2.0)
 )
-N = POOL.n
-INF = np.inf
+N, INF = POOL.n, np.inf
 BEFORE = np.arange(1, N + 1) % 4  # tasks that the workers have started in earlier rounds
 
 moments_of_death = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 2.7, 4.0, INF]), min_size=N, max_size=N)
-deaths = st.one_of(st.just([INF] * N), moments_of_death)
-deadlines = st.sampled_from([0.0, 1.0, 2.5, 7.0])
+deaths, deadlines = st.one_of(st.just([INF] * N), moments_of_death), st.sampled_from([0.0, 1.0, 2.5, 7.0])
 
 
 def survivors(dies: list[float]) -> np.ndarray:
@@ -121,8 +118,7 @@ def test_a_round_equals_its_definition(allocation, data, dies, deadline, seed) -
     total = sum(allocation)
     budget = data.draw(st.just(total) | st.integers(max(allocation), total))
     moments, when = survivors(dies), (seed, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 3)))
-    expected = ByDefinition(allocation, budget, moments, deadline, *when)
-    begun = np.empty((1, budget))
+    expected, begun = ByDefinition(allocation, budget, moments, deadline, *when), np.empty((1, budget))
     outcome = play(partial(race_round, begun=begun), allocation, budget, moments, deadline, *when)
     if budget == total:
         plain = play(allocation_round, allocation, budget, moments, deadline, *when)
@@ -132,8 +128,7 @@ def test_a_round_equals_its_definition(allocation, data, dies, deadline, seed) -
     assert outcome.duration[0].tolist() == [time_of(i, j, *when) for i, j, *_ in results]
     np.testing.assert_allclose(begun[0], [start for *_, start in results], atol=1e-12)
     np.testing.assert_allclose(outcome.elapsed[0], expected.elapsed, atol=1e-12)
-    assert outcome.started[0].tolist() == expected.started
-    assert outcome.lost[0] == expected.lost
+    assert (outcome.started[0].tolist(), outcome.lost[0]) == (expected.started, expected.lost)
     np.testing.assert_allclose(outcome.round_time[0], expected.now)
     # worker time is what gave a result and what did not
     np.testing.assert_allclose(outcome.worker_time[0], outcome.duration[0].sum() + outcome.elapsed[0].sum(), atol=1e-12)
@@ -146,8 +141,7 @@ def test_a_round_equals_its_definition(allocation, data, dies, deadline, seed) -
 )  # fmt: skip
 def test_dispatch_equals_its_definition(decisions: list[list[int]], dies: list[float], budget: int, seed: int) -> None:
     moments, zero = survivors(dies), np.zeros(1, np.int64)
-    started, round_state = np.zeros((1, N), np.int64), RoundState.start(1, N, budget)
-    now = 0.0
+    started, round_state, now = np.zeros((1, N), np.int64), RoundState.start(1, N, budget), 0.0
     running: dict[int, tuple[float, float]] = {}  # (due, begun)
     spent, elapsed, tasks = 0.0, np.zeros(N), [0] * N
     for results, action in enumerate(decisions, start=1):
@@ -172,14 +166,12 @@ def test_dispatch_equals_its_definition(decisions: list[list[int]], dies: list[f
         for j, (_, begun) in running.items():
             age[j] = now - begun
         over = results == budget
-        assert at.worker[0] == i
-        assert at.round_over[0] == over
+        assert (at.worker[0], at.round_over[0]) == (i, over)
         np.testing.assert_allclose(at.round_time[0], now)
         np.testing.assert_allclose(at.worker_time[0], spent + age.sum(), atol=1e-12)
         np.testing.assert_allclose(at.elapsed[0], elapsed + age if over else np.zeros(N), atol=1e-12)
         np.testing.assert_allclose(at.age[0], np.zeros(N) if over else age, atol=1e-12)
-        assert round_state.lost[0] == np.count_nonzero(elapsed)
-        assert started[0].tolist() == tasks
+        assert (round_state.lost[0], started[0].tolist()) == (np.count_nonzero(elapsed), tasks)
         if over:
             break
         assert round_state.running[0].tolist() == [int(j in running) for j in range(N)]
@@ -195,8 +187,7 @@ def test_somebody_must_live() -> None:
 @pytest.mark.parametrize("dies", [[INF, INF], [INF, 1.5], [0.0, INF]])
 def test_a_round_with_times_beyond_floating_point_ends(bad, dies):
     """No env has such times: a loop that is not compiled to end could not be stopped from Python."""
-    good = deterministic([1.0, 1.0]).distributions
-    zero, faults = np.zeros(1, np.int64), disturbances(np.array(dies))
+    good, zero, faults = deterministic([1.0, 1.0]).distributions, np.zeros(1, np.int64), disturbances(np.array(dies))
     for shift in ([bad, 0.0], [0.0, bad], [bad, bad]):
         distributions = good._replace(shift=np.array(shift))
         now = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64))
@@ -227,15 +218,13 @@ def test_philox_known_answers() -> None:
     assert philox(np.uint64(0), 0, 0, 0) == (0x6627E8D5, 0xE169C58D)
     ones = np.uint64(2**64 - 1)
     assert philox(ones, np.int64(-1), np.int64(2**32 - 1), np.int64(2**32 - 1)) == (0x408F276D, 0x41C83B0E)
-    pi = np.uint64(0x299F31D0A4093822)
-    task = np.int64(np.uint64(0x85A308D3243F6A88).astype(np.int64))
+    pi, task = np.uint64(0x299F31D0A4093822), np.int64(np.uint64(0x85A308D3243F6A88).astype(np.int64))
     assert philox(pi, task, np.int64(0x13198A2E), np.int64(0x03707344)) == (0xD16CFE09, 0x94FDCCEB)
 
 
 def grid_of_noise(keys: np.ndarray, workers: int, tasks: int, episode: int = 0) -> np.ndarray:
     """Uniform noise, shape (seeds, workers, tasks), read off a pool whose times are the noise itself."""
-    pool = uniform(np.zeros(workers), 1.0)
-    worker, task = np.arange(workers)[:, None], np.arange(tasks)
+    pool, worker, task = uniform(np.zeros(workers), 1.0), np.arange(workers)[:, None], np.arange(tasks)
     return task_times(pool.distributions, keys[:, None, None], episode, 3, worker, task)
 
 
@@ -264,8 +253,7 @@ def test_keys() -> None:
     assert stream_keys(3, 4)[2] == stream_keys(5)[0]
     assert stream_keys(3)[0] != stream_keys(3, stream=1)[0]
     keys = derive_keys(stream_keys(0, 2), np.arange(6).reshape(3, 2), 1)
-    assert keys.shape == (3, 2)
-    assert len(np.unique(keys)) == 6
+    assert (keys.shape, len(np.unique(keys))) == ((3, 2), 6)
     draws = uniforms(keys, 5)
     assert draws.shape == (3, 2, 5)
     assert ((draws > 0) & (draws < 1)).all()

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from ata_gym import allocate, proxy_loss, proxy_optimal
@@ -21,8 +20,7 @@ POSITIVE = st.one_of(st.floats(0.01, 100.0), st.integers(1, 4).map(float), st.fl
 
 def one_at_a_time(scores: np.ndarray, budget: int) -> np.ndarray:
     """Hand each task to the worker with the least (a_i + 1) s_i, the lowest index first."""
-    allocation = np.zeros(len(scores), np.int64)
-    longer = [(score, i) for i, score in enumerate(scores.tolist())]
+    allocation, longer = np.zeros(len(scores), np.int64), [(score, i) for i, score in enumerate(scores.tolist())]
     heapify(longer)
     for _ in range(budget):
         i = longer[0][1]
@@ -65,8 +63,7 @@ def test_zero_scores(scores: list[float], budget: int, data: st.DataObject) -> N
     new, clipped, positive = (s == 0) & untried, (s == 0) & ~untried, s > 0
     left = budget - min(budget, int(new.sum()))
     if not left:  # the untried come first, one each
-        assert a[new].max() == 1
-        assert a[~new].sum() == 0
+        assert (a[new].max(), a[~new].sum()) == (1, 0)
     elif clipped.any():  # then the clipped, as evenly as can be
         assert (a[new] == 1).all()
         assert a[positive].sum() == 0
@@ -90,8 +87,7 @@ def test_the_choice_among_zeros_is_uniform(rule, untried: bool) -> None:
 @pytest.mark.parametrize("rule", [allocate, beta_rule])
 def test_rows_do_not_touch_each_other(rule) -> None:
     rng = np.random.default_rng(0)
-    scores = np.where(rng.random((50, 8)) < 0.3, 0.0, rng.random((50, 8)))
-    untried = rng.random((50, 8)) < 0.5
+    scores, untried = np.where(rng.random((50, 8)) < 0.3, 0.0, rng.random((50, 8))), rng.random((50, 8)) < 0.5
     keys = stream_keys(9, 50)
     batch = rule(scores, 11, keys, untried)
     for e in range(50):

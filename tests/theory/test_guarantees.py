@@ -8,8 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.integrate import quad
 
 import ata_policies
@@ -79,8 +78,7 @@ def test_the_uniform_phase_is_that_of_task_times_at_their_means(empirical: bool)
     widths = (0.0, 2 * found.constant) if empirical else (2 * found.constant, 0.0)
     for k in range(1, 2 * found.uniform.some_zero):
         scores = score(seen, seen * mu, math.log(2 * k * k), *widths)
-        every = k if every == k - 1 and (scores == 0).all() else every
-        some = k if (scores == 0).any() else some
+        every, some = (k if every == k - 1 and (scores == 0).all() else every), (k if (scores == 0).any() else some)
         seen += allocate(scores, budget, np.uint64(k), seen == 0)
     assert found.uniform == pytest.approx((every, some), rel=0.05, abs=1)
 

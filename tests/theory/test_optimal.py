@@ -4,14 +4,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from ata_gym import expected_round_time, optimal_allocation, pools, proxy_loss, proxy_optimal, scenario
 from ata_gym.pools import Pool, concatenate, deterministic, exponential, gamma, log_normal, pareto, trace
 
-TOLERANCE = 1e-6
-CIFAR = scenario("icml2025-cifar100").pool
+TOLERANCE, CIFAR = 1e-6, scenario("icml2025-cifar100").pool
 SMALL = pools.shifted_exponential([1.0, 2.0], [1.0, 2.0]) + gamma([4.0, 9.0], [0.7, 0.2]) + log_normal(0.5, 0.8)
 
 
@@ -34,23 +32,16 @@ def check(pool: Pool, budget: int, price: float = 0.0) -> float:
     return found.gap
 
 
-@pytest.mark.parametrize(
-    ("name", "ofta", "best"),
-    [
-        ("icml2025-cifar100", 780.024, 727.595),
-        ("icml2025-regret", 9.327, 8.790),
-        ("icml2025-mixed-n45", 368.643, 356.721),
-        ("icml2025-quadratic-sqrt-n459", 424.880, 406.953),
-        ("icml2025-quadratic-log-n51", 317.713, 305.684),
-        ("icml2025-quadratic-square-n459", 1209.872, 1115.416),
-    ],
-)
+@pytest.mark.parametrize(("name", "ofta", "best"), [
+    ("icml2025-cifar100", 780.024, 727.595), ("icml2025-regret", 9.327, 8.790),
+    ("icml2025-mixed-n45", 368.643, 356.721), ("icml2025-quadratic-sqrt-n459", 424.880, 406.953),
+    ("icml2025-quadratic-log-n51", 317.713, 305.684), ("icml2025-quadratic-square-n459", 1209.872, 1115.416),
+])  # fmt: skip
 def test_published_settings_are_proved(name, ofta, best):
     world = scenario(name)
     assert expected_round_time(world.pool, proxy_optimal(world.pool, world.budget)) == pytest.approx(ofta, abs=1e-3)
     found = optimal_allocation(world.pool, world.budget)
-    assert found.round_time == pytest.approx(best, abs=1e-3)
-    assert found.gap == 0
+    assert (found.round_time, found.gap) == (pytest.approx(best, abs=1e-3), 0)
 
 
 # mean times about m; few shapes, so that sums are convolved once
@@ -99,26 +90,20 @@ def test_workers_that_share_their_rounds():
 
 def test_workers_alike_and_of_constant_times():
     found = optimal_allocation(log_normal(np.zeros(20), 1.0), 23)
-    assert sorted(found.allocation) == [1] * 17 + [2] * 3
-    assert found.gap == 0
+    assert (sorted(found.allocation), found.gap) == ([1] * 17 + [2] * 3, 0)
     pool = deterministic(np.arange(1.0, 30.0))
     found = optimal_allocation(pool, 23)
-    assert found.gap == 0
-    assert found.round_time == proxy_loss(proxy_optimal(pool, 23), pool.mean())
+    assert (found.gap, found.round_time) == (0, proxy_loss(proxy_optimal(pool, 23), pool.mean()))
 
 
 ODD = exponential([1.0, 2.0]) + deterministic(3.0) + trace([[2.0, 4.0, 5.0]])
 
 
-@pytest.mark.parametrize(
-    ("pool", "budget", "price", "most"),
-    [
-        (exponential(np.linspace(1.0, 10.0, 60)), 400, 0.0, 0.02),
-        (exponential(np.linspace(1.0, 10.0, 60)), 20_000, 0.0, 0.2),
-        (ODD + pools.weibull(0.7, 1.5), 10**6, 0.1, 4e-3),
-        (ODD, 2**50, 0.0, 4e-3),
-    ],
-)
+@pytest.mark.parametrize(("pool", "budget", "price", "most"), [
+    (exponential(np.linspace(1.0, 10.0, 60)), 400, 0.0, 0.02),
+    (exponential(np.linspace(1.0, 10.0, 60)), 20_000, 0.0, 0.2), (ODD + pools.weibull(0.7, 1.5), 10**6, 0.1, 4e-3),
+    (ODD, 2**50, 0.0, 4e-3),
+])  # fmt: skip
 def test_large_budgets_get_a_certified_gap(pool, budget, price, most, monkeypatch):
     monkeypatch.setattr("ata_gym.theory.optimal.branch_and_bound.NODES", 20)
     found = optimal_allocation(pool, budget, price)
@@ -129,8 +114,7 @@ def test_large_budgets_get_a_certified_gap(pool, budget, price, most, monkeypatc
 def test_infinite_means_get_nothing():
     pool = pareto([1.0, 0.7], 0.01) + exponential([5.0, 3.0])
     found = optimal_allocation(pool, 4)
-    assert found.allocation[:2].tolist() == [0, 0]
-    assert found.gap == 0
+    assert (found.allocation[:2].tolist(), found.gap) == ([0, 0], 0)
     assert found.round_time == pytest.approx(least(exponential([5.0, 3.0]), 4), rel=TOLERANCE)
     with pytest.raises(ValueError, match="infinite mean"):
         optimal_allocation(pareto([1.0, 0.7], 1.0), 3)

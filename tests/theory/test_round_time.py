@@ -6,11 +6,9 @@ from math import comb, exp, factorial, floor, log
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import integrate
-from scipy.special import gamma as gamma_function
-from scipy.special import gammainc
+from scipy.special import gamma as gamma_function, gammainc
 from scipy.stats import norm
 
 from ata_gym import expected_round_time, optimal_allocation, pools, proxy_optimal
@@ -123,8 +121,7 @@ def test_a_narrow_gamma_beside_a_wide_log_normal():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_agree_with_sampling_and_with_the_times_of_several(family):
     draws, tasks = 20_000, (5, 3)
-    rng = np.random.default_rng([draws, *tasks])
-    pool, sample = FAMILIES[family]
+    rng, (pool, sample) = np.random.default_rng([draws, *tasks]), FAMILIES[family]
     times = np.maximum(sample(rng, (draws, tasks[0])).sum(axis=1), rng.gamma(tasks[1], 3.0, draws))
     value = expected_round_time(pool + exponential(3.0), tasks)
     assert abs(times.mean() - value) < 4.5 * times.std() / draws**0.5
@@ -146,8 +143,7 @@ def test_bounds_and_order(tasks, order):
 
 
 def test_nobody_works_and_infinite_means():
-    pool = pareto([1.0, 0.5, 1.5], 1.0)
-    tasks = np.array([[0, 1, 1], [0, 0, 2], [0, 0, 0], [1, 0, 0], [0, 0, 2]])
+    pool, tasks = pareto([1.0, 0.5, 1.5], 1.0), np.array([[0, 1, 1], [0, 0, 2], [0, 0, 0], [1, 0, 0], [0, 0, 2]])
     expected = [np.inf, 6.0, 0.0, np.inf, 6.0]
     np.testing.assert_allclose([expected_round_time(pool, a) for a in tasks], expected, rtol=1e-9)
     np.testing.assert_allclose(expected_round_times(pool, tasks), expected, rtol=1e-5)
@@ -175,21 +171,16 @@ def test_traces(pool, tasks, times):
 def test_long_records_are_nearly_right():
     rng = np.random.default_rng(2)
     x, y = np.sort(rng.lognormal(0.0, 1.5, 20_000)), np.sort(rng.exponential(2.0, 10_000))
-    value = expected_round_time(trace([rng.permutation(x), y], replay="task"), [1, 1])
-    t = np.union1d(x, y)
+    value, t = expected_round_time(trace([rng.permutation(x), y], replay="task"), [1, 1]), np.union1d(x, y)
     at_most = np.searchsorted(x, t, side="right") / x.size * np.searchsorted(y, t, side="right") / y.size
     exact = t[0] + np.sum((1 - at_most[:-1]) * np.diff(t))
     assert value == pytest.approx(exact, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("message", "allocations"),
-    [
-        ("integer", [[1.0, 1.0], [True, False], ["a", "b"], [[1], [1, 2]]]),
-        ("shape", [[1], [[1, 1]]]),
-        ("from 0", [[2, -1], [2, 2**60]]),
-    ],
-)
+@pytest.mark.parametrize(("message", "allocations"), [
+    ("integer", [[1.0, 1.0], [True, False], ["a", "b"], [[1], [1, 2]]]), ("shape", [[1], [[1, 1]]]),
+    ("from 0", [[2, -1], [2, 2**60]]),
+])  # fmt: skip
 def test_bad_allocations(message, allocations):
     for bad in allocations:
         with pytest.raises(ValueError, match=message):
@@ -205,8 +196,7 @@ def test_bad_allocations(message, allocations):
     ],
 )
 def test_extreme_units_of_time(unit: float, family: Callable[[list[float]], Pool]) -> None:
-    one, pool = family([1.0, 2.0]), family([unit, 2 * unit])
-    rounding = 5e-324 / unit
+    one, pool, rounding = family([1.0, 2.0]), family([unit, 2 * unit]), 5e-324 / unit
     np.testing.assert_allclose(pool.sd() / unit, one.sd(), rtol=1e-15 + rounding)
     time = expected_round_time(one, [3, 2])
     assert expected_round_time(pool, [3, 2]) / unit == pytest.approx(time, rel=1e-9 + rounding)

@@ -47,10 +47,8 @@ def test_simulated_round_times_are_the_expected_ones() -> None:
 
 
 def test_a_candidate_costs_the_same_whatever_stands_beside_it() -> None:
-    times = known_sample(SMALL, 64)
-    candidates = np.array([[5, 0, 0, 0, 0], [2, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
-    exact = simulate(times, candidates, 5, 128)
-    alone = [simulate(times, candidates[[c]], 5, 128) for c in range(3)]
+    times, candidates = known_sample(SMALL, 64), np.array([[5, 0, 0, 0, 0], [2, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
+    exact, alone = simulate(times, candidates, 5, 128), [simulate(times, candidates[[c]], 5, 128) for c in range(3)]
     np.testing.assert_array_equal(np.transpose(exact), np.array(alone)[..., 0])
     unused = times.copy()
     unused[4] = np.nan  # a worker without a distribution, and without a task

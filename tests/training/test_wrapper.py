@@ -21,8 +21,7 @@ from ata_policies.steps import play_on
 from tests.training.small_problem import SAMPLES, Malicious, mean_loss, small, weights
 
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
-POOL = {"family": "exponential", "scale": [1.0, 2.0, 4.0, 8.0]}
-GOOD = np.array([3, 2, 1, 0])
+POOL, GOOD = {"family": "exponential", "scale": [1.0, 2.0, 4.0, 8.0]}, np.array([3, 2, 1, 0])
 
 
 def make(env_id=IDS[0], **kwargs):
@@ -40,8 +39,7 @@ def test_the_checker_of_gymnasium_finds_nothing():
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_observations_rewards_and_flags_stay_as_they_are_and_every_episode_trains_anew(env_id):
-    wrapped, plain = TrainingWrapper(make(env_id), small(), evaluate=2), make(env_id)
-    losses, runtimes = [], []
+    wrapped, plain, losses, runtimes = TrainingWrapper(make(env_id), small(), evaluate=2), make(env_id), [], []
     for seed in (3, None, 3):
         seen = play(wrapped, seed=seed)
         losses.append([info["loss"] for *_, info in seen[1:]])
@@ -53,8 +51,7 @@ def test_observations_rewards_and_flags_stay_as_they_are_and_every_episode_train
             assert theirs[-1].items() <= ours[-1].items()
     assert losses[0] == losses[1] == losses[2]
     assert runtimes[0] == runtimes[2] != runtimes[1]
-    assert wrapped.observation_space == plain.observation_space
-    assert wrapped.action_space == plain.action_space
+    assert (wrapped.observation_space, wrapped.action_space) == (plain.observation_space, plain.action_space)
 
 
 def test_the_trajectory_is_the_trainers_whatever_the_policy_and_the_task_times():
@@ -86,10 +83,8 @@ def test_evaluation_at_chosen_rounds():
         assert all({"accuracy", "test_loss"} <= info.keys() or "accuracy" not in info for info in infos)
         return [k for k, info in enumerate(infos) if "accuracy" in info]
 
-    assert rounds(None) == []
-    assert rounds(2) == [0, 2, 4]
-    assert rounds([5, 1]) == [1, 5]
-    assert rounds({0}) == [0]
+    assert (rounds(None), rounds(2)) == ([], [0, 2, 4])
+    assert (rounds([5, 1]), rounds({0})) == ([1, 5], [0])
 
 
 @pytest.mark.parametrize("evaluate", [0, -1, 1.5, True, [1.5], [-1], "all"])
@@ -106,8 +101,7 @@ def test_the_spec_rebuilds_the_wrapped_env():
         assert isinstance(again, TrainingWrapper)
         assert [step[-1] for step in play(again, rounds=3)] == [step[-1] for step in seen]
     (wrapper,) = json.loads(env.spec.to_json())["additional_wrappers"]
-    assert wrapper["kwargs"]["problem"] == "digits"
-    assert wrapper["kwargs"]["lr"] == 0.01
+    assert (wrapper["kwargs"]["problem"], wrapper["kwargs"]["lr"]) == ("digits", 0.01)
 
 
 def test_only_single_envs_of_ours_are_wrapped():
@@ -128,20 +122,15 @@ def shuffled():
     return Tasks(model, mean_loss, loader, evaluate=lambda model: {"bias": float(model[3].bias[0])})
 
 
-@pytest.mark.parametrize(
-    ("problem", "options", "rounds"),
-    [
-        (small(network), {}, 0),
-        (small(network), {}, 3),
-        (small(network), {"optimizer": "momentum", "schedule": "cosine:7"}, 3),
-        (small(network), {"optimizer": "adamw", "precision": "float16", "micro_batch": 2}, 3),
-        (small(network), {"optimizer": optim.RMSprop, "schedule": partial(optim.lr_scheduler.StepLR, step_size=2)}, 3),
-        (shuffled(), {"optimizer": "adam", "ema": 0.75, "seed": 2}, 7),
-    ],
-)
+@pytest.mark.parametrize(("problem", "options", "rounds"), [
+    (small(network), {}, 0), (small(network), {}, 3),
+    (small(network), {"optimizer": "momentum", "schedule": "cosine:7"}, 3),
+    (small(network), {"optimizer": "adamw", "precision": "float16", "micro_batch": 2}, 3),
+    (small(network), {"optimizer": optim.RMSprop, "schedule": partial(optim.lr_scheduler.StepLR, step_size=2)}, 3),
+    (shuffled(), {"optimizer": "adam", "ema": 0.75, "seed": 2}, 7),
+])  # fmt: skip
 def test_training_goes_on_bit_for_bit_whatever_was_drawn_elsewhere(tmp_path, problem, options, rounds):
-    trainer, later = (Trainer(problem, 6, **options) for _ in range(2))
-    state = torch.get_rng_state()
+    (trainer, later), state = (Trainer(problem, 6, **options) for _ in range(2)), torch.get_rng_state()
     for _ in range(rounds):
         trainer.step()
     assert torch.equal(torch.get_rng_state(), state)
@@ -149,22 +138,17 @@ def test_training_goes_on_bit_for_bit_whatever_was_drawn_elsewhere(tmp_path, pro
     torch.manual_seed(2)
     later.step()  # it is where the checkpoint was, whatever it did before
     later.restore(checkpoint.load(tmp_path / "run.pt"))
-    assert later.round == rounds
-    assert [later.step() for _ in range(5)] == [trainer.step() for _ in range(5)]
+    assert (later.round, [later.step() for _ in range(5)]) == (rounds, [trainer.step() for _ in range(5)])
     for ours, theirs in zip(later.model.state_dict().values(), trainer.model.state_dict().values(), strict=True):
         assert torch.equal(ours, theirs)
     assert later.evaluate() == trainer.evaluate()
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"lr": 0.3}, "another configuration: lr is 0.1 there"),
-        ({"seed": 3, "micro_batch": 2}, "micro_batch is 1 there, seed is 0 there"),
-        ({"schedule": "linear:3"}, "schedule is 'constant' there"),
-        ({"model": nn.Linear(2, 3)}, "another model"),
-    ],
-)
+@pytest.mark.parametrize(("options", "sentence"), [
+    ({"lr": 0.3}, "another configuration: lr is 0.1 there"),
+    ({"seed": 3, "micro_batch": 2}, "micro_batch is 1 there, seed is 0 there"),
+    ({"schedule": "linear:3"}, "schedule is 'constant' there"), ({"model": nn.Linear(2, 3)}, "another model"),
+])  # fmt: skip
 def test_a_checkpoint_of_something_else_is_refused(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         Trainer(small(network), 6, **options).restore(Trainer(small(network), 6).checkpoint())
@@ -213,16 +197,14 @@ def test_the_file_appears_whole_or_not_at_all_and_what_does_not_fit_is_refused(t
     monkeypatch.setattr(os, "fsync", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         env.save(path)
-    assert path.read_bytes() == before
-    assert sorted(part.name for part in tmp_path.iterdir()) == ["other.pt", "run.pt"]
+    assert (path.read_bytes(), sorted(part.name for part in tmp_path.iterdir())) == (before, ["other.pt", "run.pt"])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:torch")
 def test_no_code_in_a_file_is_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"trainer": Malicious(os.mkdir, "ran")}, "evil.pt")
-    whole = (tmp_path / "evil.pt").read_bytes()
-    env = training()
+    whole, env = (tmp_path / "evil.pt").read_bytes(), training()
     env.reset(seed=0)
     for content in (whole, whole[:100], b"", pickle.dumps(Malicious(os.mkdir, "ran"))):
         (tmp_path / "evil.pt").write_bytes(content)

@@ -21,8 +21,7 @@ def test_a_file_appears_whole_or_not_at_all_and_an_error_names_it(tmp_path):
             write_whole(path, fail)
         assert path.read_text() == "old"
     write_whole(path, lambda part: part.write_text("new"))
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
+    assert (path.read_text(), list(tmp_path.iterdir())) == ("new", [path])
     with pytest.raises(FileNotFoundError, match=r"No such file .*nowhere.*file"):
         write_whole(tmp_path / "nowhere" / "file", lambda part: part.write_text("new"))
 

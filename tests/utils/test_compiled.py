@@ -165,8 +165,7 @@ def test_a_helper_in_another_file_that_was_edited_is_compiled_anew_and_nothing_e
 def test_a_constant_that_numba_has_frozen_is_not_kept_under_its_new_value(monkeypatch, folders):
     module = imported(monkeypatch)
     assert module.scaled([3.0]) == 15.0
-    before = folders()
-    module.helpers.FACTOR = 3.0
+    before, module.helpers.FACTOR = folders(), 3.0
     assert module.make(2.0)([3.0]) == 16.0  # this process goes on with the helper that it has compiled
     assert folders() == before
 

@@ -83,8 +83,7 @@ def test_an_object_of_a_module_in_the_current_folder_is_found(tmp_path, monkeypa
     assert str(tmp_path) not in sys.path
     with pytest.raises(ValueError, match="there is no thing 'nowhere:X': No module named 'nowhere'"):
         load_object("thing", "nowhere:X")
-    assert load_object("thing", "only_here:THERE") == 3
-    assert load_object("thing", "json:loads")("1") == 1
+    assert (load_object("thing", "only_here:THERE"), load_object("thing", "json:loads")("1")) == (3, 1)
     assert sys.path[-1] == str(tmp_path)
     monkeypatch.delitem(sys.modules, "only_here")
 

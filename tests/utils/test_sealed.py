@@ -1,8 +1,7 @@
 import sys
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ata_gym.utils import sealed
 from ata_gym.utils.sealed import load_checkpoint, read_sealed, save_checkpoint

@@ -59,8 +59,7 @@ def test_it_holds_in_its_block_only_and_an_error_of_another_thread_is_raised_her
 def test_a_forked_process_has_threads_of_its_own():
     scores = np.random.default_rng(0).random((8, 5))
     with ata_gym.threads(2):
-        expected = ata_gym.allocate(scores, 7)
-        child = os.fork()
+        expected, child = ata_gym.allocate(scores, 7), os.fork()
         if child == 0:
             os._exit(0 if (ata_gym.allocate(scores, 7) == expected).all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -23,8 +23,7 @@ def test_a_tree_is_rebuilt_from_its_named_leaves_and_mapped() -> None:
     assert (type(again), type(again.rest[0]["key"]), again.rest[0]["none"]) == (Pair, list, None)
     assert difference(TREE, again) is None
     doubled = map_leaves(lambda one, other: one + other, TREE, TREE)
-    assert doubled.count.tolist() == [0, 2, 4]
-    assert doubled.rest[0]["key"][1] == 8.0
+    assert (doubled.count.tolist(), doubled.rest[0]["key"][1]) == ([0, 2, 4], 8.0)
     with pytest.raises(ValueError, match="argument 2"):
         map_leaves(lambda one, other: one + other, TREE, Pair(1, 2))
     for count, word in ((3, "fewer"), (5, "more")):
@@ -53,8 +52,7 @@ def test_rows_are_chosen_by_a_mask() -> None:
     zeros, ones = (Pair(np.full(2, v), np.full((2, 3, 1), v)) for v in (0, 1))
     chosen = choose_rows(np.array([False, True]), zeros, ones)
     assert type(chosen) is Pair
-    assert chosen.count.tolist() == [1, 0]
-    assert chosen.rest[:, :, 0].tolist() == [[1] * 3, [0] * 3]
+    assert (chosen.count.tolist(), chosen.rest[:, :, 0].tolist()) == ([1, 0], [[1] * 3, [0] * 3])
 
 
 @pytest.mark.parametrize(("other", "name"), [
@@ -65,7 +63,6 @@ def test_rows_are_chosen_by_a_mask() -> None:
 ])  # fmt: skip
 def test_the_first_difference_is_named(other: Pair, name: str) -> None:
     assert difference(TREE, TREE) is None
-    assert difference(TREE, other) == name
-    assert difference(other, TREE) == name
+    assert (difference(TREE, other), difference(other, TREE)) == (name, name)
     assert difference(np.array([np.nan]), np.array([np.nan])) is None
     assert difference([0.0], [-0.0]) == "0"

@@ -5,8 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, MultiDiscrete
-from gymnasium.spaces import utils as space_utils
+from gymnasium.spaces import Box, MultiDiscrete, utils as space_utils
 from gymnasium.vector import utils as vector_utils
 from gymnasium.wrappers.utils import create_zero_array
 

@@ -16,8 +16,7 @@ import numpy as np
 from tests.cluster.torchrun.processes import as_torchrun, on_ranks
 from tests.waiting import PATIENCE, until
 
-BUDGET, SAMPLES = 6, 40
-TIMES = (0.001, 0.002, 0.004)
+BUDGET, SAMPLES, TIMES = 6, 40, (0.001, 0.002, 0.004)
 
 
 def train(folder: Path, rounds: int) -> None:
@@ -53,8 +52,7 @@ def train(folder: Path, rounds: int) -> None:
 
         tell(began=allocator.rounds)
         while allocator.rounds < rounds:
-            weights = zlib.crc32(model.weight.detach().numpy().tobytes())
-            samples = []
+            weights, samples = zlib.crc32(model.weight.detach().numpy().tobytes()), []
             with allocator.round(model) as share:
                 for number, x in share.take(loader):
                     samples.append(int(number))

@@ -75,7 +75,7 @@ def _serve(pipe: Any) -> None:
         rank, size, folder, backend, work, arguments = pipe.recv()
         os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": str(rank)}
         try:
-            if backend == "nccl":
+            if "nccl" in backend:
                 torch.cuda.set_device(rank)
             dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=size)
             pipe.send((True, work(*arguments)))

@@ -50,7 +50,7 @@ def one_round(model, allocator, *, spoil=None, loader=None, weigh=lambda: None, 
         loader = DataLoader(torch.arange(8), batch_sampler=TaskSampler(allocator, 8, samples=2, shuffle=False))
     with allocator.round(model) as share:
         for numbers in share.take(loader):
-            loss = model(numbers).square().mean()
+            loss = model(numbers.to(next(model.parameters()).device)).square().mean()
             share.backward(spoil(loss) if spoil and dist.get_rank() == 1 else loss, weight=weigh(), **how)
         share.reduce()
 
@@ -193,13 +193,13 @@ def test_every_rank_names_the_worker_and_nothing_has_changed():
         assert bool(said) == bool(sentence)
 
 
-def what_is_let_through():
-    allocator, model = allocator_of(allow_nonfinite=True), Net()
+def what_is_let_through(device="cpu"):
+    allocator, model = allocator_of(allow_nonfinite=True), Net().to(device)
     one_round(model, allocator, spoil=lambda loss: loss * math.nan)
     assert math.isnan(allocator.last.loss)
     assert not model.last.weight.grad.isfinite().any()
 
-    plain, allocator, model, scaler = allocator_of(), allocator_of(), Net(), torch.amp.GradScaler("cpu")
+    plain, allocator, model, scaler = allocator_of(), allocator_of(), Net().to(device), torch.amp.GradScaler(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     one_round(Net(), plain)
     for overflow in (False, True):
@@ -213,20 +213,19 @@ def what_is_let_through():
         assert torch.equal(before, model.rows.weight) == overflow
         assert scaler.get_scale() == (scale / 2 if overflow else scale)
 
-    model, allocator = nn.Linear(2, 2).bfloat16(), allocator_of(budget=1)  # of one task, so that one rank has none
+    model, allocator = nn.Linear(2, 2).bfloat16().to(device), allocator_of(budget=1)  # one rank has no task
     nn.init.ones_(model.weight)
     model.weight.grad_dtype = torch.float32
     with allocator.round(model) as share:
         for _ in range(share.tasks):
             with share.timed():
-                share.backward(model(torch.ones(2, dtype=torch.bfloat16)).sum())
+                share.backward(model(torch.ones(2, dtype=torch.bfloat16, device=device)).sum())
         share.reduce()
-    assert model.weight.grad.dtype == torch.float32
-    assert model.weight.grad.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert (model.weight.grad.dtype, model.weight.grad.tolist()) == (torch.float32, [[1.0, 1.0], [1.0, 1.0]])
 
-    model, allocator = nn.Sequential(nn.Embedding(8, 3), nn.Linear(3, 1)), allocator_of()
+    model, allocator = nn.Sequential(nn.Embedding(8, 3), nn.Linear(3, 1)).to(device), allocator_of()
     one_round(model, allocator)
-    model.append(nn.BatchNorm1d(1))
+    model.append(nn.BatchNorm1d(1, device=device))
     one_round(model, allocator)
     return model[2].running_mean.item()
 

@@ -58,8 +58,7 @@ def several_forms(kinds):
 
 
 def test_tasks_computed_together_larger_tasks_and_gradients_of_several_rounds():
-    (one,) = on_ranks(1, several_forms, KINDS[:1])
-    ranks = on_ranks(2, several_forms, KINDS)
+    (one,), ranks = on_ranks(1, several_forms, KINDS[:1]), on_ranks(2, several_forms, KINDS)
     for form, kind in ranks[0]:
         assert_alike([rank[form, kind] for rank in ranks], one[form, "plain"])
     assert not np.allclose(one["together", "plain"]["weights"][0], one["accumulated", "plain"]["weights"][0])

@@ -2,6 +2,7 @@
 
 import logging
 import random
+from contextlib import nullcontext
 from unittest import mock
 
 import numpy as np
@@ -24,25 +25,31 @@ BUDGET, TOKENS = 6, torch.tensor([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3
 DATA = TensorDataset(torch.arange(12), TOKENS, torch.linspace(-1.0, 2.0, 36, dtype=torch.float64).reshape(12, 3))
 
 
-def net(dropout=0.0):
+def net(dropout=0.0, device="cpu"):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 5), nn.Dropout(dropout), nn.Linear(5, 1)).double()
+    return nn.Sequential(nn.Linear(3, 5), nn.Dropout(dropout), nn.Linear(5, 1)).double().to(device)
 
 
 def gradients(model):
-    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).numpy().copy()
+    return torch.cat([parameter.grad.flatten().cpu() for parameter in model.parameters()]).numpy().copy()
 
 
-def train(together, rounds=3, *, weighted=False, dropout=0.0, **options):
-    """The gradient and loss of each round, and whether a part was sent before the round was reduced."""
-    model, found = net(dropout), []
+def train(together, rounds=3, *, weighted=False, dropout=0.0, device="cpu", split=False, within=nullcontext, **options):
+    """The gradient and loss of each round, and how many parts were sent before the rank reduced.
+
+    With ``split`` the last layer is on the CPU. Each forward pass is ``within`` a context.
+    """
+    model, found = net(dropout, device), []
+    if split:
+        model[2].cpu().register_forward_pre_hook(lambda _, given: given[0].cpu())
     allocator = TorchAllocator(BUDGET, "thompson", warm_up=0, **options)
     loader = DataLoader(DATA, batch_sampler=TaskSampler(allocator, DATA, together=together))
     with mock.patch.object(buckets, "_SIZE", 64):
         for _ in range(rounds):
             with allocator.round(model) as share:
                 for _, tokens, x in share.take(loader):
-                    losses = model(x)[:, 0].square()
+                    with within():
+                        losses = model(x.to(device))[:, 0].square()
                     if weighted:
                         share.backward((losses * tokens).sum(), weight=tokens.sum())
                     else:

@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 torch = pytest.importorskip("torch")
 
@@ -123,16 +122,10 @@ def play(allocator, loader):
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        plain,
-        prepared,
-        lambda sampler: accelerated("skip_first_batches")(prepared(sampler), 1),
-        lambda sampler: plain(Every(Every(sampler))),
-        lambda sampler: DataLoader(DATA, sampler=sampler, batch_size=None),
-    ],
-)
+@pytest.mark.parametrize("wrap", [
+    plain, prepared, lambda sampler: accelerated("skip_first_batches")(prepared(sampler), 1),
+    lambda sampler: plain(Every(Every(sampler))), lambda sampler: DataLoader(DATA, sampler=sampler, batch_size=None),
+])  # fmt: skip
 def test_a_loader_gives_the_samples_of_the_allocation_whatever_is_around_the_sampler(wrap):
     allocator = TorchAllocator(BUDGET, "uta")
     sampler = TaskSampler(allocator, DATA, samples=2, together=4)

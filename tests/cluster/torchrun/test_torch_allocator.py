@@ -46,8 +46,7 @@ def membership():
         if rank == 1 and number == 3:
             allocator.join()
         play(allocator, 1)
-        assert allocator.last.tasks["b"] == (0 if away else 3)
-        assert ("b" in allocator.last.away) == away
+        assert (allocator.last.tasks["b"], "b" in allocator.last.away) == (0 if away else 3, away)
     allocator.leave()
     assert "Error: no worker is there" in refused(lambda: play(allocator, 2))
     assert re.match(r"round 6: .* s, waited for [ab],.* loss 1; a 3 in .* s.*, b 3 in .* s.*", str(allocator.last))
@@ -87,11 +86,9 @@ def test_beliefs_follow_the_name_through_a_restart_with_other_ranks():
     assert rounds == 5
     state = json.loads(json.dumps(state))
     tasks, rounds, _ = on_ranks(2, with_names, "ba", state, 1)[0]  # in another order, and one is gone
-    assert rounds == 6
-    assert tasks == {"b": 7, "a": 2}
+    assert (rounds, tasks) == (6, {"b": 7, "a": 2})
     tasks, rounds, _ = on_ranks(3, with_names, "dba", state, 3)[0]
-    assert rounds == 8
-    assert tasks == {"a": 1, "b": 4, "d": 4}
+    assert (rounds, tasks) == (8, {"a": 1, "b": 4, "d": 4})
 
 
 def distributed_checkpoint(folder, saves):
@@ -134,8 +131,7 @@ def test_an_error_leaves_the_gradients_of_before_and_the_round_to_be_done_again(
         one_round(2)
     assert (allocator.rounds, allocator.last, model.weight.grad) == (0, None, None)
     one_round()
-    first = model.weight.grad.clone()
-    samples = torch.tensor(TaskSampler(allocator, pairs).samples_from(0, 6))
+    first, samples = model.weight.grad.clone(), torch.tensor(TaskSampler(allocator, pairs).samples_from(0, 6))
     torch.testing.assert_close(first[0], pairs.tensors[0][samples[:3]].mean(0))
     for arguments in ({"most": 2}, {"fails": True}):
         with pytest.raises(KeyboardInterrupt):
@@ -196,8 +192,7 @@ def test_a_mistake_gets_a_sentence_and_the_round_can_be_repeated(mistake, senten
     loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs))
     with pytest.raises((RuntimeError, ValueError), match=sentence), allocator.round(NOTHING) as share:
         mistake(share, loader)
-    assert play(allocator, 1) == [3]
-    assert allocator.rounds == 1
+    assert (play(allocator, 1), allocator.rounds) == ([3], 1)
 
 
 @pytest.mark.usefixtures("alone")

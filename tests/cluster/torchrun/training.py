@@ -86,12 +86,10 @@ def train(
 ) -> dict[str, Any]:
     """Losses, allocations, weights and gradients of a training, on the rank's own GPU with NCCL."""
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
-    model, pairs = build(kind, device), data()
-    allocator = TorchAllocator(budget, policy, warm_up=0, check_every=1)
+    model, pairs, allocator = build(kind, device), data(), TorchAllocator(budget, policy, warm_up=0, check_every=1)
     loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs, together=together, samples=samples))
     # Fused, it reads gradients and parameters in the order of their memory; it decays what has a gradient.
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=kind != "fsdp")
-    losses, allocations = [], []
+    optimizer, losses, allocations = torch.optim.AdamW(model.parameters(), lr=0.01, fused=kind != "fsdp"), [], []
     for number in range(1, rounds + 1):
         with allocator.round(model) as share:
             for x, y in share.take(loader):

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.special import softmax
@@ -61,12 +60,10 @@ def test_shares_play_the_round_of_their_tasks(env_id: str) -> None:
     shares, own = single(env_id, "drawn", action="shares"), single(env_id, "drawn")
     player = Player(shares.action_space, 0)
     for seed in (3, None, None):
-        seen, other = shares.reset(seed=seed)[0], own.reset(seed=seed)[0]
-        over = False
+        seen, other, over = shares.reset(seed=seed)[0], own.reset(seed=seed)[0], False
         while not over:
             assert same(seen, other)
-            act = player()
-            tasks_of = tasks_of_shares if env_id == ALLOCATION else race_of_shares
+            act, tasks_of = player(), (tasks_of_shares if env_id == ALLOCATION else race_of_shares)
             tasks = tasks_of(act.astype(np.float64), 4, SCALE, seen["present"] > 0)
             assert not tasks[seen["present"] == 0].any()
             seen, reward, _, over, info = shares.step(act)
@@ -82,11 +79,9 @@ def idle_now(seen: dict[str, Any]) -> NDArray[np.bool_]:
 @pytest.mark.parametrize("world", WORLDS)
 def test_picks_play_the_round_of_their_allocation_and_masks_say_who_is_there(world: str) -> None:
     picks, own = single(ALLOCATION, world, action="assign"), single(ALLOCATION, world)
-    budget, n = picks.budget, picks.n
-    rng = np.random.default_rng(0)
+    budget, n, rng = picks.budget, picks.n, np.random.default_rng(0)
     for seed in (3, None, None):
-        (seen, info), other = picks.reset(seed=seed), own.reset(seed=seed)[0]
-        over = False
+        (seen, info), other, over = picks.reset(seed=seed), own.reset(seed=seed)[0], False
         while not over:
             chosen = rng.integers(0, n, budget)
             for k, worker in enumerate(chosen):
@@ -105,8 +100,7 @@ def test_starts_play_the_round_of_their_dispatch_and_masks_say_who_is_idle_and_w
     starts, own = single(DISPATCH, world, action="start"), single(DISPATCH, world)
     n, rng = own.n, np.random.default_rng(0)
     for seed in (3, None, None):
-        (seen, info), other = starts.reset(seed=seed), own.reset(seed=seed)[0]
-        over = False
+        (seen, info), other, over = starts.reset(seed=seed), own.reset(seed=seed)[0], False
         while not over:
             assert same(seen, other)
             act, idle = rng.integers(0, 2, n), idle_now(other)
@@ -116,8 +110,7 @@ def test_starts_play_the_round_of_their_dispatch_and_masks_say_who_is_idle_and_w
             for k, worker in enumerate(chosen, 1):
                 waiting = (seen["running"] > 0).any()
                 assert info["action_mask"].tolist() == [*idle_now(seen).astype(int), waiting]
-                before = seen["running"].sum()
-                seen, reward, _, over, info = starts.step(worker)
+                before, (seen, reward, _, over, info) = seen["running"].sum(), starts.step(worker)
                 if k < len(chosen):
                     assert (reward, over, info.keys()) == (0.0, False, {"action_mask"})
                     assert same(seen["age"], other["age"])
@@ -139,25 +132,16 @@ def test_own_actions_and_shares_have_no_mask(env_id: str, action: str) -> None:
 SMALL = Scenario(exponential([1.0, 2.0]) + deterministic([3.0]), 4, 2)
 
 
-@pytest.mark.parametrize(
-    ("env_id", "action", "given", "sentence"),
-    [
-        (ALLOCATION, "allocation", [-1, 3, 2], "0 or more"),
-        (ALLOCATION, "allocation", [1.0, 1.0, 2.0], "integer"),
-        (RACE, "allocation", [5, 0, 0], "budget"),
-        (ALLOCATION, "shares", [0, 0, 1], "must be real numbers from -1 to 1"),
-        (ALLOCATION, "shares", np.zeros(4), "must have shape"),
-        (ALLOCATION, "shares", [0.0, np.nan, 1.0], "must be finite"),
-        (RACE, "shares", np.zeros(3), "must have shape"),
-        (ALLOCATION, "assign", 3, "whole number from 0 to 2, not .*3"),
-        (ALLOCATION, "assign", -1, "whole number from 0 to 2, not .*-1"),
-        (ALLOCATION, "assign", 1.0, "integer"),
-        (ALLOCATION, "assign", [1], "shape"),
-        (DISPATCH, "start", 4, "whole number from 0 to 3, not .*4"),
-        (DISPATCH, "dispatch", [0, 1, 2], "worker 2.* must have 0 or 1, not 2"),
-        (DISPATCH, "dispatch", "111", "shape"),
-    ],
-)
+@pytest.mark.parametrize(("env_id", "action", "given", "sentence"), [
+    (ALLOCATION, "allocation", [-1, 3, 2], "0 or more"), (ALLOCATION, "allocation", [1.0, 1.0, 2.0], "integer"),
+    (RACE, "allocation", [5, 0, 0], "budget"), (ALLOCATION, "shares", [0, 0, 1], "must be real numbers from -1 to 1"),
+    (ALLOCATION, "shares", np.zeros(4), "must have shape"),
+    (ALLOCATION, "shares", [0.0, np.nan, 1.0], "must be finite"), (RACE, "shares", np.zeros(3), "must have shape"),
+    (ALLOCATION, "assign", 3, "whole number from 0 to 2, not .*3"),
+    (ALLOCATION, "assign", -1, "whole number from 0 to 2, not .*-1"), (ALLOCATION, "assign", 1.0, "integer"),
+    (ALLOCATION, "assign", [1], "shape"), (DISPATCH, "start", 4, "whole number from 0 to 3, not .*4"),
+    (DISPATCH, "dispatch", [0, 1, 2], "worker 2.* must have 0 or 1, not 2"), (DISPATCH, "dispatch", "111", "shape"),
+])  # fmt: skip
 def test_an_illegal_action_is_said_and_changes_nothing(env_id: str, action: str, given: Any, sentence: str) -> None:
     options: dict[str, Any] = {"action": action, "observation": "feedback" if action == "assign" else "workers"}
     alone, rows = single(env_id, SMALL, **options), vector(env_id, SMALL, 1, **options)

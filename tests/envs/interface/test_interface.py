@@ -25,8 +25,7 @@ ROWS, SEED = 3, 5
 )
 def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(env_id: str, action: str, world: str) -> None:
     """The unit is that of an even round of workers of the harmonic mean, and stays for the episode."""
-    env = single(env_id, world, action=action, reward_unit="even round")
-    plain = single(env_id, world, action=action)
+    env, plain = single(env_id, world, action=action, reward_unit="even round"), single(env_id, world, action=action)
     scenario, player = WORLDS[world], Player(env.action_space, 3)
     budget = scenario.budget
     for seed in (SEED, None, None):
@@ -34,8 +33,7 @@ def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(env_id: str, a
         present = seen.get("present", np.ones(scenario.pool.n)) > 0
         there = plain.means()[present & np.isfinite(plain.means())]
         price = plain.conditions().price if world == "drawn" else scenario.price
-        unit = harmonic_mean(there) * (ceil(budget / len(there)) + price * budget)
-        over = False
+        unit, over = harmonic_mean(there) * (ceil(budget / len(there)) + price * budget), False
         while not over:
             act = player(env.action_masks().astype(np.int8) if action in ("assign", "start") else None)
             _, reward, _, over, _ = env.step(act)
@@ -56,8 +54,7 @@ def test_an_env_is_made_for_what_a_reset_asks(env_id: str) -> None:
         made = single(env_id, Scenario(given["pool"], 3, 2, (Walk(0.2, 1.0),), price=2.5), **options)
         player = Player(made.action_space, 2)
         expected, seen = made.reset(seed=SEED)[0], env.reset(seed=SEED, options=given)[0]
-        in_rows = rows.reset(seed=SEED, options=given)[0]
-        over = False
+        in_rows, over = rows.reset(seed=SEED, options=given)[0], False
         while not over:
             assert same(expected, seen)
             assert same(expected, chosen(in_rows, 0))
@@ -85,22 +82,15 @@ def test_options_stay_and_take_what_belongs_to_other_workers_along() -> None:
     assert (env.scenario.changes, env.scenario.published) == (drawn[1:], Published())
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"colour": 1, "price": 1.0}, "reset takes the options pool, changes, price, horizon, not colour"),
-        ({"pool": exponential([1.0] * 4)}, "must have 5 workers"),
-        ({"price": -1.0}, "price must be"),
-        ({"horizon": 0}, "horizon must be"),
-        ({"changes": [{"change": "nothing"}]}, "a change is a mapping"),
-        ({"changes": ()}, "the observations would have other keys"),
-        ({"price": 3.0}, None),
-    ],
-)
+@pytest.mark.parametrize(("given", "sentence"), [
+    ({"colour": 1, "price": 1.0}, "reset takes the options pool, changes, price, horizon, not colour"),
+    ({"pool": exponential([1.0] * 4)}, "must have 5 workers"), ({"price": -1.0}, "price must be"),
+    ({"horizon": 0}, "horizon must be"), ({"changes": [{"change": "nothing"}]}, "a change is a mapping"),
+    ({"changes": ()}, "the observations would have other keys"), ({"price": 3.0}, None),
+])  # fmt: skip
 def test_options_that_do_not_fit_and_a_bad_seed_change_nothing(given: dict[str, Any], sentence: str | None) -> None:
     for env in (single(DISPATCH, "drawn"), vector(DISPATCH, "drawn", 2)):
-        before, _ = env.reset(seed=SEED)
-        kept = env.checkpoint()
+        (before, _), kept = env.reset(seed=SEED), env.checkpoint()
         with pytest.raises(ValueError if sentence else gym.error.Error, match=sentence):
             env.reset(seed=SEED + 1 if sentence else -1, options=given)
         assert env.scenario is WORLDS["drawn"]

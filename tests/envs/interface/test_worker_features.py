@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
@@ -16,8 +15,7 @@ from ata_gym.pools import PoolDistribution, deterministic
 from ata_gym.scenarios import Scenario
 from tests.envs.playing import ALLOCATION, DISPATCH, IDS, RACE, WORLDS, Player, same, single, vector
 
-COLUMN = {name: k for k, name in enumerate((*worker_features.OF_WORKER, *worker_features.OF_ROUND))}
-N = 4
+COLUMN, N = {name: k for k, name in enumerate((*worker_features.OF_WORKER, *worker_features.OF_ROUND))}, 4
 times = st.floats(1e-12, 1e12)
 feedback = st.lists(st.tuples(st.integers(-1, N - 1), times), min_size=1, max_size=12)
 
@@ -129,16 +127,14 @@ def test_who_runs_a_task_is_available_and_who_is_away_is_not() -> None:
         env = single(env_id, away, observation="workers")
         env.reset(seed=0)
         for _ in range(15):
-            gone = np.isinf(env.means())
-            seen = env.step(np.array([1, 1, 1]))[0]
+            gone, seen = np.isinf(env.means()), env.step(np.array([1, 1, 1]))[0]
             assert (seen[:, COLUMN["available"]] == ~gone).all()
 
 
 def test_empty_places_are_not_available_and_do_not_count() -> None:
     pools = PoolDistribution(6, fewest=1)
     env = vector(ALLOCATION, Scenario(pools.typical(), 3, 2, (Redraw(pools),)), 30, observation="workers")
-    seen, _ = env.reset(seed=0)
-    present = env.conditions().present
+    (seen, _), present = env.reset(seed=0), env.conditions().present
     assert (seen[..., COLUMN["available"]] == present).all()
     assert seen[:, 0, COLUMN["log workers"]] == pytest.approx(np.log2(present.sum(axis=1)) / 10)
     assert len(np.unique(seen[:, 0, COLUMN["log workers"]])) == 6

@@ -42,8 +42,7 @@ def window(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.usefixtures("window")
 def test_gymnasiums_checker_renders_in_every_mode() -> None:
     env = gym.make(DISPATCH, render_mode="rgb_array")
-    assert set(env.metadata["render_modes"]) == {"ansi", "rgb_array", "human"}
-    assert env.metadata["render_fps"] == 4
+    assert (set(env.metadata["render_modes"]), env.metadata["render_fps"]) == ({"ansi", "rgb_array", "human"}, 4)
     check_env(env.unwrapped, skip_render_check=False)
     env.close()
 
@@ -71,8 +70,7 @@ def test_gymnasium_records_videos(tmp_path: Path) -> None:
     env.close()
     (file,) = (tmp_path / "video").glob("*.mp4")
     with moviepy.VideoFileClip(str(file)) as clip:
-        assert clip.size == [SHAPE[1], SHAPE[0]]
-        assert clip.fps == 4
+        assert (clip.size, clip.fps) == ([SHAPE[1], SHAPE[0]], 4)
         assert clip.n_frames == steps + 2
         assert clip.get_frame(0).std() > 1  # not blank
 

@@ -5,8 +5,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ata_gym.changes import Change, Crash, Jump, Outliers, Spot, Walk
 from ata_gym.envs.rendering.timeline import CANCELLED, DONE, LOST, RUNNING, Timeline
@@ -32,8 +31,7 @@ def check(timeline: Timeline, info: dict[str, Any], budget: int, mean: np.ndarra
     assert (np.diff(worker) >= 0).all()
     neighbours = np.diff(worker) == 0
     assert (start[1:][neighbours] >= end[:-1][neighbours] - close).all(), "tasks of a worker overlap"
-    assert timeline.time == info["round_time"]
-    assert timeline.runtime == info["runtime"]
+    assert (timeline.time, timeline.runtime) == (info["round_time"], info["runtime"])
     assert timeline.total_worker_time == info["total_worker_time"]
     assert timeline.worker_time == pytest.approx(info["worker_time"])
     assert (end - start).sum() == pytest.approx(info["worker_time"], abs=close)
@@ -69,8 +67,7 @@ def test_a_round_is_the_sum_of_its_tasks(env_id, changes, seed, budget, price) -
     assert env.timeline().round == len(env.timeline().worker) == 0
     rounds = 0
     for _ in range(12):
-        begins, mean = rounds == 0 or env.timeline().over, env.means()
-        action = env.action_space.sample()
+        begins, mean, action = rounds == 0 or env.timeline().over, env.means(), env.action_space.sample()
         observation, *rest = env.step(action)
         info = rest[-1]
         unseen, *others = plain.step(action)
@@ -78,8 +75,7 @@ def test_a_round_is_the_sum_of_its_tasks(env_id, changes, seed, budget, price) -
         assert same(observation, unseen)
         rounds += begins
         timeline = env.timeline()
-        assert timeline.round == rounds
-        assert timeline.over == info.get("round_over", True)
+        assert (timeline.round, timeline.over) == (rounds, info.get("round_over", True))
         assert timeline.price == price
         check(timeline, info, budget, mean)
         if env_id == DISPATCH:
@@ -139,8 +135,7 @@ def test_a_worker_without_a_result_takes_at_least_the_time_that_it_has_spent(env
     env.reset(seed=0)
     for _ in range(2 if env_id == RACE else 4):
         env.step(np.array([2, 2]) if env_id == RACE else np.ones(2, np.int8))
-    assert env.timeline().estimate.tolist() == [1.0, 4.0]
-    assert env.timeline().at_least.tolist() == [False, True]
+    assert (env.timeline().estimate.tolist(), env.timeline().at_least.tolist()) == ([1.0, 4.0], [False, True])
     assert "≥ 4" in env.render().splitlines()[4]
     env.show_estimates(np.array([5.0, 6.0]))
     assert not env.timeline().at_least.any()
@@ -154,5 +149,4 @@ def test_after_a_restored_checkpoint_rounds_are_recorded_anew() -> None:
     env.restore(saved)
     assert env.timeline().round == 0
     env.step(np.ones(5, np.int8))
-    assert (env.timeline().kind == DONE).sum() == 1
-    assert len(env.render().splitlines()) == 9
+    assert ((env.timeline().kind == DONE).sum(), len(env.render().splitlines())) == (1, 9)

@@ -12,8 +12,7 @@ from ata_gym.utils.trees import difference
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.planning.knowledge import Knowledge, choose_candidates, learn_rows
 
-LEARNER = "distribution-learner"
-POOL = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
+LEARNER, POOL = "distribution-learner", shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
 WORLD: dict[str, Any] = {"rows": 3, "pool": POOL, "budget": 15}
 
 
@@ -94,8 +93,7 @@ def known_after(results: list[int], unit: float = 1.0, spread: float = 0.5) -> K
 
 
 def test_the_fewer_results_the_more_a_search_doubts_a_mean() -> None:
-    known = known_after([400, 20, 2])
-    everybody, nobody = np.ones((1, 3), np.bool_), np.zeros((1, 3), np.int64)
+    known, everybody, nobody = known_after([400, 20, 2]), np.ones((1, 3), np.bool_), np.zeros((1, 3), np.int64)
     (doubt,) = choose_candidates(known, everybody, nobody, 5).doubt
     np.testing.assert_array_equal(doubt, np.expm1(known.posterior.spread[0] ** 2))
     assert 0.0 < doubt[0] < doubt[1] < doubt[2] < 1.0

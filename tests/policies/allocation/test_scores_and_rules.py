@@ -8,8 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import ata_policies
 from ata_gym import allocate, proxy_loss, proxy_optimal
@@ -25,8 +24,7 @@ def shifted(n: int) -> Pool:
     return shifted_exponential(np.arange(1.0, n + 1), np.arange(1.0, n + 1))
 
 
-POOL = shifted(8)
-BUDGET = 7
+POOL, BUDGET = shifted(8), 7
 WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 
 
@@ -53,40 +51,36 @@ ABOVE_0 = " must be a finite number above 0"
 ORACLES = "ofta oracle dynamic-ofta dynamic-oracle race-oracle dispatch-oracle dispatch-caps"
 
 
-@pytest.mark.parametrize(
-    ("names", "hyperparameter", "wrong", "message"),
-    [
-        ("epsilon-uniform", "c", (0.0,), "c" + ABOVE_0),
-        ("explore-then-commit", "tasks", (0, 2.0), "tasks must be a whole number from 1"),
-        ("cucb ucb-v", "scale", (0.0, -1.0), "scale" + ABOVE_0),
-        ("kl-lcb thompson race-backup", "shape", (0.0, -1.0, math.inf, math.nan, "4"), "shape" + ABOVE_0),
-        ("kl-gamma thompson-gamma thompson-beta distribution-learner", "weight", (0, 0.0), "weight" + ABOVE_0),
-        ("thompson-beta", "beta", (-1.0, math.inf), "beta must be a finite number"),
-        ("median-of-means", "blocks", (0, 1, 3, 128, 2.0), "blocks must be"),
-        ("catoni", "moment", (0.0, math.inf), "moment must be"),
-        ("truncated-mean", "radius", (-1.0, math.nan), "radius must be"),
-        ("exponentiated-gradient", "rate", (-0.5,), "rate" + ABOVE_0),
-        ("ata", "version", ("poster",), "version must be 'preprint' or 'icml', not 'poster'"),
-        ("thompson:memory=window", "blocks", (7,), "blocks must divide the window of 300"),
-        ("thompson:memory=window", "of", ("years",), 'of must be "tasks"'),
-        ("thompson:memory=window", "window", (0,), "window must be"),
-        ("thompson:memory=discount", "discount", (1.0,), "discount must be below 1"),
-        ("thompson:memory=discount", "discount", (0.0,), "discount" + ABOVE_0),
-        ("restarting-beta", "detector", ("ear",), "detector must be 'page-hinkley' or 'cusum' or 'glr', not 'ear'"),
-        ("restarting-beta", "restart", ("none",), "restart must be 'everybody' or 'many' or 'worker'"),
-        ("restarting-beta", "effective_tasks", (39.9, math.inf), "effective_tasks must be a finite number of at least"),
-        ("restarting-beta", "refresh", (0.0,), "refresh" + ABOVE_0),
-        ("restarting-beta", "threshold", (-1.0,), "threshold" + ABOVE_0),
-        ("thompson:memory=prior", "prior_weight", (-0.1, 1.1, math.nan), "weight must be"),
-        (ORACLES, "seed", (0,), "needs an env whose pool is known"),
-        ("race-fastest race-caps dispatch-rest", "m", (0, 1.5), "m must be a whole number"),
-        ("race-fastest race-caps", "m", (4,), "m must be at most the number of workers, 3, not 4"),
-        ("race-caps race-backup", "d", (-1,), "d must be"),
-        ("race", "tolerance", (-0.1,), "tolerance must be a finite number of at least 0, not -0.1"),
-        ("race", "explore", (math.inf,), "explore must be"),
-        ("dispatch-rest", "kappa", (-1.0, math.nan), "kappa must be"),
-    ],
-)
+@pytest.mark.parametrize(("names", "hyperparameter", "wrong", "message"), [
+    ("epsilon-uniform", "c", (0.0,), "c" + ABOVE_0),
+    ("explore-then-commit", "tasks", (0, 2.0), "tasks must be a whole number from 1"),
+    ("cucb ucb-v", "scale", (0.0, -1.0), "scale" + ABOVE_0),
+    ("kl-lcb thompson race-backup", "shape", (0.0, -1.0, math.inf, math.nan, "4"), "shape" + ABOVE_0),
+    ("kl-gamma thompson-gamma thompson-beta distribution-learner", "weight", (0, 0.0), "weight" + ABOVE_0),
+    ("thompson-beta", "beta", (-1.0, math.inf), "beta must be a finite number"),
+    ("median-of-means", "blocks", (0, 1, 3, 128, 2.0), "blocks must be"),
+    ("catoni", "moment", (0.0, math.inf), "moment must be"),
+    ("truncated-mean", "radius", (-1.0, math.nan), "radius must be"),
+    ("exponentiated-gradient", "rate", (-0.5,), "rate" + ABOVE_0),
+    ("ata", "version", ("poster",), "version must be 'preprint' or 'icml', not 'poster'"),
+    ("thompson:memory=window", "blocks", (7,), "blocks must divide the window of 300"),
+    ("thompson:memory=window", "of", ("years",), 'of must be "tasks"'),
+    ("thompson:memory=window", "window", (0,), "window must be"),
+    ("thompson:memory=discount", "discount", (1.0,), "discount must be below 1"),
+    ("thompson:memory=discount", "discount", (0.0,), "discount" + ABOVE_0),
+    ("restarting-beta", "detector", ("ear",), "detector must be 'page-hinkley' or 'cusum' or 'glr', not 'ear'"),
+    ("restarting-beta", "restart", ("none",), "restart must be 'everybody' or 'many' or 'worker'"),
+    ("restarting-beta", "effective_tasks", (39.9, math.inf), "effective_tasks must be a finite number of at least"),
+    ("restarting-beta", "refresh", (0.0,), "refresh" + ABOVE_0),
+    ("restarting-beta", "threshold", (-1.0,), "threshold" + ABOVE_0),
+    ("thompson:memory=prior", "prior_weight", (-0.1, 1.1, math.nan), "weight must be"),
+    (ORACLES, "seed", (0,), "needs an env whose pool is known"),
+    ("race-fastest race-caps dispatch-rest", "m", (0, 1.5), "m must be a whole number"),
+    ("race-fastest race-caps", "m", (4,), "m must be at most the number of workers, 3, not 4"),
+    ("race-caps race-backup", "d", (-1,), "d must be"),
+    ("race", "tolerance", (-0.1,), "tolerance must be a finite number of at least 0, not -0.1"),
+    ("race", "explore", (math.inf,), "explore must be"), ("dispatch-rest", "kappa", (-1.0, math.nan), "kappa must be"),
+])  # fmt: skip
 def test_wrong_hyperparameters(refuses: Any, names: str, hyperparameter: str, wrong: Any, message: str) -> None:
     for full, value in itertools.product(names.split(), wrong):
         name, _, memory = full.partition(":memory=")
@@ -143,8 +137,7 @@ def test_uniform_rounds_are_as_many_as_they_should_be_and_uniform(play: Any) -> 
 @settings(max_examples=10)
 @given(n=st.integers(1, 9), budget=st.integers(1, 30), tasks=st.integers(1, 6))
 def test_everybody_is_tried_for_the_same_number_of_tasks(play: Any, n: int, budget: int, tasks: int) -> None:
-    rounds = -(-n * tasks // budget)
-    pool = exponential(np.arange(1.0, n + 1))
+    rounds, pool = -(-n * tasks // budget), exponential(np.arange(1.0, n + 1))
     run = play("explore-then-commit", rounds + 4, 2, pool=pool, budget=budget, hyperparameters={"tasks": tasks})
     allocations, counts, totals = split(run)
     tried = allocations[:rounds].sum(axis=0)
@@ -201,8 +194,7 @@ def world(unit: float = 1.0) -> dict[str, Any]:
     return {"pool": pool, "budget": 7, "changes": [Spot(leaves=0.05, returns=0.3, deadline=unit * 30.0)]}
 
 
-CHANGING = world()
-ALL = list(itertools.product(MEMORIES, ESTIMATES, RULES))
+CHANGING, ALL = world(), list(itertools.product(MEMORIES, ESTIMATES, RULES))
 
 OWN = {"median-of-means": "sums in blocks", "catoni": "sums in blocks", "truncated-mean": "clipped totals"}
 DEVIATIONS = {"ucb-v", "kl-gamma", "thompson-gamma"}  # needed by these
@@ -259,36 +251,28 @@ def test_parts_that_do_not_fit_are_refused_and_others_have_no_hyperparameter_of_
             assert len({*names, *reserved}) == len(names) + len(reserved)
 
 
-@pytest.mark.parametrize(
-    ("hyperparameters", "message"),
-    [
-        ({"memory": "windows"}, r"there is no memory 'windows'; did you mean window"),
-        ({"estimate": "tompson"}, r"there is no estimate 'tompson'; did you mean thompson"),
-        ({"rule": "betta"}, r"there is no rule 'betta'; did you mean beta\?"),
-        ({"memory": 3}, "there is no memory '3'"),
-        ({"memory": "window", "discount": 0.9}, "does not take discount; its hyperparameters are: shape, window, of"),
-        ({"widow": 6}, "thompson with memory everything and rule proxy does not take widow; .* are: shape$"),
-        ({"estimate": "mean", "shape": 1.0}, "does not take shape; its hyperparameters are: none"),
-        ({"availability": 1}, "availability must be"),
-    ],
-)
+@pytest.mark.parametrize(("hyperparameters", "message"), [
+    ({"memory": "windows"}, r"there is no memory 'windows'; did you mean window"),
+    ({"estimate": "tompson"}, r"there is no estimate 'tompson'; did you mean thompson"),
+    ({"rule": "betta"}, r"there is no rule 'betta'; did you mean beta\?"), ({"memory": 3}, "there is no memory '3'"),
+    ({"memory": "window", "discount": 0.9}, "does not take discount; its hyperparameters are: shape, window, of"),
+    ({"widow": 6}, "thompson with memory everything and rule proxy does not take widow; .* are: shape$"),
+    ({"estimate": "mean", "shape": 1.0}, "does not take shape; its hyperparameters are: none"),
+    ({"availability": 1}, "availability must be"),
+])  # fmt: skip
 def test_what_is_unknown_or_wrong(hyperparameters: dict[str, Any], message: str) -> None:
     env = gym.make("ata_gym/TaskAllocation-v0", pool=CHANGING["pool"], budget=7)
     with pytest.raises(ValueError, match=message):
         ata_policies.make("thompson", env, **hyperparameters)
 
 
-@pytest.mark.parametrize(
-    ("name", "preset", "parts"),
-    [
-        ("restarting-beta", "thompson-gamma", {"memory": "restarting", "rule": "beta"}),
-        ("epsilon-uniform", "certainty-equivalence", {"rule": "epsilon-uniform"}),
-        ("ata-icml", "ata", {"version": "icml"}),
-        ("ata-empirical-icml", "ata-empirical", {"version": "icml"}),
-        ("ata-icml:memory=window", "ata", {"version": "icml", "memory": "window"}),
-        ("thompson:memory=restarting:availability=False", "thompson", {"memory": "restarting", "availability": False}),
-    ],
-)
+@pytest.mark.parametrize(("name", "preset", "parts"), [
+    ("restarting-beta", "thompson-gamma", {"memory": "restarting", "rule": "beta"}),
+    ("epsilon-uniform", "certainty-equivalence", {"rule": "epsilon-uniform"}), ("ata-icml", "ata", {"version": "icml"}),
+    ("ata-empirical-icml", "ata-empirical", {"version": "icml"}),
+    ("ata-icml:memory=window", "ata", {"version": "icml", "memory": "window"}),
+    ("thompson:memory=restarting:availability=False", "thompson", {"memory": "restarting", "availability": False}),
+])  # fmt: skip
 def test_a_preset_is_its_composition(play: Any, name: str, preset: str, parts: dict[str, Any]) -> None:
     one, other = play(name, 40, 2, **CHANGING), play(preset, 40, 2, hyperparameters=parts, **CHANGING)
     np.testing.assert_array_equal(one.actions, other.actions)

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import ata_policies
 from ata_gym import allocate
@@ -95,8 +94,7 @@ def test_a_round_is_allocated_then_observed_once_and_tells_what_was_expected() -
         allocator.observe({"a": [1.0]})
     allocator.leave("c")
     shares = allocator.allocate()
-    assert allocator.allocate() == shares
-    assert allocator.expected_times() == {}
+    assert (allocator.allocate(), allocator.expected_times()) == (shares, {})
     times = {"a": [1.0, 2.0], "b": [4.0, 4.0]}
     allocator.observe(times)
     with pytest.raises(ValueError, match=r"call allocate\(\) first, and observe\(\) once after each"):
@@ -109,8 +107,7 @@ def test_tasks_of_who_is_lost_or_leaves_may_be_done_by_others_or_by_nobody() -> 
     allocator = played(policy="certainty-equivalence", rounds=0)
     shares, explained = allocator.allocate(), str(allocator.explain())
     allocator.observe({}, lost=["a", "b", "c"])  # a round without any result is given again
-    assert allocator.allocate() == shares
-    assert str(allocator.explain()) == explained
+    assert (allocator.allocate(), str(allocator.explain())) == (shares, explained)
     allocator.observe({"a": [1.0] * 2, "b": [2.0, 2.0, 2.0, 2.0]}, lost=["c"])
     allocator.allocate()
     assert allocator.explain().evidence.tolist() == [2.0, 4.0, 0.0]
@@ -202,24 +199,17 @@ def test_only_who_is_there_can_leave_and_only_others_can_join() -> None:
     assert allocator.allocate() == {"b": 6}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((0, 3), "workers must be a whole number from 1"),
-        (([], 3), "workers must be a number, or names"),
-        ((["a", "a"], 3), "each worker must have a name of its own"),
-        (([("a",)], 3), "names that are texts or whole numbers"),
-        (("ab", 3), "workers must be a whole number"),
-        ((2, 0), "budget must be a whole number from 1"),
-        ((2, 3, "gta"), r"gta plays ata_gym/TaskRace-v0: use Allocator\(..., start_more=True\)"),
-        ((2, 3, "dispatch"), r"dispatch plays ata_gym/TaskDispatch-v0: use Dispatcher\(...\)"),
-        ((2, 3, "thomson"), "did you mean thompson"),
-        ((2, 3, "oracle"), "knows the workers"),
-        ((2, 3, "dynamic-ofta"), "needs to know each round beforehand"),
-        ((2, 3, "thompson:weight=2"), "does not take weight"),
-        ((2, 3, 7), "a policy is named by a text"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    ((0, 3), "workers must be a whole number from 1"), (([], 3), "workers must be a number, or names"),
+    ((["a", "a"], 3), "each worker must have a name of its own"),
+    (([("a",)], 3), "names that are texts or whole numbers"), (("ab", 3), "workers must be a whole number"),
+    ((2, 0), "budget must be a whole number from 1"),
+    ((2, 3, "gta"), r"gta plays ata_gym/TaskRace-v0: use Allocator\(..., start_more=True\)"),
+    ((2, 3, "dispatch"), r"dispatch plays ata_gym/TaskDispatch-v0: use Dispatcher\(...\)"),
+    ((2, 3, "thomson"), "did you mean thompson"), ((2, 3, "oracle"), "knows the workers"),
+    ((2, 3, "dynamic-ofta"), "needs to know each round beforehand"),
+    ((2, 3, "thompson:weight=2"), "does not take weight"), ((2, 3, 7), "a policy is named by a text"),
+])  # fmt: skip
 def test_bad_arguments_are_refused(arguments: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Allocator(*arguments)
@@ -272,13 +262,11 @@ def test_a_round_ends_with_its_last_result_and_cancels_the_rest() -> None:
         dispatcher.finished("a", 1.0)
     assert dispatcher.start() == ("b",)
     assert not dispatcher.finished("b", 0.5)
-    assert dispatcher._round.age.tolist() == [1.5, 0.0, 1.5]
-    assert dispatcher.start() == ("b",)
+    assert (dispatcher._round.age.tolist(), dispatcher.start()) == ([1.5, 0.0, 1.5], ("b",))
     assert dispatcher.finished("a", 2.0)
     assert dispatcher._round.elapsed.tolist() == [0.0, 0.5, 2.0]
     assert (dispatcher.missing, dispatcher.running) == (3, ())
-    assert dispatcher.start() == ("a", "b", "c")
-    assert dispatcher.start() == ()
+    assert (dispatcher.start(), dispatcher.start()) == (("a", "b", "c"), ())
     dispatcher.finished("a", 1.0, ages={"c": 0.75})  # as it was measured
     assert dispatcher._round.age.tolist() == [0.0, 1.0, 0.75]
     dispatcher.start()
@@ -288,22 +276,17 @@ def test_a_round_ends_with_its_last_result_and_cancels_the_rest() -> None:
     assert dispatcher._round.elapsed.tolist() == [3.0, 0.0, 3.75]
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda d: d.finished("z", 1.0), "there is no worker 'z'"),
-        (lambda d: d.finished("a", math.nan), "a time of worker 'a' must be a finite number of at least 0, not nan"),
-        (lambda d: d.finished("a", -1.0), "a time of worker 'a'"),
-        (lambda d: d.finished("a", "soon"), "a time of worker 'a'"),
-        (lambda d: d.finished("a", 1.0, {"b": math.inf}), "a time of worker 'b'"),
-        (lambda d: d.finished("a", 1.0, {"a": 1.0}), "worker 'a' has finished its task"),
-        (lambda d: d.finished("a", 1.0, {"y": 1.0}), "there is no worker 'y'"),
-        (lambda d: d.lost("a", math.nan), "a time of worker 'a'"),
-        (lambda d: d.lost("x"), "there is no worker 'x'"),
-        (lambda d: d.join("a"), "worker 'a' is there already"),
-        (lambda d: d.leave("w"), "there is no worker 'w'"),
-    ],
-)
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda d: d.finished("z", 1.0), "there is no worker 'z'"),
+    (lambda d: d.finished("a", math.nan), "a time of worker 'a' must be a finite number of at least 0, not nan"),
+    (lambda d: d.finished("a", -1.0), "a time of worker 'a'"),
+    (lambda d: d.finished("a", "soon"), "a time of worker 'a'"),
+    (lambda d: d.finished("a", 1.0, {"b": math.inf}), "a time of worker 'b'"),
+    (lambda d: d.finished("a", 1.0, {"a": 1.0}), "worker 'a' has finished its task"),
+    (lambda d: d.finished("a", 1.0, {"y": 1.0}), "there is no worker 'y'"),
+    (lambda d: d.lost("a", math.nan), "a time of worker 'a'"), (lambda d: d.lost("x"), "there is no worker 'x'"),
+    (lambda d: d.join("a"), "worker 'a' is there already"), (lambda d: d.leave("w"), "there is no worker 'w'"),
+])  # fmt: skip
 def test_what_is_wrong_is_refused_and_changes_nothing(call: Any, said: str) -> None:
     assert said in refused(begun(policy="dispatch"), call)
 
@@ -324,8 +307,7 @@ def test_who_dies_starts_no_other_task_in_the_round() -> None:
     dispatcher.finished("b", 1.0)
     dispatcher.start()
     assert dispatcher.finished("b", 1.0)
-    assert dispatcher._round.elapsed.tolist() == [0.25, 0.0, 1.5]
-    assert dispatcher.start() == ("a", "b", "c")
+    assert (dispatcher._round.elapsed.tolist(), dispatcher.start()) == ([0.25, 0.0, 1.5], ("a", "b", "c"))
 
 
 @pytest.mark.parametrize("policy", ["dispatch", "dispatch-rest", "dispatch-gta"])
@@ -347,8 +329,7 @@ def test_somebody_always_works_whoever_is_there(policy: str, data: st.DataObject
 
 
 def test_who_leaves_is_not_relied_on_and_who_comes_back_is_known() -> None:
-    dispatcher = Dispatcher(["fast", "slow"], budget=4, price=1.0)
-    mean = {"fast": 1.0, "slow": 10.0}
+    dispatcher, mean = Dispatcher(["fast", "slow"], budget=4, price=1.0), {"fast": 1.0, "slow": 10.0}
 
     def play_round() -> set[str]:
         ends, used, now, over = dict[Any, float](), set(), 0.0, False
@@ -357,8 +338,7 @@ def test_who_leaves_is_not_relied_on_and_who_comes_back_is_known() -> None:
             used |= {*map(str, started)}
             ends |= {name: now + mean[str(name)] for name in started}
             first = min(ends, key=lambda name: ends[name])
-            now = ends.pop(first)
-            over = dispatcher.finished(first, mean[str(first)])
+            now, over = ends.pop(first), dispatcher.finished(first, mean[str(first)])
         return used
 
     for _ in range(12):

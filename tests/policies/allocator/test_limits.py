@@ -5,8 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ata_policies import Allocator, Dispatcher
 from ata_policies.allocator.limits import within
@@ -18,8 +17,7 @@ TIMES = {"a": 1.0, "b": 2.0, "c": 5.0}
 def test_no_allocation_within_the_limits_has_fewer_changes_and_an_earlier_end(data, budget, n):
     draw = data.draw
     cuts = sorted(draw(st.lists(st.integers(0, budget), min_size=n - 1, max_size=n - 1)))
-    shares = np.diff([0, *cuts, budget])
-    mean = np.array(draw(st.lists(st.floats(0.1, 9.0), min_size=n, max_size=n)))
+    shares, mean = np.diff([0, *cuts, budget]), np.array(draw(st.lists(st.floats(0.1, 9.0), min_size=n, max_size=n)))
     pairs = [sorted(draw(st.lists(st.integers(0, budget), min_size=2, max_size=2))) for _ in range(n)]
     least, most = np.array(pairs).T
     if not least.sum() <= budget <= most.sum():
@@ -64,8 +62,7 @@ def test_a_policy_learns_within_limits_as_many_rounds_as_it_plays(start_more):
 def test_in_dispatch_nobody_starts_more_than_the_most_and_everybody_starts_the_least():
     dispatcher = Dispatcher(TIMES, 6, limits={"a": (0, 2), "c": (1, 1)})
     for _ in range(4):
-        started, now = dict.fromkeys(TIMES, 0), dict.fromkeys(TIMES, 0.0)
-        over = False
+        started, now, over = dict.fromkeys(TIMES, 0), dict.fromkeys(TIMES, 0.0), False
         while not over:
             for who in dispatcher.start():
                 started[who] += 1
@@ -78,16 +75,12 @@ def test_in_dispatch_nobody_starts_more_than_the_most_and_everybody_starts_the_l
         assert started["c"] == 1
 
 
-@pytest.mark.parametrize(
-    ("limits", "sentence"),
-    [
-        ({"a": (3, 2)}, r"must be \(least, most\)"),
-        ({"a": (0, 9)}, "<= most <= 8"),
-        ({"x": (0, 2)}, "limits name worker 'x', and there are"),
-        ({"a": (0, 2), "b": (0, 2), "c": (0, 3)}, "at least 0 and at most 7 tasks, and a round has 8"),
-        ({"a": (4, 8), "b": (5, 8)}, "at least 9"),
-    ],
-)
+@pytest.mark.parametrize(("limits", "sentence"), [
+    ({"a": (3, 2)}, r"must be \(least, most\)"), ({"a": (0, 9)}, "<= most <= 8"),
+    ({"x": (0, 2)}, "limits name worker 'x', and there are"),
+    ({"a": (0, 2), "b": (0, 2), "c": (0, 3)}, "at least 0 and at most 7 tasks, and a round has 8"),
+    ({"a": (4, 8), "b": (5, 8)}, "at least 9"),
+])  # fmt: skip
 def test_limits_that_cannot_be_are_refused(limits, sentence):
     with pytest.raises(ValueError, match=sentence):
         Allocator(TIMES, 8, limits=limits)
@@ -108,8 +101,7 @@ def test_a_prior_is_what_was_known_of_the_same_names(tmp_path):
     file.write_text(json.dumps({"rounds": 5, "allocator": before.state_dict()}))
     for prior in (file, str(file), before.state_dict()):
         after = Allocator(["d", "c", "a"], 8, "certainty-equivalence", prior=prior)
-        assert set(after.workers) == {"a", "c", "d"}
-        assert sum(after.allocate().values()) == 8
+        assert (set(after.workers), sum(after.allocate().values())) == ({"a", "c", "d"}, 8)
         assert after.expected_times().items() >= {"a": 1.0, "c": 5.0}.items()
         assert play(after, 5) == {"a": 4, "c": 0, "d": 4}
     with pytest.raises(ValueError, match="this is no state of Allocator with B = 9"):

@@ -84,8 +84,7 @@ def test_the_decisions_are_those_of_the_env(name: str, changes: str, price: floa
     (observation, _), state = env.reset(seed=3), None
     for _ in range(30 * BUDGET):
         assert dispatcher.missing == observation["missing"][0]
-        action, state = policy.predict(observation, state)
-        running = observation["running"] > 0
+        (action, state), running = policy.predict(observation, state), observation["running"] > 0
         starts = (action > 0) & ~running & ~dispatcher._round.died
         if (starts | running).any() or not dying:
             expected = starts if (starts | running).any() else np.ones(N, np.bool_)
@@ -172,8 +171,7 @@ def by_array(state: dict[str, Any]) -> Any:
 
 
 def by_torch(state: dict[str, Any]) -> Any:
-    torch = pytest.importorskip("torch")
-    file = io.BytesIO()
+    torch, file = pytest.importorskip("torch"), io.BytesIO()
     torch.save(state, file)
     return torch.load(io.BytesIO(file.getvalue()), weights_only=True)
 
@@ -197,8 +195,7 @@ def play(loop: Any, steps: int) -> list[Any]:
             shares = loop.allocate()
             said.append(shares)
             ends = sorted(((j + 1.0) * (i + 1.0), i) for i, own in enumerate(shares.values()) for j in range(own))
-            done = [i for _, i in ends[: loop.budget]]
-            names = list(shares)
+            done, names = [i for _, i in ends[: loop.budget]], list(shares)
             seconds = {name: [i + 1.0 + 0.1 * j for j in range(done.count(i))] for i, name in enumerate(names)}
             short = [name for i, name in enumerate(names) if done.count(i) < shares[name]]
             loop.observe(seconds, dict.fromkeys(short, 0.5))
@@ -225,12 +222,10 @@ def test_goes_on_bit_for_bit(name: str) -> None:
     one, other = made(name), made(name)
     play(one, 10)
     one.start() if isinstance(one, Dispatcher) else one.allocate()  # within a round
-    kept = one.state_dict()
-    expected = play(one, 10)
+    kept, expected = one.state_dict(), play(one, 10)
     for through in FORMATS:
         other.load_state_dict(through(kept))
-        assert text(other.state_dict()) == text(kept)
-        assert play(other, 10) == expected
+        assert (text(other.state_dict()), play(other, 10)) == (text(kept), expected)
     assert text(other.state_dict()) == text(one.state_dict())
 
 
@@ -251,8 +246,7 @@ def test_workers_that_have_come_and_gone_go_on_too(env_id: str, through: Any) ->
     play(one, 5)
     kept = copy.deepcopy(one.state_dict())
     other.load_state_dict(through(kept))
-    assert other.places == one.places
-    assert other.workers == one.workers
+    assert (other.places, other.workers) == (one.places, one.workers)
     for loop in (one, other):
         loop.join("a")
     assert play(other, 10) == play(one, 10)
@@ -273,10 +267,7 @@ def test_a_clock_goes_on_bit_for_bit(name: str, through: Any) -> None:
         return Clock(env, name, seed=4)
 
     one, other = start(), start()
-    begun = one.state_dict()
-    whole = play(one, 10)
-    kept = copy.deepcopy(one.state_dict())
-    rest = play(one, 10)
+    begun, whole, kept, rest = one.state_dict(), play(one, 10), copy.deepcopy(one.state_dict()), play(one, 10)
     play(other, 3)
     other.load_state_dict(through(kept))
     assert (other.rounds, other.runtime) == (10, whole[-1][0])
@@ -298,8 +289,7 @@ def test_workers_that_join_one_by_one_never_share_what_is_kept(n: int) -> None:
         belief = widened(belief, DistributionBelief.empty(1, more))
         belief = belief.observe(np.array([[more - 1]]), np.array([[1.0 / more]]), np.zeros((1, more)))
         owned = np.flatnonzero(belief.slot[0] >= 0)
-        assert owned.size == min(more, SLOTS)
-        assert belief.owner[0, belief.slot[0, owned]].tolist() == owned.tolist()
+        assert (owned.size, belief.owner[0, belief.slot[0, owned]].tolist()) == (min(more, SLOTS), owned.tolist())
         assert owned[-1] == more - 1
 
 
@@ -313,15 +303,11 @@ def changed(leaf: Any, value: Any) -> Any:
     return array.tolist()
 
 
-@pytest.mark.parametrize(
-    ("name", "through", "keys"),
-    [
-        ("ata", by_array, ("state.belief.counts", "round.elapsed")),
-        ("distribution-learner", by_json, ("state.belief.slot", "state.plan.availability.wait")),
-        ("race", by_json, ("round.elapsed",)),
-        ("dispatch", by_array, ("round.begun", "state.belief.distributions.owner")),
-    ],
-)
+@pytest.mark.parametrize(("name", "through", "keys"), [
+    ("ata", by_array, ("state.belief.counts", "round.elapsed")),
+    ("distribution-learner", by_json, ("state.belief.slot", "state.plan.availability.wait")),
+    ("race", by_json, ("round.elapsed",)), ("dispatch", by_array, ("round.begun", "state.belief.distributions.owner")),
+])  # fmt: skip
 def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing(name, through, keys) -> None:
     loop = made(name)
     play(loop, 5)

@@ -6,8 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ata_gym import proxy_loss
@@ -69,8 +68,7 @@ def test_a_row_is_what_it_is_alone_and_in_any_unit_of_time(start: Any, seed: int
     for k in range(150):
         worker, elapsed = rng.integers(-1, N, (3, 4)), rng.exponential(size=(3, N)) * (rng.random((3, N)) < 0.1)
         time = rng.gamma(4.0, np.where((k // 50 + np.arange(3)[:, None] + worker) % 3, 1.0, 9.0))
-        old = map_leaves(np.copy, rows)
-        later = rows.observe(worker, time, elapsed)
+        old, later = map_leaves(np.copy, rows), rows.observe(worker, time, elapsed)
         assert difference(old, rows) is None
         rows, row = later, row.observe(worker[2:], time[2:], elapsed[2:])
         scaled = scaled.observe(worker[2:], unit * time[2:], unit * elapsed[2:])
@@ -80,8 +78,7 @@ def test_a_row_is_what_it_is_alone_and_in_any_unit_of_time(start: Any, seed: int
             np.testing.assert_array_equal(getattr(scaled, name), unit**power * getattr(row, name))
 
 
-means = st.one_of(st.sampled_from([1e6, 1e8, 1e9]), st.floats(10.0, 1e9))
-seeds = st.integers(0, 10**6)
+means, seeds = st.one_of(st.sampled_from([1e6, 1e8, 1e9]), st.floats(10.0, 1e9)), st.integers(0, 10**6)
 
 
 @settings(max_examples=20)
@@ -109,8 +106,7 @@ def test_restarts(mean: float, seed: int, memory: float, detector: str, change: 
     belief: Any = Restarts(detector, "worker", memory, None, threshold=8.0).start(1, N, deviations=True)
     first, own = np.zeros(N), np.array([np.bincount(who[0], minlength=N) for who, _ in rounds])
     for k, (who, time) in enumerate(rounds):
-        alarms = belief.alarms
-        belief = belief.observe(who, time)
+        alarms, belief = belief.alarms, belief.observe(who, time)
         first[belief.alarms[0] > alarms[0]] = k
     assert belief.alarms.min() == belief.alarms.max() == change
     worker, times = (np.concatenate(parts, axis=1)[0] for parts in zip(*rounds, strict=True))
@@ -154,8 +150,7 @@ def test_who_is_away_shows_no_sign_of_life(kind: str, change: Change) -> None:
     rng, known = np.random.default_rng(0), Availability.full(3, 6, 0)
     world: dict[str, Any] = {"pool": exponential(np.arange(1.0, 7)), "budget": 8, "changes": [change]}
     env: Any = gym.make_vec(f"ata_gym/Task{kind}-v0", num_envs=3, **world)
-    observation, _ = env.reset(seed=0)
-    gone, all_gone = np.zeros((3, 6), bool), []
+    (observation, _), gone, all_gone = env.reset(seed=0), np.zeros((3, 6), bool), []
     for _ in range(150 if kind == "Race" else 300):
         shown = (observation[name] for name in ("worker", "elapsed", "running") if name in observation)
         known = known.after(signs_of_life(*shown), 0, 0)
@@ -198,8 +193,7 @@ def test_round_trip(tmp_path_factory: Any, counts: Any, means: Any) -> None:
 
 
 def test_rows_are_added_up_and_states_and_other_beliefs_will_do(play: Any, tmp_path: Path) -> None:
-    path = tmp_path / "prior.csv"
-    worker, time = np.array([[0, 0], [0, 1]]), np.array([[1.0, 2.0], [6.0, 4.0]])
+    path, worker, time = tmp_path / "prior.csv", np.array([[0, 0], [0, 1]]), np.array([[1.0, 2.0], [6.0, 4.0]])
     for learned in (Totals.empty(2, 2).observe(worker, time), Moments.empty(2, 2).observe(worker, time)):
         save_prior(path, learned)
         assert path.read_text() == "worker,tasks,mean\n0,3.0,3.0\n1,1.0,4.0\n"
@@ -207,18 +201,14 @@ def test_rows_are_added_up_and_states_and_other_beliefs_will_do(play: Any, tmp_p
     assert read_prior(path).counts.sum() == 2 * 2 * 5
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "first line must be worker,tasks,mean, not nothing"),
-        ('{"worker": 0}', "first line must be"),
-        ("worker,tasks,mean\n", "a line for each worker; there is none"),
-        *((f"worker,tasks,mean\n{lines}\n", "in order from 0") for lines in ("1,2,3", "0,1,1\n0,1,1", "0,2,3,4")),
-        *((f"worker,tasks,mean\n0,{line}\n", "could not convert") for line in ("two,3", ",3")),
-        ("worker,tasks,mean\n0,1,1\n1,2\n", "number of columns"),
-        *((f"worker,tasks,mean\n0,{line}\n", "finite and at least 0") for line in ("-1,3", "1,-3", "1e300,1e300")),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    ("", "first line must be worker,tasks,mean, not nothing"), ('{"worker": 0}', "first line must be"),
+    ("worker,tasks,mean\n", "a line for each worker; there is none"),
+    *((f"worker,tasks,mean\n{lines}\n", "in order from 0") for lines in ("1,2,3", "0,1,1\n0,1,1", "0,2,3,4")),
+    *((f"worker,tasks,mean\n0,{line}\n", "could not convert") for line in ("two,3", ",3")),
+    ("worker,tasks,mean\n0,1,1\n1,2\n", "number of columns"),
+    *((f"worker,tasks,mean\n0,{line}\n", "finite and at least 0") for line in ("-1,3", "1,-3", "1e300,1e300")),
+])  # fmt: skip
 def test_bad_files(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "prior.csv"
     path.write_text(content)

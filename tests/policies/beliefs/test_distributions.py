@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from ata_gym.pools import Pool, exponential, gamma, log_normal
@@ -72,8 +71,7 @@ def test_cancelled_tasks_of_exponential_times() -> None:
     """Every task beyond 1.5 is cancelled: the distribution is still that of mean 1, and the tail is exponential."""
     rng = np.random.default_rng(0)
     times = rng.exponential(size=8_000)
-    late = times > 1.5
-    belief = DistributionBelief.empty(1, 1)
+    late, belief = times > 1.5, DistributionBelief.empty(1, 1)
     for x, cancelled in zip(times, late, strict=True):
         belief = belief.observe(np.array([[-int(cancelled)]]), np.array([[x]]), np.array([[1.5 * cancelled]]))
     distribution = own_sample(belief, 64)[0, 0]
@@ -103,8 +101,7 @@ def test_converges_to_the_distribution(pool: Pool) -> None:
 
 def test_workers_seen_rarely_borrow_the_shape_of_the_others() -> None:
     """Nineteen workers of CV 1/2 lend it to a worker seen twice, and a worker never seen has no distribution."""
-    rng = np.random.default_rng(1)
-    n, size = 21, 64
+    rng, n, size = np.random.default_rng(1), 21, 64
     worker = np.repeat(np.arange(n - 1), [*[200] * (n - 2), 2])[None]
     belief = DistributionBelief.empty(1, n).observe(worker, rng.gamma(4.0, 5.0, worker.shape), np.zeros((1, n)))
     distribution = sample(belief, size)[0]
@@ -122,8 +119,7 @@ def test_extreme_times_and_cancelled_tasks_only() -> None:
     assert cancelled.mean()[0, 0] == 12.0
     assert sample(cancelled, 8).mean() > 8.0
     belief = learn([0.0, 5e-324, 1.0, 1e300], [0.0, 1e308])
-    assert belief.bins[0, 0, 0].sum() == 4
-    assert belief.bins[0, 0, 1, BINS - 1] == 1
+    assert (belief.bins[0, 0, 0].sum(), belief.bins[0, 0, 1, BINS - 1]) == (4, 1)
     assert sample(learn([0.0, 0.0]), 5).tolist() == [[[0.0] * 5]]
 
 
@@ -332,8 +328,7 @@ def test_tries_come_at_growing_intervals() -> None:
 
 def test_with_thousands_of_workers_the_fastest_have_slots() -> None:
     rng, n = np.random.default_rng(4), SLOTS + 500
-    means = rng.permutation(np.arange(1.0, n + 1))
-    belief = DistributionBelief.empty(1, n)
+    means, belief = rng.permutation(np.arange(1.0, n + 1)), DistributionBelief.empty(1, n)
     for worker in np.arange(n).reshape(-1, 4)[:, None]:
         belief = belief.observe(worker, means[worker], np.zeros((1, n)))
     fast = means <= 400

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from ata_gym.changes import Jump
@@ -206,8 +205,7 @@ def test_times_that_vary_less_are_judged_sooner_and_an_outlier_is_no_change(kind
     odd = feed(calm, np.full((50, 1), 30.0))
     assert (odd.totals - calm.totals < 2.5 * calm.totals / calm.counts).all()  # 6 standard deviations above the mean
     odd = feed(odd, rng.gamma(25.0, 1 / 25, (50, 20)))
-    assert calm.alarms.sum() == 0
-    assert odd.alarms.sum() == 0
+    assert (calm.alarms.sum(), odd.alarms.sum()) == (0, 0)
     assert (feed(calm, rng.gamma(25.0, 2 / 25, (50, 10))).alarms > 0).mean() >= 0.9
 
 
@@ -233,8 +231,7 @@ def test_workers_out_of_use_are_tried_again_together() -> None:
     for _ in range(119):
         belief = rounds(belief, [1.0])
         due.append(belief.untried()[0].tolist())
-    assert [any(one) for one in due] == [k >= 99 for k in range(1, 120)]
-    assert due[-1] == [False, True, True]
+    assert ([any(one) for one in due], due[-1]) == ([k >= 99 for k in range(1, 120)], [False, True, True])
     belief = rounds(belief, [1.0, 9.0, 9.0])
     assert not belief.untried().any()
     late = feed(belief, np.ones((1, 90)))
@@ -246,6 +243,5 @@ def test_a_startlingly_short_task_of_a_worker_out_of_use_outweighs_its_past(time
     past = 9.0 * stats.expon.ppf((np.arange(10) + 0.5) / 10)
     belief = feed(feed(PageHinkley.empty(1, 2, refresh=100.0), past, worker=1), np.ones((1, 120)))
     after = feed(belief, np.array([[time]]), worker=1)
-    assert (after.counts[0, 1] == 1) == anew
-    assert after.counts[0, 0] == belief.counts[0, 0]
+    assert (after.counts[0, 1] == 1, after.counts[0, 0]) == (anew, belief.counts[0, 0])
     assert after.alarms.sum() == 0

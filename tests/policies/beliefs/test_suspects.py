@@ -40,8 +40,7 @@ def idle(belief: DistributionBelief, rounds: int) -> DistributionBelief:
 @pytest.mark.parametrize("factor", [8.0, 1 / 8])
 def test_one_overwhelming_round_is_believed_at_once(known: DistributionBelief, factor: float) -> None:
     hit = after(known, np.array([1.0, factor, 1.0, 1.0]))
-    assert np.flatnonzero(hit.suspects()).tolist() == [1]
-    assert hit.alarmed().tolist() == [True]
+    assert (np.flatnonzero(hit.suspects()).tolist(), hit.alarmed().tolist()) == ([1], [True])
     np.testing.assert_allclose(hit.mean()[0, :4], MEANS[:4] * [1, factor, 1, 1], rtol=0.25)
     assert hit.counts[0, 1] == pytest.approx(2.0)  # it rests on this round alone
     assert not idle(hit, 1).alarmed().any()
@@ -62,8 +61,7 @@ def test_times_that_vary_much_need_more(known: DistributionBelief) -> None:
 
 def test_a_worker_that_hung_once_is_back_with_the_first_probe(known: DistributionBelief) -> None:
     hit = after(known, np.array([1.0, 50.0, 1.0, 1.0]))
-    waiting = idle(hit, 200)
-    due = [bool(idle(hit, k).probes()[0, 1]) for k in range(0, 200, 5)]
+    waiting, due = idle(hit, 200), [bool(idle(hit, k).probes()[0, 1]) for k in range(0, 200, 5)]
     first = 5 * due.index(True)
     assert first > 5  # a probe might take 50 rounds' time, so it comes later than that of one a little slower
     assert waiting.counts[0, 1] == hit.counts[0, 1]  # what is known of a suspect does not fade
@@ -83,8 +81,7 @@ def test_the_fastest_of_those_that_failed_together_is_probed(known: Distribution
     still_slow = after(hit, np.array([6.0, 0.0, 0.0, 1.0]), seed=3)
     assert still_slow.row[0, ROW.events] == 3.0
     again = next(k for k in range(60) if idle(still_slow, k).probes().any())
-    assert again == 1
-    assert idle(still_slow, again).probes()[0].sum() == 1
+    assert (again, idle(still_slow, again).probes()[0].sum()) == (1, 1)
 
 
 def test_a_change_that_lasts_becomes_usual(known: DistributionBelief) -> None:
@@ -93,8 +90,7 @@ def test_a_change_that_lasts_becomes_usual(known: DistributionBelief) -> None:
         belief = after(belief, np.array([1.0, 4.0, 1.0, 1.0]), seed=k)
     assert not belief.suspects().any()
     assert belief.tracks[0, 1, SLOT.restart] > 30
-    assert belief.counts[0, 1] == pytest.approx(8.0, abs=3.0)
-    assert belief.mean()[0, 1] == pytest.approx(8.0, rel=0.2)
+    assert (belief.counts[0, 1], belief.mean()[0, 1]) == (pytest.approx(8.0, abs=3.0), pytest.approx(8.0, rel=0.2))
 
 
 def test_everybody_begins_anew_where_most_change_at_once(known: DistributionBelief) -> None:

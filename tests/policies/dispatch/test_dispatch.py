@@ -7,8 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import ata_policies
 from ata_gym import scenario
@@ -35,8 +34,7 @@ Rule = Callable[..., np.ndarray]
 TIMES = known_sample(scenario("icml2025-cifar100").pool, 64)
 CIFAR = Workers.of(TIMES, 23)
 
-N, BUDGET = 12, 10
-POOL = shifted_exponential(np.arange(1.0, 9), np.arange(1.0, 9))
+N, BUDGET, POOL = 12, 10, shifted_exponential(np.arange(1.0, 9), np.arange(1.0, 9))
 WORKERS = Workers.of(np.repeat(np.arange(1.0, N + 1.0)[:, None], 8, axis=1)[None], BUDGET)
 """Their times do not vary, so that all simulated rounds with a shadow price are alike."""
 
@@ -110,8 +108,7 @@ def test_nothing_is_expected_of_the_absent(n: int, missing: int, seed: int) -> N
     workers, idle = Workers.of(times, missing), np.zeros(n + 1, np.int8)
     away = idle.copy()
     away[rng.integers(n + 1)] = 1
-    there = np.flatnonzero(away == 0)
-    at = np.array(0.1), np.array(missing)
+    there, at = np.flatnonzero(away == 0), (np.array(0.1), np.array(missing))
     chosen = by_margin(workers, *at, idle, idle * 1.0, absent=away)
     without = Workers(times[there], workers.sums[there], workers.mean[there], np.argsort(workers.mean[there]), n)
     np.testing.assert_array_equal(chosen[there], by_margin(without, *at, idle[there], idle[there] * 1.0))
@@ -303,8 +300,7 @@ def test_the_rest_rule_learns_the_means(play: Any) -> None:
 def test_the_dearer_worker_time_the_less_is_spent_and_the_oracle_is_as_good_as_the_best_race(play: Any) -> None:
     runs = [play(ORACLE, 120, 6, price=price, **WORLD) for price in (0.0, 0.1, 0.5)]
     spent, took = [run.worker_times[60:].mean() for run in runs], [run.round_times[60:].mean() for run in runs]
-    assert spent == sorted(spent, reverse=True)
-    assert took == sorted(took)
+    assert (spent, took) == (sorted(spent, reverse=True), sorted(took))
     assert cost(runs[1], 0.1) < 1.005 * cost(play(CAPS, 120, 6, price=0.1, **WORLD), 0.1)
 
 
@@ -366,9 +362,7 @@ def test_a_belief_that_waits_for_the_round_to_end_learns_the_same() -> None:
 
 def test_distributions_of_workers_that_are_mostly_cancelled() -> None:
     """Time per result is misled by as much as a factor of 3; a shape in common is not."""
-    rng = np.random.default_rng(2)
-    mean = np.array([1.0, 1.0, 1.0, 1.0, 4.0])
-    belief = DistributionBelief.empty(1, 5)
+    rng, mean, belief = np.random.default_rng(2), np.array([1.0, 1.0, 1.0, 1.0, 4.0]), DistributionBelief.empty(1, 5)
     for _ in range(400):
         time = mean / 2 * (1.0 + rng.exponential(size=5))
         done = time <= 2.5

@@ -8,8 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import ata_policies
 from ata_gym import allocate
@@ -21,8 +20,7 @@ from ata_policies.policy import AllocationPolicy, Observation
 from ata_policies.steps import play
 from tests.policies.conftest import blank
 
-MEANS = np.arange(1.0, 6.0)
-SPEEDS = st.floats(0.1, 10.0)
+MEANS, SPEEDS = np.arange(1.0, 6.0), st.floats(0.1, 10.0)
 
 
 def all_loads(n: int, budget: int) -> Any:
@@ -38,8 +36,7 @@ def feedback(times: list[list[float]]) -> Observation:
 def shares(policy: AllocationPolicy, task_time: Any, rounds: int, present: Any = None) -> tuple[list[Any], State]:
     """Play against fixed task times; who is not ``present(k)`` gives nothing, and the first who is does its work."""
     n, budget = policy.setting.n, policy.setting.budget
-    action, state = policy.predict(blank(n, budget))
-    actions = []
+    (action, state), actions = policy.predict(blank(n, budget)), []
     for k in range(rounds):
         actions.append(action)
         there = np.ones(n, bool) if present is None else present(k)
@@ -64,8 +61,7 @@ def test_integer_loads_are_optimal_under_the_minimum(speeds: list[float], budget
     """By all allocations; with no minimum it is ``allocate`` itself."""
     n, scores = len(speeds), 1.0 / np.array(speeds)
     least = min(least, budget // n)
-    found = raised(allocate(scores, budget), scores, np.full(n, least))
-    options = all_loads(n, budget)
+    found, options = raised(allocate(scores, budget), scores, np.full(n, least)), all_loads(n, budget)
     options = options[(options >= least).all(axis=1)]
     assert found.tolist() in options.tolist()
     assert (found * scores).max() <= (options * scores).max(axis=1).min() * (1 + 1e-12)
@@ -151,8 +147,7 @@ def test_moves_go_from_straggler_to_leader_until_times_are_equal() -> None:
     actions, state = shares(policy, [1.0, 2.0, 3.0], rounds=80)
     assert actions[0].tolist() == [20, 20, 20]
     assert actions[1].tolist() == [20, 20, 20]  # the window
-    assert actions[2].tolist() == [28, 20, 12]
-    assert max(np.abs(np.diff(actions, axis=0)).max(axis=1)) == 8
+    assert (actions[2].tolist(), max(np.abs(np.diff(actions, axis=0)).max(axis=1))) == ([28, 20, 12], 8)
     best = (allocate([1.0, 2.0, 3.0], 60) * [1.0, 2.0, 3.0]).max()
     assert (actions[-1] * [1.0, 2.0, 3.0]).max() <= 1.1 * best
     assert state.plan.step[0] < 8
@@ -164,11 +159,9 @@ def test_moves_go_from_straggler_to_leader_until_times_are_equal() -> None:
 def test_a_move_back_halves_the_step_and_doubles_the_window() -> None:
     """Two equal workers and an odd start: to and fro, finer each time; moves, steps and windows."""
     policy = LbBspGpu(Setting(n=2, budget=41), step=16, window=1, longest=8, tolerance=1e-9)
-    action, state = policy.predict(blank(2, 41))
-    seen, old = [], (0, 16, 1)
+    (action, state), seen, old = policy.predict(blank(2, 41)), [], (0, 16, 1)
     for _ in range(60):
-        before = action
-        action, state = policy.predict(feedback([[1.0] * int(tasks) for tasks in action]), state)
+        before, (action, state) = action, policy.predict(feedback([[1.0] * int(tasks) for tasks in action]), state)
         new = int(action[0] - before[0]), int(state.plan.step[0]), int(state.plan.window[0])
         if new[0] or new[1:] != old[1:]:
             seen.append(new)
@@ -201,8 +194,7 @@ def test_the_optimum_of_a_profile_is_the_best_of_all(data: st.DataObject, n: int
     most = draw(st.integers(0, budget))
     if most.sum() < budget:
         most[0] = budget
-    found = balanced(flat, intercept, slope, most, budget)
-    options = all_loads(n, budget)
+    found, options = balanced(flat, intercept, slope, most, budget), all_loads(n, budget)
     options = options[(options <= most).all(axis=1)]
 
     def longest(x: Any) -> Any:
@@ -225,8 +217,7 @@ def test_a_profile_is_fitted() -> None:
     x = np.array([[1.0, 2.0, 3.0, 4.0], [4.0, 1.0, 2.0, 3.0], [2.0, 1.0, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0], [0.0] * 4])
     y = np.array([np.maximum(6.0, 2.0 * x[0]), 1.0 + 3.0 * x[1], [3.0, 1.0, 0.0, 0.0], 5.0 * x[3], x[4]])
     rounds = np.where(x > 0, 3.0, 0.0)
-    flat, intercept, slope = fitted(3 * x, 3 * y, rounds)
-    at = np.array([1.0, 2.0, 3.0, 4.0])
+    (flat, intercept, slope), at = fitted(3 * x, 3 * y, rounds), np.array([1.0, 2.0, 3.0, 4.0])
     model = np.maximum(flat[:, None], intercept[:, None] + slope[:, None] * at)
     np.testing.assert_allclose(model[0], [6.0, 6.0, 6.0, 8.0], rtol=1e-9)
     np.testing.assert_allclose([flat[1], intercept[1], slope[1]], [0.0, 1.0, 3.0], atol=1e-9)

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.utils.extras import MissingExtraError
@@ -27,8 +26,7 @@ def loaded_speeds(
     rounds: int, n: int = 4, rows: int = 2, cpu: float = 0.0, memory: float = 0.0, noise: float = 0.2, seed: int = 0
 ) -> tuple[Any, Any]:
     """Speeds (E, K, n) that signals slow down, and the signals (E, K, n, 2)."""
-    rng = np.random.default_rng(seed)
-    load = np.empty((rows, rounds, n, 2))
+    rng, load = np.random.default_rng(seed), np.empty((rows, rounds, n, 2))
     x = rng.standard_normal((rows, n, 2))
     for k in range(rounds):
         x = 0.9 * x + np.sqrt(1 - 0.9**2) * rng.standard_normal(x.shape)
@@ -46,12 +44,10 @@ def gappy(speed: Any, seed: int = 0) -> Any:
 
 def forecasts(predictor: Predictor, speed: Any, signal: Any, seed: int = 3) -> tuple[Any, Any]:
     """The forecast of each round, and what is remembered in the end; nothing is changed in place."""
-    memory = predictor.start(speed.shape[0], speed.shape[2], seed)
-    last, seen = np.full_like(speed[:, 0], np.nan), []
+    memory, last, seen = predictor.start(speed.shape[0], speed.shape[2], seed), np.full_like(speed[:, 0], np.nan), []
     for k in range(speed.shape[1]):
         given = memory, last, signal[:, k]
-        before = pickle.dumps(given)
-        memory = predictor.advance(*given)
+        before, memory = pickle.dumps(given), predictor.advance(*given)
         assert pickle.dumps(given) == before
         last = speed[:, k]
         seen.append(memory.forecast)
@@ -123,8 +119,7 @@ def test_recursive_least_squares_is_least_squares(lags: int, past: int, warm_up:
         v = np.concatenate([np.full(lags, speed[0, 0, i]), speed[0, :, i]])[: rounds - 1 + lags] / ema
         c = np.concatenate([np.zeros((past, 2)), signal[0, :, i]])
         x = [[1.0, *v[k : k + lags], *c[k : k + past + 1].ravel()] for k in range(warm_up, rounds - 1)]
-        y = v[lags + warm_up :]
-        prior = np.zeros(len(x[0]))
+        y, prior = v[lags + warm_up :], np.zeros(len(x[0]))
         prior[1 : 1 + lags] = 1 / lags
         root = np.sqrt(ridge) * np.eye(len(prior))
         expected = np.linalg.lstsq(np.vstack([x, root]), np.concatenate([y, root @ prior]), rcond=None)[0]
@@ -142,8 +137,7 @@ def test_speeds_of_a_round() -> None:
 
 
 def test_the_network_is_the_same_in_torch_and_in_numpy_and_leaves_torch_as_it_was() -> None:
-    threads, generator = torch.get_num_threads(), torch.get_rng_state()
-    speed, signal = loaded_speeds(20, cpu=0.5)
+    threads, generator, (speed, signal) = torch.get_num_threads(), torch.get_rng_state(), loaded_speeds(20, cpu=0.5)
     _, memory = forecasts(SMALL, speed, signal)
     inputs = SMALL._scaled(memory.inputs, memory.scale[:, None, None])
     for e in range(2):
@@ -158,8 +152,7 @@ def test_the_network_is_the_same_in_torch_and_in_numpy_and_leaves_torch_as_it_wa
 
 def test_the_last_examples_are_remembered() -> None:
     """All samples but each worker's first, in the order of rounds and workers; the oldest are dropped."""
-    speed, signal = loaded_speeds(11)
-    network = replace(SMALL, window=7, warm_up=99)
+    (speed, signal), network = loaded_speeds(11), replace(SMALL, window=7, warm_up=99)
     _, memory = forecasts(network, gappy(speed), signal)
     asked: list[float] = []
     level: dict[int, list[float]] = {}

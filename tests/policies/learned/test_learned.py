@@ -148,9 +148,7 @@ def test_an_agent_as_a_policy_does_what_it_does_in_its_env(env_id, action, obser
     n = env.unwrapped.n  # type: ignore[attr-defined]
     agent = by_hand(env_id, action, n)
     policy: Any = from_agent(agent, env)(Setting.of(env))
-    plain = gym.make_vec(env_id, num_envs=1, **form)
-    seen, _ = env.reset(seed=5)
-    ended = np.zeros(1, bool)
+    plain, (seen, _), ended = gym.make_vec(env_id, num_envs=1, **form), env.reset(seed=5), np.zeros(1, bool)
     while not ended.any():
         decision = agent(seen)
         seen, _, _, ended, _ = env.step(decision.astype(np.float32) if action == "shares" else decision)

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ata_gym import allocate, expected_round_time, optimal_allocation, scenario
 from ata_gym.pools import Pool, concatenate, exponential, gamma, log_normal, pareto, shifted_exponential

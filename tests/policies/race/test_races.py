@@ -6,8 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import ata_policies
 from ata_gym.changes import Switch
@@ -24,16 +23,14 @@ from ata_policies.race.rates import Rates, learn_rates
 from ata_policies.race.size import worth_their_time
 from tests.policies.conftest import blank
 
-POOL = shifted_exponential(np.arange(1.0, 13.0), np.arange(1.0, 13.0))
-BUDGET = 8
+POOL, BUDGET = shifted_exponential(np.arange(1.0, 13.0), np.arange(1.0, 13.0)), 8
 WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 EQUAL = exponential(np.linspace(1.0, 1.1, 12))
 MIXED = concatenate([exponential(np.full(6, 4.0)), log_normal(np.full(6, np.log(4.0) - 2.0), 2.0)])
 
 
 def raced(policy: Any, counts: list[float], busy: list[float], rows: int = 1) -> Any:
-    zeros = np.zeros(rows, np.int64)
-    belief = Exposure(np.tile(counts, (rows, 1)), np.tile(busy, (rows, 1)))
+    zeros, belief = np.zeros(rows, np.int64), Exposure(np.tile(counts, (rows, 1)), np.tile(busy, (rows, 1)))
     return policy.allocate(State(belief, (), zeros + 5, zeros, stream_keys(0, rows, 1)))
 
 
@@ -81,8 +78,7 @@ def test_the_learner_comes_close_to_the_oracle(play: Any, pool: Pool, price: flo
 def test_the_learner_spends_less_at_a_higher_price_and_for_nothing_hardly_loses_time(play: Any) -> None:
     runs = [play(RaceLearner, 300, price=price, **WORLD) for price in (0.0, 0.1, 1.0)]
     took, spent = ([times.mean() for times in each] for each in zip(*(run[-2:] for run in runs), strict=True))
-    assert took == sorted(took)
-    assert spent == sorted(spent, reverse=True)
+    assert (took, spent) == (sorted(took), sorted(spent, reverse=True))
     everybody = play(RaceFastest, 300, hyperparameters={"m": POOL.n}, **WORLD)
     assert took[0] < 1.02 * everybody.round_times.mean()
     assert spent[0] < 0.8 * everybody.worker_times.mean()
@@ -110,8 +106,7 @@ def test_with_a_price_many_workers_are_tried_little_by_little(play: Any) -> None
 def test_the_shapes_that_rates_rest_on_are_from_a_sixteenth_to_16() -> None:
     each, n = 500, 3
     rng, policy, state = np.random.default_rng(0), RaceLearner(Setting(n, n * each, price=0.1)), None
-    rare = np.where(np.arange(each) == each // 2, 1.0, 1e-5)
-    seen = blank(n, n * each, 1)
+    rare, seen = np.where(np.arange(each) == each // 2, 1.0, 1e-5), blank(n, n * each, 1)
     for _ in range(8):
         _, state = policy.predict(seen, state)
         times = np.concatenate([rng.gamma(400.0, 1 / 400, each), rng.exponential(size=each), 500 * rare])
@@ -134,11 +129,9 @@ def test_newcomers_are_tried_while_enough_rounds_are_left(n: int, price: float, 
 
 def test_who_did_nothing_in_a_race_is_out_until_it_is_back() -> None:
     """Worker 0, the fastest, is away for ten rounds: it is asked on, but the others get its tasks, too."""
-    policy, state, actions = RaceLearner(Setting(4, 6, price=1.0)), None, []
-    seen = blank(4, 6)
+    policy, state, actions, seen = RaceLearner(Setting(4, 6, price=1.0)), None, [], blank(4, 6)
     for k in range(60):
-        away = 40 <= k < 50
-        action, state = policy.predict(seen, state)
+        away, (action, state) = 40 <= k < 50, policy.predict(seen, state)
         actions.append(action)
         there = np.array([0.0 if away else 1.0, 0.3, 0.1, 0.1]) * (action > 0)
         if not there.any():  # what nobody does is handed on

@@ -138,21 +138,15 @@ def test_a_reference_that_cannot_play_is_left_out(learning, monkeypatch):
     assert [*names, "oracle"] == list(learning().references())
 
 
-@pytest.mark.parametrize(
-    ("env", "algorithm", "action"),
-    [
-        ("allocation", "ppo", "assign"),
-        ("race", "a2c", "shares"),
-        ("dispatch", "maskable-ppo", "start"),
-        ("allocation", "dqn", "assign"),
-    ],
-)
+@pytest.mark.parametrize(("env", "algorithm", "action"), [
+    ("allocation", "ppo", "assign"), ("race", "a2c", "shares"), ("dispatch", "maskable-ppo", "start"),
+    ("allocation", "dqn", "assign"),
+])  # fmt: skip
 def test_each_algorithm_goes_on_after_a_kill_and_after_ctrl_c_and_ends_with_the_same_bytes(
     learning, learn_in, tmp_path, monkeypatch, env, algorithm, action
 ):
     monkeypatch.setattr("ata_gym.rl.learning.experiment.Learning.references", lambda _: ("uta",))
-    tiny = learning(env, algorithm, action, steps=96)
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    tiny, whole, parts = learning(env, algorithm, action, steps=96), tmp_path / "whole", tmp_path / "parts"
     checkpoint, saved = parts / "checkpoints" / "training.pt", b""
     learn_in(tiny, whole)
     for at, end, error, save_every in ((40, kill, KilledError, 0.0), (60, press_ctrl_c, KeyboardInterrupt, 1e9)):
@@ -177,8 +171,7 @@ def test_an_agent_for_any_size_plays_other_numbers_of_workers_and_one_of_a_fixed
     made = LearnedAgent(Setting(n=9, budget=20), folder=str(path))
     row = {"worker": [[-1] * 20], "duration": [[0.0] * 20], "elapsed": [[0.0] * 9]}
     action, _ = made.predict({name: np.array(value) for name, value in row.items()})
-    assert action.shape == (1, 9)
-    assert action.sum() == 20
+    assert (action.shape, action.sum()) == ((1, 9), 20)
     learn_in(learning(algorithm="dqn", steps=32, evaluations=1), tmp_path)
     LearnedAgent(Setting(n=6, budget=8), folder=str(tmp_path))
     with pytest.raises(ValueError, match="for 6 workers and a budget of 8, not for 9 and 20"):

@@ -55,8 +55,7 @@ def test_the_table_names_tests_that_there_are_and_the_versions_installed_for_the
     rows = rows_of_the_table()
     assert len(rows) >= 15
     for row in rows:
-        library, version = row[0], row[3]
-        found = re.findall(r"`(test_\w+)::(test_\w+)`", row[-1])
+        library, version, found = row[0], row[3], re.findall(r"`(test_\w+)::(test_\w+)`", row[-1])
         assert found
         for file, test in found:
             (path,) = (ROOT / "tests").rglob(f"{file}.py")

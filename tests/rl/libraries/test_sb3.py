@@ -52,8 +52,7 @@ def test_the_checker_advises_against_matrices_only(form: dict[str, str]) -> None
 def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) -> None:
     from stable_baselines3.common.monitor import Monitor
 
-    ours, theirs = bridge(form, **ENDING), monitored(form, **ENDING)
-    chance = gym.make(**form, **ENDING).action_space
+    ours, theirs, chance = bridge(form, **ENDING), monitored(form, **ENDING), gym.make(**form, **ENDING).action_space
     chance.seed(1)
     assert ours.seed(7) == theirs.seed(7)
     first, expected = ours.reset(), theirs.reset()
@@ -81,8 +80,7 @@ def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) 
                 assert info["TimeLimit.truncated"] is other["TimeLimit.truncated"] is True
                 np.testing.assert_allclose(info["episode"]["r"], other["episode"]["r"], atol=1e-6)  # theirs: rounded
                 assert info["episode"]["l"] == other["episode"]["l"]
-        assert rewards.tobytes() == other_rewards.tobytes()
-        assert dones.tolist() == other_dones.tolist()
+        assert (rewards.tobytes(), dones.tolist()) == (other_rewards.tobytes(), other_dones.tolist())
     assert ends > 3
 
 

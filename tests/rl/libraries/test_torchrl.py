@@ -39,16 +39,14 @@ def test_its_own_wrapper_and_the_native_rows_pass_its_check(form: dict[str, str]
 
 @pytest.mark.parametrize("form", LISTED, ids=name)
 def test_a_rollout_is_that_of_single_envs(form: dict[str, str]) -> None:
-    steps = native(form, seed=5, **ENDING).rollout(60, break_when_any_done=False)
-    ends = 0
+    steps, ends = native(form, seed=5, **ENDING).rollout(60, break_when_any_done=False), 0
     for e in range(3):
         env = gym.make(**form, **ENDING)
         observation, _ = env.reset(seed=5 + e)
         for k in range(60):
             now = steps[e, k]
             assert same({key: now[key].numpy() for key in shown(observation)}, shown(observation))
-            observation, reward, terminated, truncated, info = env.step(now["action"].numpy())
-            after = now["next"]
+            (observation, reward, terminated, truncated, info), after = env.step(now["action"].numpy()), now["next"]
             assert same({key: after[key].numpy() for key in shown(observation)}, shown(observation))
             assert after["reward"].item() == np.float32(reward)
             assert [after[flag].item() for flag in ("terminated", "truncated", "done")] == [

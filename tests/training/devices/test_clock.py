@@ -5,8 +5,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import nn
 
 import ata_policies
@@ -17,8 +16,7 @@ from ata_gym.training.devices import workers
 from ata_gym.training.devices.clock import DeviceClock
 from tests.training.small_problem import small, weights
 
-IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
-GOOD = np.array([3, 2, 1])
+IDS, GOOD = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"], np.array([3, 2, 1])
 WORKERS = ["cpu:1", "cpu:2", "cpu:3"]
 
 
@@ -68,8 +66,7 @@ def test_losses_and_weights_are_those_of_a_trainer_on_one_device_and_on_several(
 ):
     for name in ("uta", "gta"):
         trainer = Trainer(problem, 6, **options)
-        start = weights(trainer)
-        listed = several_devices if several else WORKERS
+        start, listed = weights(trainer), (several_devices if several else WORKERS)
         env = make(problem, env_id=ata_policies.load(name).env_id, workers=listed, **options)
         losses = [info["loss"] for info in play(env, ata_policies.make(name, env))]
         np.testing.assert_allclose(losses, [trainer.step() for _ in losses], rtol=tolerance)
@@ -110,8 +107,7 @@ def test_a_round_of_given_times_is_that_of_the_simulation(data):
     times = data.draw(st.lists(st.lists(time, min_size=40, max_size=40), min_size=n, max_size=n))
     seed = data.draw(st.integers(0, 99))
     for env_id in IDS:
-        simulated = gym.make(env_id, pool=trace(times), budget=budget)
-        replica = Recorded(times)
+        simulated, replica = gym.make(env_id, pool=trace(times), budget=budget), Recorded(times)
         clock = DeviceClock(Trainer("quadratic", budget), [Worker(work=i + 1) for i in range(n)])
         clock._runners = [(replica, i + 1) for i in range(n)]
         clock._replicas = {"cpu": replica}
@@ -120,8 +116,7 @@ def test_a_round_of_given_times_is_that_of_the_simulation(data):
         measured.reset(seed=0)
         simulated.action_space.seed(seed)
         for k in range(4):
-            before = simulated.unwrapped._state.started.copy()
-            action = simulated.action_space.sample()
+            before, action = simulated.unwrapped._state.started.copy(), simulated.action_space.sample()
             ours, theirs = measured.step(action), simulated.step(action)
             for name in theirs[0]:
                 np.testing.assert_array_equal(ours[0][name], theirs[0][name])

@@ -45,22 +45,16 @@ def test_dropout_on_cuda_is_keyed():
     assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
-@pytest.mark.parametrize(
-    ("device", "options"),
-    [
-        ("cuda", {"graphs": True}),
-        pytest.param("cuda:1", {"graphs": True}, marks=pytest.mark.gpu(2)),
-        ("cuda", {"graphs": True, "optimizer": "adam", "schedule": "cosine:9"}),
-        ("cuda", {"graphs": True, "precision": "float16", "micro_batch": 2}),
-        ("cuda", {"compile": True}),
-        ("cuda", {"compile": True, "graphs": True}),
-    ],
-)
+@pytest.mark.parametrize(("device", "options"), [
+    ("cuda", {"graphs": True}), pytest.param("cuda:1", {"graphs": True}, marks=pytest.mark.gpu(2)),
+    ("cuda", {"graphs": True, "optimizer": "adam", "schedule": "cosine:9"}),
+    ("cuda", {"graphs": True, "precision": "float16", "micro_batch": 2}), ("cuda", {"compile": True}),
+    ("cuda", {"compile": True, "graphs": True}),
+])  # fmt: skip
 @warnings_of_inductor
 def test_graphs_and_compilation_follow_eager_training(device, options):
     plain = {name: value for name, value in options.items() if name not in {"graphs", "compile"}}
-    losses, end = run(9, device=device, **plain)
-    fast, fast_end = run(9, device=device, **options)
+    (losses, end), (fast, fast_end) = run(9, device=device, **plain), run(9, device=device, **options)
     np.testing.assert_allclose(fast, losses, rtol=1e-3)
     torch.testing.assert_close(fast_end, end, rtol=1e-3, atol=1e-4)
 
@@ -88,8 +82,7 @@ def test_a_graph_keeps_the_promises_of_a_step():
 )
 @pytest.mark.parametrize("name", ["digits", "quadratic"])
 def test_the_weights_are_the_same_where_gpus_help(name, home, workers):
-    reference = Trainer(name, BUDGET)
-    clock = DeviceClock(Trainer(name, BUDGET, device=home), workers)
+    reference, clock = Trainer(name, BUDGET), DeviceClock(Trainer(name, BUDGET, device=home), workers)
     env = TrainingWrapper(gym.make("ata_gym/TaskAllocation-v0", pool=clock.pool, budget=BUDGET, backend=clock))
     env.reset(seed=0)
     for _ in range(4):

@@ -19,8 +19,7 @@ def test_workers_take_turns_after_a_warm_up(monkeypatch):
     times = measure_times(trainer, [Worker(work=1), Worker(work=20)], 8, told.append)
     assert order == [(task, work) for task in range(8) for work in (1, 20)]
     assert gradients.count(0) == WARM_UP  # before any task is recorded
-    assert len(gradients) == WARM_UP + 8 * 21
-    assert told == list(range(1, 17))
+    assert (len(gradients), told) == (WARM_UP + 8 * 21, list(range(1, 17)))
     assert times.shape == (2, 8)
     assert trainer.round == 0  # nothing is trained
     assert torch.equal(weights(trainer), before)

@@ -18,20 +18,13 @@ def test_workers_as_text():
     assert all(Worker.parse(str(worker)) == worker for worker in find_workers("cpu:7,cpu"))
 
 
-@pytest.mark.parametrize(
-    ("workers", "sentence"),
-    [
-        (None, r'name at least one worker, such as workers=\["cpu:1", "cpu:2"\]'),
-        (" , ", "name at least one worker"),
-        ("cpu,tpu", "device must be .*not 'tpu'"),
-        ("cpu,cpu:0", "work must be a whole number from 1"),
-        ("cpu:-1", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:-1'"),
-        ("cpu:1:2", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:1:2'"),
-        ("cpu:", "a worker is DEVICE or DEVICE:WORK"),
-        ("cuda:99:2", '"cuda:99" was asked for, but torch'),
-        (["cpu", 3], "a worker is DEVICE or DEVICE:WORK.*not 3"),
-    ],
-)
+@pytest.mark.parametrize(("workers", "sentence"), [
+    (None, r'name at least one worker, such as workers=\["cpu:1", "cpu:2"\]'), (" , ", "name at least one worker"),
+    ("cpu,tpu", "device must be .*not 'tpu'"), ("cpu,cpu:0", "work must be a whole number from 1"),
+    ("cpu:-1", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:-1'"),
+    ("cpu:1:2", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:1:2'"), ("cpu:", "a worker is DEVICE or DEVICE:WORK"),
+    ("cuda:99:2", '"cuda:99" was asked for, but torch'), (["cpu", 3], "a worker is DEVICE or DEVICE:WORK.*not 3"),
+])  # fmt: skip
 def test_workers_that_make_no_sense(workers, sentence):
     with pytest.raises(ValueError, match=sentence):
         find_workers(workers)
@@ -110,13 +103,11 @@ def test_the_draw_of_a_tasks_data_takes_none_of_its_time(monkeypatch):
     replica = Replica(Trainer(problem, 4), CPU)
     problem.told.clear()
     seconds, _ = replica.run(0, work=3)
-    assert problem.told == ["draw", "clock", *["loss"] * 3, "clock"]
-    assert seconds == 3.0
+    assert (problem.told, seconds) == (["draw", "clock", *["loss"] * 3, "clock"], 3.0)
 
 
 def test_a_replica_elsewhere_follows_weights_and_buffers_and_its_warm_up_leaves_the_model_as_it_is():
-    calls = []
-    trainer = trainer_of(lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4).eval(), nn.Linear(4, 3)))
+    calls, trainer = [], trainer_of(lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4).eval(), nn.Linear(4, 3)))
     trainer.model.register_forward_hook(lambda model, *_: calls.append(model))
     trainer.problem.told.clear()
     replica = Replica(trainer, ELSEWHERE)
@@ -145,11 +136,9 @@ def test_dropout_is_keyed_by_the_seed_the_round_and_the_task():
             replica.begin()
         return masks
 
-    state = torch.manual_seed(7).get_state()
-    first = dropped(3, CPU)
+    state, first = torch.manual_seed(7).get_state(), dropped(3, CPU)
     assert torch.equal(torch.get_rng_state(), state)
-    assert len(set(first)) == 6
-    assert dropped(3, ELSEWHERE) == first
+    assert (len(set(first)), dropped(3, ELSEWHERE)) == (6, first)
     assert not set(dropped(4, CPU)) & set(first)
 
 

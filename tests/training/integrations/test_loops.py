@@ -13,8 +13,7 @@ import ata_policies
 from ata_gym.training import Tasks, TrainingWrapper
 from tests.training.small_problem import mean_loss
 
-POLICIES = ("uta", "default")
-STEPS, STORED, LR = 20, 12, 5e-3
+POLICIES, STEPS, STORED, LR = ("uta", "default"), 20, 12, 5e-3
 
 
 def make_env():
@@ -37,8 +36,7 @@ def test_a_clock_tells_the_time_of_each_step_and_is_part_of_a_checkpoint(acceler
     model, clock = nn.Linear(4, 1), ata_policies.Clock(make_env(), POLICIES[1])
     accelerator.register_for_checkpointing(clock)
     parts = model, torch.optim.Adam(model.parameters()), DataLoader(torch.randn(8 * STEPS, 4), batch_size=8)
-    model, optimizer, loader = accelerator.prepare(*parts)
-    runtimes = []
+    (model, optimizer, loader), runtimes = accelerator.prepare(*parts), []
     for inputs in loader:
         accelerator.backward(model(inputs).square().mean())
         optimizer.step()
@@ -48,16 +46,14 @@ def test_a_clock_tells_the_time_of_each_step_and_is_part_of_a_checkpoint(acceler
     runtimes += [clock.tick() for _ in range(20)]
     assert runtimes == ticks(POLICIES[1], STEPS + 20)
     accelerator.load_state(tmp_path)
-    assert clock.rounds == STEPS
-    assert [clock.tick() for _ in range(20)] == runtimes[STEPS:]
+    assert (clock.rounds, [clock.tick() for _ in range(20)]) == (STEPS, runtimes[STEPS:])
 
 
 def convolutional():
     model = nn.Sequential(
         nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)
     )
-    labels = torch.arange(8 * STORED) % 2
-    stripes = torch.sin(torch.arange(8.0) * 2).expand(8, 8)
+    labels, stripes = torch.arange(8 * STORED) % 2, torch.sin(torch.arange(8.0) * 2).expand(8, 8)
     images = torch.where(labels[:, None, None] == 0, stripes, stripes.T)[:, None]
     images = images + 0.5 * torch.randn(8 * STORED, 1, 8, 8)
     return model, mean_loss, list(zip(images.split(8), labels.split(8), strict=True))
@@ -84,8 +80,7 @@ def parts(request):
 def loop_of_ones_own(model, loss_fn, batches):
     """The same by hand: five batches, one after the other, and a step; the loss of each round."""
     model = copy.deepcopy(model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=LR)
-    curve = []
+    optimizer, curve = torch.optim.Adam(model.parameters(), lr=LR), []
     for k in range(STEPS):
         optimizer.zero_grad()
         losses = []

@@ -6,8 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ata_gym.pools import deterministic
 from ata_gym.simulation.keys import derive_keys, stream_keys
@@ -17,8 +16,7 @@ from tests.training.small_problem import run_method, weights
 
 A, B = (2 * np.eye(4) - np.eye(4, k=1) - np.eye(4, k=-1)) / 4, np.array([-0.25, 0, 0, 0])
 X = np.array([2.0, 0, 0, 0])  # where training starts
-TIMES = st.lists(st.sampled_from([0.25, 0.5, 1.0, 1.75, 3.0, 9.0]), min_size=1, max_size=5)
-SEEDS = st.integers(0, 99)
+TIMES, SEEDS = st.lists(st.sampled_from([0.25, 0.5, 1.0, 1.75, 3.0, 9.0]), min_size=1, max_size=5), st.integers(0, 99)
 
 
 def problem(noise=0.0, spread=0.3):

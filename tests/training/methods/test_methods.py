@@ -52,14 +52,10 @@ def test_rennala_is_gta_in_time_to_the_bit(name, budget):
     np.testing.assert_array_equal(result.computed, result.used)
 
 
-@pytest.mark.parametrize(
-    ("problem", "settings"),
-    [
-        (small(), {"optimizer": "sgd", "lr": 0.1}),
-        (NETWORK, {"optimizer": "adam", "lr": 0.1}),
-        (NETWORK, {"optimizer": "momentum", "micro_batch": 3, "schedule": "linear:9", "precision": "bfloat16"}),
-    ],
-)
+@pytest.mark.parametrize(("problem", "settings"), [
+    (small(), {"optimizer": "sgd", "lr": 0.1}), (NETWORK, {"optimizer": "adam", "lr": 0.1}),
+    (NETWORK, {"optimizer": "momentum", "micro_batch": 3, "schedule": "linear:9", "precision": "bfloat16"}),
+])  # fmt: skip
 def test_rennala_is_gta_in_iterates_to_the_bit(problem, settings):
     result = run_method("rennala", POOLS["mixed"], problem, updates=12, budget=6, seed=5, **settings)
     trainer = Trainer(problem, 6, seed=5, **settings)
@@ -69,8 +65,7 @@ def test_rennala_is_gta_in_iterates_to_the_bit(problem, settings):
 
 @pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
 def test_synchronous_methods_are_races_with_a_task_for_each(pool):
-    n = pool.n
-    minibatch = run_method("minibatch", pool, small(), updates=15, budget=9, seed=1)
+    n, minibatch = pool.n, run_method("minibatch", pool, small(), updates=15, budget=9, seed=1)
     np.testing.assert_array_equal(clock(minibatch), race(pool, 1, n, 15, seed=1))
     trainer = Trainer(small(), n, seed=1)
     assert minibatch.loss.tolist() == [trainer.step() for _ in range(15)]
@@ -127,21 +122,17 @@ def brute_force(pool, seed, updates, lr, *, threshold=np.inf, stops=False, batch
     return x, np.array(rows).T
 
 
-@pytest.mark.parametrize(
-    ("pools", "name", "hyperparameters", "told"),
-    [
-        (("mixed", "by round"), "asgd", {}, {}),
-        (("mixed", "ties"), "ssp", {"staleness": 2**50}, {}),
-        (("mixed", "ties"), "delay-adaptive-asgd", {}, {"adaptive": True}),
-        (("mixed", "one"), "ringmaster", {"max_delay": 1}, {"threshold": 1}),
-        (("mixed", "ties", "by task"), "ringmaster", {"max_delay": 2}, {"threshold": 2}),
-        (("mixed", "ties"), "ringmaster-stops", {"max_delay": 1}, {"threshold": 1, "stops": True}),
-        (("mixed", "by round"), "ringmaster-stops", {"max_delay": 2}, {"threshold": 2, "stops": True}),
-        (("ties", "by task"), "ringmaster-stops", {"max_delay": 3}, {"threshold": 3, "stops": True}),
-        (("mixed", "by task"), "backup-workers", {"backup": 0}, {"threshold": 1}),
-        (("mixed", "ties", "by round"), "backup-workers", {"backup": 2}, {"threshold": 1}),
-    ],
-)
+@pytest.mark.parametrize(("pools", "name", "hyperparameters", "told"), [
+    (("mixed", "by round"), "asgd", {}, {}), (("mixed", "ties"), "ssp", {"staleness": 2**50}, {}),
+    (("mixed", "ties"), "delay-adaptive-asgd", {}, {"adaptive": True}),
+    (("mixed", "one"), "ringmaster", {"max_delay": 1}, {"threshold": 1}),
+    (("mixed", "ties", "by task"), "ringmaster", {"max_delay": 2}, {"threshold": 2}),
+    (("mixed", "ties"), "ringmaster-stops", {"max_delay": 1}, {"threshold": 1, "stops": True}),
+    (("mixed", "by round"), "ringmaster-stops", {"max_delay": 2}, {"threshold": 2, "stops": True}),
+    (("ties", "by task"), "ringmaster-stops", {"max_delay": 3}, {"threshold": 3, "stops": True}),
+    (("mixed", "by task"), "backup-workers", {"backup": 0}, {"threshold": 1}),
+    (("mixed", "ties", "by round"), "backup-workers", {"backup": 2}, {"threshold": 1}),
+])  # fmt: skip
 def test_times_and_iterates_agree_with_brute_force(pools, name, hyperparameters, told):
     for pool in map(POOLS.__getitem__, pools):
         batch = pool.n - hyperparameters.get("backup", pool.n - 1)

@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from ata_gym.pools import PoolDistribution, deterministic, exponential, gamma, log_normal, pareto, trace
@@ -20,8 +19,7 @@ from ata_gym.training.models.model import copy_weights
 from ata_gym.training.problems.quadratic import Quadratic
 from tests.training.small_problem import run_method, small, weights
 
-POOL = exponential([1.0, 2.0, 30.0])
-NETWORK = small(lambda: nn.Sequential(nn.Dropout(0.2), nn.Linear(2, 3)))
+POOL, NETWORK = exponential([1.0, 2.0, 30.0]), small(lambda: nn.Sequential(nn.Dropout(0.2), nn.Linear(2, 3)))
 
 
 def run(name, updates=60, **kwargs):
@@ -61,8 +59,7 @@ def test_a_run_is_an_iterator_with_a_model():
 
 
 def test_an_iteration_without_a_success_moves_nothing():
-    running = MethodRun("mindflayer", exponential([5.0]), Quadratic(3), budget=1, lr=0.1)
-    lost = 0
+    running, lost = MethodRun("mindflayer", exponential([5.0]), Quadratic(3), budget=1, lr=0.1), 0
     for _ in range(30):
         before, record = weights(running), next(running)
         lost += math.isnan(record.loss)
@@ -105,20 +102,16 @@ class Lazy(METHODS["asgd"]):
         """Start nothing."""
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "sentence"),
-    [
-        ({"name": "renala"}, "no method 'renala'; did you mean rennala"),
-        ({"budget": 0}, "budget must be a whole number"),
-        ({"m": 3}, "method 'rennala' does not take these hyperparameters"),
-        ({"name": "m-synchronous", "m": 4}, "m must be at most the number of workers, 3, not 4"),
-        ({"name": "m-synchronous", "m": 0}, "m must be a whole number"),
-        ({"name": "backup-workers", "backup": 3}, "backup must be less than the number of workers, 3, not 3"),
-        ({"name": "backup-workers", "backup": -1}, "backup must be a whole number"),
-        ({"name": "ringmaster", "max_delay": 0}, "max_delay must be a whole number"),
-        ({"graphs": True}, "graphs=True does not go with a method"),
-    ],
-)
+@pytest.mark.parametrize(("kwargs", "sentence"), [
+    ({"name": "renala"}, "no method 'renala'; did you mean rennala"), ({"budget": 0}, "budget must be a whole number"),
+    ({"m": 3}, "method 'rennala' does not take these hyperparameters"),
+    ({"name": "m-synchronous", "m": 4}, "m must be at most the number of workers, 3, not 4"),
+    ({"name": "m-synchronous", "m": 0}, "m must be a whole number"),
+    ({"name": "backup-workers", "backup": 3}, "backup must be less than the number of workers, 3, not 3"),
+    ({"name": "backup-workers", "backup": -1}, "backup must be a whole number"),
+    ({"name": "ringmaster", "max_delay": 0}, "max_delay must be a whole number"),
+    ({"graphs": True}, "graphs=True does not go with a method"),
+])  # fmt: skip
 def test_bad_arguments(kwargs, sentence):
     with pytest.raises(ValueError, match=sentence):
         run(kwargs.pop("name", "rennala"), **kwargs)
@@ -141,8 +134,7 @@ def test_on_cuda_the_clock_is_the_same_and_the_loss_follows(name):
     np.testing.assert_allclose(on_cuda.loss, on_cpu.loss, rtol=1e-9)
 
 
-ACCURACY = 0.3
-POOLS = {"random": exponential([1.0, 2.0, 4.0]), "fixed": deterministic([1.0, 1.7, 4.2])}
+ACCURACY, POOLS = 0.3, {"random": exponential([1.0, 2.0, 4.0]), "fixed": deterministic([1.0, 1.7, 4.2])}
 MIXED = log_normal(0.0, 2.0, shift=1.0) + deterministic([5.0]) + gamma(4.0, 1.0) + pareto(1.1, 0.5)
 MIXED += trace([[0.0, 7.0, 7.0, 1.0], [3.0]])
 
@@ -200,8 +192,7 @@ def test_the_best_group_is_the_best_of_all_groups(times, budget, chance):
 
 def test_the_best_numbers_of_workers():
     m = np.arange(1, 9)
-    best = m[np.argmin((np.cumsum(1.0 / m**2) / m) ** -1 * (1 + 40 / m))]
-    pool = deterministic(m[::-1] ** 2.0)
+    best, pool = m[np.argmin((np.cumsum(1.0 / m**2) / m) ** -1 * (1 + 40 / m))], deterministic(m[::-1] ** 2.0)
     np.testing.assert_array_equal(METHODS["naive-optimal-asgd"](pool, 40).workers, np.arange(8 - best, 8))
     times, budget = np.array([4.0, 1.0, 9.0, 1.5]), 6
     costs = [np.sort(times)[m - 1] * (1 + budget / m) for m in range(1, 5)]

@@ -15,8 +15,7 @@ from ata_gym.training.problems import cifar100
 from ata_gym.training.problems.cifar100 import read_images
 from tests.training.small_problem import Malicious
 
-SIZES = {"train": 7, "test": 3}
-RNG = np.random.default_rng(0)
+SIZES, RNG = {"train": 7, "test": 3}, np.random.default_rng(0)
 PIXELS = {which: RNG.integers(0, 256, (size, 3072), np.uint8) for which, size in SIZES.items()}
 LABELS = {which: RNG.integers(0, 100, size) for which, size in SIZES.items()}
 
@@ -56,8 +55,7 @@ def test_bad_files(tmp_path, changes, sentence):
 def test_unreadable_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         make_problem("cifar100", tmp_path / "none.npz")
-    whole = written(tmp_path).read_bytes()
-    text = b"root:x:0:0:root:/root:/bin/sh\n"
+    whole, text = written(tmp_path).read_bytes(), b"root:x:0:0:root:/root:/bin/sh\n"
     tar = packed(tmp_path, published()).read_bytes()[:5000]
     for content in (b"", text, whole[: len(whole) // 2], tar):
         (tmp_path / "broken").write_bytes(content)
@@ -175,8 +173,7 @@ def test_no_code_is_run(tmp_path, monkeypatch, part, protocol):
 
 @pytest.mark.parametrize("name", [b"numpy\nndarray", b"numpy._core.numeric\n_frombuffer", b"_codecs\nencode"])
 def test_a_pickle_changes_nothing_that_it_names(tmp_path, name):
-    state = pickle.dumps((None, {"__defaults__": (1,)}), protocol=2)[2:-1]
-    files = published()
+    state, files = pickle.dumps((None, {"__defaults__": (1,)}), protocol=2)[2:-1], published()
     with pytest.raises(ValueError, match="no pickle of plain arrays"):
         read_images(extracted(tmp_path, files | {"test": b"\x80\x02c" + name + b"\n" + state + b"b."}))
     assert np._core.numeric._frombuffer.__defaults__ != (1,)
@@ -188,21 +185,16 @@ for _ in range(12):
     ENDLESS = [ENDLESS] * 60
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"data": PIXELS["test"][:, 1:]}, "test must hold an array with 3072 bytes for each image"),
-        ({"data": PIXELS["test"].astype(float)}, "with 3072 bytes for each"),
-        ({"data": np.uint8(3)}, "with 3072 bytes for each"),
-        ({"data": [1, 2, 3]}, "with 3072 bytes for each"),
-        ({"data": PIXELS["train"]}, r"test_y must be whole numbers of shape \(7,\)"),
-        ({"fine_labels": [1.0, 2.0, 3.0]}, "is no pickle of plain arrays: 'float' object"),
-        ({"fine_labels": ENDLESS}, "is no pickle of plain arrays: 'list' object"),
-        (published()["test"][:-1], "test is no pickle"),
-        (published()["test"][:-9000], "test is no pickle"),
-        (pickle.dumps({"data": PIXELS["test"]}), "test has no 'fine_labels'"),
-    ],
-)
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"data": PIXELS["test"][:, 1:]}, "test must hold an array with 3072 bytes for each image"),
+    ({"data": PIXELS["test"].astype(float)}, "with 3072 bytes for each"),
+    ({"data": np.uint8(3)}, "with 3072 bytes for each"), ({"data": [1, 2, 3]}, "with 3072 bytes for each"),
+    ({"data": PIXELS["train"]}, r"test_y must be whole numbers of shape \(7,\)"),
+    ({"fine_labels": [1.0, 2.0, 3.0]}, "is no pickle of plain arrays: 'float' object"),
+    ({"fine_labels": ENDLESS}, "is no pickle of plain arrays: 'list' object"),
+    (published()["test"][:-1], "test is no pickle"), (published()["test"][:-9000], "test is no pickle"),
+    (pickle.dumps({"data": PIXELS["test"]}), "test has no 'fine_labels'"),
+])  # fmt: skip
 def test_wrong_pickles(tmp_path, change, sentence):
     test = change if isinstance(change, bytes) else as_python2(content("test", **change))
     with pytest.raises(ValueError, match=sentence):
@@ -226,8 +218,7 @@ TOO_MUCH = LIMIT + 512
 
 def a_sparse_member(tmp_path):
     """A tar whose member ``train`` says that it is zeros, which are not stored (the old GNU format)."""
-    path = tmp_path / "sparse.tar"
-    header = bytearray(tarfile.TarInfo("train").tobuf(tarfile.GNU_FORMAT))
+    path, header = tmp_path / "sparse.tar", bytearray(tarfile.TarInfo("train").tobuf(tarfile.GNU_FORMAT))
     header[156:157] = b"S"
     header[483:495] = tarfile.itn(TOO_MUCH, 12, tarfile.GNU_FORMAT)
     header[148:156] = b"        "

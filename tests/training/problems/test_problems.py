@@ -5,8 +5,7 @@ import types
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import chisquare
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
@@ -50,10 +49,8 @@ def test_without_an_extra_the_error_is_one_sentence(monkeypatch):
 def test_digits_are_real_images_held_out_without_overlap():
     problem = digits()
     train, test = problem._train, problem._test
-    assert train.inputs.shape == (1438, 1, 8, 8)
-    assert test.inputs.shape == (359, 1, 8, 8)
-    assert train.inputs.min() == -1
-    assert train.inputs.max() == 1
+    assert (train.inputs.shape, test.inputs.shape) == ((1438, 1, 8, 8), (359, 1, 8, 8))
+    assert (train.inputs.min(), train.inputs.max()) == (-1, 1)
     assert min(np.bincount(test.labels)) >= 20
     assert not {x.numpy().tobytes() for x in train.inputs} & {x.numpy().tobytes() for x in test.inputs}
 
@@ -79,23 +76,18 @@ def test_evaluation_is_the_mean_over_all_held_out_samples():
     problem = of(points(), (inputs, labels))
     with torch.no_grad():
         model = problem.build()
-        figures = problem.evaluate(model)
-        log_shares = model(inputs).double().log_softmax(1)
+        figures, log_shares = problem.evaluate(model), model(inputs).double().log_softmax(1)
     assert figures["test_loss"] == pytest.approx(-log_shares[torch.arange(2500), labels].mean().item(), rel=1e-5)
     assert figures["accuracy"] == (log_shares.argmax(1) == labels).double().mean().item()
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "sentence"),
-    [
-        ("digit", None, "there is no problem 'digit'; did you mean digits"),
-        ("", None, "there is no problem ''"),
-        ("digits", "images.npz", "the problem 'digits' takes no data"),
-        ("cifar100", None, "the problem 'cifar100' needs data"),
-        ("math:problem", None, "there is no problem 'math:problem'"),
-        ("math:sqrt", "4", "the problem 'math:sqrt' cannot be made: TypeError: must be real number"),
-    ],
-)
+@pytest.mark.parametrize(("name", "data", "sentence"), [
+    ("digit", None, "there is no problem 'digit'; did you mean digits"), ("", None, "there is no problem ''"),
+    ("digits", "images.npz", "the problem 'digits' takes no data"),
+    ("cifar100", None, "the problem 'cifar100' needs data"),
+    ("math:problem", None, "there is no problem 'math:problem'"),
+    ("math:sqrt", "4", "the problem 'math:sqrt' cannot be made: TypeError: must be real number"),
+])  # fmt: skip
 def test_unknown_problems(name, data, sentence):
     with pytest.raises(ValueError, match=sentence):
         make_problem(name, data)
@@ -136,8 +128,7 @@ def test_bad_samples(inputs, labels, sentence):
 
 
 def dense(d):
-    a = (2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)) / 4
-    b = np.zeros(d)
+    a, b = (2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)) / 4, np.zeros(d)
     b[0] = -0.25
     return a, b
 
@@ -145,15 +136,13 @@ def dense(d):
 def test_the_quadratic_is_the_published_problem():
     problem = make_problem("quadratic")
     np.testing.assert_array_equal(problem.build().x.detach(), [10.0] + 99 * [0.0])
-    assert problem.learning_rates == {"sgd": 1e-4}
-    assert math.sqrt(problem.variance) == pytest.approx(0.01)
+    assert (problem.learning_rates, math.sqrt(problem.variance)) == ({"sgd": 1e-4}, pytest.approx(0.01))
 
 
 @settings(max_examples=20)
 @given(d=st.integers(1, 30), seed=st.integers(0, 100))
 def test_loss_and_gradients_are_those_of_the_dense_formula(d, seed):
-    problem, (a, b) = Quadratic(d, noise=0.5), dense(d)
-    x = np.random.default_rng(seed).normal(size=d)
+    problem, (a, b), x = Quadratic(d, noise=0.5), dense(d), np.random.default_rng(seed).normal(size=d)
     best = np.linalg.solve(a, b)
     gap = (x @ a @ x / 2 - b @ x) - (best @ a @ best / 2 - b @ best)
     point, batch = Point(torch.from_numpy(x)), problem.draw(keys(3, seed))
@@ -171,8 +160,7 @@ def test_loss_and_gradients_are_those_of_the_dense_formula(d, seed):
 def test_the_constants_of_theory(d):
     problem, (a, b) = Quadratic(d, noise=0.3), dense(d)
     assert problem.smoothness == pytest.approx(np.linalg.eigvalsh(a).max())
-    x = problem.build().x.detach().numpy()
-    best = np.linalg.solve(a, b)
+    x, best = problem.build().x.detach().numpy(), np.linalg.solve(a, b)
     assert problem.gap == pytest.approx((x - best) @ a @ (x - best) / 2)
     assert problem.evaluate(Point(torch.from_numpy(best)))["suboptimality"] == pytest.approx(0, abs=1e-25)
     noise = problem.draw(keys(20_000)).numpy()
@@ -191,8 +179,7 @@ def test_another_model_is_refused():
         Trainer("quadratic", 1, model=nn.Linear(1, 1)).step()
 
 
-INPUTS = torch.linspace(-1, 1, 80).reshape(40, 2)
-LABELS = torch.arange(40) % 3
+INPUTS, LABELS = torch.linspace(-1, 1, 80).reshape(40, 2), torch.arange(40) % 3
 
 
 class Listed(Dataset):
@@ -207,19 +194,12 @@ def module():
     return nn.Linear(2, 3)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        (INPUTS, LABELS),
-        TensorDataset(INPUTS, LABELS),
-        Listed(),
-        DataLoader(Listed(), batch_size=7),
-        DataLoader(TensorDataset(INPUTS, LABELS), batch_size=64),
-    ],
-)
+@pytest.mark.parametrize("data", [
+    (INPUTS, LABELS), TensorDataset(INPUTS, LABELS), Listed(), DataLoader(Listed(), batch_size=7),
+    DataLoader(TensorDataset(INPUTS, LABELS), batch_size=64),
+])  # fmt: skip
 def test_loaders_datasets_and_tensors_are_the_same(data):
-    problem = from_torch(lambda: (module(), data))
-    held_out = torch.arange(40) % 5 == 4
+    problem, held_out = from_torch(lambda: (module(), data)), torch.arange(40) % 5 == 4
     assert torch.equal(problem._train.inputs, INPUTS[~held_out])
     assert torch.equal(problem._test.labels, LABELS[held_out])
     both = from_torch(lambda: (module(), data, (INPUTS[:3], LABELS[:3])))
@@ -266,23 +246,18 @@ def test_by_name_with_weights_keyed_by_the_seed_in_five_lines(tmp_path, monkeypa
         make_problem("torch:of_five_lines:yours")
 
 
-@pytest.mark.parametrize(
-    ("made", "sentence"),
-    [
-        (None, "mine must return module, train or module, train, test"),
-        ((module(),), "must return module, train"),
-        (((INPUTS, LABELS), module()), "must return module, train"),
-        ((module(), INPUTS), r"must give tensors \(inputs, labels\)"),
-        ((module(), [(INPUTS[0], 0), (INPUTS[0, :1], 0)]), "of equal shapes"),
-        ((module(), 3), "must give tensors"),
-        ((module(), DataLoader(Endless(), 4)), "have a length: .*for a stream, see ata_gym.training.Tasks"),
-        ((module(), (INPUTS, LABELS + 1)), "a label 3, but its module gives 3 classes, from 0 on"),
-        ((module(), (INPUTS, LABELS - 1)), "labels must be whole numbers from 0 on"),
-        ((module(), (INPUTS, LABELS / 2)), "labels must be whole numbers from 0 on"),
-        ((nn.Linear(7, 3), (INPUTS, LABELS)), "the model of mine does not take its data: mat1 and mat2 shapes"),
-        ((nn.Flatten(0), (INPUTS, LABELS)), r"logits of shape \(B, classes\), not \(2,\) for one sample"),
-    ],
-)
+@pytest.mark.parametrize(("made", "sentence"), [
+    (None, "mine must return module, train or module, train, test"), ((module(),), "must return module, train"),
+    (((INPUTS, LABELS), module()), "must return module, train"),
+    ((module(), INPUTS), r"must give tensors \(inputs, labels\)"),
+    ((module(), [(INPUTS[0], 0), (INPUTS[0, :1], 0)]), "of equal shapes"), ((module(), 3), "must give tensors"),
+    ((module(), DataLoader(Endless(), 4)), "have a length: .*for a stream, see ata_gym.training.Tasks"),
+    ((module(), (INPUTS, LABELS + 1)), "a label 3, but its module gives 3 classes, from 0 on"),
+    ((module(), (INPUTS, LABELS - 1)), "labels must be whole numbers from 0 on"),
+    ((module(), (INPUTS, LABELS / 2)), "labels must be whole numbers from 0 on"),
+    ((nn.Linear(7, 3), (INPUTS, LABELS)), "the model of mine does not take its data: mat1 and mat2 shapes"),
+    ((nn.Flatten(0), (INPUTS, LABELS)), r"logits of shape \(B, classes\), not \(2,\) for one sample"),
+])  # fmt: skip
 def test_what_is_no_problem(made, sentence):
     with pytest.raises(ValueError, match=sentence):
         from_torch(lambda: made, "mine")

@@ -17,9 +17,7 @@ from ata_gym.training import DeviceClock, Tasks, Trainer, TrainingWrapper
 from ata_gym.training.problems.batches import keyed_batches
 from tests.training.small_problem import mean_loss, run_method, small, weights
 
-B = 4
-INPUTS = torch.linspace(-1, 1, 96).reshape(48, 2)
-LABELS = torch.arange(48) % 3
+B, INPUTS, LABELS = 4, torch.linspace(-1, 1, 96).reshape(48, 2), torch.arange(48) % 3
 DATA = TensorDataset(INPUTS, LABELS)
 
 
@@ -60,8 +58,7 @@ def test_tasks_take_the_steps_of_one_fused_pass(chunk):
 
 @pytest.mark.parametrize("chunk", [3, None])
 def test_a_fused_problem_in_chunks_takes_the_same_steps(chunk):
-    whole, parts = (Trainer(small(), B, micro_batch=2, chunk=size) for size in (None, chunk))
-    sizes = []
+    (whole, parts), sizes = (Trainer(small(), B, micro_batch=2, chunk=size) for size in (None, chunk)), []
     parts.model.register_forward_hook(lambda _model, inputs, _outputs: sizes.append(len(inputs[0])))
     for _ in range(3):
         assert parts.step() == pytest.approx(whole.step(), rel=1e-6)
@@ -74,8 +71,7 @@ def test_a_mapping_with_a_loss_figures_of_ones_own_and_bfloat16():
         return {"loss": mean_loss(model, batch), "logits": None}
 
     one, other = (Trainer(Tasks(normed, loss, [DATA[:8]]), B) for loss in (mean_loss, of_the_model))
-    half = Trainer(Tasks(normed, mean_loss, [DATA[:8]]), B, precision="bfloat16")
-    loss = one.step()
+    half, loss = Trainer(Tasks(normed, mean_loss, [DATA[:8]]), B, precision="bfloat16"), one.step()
     assert other.step() == loss
     assert loss != half.step() == pytest.approx(loss, rel=0.05)
     assert one.evaluate() == {}
@@ -136,8 +132,7 @@ def test_a_device_clock_runs_tasks():
 
 
 def test_a_failed_round_changes_nothing():
-    factor = [1.0]
-    loader = DataLoader(DATA, 4)
+    factor, loader = [1.0], DataLoader(DATA, 4)
     trainer = Trainer(Tasks(normed, lambda *args: mean_loss(*args) * factor[0], loader), B)
     undisturbed = Trainer(Tasks(normed, mean_loss, loader), B)
     trainer.step()
@@ -150,14 +145,10 @@ def test_a_failed_round_changes_nothing():
     assert trainer.step() == undisturbed.step()
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        (3.0, 'must give a scalar tensor, or a mapping with "loss", not a float'),
-        (torch.ones(4), r"not a tensor of shape \(4,\)"),
-        ({"logits": 1}, "not a dict"),
-    ],
-)
+@pytest.mark.parametrize(("given", "sentence"), [
+    (3.0, 'must give a scalar tensor, or a mapping with "loss", not a float'),
+    (torch.ones(4), r"not a tensor of shape \(4,\)"), ({"logits": 1}, "not a dict"),
+])  # fmt: skip
 def test_what_is_no_loss(given, sentence):
     with pytest.raises(ValueError, match=sentence):
         Trainer(Tasks(normed, lambda _model, _batch: given, [0]), B).step()
@@ -242,8 +233,7 @@ def test_each_batch_depends_on_its_number_and_the_key_alone(source):
 
 @pytest.mark.parametrize("name", ["shuffled", "of its own generator", "without batches"])
 def test_an_epoch_has_each_sample_once_in_an_order_of_its_own(name):
-    batches = keyed_batches(SOURCES[name](), 1)
-    size = 10 if name == "without batches" else 4
+    batches, size = keyed_batches(SOURCES[name](), 1), (10 if name == "without batches" else 4)
     epochs = [torch.cat([b.reshape(-1) for b in read(batches, range(e * size, (e + 1) * size))]) for e in range(3)]
     orders = [epoch.floor().int().tolist() for epoch in epochs]
     assert all(sorted(order) == list(range(10)) for order in orders)

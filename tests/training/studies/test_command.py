@@ -193,8 +193,7 @@ def test_determinism_ends_where_it_should():
     before, within = modes(), []
     with pytest.raises(ZeroDivisionError), deterministic(2):
         within.append(modes()) or 1 / 0
-    assert within == [(2, True)]
-    assert modes() == before
+    assert (within, modes()) == ([(2, True)], before)
 
 
 def test_evaluations_in_so_many_rounds_and_progress_in_lines_where_there_is_no_terminal(tmp_path, monkeypatch, refused):

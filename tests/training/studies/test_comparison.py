@@ -19,8 +19,7 @@ from ata_gym.training.studies.curves import LossReading, evaluations_on_clocks, 
 from tests.flips import unseen
 from tests.training.small_problem import run_method
 
-ROUNDS, BUDGET = 20, 5
-RUN = "rennala,ringmaster,minibatch,mindflayer,ringmaster=0.02"
+ROUNDS, BUDGET, RUN = 20, 5, "rennala,ringmaster,minibatch,mindflayer,ringmaster=0.02"
 EXPERIMENT = Experiment.on_scenario("icml2025-regret", rounds=ROUNDS, seeds=1)
 
 
@@ -51,8 +50,7 @@ def test_they_are_in_the_tables_and_the_pictures_again_without_running_again(fin
     assert unseen(out) == []  # a flipped byte in any file is named
     before = contents(out)
     monkeypatch.setattr(comparison, "MethodRun", None)
-    assert command(out).stdout == result.stdout
-    assert contents(out) == before
+    assert (command(out).stdout, contents(out)) == (result.stdout, before)
 
 
 def test_a_method_that_diverges_is_named_after_the_report_on_the_others(tmp_path):
@@ -71,8 +69,7 @@ def test_learning_rates():
         return MethodChoice.parse(text).rate(EXPERIMENT, problem, lr)
 
     rates = {name: rate(name, noisy) for name in METHODS}  # each gradient moves the weights by as much
-    assert rates["rennala"] == 1.0
-    assert rates["minibatch"] == 20 / BUDGET
+    assert (rates["rennala"], rates["minibatch"]) == (1.0, 20 / BUDGET)
     assert rates["ringmaster"] == rates["asgd"] == 1 / BUDGET
     assert 1.0 <= rates["mindflayer"] < 2.0
     assert rate("asgd", noisy, None) is None  # an optimiser's own
@@ -107,8 +104,7 @@ def test_learning_rates_that_are_all_by_theory_are_compared(tmp_path):
 
 
 def test_what_is_never_reached_is_null(tmp_path):
-    folder = open_folder(tmp_path, EXPERIMENT.config())
-    entry = MethodChoice.parse("mindflayer")
+    folder, entry = open_folder(tmp_path, EXPERIMENT.config()), MethodChoice.parse("mindflayer")
     frame = comparison.run_once(entry, Trainer("quadratic", BUDGET, lr=0.1), EXPERIMENT, folder)
     assert "suboptimality" in frame.columns
     reading = LossReading.of(Quadratic(), ROUNDS)
@@ -123,8 +119,7 @@ def test_what_is_never_reached_is_null(tmp_path):
 def test_every_method_has_a_line_of_its_own():
     looks = style.lines([*METHODS, "ringmaster=0.1", "gta", "mine"])
     assert len({looks[name]["marker"] for name in METHODS}) == len(METHODS)
-    assert looks["ringmaster=0.1"] == looks["ringmaster"]
-    assert looks["rennala"]["color"] == looks["gta"]["color"]
+    assert (looks["ringmaster=0.1"], looks["rennala"]["color"]) == (looks["ringmaster"], looks["gta"]["color"])
     assert "marker" not in looks["mine"]
 
 
@@ -170,8 +165,7 @@ def test_each_policy_gets_the_one_curve_on_its_own_clock_which_runs_evenly_betwe
     assert curves["runtime"].to_list() == [3.0, 6.0, 15.0, 1.0, 2.0, 5.0]
     assert curves["total_worker_time"].to_list() == [30.0, 60.0, 150.0, 10.0, 20.0, 50.0]
     assert laid["policy"].to_list() == ["slow", "slow", "fast", "fast"]
-    assert laid["accuracy"].to_list() == [0.3, 0.9] * 2
-    assert laid["runtime"].to_list() == [9.0, 15.0, 3.0, 5.0]
+    assert (laid["accuracy"].to_list(), laid["runtime"].to_list()) == ([0.3, 0.9] * 2, [9.0, 15.0, 3.0, 5.0])
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from ata_gym.training.studies import device_training
 from ata_gym.training.studies.device_training import MEASURED, train_each
 from ata_gym.training.studies.trajectory import Training
 
-ROUNDS, BUDGET, WORKERS = 8, 5, "cpu:1,cpu:2,cpu"
-POLICIES = ["ofta", "ata", "gta"]
+ROUNDS, BUDGET, WORKERS, POLICIES = 8, 5, "cpu:1,cpu:2,cpu", ["ofta", "ata", "gta"]
 
 
 def train(out, policies=POLICIES, trainer=None, workers=WORKERS, progress=None, **more):
@@ -94,8 +93,7 @@ def test_constants_and_oracles_know_the_measured_workers_and_checkpoints_are_mad
 
 def test_what_is_finished_is_not_done_again(done):
     out = done[0]
-    before = {path: path.read_bytes() for path in (*out.glob("results/*.parquet"), *out.glob("measured/*"))}
-    told = []
+    before, told = {path: path.read_bytes() for path in (*out.glob("results/*.parquet"), *out.glob("measured/*"))}, []
     report = train(out, [*POLICIES, "thompson"], price=0.5, progress=lambda *args: told.append(args))
     assert {path: path.read_bytes() for path in before} == before
     assert [k for policy, k in told if policy != "thompson"] == [ROUNDS] * len(POLICIES)
@@ -172,8 +170,7 @@ def test_where_data_differ_by_worker_each_policy_and_method_has_its_own_losses(t
     result = CliRunner().invoke(app, f"{line} --out {tmp_path}".split())
     assert result.exit_code == 0, result.output
     ends = dict(pl.read_csv(tmp_path / "table.csv").select("policy", "suboptimality").iter_rows())
-    assert len(set(ends.values())) == 3
-    assert ends["gta"] == pytest.approx(ends["rennala"], rel=1e-9)
+    assert (len(set(ends.values())), ends["gta"]) == (3, pytest.approx(ends["rennala"], rel=1e-9))
     assert CliRunner().invoke(app, f"{line} --out {tmp_path}".split()).stdout == result.stdout
     refused = CliRunner().invoke(app, f"{line} --evaluate-every 2 --out {tmp_path}".split())
     assert "goes without --evaluate-every" in refused.stderr

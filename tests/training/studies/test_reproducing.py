@@ -20,8 +20,7 @@ from ata_gym.training.studies import published as quadratic_figure
 from ata_gym.training.studies.published import CompiledQuadratic
 from tests.flips import unseen
 
-ROUNDS = 40
-POLICIES = ["gta", "ofta", "ata-empirical", "ata", "uta"]
+ROUNDS, POLICIES = 40, ["gta", "ofta", "ata-empirical", "ata", "uta"]
 
 
 def reproduce(*arguments):
@@ -108,8 +107,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes_and_its_trajectory_serves_anoth
     assert (tmp_path / "training" / "checkpoints" / "training.pt").exists()
     gc.collect()  # what the stopped command held is in the traceback of its end
     monkeypatch.undo()
-    assert command(tmp_path).exit_code == 0
-    assert contents(tmp_path) == contents(finished[0])
+    assert (command(tmp_path).exit_code, contents(tmp_path)) == (0, contents(finished[0]))
     monkeypatch.setattr(CompiledQuadratic, "leap", None)
     result = command(tmp_path, "--growth", "square", "--seeds", 1, sizes="17")
     assert result.exit_code == 0, result.output
@@ -169,8 +167,7 @@ def point(trainer):
 def test_losses_and_weights_are_those_of_the_trainer(dimension, noise, lr):
     problem, rounds = Quadratic(dimension, noise), 500
     compiled, each = (CompiledQuadratic(problem, 5, lr=lr, seed=3) for _ in range(2))
-    torchs = Trainer(problem, 5, lr=lr, seed=3)
-    at_once = compiled.leap(rounds)
+    torchs, at_once = Trainer(problem, 5, lr=lr, seed=3), compiled.leap(rounds)
     np.testing.assert_allclose(at_once, [torchs.step() for _ in range(rounds)], rtol=1e-10, atol=1e-24)
     np.testing.assert_allclose(point(compiled), point(torchs), rtol=1e-10, atol=1e-14)
     assert at_once.tolist() == [loss for k in (1, 2, 197, 300) for loss in each.leap(k)]
@@ -188,5 +185,4 @@ def test_it_ends_before_a_loss_that_is_not_finite():
     assert trainer.round == len(losses) < 20
     with pytest.raises(FloatingPointError, match=f"in round {len(losses) + 1}: lower lr"):
         trainer.leap(100)
-    assert point(trainer).tobytes() == before.tobytes()
-    assert trainer.round == len(losses)
+    assert (point(trainer).tobytes(), trainer.round) == (before.tobytes(), len(losses))

@@ -51,8 +51,7 @@ def test_one_backward_pass_gives_the_mean_of_b_separate_gradients(name, micro_ba
     batches = remembered(trainer.problem)
     for _ in range(2):
         before = weights(trainer).double()
-        apart = torch.zeros_like(before)
-        twin = copy.deepcopy(trainer.model)
+        apart, twin = torch.zeros_like(before), copy.deepcopy(trainer.model)
         trainer.step()
         for b in range(BUDGET):
             twin.zero_grad()
@@ -72,8 +71,7 @@ def test_each_round_and_each_sample_of_a_task_has_its_own_draw():
     trainer.reset()
     trainer.step()
     first, second, again = (batch.inputs[:, 0] for batch in batches)
-    assert len(first) == 500
-    assert len(first.unique()) == 20
+    assert (len(first), len(first.unique())) == (500, 20)
     assert not torch.equal(first, second)
     assert torch.equal(again, first)
 
@@ -98,8 +96,7 @@ def test_one_seed_is_one_trajectory_to_the_bit_with_its_dropout(optimizer):
 
     torch.manual_seed(1)
     trainer = make(5)
-    first = play(trainer)
-    trained = trainer.model
+    first, trained = play(trainer), trainer.model
     trainer.reset()
     assert trainer.round == 0
     assert trainer.model is not trained
@@ -116,8 +113,7 @@ def test_one_seed_is_one_trajectory_to_the_bit_with_its_dropout(optimizer):
 
 def test_a_model_of_ones_own():
     model = nn.Sequential(nn.Linear(2, 4).requires_grad_(False), nn.Linear(4, 3))
-    before = copy.deepcopy(model.state_dict())
-    trainer = Trainer(small(), BUDGET, model=model)
+    before, trainer = copy.deepcopy(model.state_dict()), Trainer(small(), BUDGET, model=model)
     trainer.step()
     assert all(torch.equal(before[name], part) for name, part in model.state_dict().items())  # a copy is trained
     same = [torch.equal(a, b) for a, b in zip(model.parameters(), trainer.model.parameters(), strict=True)]
@@ -139,8 +135,7 @@ def test_evaluation_leaves_each_part_in_its_mode():
 
 def test_a_loss_that_is_not_finite_stops_the_round():
     trainer = Trainer(make_problem("quadratic"), BUDGET, lr=1e100)
-    losses = [trainer.step() for _ in range(2)]
-    before = weights(trainer)
+    losses, before = [trainer.step() for _ in range(2)], weights(trainer)
     with pytest.raises(FloatingPointError, match=r"loss is (inf|nan) in round 3: lower lr=.*reset\(\)"):
         trainer.step()
     assert torch.equal(weights(trainer), before)
@@ -186,15 +181,10 @@ class Wild(nn.Module):
         return dropout(x, 0.5, self.training) + torch.randn_like(x)
 
 
-@pytest.mark.parametrize(
-    ("mixing", "noise"),
-    [
-        (Ranking(), nn.Identity()),
-        (Ranking(), nn.AlphaDropout(0.5)),
-        (nn.BatchNorm1d(8), nn.Dropout(0.5)),
-        (nn.BatchNorm1d(8, track_running_stats=False).eval(), nn.Identity()),
-    ],
-)
+@pytest.mark.parametrize(("mixing", "noise"), [
+    (Ranking(), nn.Identity()), (Ranking(), nn.AlphaDropout(0.5)), (nn.BatchNorm1d(8), nn.Dropout(0.5)),
+    (nn.BatchNorm1d(8, track_running_stats=False).eval(), nn.Identity()),
+])  # fmt: skip
 def test_samples_that_depend_on_each_other_are_found_by_trying(mixing, noise):
     layers = [nn.Linear(2, 8), mixing, noise, nn.Linear(8, 3)]
     nn.init.zeros_(layers[-1].weight)  # hides the layers below at the start

@@ -23,8 +23,7 @@ def test_every_round_has_b_results_of_its_own(watched):
     for k in range(10):
         done = watched.round(k)
         assert done.record.tasks.keys() == SLEEPS.keys()
-    assert done.record.away == {}
-    assert done.record.estimates.keys() == SLEEPS.keys()
+    assert (done.record.away, done.record.estimates.keys()) == ({}, SLEEPS.keys())
     watched.check_samples()
 
 
@@ -70,14 +69,12 @@ def test_an_interrupt_leaves_the_runner_usable(watched, tmp_path):
 
 def test_it_goes_on_from_its_state_and_a_state_that_does_not_fit_is_refused(watched):
     watched.round("before")
-    state = json.loads(json.dumps(watched.runner.state_dict()))
-    first = watched.runner.round((make_sleep(), 0))
+    state, first = json.loads(json.dumps(watched.runner.state_dict())), watched.runner.round((make_sleep(), 0))
     assert watched.runner.state_dict() != state
     watched.runner.load_state_dict(state)
     assert watched.runner.state_dict() == state
     again = watched.round("again")
-    assert again.record.round == first.record.round
-    assert again.record.estimates == first.record.estimates
+    assert (again.record.round, again.record.estimates) == (first.record.round, first.record.estimates)
     assert {index for index in again.indices if index < state["next_sample"]} <= set(state["returned_samples"])
     state = watched.runner.state_dict()
     for wrong, message in (

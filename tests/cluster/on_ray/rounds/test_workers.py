@@ -78,8 +78,7 @@ def test_an_actor_that_no_node_is_large_enough_for_is_not_waited_for(asked):
 
 
 def listening():
-    psutil = pytest.importorskip("psutil")
-    found = set()
+    psutil, found = pytest.importorskip("psutil"), set()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # one that has just ended
             sockets = process.net_connections(kind="tcp")

@@ -36,8 +36,7 @@ from tests.waiting import PATIENCE, until, without_progress
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Ray's test clusters need POSIX")
 
-POLICIES = ["ata", "ata-empirical-icml"]
-ROUNDS = 600
+POLICIES, ROUNDS = ["ata", "ata-empirical-icml"], 600
 
 
 class Broken(Uta):
@@ -122,8 +121,7 @@ def test_nodes_leave_the_bytes_of_a_local_run(tmp_path):
 def test_where_a_node_is_lost_its_job_goes_on_from_the_checkpoint_on_another(cluster, tmp_path):
     played, gates = experiment(), [tmp_path / "a", tmp_path / "b"]
     policies = [f"{__name__}:Gated:gate={gate}" for gate in gates]
-    folder = open_folder(tmp_path / "ray", played.config())
-    reached = [0]
+    folder, reached = open_folder(tmp_path / "ray", played.config()), [0]
     with ThreadPoolExecutor(1) as beside:
         playing = beside.submit(play_all, played, policies, folder, effort=Effort(save_every=0.0, runner=play_on_ray))
         while min(reached) < ROUNDS / 3 and not playing.done():  # then each node plays one
@@ -183,8 +181,7 @@ def test_what_fails_is_told_as_on_this_machine(cluster, tmp_path):
     process = bench(cluster, tmp_path, [raises, dies, "uta"], "--rounds 50")
     said, told = process.communicate(timeout=PATIENCE)
     assert len(list((tmp_path / "failures").glob("*"))) == 2, told
-    notes = {file.stem: file for file in (tmp_path / "failures").iterdir()}
-    source = 'raise RuntimeError("no idea")'
+    notes, source = {file.stem: file for file in (tmp_path / "failures").iterdir()}, 'raise RuntimeError("no idea")'
     lines = [line.strip() for line in Path(__file__).read_text("utf-8").splitlines()]
     here = Path(__file__).relative_to(Path.cwd()) if Path(__file__).is_relative_to(Path.cwd()) else __file__
     place = f"{here}, line {lines.index(source) + 1}: {source}"

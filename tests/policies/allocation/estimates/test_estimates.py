@@ -6,8 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 from scipy.optimize import brentq
 
@@ -87,8 +86,7 @@ def test_constants_and_where_they_come_from(refuses: Any, name: str) -> None:
         m, k, level = 3.0, 1e12, math.log(2.0)  # so many tasks that the bound is above 0
         belief = Totals(np.full((1, 1), k), np.full((1, 1), k * m))
         found = policy.estimate.scores(belief, np.array([1]), stream_keys(0)).score[0, 0]
-        unit = 1.0 if hyperparameter == "alpha" else m
-        f = math.sqrt(level / k) + level / k
+        unit, f = (1.0 if hyperparameter == "alpha" else m), math.sqrt(level / k) + level / k
         np.testing.assert_allclose((m - found) / (unit * f), factor * v, rtol=1e-4)
         return float(v)
 
@@ -99,8 +97,7 @@ def test_constants_and_where_they_come_from(refuses: Any, name: str) -> None:
     assert (", as published" in words) == ("icml" not in name)
     env = gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=3)
     given = ata_policies.make(name, env, **{hyperparameter: 3.5})
-    assert given.explain(given.first_state(1)).plan == f"{hyperparameter} = 3.5, as given"
-    assert value(given) == 3.5
+    assert (given.explain(given.first_state(1)).plan, value(given)) == (f"{hyperparameter} = 3.5, as given", 3.5)
     norms = POOL.psi1_norm(centred="icml" in name)
     assert fitted(name, pool=POOL, budget=3)[0] == (norms if "alpha" in hyperparameter else norms / POOL.mean()).max()
     narrow, words = fitted(f"{name}:width=0.1", scenario="icml2025-cifar100")
@@ -123,8 +120,7 @@ def test_constants_belong_to_a_version() -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_named(name: str) -> None:
-    light = pools.exponential([10.0, 1.0])
-    heavy, mean = pools.log_normal([0.0, 1.0], 1.0), np.exp([0.5, 1.5])
+    light, heavy, mean = pools.exponential([10.0, 1.0]), pools.log_normal([0.0, 1.0], 1.0), np.exp([0.5, 1.5])
     replaced = {"ata": 2.0, "ata-icml": 1.5313468, "ata-empirical": 2.0, "ata-empirical-icml": 1.5313468}[name]
     value, words = fitted(name, pool=heavy, budget=3)
     np.testing.assert_allclose(value, replaced * (1.0 if "empirical" in name else mean.max()), rtol=1e-6)
@@ -144,8 +140,7 @@ def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_name
 @pytest.mark.parametrize("name", ALL)
 def test_of_drawn_workers_the_largest_norm_that_can_be_drawn_counts(name: str, families: tuple[str, ...]) -> None:
     drawn = pools.PoolDistribution(40, families=families, heterogeneity=(2.0, 30.0), cv=(0.2, 1.3))
-    value, words = fitted(name, pool=drawn, budget=3)
-    norms = drawn.catalogue.psi1_norm(centred="icml" in name)
+    (value, words), norms = fitted(name, pool=drawn, budget=3), drawn.catalogue.psi1_norm(centred="icml" in name)
     assert " that can be drawn" in words
     assert ("infinite" in words) == bool(np.isinf(norms).any()) == ("log-normal" in families)
     norms[np.isinf(norms)] = pools.exponential([1.0]).psi1_norm(centred="icml" in name)[0]
@@ -156,8 +151,7 @@ def test_of_drawn_workers_the_largest_norm_that_can_be_drawn_counts(name: str, f
 def test_lower_bounds_exceed_a_mean_as_seldom_as_the_theorem_says(play: Any, name: str) -> None:
     """After a number of tasks with a chance of 1 / (2 k^2) at most; with a hundredth of the constant more often."""
     pool, rounds = pools.exponential([1.0, 2.0, 3.0]), 60
-    constant = fitted(name, pool=pool, budget=3)[0]
-    shares = []
+    constant, shares = fitted(name, pool=pool, budget=3)[0], []
     for part in (1.0, 0.01):
         given = {"eta" if "empirical" in name else "alpha": part * constant}
         run = play(name, rounds, 50, pool=pool, budget=3, hyperparameters=given)
@@ -279,8 +273,7 @@ def test_the_bounds_are_the_published_ones(play: Any, name: str, width: float, o
     policy = make(Setting(n=6, budget=BUDGET), moment=3.0, radius=0.05)
     assert policy.estimate.width == pytest.approx(width)
     state = play(policy, 50, 2, pool=pools.log_normal(np.log(np.arange(1.0, 7)), 1.5), budget=BUDGET).states[-1]
-    means = np.arange(1.0, 13).reshape(2, 6)
-    level = 2 * math.log(50) + offset
+    means, level = np.arange(1.0, 13).reshape(2, 6), 2 * math.log(50) + offset
     published = means * math.sqrt(width * 3.0) * np.sqrt(level / np.maximum(state.belief.counts, 1))
     lower = np.maximum(means - 0.05 * published, 0.0)
     assert (state.round == 50).all()
@@ -289,8 +282,7 @@ def test_the_bounds_are_the_published_ones(play: Any, name: str, width: float, o
         belief = belief._replace(totals=means * np.maximum(belief.counts, 1))
     else:
         belief = belief._replace(means=means)
-    found = policy.estimate.scores(belief, state.round, state.round_keys()).score
-    tried = belief.counts > 0
+    found, tried = policy.estimate.scores(belief, state.round, state.round_keys()).score, belief.counts > 0
     np.testing.assert_allclose(found[tried], lower[tried], rtol=1e-12)
     allocations = (allocate(one, BUDGET, state.round_keys(), ~tried) for one in (found, lower))
     np.testing.assert_array_equal(*allocations)
