@@ -88,6 +88,8 @@ def _make_room(folder: Path) -> None:
 
 def _found(package: types.ModuleType, left_out: dict[str, str]) -> Iterator[str]:
     """The names of a package and all public modules in it; those that cannot be imported go to ``left_out``."""
+    for name in getattr(package, "__all__", ()):  # which pdoc looks for in the package itself
+        setattr(package, name, getattr(package, name))
     yield package.__name__
     for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if found.name in left_out or found.name.rpartition(".")[2].startswith("_"):
@@ -95,7 +97,7 @@ def _found(package: types.ModuleType, left_out: dict[str, str]) -> Iterator[str]
         try:
             module = importlib.import_module(found.name)
             for name in getattr(module, "__all__", ()):  # what it loads on first use may need an extra, too
-                setattr(module, name, getattr(module, name))
+                getattr(module, name)
         except ImportError as error:  # it needs an extra
             left_out[found.name] = str(error)
             continue

@@ -98,14 +98,8 @@ def doctor(json: options.Json = False) -> None:
     """
     from rich.markup import escape
 
-<<<<<<< HEAD
     from ata_gym.bench.report.table import LEFT, WRAP, Table
-    from ata_gym.cluster.doctor import as_json, exit_code
-    from ata_gym.cluster.doctor import examine as examine_installation
-=======
-    from ata_gym.bench.report.table import LEFT, WRAP, Table  # noqa: PLC0415
-    from ata_gym.cluster.doctor import as_json, examine as examine_installation, exit_code  # noqa: PLC0415
->>>>>>> gpu
+    from ata_gym.cluster.doctor import as_json, examine as examine_installation, exit_code
 
     findings = examine_installation()
     if json:
