@@ -72,7 +72,7 @@ def test_the_installed_command_completes_names_without_importing_anything_heavy(
     assert done.stdout.split() == ["ofta,ata-icml"]
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "ata_gym.cli.studies.train" in loaded
-    assert not loaded & {"torch", "polars", "matplotlib", "plotly", "ray", "sklearn", "stable_baselines3"}
+    assert not loaded & {"torch", "polars", "matplotlib", "jinja2", "ray", "sklearn", "stable_baselines3"}
 
 
 @pytest.mark.parametrize(("option", "names"), [

@@ -1,6 +1,7 @@
-"""A page as one HTML file: the template, the style and the scripts of ``assets``, and plotly's script, all inlined.
+"""A page as one HTML file: the template, the style and the scripts of ``assets``, all inlined.
 
-Plotly's script is compressed, which makes a page less than half as large; the browser unpacks it.
+That of plotly, of the version that its first lines name, is its published bundle of cartesian charts. It is compressed,
+which makes a page less than half as large; the browser unpacks it.
 """
 
 import base64
@@ -31,7 +32,7 @@ _DIGITS = 5  # significant digits of the numbers in pictures
 
 
 def write(page: Page, path: Path) -> Path:
-    """Write a page, whole or not at all; the same bytes each time. MissingExtraError without Jinja2 or plotly."""
+    """Write a page, whole or not at all; the same bytes each time. MissingExtraError without Jinja2."""
     text = render(page)
     write_whole(path, lambda part: part.write_text(text, "utf-8", newline="\n"))
     return path
@@ -117,8 +118,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _plotly() -> tuple[str, str]:
-    offline: Any = require("plotly.offline", extra="bench", purpose="The report page")
-    script = str(offline.get_plotlyjs())
+    script = _asset("plotly-cartesian.min.js")
     return _hash(script), base64.b64encode(zlib.compress(script.encode(), 9)).decode("ascii")
 
 

@@ -21,6 +21,7 @@ def test_a_page_is_the_same_bytes_each_time_names_no_place_of_the_network_and_ha
     assert page.lead.startswith("Allocation: mine has the least runtime of 2 that learn.\n  beside OFTA, the oracle of")
     html = render(page)
     assert html == render(page_of(NAMES))
+    assert len(html) < 1_000_000
     scripts = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
     assert not re.search(r"(?:src|href)=[\"'](?!data:|#)", scripts)
     assert "default-src 'none'" in unescape(scripts)
