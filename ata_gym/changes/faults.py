@@ -33,7 +33,6 @@ class Spot(TwoStates):
     faulty: ClassVar[bool] = True
 
     def chain(self) -> tuple[float, float]:
-        """A worker is away where its chain is on."""
         return self.leaves, self.returns
 
     def longest(self, time: float) -> float:
@@ -66,7 +65,6 @@ class Crash(Change):
         return self._fate(now, np.zeros((len(now.keys), now.n)))
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        """A worker that died in the last round is away; one that was away has one round less to go."""
         left, dies = memory[:, 0], memory[:, 1]
         return self._fate(now, np.where((left == 0) & np.isfinite(dies), self.away, np.maximum(left - 1, 0)))
 

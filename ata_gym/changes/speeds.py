@@ -82,7 +82,6 @@ class OnOff(TwoStates):
     rack: int = field(default=1, metadata=limits.COUNT)  # so many workers in turn share one state
 
     def chain(self) -> tuple[float, float]:
-        """A worker is slow where its chain is on."""
         return self.starts, self.ends
 
     def longest(self, time: float) -> float:

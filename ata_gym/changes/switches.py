@@ -64,7 +64,6 @@ class Switch(Change):
         return [(0.0, n - 1)]
 
     def first(self, now: RoundContext) -> Floats:
-        """In the first round each worker has its own distribution."""
         return np.tile(np.arange(now.n, dtype=np.float64), (len(now.keys), 1, 1))
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
@@ -218,7 +217,6 @@ class Redraw(Change):
         return [(change, now._replace(place=(now.place + 1) * _PLACES + k)) for k, change in enumerate(self._within)]
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """The drawn distributions and means; empty places are away. Then the list of changes that was drawn."""
         place, mean = memory[:, 0].astype(np.int64), memory[:, 1].copy()
         conditions = conditions._replace(distribution=place, factor=mean, drawn=mean)
         if self._pads:

@@ -90,13 +90,11 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Feedback, dict[str, Any]]:
-        """Start an episode of the env, and training anew from the initial weights."""
         self._observation, info = self.env.reset(seed=seed, options=options)
         self.trainer.reset()
         return self._observation, info | self._evaluation()
 
     def step(self, action: NDArray[Any]) -> tuple[Feedback, float, bool, bool, dict[str, Any]]:
-        """Run one round with an allocation of shape (n,), then train on its B gradients."""
         self._observation, reward, terminated, truncated, info = self.env.step(action)
         by = np.bincount(self._allocation_env.computed, minlength=self._allocation_env.n)
         loss = self.trainer.apply(self._clock.gradient() if self._clock else self.trainer.gradient(tasks=by))

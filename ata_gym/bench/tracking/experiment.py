@@ -116,14 +116,12 @@ class Tracking(Experiment):
         ]
 
     def record_at(self) -> NDArray[np.int64]:
-        """All rounds of all windows, counted from 1."""
         return np.unique(np.concatenate([np.arange(low, end) for low, _, end in self.windows()])) + 1
 
     def config(self) -> Config:
         return super().config() | {"changed_at": list(self.changed_at), "before": self.before, "after": self.after}
 
     def try_out(self, policy: str) -> None:
-        """Refuse a policy that cannot play, or whose allocations need not sum to B."""
         env_id = ata_policies.load(policy).env_id
         if "TaskAllocation" not in env_id:
             raise ValueError(f"{policy} plays {env_id}: only allocations that sum to the budget can be tracked")

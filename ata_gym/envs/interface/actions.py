@@ -53,7 +53,6 @@ class Shares(ActionForm):
         return Box(-1.0, 1.0, (self.n + self._race,), np.float32)
 
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
-        """The numbers must be finite; those outside the box are not clipped."""
         return checked_reals(actions, shape)
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
@@ -120,7 +119,6 @@ class Start(Picks):
         return np.asarray(self.present() & (self.state.round_state.running == 0) & (self.picks == 0))
 
     def mask(self) -> NDArray[np.int8]:
-        """The workers that are idle; and waiting, unless nobody works."""
         return start_mask(self._idle(), self.present()).astype(np.int8)
 
 

@@ -131,7 +131,6 @@ class WorkerMemory(NamedTuple):
         return cls(np.zeros((rows, n, _COLUMNS)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "WorkerMemory":
-        """Remember the feedback of a step: (E, R) workers and durations, and (E, n) elapsed times."""
         return WorkerMemory(_observe(self.workers, worker, duration, elapsed))
 
     def asked(self, tasks: NDArray[np.integer[Any]]) -> "WorkerMemory":

@@ -51,7 +51,6 @@ class Asgd(Asynchronous):
         return 1.0
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        """Step, and start the worker again at the new weights."""
         server.update([task], self.scale(server.delay(task)))
         server.start([task.worker])
 
@@ -116,7 +115,6 @@ class Ringmaster(Asynchronous):
         return self.max_delay
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        """Step if delay < R; start the worker again."""
         if server.delay(task) < self.max_delay:
             server.update([task])
         server.start([task.worker])
@@ -130,7 +128,6 @@ class RingmasterStops(Ringmaster):
     """
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        """Step; start the worker, and all whose delay is R now, at the new weights."""
         server.update([task])
         server.start([task.worker, *server.late(self.max_delay)])
 
@@ -163,7 +160,6 @@ class StaleSynchronous(Asynchronous):
         return (self.pool.n - 1) * (2 * self.staleness + 1) + 1
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        """Step; all workers that wait and are now within the bound start at the new weights."""
         server.update([task])
         self.ended[task.worker] += 1
         idle = server.idle
@@ -192,12 +188,10 @@ class RoundRobin(Asgd):
         return self.pool.n
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        """Keep the gradient until it is its worker's turn."""
         self._waiting[task.worker] = task
         self.proceed(server)
 
     def proceed(self, server: ParameterServer) -> None:
-        """If the worker whose turn it is has ended its task, step, and let it go on."""
         task = self._waiting.pop(server.updates % self.pool.n, None)
         if task is not None:
             super().arrive(server, task)

@@ -47,7 +47,6 @@ class Malenia(Rennala):
         super().begin(server)
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        """Collect, and let the worker go on; after the step all workers start at the new weights."""
         self._table.add(task.worker, server.gradient(task))
         counts = self._table.counts
         if counts.all() and self.m * (1 / counts).sum() <= self.pool.n**2 * (1 + 1e-12):  # allows for rounding
@@ -80,7 +79,6 @@ class Ringleader(Method):
         super().begin(server)
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        """Add the gradient to a table, and step if that of this round is full."""
         table = self._next if self._updated[task.worker] else self._table
         table.add(task.worker, server.gradient(task))
         if table is self._table and table.counts.all():

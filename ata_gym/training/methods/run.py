@@ -99,7 +99,6 @@ class MethodRun(Iterator[UpdateRecord]):
         return self._trainer.model
 
     def evaluate(self) -> dict[str, float]:
-        """The problem's figures for the model as it is now."""
         return self._trainer.evaluate()
 
     def __next__(self) -> UpdateRecord:

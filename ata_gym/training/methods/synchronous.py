@@ -43,7 +43,6 @@ class Rennala(Method):
         return True
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        """Collect, and let the worker go on; after the step all workers start at the new weights."""
         stepped = self.collect(server, task)
         server.start(self.workers if stepped else [task.worker])
 
@@ -77,7 +76,6 @@ class MSynchronous(Rennala):
             raise ValueError(f"m must be at most the number of workers, {pool.n}, not {m}")
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        """Collect; after the step all workers start at the new weights."""
         if self.collect(server, task):
             server.start(self.workers)
 
@@ -100,7 +98,6 @@ class BackupWorkers(MSynchronous):
         super().__init__(pool, budget, None if backup is None else pool.n - backup)
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        """Drop what is late; collect the rest. After the step all but the late workers start at the new weights."""
         if server.delay(task) > 0:
             server.start([task.worker])
         elif self.collect(server, task):
@@ -172,12 +169,10 @@ class MindFlayer(Method):
         return 1 / (2 * smoothness * max(1.0, variance / (accuracy * self.expected)))
 
     def begin(self, server: ParameterServer) -> None:
-        """Start the first trial of all workers that have any."""
         self._left, self._successes = self.trials.copy(), list[EndedTask]()
         server.start(np.flatnonzero(self._left))
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        """Count the trial; after the last trial of all workers, step."""
         self._left[task.worker] -= 1
         if task.finished:
             self._successes.append(task)

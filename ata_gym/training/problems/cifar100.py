@@ -156,7 +156,6 @@ class _Unpickler(pickle.Unpickler):
     """Reads pickles of plain values and arrays, and refuses those that name anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The object of a name that arrays need."""
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which a plain array does not need")
         found = _ALLOWED[module, name]

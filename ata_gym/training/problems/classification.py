@@ -61,14 +61,12 @@ class Classification:
         return len(self._train.labels)
 
     def to(self, device: torch.device) -> Self:
-        """The same problem with its samples on a device."""
         moved = copy.copy(self)
         samples = self._train, self._test
         moved._train, moved._test = map_leaves(lambda part: part.to(device), samples)
         return moved
 
     def draw(self, keys: Keys) -> Samples:
-        """One training sample for each key."""
         return self.at((uniforms(keys, 1)[:, 0] * self.size).astype(np.int64))
 
     def at(self, indices: ArrayLike) -> Samples:
@@ -82,7 +80,6 @@ class Classification:
         return cross_entropy(model(self._transform(batch.inputs)), batch.labels, reduction="none")
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Mean cross-entropy and share of right answers on the held-out samples."""
         loss = right = 0.0
         for inputs, labels in zip(*(torch.split(part, _CHUNK) for part in self._test), strict=True):
             logits = model(self._transform(inputs))

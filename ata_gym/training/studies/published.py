@@ -77,7 +77,6 @@ class CompiledQuadratic(Trainer):
         super().__init__(problem, budget, optimizer="sgd", lr=lr, seed=seed)
 
     def leap(self, rounds: int) -> Floats:
-        """Train for so many rounds, or to the first loss that is not finite; FloatingPointError if that is the next."""
         problem: Any = self.problem
         played = np.arange(self.round, self.round + rounds)[:, None]
         keys = derive_keys(self._gradient_key, played, np.arange(self.budget))

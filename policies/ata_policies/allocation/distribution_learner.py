@@ -96,7 +96,6 @@ class DistributionLearner(Policy):
         return plan.allocation.copy(), state._replace(plan=plan._replace(availability=availability))
 
     def last_action(self, state: State) -> Ints:
-        """The tasks of the plan, except those of workers that have left or come since."""
         return np.asarray(state.plan.availability.asked)
 
     def plan_in_words(self, state: State, row: int) -> str:

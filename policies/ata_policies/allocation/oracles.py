@@ -96,7 +96,6 @@ class DynamicOfta(DynamicAllocation):
     knows = "the means, of each round"
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
-        """RAS of the means, which are infinite for workers that are away."""
         return allocate_scores(mean, self.setting.budget)
 
 
@@ -113,7 +112,6 @@ class DynamicOracle(DynamicAllocation):
     priced = tells_costs = True
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
-        """Search for the best allocation of those who are there, in a common order: a kept result serves all orders."""
         setting, costs = self.setting, checked_costs(self.setting.unit_costs, self.setting.n)
         order = np.lexsort((costs, now.factor, now.distribution))
         order = order[now.dies[order] > 0.0]

@@ -146,7 +146,6 @@ class DiscountedMoments(NamedTuple):
     discount: Annotated[Floats, Within(0.0, math.nextafter(1.0, 0.0))]  # (E,) the discount per round
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "DiscountedMoments":
-        """See ``Belief.observe``; a worker whose tasks count for less than half a task is forgotten."""
         discount = self.discount[:, None]
         kept = np.where(discount * self.counts >= 0.5, discount, 0.0)
         return DiscountedMoments(*Moments(*self[:3]).scaled(kept).observe(worker, duration), self.discount)
@@ -227,7 +226,6 @@ class Restarts(Memory):
         return DETECTORS[self.detector].empty(rows, n, share=_SHARES[self.restart], **chosen)
 
     def recall(self, belief: MonitoredMoments) -> tuple[MonitoredMoments, Mask]:
-        """What counts, without what is known of workers that are to be tried again."""
         untried = belief.untried()
         return belief.forgetting(untried), untried
 

@@ -132,11 +132,9 @@ class DispatchLearner(DispatchPolicy):
         return np.asarray(state.plan.asked)
 
     def away(self, state: State) -> Mask:
-        """The workers that showed no sign of life since they were asked to work."""
         return np.asarray(state.plan.absent != 0)
 
     def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
-        """The state in which nothing is expected of absent workers, and those that are back are as the others."""
         plan: DispatchPlan = state.plan
         away, asked = (plan.absent | absent) & ~back, plan.asked & ~(absent | back)
         return state._replace(plan=plan._replace(absent=away.astype(np.int8), asked=asked.astype(np.int8)))

@@ -105,7 +105,6 @@ class RaceLearner(AllocationPolicy):
         return self._start(state, state.belief.untried())
 
     def away(self, state: State) -> Mask:
-        """The workers that did nothing in the last race that they were in."""
         return np.asarray(state.plan.away)
 
     def note_absences(self, state: State, absent: Mask, back: Mask) -> State:

@@ -60,7 +60,6 @@ class RaceDynamicOracle(DynamicAllocation):
         return np.greater_equal(tasks, self.setting.budget)
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
-        """Search from the race for the workers without changes; those who are away have no part in it."""
         there = np.isfinite(mean)
         times = self.times[now.distribution] * now.factor[:, None]
         times = np.where(self.by_round[now.distribution, None], mean[:, None], times)[there]

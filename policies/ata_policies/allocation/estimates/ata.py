@@ -58,7 +58,6 @@ class ConfidenceBound(Estimate):
             raise ValueError(f'norms must be "published" or "pool", not {self.norms!r}')
 
     def fit(self, setting: Setting) -> Self:
-        """Find the bound: as given, else as published for the version, else from the psi1 norms of the version."""
         given = getattr(self, self.bound)
         value, origin = self._found(setting) if given is None else (given, "")
         try:
