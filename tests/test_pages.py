@@ -16,7 +16,7 @@ from ata_gym.scenarios.recorded import RECORDINGS
 from docs import tables
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("ata_gym", "policies", "tests", "notebooks")
+FOLDERS = ("ata_gym", "policies", "tests", "notebooks", "docs")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
 WRITTEN = [path for path in (*PAGES, *NOTEBOOKS) if ".ipynb_checkpoints" not in path.parts]

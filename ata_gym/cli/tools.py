@@ -1,4 +1,4 @@
-"""Commands that check policies, results and what is installed."""
+"""Commands that check policies, results and what is installed, and say how to cite it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +10,7 @@ import ata_policies
 from ata_gym.cli import options
 from ata_gym.cli.console import say, say_json, show
 from ata_gym.scenarios.recorded import find_scenario
+from ata_gym.utils.citation import bibtex
 from ata_gym.utils.errors import named_failure
 from ata_policies.checking.check import examine
 
@@ -109,3 +110,13 @@ def doctor(json: options.Json = False) -> None:
         show(Table("", {"what": LEFT, "state": LEFT, "what is there, and -> what to do": WRAP}, rows))
     if code := exit_code(findings):
         raise typer.Exit(code)
+
+
+def cite() -> None:
+    """Print the software and the paper as BibTeX.
+
+    ```
+    ata-gym cite
+    ```
+    """
+    say(bibtex())
