@@ -2,13 +2,13 @@
 # Paths are relative, so that the folder may have spaces in its name and lie anywhere.
 
 PYTHON ?= $(shell python3.11 -c "" 2>/dev/null && echo python3.11 || echo python3)
-RUN := .venv/bin/python -m
+RUN := .venv/$(if $(findstring Windows,$(OS)),Scripts,bin)/python -m
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE  # each of the many processes of the tests would compile all modules anew
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint docs benchmark gpu fuzz mutants ablation tables versions clean
+.PHONY: help demo test lint docs benchmark gpu fuzz mutants ablation tables versions dist clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,11 @@ tables: .venv/installed  ## make the tables of the pages again by the commands t
 
 versions: .venv/installed  ## run the tests on every Python here, with the oldest and the newest packages allowed
 	$(RUN) nox
+
+dist: .venv/installed  ## build the wheel and the source distribution in dist/ and check them (ATA_GYM_URL=https://host/owner/ata-gym)
+	rm -rf dist
+	$(RUN) hatchling build
+	$(RUN) twine check --strict dist/*
 
 clean:  ## remove .venv, caches and what demo made; results/ stays
 	rm -rf .venv .nox demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

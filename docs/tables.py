@@ -34,7 +34,7 @@ class Command(NamedTuple):
 
 def pages() -> list[Path]:
     """All pages of the project, without those of installed packages."""
-    folders = ("policies", "notebooks", "tests")
+    folders = ("policies", "notebooks", "tests", "docs")
     return sorted([*ROOT.glob("*.md"), *(path for folder in folders for path in (ROOT / folder).rglob("*.md"))])
 
 

@@ -1,4 +1,4 @@
-"""Commands that check policies, results and what is installed."""
+"""Commands that check policies, results and what is installed, and say how to cite it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -110,3 +110,15 @@ def doctor(json: options.Json = False) -> None:
         show(Table("", {"what": LEFT, "state": LEFT, "what is there, and -> what to do": WRAP}, rows))
     if code := exit_code(findings):
         raise typer.Exit(code)
+
+
+def cite() -> None:
+    """Print the software and the paper as BibTeX.
+
+    ```
+    ata-gym cite
+    ```
+    """
+    from ata_gym.utils.citation import bibtex
+
+    say(bibtex())

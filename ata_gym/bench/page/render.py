@@ -21,6 +21,7 @@ from ata_gym.bench.page.docstrings import blocks, pieces, terms
 from ata_gym.bench.page.sections import Chart, Page
 from ata_gym.bench.report import style
 from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.citation import bibtex
 from ata_gym.utils.extras import require
 
 NAME = "report.html"  # the name of the page in a results folder
@@ -56,7 +57,7 @@ def render(page: Page) -> str:
     allowed = " ".join([*map(_hash, scripts), hashed])
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {allowed}"
     inlined = {"style": markup(_asset("page.css")), "scripts": [*map(markup, scripts)], "plotly": plotly}
-    told = {"config": config(page), "players": looks(page), "choices": choices(page)}
+    told = {"config": config(page), "players": looks(page), "choices": choices(page), "citation": bibtex()}
     template, command = environment.get_template("page.html"), shlex.join(page.command)
     return str(template.render(page=page, policy=policy, icon=_icon(), command=command, **inlined, **told))
 
