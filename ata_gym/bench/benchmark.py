@@ -160,8 +160,6 @@ class _Study(NamedTuple):
 
 
 def _own_here(own: Collection[str], runner: Runner) -> Runner:
-    """A runner that plays the policies with a name in this process only in this process, after the others."""
-
     def run_jobs(todo: list[Job], processes: int | None, save_every: float, progress: Progress) -> Outcomes:
         here = [job for job in todo if registry.parse(job.policy)[0] in own]
         others = [job for job in todo if job not in here]
@@ -182,7 +180,6 @@ def _begin(plan: Plan, place: str | os.PathLike[str], note: Note, words: Sequenc
 
 
 def _part(study: _Study, done: list[str]) -> Part:
-    """What the policies that have finished did; the sources of those that are given are kept."""
     experiment, folder, note, _ = study
     if not done:
         return Part(experiment, pl.DataFrame(schema=CostRun.schema), {}, note, ())
@@ -196,7 +193,6 @@ def _part(study: _Study, done: list[str]) -> Part:
 
 
 def _leave_report(part: Part, folder: Path, remarks: list[str]) -> Part:
-    """Write tables, pictures and the page into a folder; the remarks say why one is missing."""
     made = report_on(part.records, part.experiment, competitors(part.note), folder, part.note.get("loss_curve"))
     try:
         made = made._replace(files=[*made.files, Results([part], {}).report(folder / NAME)])
@@ -206,7 +202,6 @@ def _leave_report(part: Part, folder: Path, remarks: list[str]) -> Part:
 
 
 def _call(given: Mapping[str, Any], scenarios: Sequence[str | Scenario], size: Mapping[str, Any]) -> list[str]:
-    """The words of a shell that repeat a call, where its policies and scenarios have names."""
     names = [one if isinstance(one, str) else one.name for one in scenarios]
     options = "".join(f", {name}={value}" for name, value in size.items() if value is not None)
     return ["python", "-c", f"from ata_gym import bench; bench.run({list(given)}, {names}{options}, out='results/run')"]

@@ -66,7 +66,6 @@ def relative_costs(name: str, steady: int = _STEADY, changing: int = _CHANGING) 
 
 
 def _ratios(name: str, scenario: str, *rounds: int) -> list[float]:
-    """Times of a policy over ATA's in the first rounds of a scenario, for several numbers of them in order."""
     setup = Experiment.on_scenario(scenario, rounds=rounds[-1], seeds=8, price=0.1)
     for warm in (name, _BESIDE):  # compiles
         _Player(warm, setup).play(_CHUNK)

@@ -55,8 +55,7 @@ def _named(policy: GivenPolicy) -> list[tuple[str, Given | None]]:
     return [(kind.__name__, _given(policy))]
 
 
-def _given(policy: GivenPolicy) -> Given:
-    """A policy that has a name in this process only."""
+def _given(policy: GivenPolicy) -> Given:  # a policy that has a name in this process only
     if isinstance(policy, type) and issubclass(policy, Policy):
         return Given(policy, source_of(policy))
     if isinstance(policy, Policy):

@@ -48,7 +48,6 @@ def progress_bars(totals: Mapping[str, int]) -> Iterator[Update]:
 
 @contextmanager
 def _in_a_notebook(totals: Mapping[str, int]) -> Iterator[Update]:
-    """Bars in a cell, which are gone at the end; rich needs ipywidgets for them."""
     shown: Any = import_module("IPython.display")
     bars = dict.fromkeys(totals, "")
     cell, last = shown.display(shown.HTML(""), display_id=True), monotonic() - CELL_EVERY
@@ -67,8 +66,7 @@ def _in_a_notebook(totals: Mapping[str, int]) -> Iterator[Update]:
         cell.update(shown.HTML(""))
 
 
-def _in_lines(totals: Mapping[str, int]) -> Update:
-    """A line for all tasks together, every ``LINE_EVERY`` seconds at most."""
+def _in_lines(totals: Mapping[str, int]) -> Update:  # a line for all tasks together, every `LINE_EVERY` seconds at most
     finished, start = dict.fromkeys(totals, 0), monotonic()
     last = start
 

@@ -165,8 +165,7 @@ class Redraw(Change):
         vars(self).update(slots=_OWN + sum(change.slots for change in within), timed=timed, faulty=faulty or self._pads)
 
     @property
-    def _pads(self) -> bool:
-        """Whether pools may have fewer workers than places."""
+    def _pads(self) -> bool:  # whether pools may have fewer workers than places
         return self.pools.fewest != self.pools.n
 
     @property
@@ -213,7 +212,6 @@ class Redraw(Change):
         return np.where(due[:, None, None], self.first(now), after) if due.any() else after
 
     def _inside(self, now: RoundContext) -> list[tuple[Change, RoundContext]]:
-        """The changes inside, each with random numbers of its own."""
         return [(change, now._replace(place=(now.place + 1) * _PLACES + k)) for k, change in enumerate(self._within)]
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:

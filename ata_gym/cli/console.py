@@ -26,8 +26,7 @@ LIST_WIDTH = 80  # columns of lists, whose entries take one line each, and of ca
 _words: ContextVar[list[str]] = ContextVar("words")  # of the command that runs
 
 
-def _without_types(params: list[Any]) -> list[Any]:
-    """The parameters of a help page, in which no flag has a type."""
+def _without_types(params: list[Any]) -> list[Any]:  # the parameters of a help page, in which no flag has a type
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""

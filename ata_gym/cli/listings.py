@@ -99,7 +99,6 @@ def policies(
 
 
 def _show_policies(cards: Sequence[Card], costs: Mapping[str, Sequence[float]]) -> None:
-    """List the learners of each env, and those that must know something, with the costs where there are any."""
     from ata_policies.registry import default_name, ids_by_name
 
     columns = ["policy", *(_COSTS if costs else ()), "what it does"]
@@ -160,7 +159,6 @@ def _measured(names: list[str]) -> dict[str, RelativeCosts]:
 
 
 def _cost(costs: Mapping[str, Sequence[float]], name: str) -> list[str]:
-    """The cells with the costs of a policy, if there are any."""
     return [f"{cost:.1f}" for cost in costs[name]] if costs else []
 
 
@@ -264,7 +262,6 @@ def methods(json: options.Json = False) -> None:
 
 
 def _show_list(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write rows whose last cell may take several lines."""
     from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Table
 
     numbers = {"n", "B", "rounds", *_COSTS}
@@ -294,7 +291,6 @@ def _show_card(card: Card, json: bool) -> None:
 
 
 def _paragraphs(text: str) -> Iterator[RenderableType]:
-    """What stands below the facts; paragraphs are filled anew, and examples stay as they are."""
     from rich.padding import Padding
     from rich.text import Text
 

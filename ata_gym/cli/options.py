@@ -67,7 +67,6 @@ COMPARED = f"{PUBLISHED},default"
 
 
 def _folder(name: str | Path) -> Path:
-    """The path of a folder; an empty name, which would be the current folder, is refused."""
     if not str(name).strip():
         say_error("--out must name a folder, not ''")
         raise typer.Exit(2)

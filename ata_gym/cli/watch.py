@@ -111,8 +111,7 @@ def _show_live(players: Sequence[Player], about: str, pause: float) -> None:
 
 def _screen(
     players: Sequence[Player], rounds: Sequence[Timeline], about: str, size: ConsoleDimensions
-) -> RenderableType:
-    """The round of each player under its name, as many beside each other as there is room for."""
+) -> RenderableType:  # the round of each player under its name, as many beside each other as there is room for
     from rich.columns import Columns
     from rich.console import Group
     from rich.text import Text

@@ -131,7 +131,6 @@ def packages() -> Iterator[Finding]:
 
 
 def _import_faults(modules: list[str]) -> dict[str, str]:
-    """The first line of the error of each module that cannot be imported; the others have an empty text."""
     faults: dict[str, str] = {}
     while left := [module for module in modules if module not in faults]:
         (found,) = outcomes([["imports", *left]], _SECONDS)
@@ -195,8 +194,7 @@ def torch_findings() -> Iterator[Finding]:
         yield Finding("torchrun", "ok", f"{module} runs")
 
 
-def _backend(name: str, built: bool, devices: int) -> Finding:
-    """Whether two processes can add their numbers."""
+def _backend(name: str, built: bool, devices: int) -> Finding:  # whether two processes can add their numbers
     if not built:
         return Finding(f"backend {name}", "missing", "torch is built without it")
     if name == "nccl" and devices < 2:
@@ -217,8 +215,7 @@ def ray_findings() -> Iterator[Finding]:
     yield Finding("ray", "ok", version) if version else Finding("ray", "missing", "not installed", _INSTALL)
 
 
-def _version(name: str) -> str:
-    """The version of an installed package; empty if it is not installed."""
+def _version(name: str) -> str:  # the version of an installed package; empty if it is not installed
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -60,7 +60,6 @@ def _imports(report: Report, *modules: str) -> None:
 
 
 def _torch(report: Report) -> None:
-    """Report how torch was built, the driver, and whether each CUDA device computes right."""
     import torch  # noqa: PLC0415
     from torch import distributed as dist  # noqa: PLC0415
     from torch.utils import collect_env  # noqa: PLC0415
@@ -105,7 +104,6 @@ def _equal(found: Any, right: float) -> None:
 
 
 def _error_of(function: Callable[..., object], *arguments: Any) -> str:
-    """The first line of the error of a call; empty if there is none."""
     try:
         function(*arguments)
     except (Exception, SystemExit) as error:
@@ -118,7 +116,6 @@ _TRIALS: dict[str, Callable[..., None]] = {"imports": _imports, "torch": _torch,
 
 
 def _main(trial: str, *arguments: str) -> None:
-    """Run a trial; only its reports are written to stdout, whatever the packages print."""
     reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

@@ -66,7 +66,6 @@ class EnvProperties:
         self._make_spaces(self._interface.observation_space(), self._interface.form.space())
 
     def _make_spaces(self, observation: Space[Any], action: Space[Any]) -> None:
-        """Make the spaces of the env from those of one row."""
         raise NotImplementedError
 
     def _begin(self, scenario: Scenario) -> None:

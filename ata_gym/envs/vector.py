@@ -169,13 +169,11 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         self._steps[rows], self._ended[rows] = 0, False
 
     def _restart(self, observation: Observation, rows: Mask) -> None:
-        """Start the next episode of some rows, and show it in their rows of the observation."""
         self._start(rows)
         for (_, field), (_, fresh) in zip(leaves(observation), leaves(self._interface.observation(rows)), strict=True):
             field[rows] = fresh
 
     def _final(self, observation: Observation, info: dict[str, Any], rows: Mask) -> dict[str, Any]:
-        """Move what the ended rows saw to ``final_obs`` and ``final_info``, as Gymnasium does under SAME_STEP."""
         final_obs = np.full(self.num_envs, None, dtype=object)
         for row in np.flatnonzero(rows):
             final_obs[row] = chosen(chosen(observation, [row]), 0)  # the list makes it a copy
@@ -184,6 +182,5 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
 
 
 def _only(info: Mapping[str, NDArray[Any]], rows: Mask) -> dict[str, Any]:
-    """Keep the entries of some rows, with zeros elsewhere; in the masks too."""
     kept: dict[str, NDArray[Any]] = choose_rows(rows, info, map_leaves(np.zeros_like, info))
     return kept

@@ -143,7 +143,6 @@ def ordered(name: str, given: Sequence[float], least: float, most: float) -> tup
 
 
 def _of_mean_1(name: str, cv: float) -> Pool:
-    """One worker of a family with mean 1 and this CV, or the largest that the family has."""
     shape = _SHAPES[name](cv) if name in _SHAPES else 1.0
     mean, sd = _moments(name, shape)
     share = 1.0 if name in _SHAPES or sd == 0 else min(1.0, cv * mean / sd)  # of the time that is random

@@ -37,8 +37,7 @@ def _half_normal_centred(_: Floats, u: Floats) -> Floats:
     return np.asarray(u**2 / 2 + np.log(2 * sides))
 
 
-def _weibull(shape: Floats, u: Floats) -> Floats:
-    """E^(1 / shape), E ~ Exp(1), shape >= 1: by quadrature over log E."""
+def _weibull(shape: Floats, u: Floats) -> Floats:  # E^(1 / shape), E ~ Exp(1), shape >= 1: by quadrature over log E
     return _log_integral(u[:, None] * np.exp(_W / shape[:, None]), _W)
 
 
@@ -110,8 +109,7 @@ def psi1_norms(distributions: Distributions, moments: Moments, *, centred: bool)
 
 def _family_norms(
     distributions: Distributions, workers: Ints, transforms: _Transforms, top: Floats, centred: bool
-) -> Floats:
-    """Norms of workers of one family: up to scale, one for each pair of shape and shift / scale."""
+) -> Floats:  # norms of workers of one family: up to scale, one for each pair of shape and shift / scale
     scale = distributions.scale[workers]
     ratio = np.zeros_like(scale) if centred else distributions.shift[workers] / scale
     (shape, shift), first, where = np.unique(
@@ -124,7 +122,6 @@ def _family_norms(
 
 
 def _record_norms(distributions: Distributions, workers: Ints, mean: Floats, top: Floats) -> Floats:
-    """Norms of ``X - mean`` under the empirical distributions of records, all at once."""
     length = distributions.length[workers]
     start = np.cumsum(length) - length
     i = np.repeat(workers, length)

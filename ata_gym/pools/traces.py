@@ -146,7 +146,6 @@ def _keys(column: polars.Series, *, text: bool) -> polars.Series:
 
 
 def _numbers(column: polars.Series, dtype: str) -> polars.Series:
-    """Read a column as Float64 or Int64, null where an entry is no such number."""
     pl = require("polars", extra="bench")
     if column.dtype == pl.String:
         column = column.str.strip_chars()

@@ -69,8 +69,7 @@ def _changed(name: str) -> Scenario:
     return Scenario(base.pool, base.budget, 100_000, (change,), name=name, summary=summary, source=source)
 
 
-def _steady(name: str) -> Scenario:
-    """A scenario of outliers in times that hardly vary otherwise."""
+def _steady(name: str) -> Scenario:  # a scenario of outliers in times that hardly vary otherwise
     noisy = _changed("changing-outliers")
     pool = gamma(100.0, noisy.pool.mean() / 100)
     summary = "gamma times of CV .1, means 58 i, i = 1..51; 0.3 % of the tasks take 10 to 30 times the median"

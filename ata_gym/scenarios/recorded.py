@@ -43,8 +43,7 @@ def fingerprint_of(data: object) -> str:
     return hashlib.sha256(json.dumps(rounded).encode()).hexdigest()
 
 
-def _mlperf(path: Path) -> Pool:
-    """The time of each recorded window of batches, per system and in the order of the file."""
+def _mlperf(path: Path) -> Pool:  # the time of each recorded window of batches, per system and in the order of the file
     pl = require("polars", extra="bench", purpose="Reading a recorded scenario")
     with reading(f"{path}: the file cannot be read"):
         samples = (pl.col("batch_to") - pl.col("batch_from")) * pl.col("global_batch_size")

@@ -54,7 +54,6 @@ class Completion(NamedTuple):
 
 @phase
 def _start(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, action: Bits, everybody: bool) -> None:
-    """Start a task of each idle worker that lives, of those that the action names, or of everybody."""
     now = row.now[0]
     for i in range(len(action)):
         if row.running[i] == 0 and (action[i] != 0 or everybody) and alive(dies[i], now):
@@ -107,7 +106,6 @@ def _measure(row: RoundState, dies: Floats, over: bool, elapsed: Floats, age: Fl
 
 @phase
 def _begin_round(row: RoundState, budget: int) -> None:
-    """Put a row at the start of a round; ``lost`` stays as it is until the first decision."""
     row.missing[0] = budget
     row.now[0] = row.spent[0] = 0.0
     for i in range(len(row.tasks)):
@@ -125,7 +123,6 @@ def _run_dispatch(
     idle: Floats, now: Floats, spent: Floats, lost: Ints,
     worker: Ints, time: Floats, elapsed: Floats, age: Floats, round_over: Mask, round_time: Floats, worker_time: Floats,
 ) -> None:  # fmt: skip
-    """Start idle workers and go on to the next result; ``started`` to ``lost`` are changed in place."""
     times = TaskTimes(family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0])
     row = RoundState(missing, tasks, running, begun, duration, finish, idle, now, spent, lost)
     if missing[0] == budget[0]:  # the round begins

@@ -40,8 +40,7 @@ class _Results(NamedTuple):
 @phase
 def _begin(
     times: TaskTimes, workers: _Workers, before: Ints, allocation: Ints, noise: Floats, heap: Heap
-) -> tuple[int, int]:
-    """Start the first task of each worker that has one; return how many workers are in the heap."""
+) -> tuple[int, int]:  # start the first task of each worker that has one; return how many workers are in the heap
     size, planned, n = 0, 0, len(allocation)
     for i in range(n):  # a loop of its own, so that it vectorises
         noise[i] = uniform(times.key, before[i], i, times.episode)
@@ -63,7 +62,6 @@ def _begin(
 
 @phase
 def _longest_idle(workers: _Workers, now: float) -> int:
-    """The living worker that became idle first, of equals the lowest; -1 if none is idle."""
     chosen = -1
     for i in range(len(workers.done)):
         idle = workers.done[i] == workers.quota[i] and alive(workers.dies[i], now)
@@ -75,8 +73,7 @@ def _longest_idle(workers: _Workers, now: float) -> int:
 @phase
 def _run(
     times: TaskTimes, workers: _Workers, results: _Results, heap: Heap, size: int, spare: int, deadline: float
-) -> tuple[float, int]:
-    """Go from event to event to the B-th result; return its time, and how many tasks were lost."""
+) -> tuple[float, int]:  # go from event to event to the B-th result; return its time, and how many tasks were lost
     budget, now, found, lost = len(results.worker), 0.0, 0, 0
     while found < budget:
         i = -1  # the worker that starts a task now
@@ -130,7 +127,6 @@ def _end(workers: _Workers, before: Ints, now: float) -> float:
 
 @phase
 def _by_worker(arrived: _Results, done: Ints, place: Ints, results: _Results) -> None:
-    """Order the results by worker, then by start; ``place`` is overwritten."""
     total = 0
     for i in range(len(done)):
         place[i] = total

@@ -62,8 +62,7 @@ def uniform_phase(means: Floats, budget: int, width: Floats | float) -> UniformP
     return UniformPhase(*k.astype(np.int64).tolist())
 
 
-def _excess(ratio: Floats) -> Floats:
-    """sqrt(1 + 4 / ratio) - 1, without loss of digits; infinite at 0."""
+def _excess(ratio: Floats) -> Floats:  # sqrt(1 + 4 / ratio) - 1, without loss of digits; infinite at 0
     return np.asarray(4 / (np.sqrt(ratio * (ratio + 4)) + ratio))
 
 

@@ -106,7 +106,6 @@ def portable(error: Exception) -> Exception:
     return error
 
 
-def _shown(file: str) -> str:
-    """A path relative to the current folder if it lies in there, otherwise as it is."""
+def _shown(file: str) -> str:  # a path relative to the current folder if it lies in there, otherwise as it is
     path, here = Path(file), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else file

@@ -54,7 +54,6 @@ def import_closure(roots: Iterable[str], apart: Iterable[str] = ()) -> dict[str,
 
 
 def _visit(name: str, wanted: str, file: Path, found: dict[str, str]) -> list[_Reference]:
-    """Note the checksum of a module if it counts, and return what to visit next."""
     package = file.name == "__init__.py"
     source = _parsed(file.read_bytes(), name, package)
     ours, more = package and is_ours(name), [*source.imports, *source.uses]
@@ -78,7 +77,6 @@ def _file(name: str, tops: set[str]) -> Path | None:
 
 
 def _places(top: str) -> list[Path]:
-    """The file of a top-level module, or the folders of a package; an empty list if it is Python's own."""
     if top in sys.stdlib_module_names:
         return []
     found = sys.modules.get(top)
@@ -93,7 +91,6 @@ def _places(top: str) -> list[Path]:
 
 @cache
 def _parsed(content: bytes, name: str, package: bool) -> _Source:
-    """The parsed source of a module; a file that is not Python counts by its bytes."""
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError):

@@ -63,7 +63,6 @@ def from_agent(
 
 
 def _answers(agent: Any, masked: bool) -> Callable[..., NDArray[Any]]:
-    """An agent, whatever it is, as a function from observations and masks to actions."""
     if not hasattr(agent, "predict"):
         return lambda observation, mask=None: np.asarray(agent(observation))  # noqa: ARG005
 

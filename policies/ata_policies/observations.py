@@ -176,7 +176,6 @@ def at_work(seen: Observation) -> tuple[Ints, Bits, Floats]:
 
 @kernel("(r),(r),(n)->()")
 def _faults(worker: Ints, duration: Floats, elapsed: Floats, out: Mask) -> None:
-    """Whether something is out of range, or longer than LONGEST."""
     legal = 0  # numbers that are; sums without a branch vectorise
     n = len(elapsed)
     for r in range(len(worker)):
@@ -188,7 +187,6 @@ def _faults(worker: Ints, duration: Floats, elapsed: Floats, out: Mask) -> None:
 
 @kernel("(m),(n),(n),(n),()->()")
 def _dispatch_faults(missing: Ints, started: Ints, running: Bits, age: Floats, budget: Ints, out: Mask) -> None:
-    """Whether something is out of range."""
     bad = not 1 <= missing[0] <= budget[0]
     for i in range(len(age)):
         bad |= not (0 <= started[i] <= budget[0] and 0 <= running[i] <= 1 and 0.0 <= age[i] < np.inf)

@@ -24,9 +24,7 @@ from ata_policies.race.learner import RaceLearner
 from ata_policies.race.oracles import RaceDynamicOracle, RaceOracle
 
 
-def _fact(name: str) -> Any:
-    """A property of a preset: what its parts say, together."""
-
+def _fact(name: str) -> Any:  # a property of a preset: what its parts say, together
     def together(preset: "Preset") -> str:
         said = [getattr(part, name) for part in preset.parts]
         return "; ".join(dict.fromkeys(fact for fact in said if fact not in ("", "none", "nothing"))) or said[0]

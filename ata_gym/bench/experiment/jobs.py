@@ -174,8 +174,7 @@ _NOT_BEGUN = -1
 _shared: Any = None  # in a worker process: the array that it shares with its parent
 
 
-def _begin(shared: Any) -> None:
-    """Prepare a worker process: it ends with its parent, and leaves signals to it."""
+def _begin(shared: Any) -> None:  # prepare a worker process: it ends with its parent, and leaves signals to it
     global _shared  # noqa: PLW0603 - an initializer has no other way to hand something on
     _shared = shared
     for which in (signal.SIGINT, signal.SIGTERM):

@@ -102,8 +102,7 @@ class PolicyRun:
         tasks = self.bare.checkpoint()["started"] - before
         return {**info, "regret": self.regret, "tasks": tasks, "support": np.count_nonzero(tasks, axis=1)}
 
-    def _play(self, rounds: int) -> dict[str, NDArray[Any]]:
-        """Play some rounds; return the last info."""
+    def _play(self, rounds: int) -> dict[str, NDArray[Any]]:  # play some rounds; return the last info
         steps = play_on(self.policy, self.envs, self.observation, self.state)
         for _ in range(rounds * self.steps):
             if self.has_regret:
@@ -115,7 +114,6 @@ class PolicyRun:
         return step.info
 
     def _update_means(self) -> None:
-        """Keep the means of the coming round and the least proxy loss under them up to date."""
         if self.means.size and self.experiment.scenario.stationary:
             return
         means = self.bare.means()

@@ -64,7 +64,6 @@ class Leaderboard:
         return made
 
     def _priced(self, competitor: Competitor, scenario: Scenario) -> list[tuple[float, tuple[float, ...]]]:
-        """The prices at which a competitor plays a scenario, each with those at which the results count."""
         if not competitor.priced:
             return [(self.prices[0], tuple(self.prices))]
         pictured = scenario.name == self.set.front and competitor.kind == ORACLE and not self.quick

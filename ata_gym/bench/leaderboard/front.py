@@ -173,7 +173,6 @@ def _along(corners: NDArray[np.float64], apart: float) -> NDArray[np.float64]:
 
 
 def _free(px: float, py: float, width: float, height: float, scale: float, taken: Sequence[Bbox], room: Bbox) -> Bbox:
-    """The free box nearest to a point; the last one tried, far away, if there is none."""
     directions = [np.pi * k / 8 for k in (0, 8, 4, 12, 2, 14, 6, 10, 1, 15, 7, 9, 3, 5, 11, 13)]
     box = Bbox.null()
     for away, angle in product(range(4, 300, 4), directions):

@@ -75,7 +75,6 @@ def lead(ratios: pl.DataFrame) -> str:
 
 
 def _headlines(ratios: pl.DataFrame, *quantities: str) -> list[str]:
-    """Who has the least of the first quantity in each env, over the scenarios and prices that are there."""
     means, lines = ranking.by_seed(ratios).filter(pl.col(COST).is_not_null()), []
     for (env,), there in means.group_by("env", maintain_order=True):
         of = {mine["policy"][0]: mine.sort("seed") for _, mine in there.group_by("policy", maintain_order=True)}
@@ -252,7 +251,6 @@ def _at(ratio: float | None, scenario: str) -> str:
 
 
 def _and_worst(mean: str, row: Row, quantity: str) -> str:
-    """A mean ratio, and that on the worst of several seeds, where there are several."""
     return mean if row[f"{quantity}_low"] is None else f"{mean} ({_plain(row[f'{quantity}_worst'])})"
 
 
@@ -260,6 +258,5 @@ def _plain(ratio: float | None, digits: int = 3) -> str:
     return "-" if ratio is None or np.isnan(ratio) else f"{ratio:.{digits}g}"
 
 
-def _mean(ratios: pl.Series) -> float:
-    """The geometric mean; NaN where one is not known."""
+def _mean(ratios: pl.Series) -> float:  # the geometric mean; NaN where one is not known
     return float(np.exp(ratios.log().to_numpy().mean())) if len(ratios) and not ratios.has_nulls() else np.nan

@@ -70,16 +70,14 @@ STEADY = ScenarioSet(
 """Workers that stay as they are, and recorded ones."""
 
 
-def _many(summary: str, *those: changes.Change, rounds: int = 1_000) -> Maker:
-    """On 51 workers of which few are used."""
+def _many(summary: str, *those: changes.Change, rounds: int = 1_000) -> Maker:  # on 51 workers of which few are used
     return on(
         lambda: scenario("icml2025-quadratic-linear-n51").pool, 23, rounds,
         f"c + Exp(c), c = 29 i, i = 1..51; {summary}", *those,
     )  # fmt: skip
 
 
-def _some(summary: str, *those: changes.Change, rounds: int = 800) -> Maker:
-    """On 24 workers whose times vary little."""
+def _some(summary: str, *those: changes.Change, rounds: int = 800) -> Maker:  # on 24 workers whose times vary little
     return on(
         lambda: gamma(25.0, np.geomspace(20.0, 200.0, 24) / 25), 20, rounds,
         f"24 workers, gamma times of CV .2, means 20 to 200; {summary}", *those,
@@ -156,8 +154,7 @@ def _noise(workers: int, tasks: int, kinds: int) -> Floats:
     return uniforms(stream_keys(_SEED, rows=workers), kinds * tasks).reshape(workers, kinds, tasks).swapaxes(0, 1)
 
 
-def _stalling() -> Pool:
-    """Gamma-like times of which one in twelve is 25 times as long."""
+def _stalling() -> Pool:  # gamma-like times of which one in twelve is 25 times as long
     usual, rare = _noise(24, 900, 2)
     times = np.linspace(9.0, 60.0, 24)[:, None] * np.exp(0.25 * ndtri(usual))
     return pools.trace(list(np.where(rare < 1 / 12, 25.0, 1.0) * times))
@@ -176,8 +173,7 @@ def _serverless() -> Pool:
     return pools.trace(list(np.where(rare < 0.003, 12.0 + 24.0 * length, 1.0) * times))
 
 
-def _drifting() -> Pool:
-    """22 workers, gamma times of CV .5, means 10 to 80."""
+def _drifting() -> Pool:  # 22 workers, gamma times of CV .5, means 10 to 80
     return gamma(4.0, np.geomspace(10.0, 80.0, 22) / 4)
 
 

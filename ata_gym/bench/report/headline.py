@@ -176,8 +176,7 @@ def of_game(samples: Samples, players: Sequence[Competitor]) -> str:
     return "\n".join([f"{has}{with_whom}.", *(f"  {line}" for line in beside(samples, best, others))])
 
 
-def _ranked(players: Sequence[Competitor]) -> list[str]:
-    """The policies that learn, or all policies if none learns."""
+def _ranked(players: Sequence[Competitor]) -> list[str]:  # the policies that learn, or all policies if none learns
     learners = [player.policy for player in players if player.kind == LEARNER]
     return learners or [player.policy for player in players]
 

@@ -43,7 +43,6 @@ def abrupt_changes(changes: Iterable[Change], rounds: int) -> tuple[int, ...]:
 
 
 def _steady_between(scenario: Scenario) -> bool:
-    """Whether all that changes within an episode is abrupt; recorded times may change at any moment."""
     recorded = any(family.startswith("trace") for family in scenario.catalogue.families)
     return not recorded and all(
         isinstance(change, Switch | Jump) or (isinstance(change, Redraw) and not change.among)

@@ -103,7 +103,6 @@ def _cells(found: pl.DataFrame, summary: pl.DataFrame, after: int) -> dict[str, 
 
 
 def _tables(of: Mapping[str, Mapping[str, str]], tracking: Tracking) -> list[Table]:
-    """The delays after the changes, and the round times around them and the regret after them."""
     changes = f"{len(tracking.changed_at)} changes, the first" if len(tracking.changed_at) > 1 else "a change"
     delays = (
         f"{tracking.about}\n{changes} after {tracking.changed_at[0]:,} rounds, {plural(tracking.seeds, 'seed')}\n"
@@ -189,8 +188,7 @@ def summarise(records: pl.DataFrame, windows: Windows) -> pl.DataFrame:
     return estimates(rows, ["policy", "quantity"])
 
 
-def _between(records: pl.DataFrame, low: int, end: int) -> pl.DataFrame:
-    """The rounds after ``low`` up to ``end``."""
+def _between(records: pl.DataFrame, low: int, end: int) -> pl.DataFrame:  # the rounds after `low` up to `end`
     return records.filter((pl.col("round") > low) & (pl.col("round") <= end))
 
 
@@ -242,8 +240,7 @@ def means_before(tracking: Tracking) -> Floats:
     return total / (change - low)
 
 
-def _heat(axes: Axes, since: Ints, tasks: NDArray[np.int64], most: int) -> Any:
-    """Draw tasks, shape (n, rounds)."""
+def _heat(axes: Axes, since: Ints, tasks: NDArray[np.int64], most: int) -> Any:  # draw tasks, shape (n, rounds)
     edges = np.unique(np.linspace(0, tasks.shape[1], _COLUMNS + 1).astype(np.int64))
     shown = np.add.reduceat(tasks, edges[:-1], axis=1) / np.diff(edges)
     rows = np.arange(len(tasks) + 1)

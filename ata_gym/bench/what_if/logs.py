@@ -110,7 +110,6 @@ def _of_traces(path: Path) -> Log:
 
 
 def _busy(path: Path) -> dict[int, float]:
-    """Seconds of each profiled step without those in which only collectives ran, by its number."""
     with (
         reading(f"{path.name} cannot be read"),
         (gzip.open if path.name.lower().endswith(".gz") else open)(path) as file,
@@ -141,7 +140,6 @@ def _length(
 
 
 def _covered(spans: Iterable[tuple[float, float]], points: Floats) -> Any:
-    """Whether each point is within some span, (points,)."""
     ends = np.array([*spans]).reshape(-1, 2)
     begun = np.searchsorted(np.sort(ends[:, 0]), points, side="right")
     return begun > np.searchsorted(np.sort(ends[:, 1]), points, side="right")

@@ -151,8 +151,7 @@ def _without(log: Log, time: Floats, now: Floats) -> Alternative:
     return _of(f"without {log.workers[leaver]}", "even shares", ends.max(axis=1), float(ends.sum()), now)
 
 
-def _verdict(found: Sequence[Alternative], perfect: float) -> str:
-    """Whether it is worth it, in a sentence."""
+def _verdict(found: Sequence[Alternative], perfect: float) -> str:  # whether it is worth it, in a sentence
     best = next((one for one in found if one.kind == "learns"), found[0])
     said = f"{best.name} would save {100 * best.saved:.1f} % (± {100 * best.half:.1f}) of the runtime at price 0"
     if perfect < _MATTERS:

@@ -158,8 +158,7 @@ def _refuse(option: str, group: Model | Trajectory, names: Iterable[str]) -> Non
         raise ValueError(f"{option} goes without {', '.join(said)}")
 
 
-def _show(outcome: Outcome) -> None:
-    """Show what a study leaves; exit with code 1 if a policy or a method failed."""
+def _show(outcome: Outcome) -> None:  # show what a study leaves; exit with code 1 if a policy or a method failed
     folder = outcome.trained.folder
     show_with_page(outcome.report, folder.path)
     if outcome.report is not None:

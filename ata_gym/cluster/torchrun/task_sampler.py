@@ -113,7 +113,6 @@ class TaskSampler(Sampler[list[int]]):
         return [sample for part in parts for sample in part.tolist()]
 
     def _keyed(self, samples: list[int], start: int) -> list[int]:
-        """The samples that are at places from ``start`` on in the order of the whole training, with their keys."""
         assert self._noise is not None
         keys = derive_keys(self._noise, np.arange(start, start + len(samples)), 0) >> np.uint64(1)
         return [Keyed.of(sample, key) for sample, key in zip(samples, keys.tolist(), strict=True)]
@@ -225,8 +224,7 @@ def _endless(loader: Any, share: Any, left_off: MutableMapping[Any, Iterator[Any
             raise ValueError(f"the {type(loader).__name__} has no batches")
 
 
-def _outer(loader: Any) -> Any:
-    """The sampler of a ``DataLoader``, of batches if it has one; None for anything else."""
+def _outer(loader: Any) -> Any:  # the sampler of a `DataLoader`, of batches if it has one; None for anything else
     sampler = getattr(loader, "batch_sampler", None)
     return getattr(loader, "sampler", None) if sampler is None else sampler
 

@@ -183,17 +183,14 @@ class TorchAllocator:
         load_ahead(share.loaders, self._left_off, self._coming)
 
     def _planned(self) -> tuple[Ints, int, int]:
-        """The tasks of each rank in the next round, those of this one, and the number of the first of them."""
         tasks = self._allocator.allocate() if self._ahead is None else self._ahead[1].result()
         shares = np.array([tasks.get(name, 0) for name in self._ranks.names])
         return shares, int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
 
     def _coming(self) -> tuple[int, int]:
-        """The tasks of this rank in the next round, and the number of the first of them."""
         return self._planned()[1:]
 
     def _seeded(self, key: Keys, device: torch.device) -> Callable[[int], AbstractContextManager[object]]:
-        """What seeds torch's generators in a round, by a number that follows from that of the task."""
         return lambda number: seeded(int(derive_keys(key, self.rounds, number)) >> 1, device)
 
     def leave(self) -> None:
@@ -258,7 +255,6 @@ class TorchAllocator:
         )  # fmt: skip
 
     def _fault(self, share: Share, loss: float, gradients: TaskGradients) -> int:
-        """What is wrong with the tasks of this rank, and in which parameter, as one number."""
         if not (self._allow_nonfinite or isfinite(loss)):
             return int(Fault.LOSS)
         fault, place = gradients.fault(finite=not (self._allow_nonfinite or share.scaled))
@@ -288,6 +284,5 @@ class TorchAllocator:
         )  # fmt: skip
 
     def _checksum(self, shares: Ints, whole: bool) -> int:
-        """A checksum of an allocation, and if ``whole`` of the policy's state."""
         state = json.dumps(self._allocator.state_dict()).encode() if whole else b""
         return zlib.crc32(state, zlib.crc32(shares.tobytes())) & 0xFFFFFF

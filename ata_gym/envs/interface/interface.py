@@ -131,8 +131,7 @@ class Interface:
         self._seen = seen
         return seen
 
-    def _shown(self, seen: Feedback) -> Observation:
-        """What the agent sees of the feedback, in fresh arrays."""
+    def _shown(self, seen: Feedback) -> Observation:  # what the agent sees of the feedback, in fresh arrays
         picks, scenario = self.form.picks, self._state.scenario
         if self._kind == "feedback":
             seen = {name: field.copy() for name, field in seen.items()}

@@ -87,7 +87,6 @@ def _draw_bars(axes: Any, timeline: Timeline, shown: Ints) -> None:
 
 
 def _draw_means(axes: Any, timeline: Timeline, shown: Ints) -> None:
-    """Draw the estimates, and those that are only lower bounds, beside the exact means."""
     exact, bound = timeline.mean[shown], timeline.at_least[shown]
     limit = _nice(1.1 * float(exact[np.isfinite(exact)].max(initial=0.0)))
     axes.set_xlim(0.0, limit)

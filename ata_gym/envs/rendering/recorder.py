@@ -73,7 +73,6 @@ class Recorder:
         return self._timelines[row]._replace(estimate=own if given is None else given, at_least=at_least)
 
     def _conditions(self) -> dict[str, NDArray[Any]]:
-        """The fields of a timeline that are known before the round is played, of all rows."""
         conditions, present = self._state.conditions(), self._state.present()
         with np.errstate(over="ignore", invalid="ignore"):
             mean = conditions.means(self._state.scenario.catalogue)
@@ -110,7 +109,6 @@ class Recorder:
         )  # fmt: skip
 
     def _results(self, row: int, seen: Feedback, time: float) -> tuple[Ints, Floats, Floats]:
-        """Whose the results of the round so far are, when their tasks were started, and when they were in."""
         worker, duration, before = seen["worker"], seen["duration"], self._timelines[row]
         if self._dispatch is None:
             start = self._starts[row]
@@ -128,7 +126,6 @@ class Recorder:
     def _unfinished(
         self, row: int, over: bool, elapsed: Floats, info: dict[str, Any], dies: Floats
     ) -> tuple[Floats, Mask, Mask]:
-        """Of each worker how long its task without a result has run, or had, and whether it is lost, or running."""
         if self._dispatch is not None and not over:
             now = self._dispatch.round_state
             running = now.running[row] != 0

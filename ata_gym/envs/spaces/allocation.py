@@ -84,7 +84,6 @@ def checked_tasks(action: object, shape: tuple[int, ...], budget: int, exact: ND
 
 
 def _complaint(action: NDArray[np.integer[Any]], legal: Mask, budget: int, exact: bool) -> str:
-    """What is wrong first in the first row that is not legal."""
     row = tuple(np.argwhere(~legal)[0])  # () where there is one row only
     tasks, where = action[row].tolist(), "".join(f" of row {one}" for one in row)
     for worker, (own, total) in enumerate(zip(tasks, accumulate(tasks), strict=True)):

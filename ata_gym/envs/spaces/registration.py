@@ -30,8 +30,7 @@ def _flatten_space(space: Allocation) -> Box:
     return Box(0, space.budget, (space.n * (space.rows or 1),), np.int64)  # flat spaces are boxes: the sum is not kept
 
 
-def _least(space: Allocation) -> Ints:
-    """All tasks to the first worker: an array of zeros is no element."""
+def _least(space: Allocation) -> Ints:  # all tasks to the first worker: an array of zeros is no element
     least = np.zeros(space.shape, dtype=np.int64)
     least[..., 0] = space.budget
     return least

@@ -95,8 +95,7 @@ class DispatchState(BatchState):
         return super().remembered() | self.round_state._asdict()
 
 
-def _seen(round_state: RoundState, age: Floats) -> Feedback:
-    """What an observation holds of the round, in fresh arrays."""
+def _seen(round_state: RoundState, age: Floats) -> Feedback:  # what an observation holds of the round, in fresh arrays
     return {
         "missing": round_state.missing[:, None].copy(), "started": round_state.tasks.copy(),
         "running": round_state.running.copy(), "age": age,

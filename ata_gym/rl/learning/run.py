@@ -102,8 +102,7 @@ def learn(
 
 def _references(
     path: Path, names: Sequence[str], experiment: Experiment, made_by: Provenance, progress: Callable[[int], None]
-) -> pl.DataFrame:
-    """What the references did on the seeds of a split, from its file if it is there."""
+) -> pl.DataFrame:  # what the references did on the seeds of a split, from its file if it is there
     if not finished(path):
         frames = []
         for name in names:

@@ -126,7 +126,6 @@ class WorkersPolicy(WorkersActorCriticPolicy, ActorCriticPolicy):
 
 
 def _begin_as_rule(net: WorkersNet, space: spaces.Space[Any]) -> None:
-    """Set the linear part; the constants are those of least cost on a coarse grid, on drawn workers."""
     last, last_of_row = net.of_worker[-1], net.of_row[-1]
     assert isinstance(last, nn.Linear)
     assert isinstance(last_of_row, nn.Linear)

@@ -58,7 +58,6 @@ def _cost(mean: float, spread: float, never: bool, place: float, tasks: int) -> 
 
 @inlined
 def _tasks(mean: float, spread: float, level: float) -> float:
-    """The real number j at which j mean + spread sqrt(j) is ``level``."""
     root = 2.0 * level / (spread + math.sqrt(spread * spread + 4.0 * mean * level))
     return root * root
 

@@ -23,7 +23,6 @@ _SAMPLE = 4096  # workers that the bound of their scores follows from
 
 @helper()
 def _multiples(s: Floats, inverse: Floats, level: float, held: Floats) -> None:
-    """Fill in how many multiples m s_i, m >= 1, are at most ``level``."""
     for i in range(len(s)):
         m = np.floor(level * inverse[i])
         m = m - 1.0 if m * s[i] > level else m  # the product decides, the quotient only guesses
@@ -53,7 +52,6 @@ def _largest(held: Floats, s: Floats, work: Floats) -> float:
 
 @helper()
 def _next(held: Floats, s: Floats, work: Floats) -> float:
-    """The smallest multiple not held; all of them are left in ``work``, but for the first."""
     for i in range(len(s)):
         work[i] = (held[i] + 1.0) * s[i]
     bits = work.view(np.int64)
@@ -192,7 +190,6 @@ def _pick_out(scores: Floats, budget: int, near: Ints) -> int:
 
 @helper()
 def _smallest(scores: Floats, work: Ints) -> float:
-    """The smallest score above 0, infinite if there is none; one place of ``work`` is used."""
     bits = scores.view(np.uint64)
     least = np.uint64(_INFINITE - 1)
     for i in range(len(scores)):  # by what is one less than their bits, so that 0 comes last; integer minima vectorise

@@ -49,7 +49,6 @@ def improve(table: Table, allocation: Ints) -> Ints:
 
 
 def _best_move(table: Table, allocation: Ints, size: int) -> tuple[float, Ints] | None:
-    """Take ``size`` tasks from those that delay most, and give each where it costs least."""
     removed = _each(table, allocation, -1)
     donors = np.argsort(removed, kind="stable")[: min(_DONORS // size, int(np.isfinite(removed).sum()))]
     groups = combinations_with_replacement(donors.tolist(), size)
@@ -59,7 +58,6 @@ def _best_move(table: Table, allocation: Ints, size: int) -> tuple[float, Ints] 
 
 
 def _give(table: Table, allocation: Ints, size: int) -> Iterator[tuple[float, Ints]]:
-    """Hand out ``size`` tasks greedily, from each of the best few first receivers."""
     added = _each(table, allocation, 1)
     for j in np.argsort(added, kind="stable")[: _TRIALS if size > 1 else 1]:
         if np.isfinite(added[j]):

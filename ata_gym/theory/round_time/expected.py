@@ -75,7 +75,6 @@ def expected_round_times(pool: Pool, allocations: Ints) -> Floats:
 
 
 def _in_block(pool: Pool, allocations: Ints) -> Floats:
-    """The expected round times of allocations that each have a task, and none for a worker of infinite mean."""
     row, worker = np.nonzero(allocations)
     pool, unit = rescaled(pool, float(pool.mean()[worker].max()))
     first = np.searchsorted(row, np.arange(len(allocations)))
@@ -188,8 +187,7 @@ def _quantiles(distributions: list[Sums], begin: float, end: float) -> Floats:
     return low
 
 
-def _any(busy: Floats) -> Floats:
-    """1 - prod_i (1 - p_i) over the first axis, without loss of small numbers."""
+def _any(busy: Floats) -> Floats:  # 1 - prod_i (1 - p_i) over the first axis, without loss of small numbers
     with np.errstate(divide="ignore"):
         return np.asarray(-np.expm1(np.log1p(-busy).sum(axis=0)))
 

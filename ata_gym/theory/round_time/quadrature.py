@@ -53,7 +53,6 @@ def adaptive_rule(functions: Callable[[Floats], Floats], edges: Floats, toleranc
 
 
 def _values(functions: Callable[[Floats], Floats], left: Floats, right: Floats) -> tuple[Floats, Floats, Floats]:
-    """Integrals (m, panels) of the functions over panels, with the weights and values behind them."""
     half = ((right - left) / 2)[:, None]
     nodes = (left[:, None] + half * (1.0 + _NODES)).ravel()
     weights = (half * _WEIGHTS).ravel()

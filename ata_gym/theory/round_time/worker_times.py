@@ -159,7 +159,6 @@ def _empirical(values: Floats, fine: bool) -> Distribution:
 
 
 def _consecutive(record: Floats, rows: int) -> Floats:
-    """Sums of so many consecutive rows of a record, which counts as a circle, from each of its rows on."""
     cycles, rest = divmod(rows, record.size)
     total = np.cumsum(np.concatenate([[0.0], record, record]))
     return np.asarray(cycles * record.sum() + total[rest : rest + record.size] - total[: record.size])

@@ -53,7 +53,6 @@ def _standard(pool: Pool, i: int, size: int) -> Floats:
 
 
 def _recorded(record: Floats, size: int) -> Floats:
-    """Slices of the distribution in which each of the recorded times is equally likely."""
     ordered = np.sort(record)
     below = np.append(0.0, np.cumsum(ordered)) / ordered.size
     edges = np.arange(size + 1) / size * ordered.size

@@ -83,7 +83,6 @@ class DeviceClock(RealWorkers):
         return Gradient(float(np.mean(self._losses[:budget])), parts)
 
     def _run(self, allocation: Ints, budget: int) -> list[list[float]]:
-        """Run the tasks that start until B results are in, in this order; the task times of each worker."""
         times: list[list[float]] = [[] for _ in allocation]
         free = [(0.0, int(i)) for i in np.flatnonzero(allocation)]  # a heap of times from which a worker is free
         results, by = 0, np.eye(len(times), dtype=np.int64)

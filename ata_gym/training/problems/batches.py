@@ -156,8 +156,7 @@ class _Streamed:
                 self._restart()  # nobody knows where the iterator is
                 raise
 
-    def _read(self) -> Any:
-        """The next batch, if need be of a new epoch."""
+    def _read(self) -> Any:  # the next batch, if need be of a new epoch
         for fresh in (False, True):
             if fresh:
                 _seed(_derived(self._key, _EPOCH, self._epoch))

@@ -137,8 +137,7 @@ def _unpacked(path: Path) -> dict[str, bytes]:
         return {name: _content(part) for name, part in found.items() if part is not None}
 
 
-def _content(file: IO[bytes] | gzip.GzipFile) -> bytes:
-    """Read a file to its end; ValueError if that is too much."""
+def _content(file: IO[bytes] | gzip.GzipFile) -> bytes:  # read a file to its end; ValueError if that is too much
     content = file.read(MOST + 1)
     if len(content) > MOST:
         raise ValueError(f"it unpacks to more than {MOST:,} bytes, which CIFAR-100 has not")

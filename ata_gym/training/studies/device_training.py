@@ -97,7 +97,6 @@ def train_each(
 
 
 def _made(policy: str, folder: Folder, problem: Provenance) -> Made:
-    """A policy's results and checkpoint, which depend on the code of the policy and on that of the problem."""
     files = folder.result(policy), folder.checkpoint(policy).with_suffix(".pt")
     return Made(policy, files, merged(provenance(policy, __name__), problem))
 
@@ -115,7 +114,6 @@ def _train(
     made: Made, clock: DeviceClock | None, trainer: Trainer, scenario: Scenario, progress: Callable[[int], None],
     save_every: float, stop: Callable[[], bool],
 ) -> None:  # fmt: skip
-    """Train with one policy to the last round, unless it has finished; a stop leaves a checkpoint."""
     (result, saved), name, seed = made.files, made.name, trainer.settings.seed
     rounds = int(scenario.horizon or 0)
     if store.finished(result):

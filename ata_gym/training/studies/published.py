@@ -51,7 +51,6 @@ _FALLEN = 0.98  # panels of f - f* begin where it has fallen to that part of its
 
 @kernel("(d),(d),(k),()->(k)", (0,))
 def _descend(x: Floats, minimiser: Floats, noise: Floats, lr: Floats, losses: Floats) -> None:
-    """Take a step of SGD with each noise, and keep the loss before it; x becomes the last point."""
     d = len(x)
     away = np.zeros(d + 2)  # x - x*, between two zeros
     for k in range(len(noise)):

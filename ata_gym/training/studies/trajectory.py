@@ -207,8 +207,7 @@ def made_by_problem(problem: str, trained_by: str = __name__) -> Provenance:
     return provenance_of(trained_by, module_of(problem))
 
 
-def _digest(data: Path) -> str:
-    """A hash of the content of a file or a folder; of anything else, its name."""
+def _digest(data: Path) -> str:  # a hash of the content of a file or a folder; of anything else, its name
     if data.is_file():
         with data.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

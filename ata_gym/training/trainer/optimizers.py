@@ -154,8 +154,7 @@ def _without_metric(make: ScheduleFactory, optimizer: Optimizer) -> LRScheduler:
     return schedule
 
 
-def _needs_more(function: Callable[..., Any]) -> bool:
-    """Whether a function cannot be called without arguments."""
+def _needs_more(function: Callable[..., Any]) -> bool:  # whether a function cannot be called without arguments
     try:
         inspect.signature(function).bind()
     except TypeError:

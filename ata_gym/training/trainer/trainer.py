@@ -224,8 +224,7 @@ class Trainer:
             raise ValueError(f"this checkpoint is of another model: {error}") from error
         self.round, self._first = int(checkpoint["round"]), int(checkpoint["tasks"])
 
-    def _parts(self) -> dict[str, Any]:
-        """What has a state of its own; None for what the settings do not ask for."""
+    def _parts(self) -> dict[str, Any]:  # what has a state of its own; None for what the settings do not ask for
         return {
             "model": self.model, "optimizer": self._optimizer, "schedule": self._schedule, "scaler": self._scaler,
             "average": self._average,
@@ -270,7 +269,6 @@ class Trainer:
         return self.finite(total.item())
 
     def _unscale(self) -> None:
-        """Divide the gradient by the loss scale; one that overflowed is dropped, and the next scale is lower."""
         before = self._scaler.get_scale()
         self._scaler.unscale_(self._optimizer)
         self._scaler.update()

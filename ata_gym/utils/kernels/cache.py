@@ -156,7 +156,6 @@ def _rooms(source: Path) -> Iterator[Path]:
 
 
 def _fetch(kept: Path, private: Path) -> str:
-    """Copy a folder if it is whole, and return its checksums; an empty text if there is no whole one."""
     try:
         shutil.copytree(kept, private, dirs_exist_ok=True)
         sums = (private / SUMS).read_text("utf-8")
@@ -170,8 +169,7 @@ def _fetch(kept: Path, private: Path) -> str:
     return ""
 
 
-def _sums(folder: Path) -> str:
-    """A line with the checksum and the name of each file below a folder."""
+def _sums(folder: Path) -> str:  # a line with the checksum and the name of each file below a folder
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return "".join(
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder).as_posix()}\n" for path in files

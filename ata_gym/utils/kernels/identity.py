@@ -36,7 +36,6 @@ def identity(loop: Callable[..., Any]) -> str:
 
 
 def _function(function: Any, seen: dict[Any, str]) -> str:
-    """A checksum of a function; its name where it refers to itself."""
     if function in seen:
         return seen[function]
     seen[function] = f"{function.__module__}.{function.__qualname__}"
@@ -108,8 +107,7 @@ _frozen: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """The checksum of each helper when it was compiled; numba keeps its machine code as long as the process lives."""
 
 
-def _by_name(value: Any, seen: dict[Any, str]) -> object:
-    """Modules, functions and classes."""
+def _by_name(value: Any, seen: dict[Any, str]) -> object:  # modules, functions and classes
     if isinstance(value, ModuleType) and _known(value.__name__):
         return value.__name__
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)

@@ -74,7 +74,6 @@ class DynamicAllocation(Policy):
         return np.asarray(state.plan.allocation)
 
     def _far(self, planned: Floats, now: Floats) -> Mask:
-        """Where a value differs from the one that was planned for by more than the tolerance."""
         return np.asarray((now != planned) & ~(np.abs(now - planned) <= self.tolerance * planned))
 
     def legal(self, tasks: Ints) -> Mask:

@@ -139,8 +139,7 @@ class Allocator(NamedWorkers):
         none, results = np.zeros(n, np.int64), np.full(self.budget, -1)
         return AllocatedRound(none == 0, none, np.array(False), none, results, np.zeros(self.budget), np.zeros(n))
 
-    def _checked(self, action: Ints) -> Ints:
-        """The policy's decision; ValueError if it is illegal."""
+    def _checked(self, action: Ints) -> Ints:  # the policy's decision; ValueError if it is illegal
         space = (RaceAllocation if self._start_more else Allocation)(len(action), self.budget)
         checked: Ints = space.check(action)
         return checked

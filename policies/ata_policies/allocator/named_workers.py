@@ -63,8 +63,7 @@ class NamedWorkers(ABC):
         if prior is not None:
             self._begin_from(prior)
 
-    def _begin_from(self, prior: Prior) -> None:
-        """Begin with what is known of the workers from an earlier run."""
+    def _begin_from(self, prior: Prior) -> None:  # begin with what is known of the workers from an earlier run
         names = self._names
         state = json.loads(Path(prior).read_text("utf-8")) if isinstance(prior, str | PathLike) else prior
         self.load_state_dict(state.get("allocator", state))
@@ -83,8 +82,7 @@ class NamedWorkers(ABC):
                 self.join(name)
 
     @cached_property
-    def _index(self) -> Mapping[object, int]:
-        """The place of each name."""
+    def _index(self) -> Mapping[object, int]:  # the place of each name
         return {name: place for place, name in enumerate(self._names)}
 
     def _rename(self, names: tuple[Worker, ...]) -> None:
@@ -95,8 +93,7 @@ class NamedWorkers(ABC):
     def _first_round(self, n: int) -> Any:
         """The memory before the first round."""
 
-    def _check_round(self, round: Any) -> None:
-        """ValueError unless this can be the memory of a round."""
+    def _check_round(self, round: Any) -> None:  # ValueError unless this can be the memory of a round
         check_ranges(round, Size(len(round.there), self.budget), "round")
 
     @property
@@ -214,8 +211,7 @@ class NamedWorkers(ABC):
             )
         return known, watches
 
-    def _made(self, names: tuple[Worker, ...]) -> Policy:
-        """The policy for workers with these names."""
+    def _made(self, names: tuple[Worker, ...]) -> Policy:  # the policy for workers with these names
         given, budget, n = self._made_from, self.budget, len(names)
         if isinstance(given, Policy):
             kind: Any = type(given)
@@ -239,8 +235,7 @@ class NamedWorkers(ABC):
             given, self._setting._replace(n=n, unit_costs=costs), self._env_id, self._seed, **self._hyperparameters
         )
 
-    def _decide(self, observation: Observation) -> Ints:
-        """The policy's decision, (n,), after it has noted who is there."""
+    def _decide(self, observation: Observation) -> Ints:  # the policy's decision, (n,), after it has noted who is there
         there = self._round.there
         if not there.all():
             self._state = self.policy.note_absences(self._state, ~there, np.zeros_like(there))
@@ -263,8 +258,7 @@ def checked_seconds(worker: object, seconds: object) -> float:
     raise ValueError(f"a time of worker {worker!r} must be a finite number of at least 0, not {short(seconds)}")
 
 
-def _kind(policy: Policy) -> str:
-    """The policy's class, and its parts where it is made of parts."""
+def _kind(policy: Policy) -> str:  # the policy's class, and its parts where it is made of parts
     kind, about = type(policy).__name__, policy.about()
     return kind if about == policy.summary() else f"{kind} ({about})"
 

@@ -196,7 +196,6 @@ def _surprising(
     count: Floats, total: Floats, idle: Floats, shape: Floats, refresh: Floats, worker: Ints, duration: Floats,
     out: Mask,
 ) -> None:  # fmt: skip
-    """Whether a worker out of use has a task so short that a lower mean of its own is much likelier."""
     out[:] = False
     for b in range(len(worker)):
         i = worker[b]

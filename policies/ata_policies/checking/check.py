@@ -115,7 +115,6 @@ def examine(
 
 
 def _advice(kind: PolicyMaker) -> Iterator[str]:
-    """Descriptions that ``ata-gym policies`` would lack; whether ``knows`` is true is checked by playing."""
     if not kind.summary() or kind.__doc__ is None:
         yield "give the class a docstring; its first line says what the policy does"
     elif not kind.summary().endswith("."):

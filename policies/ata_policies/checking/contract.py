@@ -179,7 +179,6 @@ class ContractCheck:
         )
 
     def _first_begins(self, answer: Answer, expected: Answer, sentence: str) -> None:
-        """Raise unless the first row is as expected, and the others are as they were recorded."""
         _agree(rows_of(answer, _FIRST), rows_of(expected, _FIRST), sentence)
         others = rows_of(self.steps[-1].answer, _OTHERS)
         _agree(rows_of(answer, _OTHERS), others, "where one row begins an episode, the {what} of another changes")
@@ -288,7 +287,6 @@ class ContractCheck:
 
 
 def _agree(answer: Answer, expected: Answer, sentence: str, round: int = 0) -> None:
-    """Raise the sentence, with what differs first, unless two answers are equal bit for bit."""
     what = difference(answer, expected)
     if what is not None:
         raise FaultError(sentence.format(what=what, round=round))

@@ -84,7 +84,6 @@ def checked_predict(
 
 
 def _attributes(policy: Policy) -> dict[str, bytes]:
-    """The attributes of a policy besides its setting, pickled where possible."""
     held = {}
     for name, value in vars(policy).items():
         if name != "setting":
@@ -96,7 +95,6 @@ def _attributes(policy: Policy) -> dict[str, bytes]:
 
 
 def _changed(policy: Policy, held: dict[str, bytes]) -> list[str]:
-    """The attributes that differ from those ``held``; a cached property may be filled."""
     now = _attributes(policy)
     filled = {name for name in now if isinstance(getattr(type(policy), name, None), functools.cached_property)}
     return [name for name in {**held, **now} if now.get(name) != held.get(name) and name not in filled - held.keys()]

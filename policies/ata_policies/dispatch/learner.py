@@ -144,12 +144,10 @@ class DispatchLearner(DispatchPolicy):
         reach = state.belief.distributions.reach[row]
         return f"start who is worth its worker time at the shadow price {shadow:.3g}; {reach:.0f} rounds count"
 
-    def _new(self, state: State) -> Mask:
-        """Workers of whom something is known, but not in the plan, (E, n)."""
+    def _new(self, state: State) -> Mask:  # workers of whom something is known, but not in the plan, (E, n)
         return np.asarray(np.isinf(state.plan.workers.mean) & ~state.belief.distributions.untried())
 
     def _renewed(self, state: State, every: DispatchPlan, rows: Ints) -> DispatchPlan:
-        """The plan of rows whose round begins, with what was learned by now, and new factors; other rows stay."""
         plan: DispatchPlan = map_leaves(lambda part: part[rows], every)
         belief: DistributionBelief = state.belief.distributions.rows(rows)
         tasks = belief.counts + belief.cancellations

@@ -47,7 +47,6 @@ class Running(NamedTuple):
 
 @inlined
 def _until(times: Floats, low: int, end: float) -> int:
-    """How many of the rising times are at most ``end``, where the first ``low`` are known to be."""
     high = len(times)
     while low < high:
         middle = (low + high) // 2
@@ -112,7 +111,6 @@ def _worth_starting(
     times: Floats, sums: Floats, mean: float, factor: float, shadow: float, rest: float, spread: float, count: int,
     rate: float,
 ) -> bool:  # fmt: skip
-    """Whether the gain of a worker's start, summed over three ends of the round, is at least its cost."""
     size = len(times)
     in_time, busy = 0.0, 0.0
     soonest = rest * max(1.0 - spread, 0.0) if rest < math.inf else math.inf

@@ -104,7 +104,6 @@ class DispatchDynamicOracle(DispatchPolicy):
         return by_margin(known, state.plan.shadow, *at_work(seen)).astype(np.int64) * there, state
 
     def _follow_draws(self, plan: KnownRound, fresh: Ints, drawn: Ints) -> KnownRound:
-        """Choose the shadow price anew in rows that have got other distributions; a switch only permutes them."""
         other = (drawn != plan.drawn[fresh]).any(axis=1)
         if not self.setting.drawn or not other.any():
             return plan

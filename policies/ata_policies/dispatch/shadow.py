@@ -35,7 +35,6 @@ def _slice(worker: int, task: int, replicate: int, size: int) -> int:
 
 @helper()
 def _play_round(workers: Workers, factor: Floats, shadow: float, budget: int, replicate: int) -> tuple[float, float]:
-    """The round time and worker time of a round of the workers in ``workers.order``."""
     times, (n, size) = workers.times, workers.times.shape
     absent, busy, tasks = np.zeros(n, np.int8), np.zeros(n, np.int8), np.zeros(n, np.int64)
     running = Running(np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64))
@@ -130,11 +129,9 @@ class ShadowSearch(NamedTuple):
         return np.asarray(_worth(workers, price) * 2.0 ** ((self.chosen - _BELOW) * _octaves(price)))
 
 
-def _octaves(price: float) -> float:
-    """How far neighbouring shadow prices are from each other."""
+def _octaves(price: float) -> float:  # how far neighbouring shadow prices are from each other
     return _OCTAVES if price > 0.0 else _FREE_OCTAVES
 
 
-def _worth(workers: Workers, price: float) -> Floats:
-    """What worker time is worth, (E,): its price if it has one."""
+def _worth(workers: Workers, price: float) -> Floats:  # what worker time is worth, (E,): its price if it has one
     return np.full(len(workers.mean), price) if price > 0.0 else _FREE / np.maximum(workers.useful, 1)

@@ -184,7 +184,6 @@ def memory_limits(memory: ArrayLike | None, setting: Setting) -> Ints:
 
 @helper()
 def _fill(flat: Floats, intercept: Floats, slope: Floats, most: Ints, level: float, out: Ints) -> int:
-    """Set ``out`` to the most tasks that each worker does within ``level``, and return their sum."""
     total = 0
     for i in range(len(out)):
         out[i] = 0

@@ -128,7 +128,6 @@ class Narx(Predictor):
         return NarxMemory(forecast, rounds, due, samples, level, lags, loads, inputs, examples, scale, weights)
 
     def _scaled(self, inputs: Floats, scale: Floats) -> Floats:
-        """The lags in standard deviations, and the signals as they are."""
         lags = np.clip(inputs[..., : self.lags] / scale, -_FARTHEST, _FARTHEST)
         return np.concatenate([lags, inputs[..., self.lags :]], axis=-1)
 

@@ -162,8 +162,7 @@ def _gains(value: Floats, new: Mask, cost: Floats, together: Floats, number: Int
 
 def _costs(
     known: Knowledge, candidates: Candidates, reduced: Reduced, workers: Ints, number: Ints, prices: Floats
-) -> Floats:
-    """The expected cost of a round without k of the tasks and with a trial of the first k of the workers."""
+) -> Floats:  # the expected cost of a round without k of the tasks and with a trial of the first k of the workers
     size, place = candidates.times.shape[2], picked(candidates.members.place, workers)
     shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * workers.shape[2]).bit_length(), size)
     quantiles = ndtri((np.arange(size) + 0.5) / size)  # of the normal distribution, equally likely
@@ -174,7 +173,6 @@ def _costs(
 
 @helper("reassoc", "nsz")
 def _wait(round_time: Floats, slowest: Floats) -> float:
-    """How much later than the round time the slowest is done, on average over all pairs."""
     total = 0.0
     for q in range(len(round_time)):
         for s in range(len(slowest)):

@@ -66,7 +66,6 @@ class _Tables(NamedTuple):
 
 @helper()
 def _fill(worker: Worker, tasks: int, grid: Grid, out: Floats) -> float:
-    """Fill in the chance that the worker has done some tasks; return the mean time beyond the grid."""
     out[:] = 1.0
     if tasks == 0:
         return 0.0
@@ -78,7 +77,6 @@ def _fill(worker: Worker, tasks: int, grid: Grid, out: Floats) -> float:
 
 @helper("reassoc", "nsz")
 def _integral(product: Floats, fewer: Floats, chance: Floats) -> float:
-    """The sum over the grid of the chance that all are done if one worker has a task fewer."""
     total = 0.0
     for k in range(len(product)):
         total += product[k] * fewer[k] / chance[k]
@@ -115,7 +113,6 @@ def _take_away(
 
 @helper()
 def _fill_quantiles(product: Floats, grid: Grid, mean: float, levels: Floats, out: Floats) -> None:
-    """Equally likely round times from their distribution on the grid; the largest makes up for the mean."""
     k, total, last = 0, 0.0, len(levels) - 1
     for q in range(last):
         while k < POINTS and product[k] < levels[q]:
@@ -128,8 +125,7 @@ def _fill_quantiles(product: Floats, grid: Grid, mean: float, levels: Floats, ou
 @helper()
 def _useful_mean(
     newcomer: Worker, tasks: int, product: Floats, linear: float, cost: float, price: float, grid: Grid
-) -> float:
-    """The mean below which a newcomer that did these tasks would make the rest cheaper than the ``cost``."""
+) -> float:  # the mean below which a newcomer that did these tasks would make the rest cheaper than the `cost`
     sums, later = np.empty(len(newcomer.times)), np.empty(POINTS + 2)
     add_tasks(newcomer, tasks, 0, np.zeros(len(sums)), sums)
     fill_later(product, later)

@@ -174,8 +174,7 @@ def _place_grid(workers: _Workers, tasks: Ints) -> Grid:
 @helper()
 def _fill_tables(
     tables: _Tables, i: int, worker: Worker, tasks: int, price: float, grid: Grid, total: Floats, sums: Floats
-) -> None:
-    """Fill in what worker i does to the cost with ``tasks`` tasks, one fewer and one more."""
+) -> None:  # fill in what worker i does to the cost with `tasks` tasks, one fewer and one more
     fewer, chance, more = tables.ratio[_FEWER, i], tables.chance[i], tables.ratio[_MORE, i]
     fewer[:], chance[:], total[:] = 1.0, 1.0, 0.0
     below, here, added = 0.0, 0.0, 0
@@ -217,8 +216,7 @@ def _costs(tables: _Tables, tasks: Ints, grid: Grid) -> _Costs:
 
 
 @helper()
-def _least(value: Floats) -> Ints:
-    """The places of the least finite values, least first."""
+def _least(value: Floats) -> Ints:  # the places of the least finite values, least first
     places, found = np.empty(_PAIRS, np.int64), 0
     for i in range(len(value)):
         if value[i] < math.inf and (found < _PAIRS or value[i] < value[places[found - 1]]):
@@ -279,8 +277,7 @@ def _move_several(tables: _Tables, step: float, number: int, first: int, product
 @helper()
 def _best_several(
     tables: _Tables, costs: _Costs, tasks: Ints, givers: Ints, step: float, enough: float, change: Ints
-) -> bool:
-    """Fill in the best change of several tasks at once whose cost is below ``enough``; return whether there is one."""
+) -> bool:  # fill in the best change of several tasks at once whose cost is below `enough`; return whether there is one
     best, product, other = enough, np.empty(POINTS), np.empty(len(tasks), np.int64)
     number = 2
     while number <= _TOGETHER:

@@ -76,14 +76,12 @@ class _Sample(NamedTuple):
 
 @phase
 def _place(sample: _Sample, replicate: int, worker: int, task: int) -> Any:
-    """The place of a round in the order of a worker's task."""
     number = (np.uint64(worker) << np.uint64(32)) | np.uint64(task)
     return np.int64(_shuffled(np.uint64(replicate), np.uint64(len(sample.time)), sample.mask, number))
 
 
 @phase
 def _fill_first(sample: _Sample, replicate: int, factor: Floats, first: Floats) -> None:
-    """Fill in each worker's factor in a round, and when its first task is done."""
     for i in range(len(first)):
         if sample.factors.shape[1] > 1:
             factor[i] = sample.factors[i, sample.factor[_place(sample, replicate, i, 0xFFFFFFFF)]]

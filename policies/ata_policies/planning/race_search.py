@@ -48,7 +48,6 @@ def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, bud
 
 
 def _share_out(times: Floats, tasks: Ints, budget: int) -> Ints:
-    """Share out tasks, (...,), among all workers with finite times, (..., n), at most ``budget`` each."""
     times = np.maximum(times, _TINY)
     shared = allocate_kernel(times, tasks, np.zeros(times.shape[-1], np.bool_), np.empty(0))
     return np.where(tasks[..., None] >= EVERYTHING, budget * (times < np.inf), np.minimum(shared, budget))
@@ -125,7 +124,6 @@ class RaceSearch:
         return self._known[here]._replace(stride=stride)
 
     def _walk(self, loss: Loss, here: Place, step: int, most: int | None) -> tuple[Place, int]:
-        """Step to the best neighbour until none is better; of equal ones to the smallest race."""
         known = self._known
         while step:
             steps = np.array(list(product((-step, 0, step), repeat=2)))
@@ -141,7 +139,6 @@ class RaceSearch:
         return here, step
 
     def _frugal(self, choice: Choice) -> tuple[float, float]:
-        """The round time above what is tolerated counts first, then worker time."""
         limit = (1.0 + self._tolerance) * self._known[self._last].round_time
         return max(choice.round_time - limit, 0.0), choice.worker_time
 
@@ -208,8 +205,7 @@ def time_per_result(times: ArrayLike, until: float) -> Floats:
     return np.asarray(np.divide(spent, done, out=np.full_like(spent, np.inf), where=done > 0))
 
 
-def _scale(least: int, most: int) -> list[int]:
-    """Whole numbers from ``least`` to ``most``, growing by 6 % and at least 1."""
+def _scale(least: int, most: int) -> list[int]:  # whole numbers from `least` to `most`, growing by 6 % and at least 1
     numbers = [least]
     while numbers[-1] < most:
         numbers.append(min(most, max(numbers[-1] + 1, round(numbers[-1] * _GROWTH))))

@@ -127,7 +127,6 @@ class RaceLearner(AllocationPolicy):
         return due
 
     def _start(self, state: State, untried: Mask) -> Ints:
-        """Start the fastest, and those of which more has to be learned."""
         plan, belief, budget = state.plan, state.belief, self.setting.budget
         rates = learn_rates(belief.counts, belief.busy, plan.shape)
         there = np.where(untried | plan.away, np.inf, rates.typical())
@@ -203,7 +202,6 @@ class RaceLearner(AllocationPolicy):
 
 @kernel("(s)->()")
 def _shape(times: Floats, shape: Floats) -> None:
-    """1 / (coefficient of variation)^2 of samples, within 1/16 and 16; 1 for a worker never tried."""
     size, mean, squares = len(times), times.mean(), 0.0
     for s in range(size):
         off = times[s] / mean - 1.0  # squares of the times themselves may overflow

@@ -138,8 +138,7 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _begin(self) -> TaskRound:
-        """Begin a round; a round that an env left before its end is abandoned."""
+    def _begin(self) -> TaskRound:  # begin a round; a round that an env left before its end is abandoned
         self._abandon()
         self._crew.gather()
         self._running = TaskRound(self._crew, self._samples, self.budget, self.payload)
@@ -151,7 +150,6 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
             self._running = None
 
     def _next_result(self, tasks: TaskRound, starting: list[Worker]) -> Answered:
-        """Start idle workers of these, or all workers if none would run a task, and wait for the next result."""
         for worker in starting:
             if worker in self._crew.ready and not tasks.owes(worker):
                 tasks.give(worker, 1)
@@ -175,5 +173,4 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
             self._recorder.add(self.record)
 
     def _array(self, values: Mapping[Worker, float]) -> Floats:
-        """The numbers of workers as an array, (1, n), with 0 for a worker that has none."""
         return np.array([[float(values.get(worker, 0.0)) for worker in self.workers]])

@@ -221,7 +221,6 @@ class Crew:
         )
 
     def _overdue(self) -> Event | None:
-        """Give up a worker whose task is overdue; wait for it if only its value is still on the way."""
         now = time.monotonic()
         for one in self.workers.values():
             if one.tasks and now >= one.tasks[0].begun + (deadline := self._deadlines.of(one.name)):

@@ -134,7 +134,6 @@ def play_there(
 
 
 def _difference(policy: str, player: str, needed: dict[str, Any]) -> tuple[str, str]:
-    """How the code of this node differs from the needed one, in words, or an empty text; and the machine."""
     try:
         from ata_gym.bench.experiment.provenance import changed, provenance  # noqa: PLC0415
 

@@ -97,7 +97,6 @@ class _Sweep:
         self.running[self.play.remote(self.mailbox, place, *what, *how, self.sent[content])] = place
 
     def _read(self, within: float | None = None) -> None:
-        """Report the progress of the jobs that run, and keep the checkpoints that came from them."""
         rounds, checkpoints = self.ray.get(self.mailbox.read.remote(), timeout=within)
         for place in self.running.values():
             job = self.todo[place]

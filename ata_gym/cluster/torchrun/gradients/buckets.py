@@ -170,8 +170,7 @@ class Buckets:
             self._send()
 
     @torch.no_grad()
-    def _fill(self, bucket: _Bucket) -> None:
-        """Copy into a bucket the gradients that lie elsewhere."""
+    def _fill(self, bucket: _Bucket) -> None:  # copy into a bucket the gradients that lie elsewhere
         outside = [
             (self.gradients[place], parameter)
             for place in bucket.places

@@ -75,7 +75,6 @@ class TaskGradients:
         return self
 
     def _begin(self, whole: list[nn.Parameter]) -> None:
-        """Begin to fill the buckets of these parameters; other buckets where layers came, went or were frozen."""
         forms = [Form.of(parameter, gradient_dtype(parameter)) for parameter in whole]
         device = forms[0].device if forms else self._ranks.device
         kind = torch.float64 if forms and forms[0].dtype == torch.float64 else torch.float32
@@ -186,7 +185,6 @@ def _is(package: str, name: str, thing: object) -> bool:
 
 
 def _not_respected(module: Any) -> Iterator[tuple[str, str]]:
-    """What a round would ignore of the way in which a module communicates, and what to do about it."""
     if isinstance(module, nn.SyncBatchNorm):
         yield "SyncBatchNorm", "use BatchNorm, whose running statistics become the means over all tasks"
     elif isinstance(module, DistributedDataParallel):

@@ -18,8 +18,7 @@ from ata_policies.beliefs.moments import Moments, Totals
 
 
 @inlined
-def _inverse(count: float) -> float:
-    """1 / count, and 1 for a worker never tried, whose total of 0 makes its bound 0."""
+def _inverse(count: float) -> float:  # 1 / count, and 1 for a worker never tried, whose total of 0 makes its bound 0
     return 1.0 / (count + (0.0 if count > 0.0 else 1.0))
 
 
@@ -83,8 +82,7 @@ class _Scaled(Estimate):
             real("scale", self.scale)
         real("width", self.width)
 
-    def _factors(self) -> tuple[float, float]:
-        """What b is: a number, and a multiple of the mean."""
+    def _factors(self) -> tuple[float, float]:  # what b is: a number, and a multiple of the mean
         return (0.0, self.width) if self.scale is None else (float(self.scale), 0.0)
 
 

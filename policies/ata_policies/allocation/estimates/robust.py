@@ -212,7 +212,6 @@ def _observe(count: Floats, sums: Floats, worker: Ints, duration: Floats, new_co
 
 @inlined
 def _block_means(count: int, sums: Floats, i: int, blocks: int, means: Floats) -> float:
-    """Fill in the means of worker i's tasks in ``blocks`` blocks, in ascending order; return their median."""
     means[:blocks] = 0.0
     for j in range(sums.shape[1]):
         means[j % blocks] += sums[i, j]

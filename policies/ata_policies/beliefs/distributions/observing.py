@@ -47,7 +47,6 @@ _LAYOUT = "(n),(n),(n),(n),(n),(n),(n),(n),(s),(s,three,k),(s,t),(w)"
 
 @phase
 def _compare(past: Past, s: int, force: int, losses: Floats) -> int:
-    """Compare how well the memories of slot s predicted; return the one to begin anew from, or 0."""
     tracks, best, most = past.tracks, 0, _LIMIT
     for h in range(force + 1, MEMORIES - 1):  # a memory of one round would often win by chance
         won = max(tracks[s, SLOT.tests + h - 1] + losses[force] - losses[h], 0.0)
@@ -59,7 +58,6 @@ def _compare(past: Past, s: int, force: int, losses: Floats) -> int:
 
 @phase
 def _add_errors(past: Past, row: Floats, s: int, m: float, d: float, x: float, full: float) -> None:
-    """Add the squared errors of the prediction m of d results of time x."""
     off = x / m - d
     past.tracks[s, SLOT.squares] += off * off
     row[ROW.spread] += off * off
@@ -87,7 +85,6 @@ def _begin_from(
 
 @phase
 def _all_changed(tracks: Floats, count: int, now: float) -> bool:
-    """Whether so many workers changed lately, over the ``count`` with news now, that everybody begins anew."""
     recent, since = 0, max(now - _TOGETHER, 0.0)
     for s in range(len(tracks)):
         recent += tracks[s, SLOT.restart] > since or (tracks[s, SLOT.stretch] > 0.0 and tracks[s, SLOT.hit] > since)
@@ -147,7 +144,6 @@ def _count(
 
 @phase
 def _choose_memory(tracks: Floats, row: Floats, gain: Floats, elapsed: Floats) -> int:
-    """The memory that predicted best in the row, which comes into force."""
     lead = math.log(_CHANCE * len(tracks))
     if elapsed[np.argmax(elapsed)] > 0.0:  # what is expected of a cancelled task depends on those before it
         lead = max(lead, _LIMIT)
@@ -164,7 +160,6 @@ def _choose_memory(tracks: Floats, row: Floats, gain: Floats, elapsed: Floats) -
 
 @phase
 def _recall(past: Past, owner: Places, last: Floats, now: float, force: int) -> None:
-    """Let of each worker's past count what the memory in force holds of it."""
     tracks = past.tracks
     for s in range(len(owner)):
         i = owner[s]

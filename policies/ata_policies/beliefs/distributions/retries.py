@@ -65,7 +65,6 @@ def first_of(scores: Floats, number: Ints, out: Mask) -> None:
             most -= 1
 
 
-def _shares(rounds: Floats) -> Floats:
-    """The sum of the shares of all rounds up to this one, elementwise."""
+def _shares(rounds: Floats) -> Floats:  # the sum of the shares of all rounds up to this one, elementwise
     late = np.sqrt(_YOUNG * np.maximum(rounds, _YOUNG)) - _YOUNG
     return np.asarray(_SHARE * (np.minimum(rounds, _YOUNG) + 2.0 * late))

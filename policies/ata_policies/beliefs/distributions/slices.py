@@ -79,7 +79,6 @@ def common_shape(own: Floats, place: Ints, weight: Floats) -> Floats:
 
 @helper()
 def _fill_shape(own: Floats, place: int, out: Floats) -> float:
-    """Fill in a worker's own slices over their mean; return the mean, 1 where there are no slices."""
     out[:] = 1.0
     mean = own[place].mean() if place >= 0 else 1.0
     if place >= 0 and mean > 0.0:

@@ -79,15 +79,13 @@ def judge(past: Past, row: Floats, i: int, s: int, force: int, now: float, own: 
 
 
 @phase
-def _pause(own: Round) -> float:
-    """Rounds until the first probe: one, or more where a round with it is long."""
+def _pause(own: Round) -> float:  # rounds until the first probe: one, or more where a round with it is long
     longer = own.time / own.results / own.usual if own.usual > 0.0 else 0.0
     return min(max(1.0, (longer - 1.0) / _PROBING), _LONGEST)
 
 
 @phase
 def _acquit(past: Past, row: Floats, i: int, s: int, now: float) -> None:
-    """A worker is as usual again; if the first probe says so, times may vary more than was known."""
     tracks = past.tracks
     rescale(past, i, s, 1.0 / tracks[s, SLOT.kept], 1.0 / tracks[s, SLOT.stretch])
     if tracks[s, SLOT.probes] == 0.0:

@@ -83,8 +83,7 @@ def borrow_tails(belief: DistributionBelief, counted: Members, own: Floats) -> M
 
 
 @kernel("(s)->()")
-def _tail(times: Floats, out: Floats) -> None:
-    """How much longer the mean is than that of the times cut at 4 medians."""
+def _tail(times: Floats, out: Floats) -> None:  # how much longer the mean is than that of the times cut at 4 medians
     size, whole, cut = len(times), 0.0, 0.0
     median = 0.5 * (times[(size - 1) // 2] + times[size // 2])
     for s in range(size):
