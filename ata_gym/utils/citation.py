@@ -10,9 +10,9 @@ _SAME = ("version", "year", "url")  # fields that have one name in both
 
 
 def bibtex() -> str:
-    """An entry for the software, and one for each work that it refers to. MissingExtraError without PyYAML.
+    r"""An entry for the software, and one for each work that it refers to. MissingExtraError without PyYAML.
 
-    >>> print(bibtex().partition(" version")[0])
+    >>> print(*bibtex().splitlines()[:3], sep="\n")
     @software{ata-gym,
       title = {{ata-gym}},
       author = {{The ata-gym authors}},
