@@ -10,7 +10,7 @@ from ata_gym.simulation.keys import NoiseKeys, uniform
 from ata_gym.simulation.race import run_race
 from ata_gym.simulation.task_times import LAYOUT, TaskTimes, disturbed, kernel_arguments, time_by_noise
 from ata_gym.typing import Floats, Ints, Keys
-from ata_gym.utils.compiled import kernel
+from ata_gym.utils.compiled import copy, kernel
 
 
 class RoundResult(NamedTuple):
@@ -52,7 +52,7 @@ def _run_allocation(
     if noise[0, 0] > 0.0 or noise[0, 3] < 1.0:
         for b in range(budget):
             uniforms[b] = disturbed(noise, workers[b], uniforms[b])
-    worker[:] = workers[:budget]
+    copy(workers[:budget], worker)
     longest = busy = total = 0.0
     before, task = -1, 0
     for b in range(budget):

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple, Self
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import kernel
+from ata_gym.utils.compiled import copy, kernel
 from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within
 
 
@@ -118,7 +118,8 @@ class Moments(NamedTuple):
 def _observe(
     count: Floats, total: Floats, worker: Ints, duration: Floats, new_count: Floats, new_total: Floats
 ) -> None:
-    new_count[:], new_total[:] = count, total
+    copy(count, new_count)
+    copy(total, new_total)
     for b in range(len(worker)):
         i = worker[b]
         if i >= 0:
@@ -131,7 +132,9 @@ def _observe_deviations(
     count: Floats, total: Floats, deviation: Floats, worker: Ints, duration: Floats,
     new_count: Floats, new_total: Floats, new_deviation: Floats,
 ) -> None:  # fmt: skip
-    new_count[:], new_total[:], new_deviation[:] = count, total, deviation
+    copy(count, new_count)
+    copy(total, new_total)
+    copy(deviation, new_deviation)
     for b in range(len(worker)):
         i = worker[b]
         if i >= 0:

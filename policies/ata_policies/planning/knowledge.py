@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import helper, kernel
+from ata_gym.utils.compiled import copy, helper, kernel
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.slices import blended
@@ -214,7 +214,7 @@ def _learn(location: Floats, evidence: Floats, place: Floats, prior: Floats, sha
     ones, near, weights = np.ones(g), np.empty((n, g)), np.empty(g)
     for i in range(n):
         _weights(location[known[i]], evidence[known[i]], place, ones, near[i])
-    share[:] = prior
+    copy(prior, share)
     for _ in range(_PASSES):
         total = prior.copy()
         for i in range(n):
@@ -224,7 +224,8 @@ def _learn(location: Floats, evidence: Floats, place: Floats, prior: Floats, sha
                 most += weights[k]
             for k in range(g):
                 total[k] += weights[k] / most
-        share[:] = total / (n + 1.0)
+        for k in range(g):
+            share[k] = total[k] / (n + 1.0)
 
 
 @kernel("(n),(n),(g),(g)->(n),(n)")

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import helper, kernel
+from ata_gym.utils.compiled import copy, helper, kernel
 from ata_policies.beliefs.distributions.tails import picked
 from ata_policies.planning.completion_times import (
     POINTS,
@@ -281,10 +281,12 @@ def _best_several(
     best, product, other = enough, np.empty(POINTS), np.empty(len(tasks), np.int64)
     number = 2
     while number <= _TOGETHER:
-        product[:], other[:] = costs.product, 0
+        copy(costs.product, product)
+        other[:] = 0
         value = costs.linear + _move_several(tables, step, number, _FEWER, product, other)
         if value < best:
-            best, change[:] = value, other
+            best = value
+            copy(other, change)
         number *= 2
     for i in givers:
         if 1 < tasks[i] <= _TOGETHER:  # all tasks of one worker go to others
@@ -295,7 +297,8 @@ def _best_several(
             value = costs.linear - tables.beyond[i] - tables.paid[i]
             value += _move_several(tables, step, tasks[i], _MORE, product, other)
             if value < best:
-                best, change[:] = value, other
+                best = value
+                copy(other, change)
     return best < enough
 
 
@@ -339,7 +342,7 @@ def _from_start(workers: _Workers, tasks: Ints, tables: _Tables, most: int, end:
         costs, left = _descend(workers, tasks, tables, grid, left)
         cost = costs.total
         if left == before:
-            end[:] = tasks
+            copy(tasks, end)
         if left <= 0 or left == before or not cost < cost_before * (1.0 - _TOLERANCE):
             break
     return cost, left
@@ -371,7 +374,8 @@ def _search(
     tables = _Tables(np.empty((m, POINTS)), np.empty(m), np.empty(m), ratio, linear, np.zeros(m, np.bool_))
     tasks, end, best[:], cost[0] = np.empty(m, np.int64), np.full(m, -1), 0, math.inf
     for k in range(len(starts)):
-        tasks[:] = starts[k][kept]
+        for i in range(m):
+            tasks[i] = starts[k, kept[i]]
         total, left = _from_start(workers, tasks, tables, most[0], end)
         if total < cost[0] or k == 0:
             best[kept] = tasks

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import kernel, phase
+from ata_gym.utils.compiled import copy, kernel, phase
 from ata_policies.beliefs.distributions.arrays import (
     CANCELLED,
     FINISHED,
@@ -189,9 +189,15 @@ def observe_round(
 ) -> None:  # fmt: skip
     """The belief after a round, see ``DistributionBelief``; without news, the belief as it was."""
     n, slots = len(counts), len(owner)
-    new_counts[:], new_totals[:], new_deviations[:], new_busy[:] = counts, totals, deviations, busy
-    new_cancellations[:], new_anchor[:], new_last[:] = cancellations, anchor, last
-    new_slot[:], new_owner[:], new_bins[:], new_tracks[:], new_row[:] = slot, owner, bins, tracks, row
+    for i in range(n):
+        new_counts[i], new_totals[i], new_deviations[i], new_busy[i] = counts[i], totals[i], deviations[i], busy[i]
+        new_cancellations[i], new_anchor[i], new_last[i], new_slot[i] = cancellations[i], anchor[i], last[i], slot[i]
+    copy(owner, new_owner)
+    copy(row, new_row)
+    for s in range(slots):
+        copy(tracks[s], new_tracks[s])
+        for kind in range(bins.shape[1]):
+            copy(bins[s, kind], new_bins[s, kind])
 
     now, force = row[ROW.clock] + 1.0, int(row[ROW.force])
     past = Past(new_counts, new_totals, new_deviations, new_busy, new_cancellations, new_anchor, new_bins, new_tracks)

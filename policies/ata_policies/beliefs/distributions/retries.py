@@ -55,7 +55,21 @@ def first_of(scores: Floats, number: Ints, out: Mask) -> None:
     most = min(number[0], size)
     if most <= 0:
         return
-    last = np.partition(finite[:size], most - 1)[most - 1]
+    low, high = 0, size - 1
+    while low < high:  # Hoare's selection: numba takes seconds to compile np.partition
+        i, j, pivot = low, high, finite[(low + high) // 2]
+        while i <= j:
+            while finite[i] < pivot:
+                i += 1
+            while finite[j] > pivot:
+                j -= 1
+            if i <= j:
+                finite[i], finite[j] = finite[j], finite[i]
+                i, j = i + 1, j - 1
+        low, high = low if most - 1 <= j else i, high if most - 1 >= i else j
+        if j < most - 1 < i:
+            break
+    last = finite[most - 1]
     for i in range(len(scores)):
         out[i] = scores[i] < last
         most -= out[i]
