@@ -118,7 +118,6 @@ class TwoStates(Change):
         return np.where(memory > 0, u >= ends, u < starts).astype(np.float64)
 
     def _uniforms(self, now: RoundContext) -> Floats:
-        """The random number of each worker's rack: that of its first worker."""
         return now.uniforms()[:, :, np.arange(now.n) // self.rack * self.rack]
 
     def to_data(self) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from ata_gym.typing import Floats
 
 
 def _with_deaths(conditions: Conditions, dies: Floats, deadline: float) -> Conditions:
-    """The conditions with these deaths too: of several faults the first death and the last deadline count."""
     first, last = np.minimum(conditions.dies, dies), np.maximum(conditions.deadline, deadline)
     return conditions._replace(dies=first, deadline=last)
 

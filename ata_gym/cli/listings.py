@@ -270,7 +270,6 @@ def _show_list(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def _show_card(card: Card, json: bool) -> None:
-    """Write a card to stdout: name and summary, the facts in two columns, and the text below them."""
     from rich.console import Console, Group
     from rich.table import Table as Grid
     from rich.text import Text

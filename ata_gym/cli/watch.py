@@ -131,7 +131,6 @@ def _screen(
 
 
 def _say_totals(players: Sequence[Player]) -> None:
-    """Write a line for each player: averages over the second half of its rounds, and its sums."""
     from ata_gym.envs.rendering.timeline import number
 
     settled = players[0].settled

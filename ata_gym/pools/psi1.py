@@ -60,7 +60,6 @@ _WEIGHT = (np.diff(_EDGES)[:, None] * _WEIGHTS).ravel() / 2
 
 
 def _log_integral(exponent: Floats, w: Floats) -> Floats:
-    """``log E exp(exponent)`` over E ~ Exp(1), from its values (m, q) at w = log E: ``_W``, or a shift of it."""
     inside = exponent + w - np.exp(w)
     top = inside.max(axis=1)
     return np.asarray(top + np.log(np.exp(inside - top[:, None]) @ _WEIGHT))

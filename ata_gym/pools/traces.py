@@ -135,7 +135,6 @@ def ranks(column: polars.Series, *, text: bool) -> tuple[Ints, list[int | str]]:
 
 
 def _keys(column: polars.Series, *, text: bool) -> polars.Series:
-    """Give what names a worker or a round: integers, or text where allowed and not all are integers."""
     pl = require("polars", extra="bench")
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)

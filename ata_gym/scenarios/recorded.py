@@ -53,7 +53,6 @@ def _mlperf(path: Path) -> Pool:  # the time of each recorded window of batches,
 
 
 def _phones(path: Path) -> Pool:
-    """A pool of 60 phones, evenly spaced in the order of their scores; the distribution of the times is ours."""
     scores = np.sort([float(phone["CPU_F_AI_Score"]) for phone in json.loads(path.read_text(encoding="utf-8"))])
     chosen = scores[np.linspace(0, len(scores) - 1, 60).round().astype(np.int64)]
     return gamma(25.0, 100_000 / chosen / 25)

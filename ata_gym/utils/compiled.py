@@ -78,7 +78,6 @@ class Gufunc:
         return self._ufunc(*inputs)
 
     def _in_blocks(self, inputs: list[NDArray[Any]], threads: int) -> Any:
-        """Run the kernel in blocks of rows, if every array has one axis of rows or none."""
         assert self._ufunc is not None
         extra = [array.ndim - own for array, own in zip(inputs, self._axes, strict=False)]
         rows = max(len(array) if more else 1 for array, more in zip(inputs, extra, strict=True))

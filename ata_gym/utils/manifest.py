@@ -133,7 +133,6 @@ def _write(folder: Path, manifest: Manifest) -> None:
 
 
 def _change(home: Path, path: Path, change: Callable[[list[str]], list[str]]) -> None:
-    """Change the checksums of one file; processes that change other files of the folder wait for each other."""
     from filelock import FileLock  # noqa: PLC0415 - the extra bench has it, and makes all manifests
 
     name = path.relative_to(home).as_posix()
@@ -144,7 +143,6 @@ def _change(home: Path, path: Path, change: Callable[[list[str]], list[str]]) ->
 
 
 def _settled(path: Path, sums: list[str]) -> list[str]:
-    """The checksums of a file after a kill: its own, none if it is missing, or all if it is damaged."""
     if not path.exists():
         return []
     if len(sums) == 1:

@@ -120,7 +120,6 @@ class _AgentPolicy(Policy):
         return started
 
     def _observed(self, state: State, seen: Observation, added: Ints | None = None) -> NDArray[np.float32]:
-        """The observation of the env; ``added`` are the tasks that were picked in this step so far, (E, n)."""
         setting = self.setting
         of_round = RoundFeatures(setting.budget, setting.price, setting.horizon)
         features: NDArray[np.float32] = features_of(state.belief, of_round, state.round - 1, seen, added)

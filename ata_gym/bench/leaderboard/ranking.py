@@ -56,7 +56,6 @@ def to_best_other(finals: pl.DataFrame, policy: str) -> pl.DataFrame:
 
 
 def _costs_of_best(logs: pl.DataFrame) -> pl.DataFrame:
-    """The costs on each seed of the best of some policies: columns env, price, scenario, policy, seed, cost."""
     return (
         logs.group_by(*_WHERE, "policy", maintain_order=True)
         .agg(pl.col("cost").mean())

@@ -180,7 +180,6 @@ def _far(of_env: pl.DataFrame, mine: pl.DataFrame) -> list[tuple[str, ...]]:
 
 
 def _side_by_side(title: str, ranking_of_all: pl.DataFrame, recommended: Mapping[str, str]) -> Table:
-    """The policies of all envs in one table, the best first: cost over that of the best learner of the env."""
     columns: dict[str, int] = {}
     sides: list[list[tuple[str, str]]] = []
     for (env,), ranked in ranking_of_all.group_by("env", maintain_order=True):

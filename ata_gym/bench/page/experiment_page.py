@@ -221,7 +221,6 @@ def _thinned(points: int, most: int) -> list[int]:
 
 
 def _front(summary: pl.DataFrame, places: Mapping[str, int], x: str, y: str) -> dict[str, Any]:
-    """Two quantities of a summary, with their intervals: a point for each policy that has both."""
     points = []
     for (policy,), mine in summary.group_by("policy", maintain_order=True):
         of = {name: tuple(figures) for name, *figures in mine.select("quantity", "mean", "low", "high").rows()}

@@ -88,7 +88,6 @@ def after_changes(records: pl.DataFrame, windows: Windows) -> Samples:
 
 
 def _cells(found: pl.DataFrame, summary: pl.DataFrame, after: int) -> dict[str, dict[str, str]]:
-    """The delays and costs of each policy by their titles; an unknown delay is longer than ``after`` rounds."""
     of: dict[str, dict[str, str]] = {policy: {} for policy in found["policy"].unique(maintain_order=True)}
     for (policy, oracle), mine in found.group_by("policy", "oracle", maintain_order=True):
         never = f"{mine['delay'].null_count()} of {len(mine)}"

@@ -97,7 +97,6 @@ def connected(address: str | None = None, processes: int | None = None) -> Itera
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Let Ray know this machine by its loopback address alone, to which all that it starts is bound then."""
     constants: Any = import_module("ray._private.ray_constants")
     before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
     try:

@@ -50,7 +50,6 @@ def allocate_by_cost(
 
 @inlined
 def _cost(mean: float, spread: float, never: bool, place: float, tasks: int) -> float:
-    """The cost of a worker's task, counted from 1; the first tasks of workers never tried come by ``place``."""
     if never:
         return place - 2.0 if tasks == 1 else 0.5 * _LAST * tasks
     return mean * tasks + spread * math.sqrt(tasks)

@@ -39,7 +39,6 @@ def _sum(x: Floats) -> float:
 
 @helper()
 def _largest(held: Floats, s: Floats, work: Floats) -> float:
-    """The largest multiple held; positive floats are ordered as their bits are, and integer maxima vectorise."""
     for i in range(len(s)):
         work[i] = held[i] * s[i]
     bits = work.view(np.int64)

@@ -119,7 +119,6 @@ Distribution = tuple[Survival, float, Floats]
 
 
 def _distribution(pool: Pool, i: int, terms: int, fine: bool) -> Distribution:
-    """The distribution of a sum of standard times of worker i: survival probability, least value, jumps."""
     family, shape = int(pool.distributions.family[i]), float(pool.distributions.shape[i])
     name = FAMILIES[family].name
     if name == "deterministic":

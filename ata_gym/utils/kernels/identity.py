@@ -63,7 +63,6 @@ def _code(code: CodeType, doc: str | None, seen: dict[Any, str]) -> object:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that code reads: globals, attributes of modules, and attributes of other objects."""
     inner = (_names(part) for part in code.co_consts if isinstance(part, CodeType))
     return {*code.co_names}.union(*inner)
 

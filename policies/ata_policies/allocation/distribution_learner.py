@@ -105,13 +105,11 @@ class DistributionLearner(Policy):
         return f"{words}; tried for what is learned: {listed(tried)}" if tried.any() else words
 
     def _begin(self, state: State, plan: AllocationPlan, there: Mask, rows: Ints) -> None:
-        """Give tasks to workers that are ``there``, (E, n), in rows where none of them has a result, in place."""
         none, keys = np.zeros((rows.size, self.setting.n)), state.round_keys()[rows]
         plan.allocation[rows] = allocate_by_cost(none, none, self.setting.budget, keys, none == 0.0, there[rows])
         plan.best[rows], plan.due[rows] = 0, state.round[rows] + 1
 
     def _plan(self, state: State, plan: AllocationPlan, there: Mask, probes: Mask, draws: Floats, rows: Ints) -> None:
-        """Make the plans of some rows again for the workers that are ``there``, (E, n), in place."""
         e = slice(rows[0], rows[0] + 1) if rows.size == 1 else rows  # a slice copies nothing
         problem = self._problem(state, plan, e)
         plan.allocation[e], plan.best[e], pause = make_plans(

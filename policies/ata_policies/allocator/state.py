@@ -88,5 +88,4 @@ def _restored(key: str, like: Any, given: Mapping[str, Any]) -> NDArray[Any]:
 
 
 def _signed(array: NDArray[Any]) -> NDArray[Any]:
-    """The same bits as signed integers: lists of large unsigned ones would be read as floats."""
     return array.view(np.int64) if array.dtype == np.uint64 else array

@@ -22,7 +22,6 @@ of those in which everybody works."""
 
 @inlined
 def _slice(worker: int, task: int, replicate: int, size: int) -> int:
-    """Which of its times a worker's task takes: each of them once in ``size`` replicates, a power of two."""
     word = np.uint64(worker) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(task) * np.uint64(0xC2B2AE3D27D4EB4F)
     word ^= np.uint64(replicate // size) * np.uint64(0xD6E8FEB86659FD93)
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -128,7 +128,6 @@ def gain_together(
 
 
 def _prospects(known: Knowledge, reduced: Reduced, which: Mask, draws: Floats) -> _Prospects:
-    """Those of the workers, (E, n), that are likely to be fast."""
     among = members(which)
     optimism = among.of(known.posterior.location) - _OPTIMISM * among.of(known.posterior.spread)
     near = np.lexsort((among.of(draws), np.where(among.there, optimism, np.inf)))[:, :_CONSIDERED]

@@ -188,7 +188,6 @@ def _fill_shapes(times: Floats, there: Mask, out: Floats) -> None:
 
 @helper()
 def _weights(location: float, evidence: float, place: Floats, share: Floats, out: Floats) -> None:
-    """Fill in the chance of each component, by the likelihood of gamma times; its width lowers the evidence."""
     apart = place[1] - place[0]
     a = evidence / (1.0 + evidence * apart * apart)
     most, total, within = -math.inf, 0.0, location - place[0] < _LIMIT

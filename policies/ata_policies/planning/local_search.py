@@ -197,7 +197,6 @@ def _fill_tables(
 
 @helper()
 def _costs(tables: _Tables, tasks: Ints, grid: Grid) -> _Costs:
-    """What the allocation costs, and what each worker's change by one task would cost alone."""
     m = len(tasks)
     product, alone, linear = np.empty(POINTS), np.empty((2, m)), grid.low + grid.step * POINTS
     product[:] = 1.0
@@ -231,7 +230,6 @@ def _least(value: Floats) -> Ints:  # the places of the least finite values, lea
 
 @helper()
 def _best_pair(tables: _Tables, costs: _Costs, givers: Ints, step: float, enough: float) -> tuple[int, int]:
-    """The giver and the taker of one task whose cost is least and below ``enough``; -1 where there are none."""
     best, giver, taker = enough, -1, -1
     takers = _least(costs.alone[_MORE])
     for i in givers:
@@ -304,7 +302,6 @@ def _best_several(
 
 @helper()
 def _best_move(tables: _Tables, costs: _Costs, tasks: Ints, step: float, change: Ints) -> bool:
-    """Fill in by how much the best move changes each worker's tasks; return whether a move gains enough."""
     enough, givers = costs.total - _TOLERANCE * costs.total, _least(costs.alone[_FEWER])
     change[:] = 0
     giver, taker = _best_pair(tables, costs, givers, step, enough)
@@ -317,7 +314,6 @@ def _best_move(tables: _Tables, costs: _Costs, tasks: Ints, step: float, change:
 
 @helper()
 def _descend(workers: _Workers, tasks: Ints, tables: _Tables, grid: Grid, left: int) -> tuple[_Costs, int]:
-    """Move while a move gains and moves are left; return what the allocation costs, and how many are left."""
     change, size = np.ones(len(tasks), np.int64), workers.times.shape[1]
     total, sums = np.empty(size), np.empty(size)
     while True:
@@ -350,7 +346,6 @@ def _from_start(workers: _Workers, tasks: Ints, tables: _Tables, most: int, end:
 
 @helper()
 def _keep(times: Floats, doubt: Floats, orders: Ints, starts: Ints, price: Floats) -> tuple[_Workers, Ints]:
-    """The workers of a search, and which they are: not those whose mean alone is more than any start costs."""
     mean, variance, most = np.empty(len(times)), np.empty(len(times)), 0.0
     for i in range(len(times)):
         mean[i], variance[i] = mean_and_variance(times[i])

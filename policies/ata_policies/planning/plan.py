@@ -51,7 +51,6 @@ def make_plans(
 
 
 def _probe(allocation: Ints, mean: Floats, probed: Ints) -> None:
-    """Let each worker ``probed`` do one task of those of the allocation (n,) that would take longest."""
     for worker in probed:
         time = np.where(allocation > 0, allocation * mean, -1.0)
         time[probed] = -1.0

@@ -119,7 +119,6 @@ class RaceLearner(AllocationPolicy):
         return f"the {plan.fastest[row]} fastest race for {tasks}, {ago}; {state.belief.reach[row]:.0f} rounds count"
 
     def _due(self, state: State) -> Mask:
-        """Rows whose race is chosen now: the intervals grow with the results, at a pace of the row's own."""
         pace = uniforms(state.key, 1)[:, 0]
         plan, since = state.plan, state.belief.since
         interval = np.minimum((0.1 + 0.1 * pace) * plan.solved + 2.0 + 6.0 * pace, _LONGEST)
@@ -140,13 +139,11 @@ class RaceLearner(AllocationPolicy):
         return np.where((race == 0) & more, budget, race)
 
     def _next_fastest(self, state: State, times: Floats) -> Mask:
-        """Which workers take part to learn more of those out of the race, (E, n): the next fastest."""
         since, m = np.maximum(state.belief.since, 1.0), state.plan.fastest
         extra = falling_due(2.0 * self.explore * m, np.sqrt(since), np.sqrt(since - 1.0))
         return np.asarray(first_of(times, np.where(extra > 0, m + extra, 0)))
 
     def _to_try(self, state: State, untried: Mask, keys: Keys) -> Mask:
-        """Which workers never tried take part, (E, n), drawn by lot."""
         new, horizon = untried.sum(axis=1), self.setting.horizon
         if not new.any():
             return untried

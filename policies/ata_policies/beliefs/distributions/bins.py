@@ -152,7 +152,6 @@ class DistributionBelief(NamedTuple):
         return probes
 
     def _of_worker(self, number: int, workers: Ints | None = None) -> Floats:
-        """A number of each worker in its slot, (E, n), or of some workers, (E, m); 0 for one without."""
         rows = np.arange(len(self.slot))[:, None]
         slot = self.slot if workers is None else self.slot[rows, workers]
         return np.where(slot >= 0, self.tracks[rows, slot, number], 0.0)  # -1 is the last slot
