@@ -79,7 +79,7 @@ def with_cost_regret(records: pl.DataFrame, least: float | None) -> pl.DataFrame
     """Records with the column cost_regret, where ``least`` is the least expected cost of a round; null if unknown."""
     if "expected_cost" not in records.columns:
         return records
-    cost = pl.col("expected_cost")
+    cost = pl.col("expected_cost").fill_nan(None)  # polars holds NaN <= NaN, and the regret would be 0
     regret = cost - pl.lit(least, pl.Float64) * pl.col("round")
     return records.with_columns(cost_regret=pl.when(regret.abs() <= _EXACT * cost).then(0.0).otherwise(regret))
 
