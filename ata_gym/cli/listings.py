@@ -163,7 +163,6 @@ def _cost(costs: Mapping[str, Sequence[float]], name: str) -> list[str]:
 
 
 def _show_times(name: str, out: Path | None, json: bool) -> None:
-    """Write how long the first decisions of a policy take, or draw those of several, by the number of workers."""
     from ata_gym.bench import decision_cost as costs
 
     names = options.policy_names(name)

@@ -46,5 +46,6 @@ class WorkersModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
         return {Columns.ACTION_DIST_INPUTS: numbers}
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> Tensor:
+        """The value of each row, (E,)."""
         value: Tensor = self.networks(batch[Columns.OBS])[1][:, 0]
         return value

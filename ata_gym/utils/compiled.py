@@ -29,18 +29,17 @@ inlined: Callable[[Scalar], Scalar] = numba.njit(inline="always")
 """Compile a scalar helper of a kernel into the loops of the kernel, so that they vectorise; see :func:`helper`."""
 
 _njit: Any = numba.njit  # its types leave out the option that turns the counting of owners off
-phase: Callable[[Scalar], Scalar] = _njit(_nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+phase: Callable[[Scalar], Scalar] = _njit(_nrt=False, forceinline=True)
 """Compile a part of a kernel that takes arrays, in named tuples too, and makes none.
 
 The owners of its arrays are not counted, and it becomes a part of the machine code of the kernel: both would otherwise
-take longer than the work of a short loop. Neither it nor a helper can be called from Python, since that takes time to
-compile.
+take longer than the work of a short loop.
 """
 
 
 def helper(*fastmath: str) -> Callable[[Scalar], Scalar]:
     """Compile a helper of kernels; ``fastmath`` names flags of LLVM for the operations inside it."""
-    decorate: Callable[[Scalar], Scalar] = _njit(fastmath=set(fastmath), no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    decorate: Callable[[Scalar], Scalar] = numba.njit(fastmath=set(fastmath))
     return decorate
 
 

@@ -146,7 +146,6 @@ class Interface:
         return features if self._kind == "workers" else flat(features)
 
     def _even_round(self) -> Floats:
-        """The unit "even round" of an episode that starts, (E,); workers whose mean time is infinite do not count."""
         means, present = self._state.conditions().means(self._state.scenario.catalogue), self._state.present()
         there = np.isfinite(means) & (True if present is None else present)
         n = np.maximum(there.sum(axis=1), 1)

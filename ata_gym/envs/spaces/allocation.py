@@ -149,6 +149,7 @@ class Allocation(Checked, Space[Ints]):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of an element: (n,), or (E, n) for a batch."""
         return self._shape
 
     def sample(self, mask: None = None, probability: None = None) -> Ints:
@@ -170,6 +171,7 @@ class Allocation(Checked, Space[Ints]):
         return checked_tasks(action, self._shape, self.budget, self.exact)
 
     def to_jsonable(self, sample_n: Iterable[Ints]) -> list[Any]:
+        """Turn samples into nested lists of integers."""
         return [sample.tolist() for sample in sample_n]
 
     def from_jsonable(self, sample_n: Iterable[Any]) -> list[Ints]:

@@ -49,9 +49,11 @@ class NativeVecEnv(VecEnv):
         return observation
 
     def step_async(self, actions: NDArray[Any]) -> None:
+        """Keep the actions for ``step_wait``."""
         self._actions = actions
 
     def step_wait(self) -> VecEnvStepReturn:
+        """Take one step in every row."""
         observation, rewards, _, truncated, self.info = self.envs.step(self._actions)
         self._returns += rewards
         self._lengths += 1
@@ -70,6 +72,7 @@ class NativeVecEnv(VecEnv):
         return [{} for _ in range(self.num_envs)]
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Seed row e with ``seed`` + e at the next reset, and return the seeds."""
         self._seed = int(np.random.default_rng().integers(2**31)) if seed is None else seed
         return [self._seed + e for e in range(self.num_envs)]
 
@@ -94,13 +97,16 @@ class NativeVecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
+        """What the method of that name gives, for some rows."""
         return self._of_rows(self.bare.call(method_name, *method_args, **method_kwargs), indices)
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: VecEnvIndices = None) -> list[bool]:
+        """Rows are not wrapped; but ``infos`` have what ``Monitor`` adds."""
         monitored = wrapper_class.__name__ == "Monitor"
         return self._of_rows([monitored] * self.num_envs, indices)
 
     def has_attr(self, attr_name: str) -> bool:
+        """Whether the envs have such an attribute."""
         return hasattr(self.bare, attr_name)
 
     def _of_rows(self, values: Sequence[Any], indices: VecEnvIndices) -> list[Any]:

@@ -251,7 +251,6 @@ class Trainer:
             weights.grad = None
 
     def _accumulate(self, first: int, count: int, by: Ints | None) -> float:
-        """Leave the mean gradient of some tasks of the round in the weights, scaled with float16; their mean loss."""
         self._clear()
         chunk, total = self._losses.chunk, None
         for start in range(0, count, chunk or count):

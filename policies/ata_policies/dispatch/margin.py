@@ -77,7 +77,6 @@ def _results(times: Floats, sums: Floats, mean: float, age: float, passed: int, 
 
 @helper()
 def _rest(workers: Workers, running: Running, count: int, missing: int, rate: float, guess: float) -> float:
-    """The time after which ``count`` running workers are expected to have given the results that are missing."""
     low, high, short, over = 0.0, math.inf, float(missing), 0.0
     time = guess
     for step in range(_STEPS):

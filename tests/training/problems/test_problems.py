@@ -31,7 +31,7 @@ def of(train, test=None):
 
 
 def test_everything_that_is_exported_is_there():
-    assert set(ata_gym.training.__all__) == set(ata_gym.training._HOMES)
+    assert set(ata_gym.training.__all__) == set(dir(ata_gym.training))
     assert all(hasattr(ata_gym.training, name) for name in ata_gym.training.__all__)
     with pytest.raises(AttributeError, match="no attribute 'problems_of_mine'"):
         _ = ata_gym.training.problems_of_mine

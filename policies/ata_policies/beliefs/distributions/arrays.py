@@ -227,7 +227,6 @@ def give_slots(
 
 @phase
 def _beyond(past: Past, i: int, s: int, age: float) -> float:
-    """How much longer than a whole task one takes that was cancelled at this age: E[X | X > age] - m, or age."""
     bins = past.bins.shape[2]
     m, ends = level(past.tracks, s, 0), _BORROWED
     rest = m * ends

@@ -93,7 +93,6 @@ def _all_changed(tracks: Floats, count: int, now: float) -> bool:
 
 @phase
 def _remember(past: Past, slot: Places, news: News, count: int, everybody: bool) -> None:
-    """Add the round to what the memories hold, except that of suspects; and let all of a worker's past count."""
     tracks = past.tracks
     for j in range(count):
         s = slot[news.who[j]]

@@ -239,7 +239,6 @@ def _place(
 def _weigh(
     finished: Floats, cancelled: Floats, at_risk: float, least: float, factor: float, pieces: Pieces
 ) -> tuple[int, float]:
-    """Keep the bins with results as the first pieces; return how many, and the chance to outlast all results."""
     number, alive = 0, 1.0
     for b in range(len(finished)):
         d, c = finished[b] if finished[b] > least else 0.0, cancelled[b]

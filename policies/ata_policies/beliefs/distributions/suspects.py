@@ -99,7 +99,6 @@ def _acquit(past: Past, row: Floats, i: int, s: int, now: float) -> None:
 
 @phase
 def _probed(past: Past, i: int, s: int, usual: float, own: Round) -> int:
-    """A suspect is still as it was: it is so much longer than usual on average, and that is usual in the end."""
     tracks = past.tracks
     tracks[s, SLOT.seen] += own.results
     tracks[s, SLOT.spent] += own.time
