@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import helper, kernel
+from ata_gym.utils.compiled import copy, helper, kernel
 from ata_policies.planning.completion_times import (
     POINTS,
     Grid,
@@ -172,7 +172,8 @@ def _remove(
                     tasks[i] -= 1
                     here -= 1
                     worker = Worker(times[i], orders, mean[i], variance[i], 0.0)
-                    tables.chance[i], tables.beyond[i] = tables.fewer[i], tables.later[i]
+                    copy(tables.fewer[i], tables.chance[i])
+                    tables.beyond[i] = tables.later[i]
                     tables.later[i] = _fill(worker, max(tasks[i] - 1, 0), grid, tables.fewer[i])
             _product(tables, product)
         linear, work = grid.step * POINTS, 0.0
@@ -182,6 +183,7 @@ def _remove(
         cost[level] = linear + work - grid.step * product.sum()
         _fill_quantiles(product, grid, cost[level] - work, levels, round_time[level])
         left[level], limit[level] = 0, math.inf
-        left[level][used] = tasks
+        for i in range(m):
+            left[level, used[i]] = tasks[i]
         if removed[level] > 0:
             limit[level] = _useful_mean(newcomer, removed[level], product, linear + work, cost[0], price[0], grid)
