@@ -47,6 +47,8 @@ def build(folder: Path, without: Collection[str] = ()) -> Built:
     left_out = dict.fromkeys(without, "not asked for")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries, when they are imported
+        for name in ata_gym.__all__:  # as ``_found`` does in all others: pdoc looks for names in the module itself
+            setattr(ata_gym, name, getattr(ata_gym, name))
         names = [*_found(ata_gym, left_out), *_found(ata_policies, left_out)]
     pdoc.render.configure(
         docformat="numpy",
@@ -88,8 +90,6 @@ def _make_room(folder: Path) -> None:
 
 def _found(package: types.ModuleType, left_out: dict[str, str]) -> Iterator[str]:
     """The names of a package and all public modules in it; those that cannot be imported go to ``left_out``."""
-    for name in getattr(package, "__all__", ()):  # which pdoc looks for in the package itself
-        setattr(package, name, getattr(package, name))
     yield package.__name__
     for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if found.name in left_out or found.name.rpartition(".")[2].startswith("_"):
@@ -97,7 +97,7 @@ def _found(package: types.ModuleType, left_out: dict[str, str]) -> Iterator[str]
         try:
             module = importlib.import_module(found.name)
             for name in getattr(module, "__all__", ()):  # what it loads on first use may need an extra, too
-                getattr(module, name)
+                setattr(module, name, getattr(module, name))
         except ImportError as error:  # it needs an extra
             left_out[found.name] = str(error)
             continue

@@ -84,6 +84,7 @@ def test_each_is_committed_with_the_output_of_one_run_and_tells_nothing_of_the_m
     assert all(out.output_type != "error" for cell in code(notebook) for out in cell.outputs)
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
     assert all(set(cell.metadata) <= {"tags"} for cell in notebook.cells)
+    assert not [out for cell in code(notebook) for out in cell.outputs if out.get("name") == "stderr"]  # names places
     words = "\n".join([cell.source for cell in notebook.cells] + printed(notebook))
     assert not re.search(r"(?<![\w.])/(home|Users|root|tmp|work|usr|opt|var)\b|[A-Z]:\\", words)
 

@@ -138,8 +138,8 @@ class Results:
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
         """Write the page of all scenarios, one HTML file that needs no network; return its path.
 
-        ValueError if no policy has finished, MissingExtraError if Jinja2 is not installed, OSError if the file cannot
-        be written.
+        ValueError if no policy has finished, MissingExtraError if Jinja2 or PyYAML is not installed, OSError if the
+        file cannot be written.
         """
         target = Path(path)
         check_place(target)

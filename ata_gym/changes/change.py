@@ -121,6 +121,7 @@ class TwoStates(Change):
         return now.uniforms()[:, :, np.arange(now.n) // self.rack * self.rack]
 
     def to_data(self) -> dict[str, Any]:
+        """The name and the fields, as plain data; without ``rack`` where each worker has a state of its own."""
         data = super().to_data()
         return {name: value for name, value in data.items() if (name, value) != ("rack", 1)}
 

@@ -180,6 +180,7 @@ class Source:
 
     def find(self) -> Scenario:
         """The scenario; of a trace it says how much it holds. FileNotFoundError if a file is not there."""
+        from ata_gym.pools import read_trace
         from ata_gym.scenarios import Scenario, recorded, resolve
 
         if (self.scenario is None) == (self.trace is None):
@@ -194,8 +195,6 @@ class Source:
             )
         if self.data is not None:
             raise ValueError("--data only goes with --scenario")
-        from ata_gym.pools import read_trace
-
         assert self.trace is not None
         worker, duration, by = self.worker_column, self.duration_column, self.round_column
         if worker is None or duration is None or self.budget is None:

@@ -35,7 +35,7 @@ else:
 
     def _check(name: str) -> None:
         package = {"on_ray": "ray", "torchrun": "torch", "trainers": "torch"}.get(_HOMES[name].partition(".")[0])
-        if package is not None and name != "cancelled":
+        if package is not None and name != "cancelled":  # whose module imports no Ray
             require(package, extra="cluster", purpose=f"ata_gym.cluster.{name}")
 
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, _check)

@@ -143,7 +143,7 @@ def load(name: str) -> PolicyMaker:
     """The preset or policy class of a name, or of ``package.module:Class``; hyperparameters in the name are ignored.
 
     ValueError if there is none (the message names the nearest one), if it is no policy, if its module cannot be
-    imported, or if two packages have one of that name.
+    imported, or if two packages have one of that name. "default" is that of TaskAllocation-v0.
     """
     name, _ = parse(full_name(name))
     if name in _given:

@@ -33,7 +33,7 @@ _DIGITS = 5  # significant digits of the numbers in pictures
 
 
 def write(page: Page, path: Path) -> Path:
-    """Write a page, whole or not at all; the same bytes each time. MissingExtraError without Jinja2."""
+    """Write a page, whole or not at all; the same bytes each time. MissingExtraError without Jinja2 or PyYAML."""
     text = render(page)
     write_whole(path, lambda part: part.write_text(text, "utf-8", newline="\n"))
     return path

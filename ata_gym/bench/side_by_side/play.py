@@ -28,18 +28,14 @@ _PLAIN = {
 class Player:
     """A policy in its own env; players of one seed have the same task times for the same tasks of the same worker.
 
-    The scenario's horizon does not count. ``remember`` is how many of the
-    first rounds are kept worker by worker. ValueError if there is no such policy, or it cannot play the scenario.
+    The scenario's horizon does not count. ``remember`` is how many of the first rounds are kept worker by worker.
+    ValueError if there is no such policy, or it cannot play the scenario.
     """
 
     def __init__(self, policy: str, scenario: Scenario, rounds: int, seed: int = 0, remember: int = 0) -> None:
         self.name, self.rounds = policy, whole_number("rounds", rounds)
-        self._env: Any = gym.make(
-            load(policy).env_id,
-            scenario=replace(scenario, horizon=self.rounds),
-            render_mode="ansi",
-            disable_env_checker=True,
-        )
+        played = replace(scenario, horizon=self.rounds)
+        self._env: Any = gym.make(load(policy).env_id, scenario=played, render_mode="ansi", disable_env_checker=True)
         self._policy = ata_policies.make(policy, self._env, seed=whole_number("seed", seed, 0))
         self.learns, self.budget = self._policy.learns, scenario.budget
         self._steps = play(self._policy, self._env, seed)

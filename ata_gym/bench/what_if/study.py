@@ -78,7 +78,8 @@ def what_if(log: Log, *, tasks: int = 8, policies: Sequence[str] = POLICIES) -> 
     playing = {**dict.fromkeys(policies, "ata_gym/TaskAllocation-v0"), **_OTHERS}
     with progress_bars(dict.fromkeys(playing, steps)) as progress:
         for name, env_id in playing.items():
-            clock = Clock(gym.make(env_id, pool=trace(list(time.T), replay="round"), budget=budget), _policy(name))
+            env = gym.make(env_id, pool=trace(list(time.T), replay="round"), budget=budget)
+            clock = Clock(env, "default" if name in _OTHERS else name)
             runtime = np.empty(steps)
             for step in range(steps):
                 runtime[step] = clock.tick()
@@ -119,10 +120,6 @@ def best_split(time: Floats, budget: int) -> Ints:
         least = best[0]
         split[best[1]] -= 1
         split[best[2]] += 1
-
-
-def _policy(name: str) -> str:
-    return "default" if name in _OTHERS else name
 
 
 def _of(name: str, kind: str, runtime: Floats, worker_time: float, now: Floats) -> Alternative:

@@ -58,7 +58,7 @@ def bench(
     from ata_gym.bench import PolicyFailedWarning, run, sweeps
     from ata_gym.bench.experiment.store import Folder
 
-    names, found = options.policy_names(policies), source.find()
+    names, found = options.split_names(policies), source.find()
     shared: dict[str, Any] = {
         "seeds": source.seeds, "seed": source.seed, "rounds": source.rounds, "price": price, "out": out,
         "command": command_line(), **running.effort()._asdict(),

@@ -76,7 +76,7 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
 
 
 def pages(folder: Path) -> list[Path]:
-    """The page that a command leaves at its end; none, and a line on stderr, where Jinja2 is missing."""
+    """The page that a command leaves at its end; none, and a line on stderr, where Jinja2 or PyYAML is missing."""
     try:
         return [write_page(folder)]
     except MissingExtraError as error:

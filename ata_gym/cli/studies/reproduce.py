@@ -157,7 +157,7 @@ def _quadratic(kind: str, sizes: str, growth: str, rounds: int, seeds: int, out:
         raise ValueError(
             f"--sizes must be numbers of workers separated by commas, among {', '.join(known)}, not {sizes!r}"
         )
-    policies = options.policy_names(options.PUBLISHED)
+    policies = options.split_names(options.PUBLISHED)
     show_studied(published.reproduce(kind, [*map(int, numbers)], policies, rounds, seeds, out, effort), with_page=False)
 
 

@@ -98,6 +98,7 @@ class BackupWorkers(MSynchronous):
         super().__init__(pool, budget, None if backup is None else pool.n - backup)
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
+        """Drop what is late; collect the rest. After the step all but the late workers start at the new weights."""
         if server.delay(task) > 0:
             server.start([task.worker])
         elif self.collect(server, task):

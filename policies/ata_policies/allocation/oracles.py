@@ -111,6 +111,7 @@ class DynamicOracle(DynamicAllocation):
     priced = tells_costs = True
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
+        """Search for the best allocation of those who are there, in a common order: a kept result serves all orders."""
         setting, costs = self.setting, checked_costs(self.setting.unit_costs, self.setting.n)
         order = np.lexsort((costs, now.factor, now.distribution))
         order = order[now.dies[order] > 0.0]

@@ -146,6 +146,7 @@ class DiscountedMoments(NamedTuple):
     discount: Annotated[Floats, Within(0.0, math.nextafter(1.0, 0.0))]  # (E,) the discount per round
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "DiscountedMoments":
+        """See ``Belief.observe``; a worker whose tasks count for less than half a task is forgotten."""
         discount = self.discount[:, None]
         kept = np.where(discount * self.counts >= 0.5, discount, 0.0)
         return DiscountedMoments(*Moments(*self[:3]).scaled(kept).observe(worker, duration), self.discount)

@@ -85,6 +85,7 @@ class _Thompson(GammaTimes):
     """Means drawn at random, for shapes that are known or learned."""
 
     def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys) -> Scores:
+        """The drawn means; the choice among workers never tried uses the same keys, as nothing is drawn for those."""
         shapes = self.shapes(belief)
         return Scores(draw_means(belief.counts, belief.totals, shapes, keys), shapes)
 

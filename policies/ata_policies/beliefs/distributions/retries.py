@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import kernel
+from ata_gym.utils.compiled import kernel, phase
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 
 _IDLE = 100.0  # rounds without news after which a worker is out of use
@@ -43,6 +43,24 @@ def falling_due(rate: Floats, now: Floats, before: Floats) -> Ints:
     return np.asarray(np.floor(rate * now) - np.floor(rate * before), np.int64)
 
 
+@phase
+def _smallest(values: Floats, place: int) -> float:
+    """The value at a place of the ascending order, by Hoare's selection, as np.partition takes seconds to compile."""
+    low, high = 0, len(values) - 1
+    while low < high:
+        i, j, pivot = low, high, values[(low + high) // 2]
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i, j = i + 1, j - 1
+        low, high = low if place <= j else i, high if place >= i else j
+    return float(values[place])
+
+
 @kernel("(n),()->(n)")
 def first_of(scores: Floats, number: Ints, out: Mask) -> None:
     """Which workers have the least finite scores (..., n), at most ``number`` (...,); of equal ones the first."""
@@ -55,21 +73,7 @@ def first_of(scores: Floats, number: Ints, out: Mask) -> None:
     most = min(number[0], size)
     if most <= 0:
         return
-    low, high = 0, size - 1
-    while low < high:  # Hoare's selection: numba takes seconds to compile np.partition
-        i, j, pivot = low, high, finite[(low + high) // 2]
-        while i <= j:
-            while finite[i] < pivot:
-                i += 1
-            while finite[j] > pivot:
-                j -= 1
-            if i <= j:
-                finite[i], finite[j] = finite[j], finite[i]
-                i, j = i + 1, j - 1
-        low, high = low if most - 1 <= j else i, high if most - 1 >= i else j
-        if j < most - 1 < i:
-            break
-    last = finite[most - 1]
+    last = _smallest(finite[:size], most - 1)
     for i in range(len(scores)):
         out[i] = scores[i] < last
         most -= out[i]
