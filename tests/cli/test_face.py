@@ -75,6 +75,15 @@ def test_the_installed_command_completes_names_without_importing_anything_heavy(
     assert not loaded & {"torch", "polars", "matplotlib", "jinja2", "ray", "sklearn", "stable_baselines3"}
 
 
+@pytest.mark.parametrize("line", ["--version", "--help", "bench --help"])
+def test_what_only_tells_of_the_commands_imports_no_compiler(line):
+    command = [sys.executable, "-X", "importtime", "-m", "ata_gym", *line.split()]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    loaded = {line.rpartition("|")[2].strip() for line in told.splitlines()}
+    assert "ata_gym.cli" in loaded
+    assert not loaded & {"numba", "scipy", "ata_policies", "ata_gym.scenarios"}
+
+
 @pytest.mark.parametrize(("option", "names"), [
     ("--policies", ("default", *ata_policies.names())),
     ("--scenario", (*ata_gym.scenario_names(), *RECORDINGS)),
