@@ -110,18 +110,14 @@ def _show_policies(cards: Sequence[Card], costs: Mapping[str, Sequence[float]]) 
                     *_cost(costs, card.name),
                     "THE DEFAULT. " * (card.name == default_name(env_id))
                     + plain(card.summary)
-                    + f" Knows {_knows(card)}." * (not learns),
+                    + f" Knows {card.facts['must know beforehand']}." * (not learns),
                 )
                 for card in cards
-                if _plays(card) == word and learns == _knows(card).startswith("nothing")
+                if _plays(card) == word and learns == card.facts["must know beforehand"].startswith("nothing")
             ]
             if rows:
                 apart = "" if learns else ", with knowledge that others must learn"
                 _show_list(f"{env_id} ({word}){apart}", columns, rows)
-
-
-def _knows(card: Card) -> str:
-    return card.facts["must know beforehand"]
 
 
 def _plays(card: Card) -> str:

@@ -68,9 +68,7 @@ def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
             else:
                 listed.append((env, colour, policy))
                 numbers.append((str(len(listed)), "#333333", *at))
-        axes.margins(0.09)
-        for axis in (axes.xaxis, axes.yaxis):
-            style.logarithmic(axis)
+        _scales(axes)
         axes.set(
             xlabel="work spent: worker time over that of OFTA, which knows the mean times    (further left is cheaper)",
             ylabel="time needed: runtime over that of OFTA    (lower is faster)",
@@ -120,6 +118,12 @@ def _joined(axes: Axes, labels: Sequence[Label], near: float, between: str) -> l
         else:
             joined[k] = (f"{joined[k][0]}{between}{label[0]}", *joined[k][1:])
     return joined
+
+
+def _scales(axes: Axes) -> None:
+    axes.margins(0.09)
+    for axis in (axes.xaxis, axes.yaxis):
+        style.logarithmic(axis)
 
 
 def _legend(points: pl.DataFrame) -> list[Line2D]:
