@@ -1,29 +1,33 @@
 """The command ``ata-gym``, also ``python -m ata_gym``."""
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 
 from ata_gym.utils.extras import MissingExtraError, require
-from ata_gym.utils.signals import outlive_readers, quiet_start, whole_output
+from ata_gym.utils.signals import outlive_readers, quiet_start, raising, whole_output
 
 
 def main() -> None:
     """Run the command line; a missing extra is one sentence on stderr and exit code 1, no traceback.
 
-    The sentence names the command that lists what else is missing, since it needs no extra.
+    The sentence names the command that lists what else is missing, which needs no extra.
     """
     outlive_readers()
     try:
         with quiet_start():
             for module in ("typer", "rich", "polars", "matplotlib"):
                 if find_spec(module) is None:  # looked for, not imported: --help stays quick
+                    if sys.argv[1:2] == ["doctor"]:
+                        with raising(), whole_output("ata-gym"):
+                            sys.exit(import_module("ata_gym.cluster.doctor").main(sys.argv[2:]))
                     require(module, extra="bench", purpose="The command ata-gym")
             from ata_gym.cli import app  # noqa: PLC0415 - it imports the modules checked above
 
             with whole_output("ata-gym"):  # a command says itself what went wrong; --help and --version are none
                 app(prog_name="ata-gym")
     except MissingExtraError as error:
-        sys.exit(f"{error} (python -m ata_gym.cluster.doctor lists what else is missing)")
+        sys.exit(f"{error} (ata-gym doctor lists what else is missing)")
 
 
 if __name__ == "__main__":

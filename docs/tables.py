@@ -3,7 +3,7 @@
 A table that a command makes stands below a comment that names its file, and the first words of its title there:
 ``<!-- results/steady/leaderboard.md: Price 0 -->``. The command is the one in a block of the pages that has the file's
 folder after ``--out``. A run that was killed goes on where it was, and one that is whole is only read. A table that a
-command prints stands below a comment with the command: ``<!-- printed by: ata-gym policies --markdown --cost -->``.
+command prints stands below a comment with the command: ``<!-- printed by: python -m docs.policy_costs -->``.
 """
 
 from __future__ import annotations

@@ -16,12 +16,13 @@ from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.train import train
 from ata_gym.cli.studies.what_if import what_if
 from ata_gym.cli.tools import check, cite, doctor, verify
+from ata_gym.cli.warmup import warmup
 from ata_gym.cli.watch import watch
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See what there is": (demo, watch, policies, scenarios, methods),
     "Compare policies": (bench, report, leaderboard, track, reproduce), "Train": (train, learn, pretrain),
-    "Run on real workers": (what_if,), "Tools": (check, verify, doctor, cite),
+    "Run on real workers": (what_if,), "Tools": (check, verify, warmup, doctor, cite),
 }  # fmt: skip
 """The commands, by what they are for."""
 

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ata_gym.cli import options
-from ata_gym.cli.console import LIST_WIDTH, WIDTH, list_width, say, say_files, say_json, show
+from ata_gym.cli.console import LIST_WIDTH, WIDTH, list_width, say, say_json, show
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ata_gym.bench.decision_cost import RelativeCosts
     from ata_gym.scenarios.card import Card
-
-_FACTS = ("source", "must know beforehand", "assumes", "constants")
-"""The facts of a card that the table of policies/README.md has."""
-
-_COSTS = ("first 100", "steady", "changing")
-"""The titles of ``RelativeCosts``."""
 
 
 def policies(
@@ -36,21 +28,9 @@ def policies(
             autocompletion=options.complete_env,
         ),
     ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Write the table of policies/README.md, with source and constants.")
-    ] = False,
     cost: Annotated[
-        bool,
-        typer.Option(
-            "--cost",
-            help="Measure the processor time that each policy needs for a round, divided by that of ATA: in the first "
-            "100 rounds, in 2,000, and where speeds walk. With a name: the milliseconds of its decisions, by the "
-            "number of workers.",
-        ),
+        bool, typer.Option("--cost", help="Measure the milliseconds of NAME's decisions, by the number of workers.")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="With --cost: draw it for NAME,NAME and up to 1e6 workers.")
-    ] = None,
     json: options.Json = False,
 ) -> None:
     """List the policies, or show all there is to say of one.
@@ -63,7 +43,6 @@ def policies(
     ata-gym policies
     ata-gym policies distribution-learner
     ata-gym policies distribution-learner --cost
-    ata-gym policies ata,restarting-beta --cost --out cost.png
     ata-gym policies --env race --json
     ```
     """
@@ -72,42 +51,36 @@ def policies(
     from ata_policies.card import policy_card
     from ata_policies.registry import ids_by_name
 
-    if out is not None and not (cost and name):
-        raise ValueError("--out is for the picture of costs: give --cost and names of policies")
     if name is not None:
-        if env is not None or markdown:
-            raise ValueError("--env and --markdown are for the list: give them without a name")
+        if env is not None:
+            raise ValueError("--env is for the list: give it without a name")
         if cost:
-            _show_times(name, out, json)
+            _show_times(name, json)
         else:
             _show_card(policy_card(name), json)
         return
+    if cost:
+        raise ValueError("--cost measures one policy: give its name")
     ids = ids_by_name()
     if env is not None and env not in {*ids, *ids.values()}:
         raise unknown("env", env, ids)
     cards = [policy_card(name) for name in ata_policies.names()]
     cards = [card for card in cards if env in {None, _plays(card), ids[_plays(card)]}]
-    costs = _measured([card.name for card in cards]) if cost else {}
     if json:
-        named = {name: of._asdict() for name, of in costs.items()}
-        say_json([card.to_data() | {"cost": named.get(card.name)} for card in cards])
-    elif markdown:
-        say(markdown_table(cards, costs))
+        say_json([card.to_data() for card in cards])
     else:
-        _show_policies(cards, costs)
+        _show_policies(cards)
         say("One of them in full: ata-gym policies NAME")
 
 
-def _show_policies(cards: Sequence[Card], costs: Mapping[str, Sequence[float]]) -> None:
+def _show_policies(cards: Sequence[Card]) -> None:
     from ata_policies.registry import default_name, ids_by_name
 
-    columns = ["policy", *(_COSTS if costs else ()), "what it does"]
     for word, env_id in ids_by_name().items():
         for learns in (True, False):
             rows = [
                 (
                     card.name,
-                    *_cost(costs, card.name),
                     "THE DEFAULT. " * (card.name == default_name(env_id))
                     + plain(card.summary)
                     + f" Knows {card.facts['must know beforehand']}." * (not learns),
@@ -117,58 +90,24 @@ def _show_policies(cards: Sequence[Card], costs: Mapping[str, Sequence[float]]) 
             ]
             if rows:
                 apart = "" if learns else ", with knowledge that others must learn"
-                _show_list(f"{env_id} ({word}){apart}", columns, rows)
+                _show_list(f"{env_id} ({word}){apart}", ["policy", "what it does"], rows)
 
 
 def _plays(card: Card) -> str:
     return card.facts["plays"].partition(",")[0]
 
 
-def markdown_table(cards: Iterable[Card], costs: Mapping[str, Sequence[float]]) -> str:
-    """The table of policies/README.md, with the costs where there are any.
+def _show_times(name: str, json: bool) -> None:
+    from ata_gym.bench.decision_cost import FIRST, by_worlds
+    from ata_gym.bench.report.table import LEFT, Table, right
 
-    >>> from ata_policies.card import policy_card
-    >>> print(markdown_table([policy_card("uta")], {"uta": (0.912, 0.9, 0.8)}))
-    | policy | plays | source | must know beforehand | assumes | constants | cost: first 100 | steady | changing |
-    |---|---|---|---|---|---|---|---|---|
-    | uta | allocation | Maranjyan et al., ATA, ICML 2025 | nothing | nothing | none | 0.9 | 0.9 | 0.8 |
-    """
-    rows = []
-    for card in cards:
-        facts = (card.name, _plays(card), *(card.facts.get(fact, "") for fact in _FACTS))
-        rows.append([*(fact.replace("|", r"\|") for fact in facts), *_cost(costs, card.name)])
-    titles = ("policy", "plays", *_FACTS, *((f"cost: {_COSTS[0]}", *_COSTS[1:]) if costs else ()))
-    first, *others = [f"| {' | '.join(row)} |" for row in (titles, *rows)]
-    return "\n".join([first, "|" + "---|" * len(titles), *others])
-
-
-def _measured(names: list[str]) -> dict[str, RelativeCosts]:
-    from ata_gym.bench.decision_cost import relative_costs
-    from ata_gym.bench.progress import progress_bars
-
-    costs: dict[str, RelativeCosts] = {}
-    with progress_bars({"cost": len(names)}) as progress:
-        for name in names:
-            costs[name] = relative_costs(name)
-            progress("cost", len(costs))
-    return costs
-
-
-def _cost(costs: Mapping[str, Sequence[float]], name: str) -> list[str]:
-    return [f"{cost:.1f}" for cost in costs[name]] if costs else []
-
-
-def _show_times(name: str, out: Path | None, json: bool) -> None:
-    from ata_gym.bench import decision_cost as costs
-
-    names = options.policy_names(name)
-    data, table, pictures = costs.by_worlds(name) if out is None else costs.by_workers(names, out)
+    times = by_worlds(name)
     if json:
-        say_json(data)
+        say_json({title: of._asdict() for title, of in times.items()})
         return
-    show(table)
-    if pictures:
-        say_files("pictures", pictures)
+    rows = [(title, *(f"{milliseconds:.3g}" for milliseconds in of)) for title, of in times.items()]
+    about = f"{name}: milliseconds of processor time of a decision in the first {FIRST} rounds, one row"
+    show(Table(about, {"workers": LEFT, **right(("mean", "worst"))}, rows))
 
 
 def scenarios(
@@ -259,7 +198,7 @@ def methods(json: options.Json = False) -> None:
 def _show_list(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Table
 
-    numbers = {"n", "B", "rounds", *_COSTS}
+    numbers = {"n", "B", "rounds"}
     kinds = {name: RIGHT if name in numbers else LEFT for name in columns} | {columns[-1]: WRAP}
     show(Table(title, kinds, rows), width=list_width())
 

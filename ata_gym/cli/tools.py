@@ -89,7 +89,7 @@ def doctor(json: options.Json = False) -> None:
 
     The doctor looks at packages, kernels, devices and process groups. The exit code is 1 if something that is installed
     is broken.
-    Where only the base packages are installed, `python -m ata_gym.cluster.doctor` says the same without a table.
+    Where only the base packages are installed, it says the same without a table.
 
     ```
     ata-gym doctor

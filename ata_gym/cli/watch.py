@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 WATCHED = "uta,gta,ata-empirical-icml,default"  # an even share, all workers at once, the published policy and our own
 _ANIMATED = 500  # the largest number of rounds of the animation
-_COLUMNS, _BETWEEN, _AROUND = 80, 2, 7  # columns of a round, and between two; lines around its workers
+_COLUMNS, _BETWEEN = 80, 2  # columns of a round, and between two
+_AROUND, _AROUND_BRIEF = 7, 3  # lines around the workers of a round
 
 
 def watch(
@@ -116,15 +117,17 @@ def _screen(
     from rich.console import Group
     from rich.text import Text
 
-    from ata_gym.envs.rendering.text import MOST, as_text
+    from ata_gym.envs.rendering.text import MOST, as_text, legend
 
     beside = max(1, size.width // (_COLUMNS + _BETWEEN))
-    stacked = -(-len(players) // beside)
-    workers = max(1, min(MOST, (size.height - 2) // stacked - _AROUND))
+    room = (size.height - 2) // -(-len(players) // beside)
+    brief = room - _AROUND < min(MOST, max(int(played.present.sum()) for played in rounds))
+    workers, after = max(1, min(MOST, room - (_AROUND_BRIEF if brief else _AROUND))), "  " if brief else "\n"
     texts = [
-        Text.assemble((player.name, "bold"), "\n", as_text(played, workers), "\n", no_wrap=True)
+        Text.assemble((player.name, "bold"), after, as_text(played, workers, brief), "\n", no_wrap=True)
         for player, played in zip(players, rounds, strict=True)
     ]
+    about += f"    {legend()}" * brief
     if beside == 1:
         return Group(Text(about), *texts)
     return Group(Text(about), Columns(texts, width=_COLUMNS, padding=(0, _BETWEEN)))

@@ -1,6 +1,6 @@
 """Checks of what works on this machine: packages, kernels, devices and process groups.
 
-``python -m ata_gym.cluster.doctor`` prints the findings as plain lines, and needs the base packages alone.
+``main`` prints the findings as plain lines, and needs the base packages alone.
 """
 
 import argparse
@@ -8,7 +8,6 @@ import json
 import math
 import os
 import platform
-import signal
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +23,6 @@ from ata_gym.simulation import task_times
 from ata_gym.utils.compiled import helper
 from ata_gym.utils.kernels.cache import kept_in
 from ata_gym.utils.memory import installed_memory
-from ata_gym.utils.signals import outlive_readers, whole_output
 
 _SECONDS = 180.0  # how long a trial may take; importing large packages from a disk on the network takes a while
 _INSTALL = 'pip install "ata-gym[cluster]"'
@@ -222,19 +220,12 @@ def _version(name: str) -> str:  # the version of an installed package; empty if
         return ""
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Examine, print, and return the exit code: 1 if something that is installed is broken."""
     about = "Say what is installed, which devices, backends and engines work, and what to install for the rest."
-    parser = argparse.ArgumentParser(prog="python -m ata_gym.cluster.doctor", description=about)
+    parser = argparse.ArgumentParser(prog="ata-gym doctor", description=about)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     findings = examine()
     print(as_json(findings) if given.json else "\n".join(map(str, findings)))
     return exit_code(findings)
-
-
-if __name__ == "__main__":
-    outlive_readers()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes of a trial are ended, too
-    with whole_output("doctor"):
-        sys.exit(main())

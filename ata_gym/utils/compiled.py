@@ -26,7 +26,8 @@ _LEAST_WORK = 2**17
 _count: ContextVar[int] = ContextVar("threads", default=1)
 
 inlined: Callable[[Scalar], Scalar] = numba.njit(inline="always")
-"""Compile a scalar helper of a kernel into the loops of the kernel, so that they vectorise; see :func:`helper`."""
+"""Compile a helper into its caller, see :func:`helper`: a scalar one, so that loops vectorise, or one that is called in
+one place and calls others, since LLVM optimises each caller together with all that it calls."""
 
 _njit: Any = numba.njit  # its types leave out the option that turns the counting of owners off
 phase: Callable[[Scalar], Scalar] = _njit(_nrt=False, forceinline=True)
@@ -67,30 +68,33 @@ class Gufunc:
         self._ufunc: Callable[..., Any] | None = None
 
     def __call__(self, *arrays: Any) -> Any:
-        if self._ufunc is None:
-            with postponed():
-                self._ufunc = self._compile()
+        ufunc = self._ufunc or self.compile()
         contiguous = np.asarray  # a local name: this line takes a good part of the time of a small step
         inputs = [contiguous(array, order="C") for array in arrays]
         if (count := _count.get()) > 1:
-            return self._in_blocks(inputs, count)
-        return self._ufunc(*inputs)
+            return self._in_blocks(ufunc, inputs, count)
+        return ufunc(*inputs)
 
-    def _in_blocks(self, inputs: list[NDArray[Any]], threads: int) -> Any:
-        assert self._ufunc is not None
+    def compile(self) -> Callable[..., Any]:
+        """Compile the loop, or load its machine code, before the first call; return NumPy's gufunc."""
+        with postponed():
+            self._ufunc = self._compile()
+        return self._ufunc
+
+    def _in_blocks(self, ufunc: Callable[..., Any], inputs: list[NDArray[Any]], threads: int) -> Any:
         extra = [array.ndim - own for array, own in zip(inputs, self._axes, strict=False)]
         rows = max(len(array) if more else 1 for array, more in zip(inputs, extra, strict=True))
         split = [more == 1 and len(array) == rows for array, more in zip(inputs, extra, strict=True)]
         blocks = min(threads, rows)
         work = sum(array.size for array, own in zip(inputs, split, strict=True) if own)
         if blocks < 2 or work < _LEAST_WORK or max(extra) > 1 or not all(split[k] for k in self._writable):
-            return self._ufunc(*inputs)
+            return ufunc(*inputs)
         ends = [rows * k // blocks for k in range(blocks + 1)]
         given = [
             [array[first:last] if own else array for array, own in zip(inputs, split, strict=True)]
             for first, last in pairwise(ends)
         ]
-        results = run_together([partial(self._ufunc, *arrays) for arrays in given])
+        results = run_together([partial(ufunc, *arrays) for arrays in given])
         if isinstance(results[0], tuple):
             return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))
         return None if results[0] is None else np.concatenate(results)

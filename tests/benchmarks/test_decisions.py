@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.bench.decision_cost import FIRST, SETUP, decision_times, relative_costs, timed_worlds
+from ata_gym.bench.decision_cost import FIRST, decision_times, timed_worlds
 from ata_policies.registry import DEFAULTS
+from docs.policy_costs import SETUP, relative_costs
 
 pytestmark = pytest.mark.benchmark
 

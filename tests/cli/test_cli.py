@@ -1,4 +1,5 @@
 import os
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -156,7 +157,7 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
     ("watch --speed 0", "speed must be a finite number above 0"),
     ("watch --seed -1", "seed must be a whole number"),
     ("policies atta", "there is no policy 'atta'; did you mean ata"),
-    ("policies ata --env race", "are for the list: give them without a name"),
+    ("policies ata --env race", "--env is for the list: give it without a name"),
     ("scenarios five-worker", "there is no scenario 'five-worker'; did you mean five-workers"),
     ("scenarios five-workers --data .", "five-workers needs no data"),
     ("scenarios alibaba-1", "made of alibaba_job_1.csv: give the folder of that file (--data)"),
@@ -198,3 +199,16 @@ def test_places_are_tried_before_the_work_and_left_as_they_are(refused, tmp_path
     before = {path: path.stat().st_mode for path in tmp_path.rglob("*")}
     assert sentence in refused(line)
     assert {path: path.stat().st_mode for path in tmp_path.rglob("*")} == before
+
+
+def test_warmup_compiles_all_kernels_that_are_in_the_sources(run, monkeypatch, tmp_path):
+    module, root = import_module("ata_gym.cli.warmup"), Path(__file__).parents[2]
+    found, files = module.kernels(), [*(root / "ata_gym").rglob("*.py"), *(root / "policies").rglob("*.py")]
+    texts = [path.read_text("utf-8") for path in files if "training" not in path.parts]  # which needs an extra
+    written = [line for text in texts for line in text.splitlines() if line.startswith("@kernel(")]
+    assert len(found) == len(set(found)) == len(written) > 50
+    monkeypatch.setattr(module, "kernels", lambda: [("ata_gym.simulation.keys", "_derive_key")])
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))  # of the process that it starts
+    assert "kernels are compiled, and kept in " in run("warmup --jobs 1").stdout
+    (kept,) = (tmp_path / "cache" / "ata-gym").iterdir()
+    assert kept.name.startswith("keys._derive_key-")

@@ -102,7 +102,7 @@ def test_with_the_base_alone_it_says_what_to_install(tmp_path):
             if not (tmp_path / entry).exists() and not entry.endswith(".pth"):
                 (tmp_path / entry).symlink_to(distribution.locate_file(entry))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [tmp_path, ROOT, ROOT / "policies"]))}
-    line = [sys.executable, "-S", "-m", "ata_gym.cluster.doctor"]  # without the packages of this Python
+    line = [sys.executable, "-S", "-m", "ata_gym", "doctor"]  # without the packages of this Python
     ended = subprocess.run(line, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
     for line in ("missing  extras: packaging is not installed", "missing  torch: not installed", "ok       kernels: ",

@@ -6,7 +6,6 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import gymnasium as gym
@@ -16,10 +15,9 @@ from typer.testing import CliRunner
 
 import ata_policies
 from ata_gym.bench import decision_cost
-from ata_gym.bench.decision_cost import relative_costs
 from ata_gym.cli import app
-from ata_gym.cli.listings import markdown_table
 from ata_policies.card import policy_card
+from docs import policy_costs
 
 PAGE = (Path(__file__).parents[2] / "policies" / "README.md").read_text(encoding="utf-8")
 OURS = [name for name in ata_policies.names() if ata_policies.load(name).__module__.startswith("ata_policies.")]
@@ -30,26 +28,24 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_table_has_every_policy_as_it_describes_itself() -> None:
-    """All but the cost, which is measured: ``ata-gym policies --markdown --cost`` prints the table anew."""
+    """All but the cost, which is measured: ``python -m docs.policy_costs`` prints the table anew."""
     rows = [line for line in PAGE.splitlines() if line.startswith("|")]
-    expected = markdown_table(map(policy_card, OURS), dict.fromkeys(OURS, (1.0, 1.0, 1.0))).splitlines()
+    expected = policy_costs.table(map(policy_card, OURS), dict.fromkeys(OURS, (1.0, 1.0, 1.0))).splitlines()
     assert [row.rsplit(" | ", 3)[0] for row in rows] == [row.rsplit(" | ", 3)[0] for row in expected]
     costs = [cost.strip(" |") for row in rows[2:] for cost in row.rsplit(" | ", 3)[1:]]
     assert all(cost == "-" or float(cost) > 0 for cost in costs)  # -: not measured yet
 
 
-def test_the_list_can_be_of_one_env_and_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_can_be_of_one_env_and_costs_are_measured() -> None:
     table = CliRunner().invoke(app, ["policies", "--env", "ata_gym/TaskRace-v0"]).stdout
     for name in OURS:
         assert (f" {name} " in table) == (ata_policies.load(name).env_id == "ata_gym/TaskRace-v0")
     wrong = CliRunner().invoke(app, ["policies", "--env", "rase"])
     assert wrong.exit_code == 2
     assert wrong.stderr == "ata-gym: there is no env 'rase'; did you mean race?\n"
-    monkeypatch.setattr(ata_policies, "names", lambda: ("gta",))
-    monkeypatch.setattr(decision_cost, "relative_costs", partial(relative_costs, steady=120, changing=60))
-    table, page = (CliRunner().invoke(app, ["policies", "--cost", *more]).stdout for more in ([], ["--markdown"]))
-    for costs in (table.splitlines()[4].split()[1:4], page.splitlines()[2].split(" | ")[-3:]):
-        assert all(0 < float(cost.rstrip(" |")) < 10 for cost in costs)  # of what takes a third of the time
+    assert "give its name" in CliRunner().invoke(app, ["policies", "--cost"]).stderr
+    costs = policy_costs.relative_costs("gta", steady=120, changing=60)
+    assert all(0 < cost < 10 for cost in costs)  # of what takes a third of the time
 
 
 def test_the_decisions_of_one_policy_are_timed_by_the_number_of_workers(
@@ -62,11 +58,10 @@ def test_the_decisions_of_one_policy_are_timed_by_the_number_of_workers(
         assert 0 < float(mean) <= float(worst)
     data = json.loads(CliRunner().invoke(app, ["policies", "uta", "--cost", "--json"]).stdout)
     assert [*data["n = 10,000, B = 23"]] == ["mean", "worst"]
-    monkeypatch.setattr(decision_cost, "SIZES", (10, 10_000, 20_000))
-    told = CliRunner().invoke(app, ["policies", "uta,ata", "--cost", "--out", str(tmp_path / "cost.png")]).stdout
-    assert all(re.search(rf"^ {name}( +[\d.e-]+){{4}} $", told, re.MULTILINE) for name in ("uta", "ata"))
+    monkeypatch.setattr(policy_costs, "FIRST", 3)
+    drawn = policy_costs.draw(["uta", "ata"], (10, 10_000, 20_000), tmp_path / "cost.png")
+    assert [len(numbers) for numbers in drawn.values()] == [4, 4]
     assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
-    assert "give --cost and names" in CliRunner().invoke(app, ["policies", "uta", "--out", "cost.png"]).stderr
 
 
 def test_the_first_example_runs() -> None:

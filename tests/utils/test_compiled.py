@@ -1,3 +1,4 @@
+import contextlib
 import hashlib
 import itertools
 import os
@@ -213,3 +214,25 @@ def test_a_kernel_whose_cache_has_no_place_is_compiled_all_the_same():
     names = {}
     exec(compile(KERNELS, "<nowhere>", "exec"), names)
     assert names["total"]([[1.0, 2.0], [3.0, 4.0]]).tolist() == [3.0, 7.0]
+
+
+def test_a_terminal_tells_of_compilation_and_of_what_is_kept_it_tells_nothing(tmp_path):
+    pty = pytest.importorskip("pty")
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    search = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": search}
+    seen = []
+    for _ in range(2):
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen([sys.executable, "-c", SCRIPT, "0"], stderr=theirs, env=environment)
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # at last its end of the terminal is closed
+            while part := os.read(ours, 1 << 16):
+                said += part
+        os.close(ours)
+        assert process.wait() == 0
+        seen.append(said.decode())
+    assert all(f"\rata-gym compiles, once on this machine (half a minute): kernel {k}, " in seen[0] for k in (1, 2))
+    assert seen[0].endswith(f"\r{'':78}\r")
+    assert seen[1] == ""

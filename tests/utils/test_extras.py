@@ -57,7 +57,7 @@ def _stdout_is_kept(monkeypatch):
 @pytest.mark.parametrize("missing", ["typer", "rich", "polars", "matplotlib"])
 def test_the_command_without_its_extra_says_one_sentence(missing, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
-    cure = 'pip install "ata-gym[bench]" (python -m ata_gym.cluster.doctor lists what else is missing)'
+    cure = 'pip install "ata-gym[bench]" (ata-gym doctor lists what else is missing)'
     with pytest.raises(SystemExit) as ended:
         command.main()
     assert ended.value.code == f"The command ata-gym needs {missing}: {cure}"

@@ -55,6 +55,7 @@ class Trajectory:
             "`ata-gym methods` lists them."
         ),
     ] = ""
+    seeds: Annotated[int, typer.Option(help="Episodes of which the clocks are the mean; the training is one.")] = 1
     threads: Annotated[
         int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")
     ] = 1
@@ -117,24 +118,26 @@ def train(
     from ata_gym.utils.errors import named_failure
 
     effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
-    lr, methods, problem = model.lr, trajectory.methods, model.problem
     names = options.policy_names(policies)
     options.unrecorded(scenario, "train")
-    experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=model.seed), points=_POINTS)
+    experiment = Experiment.on_scenario(scenario, rounds=rounds, seeds=trajectory.seeds, seed=model.seed)
+    experiment = replace(experiment, points=_POINTS)
     for name in names:
         experiment.try_out(name)
-    choices = [MethodChoice.parse(text) for text in (options.split_names(methods, "method") if methods else ())]
+    methods = options.split_names(trajectory.methods, "method") if trajectory.methods else []
+    choices = [*map(MethodChoice.parse, methods)]
     if choices:
+        _refuse("--methods", trajectory, ["seeds"])
         _refuse("--methods", model, ("schedule", "micro_batch", "compile_", "precision", "graphs"))
-    with named_failure(f"the problem {problem}"):
-        found = make_problem(problem, model.data)
-        rate, kind = rate_of_policies(lr, experiment, found)
+    with named_failure(f"the problem {model.problem}"):
+        found = make_problem(model.problem, model.data)
+        rate, kind = rate_of_policies(model.lr, experiment, found)
         trainer = Trainer(
             found, experiment.scenario.budget, optimizer=model.optimizer, lr=rate, schedule=model.schedule,
             micro_batch=model.micro_batch, precision=model.precision, compile=model.compile_, graphs=model.graphs,
             device=model.device, seed=model.seed,
         )  # fmt: skip
-    training = Training(problem, model.data, trajectory.threads, trajectory.evaluate_every, effort)
+    training = Training(model.problem, model.data, trajectory.threads, trajectory.evaluate_every, effort)
     if clock not in {"pool", "device"}:
         raise ValueError(f"--clock must be pool or device, not {clock!r}")
     if (clock == "device") != bool(workers):
@@ -144,7 +147,7 @@ def train(
         show_report(train_each(workers, names, trainer, experiment, training, out))
         return
     if isinstance(found, HeterogeneousProblem):
-        _refuse("data that differ by worker", trajectory, ["evaluate_every"])
+        _refuse("data that differ by worker", trajectory, ["evaluate_every", "seeds"])
         with deterministic(training.threads):
             show_report(train_each("", names, trainer, experiment, training, out, choices))
         return

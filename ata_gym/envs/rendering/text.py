@@ -1,5 +1,7 @@
 """A round as text of up to 80 columns, without colours."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from ata_gym.envs.rendering.timeline import CANCELLED, DONE, KINDS, RUNNING, Timeline, number
@@ -11,19 +13,24 @@ _BAR = 46  # the columns of a bar
 MOST = 16  # the workers that have a line
 
 
-def as_text(timeline: Timeline, most: int = MOST) -> str:
+def as_text(timeline: Timeline, most: int = MOST, brief: bool = False) -> str:
     """The round, a line for each of the ``most`` busiest workers, and what the marks mean.
 
-    The right end of a bar is the round's end; a bar reads ``███▉██▉▒▒▒``: two results and a cancelled task.
+    The right end of a bar is the round's end; a bar reads ``███▉██▉▒▒▒``: two results and a cancelled task. A ``brief``
+    text has a line on the round and those of the workers.
     """
     shown = timeline.shown(most)
     rows = [_row(timeline, worker) for worker in shown.tolist()]
     rest = timeline.about_rest(shown)
-    kinds = {DONE, CANCELLED, *timeline.kind.tolist()}
-    legend = [f"{_MARKS[kind]} {KINDS[kind]}" for kind in sorted(kinds)]
+    first, second = timeline.headings()
     title = f"{'worker':>7} {'tasks':>5} {'':{_BAR}} {'estimate':>9} {'mean':>9}"
-    lines = [*timeline.headings(), title, *rows, *([rest] if rest else []), "  ".join([*legend, f"{_WAITING} waiting"])]
-    return "\n".join(line.rstrip() for line in lines)
+    above, below = ([first], []) if brief else ([first, second, title], [legend({DONE, CANCELLED, *timeline.kind})])
+    return "\n".join(line.rstrip() for line in (*above, *rows, *([rest] if rest else []), *below))
+
+
+def legend(kinds: Iterable[int] = (DONE, CANCELLED)) -> str:
+    """What the marks of some kinds of segments mean, and that of waiting."""
+    return "  ".join([*(f"{_MARKS[kind]} {KINDS[kind]}" for kind in sorted(kinds)), f"{_WAITING} waiting"])
 
 
 def _row(timeline: Timeline, worker: int) -> str:

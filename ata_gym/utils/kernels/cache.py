@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -30,6 +30,7 @@ from numba.core.caching import FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 
 from ata_gym.utils.kernels.identity import UnknownError, identity
+from ata_gym.utils.kernels.notice import compiling
 
 Loop = Callable[..., Any]
 
@@ -62,7 +63,7 @@ def kernel_cache(loop: Loop, *options: object) -> Iterator[tuple[Loop, bool]]:
     with global_compiler_lock, tempfile.TemporaryDirectory(prefix="ata-gym-kernel-") as folder:
         private = Path(folder)
         loaded = next((sums for room in _rooms(source) if (sums := _fetch(room / name, private))), "")
-        with _Private.holding(copy := _renamed(loop, key), folder):
+        with _Private.holding(copy := _renamed(loop, key), folder), nullcontext() if loaded else compiling():
             yield copy, True
         sums = _sums(private)
         if sums != loaded and (room := kept_in(source)):

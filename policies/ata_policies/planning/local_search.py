@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import copy, helper, kernel
+from ata_gym.utils.compiled import copy, helper, inlined, kernel
 from ata_policies.beliefs.distributions.tails import picked
 from ata_policies.planning.completion_times import (
     POINTS,
@@ -300,7 +300,7 @@ def _best_several(
     return best < enough
 
 
-@helper()
+@inlined
 def _best_move(tables: _Tables, costs: _Costs, tasks: Ints, step: float, change: Ints) -> bool:
     enough, givers = costs.total - _TOLERANCE * costs.total, _least(costs.alone[_FEWER])
     change[:] = 0
@@ -312,7 +312,7 @@ def _best_move(tables: _Tables, costs: _Costs, tasks: Ints, step: float, change:
     return found
 
 
-@helper()
+@inlined
 def _descend(workers: _Workers, tasks: Ints, tables: _Tables, grid: Grid, left: int) -> tuple[_Costs, int]:
     change, size = np.ones(len(tasks), np.int64), workers.times.shape[1]
     total, sums = np.empty(size), np.empty(size)
@@ -327,7 +327,7 @@ def _descend(workers: _Workers, tasks: Ints, tables: _Tables, grid: Grid, left: 
         left -= 1
 
 
-@helper()
+@inlined
 def _from_start(workers: _Workers, tasks: Ints, tables: _Tables, most: int, end: Ints) -> tuple[float, int]:
     """Improve the tasks on one grid after another; return what they cost, and the moves left."""
     left, cost = most, math.inf
@@ -373,6 +373,7 @@ def _search(
             tasks[i] = starts[k, kept[i]]
         total, left = _from_start(workers, tasks, tables, most[0], end)
         if total < cost[0] or k == 0:
-            best[kept] = tasks
+            for i in range(m):  # not by an index array, for which numba compiles the text of an error, too
+                best[kept[i]] = tasks[i]
             cost[0], made[0] = total, most[0] - left
     cost[0] *= unit

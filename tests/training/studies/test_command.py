@@ -55,6 +55,11 @@ def test_tables_pictures_and_the_trajectory_are_left_and_the_clock_is_that_of_th
     assert unseen(out) == []  # a flipped byte in any file is named
 
 
+def test_clocks_of_several_seeds_have_intervals_and_the_training_is_the_same(finished, tmp_path):
+    assert " 3 seeds, mean and 95 % confidence interval" in command(tmp_path / "out", "--seeds", 3).stdout
+    assert same_trajectory(tmp_path / "out", finished[0])
+
+
 def test_the_trajectory_and_the_final_weights_are_those_of_a_trainer(finished):
     trajectory, trainer = pl.read_parquet(finished[0] / "training.parquet"), Trainer("digits", 5)
     assert trajectory.columns == ["round", "loss", "test_loss", "accuracy"]
@@ -169,6 +174,7 @@ def test_a_training_that_fails_at_its_beginning_does_not_hold_the_folder(tmp_pat
         (("--lr", "fast"), "--lr must be a positive number or theory, not 'fast'"),
         (("--lr", "theory"), "digits does not say; give a learning rate in place of theory"),
         (("--methods", ","), "name at least one method"),
+        (("--methods", "rennala", "--seeds", 2), "--methods goes without --seeds"),
         (("--methods", "rennala=fast"), "with a positive learning rate, not 'rennala=fast'"),
         (("--methods", "rennala", "--schedule", "cosine:10"), "--methods goes without --schedule"),
         (("--scenario", "drawn-6-v1", "--policies", "uta", "--methods", "asgd=0.1"), "drawn-6-v1 are drawn anew"),
