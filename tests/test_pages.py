@@ -135,7 +135,7 @@ def test_what_is_wrong_is_found() -> None:
     assert not is_there("ata_gym.pool")
     assert "no such command" in str(fault_of("ata-gym banch --out results", complete=True))
     assert "--rownds" in str(fault_of("ata-gym bench --out results --rownds 5", complete=False))
-    assert "out" in str(fault_of("ata-gym bench --scenario icml2025-regret", complete=True))
+    assert "out" in str(fault_of("ata-gym pretrain", complete=True))
     assert "utah" in str(fault_of("ata-gym bench --out results --policies utah,gta", complete=True))
     assert sum(1 for page in WRITTEN for _ in commands(text_of(page))) > 50
 

@@ -57,6 +57,6 @@ def play_with_bars(
             bar = bar_of(job)
             done[bar] += rounds - played[job]
             played[job] = rounds
-            show(bar, done[bar])
+            show(bar, done[bar], "" if done[bar] else "not begun, or compiling")
 
         return play_jobs(jobs, effort, progress)

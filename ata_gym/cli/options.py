@@ -73,10 +73,16 @@ def _folder(name: str | Path) -> Path:
     return Path(name)
 
 
-_out = partial(typer.Option, parser=_folder, metavar="FOLDER")
-Out = Annotated[Path, _out(help="The results folder.")]
-OutOrDefault = Annotated[Path | None, _out(help="The results folder; by default one under results/.")]
-OutForPictures = Annotated[Path | None, _out(help="Write pictures into this folder, and show nothing live.")]
+def results_folder(out: Path | None, *words: str) -> Path:
+    """The folder that was given, or else one under results/ that these words name."""
+    return Path("results", "-".join(words)) if out is None else out
+
+
+folder_option = partial(typer.Option, parser=_folder, metavar="FOLDER")
+Out = Annotated[
+    Path | None, folder_option(help="The results folder; by default one under results/ named after the rest.")
+]
+OutForPictures = Annotated[Path | None, folder_option(help="Write pictures into this folder, and show nothing live.")]
 named_policy = partial(typer.Argument, autocompletion=complete_policy)
 named_scenario = partial(typer.Argument, autocompletion=complete_scenario)
 scenario_option = partial(typer.Option, autocompletion=complete_scenario)

@@ -20,9 +20,9 @@ _TRAINED = "gta,ofta,ata-empirical-icml,uta"  # training is short: ata has not b
 
 
 def bench(
-    out: options.Out,
     source: options.Source,
     running: options.Running,
+    out: options.Out = None,
     policies: options.Policies = options.COMPARED,
     price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
     loss_curve: options.LossCurve = None,
@@ -59,6 +59,7 @@ def bench(
     from ata_gym.bench.experiment.store import Folder
 
     names, found = options.split_names(policies), source.find()
+    out = options.results_folder(out, found.name, *(() if sweep is None else ("by", sweep.partition("=")[0])))
     shared: dict[str, Any] = {
         "seeds": source.seeds, "seed": source.seed, "rounds": source.rounds, "price": price, "out": out,
         "command": command_line(), **running.effort()._asdict(),
@@ -100,9 +101,9 @@ def split_sweep(text: str) -> tuple[str, list[Any]]:
 
 
 def track(
-    out: options.Out,
     source: options.Source,
     running: options.Running,
+    out: options.Out = None,
     policies: options.Policies = FOLLOWERS,
     change: Annotated[
         list[int] | None,
@@ -135,7 +136,7 @@ def track(
     from ata_gym.bench.tracking.report import report
 
     tracking = Tracking.around(source.experiment(), change or None, before=before, after=after)
-    names = options.policy_names(policies)
+    out, names = options.results_folder(out, tracking.scenario.name, "tracked"), options.policy_names(policies)
     show_studied(run(tracking, names, out, running.effort(), report, TrackedRun), with_page=False)
 
 
@@ -156,7 +157,7 @@ def leaderboard(
     quick: Annotated[
         bool, typer.Option("--quick", help="Take a quick look of two minutes: few scenarios, rounds, prices and seeds.")
     ] = False,
-    out: options.OutOrDefault = None,
+    out: options.Out = None,
     policies: Annotated[
         str | None,
         options.policies_option(
@@ -224,7 +225,7 @@ def split_prices(text: str) -> list[float]:
 
 
 def demo(
-    out: options.Out = Path("demo"),
+    out: Annotated[Path, options.folder_option(help="The results folder.")] = Path("demo"),
     rounds: Annotated[int, typer.Option(help="Rounds of the published scenario, which has 750,000.")] = 100_000,
     seeds: options.Seeds = 8,
 ) -> None:
@@ -245,9 +246,9 @@ def demo(
     say(f"started, and {race}, which cancels what is late. Runtime, worker time and regret:\n")
     names = f"{options.PUBLISHED},{learner},{race}"
     source, running = options.Source(_SHOWN, rounds=rounds, seeds=seeds), options.Running(rerun_changed=True)
-    bench(out / "bench", source, running, policies=names)
+    bench(source, running, out / "bench", names)
     say(f"\n{learner} learns the task times from scratch, and OFTA knows their means; none is faster than GTA.")
     say("\nA small network on real images of digits: one training run, its loss against the runtime of each policy.\n")
-    train(_SHOWN, out / "training", Model(), Trajectory(), f"{_TRAINED},{learner}", rerun_changed=True)
+    train(_SHOWN, Model(), Trajectory(), out / "training", f"{_TRAINED},{learner}", rerun_changed=True)
     say()
     say_files("all pictures", sorted(path for path in out.rglob("plots/*") if path.suffix in (".png", ".svg")))

@@ -9,13 +9,13 @@ import typer
 
 from ata_gym.cli import options
 from ata_gym.cli.console import say, say_error, say_files, show_report
-from ata_gym.cli.options import Out, RerunChanged, Rounds, SaveEvery
+from ata_gym.cli.options import RerunChanged, Rounds, SaveEvery
 from ata_gym.utils.atomic import check_place
 from ata_gym.utils.extras import require
 
 
 def learn(
-    out: Out,
+    out: options.Out = None,
     env: Annotated[
         str, typer.Argument(metavar="ENV", help="allocation, race or dispatch.", autocompletion=options.complete_env)
     ] = "allocation",
@@ -80,9 +80,9 @@ def learn(
     spec = AgentSpec(env, algorithm, action or "", seed, split_hyperparameters(hyperparameter or ()))
     found = resolve(options.unrecorded(scenario, "learn"), price=price, horizon=rounds)
     learning = Learning(spec, found, steps, rows, evaluations, validation, test)
-    study = run(learning, out, effort, say_error)
+    study = run(learning, folder := options.results_folder(out, found.name, "learned", env), effort, say_error)
     show_report(study.report)
-    say_files("agent", [agent_file(out)])
+    say_files("agent", [agent_file(folder)])
     say(f"play it as {study.policy}")
 
 

@@ -82,7 +82,7 @@ _Published = Annotated[
 def reproduce(
     figure: _Figure, running: options.Running, rounds: _Rounds = None, seeds: _Seeds = None, sizes: _Sizes = None,
     growth: _Growth = None, train: _Train = False, data: _Data = None, device: _Device = None,
-    loss_curve: options.LossCurve = None, published: _Published = None, out: options.OutOrDefault = None,
+    loss_curve: options.LossCurve = None, published: _Published = None, out: options.Out = None,
 ) -> None:  # fmt: skip
     r"""Run policies on a published scenario, and draw its figure.
 
@@ -120,7 +120,7 @@ def reproduce(
     count = whole_number("rounds", usual[figure] if rounds is None else rounds)
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
-    where = Path("results", f"{kind}-{count}-rounds-{seeds}-seeds") if out is None else out
+    where = options.results_folder(out, kind, f"{count}-rounds", f"{seeds}-seeds")
     effort = running.effort()
     if figure in _SIZES:
         _quadratic(kind, sizes or _SIZES[figure], growth or "linear", count, seeds, where, effort)

@@ -66,9 +66,9 @@ class Trajectory:
 
 def train(
     scenario: options.OneScenario,
-    out: options.Out,
     model: Model,
     trajectory: Trajectory,
+    out: options.Out = None,
     policies: options.Policies = options.COMPARED,
     clock: Annotated[
         str, typer.Option(help="pool: task times of the scenario; device: of tasks that are really run on --workers.")
@@ -118,12 +118,11 @@ def train(
     from ata_gym.utils.errors import named_failure
 
     effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
-    names = options.policy_names(policies)
-    options.unrecorded(scenario, "train")
-    experiment = Experiment.on_scenario(scenario, rounds=rounds, seeds=trajectory.seeds, seed=model.seed)
-    experiment = replace(experiment, points=_POINTS)
-    for name in names:
-        experiment.try_out(name)
+    out, names = options.results_folder(out, scenario, "trained"), options.policy_names(policies)
+    size = {"rounds": rounds, "seeds": trajectory.seeds, "seed": model.seed}
+    experiment = replace(Experiment.on_scenario(options.unrecorded(scenario, "train"), **size), points=_POINTS)
+    for each in names:
+        experiment.try_out(each)
     methods = options.split_names(trajectory.methods, "method") if trajectory.methods else []
     choices = [*map(MethodChoice.parse, methods)]
     if choices:
