@@ -1,4 +1,1 @@
-"""The API reference: what ``make docs`` builds from docstrings, scenarios, policies and commands.
-
-Nothing is written here by hand but the form: ``reference`` renders modules with pdoc, ``pages`` all other pages.
-"""
+"""What is made for readers: the site (``make docs``), and tables and pictures of the pages, by commands."""

@@ -1,4 +1,4 @@
-"""``python -m docs FOLDER``: build the API reference."""
+"""``python -m docs FOLDER``: build the site."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from docs.reference import build
+from docs.site.reference import build
 
 
 def main() -> None:
     """Build, and say what was left out; exit code 1 with what is wrong if anything is."""
-    parser = argparse.ArgumentParser(prog="python -m docs", description="Build the API reference of ata-gym.")
+    parser = argparse.ArgumentParser(
+        prog="python -m docs", description="Build the site of ata-gym: guides, notebooks and the API."
+    )
     parser.add_argument("folder", type=Path, nargs="?", default=Path("build", "docs"), help="default: build/docs")
     parser.add_argument("--without", action="append", default=[], metavar="MODULE", help="leave it out; repeatable")
     given = parser.parse_args()
@@ -23,7 +25,7 @@ def main() -> None:
     for name, reason in built.left_out.items():
         print(f"left out: {name} ({reason})")
     if built.faults:
-        sys.exit("\n".join([*built.faults, 'The reference is whole with all extras: pip install "ata-gym[all,dev]"']))
+        sys.exit("\n".join([*built.faults, 'The site is whole with all extras: pip install "ata-gym[all,dev]"']))
     print(f"{built.pages} pages: {folder / 'index.html'}")
 
 

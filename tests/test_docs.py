@@ -1,4 +1,5 @@
 import doctest
+import json
 import re
 import subprocess
 import sys
@@ -31,7 +32,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert all(f"left out: {name} (not asked for)\n" in done.stdout for name in HEAVY)
-    return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in folder.rglob("*.html")}
+    found = [*folder.rglob("*.html"), folder / "search.js"]
+    return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in found}
 
 
 def anchors(page: str) -> set[str]:
@@ -67,11 +69,28 @@ def test_the_page_of_an_env_has_gymnasiums_sections_and_its_example(pages, name)
     assert f"ata_gym/Task{name.title()}-v0" in re.sub(r"<[^>]+>", "", shown).partition("Examples")[2]
 
 
-def test_a_fault_is_said_and_a_folder_of_something_else_is_left_alone(tmp_path):
-    from docs import reference
+def test_guides_notebooks_and_what_is_left_out_are_on_the_contents_and_the_index_is_small(pages):
+    from docs.site import guides, search
 
-    failed, tried = doctest.testmod(reference)
-    assert (failed, tried > 0) == (0, True)
+    shown = [*(source for group in guides.GROUPS.values() for source in group), *guides.notebooks()]
+    assert len(guides.notebooks()) == len(list((ROOT / "notebooks").glob("*.ipynb")))
+    assert {*shown, *HEAVY} <= anchors(pages["index.html"])
+    assert all(f'href="{guides.page_of(source)}"' in pages["index.html"] for source in shown)
+    assert pages[guides.page_of("docs/guide/theory.md")].count("<math ") > 20
+    assert "data:image/png;base64" in pages["notebook-quickstart.html"]
+    for name in ids_by_name():
+        assert f'<img src="picture-env-task{name}.png"' in pages[f"env-task{name}.html"]
+    index = json.loads(re.search(r"(\[{.*}\]);?$", pages["search.js"], re.MULTILINE)[1])
+    assert {"Workers that change", "ata_policies.registry.make"} <= {one["fullname"] for one in index}
+    assert len(pages["search.js"]) < search.MOST
+
+
+def test_a_fault_is_said_and_a_folder_of_something_else_is_left_alone(tmp_path):
+    from docs.site import guides, links, reference
+
+    for module in (guides, links):
+        failed, tried = doctest.testmod(module)
+        assert (failed, tried > 0) == (0, True)
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match=f"^{tmp_path} holds files that are not of an API reference: name another f"):
         reference.build(tmp_path)

@@ -1,13 +1,19 @@
-"""The pages that are no module: the contents, the cards of policies and scenarios, and the commands."""
+"""The pages of what has a name: the contents, the envs, the cards of policies and scenarios, and the commands."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Collection
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from io import BytesIO
+from itertools import islice
+from typing import Any, NamedTuple, cast
 
 import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from pdoc.docstrings import numpy as numpy_docstring
+from PIL import Image
 from typer.main import get_command
 
 import ata_gym
@@ -18,7 +24,11 @@ from ata_gym.scenarios.card import Card
 from ata_gym.scenarios.recorded import RECORDINGS
 from ata_policies.card import full_scenario_card, policy_card
 from ata_policies.presets import Preset
-from ata_policies.registry import env_ids, load
+from ata_policies.registry import default_name, env_ids, load
+from ata_policies.steps import play
+from docs.site import guides
+
+SHOWN, ROUNDS = "five-workers", 40  # what the picture of an env shows, and after how many rounds
 
 ROOMS = {
     "At the top": "ata_gym",
@@ -55,9 +65,14 @@ class Page(NamedTuple):
     groups: dict[str, list[Any]]  # what it shows, by the title of the group
 
 
-def every(modules: Collection[str]) -> list[Page]:
-    """All pages; the contents have the chapters of which there are modules."""
-    return [_contents(modules), _policies(), _scenarios(), _commands()]
+def every(modules: Collection[str], guides: Collection[guides.Guide], left_out: Mapping[str, str]) -> list[Page]:
+    """All pages but those of modules; the contents have the chapters of which there are modules or guides."""
+    envs = [env_page(env_id) for env_id in env_ids()]
+    shown = [
+        Page(one.file, "guide.html.jinja2", one.title, "", {"sections": one.sections, "body": [one.body]})
+        for one in guides
+    ]
+    return [_contents(modules, guides, left_out), *envs, _policies(), _scenarios(), _commands(), *shown]
 
 
 def summary(thing: object) -> str:
@@ -65,21 +80,86 @@ def summary(thing: object) -> str:
     return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
 
 
-def _contents(modules: Collection[str]) -> Page:
-    """The front page: an example, the envs, and the chapters."""
-    classes = {env_id: str(gym.spec(env_id).entry_point).replace(":", ".") for env_id in env_ids()}
-    envs = [(env_id, name, summary(_object(name))) for env_id, name in classes.items()]
-    scenarios = f"a card for each of {len(ata_gym.scenario_names())}, and for those of recorded speeds"
-    others = [
+class Chapter(NamedTuple):
+    """A line of the contents."""
+
+    anchor: str
+    file: str
+    title: str
+    about: str  # Markdown
+
+
+def _contents(modules: Collection[str], all_guides: Collection[guides.Guide], left_out: Mapping[str, str]) -> Page:
+    """The front page: an example, and the chapters."""
+    by_source = {one.source: one for one in all_guides}
+
+    def listed(sources: Iterable[str]) -> list[Chapter]:
+        shown = [by_source[source] for source in sources if source in by_source]
+        return [Chapter(one.source, one.file, one.title, one.about) for one in shown]
+
+    named = [
         ("policies.html", "Policies", f"a card for each of {len(ata_policies.names())}"),
-        ("scenarios.html", "Scenarios", scenarios),
+        ("scenarios.html", "Scenarios", f"a card for each of {len(ata_gym.scenario_names())}, and the recorded ones"),
         ("commands.html", "Commands", "every command of `ata-gym`, with its options"),
     ]
-    rooms = [(title, name, summary(importlib.import_module(name))) for title, name in ROOMS.items() if name in modules]
-    example = inspect.getdoc(_object(next(iter(classes.values())))) or ""
-    example = example.partition("Examples\n--------\n")[2].partition("\n\n")[0]
+    groups = {title: listed(sources) for title, sources in guides.GROUPS.items()}
+    rooms = [(title, name) for title, name in ROOMS.items() if name in modules]
+    groups = {
+        "Start": groups["Start"], "Guides": groups["Guides"], "Notebooks": listed(guides.notebooks()),
+        "Environments": [Chapter(one, env_file(one), one, summary(_env(one))) for one in env_ids()],
+        "By name": [Chapter(file, file, title, about) for file, title, about in named],
+        "Measured": groups["Measured"],
+        "API": [
+            Chapter(name, f"{name.replace('.', '/')}.html", title, summary(importlib.import_module(name)))
+            for title, name in rooms
+        ],
+        "Left out of the API here": [Chapter(name, "", name, reason) for name, reason in left_out.items()],
+        "Project": groups["Project"],
+    }  # fmt: skip
+    example = (
+        (inspect.getdoc(_env(next(iter(env_ids())))) or "").partition("Examples\n--------\n")[2].partition("\n\n")[0]
+    )
     about = f"{summary(ata_gym)}\n\n```pycon\n{example}\n```"
-    return Page("index.html", "contents.html.jinja2", "ata-gym", about, {"envs": envs, "pages": others, "rooms": rooms})
+    shown = {title: list[Any](entries) for title, entries in groups.items() if entries}
+    return Page("index.html", "contents.html.jinja2", "ata-gym", about, shown)
+
+
+def env_file(env_id: str) -> str:
+    """The name of the page of an env."""
+    return f"env-{env_id.partition('/')[2].removesuffix('-v0').lower()}.html"
+
+
+def env_page(env_id: str) -> Page:
+    """An env in Gymnasium's form, with a picture of a round; the API page has the methods, too."""
+    kind = _env(env_id)
+    api = f"{kind.__module__.replace('.', '/')}.html#{kind.__name__}"
+    caption = (
+        f"A round of {SHOWN} after {ROUNDS} others, decided by the default policy, {default_name(env_id)}: "
+        "on the left the tasks of each worker and when they ended, on the right what is known of their mean times."
+    )
+    about = numpy_docstring(inspect.getdoc(kind) or "")
+    told = {"picture": [(picture_file(env_id), caption)], "api": [(api, f"{kind.__module__}.{kind.__name__}")]}
+    return Page(env_file(env_id), "env.html.jinja2", env_id, about, told)
+
+
+def picture_file(env_id: str) -> str:
+    """The name of the picture of an env."""
+    return f"picture-{env_file(env_id).removesuffix('.html')}.png"
+
+
+def env_picture(env_id: str) -> bytes:
+    """The env's own picture of a round, as PNG; the same in each build."""
+    env = gym.make(env_id, scenario=SHOWN, render_mode="rgb_array")
+    rounds = (step for step in play(ata_policies.make("default", env), env, 0) if step.round_over)
+    next(islice(rounds, ROUNDS, None))
+    made = BytesIO()
+    Image.fromarray(cast("NDArray[np.uint8]", env.render())).save(made, "PNG")
+    env.close()
+    return made.getvalue()
+
+
+def _env(env_id: str) -> Any:
+    return _object(str(gym.spec(env_id).entry_point).replace(":", "."))
 
 
 def _policies() -> Page:

@@ -1,4 +1,4 @@
-"""All modules of both packages as HTML, by pdoc, and beside them the pages of ``pages``; every link leads somewhere."""
+"""All modules of both packages as HTML, by pdoc, and beside them guides and the pages of what has a name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import types
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
-from html.parser import HTMLParser
 from pathlib import Path
-from posixpath import dirname, join, normpath
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import pdoc.doc
 import pdoc.render
@@ -25,7 +22,9 @@ from pdoc.render_helpers import link, relative_link
 
 import ata_gym
 import ata_policies
-from docs import pages
+from ata_policies.registry import env_ids
+from docs.site import guides, pages, search
+from docs.site.links import faults
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -70,13 +69,25 @@ def build(folder: Path, without: Collection[str] = ()) -> Built:
         warnings.simplefilter("always")
         modules = {name: _resolve(importlib.import_module(name)) for name in names}
         texts = {f"{name.replace('.', '/')}.html": pdoc.render.html_module(it, modules) for name, it in modules.items()}
-        for page in pages.every(names):
-            texts[page.file] = _render(page, modules)
-        texts["search.js"] = pdoc.render.search_index(modules)
-    for file, text in texts.items():
+        sources = [source for titles in guides.GROUPS.values() for source in titles] + guides.notebooks()
+        written, pictures = guides.every([] if "docs.site.guides" in left_out else sources)
+        of_modules: Any = pdoc.render.env.get_template("module.html.jinja2").make_module(_context(modules))
+        named = pages.every(names, written, left_out)
+        for page in named:
+            shown = pdoc.render.env.get_template(page.template)
+            texts[page.file] = shown.render(page=page, is_public=of_modules.is_public, **_context(modules))
+        found = [(page.file, page.title, page.about) for page in named[1:]]
+        texts["search.js"] = search.index(modules, of_modules.is_public, found)
+    pictures |= {pages.picture_file(env_id): pages.env_picture(env_id) for env_id in env_ids()}
+    for file, content in {**texts, **pictures}.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text(text, encoding="utf-8")
-    return Built(len(texts) - 1, left_out, [*sorted({str(one.message) for one in told}), *faults(texts)])
+        (folder / file).write_bytes(content.encode() if isinstance(content, str) else content)
+    wrong = [*sorted({str(one.message) for one in told}), *faults(texts, pictures)]
+    return Built(sum(name.endswith(".html") for name in texts), left_out, wrong)
+
+
+def _context(modules: dict[str, pdoc.doc.Module]) -> dict[str, Any]:  # of pages that are no module
+    return {"module": pdoc.doc.Module(types.ModuleType("index")), "all_modules": modules}
 
 
 def _make_room(folder: Path) -> None:
@@ -147,61 +158,3 @@ def _address(name: str, modules: Iterable[str]) -> str:
     """Where a class is shown, as seen from a page at the top; empty if it is not."""
     module, _, attribute = name.rpartition(".")
     return f"{module.replace('.', '/')}.html#{attribute}" if module in modules else ""
-
-
-def _render(page: pages.Page, modules: dict[str, pdoc.doc.Module]) -> str:
-    """A page that is no module, in the form of those that are."""
-    context: dict[str, Any] = {"module": pdoc.doc.Module(types.ModuleType("index")), "all_modules": modules}
-    of_modules: Any = pdoc.render.env.get_template("module.html.jinja2").make_module(context)
-    return pdoc.render.env.get_template(page.template).render(page=page, is_public=of_modules.is_public, **context)
-
-
-class _Links(HTMLParser):
-    """The anchors and links of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.anchors: set[str] = set()
-        self.links: set[str] = set()
-        self.loaded: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep what a tag names and what it refers to."""
-        for name, value in attrs:
-            if name == "id":
-                self.anchors.add(value or "")
-            elif name == "href" and tag == "a":
-                self.links.add(value or "")
-            elif name in {"href", "src"}:
-                self.loaded.add(value or "")
-
-
-def faults(texts: Mapping[str, str]) -> list[str]:
-    """A sentence for each link that leads nowhere, and each thing that a page loads from another machine.
-
-    ``texts`` are the built files by their paths. Links of ``<a>`` to other sites are left alone.
-
-    >>> top = '<a href="a/b.html#x"><a href="#top"><a href="https://example.org"><link href="https://example.org/a.css">'
-    >>> faults({"index.html": top, "a/b.html": '<p id="x"><a href="../index.html"><a href="c.html"><img src="p.png">'})
-    ... # doctest: +NORMALIZE_WHITESPACE
-    ['index.html: #top leads nowhere',
-     'index.html: https://example.org/a.css is not part of the reference',
-     'a/b.html: c.html leads nowhere',
-     'a/b.html: p.png is not part of the reference']
-    """
-    parsed: dict[str, _Links] = {}
-    for file, text in texts.items():
-        if file.endswith(".html"):
-            parsed[file] = _Links()
-            parsed[file].feed(text)
-    found = []
-    for file, links in parsed.items():
-        for target in sorted(links.links):
-            parts = urlsplit(target)
-            to = normpath(join(dirname(file), unquote(parts.path))) if parts.path else file
-            anchor = unquote(parts.fragment)
-            if not parts.scheme and (to not in texts or (anchor and anchor not in parsed[to].anchors)):
-                found.append(f"{file}: {target} leads nowhere")
-        outside = sorted(one for one in links.loaded if not one.startswith("data:") and one not in texts)
-        found += [f"{file}: {one} is not part of the reference" for one in outside]
-    return found
