@@ -24,6 +24,7 @@ from ata_gym.typing import Floats
 from ata_gym.utils.atomic import check_place
 from ata_gym.utils.errors import described
 from ata_gym.utils.validation import unknown
+from ata_policies.registry import full_name
 
 
 class Comparison(NamedTuple):
@@ -78,6 +79,7 @@ class Results:
 
     def compare(self, policy: str, other: str) -> Comparison:
         """How much a policy needs beside another one, on the same seeds; ValueError if one of them has not finished."""
+        policy, other = (full_name(name) if name == "default" else name for name in (policy, other))
         parts = self._finished()
         samples = [_samples(part) for part in parts]
         counts = what_counts(samples[0])
