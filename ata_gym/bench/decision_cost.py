@@ -76,8 +76,3 @@ def decision_times(name: str, scenario: Scenario, rounds: int) -> DecisionTimes:
         plays.append(np.array(player.seconds))
     times = 1e3 * np.minimum(*plays)
     return DecisionTimes(float(times.mean()), float(times.max()))
-
-
-def by_worlds(name: str) -> dict[str, DecisionTimes]:
-    """The decisions of one policy in the first 100 rounds of each of ``timed_worlds``."""
-    return {title: decision_times(name, world, FIRST) for title, world in timed_worlds().items()}

@@ -98,10 +98,10 @@ def _plays(card: Card) -> str:
 
 
 def _show_times(name: str, json: bool) -> None:
-    from ata_gym.bench.decision_cost import FIRST, by_worlds
+    from ata_gym.bench.decision_cost import FIRST, decision_times, timed_worlds
     from ata_gym.bench.report.table import LEFT, Table, right
 
-    times = by_worlds(name)
+    times = {title: decision_times(name, world, FIRST) for title, world in timed_worlds().items()}
     if json:
         say_json({title: of._asdict() for title, of in times.items()})
         return
@@ -155,18 +155,9 @@ def scenarios(
     say("One of them in full: ata-gym scenarios NAME")
 
 
-def _count(rounds: int | None) -> str:
-    """A number of rounds, in short form where that loses no digit.
-
-    >>> _count(750_000), _count(4_000_000), _count(2_182), _count(None)
-    ('750k', '4M', '2182', '-')
-    """
-    if rounds is None:
-        return "-"
-    for unit, size in (("M", 1_000_000), ("k", 1_000)):
-        if rounds % size == 0:
-            return f"{rounds // size}{unit}"
-    return str(rounds)
+def _count(rounds: int | None) -> str:  # in short form where that loses no digit
+    short = [f"{rounds // size}{unit}" for unit, size in (("M", 10**6), ("k", 1000)) if rounds and rounds % size == 0]
+    return short[0] if short else str(rounds or "-")
 
 
 def methods(json: options.Json = False) -> None:
