@@ -1,7 +1,9 @@
 import re
+import runpy
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.waiting import PATIENCE
@@ -75,6 +77,17 @@ def test_the_index_has_each_with_its_picture():
         row = rf'^\| \[{path.name}\]\({path.name}\) .*<img src="pictures/notebook-{path.stem}.png"'
         assert re.search(row, INDEX, re.M)
     assert INDEX.count("<img ") == len(NOTEBOOKS) > 0
+
+
+def test_the_picture_of_each_in_the_index_is_made_of_its_first_one():
+    pytest.importorskip("nbformat")
+    image = pytest.importorskip("PIL.Image")
+    made = runpy.run_path(str(NOTEBOOKS[0].parent / "thumbnails.py"))["thumbnail"]
+    for path in NOTEBOOKS:
+        with image.open(path.parent / "pictures" / f"notebook-{path.stem}.png") as kept:
+            shown, new = (np.asarray(one.convert("RGB"), np.float64) for one in (kept, made(path)))
+        assert shown.shape == new.shape
+        assert np.abs(shown - new).mean() < 2.0  # another Pillow may choose other colours
 
 
 def test_each_is_committed_with_the_output_of_one_run_and_tells_nothing_of_the_machine(notebook):

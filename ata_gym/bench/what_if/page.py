@@ -41,7 +41,7 @@ def _rows(found: WhatIf) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [(AS_IT_IS, "", "0.0", "", "1.000")]
     for one in found.alternatives:
         half = "" if np.isnan(one.half) else f"{100 * one.half:.1f}"
-        rows.append((one.name, one.kind, f"{100 * one.saved:.1f}", half, f"{one.worker_time / paid:.3f}"))
+        rows.append((one.name, one.kind, f"{100 * one.saved:z.1f}", half, f"{one.worker_time / paid:.3f}"))
     return rows
 
 

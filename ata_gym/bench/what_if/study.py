@@ -150,11 +150,11 @@ def _without(log: Log, time: Floats, now: Floats) -> Alternative:
 
 def _verdict(found: Sequence[Alternative], perfect: float) -> str:  # whether it is worth it, in a sentence
     best = next((one for one in found if one.kind == "learns"), found[0])
-    said = f"{best.name} would save {100 * best.saved:.1f} % (± {100 * best.half:.1f}) of the runtime at price 0"
+    said = f"{best.name} would save {100 * best.saved:z.1f} % (± {100 * best.half:.1f}) of the runtime at price 0"
     if perfect < _MATTERS:
         return f"Not worth it: workers are near equal; a perfect split of each step would save {100 * perfect:.1f} %."
     if np.isnan(best.half):
-        return f"The log is too short to say: {best.name} would save {100 * best.saved:.1f} % of its runtime."
+        return f"The log is too short to say: {best.name} would save {100 * best.saved:z.1f} % of its runtime."
     if best.saved - best.half > _MATTERS:
         return f"Worth it: {said}, by other shares alone."
     if best.saved + best.half < _MATTERS:
