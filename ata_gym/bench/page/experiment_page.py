@@ -65,7 +65,7 @@ def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple
     over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
     front = View(_front(summary, places, f"total_worker_time{over}", f"runtime{over}"))
     sections: list[Tables | Chart] = [
-        overview(summary, note),
+        overview(summary, note, leaders(samples, competitors(note))),
         *(_curves(name, _means(records, name, places), seeds) for name in _CURVES if known(records, name)),
         front_chart([front], " / that of OFTA" if over else "", seeds),
     ]
@@ -96,8 +96,8 @@ def seeds_of(note: Note) -> str:
     return f"{seeds:,} ({first if seeds == 1 else f'{first} to {first + seeds - 1}'})"
 
 
-def overview(summary: pl.DataFrame, note: Note) -> Tables:
-    """The table of all quantities, with intervals."""
+def overview(summary: pl.DataFrame, note: Note, best: Sequence[str] = ()) -> Tables:
+    """The table of all quantities, with intervals; what costs least comes first, and the ``best`` are in bold."""
     present = summary["quantity"].unique(maintain_order=True).to_list()
     beside = next((name for name in BASELINES if f"runtime/{name}" in present), "")  # all ratios are in table.csv
     ratios = [name for name in present if name.partition("/")[2] == beside and summary["policy"].n_unique() > 1]
@@ -107,19 +107,21 @@ def overview(summary: pl.DataFrame, note: Note) -> Tables:
         for title, of in summary_cells(summary, quantities).items()
         if any(cell.value is not None for cell in of.values())
     }
+    main = summary.filter(quantity="cost" if note["price"] > 0 else "runtime").sort("mean", nulls_last=True)
+    kinds = {one["name"]: one["kind"] + ", yours" * one.get("own", False) for one in note["policies"]}
     rows = [
-        [Cell(one["name"]), Cell(one["kind"]), *(of.get(one["name"], Cell("-")) for of in cells.values())]
-        for one in note["policies"]
-        if one["name"] in summary["policy"]
+        [Cell(name), Cell(kinds[name]), *(of.get(name, Cell("-")) for of in cells.values())]
+        for name in main["policy"]
+        if name in kinds
     ]
     columns = [Column("policy", False), Column("kind", False), *map(Column, cells)]
     cost = f" Cost is runtime + {note['price']:g} x worker time." if note["price"] > 0 else ""
     same = "geometric means of those on the same seeds" if note["seeds"] > 1 else "of the same seed"
     about = (
         f"After {note['rounds']:,} rounds: {over_seeds(note['seeds'])}; less is better in every column but support, "
-        f"the workers that got tasks in the last round. Ratios are {same}.{cost} Click on a title to sort."
+        f"the workers that got tasks in the last round. Ratios are {same}.{cost} The best learner is in bold."
     )
-    return Tables("overview", "All policies beside each other", about, [TableView(columns, rows)])
+    return Tables("overview", "All policies beside each other", about, [TableView(columns, rows, best=best)])
 
 
 def _curves(quantity: str, data: dict[str, Any], seeds: int) -> Chart:

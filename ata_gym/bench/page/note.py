@@ -12,6 +12,7 @@ from ata_gym.bench.report.headline import Competitor
 from ata_gym.scenarios.card import scenario_card
 from ata_gym.utils.sealed import DamagedError
 from ata_policies.card import policy_card
+from ata_policies.presets import PRESETS
 
 NOTE = "about.json"  # the name of the note in a results folder
 
@@ -76,6 +77,6 @@ def about_experiment(experiment: Experiment, policies: Iterable[str]) -> Note:
 
 
 def about_policy(policy: str) -> Note:
-    """What there is to say of a policy: its name, its env, learner or oracle or baseline, and its card."""
-    who = Competitor.of(policy)
-    return {"name": policy, "env": who.env, "kind": who.kind, "card": policy_card(policy).to_data()}
+    """What there is to say of a policy: its name, its env, learner or oracle or baseline, whose it is, and its card."""
+    who, own = Competitor.of(policy), policy.partition(":")[0] not in PRESETS
+    return {"name": policy, "env": who.env, "kind": who.kind, "own": own, "card": policy_card(policy).to_data()}

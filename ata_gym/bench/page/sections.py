@@ -32,6 +32,7 @@ class TableView(NamedTuple):
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]  # the text of the first cell is the name of a player
     choice: Choice = _NOTHING
+    best: Sequence[str] = ()  # players whose rows are in bold
 
 
 class Tables(NamedTuple):

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from ata_gym.bench.page.render import write
@@ -93,6 +94,24 @@ def test_a_page_asks_no_network_columns_are_sorted_and_switches_outlast_a_reload
     assert ask(browser, axes) == "linear,log"
     pressed = "document.querySelector('#runtime [data-switch=logX]').getAttribute('aria-pressed')"
     assert ask(browser, pressed) == "false"
+
+
+def test_a_table_and_a_picture_are_downloaded_and_heads_say_what_they_mean(look, usual, tmp_path):
+    browser = look(usual)
+    plots(browser)
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    for selector, name in (("#overview .csv", "overview.csv"), ("#runtime .svg", "runtime.svg")):
+        click(browser, selector)
+        until((tmp_path / name).is_file, about=name)
+    table = pl.read_csv(tmp_path / "overview.csv")
+    assert table.columns[:4] == ["policy", "kind", "runtime", "worker time"]
+    assert table["policy"].to_list() == NAMES
+    assert table["runtime"].to_list() == pytest.approx([1020.0, 2040.0, 3060.0])  # as they are, and not in thousands
+    picture = (tmp_path / "runtime.svg").read_text("utf-8")
+    assert picture.startswith("<svg")
+    assert all(name in picture for name in NAMES)
+    head = "document.querySelectorAll('#overview thead button')[3].title"
+    assert ask(browser, head).startswith("worker time: The time that all workers together were busy")
 
 
 def test_a_policy_is_switched_off_and_another_chosen_and_cards_unfold(look, usual):

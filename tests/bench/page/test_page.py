@@ -2,11 +2,13 @@ import re
 from html import unescape
 
 import numpy as np
+import polars as pl
 import pytest
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.run import GROUPS, edges
+from ata_gym.bench.experiment.run import GROUPS, SCHEMA, edges
 from ata_gym.bench.experiment.store import read_frame
+from ata_gym.bench.page.experiment_page import experiment_page
 from ata_gym.bench.page.render import render
 from ata_gym.bench.report import style
 from ata_gym.pools import exponential
@@ -32,6 +34,20 @@ def test_a_page_is_the_same_bytes_each_time_names_no_place_of_the_network_and_ha
         assert series["mean"] == pytest.approx(means.filter(policy=name)["runtime"].to_list(), rel=1e-4)
     assert {player["name"] for player in there["config"]["players"]} == set(NAMES)
     assert len(set(style.ON_DARK.values())) == len(style.OKABE_ITO)
+
+
+@pytest.mark.parametrize(("price", "order"), [(0.0, ["fast", "saving"]), (2.0, ["saving", "fast"])])
+def test_what_costs_least_comes_first_the_best_learner_is_bold_and_own_policies_are_marked(note_of, price, order):
+    ends = {"oracle": (0.5, 1.0), "fast": (1.0, 9.0), "saving": (2.0, 3.0)}
+    rows = [(name, seed, 1000, time, work, 0.0, 1) for name, (time, work) in ends.items() for seed in range(3)]
+    note = note_of(["oracle", "saving", "fast"], price=price)
+    note["policies"][1]["own"] = True
+    page = experiment_page(note, pl.DataFrame(rows, SCHEMA, orient="row"), {})
+    (view,) = next(section for section in page.sections if section.id == "overview").views
+    assert [row[0].text for row in view.rows] == ["oracle", *order]
+    assert view.best == [order[0]]
+    assert {row[0].text: row[1].text for row in view.rows}["saving"] == "learner, yours"
+    assert render(page).count('<tr class="best">') == 1
 
 
 @pytest.mark.parametrize(

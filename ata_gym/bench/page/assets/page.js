@@ -55,8 +55,8 @@ function applyPlayers() {
   for (const row of $$("tbody tr")) row.classList.toggle("off", state.off.includes($("th", row).dataset.name));
   $("#everyone").hidden = state.off.length === 0;
 }
-const players = () =>
-  config.players.map((player) => ({ ...player, colour: isDark() ? player.dark : player.light, off: state.off.includes(player.name) }));
+const players = (dark = isDark()) =>
+  config.players.map((player) => ({ ...player, colour: dark ? player.dark : player.light, off: state.off.includes(player.name) }));
 
 // Charts are drawn when they come into view, and again when something that they show has changed.
 const stale = new Set(Object.keys(config.charts)), near = new Set(), known = {};
@@ -82,6 +82,27 @@ function draw(id) {
   const { traces, layout, height } = drawings[chart.kind](spec, data(id, place), players(), theme, plot.clientWidth, plot.clientHeight);
   if (height) plot.style.height = `${height}px`;
   Plotly.react(plot, traces, { ...layout, autosize: true }, { responsive: true, displaylogo: false, displayModeBar: false, staticPlot: printing });
+}
+// A picture as it is shown, but on light paper, and with the names of its lines.
+async function asSvg(id) {
+  const chart = config.charts[id], plot = $(`[data-chart="${CSS.escape(id)}"] .plot`), height = plot.clientHeight;
+  const shown = data(id, viewOf(chart.views)), spec = { ...chart, ...switchesOf(id) }, named = chart.kind === "curves";
+  const { traces, layout } = drawings[chart.kind](spec, shown, players(false), colours(false), plot.clientWidth, height);
+  const form = { format: "svg", width: plot.clientWidth + (named ? 200 : 0), height };
+  return Plotly.toImage({ data: traces, layout: { ...layout, showlegend: named, paper_bgcolor: "#ffffff" } }, form);
+}
+// A table with its numbers as they are, and not as they are rounded for the eye.
+function asCsv(view) {
+  const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const text = (cell) => cell.dataset.value ?? cell.textContent.replace(/\(1e\d+\)/, "").replace(/\s+/g, " ").trim();
+  const lines = [...$("table", view).rows].map((row) => [...row.cells].map((cell) => quoted(text(cell))).join(","));
+  return `data:text/csv;charset=utf-8,${encodeURIComponent(lines.join("\n") + "\n")}`;
+}
+function download(address, name) {
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
 }
 const switchesOf = (id) => {
   const { perRound, logX, logY } = config.charts[id];
@@ -155,6 +176,12 @@ document.addEventListener("click", ({ target }) => {
     const id = button.closest("[data-chart]").dataset.chart, name = button.dataset.switch;
     state.switches[id] = { ...state.switches[id], [name]: !switchesOf(id)[name] };
     redraw([id]);
+  } else if (button.matches(".svg")) {
+    const { chart } = button.closest("[data-chart]").dataset;
+    asSvg(chart).then((address) => download(address, `${chart}.svg`));
+  } else if (button.matches(".csv")) {
+    const section = button.closest("section");
+    download(asCsv($(".scroll:not([hidden])", section)), `${section.id}.csv`);
   } else if (button.matches("thead button")) {
     const head = button.closest("th"), view = button.closest(".scroll"), column = [...head.parentNode.children].indexOf(head);
     const direction = head.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
@@ -230,7 +257,18 @@ async function unpack(packed) {
   document.head.append(script);
 }
 
+// What a word means is said where it is read, too.
+function explain() {
+  const meanings = $$("#terms dt").map((term) => [term.textContent, term.nextElementSibling.textContent]);
+  for (const head of $$("thead button")) {
+    const words = head.textContent.replace(/\s+/g, " ");
+    const found = meanings.filter(([term]) => words.includes(term)).map(([term, said]) => `${term}: ${said}`);
+    if (found.length) head.title = found.join("\n");
+  }
+}
+
 paint();
+explain();
 applyTheme();
 applyPlayers();
 applyTables();

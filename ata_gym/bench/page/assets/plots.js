@@ -64,11 +64,11 @@ const drawings = {
         const low = shown.map((k, j) => (spec.logY ? Math.max(y[j] - one.half[k] * scale(k), y[j] / 20) : y[j] - one.half[k] * scale(k)));
         bands.push({
           x: x.concat([...x].reverse()), y: high.concat(low.reverse()), mode: "lines", line: { width: 0 }, fill: "toself",
-          fillcolor: faint(who.colour, theme.dark ? 0.24 : 0.17), hoverinfo: "skip",
+          fillcolor: faint(who.colour, theme.dark ? 0.24 : 0.17), hoverinfo: "skip", showlegend: false,
         });
       }
       lines.push({
-        x, y, mode: "lines", line: { color: who.colour, width: 2, dash: who.dash },
+        x, y, mode: "lines", name: label(who.name), line: { color: who.colour, width: 2, dash: who.dash },
         hovertemplate: shown.map((k, j) => `<b>${label(who.name)}</b><br>${label(spec.x)} ${short(all[k])}<br>${short(y[j])}` +
           (one.half && one.half[k] ? ` ± ${short(one.half[k] * scale(k))}` : "") + "<extra></extra>"),
       });
