@@ -25,7 +25,7 @@ def warmup(
     ata-gym warmup --jobs 1
     ```
     """
-    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
     from pathlib import Path
 
@@ -37,13 +37,9 @@ def warmup(
     if (folder := kept_in(Path(__file__))) is None:
         raise ValueError("no folder for compiled kernels can be written: set NUMBA_CACHE_DIR to one that can")
     names = kernels()
-    with (
-        progress_bars({"kernels": len(names)}) as progress,
-        ProcessPoolExecutor(processes, get_context("spawn")) as pool,
-    ):
-        compiled = [pool.submit(compile_kernel, *name) for name in names]
-        for done, one in enumerate(as_completed(compiled), 1):
-            one.result()
+    pool = ProcessPoolExecutor(processes, get_context("spawn"))
+    with pool, progress_bars({"kernels": len(names)}) as progress:
+        for done, _ in enumerate(pool.map(compile_kernel, *zip(*names, strict=True)), 1):
             progress("kernels", done)
     say(f"{len(names)} kernels are compiled, and kept in {folder}")
 
