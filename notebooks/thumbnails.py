@@ -1,28 +1,49 @@
-"""Make the small pictures of the notebooks' list: the first picture in the output of each, 560 pixels wide.
+"""Make the small pictures in the table of README.md from the committed output of the notebooks.
 
-``python notebooks/thumbnails.py`` writes ``notebooks/pictures/notebook-NAME.png`` for every notebook.
+``python notebooks/thumbnails.py`` writes ``notebooks/pictures/notebook-*.png``. A notebook with one picture gives that
+one, and one with several that of the cell with the tag ``thumbnail``.
 """
 
-import base64
+from __future__ import annotations
+
+import json
+from base64 import b64decode
 from io import BytesIO
 from pathlib import Path
 
-import nbformat
 from PIL import Image
 
-NOTEBOOKS, WIDTH, COLOURS = Path(__file__).parent, 560, 128
+FOLDER = Path(__file__).parent
+WIDTH, COLOURS = 560, 128  # twice the pixels at which the table shows it, in few colours, for small files
+TAG = "thumbnail"
+
+
+def picture(notebook: Path) -> Image.Image:
+    """The output picture of a notebook that stands for it; ValueError if it is not clear which one that is."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    found = [
+        (TAG in cell["metadata"].get("tags", ()), out["data"]["image/png"])
+        for cell in cells for out in cell.get("outputs", ()) if "image/png" in out.get("data", {})
+    ]  # fmt: skip
+    chosen = [data for tagged, data in found if tagged or len(found) == 1]
+    if len(chosen) != 1:
+        raise ValueError(f"{notebook.name} has {len(found)} pictures; give the tag {TAG!r} to the cell of one")
+    return Image.open(BytesIO(b64decode("".join(chosen[0]))))
 
 
 def thumbnail(notebook: Path) -> Image.Image:
-    """The first picture of a notebook, made small."""
-    outputs = [output for cell in nbformat.read(notebook, 4).cells for output in cell.get("outputs", ())]
-    first = next(output.data["image/png"] for output in outputs if "image/png" in output.get("data", {}))
-    with Image.open(BytesIO(base64.b64decode(first))) as picture:
-        height = round(picture.height * WIDTH / picture.width)
-        small = picture.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
-    return small.quantize(COLOURS, dither=Image.Dither.NONE)
+    """The small picture of a notebook, the same in each run."""
+    whole = picture(notebook).convert("RGBA")
+    white = Image.alpha_composite(Image.new("RGBA", whole.size, "white"), whole).convert("RGB")
+    small = white.resize((WIDTH, round(WIDTH * white.height / white.width)), Image.Resampling.LANCZOS)
+    return small.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+
+
+def main() -> None:
+    """Write all of them."""
+    for notebook in sorted(FOLDER.glob("*.ipynb")):
+        thumbnail(notebook).save(FOLDER / "pictures" / f"notebook-{notebook.stem}.png", optimize=True)
 
 
 if __name__ == "__main__":
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        thumbnail(path).save(NOTEBOOKS / "pictures" / f"notebook-{path.stem}.png", optimize=True)
+    main()
