@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ata_policies
+from ata_gym.bench.report import style
 from ata_gym.changes import Change, Jump, Periodic
 from ata_gym.pools import gamma
 from ata_gym.scenarios import Scenario
 from ata_policies.steps import play
 
 PICTURE = Path(__file__).parent / "pictures" / "what-was-learned.png"
-POLICIES = {"learned": "tab:red", "distribution-learner": "tab:blue", "dynamic-oracle": "black"}
+POLICIES = ("learned", "distribution-learner", "dynamic-oracle")
 BUDGET, ROUNDS, ROWS = 14, 60, 256
 SLOW, BACK = 20, 32  # the first round in which the fastest worker is slow, and the first in which it is not any more
 POOL = gamma(9.0, np.array([10.0, 12.0, 14.0, 17.0, 20.0, 24.0, 30.0]) / 9.0)
@@ -41,9 +42,9 @@ def main() -> None:
     changes = (Jump(at=SLOW - 1, workers=(0,), factor=6.0, until=BACK - 1), Periodic(12.0, 0.9))
     titles = (f"6 times slower from round {SLOW} to {BACK - 1}", "All workers under load with a period of 12 rounds")
     for one, change, title in zip(axes, changes, titles, strict=True):
-        for policy, colour in POLICIES.items():
+        for policy, look in style.lines(POLICIES).items():
             tasks, runtime = played(policy, change)
-            one.plot(np.arange(1, ROUNDS + 1), tasks, color=colour, label=f"{policy}: runtime {runtime:.0f}")
+            one.plot(np.arange(1, ROUNDS + 1), tasks, **look, label=f"{policy}: runtime {runtime:.0f}")
             print(f"{title}: {policy} {runtime:.0f};", *(f"{k}: {tasks[k - 1]:.1f}" for k in range(SLOW - 1, BACK + 8)))
         one.set(title=title, xlabel="round", ylim=(0, None))
         one.set_ylabel(f"tasks of the fastest worker, of {BUDGET}")

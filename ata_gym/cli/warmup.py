@@ -36,8 +36,7 @@ def warmup(
     processes = None if jobs is None else whole_number("jobs", jobs)
     if (folder := kept_in(Path(__file__))) is None:
         raise ValueError("no folder for compiled kernels can be written: set NUMBA_CACHE_DIR to one that can")
-    names = kernels()
-    pool = ProcessPoolExecutor(processes, get_context("spawn"))
+    names, pool = kernels(), ProcessPoolExecutor(processes, get_context("spawn"))
     with pool, progress_bars({"kernels": len(names)}) as progress:
         for done, _ in enumerate(pool.map(compile_kernel, *zip(*names, strict=True)), 1):
             progress("kernels", done)
@@ -52,9 +51,9 @@ def kernels() -> list[tuple[str, str]]:
         for found in walk_packages(import_module(package).__path__, f"{package}."):
             import_module(found.name)
     roots = ("ata_gym.envs", "ata_gym.simulation", "ata_gym.theory", "ata_policies")
-    ours = [(name, vars(one).items()) for name, one in sys.modules.items() if name.startswith(roots)]
-    held = [(module, name, one) for module, names in ours for name, one in names]
-    return list({id(one): (module, name) for module, name, one in held if isinstance(one, Gufunc)}.values())
+    ours = [(module, vars(one)) for module, one in sys.modules.items() if module.startswith(roots)]
+    held = {id(one): (module, name) for module, of in ours for name, one in of.items() if isinstance(one, Gufunc)}
+    return list(held.values())
 
 
 def compile_kernel(module: str, name: str) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
-from itertools import cycle
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from matplotlib import style as mpl_style
 from matplotlib.axes import Axes
@@ -33,9 +33,11 @@ _DASHES: tuple[Any, ...] = (
 """Dashes by which lines are told apart that lie on each other."""
 
 _FIXED = {
-    "ata": 0, "ata-empirical": 1, "ofta": 2, "uta": 3, "gta": 4, "ata-empirical-icml": 5, "ata-icml": 6,
+    "ata": (0, 0), "ata-empirical": (1, 0), "ofta": (2, 0), "uta": (3, 0), "gta": (4, 0), "ata-empirical-icml": (5, 0),
+    "ata-icml": (6, 0), "distribution-learner": (7, 0), "race": (1, 1), "dispatch": (2, 1), "restarting-beta": (5, 1),
+    "learned": (3, 1), "lb-bsp-ema": (4, 1), "oracle": (0, 1), "dynamic-oracle": (6, 1), "dynamic-ofta": (2, 2),
 }  # fmt: skip
-"""A published policy has the same colour and dashes in every picture."""
+"""The colour, and the turn of the dashes, of policies that have the same in every picture."""
 
 _METHODS = {
     "rennala": (4, "o"), "ringmaster": (6, "^"), "ringmaster-stops": (6, "v"), "asgd": (7, "s"),
@@ -65,24 +67,28 @@ _SETTINGS: dict[str, Any] = {
 
 
 def lines(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The look of each line: a published policy has its own colour and dashes, another one some that are free.
+    """The look of each line: well-known policies have their own, another one a colour by its name that is free.
 
     A training method (``"ringmaster"``, or ``"ringmaster=0.01"`` with a learning rate) is a thin line with markers.
 
     >>> lines(["mine", "ata"])["ata"]
     {'color': '#0072B2', 'linestyle': 'solid'}
-    >>> lines(["rennala"])["rennala"]["marker"]
-    'o'
     """
     looks = {name: _marked(*_METHODS[method]) for name in names if (method := name.partition("=")[0]) in _METHODS}
-    policies = [name for name in names if name not in looks]
-    fixed = {policy: (_FIXED[policy], 0) for policy in policies if policy in _FIXED}
-    places = range(len(OKABE_ITO))
-    kinds = [(place, turn) for turn in range(len(_DASHES)) for place in (places if turn else reversed(places))]
-    free = cycle(kind for kind in kinds if kind not in fixed.values())
-    for policy in policies:
-        place, turn = fixed[policy] if policy in fixed else next(free)
-        looks[policy] = {"color": OKABE_ITO[place], "linestyle": _DASHES[(place + 3 * turn) % len(_DASHES)]}
+    kinds = [(place, turn) for turn in range(len(_DASHES)) for place in range(len(OKABE_ITO))]
+    taken = {name: _FIXED[name] for name in names if name in _FIXED}
+    for name in names:
+        if name not in looks and name not in taken:
+            free, seen = [kind for kind in kinds if kind not in taken.values()], [kind[0] for kind in taken.values()]
+            start = crc32(name.encode()) % len(
+                OKABE_ITO
+            )  # its own colour, or the next one that is seldom in the picture
+            order = {
+                (place, turn): (seen.count(place), turn, (place - start) % len(OKABE_ITO)) for place, turn in kinds
+            }
+            taken[name] = min(free or kinds, key=order.__getitem__)
+    for name, (place, turn) in taken.items():
+        looks[name] = {"color": OKABE_ITO[place], "linestyle": _DASHES[(place + 3 * turn) % len(_DASHES)]}
     return {name: looks[name] for name in names}
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ MOST_PLAYERS = 3  # side by side there is room for as many
 FRAMES = 60  # frames at most
 SECONDS, LAST_SECONDS = 0.16, 2.0  # how long a frame is shown, and the last one, before it all starts again
 _PALETTE = 64  # colours of the file: few make it small
-_COLOURS = tuple(style.OKABE_ITO[place] for place in (1, 2, 3, 5))  # of the policies
 _INCHES, _DPI = (8.0, 4.7), 100
 
 
@@ -157,6 +155,7 @@ def _draw_frame(made: Figure, players: Sequence[Player], k: int, last: int) -> N
         wspace=0.27,
     )  # fmt: skip
     curves = [_trailing(np.array(player.times[:last])) for player in players]
+    colours = [look["color"] for look in style.lines([player.name for player in players]).values()]
     limit = 1.03 * max(float(curve[np.array(frame_rounds(last)) - 1].max()) for curve in curves)
     shown = np.sort(np.argsort(-sum(player.by_worker[1].sum(axis=0) for player in players), kind="stable")[:MOST])
     for place, (player, curve) in enumerate(zip(players, curves, strict=True)):
@@ -173,17 +172,17 @@ def _draw_frame(made: Figure, players: Sequence[Player], k: int, last: int) -> N
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
         name = player.plain_words()[0].replace("\n", " ")
-        axes.set_title(name, fontsize=12.5, fontweight="bold", color=_COLOURS[place % 4])
+        axes.set_title(name, fontsize=12.5, fontweight="bold", color=colours[place])
     title = f"Round {k:,}: {players[0].budget:,} tasks, who gets how many?"
     made.text(0.012, 0.955, title, fontsize=14, fontweight="bold", va="center")
     made.text(0.012, 0.02, "simulated; averages of the last third of the rounds", fontsize=8.5, color="#505050")
     handles = [Patch(**look, linewidth=0) for look in (WORKING, WAITING)]
     made.legend(handles, ["working", "waiting"], ncols=2, loc="center right", bbox_to_anchor=(0.995, 0.955))
-    _draw_times(made.add_subplot(grid[1, :]), curves, k)
+    _draw_times(made.add_subplot(grid[1, :]), curves, colours, k)
 
 
-def _draw_times(axes: Axes, curves: Sequence[Floats], k: int) -> None:
-    for curve, colour in zip(curves, cycle(_COLOURS), strict=False):
+def _draw_times(axes: Axes, curves: Sequence[Floats], colours: Sequence[str], k: int) -> None:
+    for curve, colour in zip(curves, colours, strict=True):
         axes.plot(np.arange(1, k + 1), curve[:k], color=colour, linewidth=2.4)
         axes.plot(k, curve[k - 1], "o", color=colour, markersize=6, clip_on=False)
     limits = {"xlim": (1, max(len(curves[0]), 2)), "ylim": (0, 1.06 * max(float(curve.max()) for curve in curves))}

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from multiprocessing import parent_process
 from time import monotonic
 
-_WIDTH = 78
 _TICK = 0.5  # seconds between two changes of the line
 _spent: list[float] = []  # the seconds that each kernel took which this process has compiled
 
@@ -43,5 +42,5 @@ def compiling() -> Iterator[None]:
 
 
 def _write(line: str) -> None:
-    sys.stderr.write(f"\r{line:<{_WIDTH}}{'' if line else chr(13)}")
+    sys.stderr.write(f"\r{line:<78}{'' if line else chr(13)}")
     sys.stderr.flush()
