@@ -37,13 +37,13 @@ def printed(notebook):
 
 NUMBER, PERCENT = re.compile(r"-?\d+(?:[.,]\d+)*"), re.compile(r"(\d+)%")
 TRAINED = "trained-agent"
-"""The tag of a cell that prints what an agent does that was trained in the notebook."""
+"""The tag of a cell that prints what a trained network does: an agent trained in the notebook, or ``learned``."""
 
 
 def alike(text, before):
     """Whether two texts are the same but for numbers, of which percentages are at most 5 apart.
 
-    Sums in single precision depend on the processor, and an agent that learns from them goes its own way.
+    Sums in single precision depend on the processor, and what is learned or decided from them goes its own way.
     """
     words, expected = (" ".join(NUMBER.sub(" ", each).split()) for each in (text, before))
     percent, known = ([int(number) for number in PERCENT.findall(each)] for each in (text, before))

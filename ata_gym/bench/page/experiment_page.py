@@ -14,7 +14,7 @@ from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_js
 from ata_gym.bench.page.note import Note, competitors, finished_policies
 from ata_gym.bench.page.sections import Chart, Choice, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report import losses
-from ata_gym.bench.report.headline import NOUNS, headline, leaders
+from ata_gym.bench.report.headline import LEARNER, NOUNS, headline, leaders
 from ata_gym.bench.report.report import known
 from ata_gym.bench.report.statistics import BASELINES, ends, estimate, summarise, values
 from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, summary_cells
@@ -118,10 +118,11 @@ def overview(summary: pl.DataFrame, note: Note, best: Sequence[str] = ()) -> Tab
     cost = f" Cost is runtime + {note['price']:g} x worker time." if note["price"] > 0 else ""
     same = "geometric means of those on the same seeds" if note["seeds"] > 1 else "of the same seed"
     about = (
-        f"After {note['rounds']:,} rounds: {over_seeds(note['seeds'])}; less is better in every column but support, "
-        f"the workers that got tasks in the last round. Ratios are {same}.{cost} The best learner is in bold."
+        f"After {note['rounds']:,} rounds: {over_seeds(note['seeds'])}; less is better in every column but support. "
+        f"Ratios are {same}.{cost} The best learner of each game is in bold."
     )
-    return Tables("overview", "All policies beside each other", about, [TableView(columns, rows, best=best)])
+    view = TableView(columns, rows, best=[name for name in best if kinds[name].startswith(LEARNER)])
+    return Tables("overview", "All policies beside each other", about, [view])
 
 
 def _curves(quantity: str, data: dict[str, Any], seeds: int) -> Chart:

@@ -15,8 +15,7 @@ _spent: list[float] = []  # the seconds that each kernel took which this process
 def compiling() -> Iterator[None]:
     """Show how many kernels this process has compiled, and for how long, while the block compiles another one.
 
-    Nothing is written where stderr is a file or a pipe, nor in a process that another one has started, which shows
-    progress of its own.
+    Nothing is written to a file or a pipe, nor in a process that another one has started.
     """
     shown = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
     if not shown or parent_process() is not None:
