@@ -189,8 +189,7 @@ def methods(json: options.Json = False) -> None:
 def _show_list(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Table
 
-    numbers = {"n", "B", "rounds"}
-    kinds = {name: RIGHT if name in numbers else LEFT for name in columns} | {columns[-1]: WRAP}
+    kinds = {name: RIGHT if name in {"n", "B", "rounds"} else LEFT for name in columns} | {columns[-1]: WRAP}
     show(Table(title, kinds, rows), width=list_width())
 
 

@@ -12,7 +12,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.leaderboard import front as fronts
 from ata_gym.bench.paper import regret as regret_figure
 from ata_gym.bench.report import style
-from ata_gym.bench.report.report import draw, report
+from ata_gym.bench.report.report import draw, legend, report
 from ata_gym.bench.report.statistics import summarise
 from ata_gym.bench.report.table import markdown
 from ata_gym.pools import read_trace
@@ -126,3 +126,17 @@ def test_table_and_picture(tmp_path):
     unknown = regret_figure.slopes(short)
     assert regret_figure.constant(unknown) == {"ata-icml": False, "ata": False}
     assert len(regret_figure.draw(short, unknown, "short", tmp_path / "regret", {})) == 2
+
+
+@pytest.mark.parametrize("number", [3, 20, 48])
+def test_every_name_of_a_legend_is_inside_the_picture(number):
+    with style.figure(9.5, 3.6) as picture:
+        axes = picture.subplots()
+        for name, look in style.lines([f"policy-{k}" for k in range(number)]).items():
+            axes.plot([1, 2], [1, 2], label=name, **look)
+        legend(picture, axes)
+        picture.draw_without_rendering()
+        (made,) = picture.legends
+        box = made.get_window_extent()
+    assert len(made.get_texts()) == number
+    assert picture.bbox.y0 <= box.y0 < box.y1 <= picture.bbox.y1

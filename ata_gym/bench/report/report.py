@@ -148,4 +148,5 @@ def legend(picture: Figure, axes: Axes) -> None:
     """Add a legend whose entries stand in the order of the ends of a panel's lines, and plain numbers at all axes."""
     style.plain_numbers(*picture.axes)
     by_end = sorted(axes.get_lines(), key=lambda line: -np.asarray(line.get_ydata())[-1])
-    picture.legend(handles=by_end, loc="outside right upper", handlelength=2.6)
+    size = min(10.0, 44.0 * picture.get_figheight() / max(len(by_end), 1))  # so that all of them find room
+    picture.legend(handles=by_end, loc="outside right upper", handlelength=2.6, fontsize=size)

@@ -35,7 +35,7 @@ _DASHES: tuple[Any, ...] = (
 _FIXED = {
     "ata": (0, 0), "ata-empirical": (1, 0), "ofta": (2, 0), "uta": (3, 0), "gta": (4, 0), "ata-empirical-icml": (5, 0),
     "ata-icml": (6, 0), "distribution-learner": (7, 0), "race": (1, 1), "dispatch": (2, 1), "restarting-beta": (5, 1),
-    "learned": (3, 1), "lb-bsp-ema": (4, 1), "oracle": (0, 1), "dynamic-oracle": (6, 1), "dynamic-ofta": (2, 2),
+    "learned": (3, 2), "lb-bsp-ema": (4, 1), "oracle": (0, 1), "dynamic-oracle": (6, 1), "dynamic-ofta": (2, 2),
 }  # fmt: skip
 """The colour, and the turn of the dashes, of policies that have the same in every picture."""
 
