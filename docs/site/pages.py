@@ -69,7 +69,7 @@ def every(modules: Collection[str], guides: Collection[guides.Guide], left_out: 
     """All pages but those of modules; the contents have the chapters of which there are modules or guides."""
     envs = [env_page(env_id) for env_id in env_ids()]
     shown = [
-        Page(one.file, "guide.html.jinja2", one.title, "", {"sections": one.sections, "body": [one.body]})
+        Page(one.file, "guide.html.jinja2", one.title, one.about, {"sections": one.sections, "body": [one.body]})
         for one in guides
     ]
     return [_contents(modules, guides, left_out), *envs, _policies(), _scenarios(), _commands(), *shown]

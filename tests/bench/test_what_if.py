@@ -164,6 +164,11 @@ def test_of_near_equal_workers_the_verdict_is_no_and_of_a_short_log_nothing():
     times = rng.normal(1.0, 0.002, (60, 4))
     found = what_if(Log("job", list("abcd"), times, np.ones_like(times)), policies=["restarting-beta"])
     assert found.verdict.startswith("Not worth it: workers are near equal")
+    chance = np.random.default_rng(0).gamma(25.0, 0.04, (200, 6))
+    by_chance = what_if(Log("job", list("abcdef"), chance, np.ones_like(chance)), policies=["restarting-beta"]).verdict
+    assert re.match(
+        r"Not worth it: .*, by other shares alone\. A race, which cancels .*, would save 2\d\.\d %\.", by_chance
+    )
     short = Log("job", list("abc"), job()[:6], np.ones((6, 3)))
     assert "too short to say" in what_if(short, policies=["uta"]).verdict
 

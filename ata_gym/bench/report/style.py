@@ -79,14 +79,11 @@ def lines(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     taken = {name: _FIXED[name] for name in names if name in _FIXED}
     for name in names:
         if name not in looks and name not in taken:
-            free, seen = [kind for kind in kinds if kind not in taken.values()], [kind[0] for kind in taken.values()]
-            start = crc32(name.encode()) % len(
-                OKABE_ITO
-            )  # its own colour, or the next one that is seldom in the picture
-            order = {
-                (place, turn): (seen.count(place), turn, (place - start) % len(OKABE_ITO)) for place, turn in kinds
-            }
-            taken[name] = min(free or kinds, key=order.__getitem__)
+            seen, start = [place for place, _ in taken.values()], crc32(name.encode())
+            free = [kind for kind in kinds if kind not in taken.values()] or kinds
+            # its own colour, or the next one that is seldom in the picture
+            rank = {kind: (seen.count(kind[0]), kind[1], (kind[0] - start) % len(OKABE_ITO)) for kind in free}
+            taken[name] = min(rank, key=rank.__getitem__)
     for name, (place, turn) in taken.items():
         looks[name] = {"color": OKABE_ITO[place], "linestyle": _DASHES[(place + 3 * turn) % len(_DASHES)]}
     return {name: looks[name] for name in names}

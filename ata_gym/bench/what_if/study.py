@@ -158,7 +158,9 @@ def _verdict(found: Sequence[Alternative], perfect: float) -> str:  # whether it
     if best.saved - best.half > _MATTERS:
         return f"Worth it: {said}, by other shares alone."
     if best.saved + best.half < _MATTERS:
-        return f"Not worth it: {said}."
+        race = next((one for one in found if one.name == "race" and one.saved - one.half > _MATTERS), None)
+        more = "" if race is None else f" A race, which cancels what is late, would save {100 * race.saved:.1f} %."
+        return f"Not worth it: {said}, by other shares alone.{more}"
     return f"Nothing follows: {said}, and less than {100 * _MATTERS:g} % would not be worth it."
 
 
