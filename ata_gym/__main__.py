@@ -18,9 +18,9 @@ def main() -> None:
         with quiet_start():
             for module in ("typer", "rich", "polars", "matplotlib"):
                 if find_spec(module) is None:  # looked for, not imported: --help stays quick
-                    if sys.argv[1:2] == ["doctor"]:
+                    if sys.argv[1:] in (["doctor"], ["doctor", "--json"]):
                         with raising(), whole_output("ata-gym"):
-                            sys.exit(import_module("ata_gym.cluster.doctor").main(sys.argv[2:]))
+                            sys.exit(import_module("ata_gym.cluster.doctor").main("--json" in sys.argv))
                     require(module, extra="bench", purpose="The command ata-gym")
             from ata_gym.cli import app  # noqa: PLC0415 - it imports the modules checked above
 

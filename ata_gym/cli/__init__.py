@@ -11,7 +11,7 @@ from ata_gym.cli.listings import methods, policies, scenarios
 from ata_gym.cli.options import expanded
 from ata_gym.cli.studies.bench import bench, demo, leaderboard, track
 from ata_gym.cli.studies.learn import learn, pretrain
-from ata_gym.cli.studies.report import report
+from ata_gym.cli.studies.report import compare, report
 from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.train import train
 from ata_gym.cli.studies.what_if import what_if
@@ -21,7 +21,7 @@ from ata_gym.cli.watch import watch
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See what there is": (demo, watch, policies, scenarios, methods),
-    "Compare policies": (bench, report, leaderboard, track, reproduce), "Train": (train, learn, pretrain),
+    "Compare policies": (bench, report, compare, leaderboard, track, reproduce), "Train": (train, learn, pretrain),
     "Run on real workers": (what_if,), "Tools": (check, verify, warmup, doctor, cite),
 }  # fmt: skip
 """The commands, by what they are for."""
@@ -45,11 +45,9 @@ TAB completes names after: ata-gym --install-completion"""
 """What ``ata-gym`` says that is called with nothing."""
 
 app = typer.Typer(
-    cls=PlainGroup,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
+    cls=PlainGroup, rich_markup_mode="markdown", pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
+)  # fmt: skip
 
 
 def _tell_version(wanted: bool) -> None:

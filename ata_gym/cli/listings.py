@@ -78,16 +78,11 @@ def _show_policies(cards: Sequence[Card]) -> None:
 
     for word, env_id in ids_by_name().items():
         for learns in (True, False):
-            rows = [
-                (
-                    card.name,
-                    "THE DEFAULT. " * (card.name == default_name(env_id))
-                    + plain(card.summary)
-                    + f" Knows {card.facts['must know beforehand']}." * (not learns),
-                )
-                for card in cards
-                if _plays(card) == word and learns == card.facts["must know beforehand"].startswith("nothing")
-            ]
+            rows = []
+            for card in (one for one in cards if _plays(one) == word):
+                first, knows = "THE DEFAULT. " * (card.name == default_name(env_id)), card.facts["must know beforehand"]
+                if learns == knows.startswith("nothing"):
+                    rows.append((card.name, f"{first}{plain(card.summary)}{f' Knows {knows}.' * (not learns)}"))
             if rows:
                 apart = "" if learns else ", with knowledge that others must learn"
                 _show_list(f"{env_id} ({word}){apart}", ["policy", "what it does"], rows)

@@ -88,28 +88,16 @@ def doctor(json: options.Json = False) -> None:
     """Say what is installed, what works, and what to install.
 
     The doctor looks at packages, kernels, devices and process groups. The exit code is 1 if something that is installed
-    is broken.
-    Where only the base packages are installed, it says the same without a table.
+    is broken. It works where only the base packages are installed, too.
 
     ```
     ata-gym doctor
     ata-gym doctor --json
     ```
     """
-    from rich.markup import escape
+    from ata_gym.cluster.doctor import main
 
-    from ata_gym.bench.report.table import LEFT, WRAP, Table
-    from ata_gym.cluster.doctor import as_json, examine as examine_installation, exit_code
-
-    findings = examine_installation()
-    if json:
-        say(as_json(findings))
-    else:
-        texts = [(f.subject, f.state, f.detail + f"\n-> {f.cure}" * bool(f.cure)) for f in findings]
-        rows = [tuple(map(escape, row)) for row in texts]  # an extra's brackets are no markup
-        show(Table("", {"what": LEFT, "state": LEFT, "what is there, and -> what to do": WRAP}, rows))
-    if code := exit_code(findings):
-        raise typer.Exit(code)
+    raise typer.Exit(main(json))
 
 
 def cite() -> None:

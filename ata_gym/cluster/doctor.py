@@ -1,20 +1,17 @@
-"""Checks of what works on this machine: packages, kernels, devices and process groups.
+"""Checks of what works on this machine: packages, kernels, devices and process groups; the base packages suffice."""
 
-``main`` prints the findings as plain lines, and needs the base packages alone.
-"""
-
-import argparse
 import json
 import math
 import os
 import platform
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
+from textwrap import fill
 from typing import Literal
 
 import ata_gym
@@ -51,18 +48,8 @@ class Finding:
     cure: str = ""  # the command or the change that mends it; empty if nothing is to be done
 
     def __str__(self) -> str:
-        cure = f"\n{'':9}-> {self.cure}" if self.cure else ""
-        return f"{self.state:7}  {self.subject}: {self.detail}{cure}"
-
-
-def exit_code(findings: Iterable[Finding]) -> int:
-    """1 if something that is installed is broken, otherwise 0."""
-    return int(any(finding.state == "broken" for finding in findings))
-
-
-def as_json(findings: Sequence[Finding]) -> str:
-    """All findings, and whether everything works, as one JSON document."""
-    return json.dumps({"works": not exit_code(findings), "findings": list(map(asdict, findings))}, indent=2)
+        said, cure = f"{self.state:7}  {self.subject}: {self.detail}", f"\n{'':9}-> {self.cure}" if self.cure else ""
+        return fill(said, 80, subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False) + cure
 
 
 def examine() -> list[Finding]:
@@ -220,12 +207,10 @@ def _version(name: str) -> str:  # the version of an installed package; empty if
         return ""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Examine, print, and return the exit code: 1 if something that is installed is broken."""
-    about = "Say what is installed, which devices, backends and engines work, and what to install for the rest."
-    parser = argparse.ArgumentParser(prog="ata-gym doctor", description=about)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    given = parser.parse_args(arguments)
+def main(as_json: bool = False) -> int:
+    """Examine, print lines or one JSON document, and return the exit code: 1 if something installed is broken."""
     findings = examine()
-    print(as_json(findings) if given.json else "\n".join(map(str, findings)))
-    return exit_code(findings)
+    broken = any(finding.state == "broken" for finding in findings)
+    document = {"works": not broken, "findings": [*map(asdict, findings)]}
+    print(json.dumps(document, indent=2) if as_json else "\n".join(map(str, findings)))
+    return int(broken)

@@ -89,17 +89,14 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family("gamma", shaped=True, mean=lambda shape: shape, sd=np.sqrt, in_scipy="gamma"),
     Family(
-        "log-normal",
-        shaped=True,
-        mean=lambda shape: np.exp(shape**2 / 2),
+        "log-normal", shaped=True, in_scipy="lognorm", mean=lambda shape: np.exp(shape**2 / 2),
         sd=lambda shape: np.exp(shape**2 / 2) * np.sqrt(np.expm1(shape**2)),
-        in_scipy="lognorm",
     ),
     Family("weibull", shaped=True, mean=_weibull_mean, sd=_weibull_sd, in_scipy="weibull_min"),
     Family("pareto", shaped=True, lowest=1.0, mean=_pareto_mean, sd=_pareto_sd, infinite=(1.0, 2.0), in_scipy="pareto"),
     Family("trace-by-task", trace=True),
     Family("trace-by-round", trace=True),
-)
+)  # fmt: skip
 """The families; a family's place is its code in ``Distributions.family``."""
 
 RECORDED: tuple[int, ...] = tuple(code for code, family in enumerate(FAMILIES) if family.trace)

@@ -52,11 +52,10 @@ _STRAGGLERS: dict[str, tuple[tuple[int, ...], tuple[Change, ...], str]] = {
     "stragglers-hetero-l1": ((1, 2), (), "in two equal groups, mean times 1 : 2"),
     "stragglers-hetero-l2": ((1, 2, 3, 4), (), "in four equal groups, mean times 1 : 2 : 3 : 4"),
     "stragglers-hetero-l3": (
-        (1, 2, 3, 4),
-        (Load(0.6, 0.3, 0.05, 0.9),),
+        (1, 2, 3, 4), (Load(0.6, 0.3, 0.05, 0.9),),
         "in four equal groups, mean times 1 : 2 : 3 : 4, and slowed by cpu and memory load, which are signalled",
     ),
-}
+}  # fmt: skip
 """Mean times of equal groups of workers, in units of the fastest; changes; and a summary of both."""
 
 _ROLLOUTS = {"rollouts-alike": (1.0, 1.0), "rollouts-unequal": (3.0, 1.0), "rollouts-heavy": (3.0, 2.0)}

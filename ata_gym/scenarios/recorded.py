@@ -79,28 +79,20 @@ _ALL = {
     "alibaba-1": _ALIBABA_1,
     "alibaba-4": _ALIBABA_4,
     "alibaba-4-jump": replace(
-        _ALIBABA_4,
+        _ALIBABA_4, source=f"ours, on {_ALIBABA_4.source}", changes=(Jump(at=1_000, workers=(4,), factor=4.0),),
         summary="alibaba-4, but worker 4, one of the five fast ones, is 4 times slower from round 1,000 on",
-        source=f"ours, on {_ALIBABA_4.source}",
-        changes=(Jump(at=1_000, workers=(4,), factor=4.0),),
     ),
     "mlperf": Recording(
-        "mlperf_v07_resnet50_speed.csv.gz",
-        _mlperf,
-        budget=23,
-        rounds=2_000,
-        summary="windows of batches of ResNet-50 on 14 systems",
-        source="mlcommons/training_results_v0.7 (Apache-2.0)",
+        "mlperf_v07_resnet50_speed.csv.gz", _mlperf, budget=23, rounds=2_000,
+        summary="windows of batches of ResNet-50 on 14 systems", source="mlcommons/training_results_v0.7 (Apache-2.0)",
         digest="965b53b76de5556cfada0f5e089024722b0b78251ec4d9f52d98950a352bed3d",
     ),
     "phones": _PHONES,
     "phones-spot": replace(
-        _PHONES,
-        rounds=600,
+        _PHONES, rounds=600, changes=(Spot(leaves=0.004, returns=0.02, deadline=3_000),),
         summary=f"{_PHONES.summary}; away for spells of 50 rounds, 1 round in 6",
-        changes=(Spot(leaves=0.004, returns=0.02, deadline=3_000),),
     ),
-}
+}  # fmt: skip
 
 RECORDINGS: Mapping[str, Recording] = MappingProxyType(_ALL)  # by name
 

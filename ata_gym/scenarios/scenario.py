@@ -153,14 +153,10 @@ class Scenario:
 
     def to_data(self) -> dict[str, Any]:
         """What results depend on, as plain data: all fields but name, summary and source."""
-        return {
-            "pool": self.pool.to_data(),
-            "budget": self.budget,
-            "horizon": self.horizon,
-            "changes": [change.to_data() for change in self.changes],
-            "price": self.price,
-            "published": self.published.to_data(),
-        } | ({} if self.unit_costs is None else {"unit_costs": list(self.unit_costs)})
+        data = {"pool": self.pool.to_data(), "budget": self.budget, "horizon": self.horizon}
+        data |= {"changes": [change.to_data() for change in self.changes], "price": self.price}
+        data["published"] = self.published.to_data()
+        return data | ({} if self.unit_costs is None else {"unit_costs": list(self.unit_costs)})
 
 
 Maker = Callable[[str], Scenario]

@@ -120,13 +120,9 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
         """
         if self._observation is None:
             raise ValueError("there is nothing to save: call reset() first")
-        tree = {
-            "trainer": self.trainer.checkpoint(),
-            "env": self._allocation_env.checkpoint(),
-            "observation": self._observation,
-            "policy": {name: np.asarray(leaf) for name, leaf in leaves(state, "state")},
-        }
-        checkpoint.save(Path(path), tree)
+        tree = {"trainer": self.trainer.checkpoint(), "env": self._allocation_env.checkpoint()}
+        policy = {name: np.asarray(leaf) for name, leaf in leaves(state, "state")}
+        checkpoint.save(Path(path), {**tree, "observation": self._observation, "policy": policy})
 
     def load(self, path: str | os.PathLike[str], like: Any = None) -> tuple[Feedback, Any]:
         """Go on from the checkpoint of a wrapper made with the same arguments, bit for bit; reading it runs no code.

@@ -22,11 +22,10 @@ _LOG = logging.getLogger("ata_policies")
 
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
-        "ata_gym/TaskAllocation-v0": "distribution-learner",
-        "ata_gym/TaskRace-v0": "race",
+        "ata_gym/TaskAllocation-v0": "distribution-learner", "ata_gym/TaskRace-v0": "race",
         "ata_gym/TaskDispatch-v0": "dispatch",
     }
-)
+)  # fmt: skip
 """The policy that ``make("default", env)`` makes, by the id of the env; the first one where no env is known."""
 
 PolicyMaker = type[Policy] | Preset  # what makes a policy for a setting, and describes it

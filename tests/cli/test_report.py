@@ -2,16 +2,22 @@ import json
 import os
 import re
 import shlex
+import sys
 from functools import partial
 from html import unescape
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
+import polars as pl
 import pytest
 
 from ata_gym.bench.page.note import NOTE, read_note, write_note
 from ata_gym.bench.page.render import NAME
+from ata_gym.bench.report.statistics import ends
 from ata_gym.cli.studies.report import PAGES
 from ata_gym.utils.manifest import write_listed
+from ata_policies.allocation.baselines import Uta
 
 
 def test_the_command_writes_the_page_that_report_writes(run, tmp_path):
@@ -65,3 +71,40 @@ def test_folders_without_a_page_are_refused_with_what_to_do(refused, tmp_path):
     for name in ("uta", "ofta", "gta"):
         Path(f"out/results/{name}.json").unlink()
     assert "no policy has finished in out" in refused("report out")
+
+
+def test_two_folders_are_compared_seed_by_seed_and_what_is_alike_has_one_row(benched, run, monkeypatch):
+    mine = type("Mine", (Uta,), {"__module__": "mine"})
+    monkeypatch.setitem(sys.modules, "mine", ModuleType("mine"))
+    monkeypatch.setattr("mine.Mine", mine, raising=False)
+    line = benched.line.replace("--seeds 2", "--seeds 6").removesuffix("out").replace("gta", "mine:Mine,{}")
+    run(f"{line} before".format("gta"))
+    mine.allocate = lambda _, state: np.tile(5 * np.eye(1, 20, dtype=np.int64), (len(state.round), 1))
+    run(f"{line} after".format("default"))
+    told = run("compare before after --out compared.html").stdout
+    a, b = (pl.read_parquet(f"{folder}/results/mine%3AMine.parquet") for folder in ("before", "after"))
+    ratios = [ends(b)[name]["mine:Mine"] / ends(a)[name]["mine:Mine"] for name in ("runtime", "total_worker_time")]
+    means = [100 * abs(float(np.exp(np.log(ratio).mean())) - 1) for ratio in ratios]
+    said = re.search(r"mine:Mine beside A: (\S+) % \w+ runtime .*?, (\S+) % \w+ worker time", told)
+    assert [float(one.replace(",", "")) for one in said.groups()] == pytest.approx(means, rel=0.06)
+    assert [told.count(f"\n {name} ") for name in ("ofta", "uta", "mine:Mine (A)", "mine:Mine (B)")] == [1, 1, 1, 1]
+    assert "The same in A and B: ofta, uta.\nOnly in A: gta.\nOnly in B: distribution-learner.\n" in told
+    assert "beside A" not in run("compare after after").stdout
+    page = Path("compared.html").read_text("utf-8")
+    assert page.count('data-name="mine:Mine (B)"') == 2  # in the table, and its card
+
+
+def test_folders_that_cannot_be_compared_are_refused_with_what_differs(benched, run, refused):
+    run(benched.line.replace("--rounds 20", "--rounds 21").removesuffix("out") + "longer")
+    assert "longer (here) cannot be compared with out (there): rounds is 20 there and 21 here" in refused(
+        "compare out longer"
+    )
+    assert "no results of ata-gym" in refused("compare out .")
+    assert "cannot be written: it is a folder" in refused("compare out out --out .")
+    Path("longer/results/gta.json").unlink()
+    assert "Not finished in A: gta." in run("compare longer longer").stdout
+    note = read_note(Path("out"))
+    for change, said in (({"study": "train"}, "only those of bench"), ({"price": None}, "another version of ata-gym")):
+        kept = {name: value for name, value in (note | change).items() if value is not None}
+        write_listed(Path("out", NOTE), partial(Path.write_text, data=json.dumps(kept)))
+        assert said in refused("compare out out")

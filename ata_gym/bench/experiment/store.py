@@ -75,12 +75,10 @@ def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
         raise ValueError("the results need a folder, and its name is empty")
     path, config = Path(path), json.loads(json.dumps(config))  # as it is read back: with lists for tuples
     folder, known = Folder(path, claim(path)), path / "config.json"
-    if known.exists():
-        differences = _differences(read_json(known), config)
-        if differences:
-            raise ValueError(
-                f"{path} holds the results of another configuration: {differences}; choose another folder, or delete it"
-            )
+    if known.exists() and (other := differences(read_json(known), config)):
+        raise ValueError(
+            f"{path} holds the results of another configuration: {other}; choose another folder, or delete it"
+        )
     rooms = path, path / "results", path / "checkpoints"
     for room in rooms:
         room.mkdir(exist_ok=True)
@@ -112,7 +110,9 @@ def withdraw_if_empty(folder: Folder, *quickly_made: Path) -> None:
         remove_listed(folder.path / "config.json")
 
 
-def _differences(there: Config, here: Config) -> str:
+def differences(there: Config, here: Config) -> str:
+    """What differs between two configurations, in words; empty if nothing does."""
+
     def shown(value: object) -> str:
         return f"{value[:12]}..." if isinstance(value, str) and len(value) == 64 else json.dumps(value)
 

@@ -29,25 +29,19 @@ _DARKEST = 4.0  # the ratio from which on a cell is as dark as can be
 def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str) -> Note:
     """What the page needs to know of a leaderboard."""
     return {
-        "title": title,
-        "reference": board.set.reference,
-        "seeds": board.seeds,
-        "first_seed": board.set.first_seed,
-        "prices": list(board.prices),
-        "remarks": list(board.notes),
+        "title": title, "reference": board.set.reference, "seeds": board.seeds, "first_seed": board.set.first_seed,
+        "prices": list(board.prices), "remarks": list(board.notes),
         "scenarios": [{"name": one.name, "card": scenario_card(one).to_data()} for one in board.scenarios],
         "policies": [about_policy(one.policy) for one in board.competitors],
         "jobs": [
             {
-                "policy": job.policy,
-                "scenario": job.experiment.scenario.name,
+                "policy": job.policy, "scenario": job.experiment.scenario.name, "prices": shown,
                 "folder": job.folder.path.relative_to(board.out).as_posix(),
-                "prices": [price for price in prices if price in board.prices],
             }
             for _, job, prices in jobs
-            if set(prices) & set(board.prices)
+            if (shown := [price for price in prices if price in board.prices])
         ],
-    }
+    }  # fmt: skip
 
 
 def page(folder: Path, note: Note) -> Page:

@@ -31,9 +31,7 @@ def _lomax(shape: float, means: Floats) -> Pool:
 
 
 STEADY = ScenarioSet(
-    name="steady",
-    version="2",
-    built={
+    name="steady", version="2", built={
         "cifar100": _known_as("icml2025-cifar100", 20_000),
         "regret": _known_as("icml2025-regret", 20_000),
         "mixed-15": _known_as("icml2025-mixed-n15", 5_000),
@@ -55,16 +53,10 @@ STEADY = ScenarioSet(
             "300 workers, gamma times of CV .5, means 10 to 1000",
         ),
         "short": _known_as("icml2025-cifar100", 300),
-        "measured-cpu": on(
-            pools.measured, 16, 2_000, "real gradients on a processor, 150 times each of 8 workers"
-        ),
+        "measured-cpu": on(pools.measured, 16, 2_000, "real gradients on a processor, 150 times each of 8 workers"),
     },
-    prices=(0.0, 0.01, 0.1, 1.0),
-    quick={"cifar100": 500, "regret": 500, "near-equal": 200},
-    players=usual_policies,
-    reference="ofta",
-    front="cifar100",
-    recorded=("alibaba-1", "alibaba-4", "mlperf"),
+    prices=(0.0, 0.01, 0.1, 1.0), quick={"cifar100": 500, "regret": 500, "near-equal": 200}, players=usual_policies,
+    reference="ofta", front="cifar100", recorded=("alibaba-1", "alibaba-4", "mlperf"),
     front_prices=(0.0, 0.003, 0.01, 0.02, 0.05, 0.09, 0.15, 0.3, 1.0),
 )  # fmt: skip
 """Workers that stay as they are, and recorded ones."""
@@ -87,9 +79,7 @@ def _some(summary: str, *those: changes.Change, rounds: int = 800) -> Maker:  # 
 _QUARTER = float(np.log(4.0))
 
 CHANGING = ScenarioSet(
-    name="changing",
-    version="2",
-    built={
+    name="changing", version="2", built={
         "switch": _many("all speeds permuted every 400 rounds", changes.Switch(every=400), rounds=1_200),
         "switch-200": on(
             lambda: pools.shifted_exponential(3.0 * np.arange(1.0, 201), 3.0 * np.arange(1.0, 201)), 20, 800,
@@ -125,12 +115,8 @@ CHANGING = ScenarioSet(
             changes.Switch(at=(500,)), rounds=1_000,
         ),
     },
-    prices=(0.0, 0.01, 0.1, 1.0),
-    quick={"switch": 500, "spot": 200, "walk-fast": 200},
-    players=for_changing_workers,
-    front="switch",
-    recorded=("alibaba-1", "alibaba-4", "alibaba-4-jump", "mlperf", "phones-spot"),
-    seeds=4,
+    prices=(0.0, 0.01, 0.1, 1.0), quick={"switch": 500, "spot": 200, "walk-fast": 200}, players=for_changing_workers,
+    front="switch", recorded=("alibaba-1", "alibaba-4", "alibaba-4-jump", "mlperf", "phones-spot"), seeds=4,
 )  # fmt: skip
 """Workers that change."""
 
@@ -184,9 +170,7 @@ def _two_speeds(fast: int, slow: int, times: float) -> Floats:
 _ON_OFF = PoolDistribution(9, None, FAMILIES, (3, 15), (0.1, 1.2))
 
 UNSEEN = ScenarioSet(
-    name="unseen",
-    version="3",
-    built={
+    name="unseen", version="3", built={
         "lomax": on(
             lambda: _lomax(2.4, np.geomspace(8.0, 90.0, 36)), 27, 600, "Lomax times of shape 2.4, means 8 to 90"
         ),
@@ -244,11 +228,8 @@ UNSEEN = ScenarioSet(
             changes.Redraw(_ON_OFF), changes.OnOff(6, 0.05, 0.15),
         ),
     },
-    prices=(0.0, 0.1, 1.0),
-    quick={"two-classes": 100, "walk": 200, "fixed-times": 100},
+    prices=(0.0, 0.1, 1.0), quick={"two-classes": 100, "walk": 200, "fixed-times": 100}, front="two-classes", seeds=4,
     players=lambda: [*for_changing_workers(), "explore-then-commit"],  # it explores first and stays with what it found
-    front="two-classes",
-    seeds=4,
 )  # fmt: skip
 """Kinds of workers that no default was tuned on. The set answers whether a default is right where nobody looked, so it
 is never used to choose a constant."""

@@ -37,18 +37,14 @@ class PublishedFigure(NamedTuple):
 
 
 CIFAR100 = PublishedFigure(
-    scenario="icml2025-cifar100",
-    rounds=750_000,
+    scenario="icml2025-cifar100", rounds=750_000,
     end_points={
-        "gta": EndPoint(0.36906e9, 1.88262e10, 0.6331, 6.2904),
-        "ofta": EndPoint(0.58292e9, 0.29929e10, 1.0, 1.0),
+        "gta": EndPoint(0.36906e9, 1.88262e10, 0.6331, 6.2904), "ofta": EndPoint(0.58292e9, 0.29929e10, 1.0, 1.0),
         "ata-empirical": EndPoint(1.15514e9, 0.52672e10, 1.9817, 1.7599),
-        "ata": EndPoint(1.57554e9, 0.64149e10, 2.7029, 2.1434),
-        "uta": EndPoint(3.57091e9, 2.59473e10, 6.1259, 8.6697),
+        "ata": EndPoint(1.57554e9, 0.64149e10, 2.7029, 2.1434), "uta": EndPoint(3.57091e9, 2.59473e10, 6.1259, 8.6697),
     },
-    source=f"{PAPER}, CIFAR-100 figure, vector paths of the authors' poster",
-    tolerance=0.005,
-)
+    source=f"{PAPER}, CIFAR-100 figure, vector paths of the authors' poster", tolerance=0.005,
+)  # fmt: skip
 
 _RATIOS = ("runtime/ofta", "total_worker_time/ofta")
 QUANTITIES = ("runtime", "total_worker_time", *_RATIOS)  # of ``EndPoint``, as ``statistics.summarise`` names them

@@ -20,11 +20,8 @@ from ata_gym.utils.manifest import write_listed
 
 OKABE_ITO = colours.OKABE_ITO
 
-ON_DARK = dict(
-    zip(
-        OKABE_ITO, ("#2F8FD8", "#F0743A", "#2BBE93", "#DD93BC", "#F2B632", "#9AD6FA", "#F2F2F2", "#D6C71E"), strict=True
-    )
-)
+_DARK = ("#2F8FD8", "#F0743A", "#2BBE93", "#DD93BC", "#F2B632", "#9AD6FA", "#F2F2F2", "#D6C71E")
+ON_DARK = dict(zip(OKABE_ITO, _DARK, strict=True))
 """The same eight on a dark page."""
 
 _DASHES: tuple[Any, ...] = (

@@ -78,10 +78,5 @@ class Player:
     def typical(self) -> Timeline:
         """The one of the last rounds whose round time and worker times are closest to the averages."""
         time, work, share = self.averages()
-        far = [
-            abs(played.time / time - 1)
-            + abs(played.worker_time / work - 1)
-            + abs(played.wasted_by.sum() / work - share)
-            for played in self.recent
-        ]
-        return self.recent[int(np.argmin(far))]
+        rounds = [(one.time / time, one.worker_time / work, one.wasted_by.sum() / work) for one in self.recent]
+        return self.recent[int(np.abs(np.array(rounds) - (1.0, 1.0, share)).sum(axis=1).argmin())]

@@ -21,11 +21,8 @@ _POINTS = 200  # of a curve
 
 def tables(found: WhatIf) -> list[Table]:
     """Who was waited for, and what the alternatives would give back."""
-    order = np.argsort(-found.lost, kind="stable")[:_SHOWN]
-    workers = [
-        (found.log.workers[i], f"{100 * found.last[i]:.1f}", f"{100 * found.lost[i]:.1f}", f"{mean:.4g}")
-        for i, mean in ((i, found.log.seconds[:, i].mean()) for i in order.tolist())
-    ]
+    most_lost = sorted(_workers(found), key=lambda one: -one[2])[:_SHOWN]
+    workers = [(name, f"{100 * last:.1f}", f"{100 * lost:.1f}", f"{mean:.4g}") for name, last, lost, mean in most_lost]
     rest = f"; {len(found.last) - _SHOWN} more" if len(found.last) > _SHOWN else ""
     last = {"worker": LEFT, "% of steps last": RIGHT, "% of runtime lost": RIGHT, "mean time": RIGHT}
     others = {"what": LEFT, "how": LEFT, "saves %": RIGHT, "± %": RIGHT, "worker time": RIGHT}
@@ -45,6 +42,12 @@ def _rows(found: WhatIf) -> list[tuple[str, ...]]:
     return rows
 
 
+def _workers(found: WhatIf) -> list[tuple[str, float, float, float]]:
+    """For each worker: its name, the part of steps in which it was last, the part of runtime lost, its mean time."""
+    means = found.log.seconds.mean(axis=0)
+    return list(zip(found.log.workers, found.last.tolist(), found.lost.tolist(), means.tolist(), strict=True))
+
+
 def cost(found: WhatIf) -> str:
     """What stragglers cost, in a sentence."""
     return (
@@ -56,12 +59,7 @@ def cost(found: WhatIf) -> str:
 def to_data(found: WhatIf) -> dict[str, Any]:
     """All figures as plain data."""
     log = found.log
-    workers = [
-        {"worker": name, "last": last, "lost": lost, "mean": mean}
-        for name, last, lost, mean in zip(
-            log.workers, found.last.tolist(), found.lost.tolist(), log.seconds.mean(axis=0).tolist(), strict=True
-        )
-    ]
+    workers = [dict(zip(("worker", "last", "lost", "mean"), one, strict=True)) for one in _workers(found)]
     others = [
         {"name": one.name, "kind": one.kind, "saved": one.saved, "half": one.half, "worker_time": one.worker_time}
         for one in found.alternatives
@@ -95,9 +93,7 @@ def page(found: WhatIf, command: Sequence[str]) -> Page:
     top = float(found.lost.max()) or 1.0
     workers = [
         [Cell(name), _percent(last), _percent(lost)._replace(shade=lost / top), Cell(f"{mean:.4g}", mean)]
-        for name, last, lost, mean in zip(
-            log.workers, found.last.tolist(), found.lost.tolist(), log.seconds.mean(axis=0).tolist(), strict=True
-        )
+        for name, last, lost, mean in _workers(found)
     ]
     titles = [Column("worker", False), Column("% of steps last"), Column("% of runtime lost"), Column("mean time")]
     about = (

@@ -1,15 +1,16 @@
-"""``ata-gym report``: the page of a results folder; and how the command of a study ends, with it and what failed."""
+"""The pages of results folders: of one, and of two beside each other; and how the command of a study ends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ata_gym.cli.console import say, say_error, show_report
+from ata_gym.cli.console import command_line, say, say_error, show, show_report
 from ata_gym.utils.atomic import check_place
 from ata_gym.utils.extras import MissingExtraError, require
 
@@ -19,10 +20,9 @@ if TYPE_CHECKING:
     from ata_gym.bench.study import Studied
 
 PAGES = {
-    "bench": "ata_gym.bench.page.experiment_page",
-    "leaderboard": "ata_gym.bench.leaderboard.page",
+    "bench": "ata_gym.bench.page.experiment_page", "leaderboard": "ata_gym.bench.leaderboard.page",
     "train": "ata_gym.training.studies.page",
-}
+}  # fmt: skip
 """The modules that make the pages of studies: ``page(folder, note)``."""
 
 
@@ -43,8 +43,41 @@ def report(
     ata-gym report results/regret --out regret.html
     ```
     """
-    written = write_page(folder, out)
-    say(f"{written} ({written.stat().st_size / 1e6:.1f} MB): open {written.resolve().as_uri()}")
+    _say_written(write_page(folder, out))
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="The results folder of bench that is compared with.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another one, of the same scenario, sizes and seeds.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A page to write, with the pictures of both, such as b.html.")
+    ] = None,
+) -> None:
+    r"""Set two results folders of bench beside each other.
+
+    It says what a change of your policy, or of a version, has made of the results: policies whose records differ have a
+    row for A and one for B, and their ratio on the same seeds; those that are alike have one row.
+
+    ```
+    ata-gym bench --scenario five-workers --out results/before \
+        --policies my_package.my_module:MyPolicy,uta
+    ata-gym compare results/before results/after --out compared.html
+    ```
+    """
+    from ata_gym.bench.page import render, two_folders
+
+    if out is not None:
+        check_place(out)
+    with _of_this_version(first, second):
+        page, table = two_folders.side_by_side(first, second, command_line())
+    show(table)
+    say("\n".join([page.lead, *page.remarks]))
+    if out is not None:
+        _say_written(render.write(page, out))
+
+
+def _say_written(page: Path) -> None:
+    say(f"{page} ({page.stat().st_size / 1e6:.1f} MB): open {page.resolve().as_uri()}")
 
 
 def write_page(folder: Path, out: Path | None = None) -> Path:
@@ -65,14 +98,20 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
     if note["study"] == "train":
         require("torch", extra="train", purpose="The page of a training")
     module: Any = import_module(PAGES[note["study"]])
-    try:
+    with _of_this_version(folder):
         made = module.page(folder, note)
+    return write(made, target)
+
+
+@contextmanager
+def _of_this_version(*folders: Path) -> Iterator[None]:
+    try:
+        yield
     except KeyError as error:
         raise ValueError(
-            f"{folder} was made by another version of ata-gym (its note lacks {error}): run the command again with the "
-            "same --out"
+            f"{' or '.join(map(str, folders))} was made by another version of ata-gym (its note lacks {error}): run "
+            "the command again with the same --out"
         ) from error
-    return write(made, target)
 
 
 def pages(folder: Path) -> list[Path]:

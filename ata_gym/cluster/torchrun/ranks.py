@@ -44,27 +44,23 @@ class Fault(IntEnum):
 
 _AGREED: Mapping[str, tuple[str, float, str]] = {
     "checksum": (
-        "the ranks decided on different allocations",
-        0.0,
+        "the ranks decided on different allocations", 0.0,
         "Load the same state on every rank, and use the same versions of ata-gym, numpy and numba, on processors of "
         "one kind",
     ),
     "layout": (
-        "the ranks train parameters of different shapes, memory formats or dtypes",
-        0.0,
+        "the ranks train parameters of different shapes, memory formats or dtypes", 0.0,
         "Build, convert and freeze the model alike on every rank",
     ),
     "samples": (
-        "the ranks follow different orders of samples",
-        0.0,
+        "the ranks follow different orders of samples", 0.0,
         "Give TaskSampler the same dataset, samples, shuffle and seed on every rank",
     ),
     "weights": (
-        "the models have different weights",
-        TOLERANCE,
+        "the models have different weights", TOLERANCE,
         "Seed torch alike on every rank before the model is made, or load the same checkpoint",
     ),
-}
+}  # fmt: skip
 """For each field on which the ranks must agree: the error if they do not, how far they may be apart, and the cure."""
 
 _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {

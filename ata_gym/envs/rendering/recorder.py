@@ -76,12 +76,9 @@ class Recorder:
         conditions, present = self._state.conditions(), self._state.present()
         with np.errstate(over="ignore", invalid="ignore"):
             mean = conditions.means(self._state.scenario.catalogue)
-        return {
-            "mean": mean,
-            "dies": conditions.dies,
-            "present": np.ones(mean.shape, np.bool_) if present is None else present,
-            "price": np.broadcast_to(self._state.prices, len(mean)),
-        }
+        there = np.ones(mean.shape, np.bool_) if present is None else present
+        price = np.broadcast_to(self._state.prices, len(mean))
+        return {"mean": mean, "dies": conditions.dies, "present": there, "price": price}
 
     def _record(self, row: int, action: NDArray[Any], seen: Feedback, info: dict[str, Any]) -> None:
         over, time = info.get("round_over", True), info["round_time"]

@@ -20,22 +20,14 @@ _SETTINGS = {field.name for field in fields(TrainingSettings)}
 
 METHODS: Mapping[str, type[Method]] = MappingProxyType(
     {
-        "rennala": synchronous.Rennala,
-        "ringmaster": asynchronous.Ringmaster,
-        "ringmaster-stops": asynchronous.RingmasterStops,
-        "asgd": asynchronous.Asgd,
-        "delay-adaptive-asgd": asynchronous.DelayAdaptiveAsgd,
-        "naive-optimal-asgd": asynchronous.NaiveOptimalAsgd,
-        "ssp": asynchronous.StaleSynchronous,
-        "r2sp": asynchronous.RoundRobin,
-        "minibatch": synchronous.Minibatch,
-        "m-synchronous": synchronous.MSynchronous,
-        "backup-workers": synchronous.BackupWorkers,
-        "mindflayer": synchronous.MindFlayer,
-        "malenia": heterogeneous.Malenia,
-        "ringleader": heterogeneous.Ringleader,
+        "rennala": synchronous.Rennala, "ringmaster": asynchronous.Ringmaster,
+        "ringmaster-stops": asynchronous.RingmasterStops, "asgd": asynchronous.Asgd,
+        "delay-adaptive-asgd": asynchronous.DelayAdaptiveAsgd, "naive-optimal-asgd": asynchronous.NaiveOptimalAsgd,
+        "ssp": asynchronous.StaleSynchronous, "r2sp": asynchronous.RoundRobin, "minibatch": synchronous.Minibatch,
+        "m-synchronous": synchronous.MSynchronous, "backup-workers": synchronous.BackupWorkers,
+        "mindflayer": synchronous.MindFlayer, "malenia": heterogeneous.Malenia, "ringleader": heterogeneous.Ringleader,
     }
-)
+)  # fmt: skip
 """The methods that ship with the package. Rescaled ASGD is not among them.
 
 Where the data differ by worker, fast workers weigh more in all of them but malenia and ringleader, and minibatch, r2sp

@@ -31,6 +31,5 @@ def _cnn() -> nn.Module:
     return nn.Sequential(
         *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        nn.Flatten(),
-        *(nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10)),
+        *(nn.Flatten(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10)),
     )
