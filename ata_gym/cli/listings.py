@@ -21,18 +21,15 @@ if TYPE_CHECKING:
 
 def policies(
     name: Annotated[str | None, options.named_policy(help="A policy to show in full, or package.module:Class.")] = None,
-    env: Annotated[
-        str | None,
-        typer.Option(
-            help="List only the policies of this env: allocation, race or dispatch, or its id.",
-            autocompletion=options.complete_env,
-        ),
-    ] = None,
+    env: Annotated[str | None, typer.Option(
+        help="List only the policies of this env: allocation, race or dispatch, or its id.",
+        autocompletion=options.complete_env,
+    )] = None,
     cost: Annotated[
         bool, typer.Option("--cost", help="Measure the milliseconds of NAME's decisions, by the number of workers.")
     ] = False,
     json: options.Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """List the policies, or show all there is to say of one.
 
     A policy that must know nothing beforehand is a learner; the others are set beside it to see what knowledge is

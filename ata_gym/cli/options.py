@@ -97,32 +97,23 @@ Policies = Annotated[
     str, policies_option(help="Names of policies, separated by commas; package.module:Class is one of yours.")
 ]
 Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
-LossCurve = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.csv",
-        help="A loss to lay over the clocks: columns round, rising from 0 or 1 to the last played, and loss then.",
-    ),
-]
+LossCurve = Annotated[Path | None, typer.Option(
+    metavar="FILE.csv",
+    help="A loss to lay over the clocks: columns round, rising from 0 or 1 to the last played, and loss then.",
+)]  # fmt: skip
 _running = partial(typer.Option, rich_help_panel="How it is run")
 SaveEvery = Annotated[float, _running(help="Seconds between checkpoints.")]
 RerunChanged = Annotated[
     bool, _running("--rerun-changed", help="Play anew what other code has played; otherwise such results are refused.")
 ]
-ProblemData = Annotated[
-    Path | None,
-    typer.Option(
-        help="The data that a problem reads: for cifar100 the python or binary archive, its folder, or an npz."
-    ),
-]
-ProblemName = Annotated[
-    str,
-    typer.Option(
-        help=f"{', '.join(problem_names())}; or one of yours: package.module:function returns a problem, "
-        "torch:package.module:function a module and its data.",
-        autocompletion=complete_problem,
-    ),
-]
+ProblemData = Annotated[Path | None, typer.Option(
+    help="The data that a problem reads: for cifar100 the python or binary archive, its folder, or an npz."
+)]  # fmt: skip
+ProblemName = Annotated[str, typer.Option(
+    help=f"{', '.join(problem_names())}; or one of yours: package.module:function returns a problem, "
+    "torch:package.module:function a module and its data.",
+    autocompletion=complete_problem,
+)]  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document.")]
 
 
@@ -179,10 +170,9 @@ class Source:
     rounds: Rounds = None
     seeds: Seeds = 8
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0
-    unit_costs: Annotated[
-        str | None,
-        typer.Option(help="What a unit of each worker's time counts for in worker time, such as dollars: 3,3,0.4"),
-    ] = None
+    unit_costs: Annotated[str | None, typer.Option(
+        help="What a unit of each worker's time counts for in worker time, such as dollars: 3,3,0.4"
+    )] = None  # fmt: skip
 
     def find(self) -> Scenario:
         """The scenario; of a trace it says how much it holds. FileNotFoundError if a file is not there."""
@@ -236,22 +226,17 @@ class Source:
 class Running:
     """The options that say how the work is done."""
 
-    jobs: Annotated[
-        int | None,
-        _running(help="How many policies run at once, each in a process; by default all, up to one per processor."),
-    ] = None
+    jobs: Annotated[int | None, _running(
+        help="How many policies run at once, each in a process; by default all, up to one per processor."
+    )] = None  # fmt: skip
     save_every: SaveEvery = 10.0
     workers: Annotated[
         Where, _running("--workers", help="Where policies run: in processes of this machine, or on a Ray cluster.")
     ] = Where.local
-    address: Annotated[
-        str | None,
-        _running(
-            metavar="auto|HOST:PORT",
-            help="With --workers ray: a running cluster of which this machine is a node; by default one is started "
-            "here.",
-        ),
-    ] = None
+    address: Annotated[str | None, _running(
+        metavar="auto|HOST:PORT",
+        help="With --workers ray: a running cluster of which this machine is a node; else one is started here.",
+    )] = None  # fmt: skip
     rerun_changed: RerunChanged = False
 
     def effort(self) -> Effort:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ata_gym.envs.rendering.timeline import Timeline
 
 WATCHED = "uta,gta,ata-empirical-icml,default"  # an even share, all workers at once, the published policy and our own
-_ANIMATED = 500  # the largest number of rounds of the animation
 _COLUMNS, _BETWEEN = 80, 2  # columns of a round, and between two
 _AROUND, _AROUND_BRIEF = 7, 3  # lines around the workers of a round
 
@@ -41,9 +40,8 @@ def watch(
 
     Policies play the same workers, side by side. In a terminal the rounds pass by; elsewhere the last round of each
     policy is written. Each policy plays its own env, and `default` the default of TaskAllocation; a worker's j-th task
-    has the same noise for all of them. With `--out` there are two pictures instead: `who-waits`, a typical round of
-    each policy with averages over the second half of the rounds, as PNG and SVG, and `learning.gif`, the first rounds
-    of the policies that learn.
+    has the same noise for all of them. With `--out` there is a picture instead, `who-waits`, as PNG and SVG: a typical
+    round of each policy, with averages over the second half of the rounds.
 
     ```
     ata-gym watch
@@ -68,7 +66,7 @@ def watch(
     players = []
     for name in options.policy_names(policies):
         with named_failure(f"the policy {name}"):
-            players.append(Player(name, found, rounds, seed, _ANIMATED))
+            players.append(Player(name, found, rounds, seed))
     about = f"{found.name or scenario}: {found.pool.n:,} workers, {found.budget:,} results in a round"
     if out is None and sys.stdout.isatty():
         _show_live(players, about, pause)
@@ -86,10 +84,7 @@ def watch(
     if out is not None:
         from ata_gym.bench.side_by_side import pictures as drawn
 
-        pictures = drawn.draw(players, found, out / "who-waits")
-        learners = [player for player in players if player.learns] or players
-        drawn.animate(learners[: drawn.MOST_PLAYERS], out / "learning.gif")
-        say_files("pictures", [*pictures, out / "learning.gif"])
+        say_files("pictures", drawn.draw(players, found, out / "who-waits"))
     _say_totals(players)
 
 

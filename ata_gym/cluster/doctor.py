@@ -19,7 +19,7 @@ from ata_gym.cluster.trials import outcomes
 from ata_gym.simulation import task_times
 from ata_gym.utils.compiled import helper
 from ata_gym.utils.kernels.cache import kept_in
-from ata_gym.utils.memory import installed_memory
+from ata_gym.utils.machine import installed_memory, processors
 
 _SECONDS = 180.0  # how long a trial may take; importing large packages from a disk on the network takes a while
 _INSTALL = 'pip install "ata-gym[cluster]"'
@@ -66,9 +66,9 @@ def machine() -> Iterator[Finding]:
     yield Finding("ata-gym", "ok", f"{ata_gym.__version__} from {Path(ata_gym.__file__).parent}")
     yield Finding("python", "ok", f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}")
     yield Finding("system", "ok", platform.platform())
-    affinity = getattr(os, "sched_getaffinity", None)
-    allowed = len(affinity(0)) if affinity else os.cpu_count()
-    yield Finding("processors", "ok", f"{allowed} of {os.cpu_count()} for this process; ata_gym.threads uses several")
+    yield Finding(
+        "processors", "ok", f"{processors()} of {os.cpu_count()} for this process; ata_gym.threads uses several"
+    )
     limit = Path("/sys/fs/cgroup/memory.max")  # of the container
     text = limit.read_text("utf-8").strip() if limit.is_file() else ""
     if (size := min(installed_memory(), float(text) if text.isdigit() else math.inf)) < math.inf:

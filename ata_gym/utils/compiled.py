@@ -2,19 +2,26 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
+from importlib import import_module
 from itertools import pairwise
+from multiprocessing import parent_process
 from typing import Any, get_args
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ata_gym.utils.kernels.cache import kernel_cache
+from ata_gym.utils.kernels.cache import is_kept, kernel_cache
+from ata_gym.utils.kernels.helpers import only_for_kernels
+from ata_gym.utils.kernels.notice import compiling
+from ata_gym.utils.kernels.processes import compile_in_processes
+from ata_gym.utils.machine import processors
 from ata_gym.utils.signals import postponed
 from ata_gym.utils.validation import whole_number
 
@@ -81,6 +88,11 @@ class Gufunc:
             self._ufunc = self._compile()
         return self._ufunc
 
+    @property
+    def kept(self) -> bool:
+        """Whether there is machine code of it, in this process or on disk, or there can be none on disk."""
+        return self._ufunc is not None or is_kept(self._loop, self._types, self._layout, self._writable)
+
     def _in_blocks(self, ufunc: Callable[..., Any], inputs: list[NDArray[Any]], threads: int) -> Any:
         extra = [array.ndim - own for array, own in zip(inputs, self._axes, strict=False)]
         rows = max(len(array) if more else 1 for array, more in zip(inputs, extra, strict=True))
@@ -102,7 +114,8 @@ class Gufunc:
     def _compile(self) -> Any:
         def build(loop: Scalar, cache: bool) -> Any:
             options = {"writable_args": self._writable, "cache": cache, "nopython": True}
-            return numba.guvectorize([self._types.replace(":]", "::1]")], self._layout, **options)(loop)
+            with only_for_kernels():
+                return numba.guvectorize([self._types.replace(":]", "::1]")], self._layout, **options)(loop)
 
         try:
             with kernel_cache(self._loop, self._types, self._layout, self._writable) as (loop, cached):
@@ -129,6 +142,27 @@ def kernel(layout: str, writable: tuple[int, ...] = ()) -> Callable[[Callable[..
            [2., 2., 2.]])
     """
     return lambda loop: Gufunc(loop, layout, writable)
+
+
+def kernels_in(modules: Iterable[str]) -> dict[str, Gufunc]:
+    """The kernels that modules define, by their names: ``module:name``."""
+    found = ((module, *item) for module in modules for item in vars(import_module(module)).items())
+    return {f"{m}:{name}": one for m, name, one in found if isinstance(one, Gufunc) and one._loop.__module__ == m}
+
+
+def compile_together(modules: Sequence[str]) -> None:
+    """Compile the kernels of modules side by side, in processes of their own, if the first is not compiled yet.
+
+    It is for kernels that will be called soon, and take long. Nothing is done on a single processor, nor in a process
+    that another one has started: there each is compiled when it is called.
+    """
+    alone = parent_process() is None and not getattr(sys, "frozen", False)  # a frozen program would start itself
+    if not (alone and modules) or next(iter(kernels_in(modules[:1]).values())).kept:
+        return
+    missing = [name for name, one in kernels_in(modules).items() if not one.kept]
+    if (count := min(processors(), len(missing))) > 1:
+        with compiling(len(missing)):
+            list(compile_in_processes(missing, count))
 
 
 def _types(loop: Callable[..., None], axes: list[int]) -> str:

@@ -101,6 +101,7 @@ class Policy(Described, ABC):
     belief: ClassVar[type[InitialBelief]] = Totals  # what it remembers; ``explain`` shows a ``BeliefOfMeans``
     availability: bool | None = None  # whether workers that owe results are left out; None: no such hyperparameter
     only_size: ClassVar[tuple[int, int] | None] = None  # the n and B that it was made for; None: any
+    kernels: ClassVar[tuple[str, ...]] = ()  # modules of kernels that it needs and that compile for long, these first
     privileged: ClassVar[bool] = False  # whether ``predict`` needs the conditions of the coming round: for oracles
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
+from ata_gym.utils.compiled import compile_together
 from ata_gym.utils.extras import load_object
 from ata_gym.utils.validation import not_an_env, unknown
 from ata_policies.policy import Policy, Setting
@@ -204,9 +205,11 @@ def make_for(name: str, setting: Setting, env_id: str, seed: int = 0, **hyperpar
     policy = load(name)
     check_plays(policy, env_id)
     try:
-        return policy(setting, seed=seed, **{**named, **hyperparameters})
+        made = policy(setting, seed=seed, **{**named, **hyperparameters})
     except TypeError as error:
         raise ValueError(f"policy {name!r} does not take these hyperparameters: {error}") from error
+    compile_together(made.kernels)
+    return made
 
 
 def _check_own_actions(env: Env, env_id: str) -> None:

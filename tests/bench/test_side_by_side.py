@@ -1,5 +1,6 @@
 from itertools import pairwise
 from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from ata_gym.scenarios import Scenario
 FIVE = ata_gym.scenario("five-workers")
 
 
+LEARNING = run_path(str(Path(__file__).parents[2] / "notebooks" / "learning.py"))
+
+
 def played(policy: str, rounds: int, scenario: Scenario = FIVE, **options: int) -> Player:
     player = Player(policy, scenario, rounds, **options)
     for _ in range(rounds):
@@ -22,14 +26,14 @@ def played(policy: str, rounds: int, scenario: Scenario = FIVE, **options: int) 
 
 @pytest.mark.parametrize("policy", ["gta", "default", "dispatch", "oracle"])
 def test_a_player_plays_whole_rounds_of_its_own_env(policy: str) -> None:
-    player = played(policy, 3, remember=2)
+    player = played(policy, 3)
     assert [timeline.round for timeline in player.recent] == [1, 2, 3]
     assert all(timeline.over for timeline in player.recent)
-    assert (player.times, player.by_worker.shape) == ([timeline.time for timeline in player.recent], (3, 2, 5))
-    tasks, busy, wasted = player.by_worker
-    assert busy.sum(axis=1) == pytest.approx(player.worker_times[:2])
-    assert wasted.sum(axis=1) == pytest.approx(player.wasted[:2])
-    assert (tasks.sum(axis=1) >= player.budget).all()
+    assert player.times == [timeline.time for timeline in player.recent]
+    for timeline, busy, wasted in zip(player.recent, player.worker_times, player.wasted, strict=True):
+        assert timeline.busy.sum() == pytest.approx(busy)
+        assert timeline.wasted_by.sum() == pytest.approx(wasted)
+        assert timeline.tasks.sum() >= player.budget
 
 
 def test_players_of_a_seed_have_the_same_task_times() -> None:
@@ -50,10 +54,10 @@ def test_averages_are_over_the_second_half_and_a_typical_round_is_close_to_them(
 
 
 def test_the_picture_is_wide_and_the_frames_of_the_animation_differ(tmp_path: Path) -> None:
-    players = [played(policy, 4, remember=4) for policy in ("gta", "default")]
+    players = [LEARNING["Learner"](policy, 4) for policy in ("gta", "default")]
     with Image.open(pictures.draw(players, FIVE, tmp_path / "who-waits")[0]) as picture:
         assert picture.width == 1600
-    pictures.animate(players, tmp_path / "learning.gif")
+    LEARNING["animate"](players, tmp_path / "learning.gif")
     with Image.open(tmp_path / "learning.gif") as animation:
         assert (animation.n_frames, animation.info["loop"]) == (4, 0)
         frames = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(animation)]
@@ -62,6 +66,6 @@ def test_the_picture_is_wide_and_the_frames_of_the_animation_differ(tmp_path: Pa
 
 
 def test_an_animation_has_few_frames_from_the_first_round_to_the_last() -> None:
-    chosen = pictures.frame_rounds(100_000)
+    chosen = LEARNING["frame_rounds"](100_000)
     assert (chosen[0], chosen[-1]) == (1, 100_000)
-    assert len(chosen) * pictures.SECONDS + pictures.LAST_SECONDS <= 12
+    assert len(chosen) * LEARNING["SECONDS"] + LEARNING["LAST_SECONDS"] <= 12

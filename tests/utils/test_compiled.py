@@ -1,4 +1,5 @@
 import contextlib
+import gc
 import hashlib
 import itertools
 import os
@@ -9,11 +10,17 @@ import tempfile
 import types
 from pathlib import Path
 
+import gymnasium as gym
 import numba
+import numpy as np
 import pytest
 
+from ata_gym.utils.compiled import Gufunc, compile_together
 from ata_gym.utils.kernels.cache import SUMS, kept_in
+from ata_gym.utils.kernels.helpers import _NEWEST as NEWEST
 from ata_gym.utils.kernels.identity import identity
+from ata_policies import load, make, play
+from ata_policies.registry import DEFAULTS
 
 SCRIPT = """
 import sys
@@ -236,3 +243,44 @@ def test_a_terminal_tells_of_compilation_and_of_what_is_kept_it_tells_nothing(tm
     assert all(f"\rata-gym compiles, once on this machine (half a minute): kernel {k}, " in seen[0] for k in (1, 2))
     assert seen[0].endswith(f"\r{'':78}\r")
     assert seen[1] == ""
+
+
+def test_helpers_serve_python_and_other_code_after_kernels_were_compiled_with_less(monkeypatch):
+    text = HELPERS + "\n@helper()\ndef third(x):\n    return x + np.take(TABLE, 1) + np.max(TABLE)\n"
+    made = []
+    for newest in (NEWEST, (0, 0)):  # as with a numba that is newer than all that are known
+        monkeypatch.setattr("ata_gym.utils.kernels.helpers._NEWEST", newest)
+        module = imported(monkeypatch, text, KERNEL.replace("outer(x[0])", "helpers.third(x[0])"))
+        third = module.helpers.third
+        assert module.scaled([3.0]) == third(3.0) + 1.0 == 7.0
+        assert numba.njit(lambda x, third=third: third(x) + np.take(np.arange(3.0), 2))(3.0) == 8.0
+        made += [type(compiled.entry_point).__name__ for compiled in third.overloads.values()]
+    assert made == ["_Helper", "builtin_function_or_method"]
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_kernels_that_are_needed_together_are_compiled_in_processes(monkeypatch, tmp_path, folders, processes):
+    broken = '@kernel("(n)->()")\ndef broken(x: Floats, out: Floats):\n    out[0] = x.no_such()\n'
+    for name, text in (("first_kernels", KERNELS), ("second_kernels", KERNELS + broken)):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))  # of the processes
+    monkeypatch.setattr("ata_gym.utils.compiled.processors", lambda: processes)
+    compile_together(["first_kernels", "second_kernels"])
+    made = {name.rpartition("-")[0] for name in folders()} & {"first_kernels.least", "first_kernels.total"}
+    assert len(made) == (2 if processes > 1 else 0)
+    modules = [sys.modules[name] for name in ("first_kernels", "second_kernels")]
+    assert [module.total([1.0, 2.0]) for module in modules] == [3.0, 3.0]
+    with pytest.raises(numba.TypingError, match="no_such"):
+        modules[1].broken([1.0])
+
+
+@pytest.mark.parametrize("name", DEFAULTS.values())
+def test_a_default_names_modules_of_kernels_that_it_plays_with(monkeypatch, name):
+    called, call = set(), Gufunc.__call__
+    monkeypatch.setattr(Gufunc, "__call__", lambda own, *given: called.add(own._loop.__module__) or call(own, *given))
+    policy = make(name, env := gym.make(load(name).env_id, scenario="five-workers"))
+    list(itertools.islice(play(policy, env, 0), 300))
+    assert set() < set(policy.kernels) <= called

@@ -23,6 +23,7 @@ from ata_gym.bench.experiment.provenance import Provenance
 from ata_gym.bench.experiment.run import Job, play_to_end
 from ata_gym.bench.experiment.store import check_code, discard
 from ata_gym.utils.errors import portable
+from ata_gym.utils.machine import processors
 from ata_gym.utils.manifest import remove_listed, write_listed
 from ata_gym.utils.signals import stop_requested
 
@@ -58,7 +59,7 @@ class NotStartedError(RuntimeError):
 
 def on_this_machine(todo: list[Job], processes: int | None, save_every: float, progress: Progress) -> Outcomes:
     """Run jobs in processes of this machine, by default as many as processors; a single one runs in this process."""
-    processes = min(len(todo), processes or os.cpu_count() or 1)
+    processes = min(len(todo), processes or processors())
     if processes > 1:
         return _side_by_side(todo, processes, save_every, progress)
     return _in_turn(todo, save_every, progress)

@@ -32,10 +32,8 @@ def _lomax(shape: float, means: Floats) -> Pool:
 
 STEADY = ScenarioSet(
     name="steady", version="2", built={
-        "cifar100": _known_as("icml2025-cifar100", 20_000),
-        "regret": _known_as("icml2025-regret", 20_000),
-        "mixed-15": _known_as("icml2025-mixed-n15", 5_000),
-        "mixed-45": _known_as("icml2025-mixed-n45", 5_000),
+        "cifar100": _known_as("icml2025-cifar100", 20_000), "regret": _known_as("icml2025-regret", 20_000),
+        "mixed-15": _known_as("icml2025-mixed-n15", 5_000), "mixed-45": _known_as("icml2025-mixed-n45", 5_000),
         "sqrt-51": _known_as("icml2025-quadratic-sqrt-n51", 5_000),
         "linear-153": _known_as("icml2025-quadratic-linear-n153", 5_000),
         "log-51": _known_as("icml2025-quadratic-log-n51", 5_000),

@@ -1,35 +1,24 @@
-"""Two pictures of policies side by side: who works, who waits and what is thrown away; and an animation of learning."""
+"""A picture of policies side by side: who works, who waits and what is thrown away."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from PIL import Image
 
 from ata_gym.bench.report import style
 from ata_gym.bench.side_by_side.play import Player
 from ata_gym.envs.rendering.timeline import CANCELLED, DONE, LOST, Timeline
 from ata_gym.scenarios import Scenario
-from ata_gym.typing import Floats
-from ata_gym.utils.atomic import write_whole
 
 MOST = 8  # workers with a bar of their own
 WORKING: dict[str, Any] = {"facecolor": style.OKABE_ITO[0]}
 WAITING: dict[str, Any] = {"facecolor": "#E3E3E3"}
 THROWN_AWAY: dict[str, Any] = {"facecolor": "#F6C9A8", "edgecolor": style.OKABE_ITO[1], "hatch": "////"}
 _TEXT = 12.0
-
-MOST_PLAYERS = 3  # side by side there is room for as many
-FRAMES = 60  # frames at most
-SECONDS, LAST_SECONDS = 0.16, 2.0  # how long a frame is shown, and the last one, before it all starts again
-_PALETTE = 64  # colours of the file: few make it small
-_INCHES, _DPI = (8.0, 4.7), 100
 
 
 def draw(players: Sequence[Player], scenario: Scenario, stem: Path) -> list[Path]:
@@ -115,89 +104,3 @@ def _short(value: float, whole: float = 100) -> str:
     ('10.5', '11', '7.2', '1,234', '0.032')
     """
     return f"{value:,.0f}" if value >= whole else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
-
-
-def frame_rounds(rounds: int) -> list[int]:
-    """The rounds of the frames, log-spaced from 1 on, since most is learned in the first ones.
-
-    >>> frame_rounds(400)[:5], frame_rounds(400)[-2:], frame_rounds(3)
-    ([1, 2, 3, 4, 5], [361, 400], [1, 2, 3])
-    """
-    return sorted({round(number) for number in np.geomspace(1, rounds, FRAMES).tolist()})
-
-
-def animate(players: Sequence[Player], path: Path) -> None:
-    """Write the animation of the first rounds as GIF; the players have played and remembered at least one round."""
-    rounds = frame_rounds(players[0].by_worker.shape[1])
-    frames = []
-    with style.figure(*_INCHES) as made:
-        made.set_dpi(_DPI)
-        for k in rounds:
-            made.clear()
-            _draw_frame(made, players, k, rounds[-1])
-            canvas: Any = made.canvas
-            canvas.draw()
-            frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[:, :, :3].copy()))
-    palette = frames[-1].quantize(_PALETTE, method=Image.Quantize.FASTOCTREE)
-    palette.putpalette([255 if value >= 250 else value for value in palette.getpalette() or []])  # white paper
-    small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    times = [round(1000 * SECONDS)] * (len(small) - 1) + [round(1000 * LAST_SECONDS)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    form: dict[str, Any] = {"format": "GIF", "save_all": True, "duration": times, "loop": 0, "optimize": False}
-    write_whole(path, partial(small[0].save, append_images=small[1:], **form))
-
-
-def _draw_frame(made: Figure, players: Sequence[Player], k: int, last: int) -> None:
-    """Draw a frame: at the top what each player did until its k-th round, at the bottom how long its rounds took."""
-    made.set_layout_engine("none")
-    grid = made.add_gridspec(
-        2, len(players), height_ratios=(1.0, 0.9), left=0.1, right=0.985, top=0.83, bottom=0.125, hspace=0.62,
-        wspace=0.27,
-    )  # fmt: skip
-    curves = [_trailing(np.array(player.times[:last])) for player in players]
-    colours = [look["color"] for look in style.lines([player.name for player in players]).values()]
-    limit = 1.03 * max(float(curve[np.array(frame_rounds(last)) - 1].max()) for curve in curves)
-    shown = np.sort(np.argsort(-sum(player.by_worker[1].sum(axis=0) for player in players), kind="stable")[:MOST])
-    for place, (player, curve) in enumerate(zip(players, curves, strict=True)):
-        axes = made.add_subplot(grid[0, place])
-        tasks, busy, wasted = (_trailing(amounts[:k])[-1, shown] for amounts in player.by_worker)
-        rows = np.arange(len(shown))
-        axes.barh(rows, curve[k - 1], height=0.78, **WAITING)
-        axes.barh(rows, busy - wasted, height=0.78, **WORKING)
-        axes.barh(rows, wasted, left=busy - wasted, height=0.78, linewidth=0, **THROWN_AWAY)
-        axes.plot([curve[k - 1]] * 2, [-0.6, len(shown) - 0.4], color="black", linewidth=2.2, clip_on=False)
-        axes.set(xlim=(0, limit), ylim=(len(shown) - 0.5, -0.5), xlabel="seconds")
-        axes.set_yticks(rows, [f"{each:.1f} tasks" for each in tasks])
-        axes.tick_params(axis="y", length=0)
-        axes.grid(visible=False, axis="y")
-        axes.spines["left"].set_visible(False)
-        name = player.plain_words()[0].replace("\n", " ")
-        axes.set_title(name, fontsize=12.5, fontweight="bold", color=colours[place])
-    title = f"Round {k:,}: {players[0].budget:,} tasks, who gets how many?"
-    made.text(0.012, 0.955, title, fontsize=14, fontweight="bold", va="center")
-    made.text(0.012, 0.02, "simulated; averages of the last third of the rounds", fontsize=8.5, color="#505050")
-    handles = [Patch(**look, linewidth=0) for look in (WORKING, WAITING)]
-    made.legend(handles, ["working", "waiting"], ncols=2, loc="center right", bbox_to_anchor=(0.995, 0.955))
-    _draw_times(made.add_subplot(grid[1, :]), curves, colours, k)
-
-
-def _draw_times(axes: Axes, curves: Sequence[Floats], colours: Sequence[str], k: int) -> None:
-    for curve, colour in zip(curves, colours, strict=True):
-        axes.plot(np.arange(1, k + 1), curve[:k], color=colour, linewidth=2.4)
-        axes.plot(k, curve[k - 1], "o", color=colour, markersize=6, clip_on=False)
-    limits = {"xlim": (1, max(len(curves[0]), 2)), "ylim": (0, 1.06 * max(float(curve.max()) for curve in curves))}
-    axes.set(xscale="log", **limits, xlabel="rounds played", ylabel="seconds per round")
-    style.plain_numbers(axes)
-
-
-def _trailing(amounts: Floats) -> Floats:
-    """For each round the mean over the last third of the rounds until it, along the first axis.
-
-    >>> _trailing(np.array([6.0, 3.0, 3.0, 1.0, 1.0, 1.0])).tolist()
-    [6.0, 3.0, 3.0, 2.0, 1.0, 1.0]
-    """
-    sums = np.concatenate([np.zeros_like(amounts[:1]), np.cumsum(amounts, axis=0)])
-    until = np.arange(1, len(amounts) + 1)
-    over = -(-until // 3)
-    means: Floats = (sums[until] - sums[until - over]) / over.reshape(-1, *[1] * (amounts.ndim - 1))
-    return means

@@ -28,19 +28,16 @@ _PLAIN = {
 class Player:
     """A policy in its own env; players of one seed have the same task times for the same tasks of the same worker.
 
-    The scenario's horizon does not count. ``remember`` is how many of the first rounds are kept worker by worker.
-    ValueError if there is no such policy, or it cannot play the scenario.
+    The scenario's horizon does not count. ValueError if there is no such policy, or it cannot play the scenario.
     """
 
-    def __init__(self, policy: str, scenario: Scenario, rounds: int, seed: int = 0, remember: int = 0) -> None:
+    def __init__(self, policy: str, scenario: Scenario, rounds: int, seed: int = 0) -> None:
         self.name, self.rounds = policy, whole_number("rounds", rounds)
         played = replace(scenario, horizon=self.rounds)
         self._env: Any = gym.make(load(policy).env_id, scenario=played, render_mode="ansi", disable_env_checker=True)
         self._policy = ata_policies.make(policy, self._env, seed=whole_number("seed", seed, 0))
-        self.learns, self.budget = self._policy.learns, scenario.budget
+        self.budget = scenario.budget
         self._steps = play(self._policy, self._env, seed)
-        self.by_worker = np.zeros((3, min(remember, rounds), scenario.pool.n))
-        """(3, remember, n) of each of the first rounds: tasks of each worker, its worker time, and the wasted part."""
         self.recent: deque[Timeline] = deque(maxlen=_RECENT)  # the last rounds
         self.times: list[float] = []  # the round times
         self.worker_times: list[float] = []
@@ -58,8 +55,6 @@ class Player:
         env.show_estimates(self._policy.estimated(step.state)[0])
         timeline: Timeline = env.timeline()
         self.recent.append(timeline)
-        if timeline.round <= self.by_worker.shape[1]:
-            self.by_worker[:, timeline.round - 1] = timeline.tasks, timeline.busy, timeline.wasted_by
         self.times.append(timeline.time)
         self.worker_times.append(timeline.worker_time)
         self.wasted.append(float(timeline.wasted_by.sum()))

@@ -26,14 +26,11 @@ def bench(
     policies: options.Policies = options.COMPARED,
     price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
     loss_curve: options.LossCurve = None,
-    sweep: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PARAMETER=VALUE,...",
-            help="Run at each value of budget, price, rounds, workers (of a published scenario) or a hyperparameter.",
-        ),
-    ] = None,
-) -> None:
+    sweep: Annotated[str | None, typer.Option(
+        metavar="PARAMETER=VALUE,...",
+        help="Run at each value of budget, price, rounds, workers (of a published scenario) or a hyperparameter.",
+    )] = None,
+) -> None:  # fmt: skip
     r"""Run policies on a scenario or a trace, and report on them.
 
     Tables, pictures and records are left in a folder. After a kill the same command continues where it stopped, with
@@ -105,13 +102,12 @@ def track(
     running: options.Running,
     out: options.Out = None,
     policies: options.Policies = FOLLOWERS,
-    change: Annotated[
-        list[int] | None,
-        typer.Option(help="The number of rounds before a change; repeatable. By default the changes of the scenario."),
-    ] = None,
+    change: Annotated[list[int] | None, typer.Option(
+        help="The number of rounds before a change; repeatable. By default the changes of the scenario."
+    )] = None,
     before: Annotated[int, typer.Option(help="Rounds to look at before each change.")] = 500,
     after: Annotated[int, typer.Option(help="Rounds to look at after each change.")] = 2_000,
-) -> None:
+) -> None:  # fmt: skip
     r"""Measure how many rounds policies need to follow a change.
 
     The change is abrupt, and what they do meanwhile is drawn. A policy has followed when the expected round time of its
@@ -146,35 +142,26 @@ SetName = StrEnum("SetName", ["steady", "changing", "unseen", "drawn"])
 
 def leaderboard(
     running: options.Running,
-    set_: Annotated[
-        SetName,
-        typer.Option(
-            "--set",
-            help="Scenarios whose workers stay as they are, scenarios that change, a check on kinds of workers that "
-            "no policy was tuned on, or workers that are drawn anew for each seed.",
-        ),
-    ] = SetName.steady,
+    set_: Annotated[SetName, typer.Option(
+        "--set",
+        help="Scenarios whose workers stay as they are, scenarios that change, a check on kinds of workers that "
+        "no policy was tuned on, or workers that are drawn anew for each seed.",
+    )] = SetName.steady,
     quick: Annotated[
         bool, typer.Option("--quick", help="Take a quick look of two minutes: few scenarios, rounds, prices and seeds.")
     ] = False,
     out: options.Out = None,
-    policies: Annotated[
-        str | None,
-        options.policies_option(
-            help="Names separated by commas, also package.module:Class; by default those of the set: steady has all "
-            "for workers that stay as they are, and some that follow changes."
-        ),
-    ] = None,
+    policies: Annotated[str | None, options.policies_option(
+        help="Names separated by commas, also package.module:Class; by default those of the set: steady has all "
+        "for workers that stay as they are, and some that follow changes."
+    )] = None,
     scenarios: Annotated[str | None, typer.Option(help="Scenarios, separated by commas; by default all.")] = None,
     prices: Annotated[str | None, typer.Option(help="Prices, comma-separated; by default those of the set.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the recordings that some scenarios replay.")] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            help="Paired episodes in each scenario; by default 8 for steady, 32 for drawn, else 4; quick 4, or 8."
-        ),
-    ] = None,
-) -> None:
+    seeds: Annotated[int | None, typer.Option(
+        help="Paired episodes in each scenario; by default 8 for steady, 32 for drawn, else 4; quick 4, or 8."
+    )] = None,
+) -> None:  # fmt: skip
     r"""Rank policies by cost on a fixed set of scenarios.
 
     The cost is runtime + price x worker time, and a set has a version. All policies are played on the same random task

@@ -19,25 +19,20 @@ def learn(
     env: Annotated[
         str, typer.Argument(metavar="ENV", help="allocation, race or dispatch.", autocompletion=options.complete_env)
     ] = "allocation",
-    scenario: Annotated[
-        str,
-        options.scenario_option(
-            help="A named scenario; `ata-gym scenarios` lists them. Those called drawn-... are for agents."
-        ),
-    ] = "drawn-6-v1",
+    scenario: Annotated[str, options.scenario_option(
+        help="A named scenario; `ata-gym scenarios` lists them. Those called drawn-... are for agents."
+    )] = "drawn-6-v1",
     price: Annotated[
         float | None, typer.Option(help="What one unit of worker time costs in units of runtime; else the scenario's.")
     ] = None,
     rounds: Rounds = None,
     algorithm: Annotated[str, typer.Option(help="ppo, a2c, maskable-ppo or dqn.")] = "ppo",
-    action: Annotated[
-        str | None,
-        typer.Option(help="shares or assign in allocation, shares in a race, dispatch or start in dispatch."),
-    ] = None,
-    hyperparameter: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Of the algorithm; else PPO_SETTINGS for ppo, or the library's."),
-    ] = None,
+    action: Annotated[str | None, typer.Option(
+        help="shares or assign in allocation, shares in a race, dispatch or start in dispatch."
+    )] = None,
+    hyperparameter: Annotated[list[str] | None, typer.Option(
+        metavar="NAME=VALUE", help="Of the algorithm; else PPO_SETTINGS for ppo, or the library's."
+    )] = None,
     steps: Annotated[int, typer.Option(help="Steps of training, over all rows.")] = 500_000,
     rows: Annotated[int, typer.Option(help="Episodes side by side in training.")] = 128,
     seed: Annotated[int, typer.Option(help="Of the agent, and of the first row in training.")] = 0,
@@ -46,7 +41,7 @@ def learn(
     test: Annotated[int, typer.Option(help="Seeds on which that one is played at the end.")] = 256,
     save_every: SaveEvery = 10.0,
     rerun_changed: RerunChanged = False,
-) -> None:
+) -> None:  # fmt: skip
     r"""Train an RL agent, and compare it with the policies.
 
     The agent is one of Stable-Baselines3 or sb3-contrib, and the comparison is on other seeds. The cost is runtime +

@@ -42,24 +42,17 @@ _ONLY = {
 """The figures, and the options that only one has."""
 
 
-_Figure = Annotated[
-    str,
-    typer.Argument(
-        help=f"The published figure: {', '.join(_ONLY)}.",
-        autocompletion=lambda incomplete: [name for name in _ONLY if name.startswith(incomplete)],
-    ),
-]
-_Rounds = Annotated[
-    int | None,
-    typer.Option(
-        help=f"Rounds to play; by default the published 750,000 for {CIFAR100}, {QUADRATIC_ROUNDS:,} for "
-        f"{QUADRATIC}, {REGRET_ROUNDS:,} for {REGRET}, 50,000 for {MIXED}, 100,000 for {PRIOR}, 1,000 for {MOTIVATION}."
-    ),
-]
-_Seeds = Annotated[
-    int | None,
-    typer.Option(help=f"Episodes, side by side, of neighbouring seeds: 8 by default, {REGRET_SEEDS} for {REGRET}."),
-]
+_Figure = Annotated[str, typer.Argument(
+    help=f"The published figure: {', '.join(_ONLY)}.",
+    autocompletion=lambda incomplete: [name for name in _ONLY if name.startswith(incomplete)],
+)]  # fmt: skip
+_Rounds = Annotated[int | None, typer.Option(
+    help=f"Rounds to play; by default the published 750,000 for {CIFAR100}, {QUADRATIC_ROUNDS:,} for "
+    f"{QUADRATIC}, {REGRET_ROUNDS:,} for {REGRET}, 50,000 for {MIXED}, 100,000 for {PRIOR}, 1,000 for {MOTIVATION}."
+)]  # fmt: skip
+_Seeds = Annotated[int | None, typer.Option(
+    help=f"Episodes, side by side, of neighbouring seeds: 8 by default, {REGRET_SEEDS} for {REGRET}."
+)]  # fmt: skip
 _Sizes = Annotated[
     str | None, typer.Option(help=f"{QUADRATIC}: numbers of workers, by default {_SIZES[QUADRATIC]}; also 459.")
 ]
@@ -71,12 +64,9 @@ _Data = Annotated[Path | None, typer.Option(help="With --train: the images, as o
 _Device = Annotated[
     str | None, typer.Option(help="With --train: where the network is trained: cpu, the default, cuda or cuda:1.")
 ]
-_Published = Annotated[
-    Path | None,
-    typer.Option(
-        help=f"{CIFAR100}: a CSV file of the published lines (axis, policy, time, loss_above_optimum); ours on them."
-    ),
-]
+_Published = Annotated[Path | None, typer.Option(
+    help=f"{CIFAR100}: a CSV file of the published lines (axis, policy, time, loss_above_optimum); ours on them."
+)]  # fmt: skip
 
 
 def reproduce(

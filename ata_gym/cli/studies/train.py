@@ -26,16 +26,12 @@ class Model:
     problem: options.ProblemName = "digits"
     data: options.ProblemData = None
     optimizer: Annotated[str | None, typer.Option(help="sgd, momentum, adam, adamw; by default the problem's.")] = None
-    lr: Annotated[
-        str | None,
-        typer.Option(
-            help="Learning rate, or theory: that of Rennala SGD, of which a round is an update; else the problem's."
-        ),
-    ] = None
-    schedule: Annotated[
-        str,
-        typer.Option(help="How the learning rate changes: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS."),
-    ] = "constant"
+    lr: Annotated[str | None, typer.Option(
+        help="Learning rate, or theory: that of Rennala SGD, of which a round is an update; else the problem's."
+    )] = None  # fmt: skip
+    schedule: Annotated[str, typer.Option(
+        help="How the learning rate changes: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS."
+    )] = "constant"  # fmt: skip
     micro_batch: Annotated[int, typer.Option(help="Samples in each task.")] = 1
     precision: Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")] = "float32"
     compile_: Annotated[bool, typer.Option("--compile", help="Let torch.compile fuse the model.")] = False
@@ -48,13 +44,10 @@ class Model:
 class Trajectory:
     """The options of one trajectory that serves all policies, on the task times of a pool."""
 
-    methods: Annotated[
-        str,
-        typer.Option(
-            help="Training methods to compare with, NAME, NAME=RATE or NAME=theory separated by commas; "
-            "`ata-gym methods` lists them."
-        ),
-    ] = ""
+    methods: Annotated[str, typer.Option(
+        help="Training methods to compare with, NAME, NAME=RATE or NAME=theory separated by commas; "
+        "`ata-gym methods` lists them."
+    )] = ""  # fmt: skip
     seeds: Annotated[int, typer.Option(help="Episodes of which the clocks are the mean; the training is one.")] = 1
     threads: Annotated[
         int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")

@@ -13,10 +13,9 @@ from ata_gym.utils.atomic import check_place
 
 
 def what_if(
-    log: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="Times of a job: .csv, .parquet, .jsonl, or a folder of profiler traces."),
-    ],
+    log: Annotated[Path, typer.Argument(
+        metavar="FILE", help="Times of a job: .csv, .parquet, .jsonl, or a folder of profiler traces."
+    )],
     worker_column: Annotated[str | None, typer.Option(help="The column that names the worker.")] = None,
     duration_column: Annotated[str | None, typer.Option(help="The column of times.")] = None,
     round_column: Annotated[str | None, typer.Option(help="The column that numbers the steps.")] = None,
@@ -24,7 +23,7 @@ def what_if(
     policies: options.Policies = "default,restarting-beta,lb-bsp-ema",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder for the page and what was learned.")] = None,
     json: options.Json = False,
-) -> None:
+) -> None:  # fmt: skip
     r"""Say what stragglers cost in a job, from its log.
 
     The log has the time that each worker needed in each step, before it waited for others. Its steps are played again:

@@ -18,7 +18,7 @@ from ata_gym.simulation.dispatch import Completion
 from ata_gym.simulation.keys import NoiseKeys, stream_keys
 from ata_gym.simulation.rounds import RoundResult
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.memory import installed_memory
+from ata_gym.utils.machine import installed_memory
 from ata_gym.utils.ranges import FINITE, Within
 
 Feedback: TypeAlias = dict[str, NDArray[Any]]

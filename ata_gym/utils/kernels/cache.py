@@ -58,8 +58,7 @@ def kernel_cache(loop: Loop, *options: object) -> Iterator[tuple[Loop, bool]]:
     if key is None:
         yield loop, False
         return
-    source = Path(loop.__code__.co_filename)
-    name = f"{loop.__module__.rpartition('.')[2]}.{loop.__name__}-{key}"
+    source, name = Path(loop.__code__.co_filename), _folder_name(loop, key)
     with global_compiler_lock, tempfile.TemporaryDirectory(prefix="ata-gym-kernel-") as folder:
         private = Path(folder)
         loaded = next((sums for room in _rooms(source) if (sums := _fetch(room / name, private))), "")
@@ -68,6 +67,16 @@ def kernel_cache(loop: Loop, *options: object) -> Iterator[tuple[Loop, bool]]:
         sums = _sums(private)
         if sums != loaded and (room := kept_in(source)):
             _publish(private, sums, room / name)
+
+
+def is_kept(loop: Loop, *options: object) -> bool:
+    """Whether the kernel of ``loop`` has a folder, or can have none; ``options`` as of ``kernel_cache``."""
+    key, source = _key(loop, options), Path(loop.__code__.co_filename)
+    return not (key and kept_in(source)) or any((room / _folder_name(loop, key)).is_dir() for room in _rooms(source))
+
+
+def _folder_name(loop: Loop, key: str) -> str:
+    return f"{loop.__module__.rpartition('.')[2]}.{loop.__name__}-{key}"
 
 
 def _key(loop: Loop, options: tuple[object, ...]) -> str | None:

@@ -12,8 +12,8 @@ _spent: list[float] = []  # the seconds that each kernel took which this process
 
 
 @contextmanager
-def compiling() -> Iterator[None]:
-    """Show how many kernels this process has compiled, and for how long, while the block compiles another one.
+def compiling(kernels: int = 1) -> Iterator[None]:
+    """Show how many kernels were compiled for this process, and for how long, while the block compiles so many more.
 
     Nothing is written to a file or a pipe, nor in a process that another one has started.
     """
@@ -21,12 +21,13 @@ def compiling() -> Iterator[None]:
     if not shown or parent_process() is not None:
         yield
         return
-    start, done = monotonic(), threading.Event()
+    start, done, first = monotonic(), threading.Event(), len(_spent) + 1
+    which = f"kernel {first}" if kernels == 1 else f"kernels {first} to {first + kernels - 1}"
 
     def tell() -> None:
         while not done.is_set():
             seconds = sum(_spent) + monotonic() - start
-            _write(f"ata-gym compiles, once on this machine (half a minute): kernel {len(_spent) + 1}, {seconds:.0f} s")
+            _write(f"ata-gym compiles, once on this machine (half a minute): {which}, {seconds:.0f} s")
             done.wait(_TICK)
 
     teller = threading.Thread(target=tell, daemon=True)
@@ -36,7 +37,7 @@ def compiling() -> Iterator[None]:
     finally:
         done.set()
         teller.join()
-        _spent.append(monotonic() - start)
+        _spent.extend([(monotonic() - start) / kernels] * kernels)
         _write("")
 
 

@@ -62,6 +62,11 @@ class DistributionLearner(Policy):
     assumes = "task times do not depend on each other; finite means"
     priced = tells_costs = True
     nonstationary = True
+    kernels = (
+        "ata_policies.planning.local_search", "ata_policies.beliefs.distributions.observing",
+        "ata_policies.planning.fewer_tasks", "ata_policies.beliefs.distributions.slices",
+        "ata_gym.theory.allocation.beta_rule", "ata_policies.planning.knowledge", "ata_policies.planning.exploration",
+    )  # fmt: skip
 
     def __init__(self, setting: Setting, *, weight: float = 5.0, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)

@@ -98,6 +98,10 @@ class DispatchLearner(DispatchPolicy):
     assumes = "that workers whose tasks are mostly cancelled have distributions of the shape that the others have"
     priced = True
     nonstationary = True
+    kernels = (
+        "ata_policies.dispatch.shadow", "ata_policies.beliefs.distributions.observing", "ata_gym.simulation.dispatch",
+        "ata_policies.beliefs.distributions.slices", "ata_policies.dispatch.margin",
+    )  # fmt: skip
 
     def first_belief(self, rows: int) -> RoundByRound:
         return RoundByRound.empty(rows, self.setting.n, self.setting.budget)

@@ -73,6 +73,10 @@ class RaceLearner(AllocationPolicy):
 
     belief = DistributionBelief
     env_id = "ata_gym/TaskRace-v0"
+    kernels = (
+        "ata_policies.beliefs.distributions.observing", "ata_gym.theory.allocation.smallest_multiples",
+        "ata_gym.simulation.race",
+    )  # fmt: skip
     source = "ours, after Thompson, 1933"
     constants = "tolerance 0.5 %, explore 1/4, 64 replicates, 60,000 simulated tasks"
     assumes = "that the next rounds are like those that the belief counts"

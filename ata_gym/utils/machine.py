@@ -1,4 +1,4 @@
-"""The memory of the machine."""
+"""What the machine has for this process."""
 
 import math
 import os
@@ -11,3 +11,9 @@ def installed_memory() -> float:
     except (AttributeError, ValueError, OSError):  # not on every system
         return math.inf
     return size
+
+
+def processors() -> int:
+    """The processors that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
