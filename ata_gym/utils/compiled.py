@@ -27,8 +27,9 @@ from ata_gym.utils.validation import whole_number
 
 Scalar = Callable[..., Any]
 
-_LEAST_WORK = 2**17
-"""The least numbers that are shared out to threads; fewer are computed before another thread has begun."""
+_LEAST_WORK = 2**17  # the least numbers that threads share: fewer are computed before another thread has begun
+
+_PROCESSES = 4  # compile at most: the slowest kernel alone takes a third of the time that all take
 
 _count: ContextVar[int] = ContextVar("threads", default=1)
 
@@ -151,16 +152,16 @@ def kernels_in(modules: Iterable[str]) -> dict[str, Gufunc]:
 
 
 def compile_together(modules: Sequence[str]) -> None:
-    """Compile the kernels of modules side by side, in processes of their own, if the first is not compiled yet.
+    """Compile the kernels of modules side by side, in processes of their own, if those of the first are not compiled.
 
-    It is for kernels that will be called soon, and take long. Nothing is done on a single processor, nor in a process
-    that another one has started: there each is compiled when it is called.
+    It is for kernels that will be called soon, and take long. Nothing is done on a single processor, where several
+    processes may do so at once, as the ranks of torchrun, and in a frozen program, which would start itself.
     """
-    alone = parent_process() is None and not getattr(sys, "frozen", False)  # a frozen program would start itself
-    if not (alone and modules) or next(iter(kernels_in(modules[:1]).values())).kept:
+    alone = os.environ.get("LOCAL_WORLD_SIZE", "1") == "1" and parent_process() is None and not hasattr(sys, "frozen")
+    if not alone or all(one.kept for one in kernels_in(modules[:1]).values()):
         return
     missing = [name for name, one in kernels_in(modules).items() if not one.kept]
-    if (count := min(processors(), len(missing))) > 1:
+    if (count := min(_PROCESSES, processors(), len(missing))) > 1:
         with compiling(len(missing)):
             list(compile_in_processes(missing, count))
 

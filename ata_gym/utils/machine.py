@@ -7,10 +7,9 @@ import os
 def installed_memory() -> float:
     """Bytes of memory that the machine has; infinite if the system does not say it."""
     try:
-        size: float = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # not on every system
         return math.inf
-    return size
 
 
 def processors() -> int:
