@@ -207,7 +207,7 @@ def test_warmup_compiles_all_kernels_that_are_in_the_sources(run, monkeypatch, t
     texts = [path.read_text("utf-8") for path in files if "training" not in path.parts]  # which needs an extra
     written = [line for text in texts for line in text.splitlines() if line.startswith("@kernel(")]
     assert len(found) == len(set(found)) == len(written) > 50
-    monkeypatch.setattr(module, "kernels", lambda: [("ata_gym.simulation.keys", "_derive_key")])
+    monkeypatch.setattr(module, "kernels", lambda: ["ata_gym.simulation.keys:_derive_key"])
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))  # of the process that it starts
     assert "kernels are compiled, and kept in " in run("warmup --jobs 1").stdout
     (kept,) = (tmp_path / "cache" / "ata-gym").iterdir()
