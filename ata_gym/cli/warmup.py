@@ -38,8 +38,13 @@ def warmup(
         raise ValueError("no folder for compiled kernels can be written: set NUMBA_CACHE_DIR to one that can")
     names = kernels()
     with progress_bars({"kernels": len(names)}) as progress:
-        for done, _ in enumerate(compile_in_processes(names, processes), 1):
-            progress("kernels", done)
+        done = 0
+        for compiled in compile_in_processes(names, processes):
+            progress("kernels", done := done + compiled)
+    if done < len(names):
+        raise ValueError(
+            f"{len(names) - done} of {len(names)} kernels are not compiled: ata-gym doctor looks for reasons"
+        )
     say(f"{len(names)} kernels are compiled, and kept in {folder}")
 
 

@@ -212,3 +212,5 @@ def test_warmup_compiles_all_kernels_that_are_in_the_sources(run, monkeypatch, t
     assert "kernels are compiled, and kept in " in run("warmup --jobs 1").stdout
     (kept,) = (tmp_path / "cache" / "ata-gym").iterdir()
     assert kept.name.startswith("keys._derive_key-")
+    monkeypatch.setattr(module, "kernels", lambda: ["ata_gym.simulation.keys:no_such"])
+    assert "1 of 1 kernels are not compiled" in run("warmup --jobs 1", code=2).stderr

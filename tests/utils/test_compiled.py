@@ -255,8 +255,7 @@ def test_helpers_serve_python_and_other_code_after_kernels_were_compiled_with_le
         assert module.scaled([3.0]) == third(3.0) + 1.0 == 7.0
         assert numba.njit(lambda x, third=third: third(x) + np.take(np.arange(3.0), 2))(3.0) == 8.0
         made += [type(compiled.entry_point).__name__ for compiled in third.overloads.values()]
-    assert made == ["_Helper", "builtin_function_or_method"]
-    assert gc.isenabled()
+    assert (made, gc.isenabled()) == (["_Helper", "builtin_function_or_method"], True)
 
 
 @pytest.mark.parametrize(("processes", "ranks"), [(1, 1), (2, 2), (2, 1)])

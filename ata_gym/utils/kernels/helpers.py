@@ -8,7 +8,6 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any
 
 import numba
@@ -53,11 +52,6 @@ def only_for_kernels() -> Iterator[None]:
 def _add_overload(dispatcher: Any, compiled: Any) -> None:
     """Keep a compiled helper for its callers, and not for Python, which would take its entry point for machine code."""
     compiled.entry_point.function = dispatcher.py_func
-    compiled.library._finalize_final_module = partial(_finish, weakref.proxy(compiled.library))
+    library = weakref.proxy(compiled.library)  # whose code is final without being made machine code
+    compiled.library._finalize_final_module = lambda: setattr(library, "_finalized", True)
     dispatcher.overloads[tuple(compiled.signature.args)] = compiled
-
-
-def _finish(library: Any) -> None:
-    """Mark the code of a helper as final where numba would make machine code of it."""
-    library._finalize_dynamic_globals()
-    library._finalized = True

@@ -14,27 +14,27 @@ from ata_gym.utils.extras import load_object
 for name in sys.stdin: load_object("kernel", name.strip()).compile(); print(flush=True)"""
 
 
-def compile_in_processes(names: Sequence[str], processes: int) -> Iterator[None]:
-    """Compile kernels, ``module:name``, in so many processes, the first ones first; yield after each.
+def compile_in_processes(names: Sequence[str], processes: int) -> Iterator[bool]:
+    """Compile kernels, ``module:name``, in so many processes, the first ones first; yield after each whether it is.
 
     A kernel that does not compile ends its process; it is compiled again, and fails, where it is used.
     """
-    search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    how: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    how |= {"bufsize": 0, "env": os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
     idle = SimpleQueue[Any]()
 
-    def compile_one(name: str) -> None:
-        child = idle.get()
+    def compile_one(name: str) -> bool:
+        child, told = idle.get(), b""
         with suppress(OSError):  # it has ended
             child.stdin.write(f"{name}\n".encode())
-            child.stdout.readline()
+            told = child.stdout.readline()
         idle.put(child)
+        return bool(told)
 
     with ThreadPoolExecutor(processes) as threads, ExitStack() as stack:
         for _ in range(processes):
-            line = [sys.executable, "-P", "-c", _CHILD]
-            child = stack.enter_context(subprocess.Popen(line, bufsize=0, env=os.environ | search, **pipes))
+            child = stack.enter_context(subprocess.Popen([sys.executable, "-P", "-c", _CHILD], **how))
             stack.callback(child.kill)
             idle.put(child)
-        for _ in as_completed([threads.submit(compile_one, name) for name in names]):
-            yield
+        for done in as_completed([threads.submit(compile_one, name) for name in names]):
+            yield done.result()
