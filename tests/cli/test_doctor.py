@@ -16,11 +16,8 @@ def test_the_same_findings_are_shown_in_every_form(run, findings, code, monkeypa
     lines = run("doctor", code).stdout
     assert max(len(line) for line in lines.splitlines() if "/a/long/path" not in line) <= 80
     document = json.loads(run("doctor --json", code).stdout)
-    assert [Finding(**finding) for finding in document["findings"]] == findings
-    assert document["works"] == (code == 0)
+    assert ([Finding(**one) for one in document["findings"]], document["works"]) == (findings, code == 0)
     for finding in findings:
-        assert (
-            f"{finding.state:7}  {finding.subject}: {finding.detail}".split() == str(finding).partition("->")[0].split()
-        )
+        assert "".join(finding.detail.split()) in "".join(lines.split())
         assert str(finding) in lines
     assert '-> pip install "ata-gym[integrations]"\n' in lines  # the command on one line, with its brackets

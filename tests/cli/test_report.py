@@ -90,15 +90,13 @@ def test_two_folders_are_compared_seed_by_seed_and_what_is_alike_has_one_row(ben
     assert [told.count(f"\n {name} ") for name in ("ofta", "uta", "mine:Mine (A)", "mine:Mine (B)")] == [1, 1, 1, 1]
     assert "The same in A and B: ofta, uta.\nOnly in A: gta.\nOnly in B: distribution-learner.\n" in told
     assert "beside A" not in run("compare after after").stdout
-    page = Path("compared.html").read_text("utf-8")
-    assert page.count('data-name="mine:Mine (B)"') == 2  # in the table, and its card
+    assert Path("compared.html").read_text("utf-8").count('data-name="mine:Mine (B)"') == 2  # table, card
 
 
 def test_folders_that_cannot_be_compared_are_refused_with_what_differs(benched, run, refused):
     run(benched.line.replace("--rounds 20", "--rounds 21").removesuffix("out") + "longer")
-    assert "longer (here) cannot be compared with out (there): rounds is 20 there and 21 here" in refused(
-        "compare out longer"
-    )
+    said = "longer (here) cannot be compared with out (there): rounds is 20 there and 21 here"
+    assert said in refused("compare out longer")
     assert "no results of ata-gym" in refused("compare out .")
     assert "cannot be written: it is a folder" in refused("compare out out --out .")
     Path("longer/results/gta.json").unlink()
