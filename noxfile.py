@@ -1,16 +1,41 @@
 """The tests on several versions of Python, with the oldest and the newest versions of the packages that are needed.
 
-Extras that hold torch are left out: their tests are run by ``make test``, on one version. The sessions ``torchrl``,
-``tianshou`` and ``rllib`` run the tests of these libraries, each in an environment of its own, as their needs differ.
+Extras that hold torch are left out: their tests are run by ``make test``, on one version. The session ``newest`` is a
+part of it that takes two minutes: what ``pip install`` takes today. The sessions ``torchrl``, ``tianshou`` and
+``rllib`` run the tests of these libraries, each in an environment of its own, as their needs differ.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import nox
 
+# The interpreters of pyenv by themselves: its shims fail for each version that is not the one in use.
+_PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+_FOLDERS = [str(folder) for folder in sorted(_PYENV.glob("3.*/bin"))]
+os.environ["PATH"] = os.pathsep.join([*_FOLDERS, os.environ["PATH"]])
+
+_NEWEST = next((version for version in ("3.14", "3.13", "3.12") if shutil.which(f"python{version}")), None)
+"""The newest Python here, other than the one of ``make test``; None if there is none."""
+
+_COMMANDS = (
+    "--version",
+    "policies uta",
+    "scenarios five-workers",
+    "check uta",
+    "bench --scenario five-workers --policies uta,ata,default --rounds 50 --seeds 2",
+    "report results/five-workers",
+)
+"""What the session ``newest`` runs in a folder of its own."""
+
+_PART = ("tests/simulation", "tests/theory/test_allocate.py", "tests/envs/test_vector_envs.py", "tests/pools/test_traces.py")
+"""The tests that it runs: kernels, spaces, rows, and files read by polars."""
+
 nox.options.default_venv_backend = "uv"
+nox.options.download_python = "never"
 nox.options.sessions = ["tests"]
 nox.options.error_on_missing_interpreters = False
 nox.options.stop_on_first_error = False
@@ -32,6 +57,23 @@ def tests(session: nox.Session, versions: str) -> None:
         "pytest", "-n", "2", "-m", "not benchmark and not gpu", "--ignore=tests/training", "--ignore=ata_gym/training",
         "--ignore=ata_gym/rl", "--ignore=tests/rl", *session.posargs,
     )  # fmt: skip
+
+
+@nox.session(python=_NEWEST)
+def newest(session: nox.Session) -> None:
+    """Install as a user does, with the newest of everything, and run six commands and a part of the tests."""
+    if _NEWEST is None:
+        session.skip("no Python 3.12 or newer is here")
+    session.install(".")
+    session.run("uv", "pip", "list")
+    folder = session.create_tmp()
+    with session.chdir(folder):
+        session.run("python", "-W", "error", "-c", "import ata_gym, ata_policies")
+        session.install(f"{Path(__file__).parent}[bench]")
+        for command in _COMMANDS:
+            session.run("ata-gym", *command.split(), silent=True)
+    session.install("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
+    session.run("pytest", "-n", "2", *_PART, *session.posargs)
 
 
 @nox.session(python="3.11")

@@ -1,15 +1,30 @@
 """Aliases for arrays by dtype, whose shapes functions give in their docstrings, and for the names of workers."""
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
+Floats32: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]
+Ints32: TypeAlias = NDArray[np.int32]
 Bits: TypeAlias = NDArray[np.int8]
 Mask: TypeAlias = NDArray[np.bool_]
 Keys: TypeAlias = NDArray[np.uint64]  # keys of a counter-based random generator
+
+DTYPES: Mapping[Any, np.dtype[Any]] = {
+    Floats: np.dtype(np.float64),
+    Floats32: np.dtype(np.float32),
+    Ints: np.dtype(np.int64),
+    Ints32: np.dtype(np.int32),
+    Bits: np.dtype(np.int8),
+    Mask: np.dtype(np.bool_),
+    Keys: np.dtype(np.uint64),
+}
+"""The dtype that each alias above stands for; no alias is taken apart, since what is inside it differs by numpy."""
+
 Index: TypeAlias = Ints | int  # of an episode, a round, a worker or a task
 Worker: TypeAlias = str | int
 """The name of a worker."""

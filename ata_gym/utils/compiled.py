@@ -11,12 +11,13 @@ from functools import cache, partial
 from importlib import import_module
 from itertools import pairwise
 from multiprocessing import parent_process
-from typing import Any, get_args
+from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from ata_gym.typing import DTYPES
 from ata_gym.utils.kernels.cache import is_kept, kernel_cache
 from ata_gym.utils.kernels.helpers import only_for_kernels
 from ata_gym.utils.kernels.notice import compiling
@@ -72,7 +73,7 @@ class Gufunc:
         self.__doc__ = loop.__doc__
         self._axes = [len(names.split(",")) if names else 0 for names in re.findall(r"\(([^)]*)\)", layout)]
         self._loop, self._layout, self._writable = loop, layout, writable
-        self._types = _types(loop, self._axes)
+        self._signature = _signature(loop, self._axes)
         self._ufunc: Callable[..., Any] | None = None
 
     def __call__(self, *arrays: Any) -> Any:
@@ -92,7 +93,7 @@ class Gufunc:
     @property
     def kept(self) -> bool:
         """Whether there is machine code of it, in this process or on disk, or there can be none on disk."""
-        return self._ufunc is not None or is_kept(self._loop, self._types, self._layout, self._writable)
+        return self._ufunc is not None or is_kept(self._loop, str(self._signature), self._layout, self._writable)
 
     def _in_blocks(self, ufunc: Callable[..., Any], inputs: list[NDArray[Any]], threads: int) -> Any:
         extra = [array.ndim - own for array, own in zip(inputs, self._axes, strict=False)]
@@ -116,10 +117,10 @@ class Gufunc:
         def build(loop: Scalar, cache: bool) -> Any:
             options = {"writable_args": self._writable, "cache": cache, "nopython": True}
             with only_for_kernels():
-                return numba.guvectorize([self._types.replace(":]", "::1]")], self._layout, **options)(loop)
+                return numba.guvectorize([self._signature], self._layout, **options)(loop)
 
         try:
-            with kernel_cache(self._loop, self._types, self._layout, self._writable) as (loop, cached):
+            with kernel_cache(self._loop, str(self._signature), self._layout, self._writable) as (loop, cached):
                 self._owner = build(loop, cached)
         except OSError:  # there is no temporary folder, or it is full
             self._owner = build(self._loop, cache=False)
@@ -166,11 +167,16 @@ def compile_together(modules: Sequence[str]) -> None:
             list(compile_in_processes(missing, count))
 
 
-def _types(loop: Callable[..., None], axes: list[int]) -> str:
-    aliases = [alias for name, alias in loop.__annotations__.items() if name != "return"]
-    names = [np.dtype(get_args(get_args(alias)[1])[0]).name.replace("bool", "boolean") for alias in aliases]
-    arrays = (f"{name}[{','.join(':' * max(one, 1))}]" for name, one in zip(names, axes, strict=True))
-    return f"void({','.join(arrays)})"
+def _signature(loop: Callable[..., None], axes: list[int]) -> Any:
+    """The signature of a loop over C-contiguous arrays; TypeError for an annotation that stands for no dtype."""
+    annotations = {name: alias for name, alias in loop.__annotations__.items() if name != "return"}
+    arrays = []
+    for (name, alias), count in zip(annotations.items(), axes, strict=True):
+        if alias not in DTYPES:
+            place = f"{loop.__module__}.{loop.__qualname__}"
+            raise TypeError(f"{place}: {name} is {alias!r}, and a kernel takes the arrays of ata_gym.typing.DTYPES")
+        arrays.append(numba.types.Array(numba.from_dtype(DTYPES[alias]), max(count, 1), "C"))
+    return numba.void(*arrays)
 
 
 @contextmanager

@@ -5,17 +5,17 @@ The env with ``observation="workers"`` and policies that play a trained agent co
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.typing import Floats, Floats32, Ints, Mask
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import FINITE, Within
 
-Features = NDArray[np.float32]
+Features: TypeAlias = Floats32
 
 OF_WORKER = (  # features of a worker, in the order of the columns
     *("log count", "log mean", "log recent", "spread", "untried", "last duration"),

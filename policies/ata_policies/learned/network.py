@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH, Features
-from ata_gym.typing import Ints
+from ata_gym.typing import Floats32, Ints
 from ata_gym.utils.atomic import check_source, write_whole
 from ata_gym.utils.compiled import kernel, phase
 from ata_gym.utils.extras import require
@@ -19,7 +19,6 @@ from ata_gym.utils.sealed import checksum
 
 _CHECKSUM = "checksum"
 _AVAILABLE, _UNTRIED = OF_WORKER.index("available"), OF_WORKER.index("untried")
-Weights = NDArray[np.float32]
 
 _ONE = np.float32(1.0)
 
@@ -45,9 +44,9 @@ def _remember(memory: Any, given: Any, kept: Any, code: Any) -> None:
 
 @kernel("(n,f),(n,h),(f,t),(h,t),(t),(t),(h,g),(c,g),(g),(g),(f),(),(),()->(n),(n,h)")
 def _numbers(
-    features: Weights, memory: Weights, gates: Weights, kept_gates: Weights, bias: Weights, kept_bias: Weights,
-    own: Weights, around: Weights, first_bias: Weights, last: Weights, direct: Weights, last_bias: Weights,
-    available: Ints, untried: Ints, out: Weights, codes: Weights,
+    features: Floats32, memory: Floats32, gates: Floats32, kept_gates: Floats32, bias: Floats32, kept_bias: Floats32,
+    own: Floats32, around: Floats32, first_bias: Floats32, last: Floats32, direct: Floats32, last_bias: Floats32,
+    available: Ints, untried: Ints, out: Floats32, codes: Floats32,
 ) -> None:  # fmt: skip
     n, width, hidden, inner = len(features), features.shape[1], memory.shape[1], len(last)
     context = np.zeros(2 * hidden, np.float32)
@@ -95,7 +94,7 @@ def _numbers(
 class NetworkMemory(NamedTuple):
     """What the network remembers of the workers of E rows."""
 
-    codes: Annotated[NDArray[np.float32], Within(-1.0, 1.0)]  # (E, n, h)
+    codes: Annotated[Floats32, Within(-1.0, 1.0)]  # (E, n, h)
 
 
 class Network(NamedTuple):
@@ -104,16 +103,16 @@ class Network(NamedTuple):
     The three gates of a worker are side by side: reset, update and the new memory.
     """
 
-    gates: Weights  # (20, 3 h), from the features
-    kept_gates: Weights  # (h, 3 h), from the memory
-    bias: Weights  # (3 h,)
-    kept_bias: Weights  # (3 h,)
-    own: Weights  # (h, g), from a worker's code
-    around: Weights  # (2 h, g), from the context
-    first_bias: Weights  # (g,)
-    last: Weights  # (g,)
-    direct: Weights  # (20,)
-    last_bias: Weights  # ()
+    gates: Floats32  # (20, 3 h), from the features
+    kept_gates: Floats32  # (h, 3 h), from the memory
+    bias: Floats32  # (3 h,)
+    kept_bias: Floats32  # (3 h,)
+    own: Floats32  # (h, g), from a worker's code
+    around: Floats32  # (2 h, g), from the context
+    first_bias: Floats32  # (g,)
+    last: Floats32  # (g,)
+    direct: Floats32  # (20,)
+    last_bias: Floats32  # ()
 
     @classmethod
     def of(cls, tensors: Mapping[str, NDArray[Any]]) -> "Network":
@@ -144,7 +143,7 @@ class Network(NamedTuple):
         """The memory of rows that have seen nothing."""
         return NetworkMemory(np.zeros((rows, n, len(self.kept_gates)), np.float32))
 
-    def __call__(self, features: Features, memory: NetworkMemory) -> tuple[NDArray[np.float32], NetworkMemory]:
+    def __call__(self, features: Features, memory: NetworkMemory) -> tuple[Floats32, NetworkMemory]:
         """A number for each worker, shape (E, n), from features of shape (E, n, 20), and the memory after them."""
         numbers, codes = _numbers(features, memory.codes, *self, np.int64(_AVAILABLE), np.int64(_UNTRIED))
         return numbers, NetworkMemory(codes)

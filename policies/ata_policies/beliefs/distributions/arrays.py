@@ -1,15 +1,14 @@
 """The arrays that a round is observed in: where numbers are, what is past and counts less, and what is new. Ours."""
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.typing import Floats, Ints, Ints32, Mask
 from ata_gym.utils.compiled import inlined, phase
 
-Places = NDArray[np.int32]
+Places: TypeAlias = Ints32
 
 FINISHED, CANCELLED, SUMS = 0, 1, 2  # the three counts in bins
 
