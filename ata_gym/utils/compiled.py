@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ata_gym.typing import DTYPES
 from ata_gym.utils.kernels.cache import is_kept, kernel_cache
-from ata_gym.utils.kernels.helpers import only_for_kernels
+from ata_gym.utils.kernels.internals import is_known, only_for_kernels
 from ata_gym.utils.kernels.notice import compiling
 from ata_gym.utils.kernels.processes import compile_in_processes
 from ata_gym.utils.machine import processors
@@ -38,8 +38,8 @@ inlined: Callable[[Scalar], Scalar] = numba.njit(inline="always")
 """Compile a helper into its caller, see :func:`helper`: a scalar one, so that loops vectorise, or one that is called in
 one place and calls others, since LLVM optimises each caller together with all that it calls."""
 
-_njit: Any = numba.njit  # its types leave out the option that turns the counting of owners off
-phase: Callable[[Scalar], Scalar] = _njit(_nrt=False, forceinline=True)
+_uncounted: dict[str, Any] = {"_nrt": False} if is_known() else {}  # an option of numba that is not public
+phase: Callable[[Scalar], Scalar] = numba.njit(forceinline=True, **_uncounted)
 """Compile a part of a kernel that takes arrays, in named tuples too, and makes none.
 
 The owners of its arrays are not counted, and it becomes a part of the machine code of the kernel: both would otherwise

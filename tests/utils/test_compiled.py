@@ -17,8 +17,8 @@ import pytest
 
 from ata_gym.utils.compiled import Gufunc, compile_together
 from ata_gym.utils.kernels.cache import SUMS, kept_in
-from ata_gym.utils.kernels.helpers import _NEWEST as NEWEST
 from ata_gym.utils.kernels.identity import identity
+from ata_gym.utils.kernels.internals import NEWEST
 from ata_policies import load, make, play
 from ata_policies.registry import DEFAULTS
 
@@ -249,7 +249,7 @@ def test_helpers_serve_python_and_other_code_after_kernels_were_compiled_with_le
     text = HELPERS + "\n@helper()\ndef third(x):\n    return x + np.take(TABLE, 1) + np.max(TABLE)\n"
     made = []
     for newest in (NEWEST, (0, 0)):  # as with a numba that is newer than all that are known
-        monkeypatch.setattr("ata_gym.utils.kernels.helpers._NEWEST", newest)
+        monkeypatch.setattr("ata_gym.utils.kernels.internals.NEWEST", newest)
         module = imported(monkeypatch, text, KERNEL.replace("outer(x[0])", "helpers.third(x[0])"))
         third = module.helpers.third
         assert module.scaled([3.0]) == third(3.0) + 1.0 == 7.0
@@ -283,3 +283,40 @@ def test_a_default_names_modules_of_kernels_that_it_plays_with(monkeypatch, name
     policy = make(name, env := gym.make(load(name).env_id, scenario="five-workers"))
     list(itertools.islice(play(policy, env, 0), 300))
     assert set() < set(policy.kernels) <= called
+
+
+LACKING = """
+import importlib, sys, types
+import numba, numpy as np
+whole = importlib.import_module
+def part(module, package=None):
+    lacking = {place.partition(":")[2] for place in sys.argv[1:] if place.startswith(f"{module}:")}
+    names = vars(whole(module, package))
+    return types.SimpleNamespace(**{name: names[name] for name in names.keys() - lacking})
+importlib.import_module = part
+from kernels_of_a_test import scaled
+print(scaled(np.array([3.0])), scaled.kept)
+"""
+
+
+@pytest.mark.parametrize(("lacking", "kept"), [
+    (["numba.core.compiler_lock:global_compiler_lock"], True),
+    (["numba.core.lowering:BaseLower", "numba.core.cpu:CPUContext", "numba.core.dispatcher:_DispatcherBase"], True),
+    (["numba.core.caching:FunctionCache"], False),
+    (["numba.core.dispatcher:Dispatcher"], False),
+])  # fmt: skip
+def test_kernels_have_the_same_results_where_numba_lacks_what_is_not_public(tmp_path, lacking, kept):
+    (tmp_path / "helpers_of_a_test.py").write_text(HELPERS)
+    (tmp_path / "kernels_of_a_test.py").write_text(KERNEL)
+    search = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": search}
+    command = [sys.executable, "-c", LACKING, *lacking]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "15.0 True\n"
+    assert (tmp_path / "cache" / "ata-gym").exists() == kept
+
+
+def test_a_kernel_whose_annotation_stands_for_no_dtype_is_refused_by_name(monkeypatch):
+    text = KERNEL.replace("import Floats", "import Floats\nimport numpy as np\nfrom numpy.typing import NDArray")
+    with pytest.raises(TypeError, match=r"scaled: x is .*int16.*, and a kernel takes the arrays of ata_gym.typing"):
+        imported(monkeypatch, kernel=text.replace("x: Floats", "x: NDArray[np.int16]"))

@@ -26,10 +26,9 @@ from typing import Any, ClassVar
 import numba
 import numpy as np
 from llvmlite import binding
-from numba.core.caching import FunctionCache, _CacheLocator
-from numba.core.compiler_lock import global_compiler_lock
 
 from ata_gym.utils.kernels.identity import UnknownError, identity
+from ata_gym.utils.kernels.internals import add_locator, compiler_lock
 from ata_gym.utils.kernels.notice import compiling
 
 Loop = Callable[..., Any]
@@ -55,11 +54,11 @@ def kernel_cache(loop: Loop, *options: object) -> Iterator[tuple[Loop, bool]]:
     temporary folder, or it is full.
     """
     key = _key(loop, options)
-    if key is None:
+    if key is None or not _NUMBA_ASKS:
         yield loop, False
         return
     source, name = Path(loop.__code__.co_filename), _folder_name(loop, key)
-    with global_compiler_lock, tempfile.TemporaryDirectory(prefix="ata-gym-kernel-") as folder:
+    with compiler_lock(), tempfile.TemporaryDirectory(prefix="ata-gym-kernel-") as folder:
         private = Path(folder)
         loaded = next((sums for room in _rooms(source) if (sums := _fetch(room / name, private))), "")
         with _Private.holding(copy := _renamed(loop, key), folder), nullcontext() if loaded else compiling():
@@ -71,8 +70,11 @@ def kernel_cache(loop: Loop, *options: object) -> Iterator[tuple[Loop, bool]]:
 
 def is_kept(loop: Loop, *options: object) -> bool:
     """Whether the kernel of ``loop`` has a folder, or can have none; ``options`` as of ``kernel_cache``."""
-    key, source = _key(loop, options), Path(loop.__code__.co_filename)
-    return not (key and kept_in(source)) or any((room / _folder_name(loop, key)).is_dir() for room in _rooms(source))
+    key = _key(loop, options)
+    source = Path(loop.__code__.co_filename)
+    if key is None or not _NUMBA_ASKS or kept_in(source) is None:
+        return True
+    return any((room / _folder_name(loop, key)).is_dir() for room in _rooms(source))
 
 
 def _folder_name(loop: Loop, key: str) -> str:
@@ -97,8 +99,8 @@ def _renamed(loop: Loop, key: str) -> Loop:
     return copy
 
 
-class _Private(_CacheLocator):
-    """Tells numba to cache one function in one folder, whatever file it comes from."""
+class _Private:
+    """Tells numba to cache one function in one folder, whatever file it comes from; of the form of its locators."""
 
     _held: ClassVar[tuple[Loop, str] | None] = None
 
@@ -122,6 +124,9 @@ class _Private(_CacheLocator):
             return None
         return cls(py_file, cls._held[1])
 
+    def ensure_cache_path(self) -> None:
+        """Nothing: the folder is there, and is writable."""
+
     def get_cache_path(self) -> str:
         return self._folder
 
@@ -132,7 +137,8 @@ class _Private(_CacheLocator):
         return ""
 
 
-FunctionCache._impl_class._locator_classes.insert(0, _Private)
+_NUMBA_ASKS = add_locator(_Private)
+"""Whether numba asks where to keep machine code; otherwise each process compiles its kernels."""
 
 
 def kept_in(source: Path) -> Path | None:

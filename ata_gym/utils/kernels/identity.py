@@ -14,6 +14,8 @@ from weakref import WeakKeyDictionary
 import numba
 import numpy as np
 
+from ata_gym.utils.kernels.internals import DISPATCHER
+
 _KNOWN = sys.stdlib_module_names | {"numba", "numpy", "scipy", "llvmlite"}
 """Packages whose functions and classes count by their names, since their versions are compared."""
 
@@ -81,7 +83,7 @@ def _value(value: Any, seen: dict[Any, str]) -> object:
         return kind, repr(value.dtype), value.shape, value.strides, hashlib.sha256(value.tobytes()).hexdigest()
     if isinstance(value, numba.types.Type):
         return kind, str(value), str(getattr(value, "sig", ""))  # a function of another library has a signature
-    if isinstance(value, numba.core.dispatcher.Dispatcher):
+    if isinstance(value, DISPATCHER):
         return kind, _compiled(value, seen)
     return kind, _by_name(value, seen)
 
@@ -91,6 +93,8 @@ def _compiled(helper: Any, seen: dict[Any, str]) -> str:
     if helper in seen:
         return seen[helper]
     seen[helper] = f"{helper.__module__}.{helper.__qualname__}"
+    if not hasattr(helper, "_can_compile"):
+        raise UnknownError(f"{helper!r} does not say whether its types are all that it will have")
     options = sorted((name, repr(_value(option, seen))) for name, option in helper.targetoptions.items())
     signatures = [] if helper._can_compile else [str(each) for each in helper.signatures]
     whole = _checksum((options, signatures, _value(helper.locals, seen), _function(helper.py_func, seen)))
