@@ -143,6 +143,54 @@ def test_a_public_method_has_a_docstring_unless_that_of_its_contract_says_it() -
     assert not {(place, one.name) for place, one in methods if one.name not in described and one.name[0] != "_"}
 
 
+NAMED_TUPLES = {"_replace", "_asdict", "_make", "_fields"}
+"""Public names of Python that begin with an underscore."""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_" and name not in NAMED_TUPLES
+
+
+def names_in(node: ast.AST) -> list[str]:
+    """The names that a piece of code takes from an object or a module, also by ``getattr``."""
+    if isinstance(node, ast.Attribute):
+        return [node.attr]
+    if isinstance(node, ast.ImportFrom):
+        return [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+    if isinstance(node, ast.keyword):
+        return [node.arg or ""]
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in {"getattr", "hasattr", "setattr"}:
+        return [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    return []
+
+
+def defined_in(node: ast.AST) -> str:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return node.name
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+        return node.attr
+    return node.arg if isinstance(node, ast.arg) else ""
+
+
+def test_private_names_of_other_packages_are_those_that_contributing_lists() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in modules().values()}
+    nodes = [node for text in texts.values() for node in ast.walk(ast.parse(text))]
+    ours = {defined_in(node) for node in nodes}
+    used = {name for node in nodes for name in names_in(node) if is_private(name)} - ours
+    page = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = page.partition("## What is used of other packages that is not public")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    listed = {name for row in rows for name in re.findall(r"\b_\w+", row[0])}
+    assert used <= listed, "list them in CONTRIBUTING.md, or do without them"
+    assert all(any(name in text for text in texts.values()) for name in listed)
+    inner = re.compile(r"\bnumba\.core\b|\b(?:numba|numpy|scipy|gymnasium|torch|ray|polars)\._[a-z]")
+    assert {name_of(path) for path, text in texts.items() if inner.search(text)} == {
+        *("ata_gym/utils/kernels/internals.py", "ata_gym/cluster/on_ray/connection.py")
+    }
+
+
 def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     first = node.body[0]
     said = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)

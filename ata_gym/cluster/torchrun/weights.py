@@ -37,7 +37,7 @@ class Unchanged:
 
 def has_hooks(parameter: Tensor) -> bool:
     """Whether functions of the user run when the gradient of a parameter is computed, beside that of ``Buckets``."""
-    return len(getattr(parameter, "_post_accumulate_grad_hooks", None) or ()) > 1 or bool(parameter._backward_hooks)
+    return len(parameter._post_accumulate_grad_hooks or ()) > 1 or bool(parameter._backward_hooks)
 
 
 def fingerprint(parameters: Iterable[Tensor]) -> float:

@@ -9,7 +9,6 @@ import pickle
 import tarfile
 import zipfile
 from functools import partial
-from importlib import import_module
 from operator import index
 from pathlib import Path
 from types import FunctionType
@@ -31,14 +30,17 @@ _PARTS = ("train_x", "train_y", "test_x", "test_y")
 _PIXELS = 3 * 32 * 32
 _RECORD = 2 + _PIXELS  # coarse label, fine label, pixels
 
+# What numpy itself calls when it unpickles an array, an array of protocol 5, and a number.
+_REBUILDING: tuple[Any, ...] = (np.empty(1).__reduce__()[0], np.empty(1).__reduce_ex__(5)[0], np.float64(0.0).__reduce__()[0])
+
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): lambda text, _encoding: text.encode("latin-1"),  # bytes, as old protocols write them
     **{
-        (f"numpy.{core}.{module}", name): getattr(import_module(f"numpy._core.{module}"), name)
-        for core in ("core", "_core")
-        for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"))
+        (f"numpy.{core}.{function.__module__.rpartition('.')[2]}", function.__name__): function
+        for core in ("core", "_core")  # before numpy 2, and since
+        for function in _REBUILDING
     },
 }
 """The objects that the pickles of plain arrays and numbers name, in all protocols."""

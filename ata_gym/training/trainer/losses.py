@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from ata_gym.simulation.keys import derive_keys
 from ata_gym.training.models.device import autocast, seeded
@@ -17,6 +16,7 @@ from ata_gym.training.problems.tasks import Tasks, joined
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Ints, Keys
 
+_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 _TOLERANCE = 1e-3  # relative to the losses: far above rounding, far below what a batch norm changes
 
 Loss = Callable[[nn.Module, Any], Tensor]  # a function of a model and the data of tasks that gives losses
@@ -157,7 +157,7 @@ def apart_and_together(model: nn.Module, together: Compute, apart: Sequence[Comp
     twin = copy.deepcopy(model)
     device = next(twin.parameters()).device
     for part in twin.modules():
-        if isinstance(part, _DropoutNd):
+        if isinstance(part, _DROPOUT):
             part.eval()
     try:
         with torch.no_grad(), seeded(0, device):

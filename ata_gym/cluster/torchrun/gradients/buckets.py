@@ -1,7 +1,7 @@
 """Gradients in flat tensors, each of which is summed over the ranks as soon as the last backward pass has filled it."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from threading import Lock
 from typing import Any, NamedTuple, Self
@@ -46,6 +46,15 @@ def _strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...
 def gradient_dtype(parameter: Tensor) -> torch.dtype:
     """The dtype of a parameter's gradient."""
     return getattr(parameter, "grad_dtype", None) or parameter.dtype
+
+
+def _copy_each(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source)
+
+
+# One launch for all tensors of a device, where torch has it: it is not public.
+_copy_all: Callable[[Sequence[Tensor], Sequence[Tensor]], object] = getattr(torch, "_foreach_copy_", _copy_each)
 
 
 class _Bucket:
@@ -149,7 +158,8 @@ class Buckets:
 
     def scale(self, factor: float) -> None:
         """Multiply the gradients."""
-        torch._foreach_mul_([bucket.gradients for bucket in self.all], factor)
+        for bucket in self.all:
+            bucket.gradients.mul_(factor)
 
     def _reached(self, place: int) -> None:
         if self._open:
@@ -182,7 +192,7 @@ class Buckets:
             if parameter.grad is not None and parameter.grad.layout is torch.strided
         ]
         if dense:
-            torch._foreach_copy_([view for view, _ in dense], [gradient for _, gradient in dense])
+            _copy_all([view for view, _ in dense], [gradient for _, gradient in dense])
         for view, parameter in outside if len(dense) < len(outside) else ():
             if parameter.grad is None:
                 view.zero_()

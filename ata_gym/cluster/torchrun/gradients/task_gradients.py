@@ -190,7 +190,7 @@ def _not_respected(module: Any) -> Iterator[tuple[str, str]]:
     elif isinstance(module, DistributedDataParallel):
         if module.static_graph:
             yield "DistributedDataParallel(static_graph=True)", "leave static_graph out"
-        if getattr(module, "_comm_hooks", None):
+        if module._comm_hooks:
             yield "a communication hook of DistributedDataParallel", "register none"
     elif _is("torch.distributed.fsdp", "FullyShardedDataParallel", module):
         yield "FullyShardedDataParallel", "use fully_shard, or the plain module"
