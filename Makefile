@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE  # each of the many processes of the tests woul
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint docs benchmark gpu fuzz mutants ablation tables versions dist clean
+.PHONY: help demo test lint docs benchmark gpu fuzz mutants ablation tables versions newest dist clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,9 @@ tables: .venv/installed  ## make the tables of the pages again by the commands t
 
 versions: .venv/installed  ## run the tests on every Python here, with the oldest and the newest packages allowed
 	$(RUN) nox
+
+newest: .venv/installed  ## a part of that, in two minutes: Python 3.12 or later, with what pip install takes today
+	$(RUN) nox -s newest
 
 dist: .venv/installed  ## build the wheel and the source distribution in dist/ and check them (ATA_GYM_URL=https://host/owner/ata-gym)
 	rm -rf dist

@@ -13,7 +13,7 @@ import ata_policies
 from ata_gym.cli import app
 from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
-from docs import gpu, tables
+from docs import tables
 
 ROOT, FOLDERS = Path(__file__).parents[1], ("ata_gym", "policies", "tests", "notebooks", "docs")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
@@ -234,11 +234,3 @@ def test_a_table_that_a_command_prints_is_printed_again(monkeypatch: pytest.Monk
     assert new == text.replace("old", "new")
     assert [line.split()[0] for line in (*lines, *tables.printed_again(new)[1])] == ["changed", "same"]
     assert tables.printed_again("<!-- printed by: python $NOWHERE -->\n| old |\n")[1][0].endswith("set NOWHERE")
-
-
-def test_the_table_of_gpus_has_a_row_for_each_test_and_takes_what_came_of_it() -> None:
-    assert sorted(row["test"] for row in gpu.ROW.finditer(text_of(gpu.PAGE))) == sorted(gpu.marked())
-    cases = [f'<testcase classname="tests.a" name="test_b[{n}]">{n * "<failure/>"}</testcase>' for n in range(2)]
-    row, found = "| r | `tests/a.py::test_b` | {} |", gpu.outcomes(f"<a>{''.join(cases)}</a>")
-    new = gpu.written(row.format("- | - | - | -"), found, "A", "2", "D")
-    assert new == row.format("1 failed, 1 passed | A | 2 | D")

@@ -23,7 +23,7 @@ from ata_policies import Allocator  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 
 
-def steps(policy: str, budget: int, together: int, turns: int, length: int) -> dict[str, Any]:
+def steps(policy: str, budget: int, together: int, turns: int, length: int, device: str = "cpu") -> dict[str, Any]:
     """In ``turns`` times ``length`` steps of each, in turn: seconds per step, and seconds of processor time; shares.
 
     Both compute ``together`` tasks of one sample in each pass; DDP accumulates the gradients of its passes.
@@ -31,7 +31,7 @@ def steps(policy: str, budget: int, together: int, turns: int, length: int) -> d
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(5000, 3, 32, 32), torch.randint(100, (5000,)))
-    parallel, plain = DistributedDataParallel(_cnn()), _cnn()
+    parallel, plain = DistributedDataParallel(_cnn().to(device)), _cnn().to(device)
     optimizers = [torch.optim.Adam(model.parameters(), lr=8e-5) for model in (parallel, plain)]
     allocator = TorchAllocator(budget, policy, name=f"worker {rank}")
     ours = DataLoader(data, batch_sampler=TaskSampler(allocator, data, together=together))
@@ -43,14 +43,14 @@ def steps(policy: str, budget: int, together: int, turns: int, length: int) -> d
         for left in reversed(range(passes)):
             x, y = next(theirs)
             with parallel.no_sync() if left else nullcontext():
-                (cross_entropy(parallel(x), y) / passes).backward()
+                (cross_entropy(parallel(x.to(device)), y.to(device)) / passes).backward()
         optimizers[0].step()
         optimizers[0].zero_grad()
 
     def step_of_ours() -> None:
         with allocator.round(plain) as share:
             for x, y in share.take(ours):
-                share.backward(cross_entropy(plain(x), y))
+                share.backward(cross_entropy(plain(x.to(device)), y.to(device)))
             share.reduce()
         optimizers[1].step()
         optimizers[1].zero_grad()

@@ -3,7 +3,6 @@
 Printed as a ratio of times, measured in turns in this run. ``make benchmark`` runs it.
 """
 
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ from torch.nn.functional import cross_entropy  # noqa: E402
 import ata_gym  # noqa: E402
 from ata_gym.training import Classification, TrainingWrapper, make_problem  # noqa: E402
 from tests.benchmarks.test_throughput import best  # noqa: E402
-from tests.gpu_table import warnings_of_inductor  # noqa: E402
 
 pytestmark = pytest.mark.benchmark
 
@@ -94,19 +92,3 @@ def test_overhead_on_a_cpu(problem: Callable[[Path], Case], tmp_path: Path, requ
     print(f"\n{problem.__name__}, B = {WORLD.budget}: plain {by_hand * 1e6:.0f} us, wrapped {ours * 1e6:.0f} us a step")
     print(f"ratio {ours / by_hand:.3f} (target: at most {case.target})")
     assert ours / by_hand < case.limit
-
-
-@pytest.mark.gpu
-@warnings_of_inductor
-def test_speed_on_a_gpu(tmp_path: Path) -> None:
-    options = {"eager": (), "graphs": ("graphs",), "compile": ("compile",), "both": ("compile", "graphs")}
-    case = cifar(tmp_path)
-    steps = [wrapped(case, "cuda", **dict.fromkeys(option, True)) for option in options.values()]
-    plays = [lambda step=step: [step() for _ in range(200)] for step in (plain(case, "cuda"), *steps)]
-    by_hand, *ours = (seconds / 200 for seconds in best(*plays, clock=time.perf_counter))
-    print(f"\n{torch.cuda.get_device_name()}, B = {WORLD.budget}: plain {by_hand * 1e3:.3f} ms a step")
-    speeds = {name: by_hand / seconds for name, seconds in zip(options, ours, strict=True)}
-    for name, speed in speeds.items():
-        print(f"wrapped, {name}: {speed:.2f} times its speed")
-    assert speeds["eager"] >= 1
-    assert max(speeds.values()) >= 3

@@ -76,7 +76,7 @@ def _serve(pipe: Any) -> None:
         os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": str(rank)}
         try:
             if "nccl" in backend:
-                torch.cuda.set_device(rank)
+                torch.cuda.set_device(rank % torch.cuda.device_count())
             dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=size)
             pipe.send((True, work(*arguments)))
             dist.destroy_process_group()
