@@ -15,7 +15,7 @@ from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
 from docs import tables
 
-ROOT, FOLDERS = Path(__file__).parents[1], ("ata_gym", "policies", "tests", "notebooks", "docs")
+ROOT, FOLDERS = Path(__file__).parents[1], ("ata_gym", "policies", "tests", "notebooks", "docs", "findings")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
 WRITTEN = [path for path in (*PAGES, *NOTEBOOKS) if ".ipynb_checkpoints" not in path.parts]
