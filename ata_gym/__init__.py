@@ -2,13 +2,15 @@
 
 Importing the package registers ``ata_gym/TaskAllocation-v0``, ``ata_gym/TaskRace-v0`` and ``ata_gym/TaskDispatch-v0``,
 and ids such as ``ata_gym/TaskAllocation-flat-shares-v0`` for programs that take an id and no arguments: the same envs
-with ``observation="flat"``, that form of ``action`` and ``reward_unit="even round"``.
+with ``observation="flat"``, that form of ``action`` and ``reward_unit="even round"``, and the steps of an episode in
+their spec.
 
 The names below are those that users type most; the rooms of the package hold the rest.
 """
 
 from typing import TYPE_CHECKING
 
+from ata_gym.utils.after_import import after_import
 from ata_gym.utils.lazy import lazy_names
 from ata_gym.utils.signals import quiet_start
 
@@ -40,20 +42,28 @@ __all__ = [
     "proxy_optimal", "scenario", "scenario_names", "threads",
 ]  # fmt: skip
 
-_FORMS = {
-    "TaskAllocation": ("allocation", ("shares", "assign")),
-    "TaskRace": ("allocation", ("shares",)),
-    "TaskDispatch": ("dispatch", ("dispatch", "start")),
+_ROUNDS, _BUDGET = 100, 8
+"""The horizon and the budget of the scenario that an env has without arguments."""
+
+_FORMS: dict[str, tuple[str, dict[str, int | None]]] = {
+    "TaskAllocation": ("allocation", {"shares": _ROUNDS, "assign": _ROUNDS * _BUDGET}),
+    "TaskRace": ("allocation", {"shares": _ROUNDS}),
+    "TaskDispatch": ("dispatch", {"dispatch": _ROUNDS * _BUDGET, "start": None}),
 }
-"""For each env its module, and the forms of actions that have an id without arguments."""
+"""For each env its module, and the forms of actions that have an id without arguments, with the steps of an episode.
+
+Episodes of "start" differ in their number of steps."""
 
 for _name, (_module, _actions) in _FORMS.items():
-    _arguments: dict[str, dict[str, str]] = {"": {}}
-    for _action in _actions:
-        _arguments[f"-flat-{_action}"] = {"observation": "flat", "action": _action, "reward_unit": "even round"}
-    for _form, _kwargs in _arguments.items():
-        if f"ata_gym/{_name}{_form}-v0" not in gymnasium.registry:
+    _ids: dict[str, tuple[dict[str, str], int | None]] = {f"ata_gym/{_name}-v0": ({}, None)}
+    for _action, _steps in _actions.items():
+        _kwargs = {"observation": "flat", "action": _action, "reward_unit": "even round"}
+        _ids[f"ata_gym/{_name}-flat-{_action}-v0"] = _kwargs, _steps
+    for _id, (_kwargs, _steps) in _ids.items():
+        if _id not in gymnasium.registry:
             gymnasium.register(
-                id=f"ata_gym/{_name}{_form}-v0", entry_point=f"ata_gym.envs.{_module}:{_name}Env",
+                id=_id, entry_point=f"ata_gym.envs.{_module}:{_name}Env", max_episode_steps=_steps,
                 vector_entry_point=f"ata_gym.envs.{_module}:{_name}VectorEnv", kwargs=_kwargs,
             )  # fmt: skip
+
+after_import("minari.serialization", "ata_gym.envs.spaces.minari:register")

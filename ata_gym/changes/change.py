@@ -15,6 +15,7 @@ from ata_gym.simulation.disturbances import Disturbances
 from ata_gym.simulation.keys import uniforms_of_round
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import FINITE
+from ata_gym.utils.trees import as_lists
 from ata_gym.utils.validation import in_range, whole_number
 
 
@@ -88,7 +89,7 @@ class Change(ABC):
 
     def to_data(self) -> dict[str, Any]:
         """The name and the fields, as plain data."""
-        return {"change": type(self).__name__.lower(), **asdict(self)}
+        return {"change": type(self).__name__.lower(), **as_lists(asdict(self))}
 
 
 class TwoStates(Change):

@@ -1,6 +1,6 @@
 """Changes from plain data, and the check that changes fit a pool."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -46,9 +46,10 @@ def checked_changes(changes: Iterable[Change | Mapping[str, Any]], n: int) -> tu
 
     They are applied in order: factors multiply, and a ``Switch`` permutes the distributions that it finds, with the
     means that were drawn with them. ValueError for anything but changes, a change that does not fit n workers, a
-    ``Redraw`` that is not the first, and a second change of a kind of which there can be one only.
+    ``Redraw`` that is not the first, a second change of a kind of which there can be one only, and an iterator, which
+    would hold nothing for the next env that is made with it.
     """
-    if isinstance(changes, Mapping | str | bytes) or not np.iterable(changes):
+    if isinstance(changes, Mapping | str | bytes | Iterator) or not np.iterable(changes):
         raise ValueError(f"changes must be a list of changes of ata_gym.changes, not {short(changes)}")
     checked = tuple(change_from_data(change) for change in changes)
     for place, change in enumerate(checked):

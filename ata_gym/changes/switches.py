@@ -232,6 +232,4 @@ class Redraw(Change):
         return after
 
     def to_data(self) -> dict[str, Any]:
-        price = None if self.price is None else list(self.price)
-        among = [[change.to_data() for change in changes] for changes in self.among]
-        return super().to_data() | {"price": price, "among": among}
+        return super().to_data() | {"among": [[change.to_data() for change in changes] for changes in self.among]}

@@ -1,5 +1,11 @@
 """The envs whose steps are rounds: allocation and race, each as a single env and as a native vector env."""
 
+from typing import Any
+
+import gymnasium.vector
+from numpy.typing import NDArray
+
+from ata_gym.envs.interface.interface import Observation
 from ata_gym.envs.single import SingleEnv
 from ata_gym.envs.spaces import Allocation
 from ata_gym.envs.states.backend import Backend
@@ -59,7 +65,9 @@ class TaskAllocationEnv(SingleEnv):
     | ``round_time``, ``worker_time`` | of the round |
     | ``runtime``, ``total_worker_time`` | the same, added up over the episode |
     | ``lost`` | where workers may die: tasks that were lost in the round |
-    | ``action_mask`` | with ``action="assign"``: which actions are of use; also after a reset |
+    | ``action_mask`` | with ``action="assign"``: which actions are of use |
+
+    The keys are the same after each reset and step. Where no round was played, the numbers of the round are 0.
 
     Arguments
     ---------
@@ -84,8 +92,9 @@ class TaskAllocationEnv(SingleEnv):
     - ``observation``: "feedback", the dict above. "workers": float32 features, shape (n, 20), from -10 to 10, the same
       in any unit of time; their names are in ``ata_gym.envs.interface.worker_features``. "flat": the same in one row.
     - ``action``: "allocation". "shares": a number from -1 to 1 for each worker, rounded by the method of largest
-      remainders; in a race one more number for the total. "assign": one worker at a time, B times, then the round is
-      played; with masks (``action_masks()``, ``info["action_mask"]``).
+      remainders; in a race one more number for the total. A number outside is played as the nearer of the two, as most
+      RL libraries do not clip; NaN and infinity raise ValueError. "assign": one worker at a time, B times, then the
+      round is played; with masks (``action_masks()``, ``info["action_mask"]``).
     - ``reward_unit``: "time", or "even round": rewards are divided by what a round would cost if the workers at the
       episode's start had all the harmonic mean of their mean task times and shared the budget evenly, so that agents
       learn from workers of any speed. The agent does not see this unit, and no action changes it.
@@ -193,7 +202,7 @@ class TaskRaceEnv(TaskAllocationEnv):
     _state_class = RaceState
 
 
-class TaskAllocationVectorEnv(VectorEnv):
+class TaskAllocationVectorEnv(VectorEnv, gymnasium.vector.VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     """E rows of ``TaskAllocationEnv`` in one call: row e, seeded s + e, gives the bits of a single env seeded s + e.
 
     - ``num_envs``: how many rows E; the other arguments are those of the single env, without ``backend`` and without
@@ -211,7 +220,7 @@ class TaskAllocationVectorEnv(VectorEnv):
     _state_class = AllocationState
 
 
-class TaskRaceVectorEnv(VectorEnv):
+class TaskRaceVectorEnv(VectorEnv, gymnasium.vector.VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     """E rows of ``TaskRaceEnv``; the arguments are those of ``TaskAllocationVectorEnv``."""
 
     _state_class = RaceState

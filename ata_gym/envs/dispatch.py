@@ -1,5 +1,11 @@
 """The env whose steps are decisions within a round, as a single env and as a native vector env."""
 
+from typing import Any
+
+import gymnasium.vector
+from numpy.typing import NDArray
+
+from ata_gym.envs.interface.interface import Observation
 from ata_gym.envs.single import SingleEnv
 from ata_gym.envs.spaces import Dispatch
 from ata_gym.envs.states.dispatch import DispatchState
@@ -100,7 +106,7 @@ class TaskDispatchEnv(SingleEnv):
     action_space: Dispatch
 
 
-class TaskDispatchVectorEnv(VectorEnv):
+class TaskDispatchVectorEnv(VectorEnv, gymnasium.vector.VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     """E rows of ``TaskDispatchEnv``; the arguments are those of ``TaskAllocationVectorEnv``.
 
     The rows take their steps together, but each row has a round of its own.

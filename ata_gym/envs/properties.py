@@ -1,11 +1,14 @@
 """The part that single and vector envs share: scenario, reset options, privileged information and checkpoints."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
@@ -14,13 +17,14 @@ from ata_gym.envs.interface.interface import Interface
 from ata_gym.envs.rendering.recorder import Recorder
 from ata_gym.envs.rendering.renderer import MODES, renderer
 from ata_gym.envs.rendering.timeline import Timeline
+from ata_gym.envs.spec import plain_arguments
 from ata_gym.envs.states.backend import Backend, DispatchBackend
 from ata_gym.envs.states.batch_state import BatchState
 from ata_gym.envs.states.dispatch import DispatchState
 from ata_gym.envs.states.rounds import AllocationState
 from ata_gym.scenarios import PoolData, Published, Scenario, resolve
 from ata_gym.typing import Floats, Mask
-from ata_gym.utils.ranges import Size, fitted
+from ata_gym.utils.ranges import Size, Within, fitted
 from ata_gym.utils.validation import flag, short
 
 OPTIONS = ("pool", "changes", "price", "horizon")  # what ``reset(options=...)`` takes
@@ -29,7 +33,6 @@ OPTIONS = ("pool", "changes", "price", "horizon")  # what ``reset(options=...)``
 class EnvProperties:
     """A mixin: rows of a scenario, what an agent sees of them, their privileged information and checkpoints."""
 
-    scenario: Scenario  # the pool, its changes, the budget, the horizon and the price; its name is "" if it has none
     interface_arguments: tuple[str, str | None, str]  # the arguments observation, action and reward_unit
     action_space: Space[Any]
     _modes: ClassVar[Sequence[str]] = MODES  # of rendering
@@ -52,8 +55,8 @@ class EnvProperties:
     )
 
     def __init__(
-        self, scenario: str | Scenario | None = None, pool: PoolData | None = None, budget: int | None = None,
-        horizon: int | None = None, price: float | None = None,
+        self, scenario: str | Scenario | Mapping[str, Any] | None = None, pool: PoolData | None = None,
+        budget: int | None = None, horizon: int | None = None, price: float | None = None,
         changes: Iterable[Change | Mapping[str, Any]] | None = None, signals: bool = False,
         backend: Backend | DispatchBackend | None = None, observation: str = "feedback", action: str | None = None,
         reward_unit: str = "time", render_mode: str | None = None, unit_costs: Iterable[float] | None = None,
@@ -61,7 +64,9 @@ class EnvProperties:
         self.render_mode, self._renderer = render_mode, renderer(render_mode, self._modes)
         self._signals, self._backend = flag("signals", signals), backend
         self.interface_arguments = observation, action, reward_unit
-        self._begin(resolve(scenario, pool, budget, horizon, price, changes, unit_costs))
+        self._spec: EnvSpec | None = None
+        self._made_with = resolve(scenario, pool, budget, horizon, price, changes, unit_costs)
+        self._begin(self._made_with)
         self._ended = np.ones(self._rows, np.bool_)
         self._make_spaces(self._interface.observation_space(), self._interface.form.space())
 
@@ -69,11 +74,28 @@ class EnvProperties:
         raise NotImplementedError
 
     def _begin(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self._state = self._state_class(scenario, self._rows, self._signals, self._backend)
-        self._interface = Interface(self._state, *self.interface_arguments, shows_again=self._shows_again)
+        state = self._state_class(scenario, self._rows, self._signals, self._backend)
+        self._interface = Interface(state, *self.interface_arguments, shows_again=self._shows_again)
+        self._state = state
         if self._renderer is not None:
-            self._interface.recorder = Recorder(self._state)
+            self._interface.recorder = Recorder(state)
+
+    @property
+    def scenario(self) -> Scenario:
+        """The pool, its changes, the budget, the horizon and the price; its name is "" if it has none."""
+        return self._state.scenario
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """How the env was made: Gymnasium sets it, and JSON can hold it, unless the env has a ``backend``."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None:
+            _check_length(spec, self._interface)
+            spec = replace(spec, kwargs=plain_arguments(spec.kwargs, self._made_with))
+        self._spec = spec
 
     def _take(self, options: Mapping[str, Any] | None) -> None:
         """Change the scenario as the options of a reset say; the noise stays that of the rows' seeds.
@@ -94,12 +116,20 @@ class EnvProperties:
             raise ValueError(
                 f"the option pool must have {self.n} workers, as the spaces of this env have, not {scenario.pool.n}"
             )
-        was, spaces = (self.scenario, self._state, self._interface), self._interface.observation_space()
+        was, spaces = (self._state, self._interface), self._interface.observation_space()
         self._begin(scenario)
+        try:
+            self._check_fit(spaces, options)
+        except ValueError:
+            self._state, self._interface = was
+            raise
+        self._state.keys[:], self._state.episode[:] = was[0].keys, was[0].episode
+
+    def _check_fit(self, spaces: Space[Any], options: Mapping[str, Any]) -> None:
         if self._interface.observation_space() != spaces:
-            self.scenario, self._state, self._interface = was
             raise ValueError(f"with {short(options)} the observations would have other keys: make another env")
-        self._state.keys[:], self._state.episode[:] = was[1].keys, was[1].episode
+        if self.spec is not None:
+            _check_length(self.spec, self._interface)
 
     def checked(self, actions: object) -> NDArray[Any]:
         """The actions of one step, of the shape of the action space; ValueError that says what is wrong with them."""
@@ -168,7 +198,7 @@ class EnvProperties:
 
         ValueError if it does not fit, or holds numbers that an env cannot have; the env stays as it was.
         """
-        here, ranges = self._remembered(), self._state.ranges() | self._interface.ranges()
+        here, ranges = self._remembered(), self._ranges()
         try:
             given = {name: fitted(f"{name!r}", checkpoint.get(name), field) for name, field in here.items()}
             for name in given.keys() & ranges:
@@ -182,5 +212,23 @@ class EnvProperties:
         if self._interface.recorder is not None:
             self._interface.recorder.start_episode(slice(None))
 
+    def _ranges(self) -> dict[str, Within]:
+        return self._state.ranges() | self._interface.ranges()
+
     def _remembered(self) -> dict[str, NDArray[Any]]:
         return self._state.remembered() | self._interface.remembered() | {"over": self._ended}
+
+
+def _check_length(spec: EnvSpec, interface: Interface) -> None:
+    """ValueError if episodes are longer than those of the env's id, at whose end Gymnasium truncates them."""
+    registered = gym.registry.get(spec.id)
+    if registered is None or registered.max_episode_steps is None:
+        return
+    if interface.most_steps > registered.max_episode_steps:
+        short_id = f"{spec.namespace}/{spec.name.partition('-')[0]}-v{spec.version}"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in registered.kwargs.items())
+        length = "no end" if interface.most_steps == math.inf else f"{interface.most_steps} steps"
+        raise ValueError(
+            f"{spec.id} truncates its episodes after {registered.max_episode_steps} steps, and these have {length}: "
+            f"make {short_id} with {arguments}"
+        )

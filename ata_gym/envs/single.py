@@ -33,7 +33,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         self._ended[:] = False
         if self.render_mode == "human":
             self.render()
-        return chosen(self._interface.observation(), 0), self._masks()
+        return chosen(self._interface.observation(), 0), _of_the_row(self._interface.info())
 
     def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, Info]:
         """Take one step with an action of the action space."""
@@ -41,14 +41,10 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
             raise ValueError("no episode is running: call reset() first")
         played = self._interface.step(self.checked(action)[None])
         self._ended = played.ended
-        info = {} if played.known is not None else {name: value.item() for name, value in played.info.items()}
-        info |= self._masks()
         if self.render_mode == "human":
             self.render()
+        info = _of_the_row(played.info)
         return chosen(played.observation, 0), played.reward.item(), False, played.ended.item(), info
-
-    def _masks(self) -> Info:
-        return {name: mask[0] for name, mask in self._interface.masks().items()}
 
     def render(self) -> Frame | None:
         """Show the last round, or in dispatch the part of a round that has been played, as ``render_mode`` says.
@@ -66,3 +62,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         """Close the window, if there is one."""
         if self._renderer is not None:
             self._renderer.close()
+
+
+def _of_the_row(info: Info) -> Info:
+    return {name: value.item() if value.ndim == 1 else value[0] for name, value in info.items()}

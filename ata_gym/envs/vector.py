@@ -13,9 +13,10 @@ from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.interface import Info, Observation, chosen
-from ata_gym.envs.properties import EnvProperties
+from ata_gym.envs.properties import OPTIONS, EnvProperties
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, VECTOR_MODES, Frame
 from ata_gym.typing import Mask
+from ata_gym.utils.ranges import Within
 from ata_gym.utils.trees import choose_rows, leaves, map_leaves
 from ata_gym.utils.validation import short, whole_number
 
@@ -23,7 +24,10 @@ Seeds: TypeAlias = int | Sequence[int | None] | None
 
 
 class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
-    """E rows in one call, reset as in Gymnasium's own vector envs; ``arguments`` are those of the single env."""
+    """E rows in one call, reset as in Gymnasium's own vector envs; ``arguments`` are those of the single env.
+
+    The class of an id names Gymnasium's class as a base once more, as skrl's ``wrap_env`` looks at direct bases only.
+    """
 
     _modes = VECTOR_MODES
     _view = slice(None)
@@ -47,6 +51,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         self._most_steps = np.inf if max_episode_steps is None else whole_number("max_episode_steps", max_episode_steps)
         super().__init__(**arguments)
         self._steps = np.zeros(self.num_envs, np.int64)  # in the episode
+        self._row_attributes: dict[str, tuple[Any, ...]] = {}  # of the caller's own, by name
 
     def _make_spaces(self, observation: Space[Any], action: Space[Any]) -> None:
         self.single_observation_space, self.single_action_space = observation, action
@@ -70,7 +75,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
             if own is not None and rows[row]:
                 self._state.seed_row(row, own)
         self._start(rows)
-        return self._interface.observation(), self._masks(rows.copy())
+        return self._interface.observation(), _of_rows(self._interface.info(), rows)
 
     def _rows_to_reset(self, options: Mapping[str, Any]) -> Mask:
         """The rows of the option ``reset_mask``; TypeError or ValueError if it is no mask of the rows."""
@@ -114,23 +119,19 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
             if np.shape(actions) == self.action_space.shape:
                 actions = np.where(starting.reshape(-1, *[1] * (np.ndim(actions) - 1)), self._idle, actions)
         played = self._interface.step(self.checked(actions))
-        observation, reward, live = played.observation, played.reward, ~starting
-        known = live if played.known is None else live & played.known
+        observation, reward, info, live = played.observation, played.reward, played.info, ~starting
         if any_starting:
-            self._restart(observation, starting)
+            info = self._restart(observation, info, starting)
             reward[starting] = 0.0
         self._steps += live
         truncated = (played.ended | (self._steps >= self._most_steps)) & live
-        info = played.info if known.all() else _only(played.info, known)
-        info |= {f"_{name}": known for name in info}
-        if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            if truncated.any():
-                info = self._final(observation, info, truncated)
-                self._restart(observation, truncated)
-        else:
+        final = {}
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             self._ended[:] = truncated
-        info |= self._masks(np.ones(self.num_envs, np.bool_))
-        return observation, reward, np.zeros(self.num_envs, np.bool_), truncated, info
+        elif truncated.any():
+            final = self._final(observation, info, truncated)
+            info = self._restart(observation, info, truncated)
+        return observation, reward, np.zeros(self.num_envs, np.bool_), truncated, final | _of_rows(info)
 
     def render(self) -> tuple[Frame, ...] | None:
         """The frame of each row, as ``SyncVectorEnv`` gives them; those of a row are those of a single env."""
@@ -142,10 +143,15 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What the method or attribute of that name gives for each row, as Gymnasium's vector envs answer.
 
+        An attribute that ``set_attr`` made is called with its row's own value, if that is a function.
+
         >>> import gymnasium, ata_gym
         >>> gymnasium.make_vec("ata_gym/TaskAllocation-v0", num_envs=3).unwrapped.call("budget")
         (8, 8, 8)
         """
+        if name in self._row_attributes:
+            own = self._row_attributes[name]
+            return tuple(value(*args, **kwargs) if callable(value) else value for value in own)
         value = getattr(self, name)
         result = value(*args, **kwargs) if callable(value) else value
         if isinstance(result, np.ndarray) and result.shape[:1] == (self.num_envs,):
@@ -156,31 +162,59 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         """The attribute of that name, for each row."""
         return self.call(name)
 
+    def set_attr(self, name: str, values: Any) -> None:
+        """Keep an attribute of the caller's own for each row, which ``get_attr`` and ``call`` give back.
+
+        A list or tuple holds a value for each row, and another value is for all. AttributeError for what the envs have
+        themselves: their arguments and options of a reset change it. ValueError for another number of values.
+
+        >>> import gymnasium, ata_gym
+        >>> envs = gymnasium.make_vec("ata_gym/TaskAllocation-v0", num_envs=2)
+        >>> envs.set_attr("level", [1, 3])
+        >>> envs.get_attr("level")
+        (1, 3)
+        """
+        if hasattr(self, name):
+            raise AttributeError(
+                f"{name} belongs to the envs and cannot be set: make them with other arguments, or give "
+                f"reset(options=...), which takes {', '.join(OPTIONS)}"
+            )
+        of_rows = tuple(values) if isinstance(values, list | tuple) else (values,) * self.num_envs
+        if len(of_rows) != self.num_envs:
+            raise ValueError(f"{name} has {len(of_rows)} values; give one, or one for each of {self.num_envs} rows")
+        self._row_attributes[name] = of_rows
+
     def _remembered(self) -> dict[str, NDArray[Any]]:
         counted = {} if self._most_steps == np.inf else {"steps": self._steps}
         return super()._remembered() | counted
 
-    def _masks(self, rows: Mask) -> dict[str, Any]:
-        masks = self._interface.masks()
-        return masks | {f"_{name}": rows for name in masks}
+    def _ranges(self) -> dict[str, Within]:
+        return super()._ranges() | {"steps": Within(0)}
 
     def _start(self, rows: Mask) -> None:
         self._interface.start_episode(rows)
         self._steps[rows], self._ended[rows] = 0, False
 
-    def _restart(self, observation: Observation, rows: Mask) -> None:
+    def _restart(self, observation: Observation, info: Info, rows: Mask) -> Info:
+        """Reset some rows: put what they see into the observation, and return the info with what they are told."""
         self._start(rows)
         for (_, field), (_, fresh) in zip(leaves(observation), leaves(self._interface.observation(rows)), strict=True):
             field[rows] = fresh
+        told: Info = choose_rows(rows, self._interface.info(), info)
+        return told
 
-    def _final(self, observation: Observation, info: dict[str, Any], rows: Mask) -> dict[str, Any]:
+    def _final(self, observation: Observation, info: Info, rows: Mask) -> Info:
+        """The last observation and info of the rows whose episodes have ended, as Gymnasium hands them on."""
         final_obs = np.full(self.num_envs, None, dtype=object)
         for row in np.flatnonzero(rows):
             final_obs[row] = chosen(chosen(observation, [row]), 0)  # the list makes it a copy
-        final = {"final_obs": final_obs, "final_info": _only(info | self._masks(rows), rows)}
-        return _only(info, ~rows) | final | {f"_{name}": rows.copy() for name in final}
+        final = {"final_obs": final_obs, "final_info": _of_rows(info, rows)}
+        return final | {f"_{name}": rows.copy() for name in final}
 
 
-def _only(info: Mapping[str, NDArray[Any]], rows: Mask) -> dict[str, Any]:
-    kept: dict[str, NDArray[Any]] = choose_rows(rows, info, map_leaves(np.zeros_like, info))
-    return kept
+def _of_rows(info: Info, rows: Mask | None = None) -> Info:
+    """The info of some rows (None: all), zeros in the others, with a mask for each key, as Gymnasium has them."""
+    if rows is None:
+        return info | {f"_{name}": np.ones(len(value), np.bool_) for name, value in info.items()}
+    chosen_rows: Info = choose_rows(rows, info, map_leaves(np.zeros_like, info))
+    return chosen_rows | {f"_{name}": rows.copy() for name in info}

@@ -11,6 +11,7 @@ import scipy
 from ata_gym.pools.families import CODES, FAMILIES
 from ata_gym.pools.pool import Pool, concatenate
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.trees import as_lists
 from ata_gym.utils.validation import real, short, unknown, whole_number
 
 _LEVELS = 16  # how many coefficients of variation a catalogue has, from the least to the largest in equal ratios
@@ -105,7 +106,8 @@ class PoolDistribution:
 
     def to_data(self) -> dict[str, Any]:
         """The fields as plain data."""
-        return asdict(self)
+        data: dict[str, Any] = as_lists(asdict(self))
+        return data
 
     @cached_property
     def catalogue(self) -> Pool:

@@ -43,11 +43,11 @@ def scenario(name: str) -> Scenario:
 
 
 def resolve(
-    named: str | Scenario | None = None, pool: PoolData | None = None, budget: int | None = None,
+    named: str | Scenario | Mapping[str, Any] | None = None, pool: PoolData | None = None, budget: int | None = None,
     horizon: int | None = None, price: float | None = None,
     changes: Iterable[Change | Mapping[str, Any]] | None = None, unit_costs: Iterable[float] | None = None,
 ) -> Scenario:  # fmt: skip
-    """The scenario that the arguments of an env describe: a named one, or a pool with a budget.
+    """The scenario that the arguments of an env describe: a named one, one from its data, or a pool with a budget.
 
     The other arguments override what a named scenario has. Without a scenario and a pool it is ``SMALL``. ValueError if
     both are given, there is no such name, or a value is not legal.
@@ -65,7 +65,10 @@ def resolve(
             raise ValueError("a pool needs budget=..., the number of results that a round needs")
         return Scenario(pool, **given)  # type: ignore[arg-type]
     found = SMALL if named is None else named
-    found = scenario(found) if isinstance(found, str) else found
+    if isinstance(found, str):
+        found = scenario(found)
+    elif isinstance(found, Mapping):
+        found = Scenario.from_data(found)
     if not isinstance(found, Scenario):
         raise ValueError(f"scenario must be a name or a Scenario, not {short(named)}")  # noqa: TRY004 - as all here
     return replace(found, **given) if given else found

@@ -71,8 +71,8 @@ class Scenario:
     """
 
     pool: Pool
-    """The workers, also as plain data (``Pool.from_data``). A ``PoolDistribution`` stands for its typical pool with the
-    change ``Redraw``, which draws the workers anew in each episode."""
+    """The workers, also as plain data (``from_data`` of the class). A ``PoolDistribution`` stands for its typical pool
+    with the change ``Redraw``, which draws the workers anew in each episode."""
     budget: int  # results B that a round needs
     horizon: int | None = None  # rounds in an episode; None: no end
     changes: tuple[Change, ...] = ()  # from round to round, applied in this order; also as plain data
@@ -88,17 +88,15 @@ class Scenario:
     source: str = ""  # where it was published, or that it is ours
 
     def __post_init__(self) -> None:
-        changes = self.changes
-        if isinstance(self.pool, PoolDistribution):
-            if not any(isinstance(change, Redraw) for change in changes):
-                changes = (Redraw(self.pool), *changes)
-            pool = self.pool.typical()
-        else:
-            pool = Pool.from_data(self.pool)
+        drawn = as_distribution(self.pool)
+        pool = Pool.from_data(self.pool) if drawn is None else drawn.typical()
+        changes = checked_changes(self.changes, pool.n)
+        if drawn is not None and not any(isinstance(change, Redraw) for change in changes):
+            changes = (Redraw(drawn), *changes)
         checked = {
             "pool": pool, "budget": whole_number("budget", self.budget),
             "horizon": None if self.horizon is None else whole_number("horizon", self.horizon),
-            "changes": checked_changes(changes, pool.n), "price": non_negative("price", self.price),
+            "changes": changes, "price": non_negative("price", self.price),
             "published": Published.from_data(self.published),
         }  # fmt: skip
         if self.unit_costs is not None:
@@ -151,6 +149,20 @@ class Scenario:
         """Whether the distributions of the task times are the same in all rounds."""
         return not self.changes and "trace-by-round" not in self.pool.families
 
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "Scenario":
+        """Make one from its fields as plain data, also after JSON; ValueError for other fields and illegal values.
+
+        >>> Scenario.from_data({"pool": {"family": "exponential", "scale": [1.0, 2.0]}, "budget": 3}).pool.n
+        2
+        """
+        known = cls.__dataclass_fields__
+        if not {"pool", "budget"} <= data.keys() <= known.keys():
+            raise ValueError(
+                f"the data of a scenario hold {', '.join(known)}, at least pool and budget, not {short(data)}"
+            )
+        return cls(**data)
+
     def to_data(self) -> dict[str, Any]:
         """What results depend on, as plain data: all fields but name, summary and source."""
         data = {"pool": self.pool.to_data(), "budget": self.budget, "horizon": self.horizon}
@@ -162,4 +174,14 @@ class Scenario:
 Maker = Callable[[str], Scenario]
 """Makes the scenario of a name."""
 PoolData = Pool | PoolDistribution | Mapping[str, Any] | Sequence[Any]
-"""A pool, or plain data from which ``Pool.from_data`` makes one."""
+"""A pool, a distribution of pools, or plain data from which ``from_data`` of either class makes one."""
+
+
+def as_distribution(pool: PoolData) -> PoolDistribution | None:
+    """The distribution from which the workers are drawn anew, also from its data; None for a pool, which is drawn once.
+
+    ValueError for data of a distribution that are not legal.
+    """
+    if isinstance(pool, Mapping):
+        return PoolDistribution.from_data(pool) if "n" in pool else None  # the data of a pool have no ``n``
+    return pool if isinstance(pool, PoolDistribution) else None

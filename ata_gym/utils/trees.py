@@ -59,6 +59,17 @@ def choose_rows(rows: ArrayLike, first: Any, second: Any) -> Any:
     return map_leaves(lambda a, b: np.where(mask.reshape(-1, *(1,) * (np.ndim(a) - 1)), a, b), first, second)
 
 
+def as_lists(tree: Any) -> Any:
+    """Return a tree of the same form with lists in place of tuples, as JSON gives it back.
+
+    >>> as_lists({"key": (1, (2.0, None))})
+    {'key': [1, [2.0, None]]}
+    """
+    if isinstance(tree, Mapping):
+        return {name: as_lists(child) for name, child in tree.items()}
+    return [as_lists(child) for child in tree] if isinstance(tree, tuple | list) else tree
+
+
 def finite(tree: Any) -> bool:
     """Whether no leaf holds NaN or an infinity; only numbers, arrays and tensors are looked at."""
     return all(map(_finite, (leaf for _, leaf in leaves(tree))))

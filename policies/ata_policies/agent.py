@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.actions import all_or, pick_idle, start_mask
-from ata_gym.envs.interface.shares import SCALE, checked_reals, race_of_shares, tasks_of_shares
+from ata_gym.envs.interface.shares import SCALE, checked_shares, race_of_shares, tasks_of_shares
 from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory, features_of, flat, present_in
 from ata_gym.typing import Floats, Ints
 from ata_policies.observations import Observation
@@ -97,7 +97,7 @@ class _AgentPolicy(Policy):
     def _shares(self, state: State, seen: Observation) -> Ints:
         features = self._observed(state, seen)
         race = self.env_id == "ata_gym/TaskRace-v0"
-        shares: Floats = checked_reals(self.agent(features), (len(features), self.setting.n + race))
+        shares: Floats = checked_shares(self.agent(features), (len(features), self.setting.n + race))
         return (race_of_shares if race else tasks_of_shares)(shares, self.setting.budget, SCALE, present_in(seen))
 
     def _assign(self, state: State, seen: Observation) -> Ints:

@@ -12,8 +12,9 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings, strategies as st
 
 from ata_gym import Scenario
-from ata_gym.pools import exponential, gamma, log_normal, pareto, trace
-from ata_gym.scenarios import AtaConstants, Published
+from ata_gym.changes import Jump, Redraw, Switch, Walk
+from ata_gym.pools import PoolDistribution, exponential, gamma, log_normal, pareto, trace
+from ata_gym.scenarios import AtaConstants, Published, scenario
 from tests.envs.playing import ALLOCATION, CHANGES, DISPATCH, IDS, RACE, WORLDS, same
 from tests.simulation.test_rounds import POOL as MIXED
 
@@ -73,19 +74,51 @@ def test_seeds() -> None:
     assert episode(2**100) == episode(2**100)
 
 
+DRAWN = PoolDistribution(6, fewest=3)
+AGAIN = Redraw(DRAWN, price=(0.01, 1.0), among=((), (Switch(every=20), Jump(at=2, workers=(0, 3), factor=0.1))))
+MADE_WITH: list[dict[str, Any]] = [
+    {"pool": POOL, "budget": 4, "price": 0.1},
+    {"pool": WORLDS["changing"].pool.to_data(), "budget": 4},
+    {"pool": MIXED, "budget": np.int64(4), "price": np.float32(0.5), "horizon": np.int32(7), "signals": np.True_},
+    {"pool": {"family": "exponential", "scale": np.array([1.0, 2.0])}, "budget": 2, "changes": (Switch(every=2),)},
+    {"pool": DRAWN, "budget": 4, "horizon": 3},
+    {"pool": DRAWN.to_data(), "budget": 4, "horizon": 3, "changes": [AGAIN, Walk(0.2, 1.0)]},
+    *({"scenario": world} for world in WORLDS.values()),
+    {
+        "scenario": scenario("drawn-changing-12-v2"),
+        "budget": 7,
+        "changes": [scenario("drawn-changing-12-v2").changes[0]],
+    },
+    {"scenario": "icml2025-regret", "changes": [{"change": "walk", "step": 0.2, "bound": 1.0}], "render_mode": "ansi"},
+    {"pool": trace([[1.0, 2.0, 3.0]] * 2), "budget": 2, "unit_costs": np.array([1.0, 2.0])},
+]
+"""Every object that an argument may be; JSON holds none of them."""
+
+
 @pytest.mark.parametrize("env_id", IDS)
-def test_spec_survives_json_and_pickle(env_id: str) -> None:
-    for pool in (POOL, WORLDS["changing"].pool.to_data()):
-        env = gym.make(env_id, pool=pool, budget=4, price=0.1)
-        env.action_space.seed(0)
-        assert env.spec is not None
+@pytest.mark.parametrize("options", MADE_WITH)
+def test_a_spec_survives_json_and_pickle_whatever_the_env_was_made_with(env_id: str, options: dict[str, Any]) -> None:
+    options = {name: value for name, value in options.items() if (env_id, name) != (DISPATCH, "unit_costs")}
+    of_rows = {"num_envs": 2, "autoreset_mode": AutoresetMode.SAME_STEP}
+    for make, more in ((gym.make, {}), (gym.make_vec, of_rows)):
+        env: Any = make(env_id, **options, **more)
         for spec in (EnvSpec.from_json(env.spec.to_json()), pickle.loads(pickle.dumps(env.spec))):
-            twin: Any = gym.make(spec)
-            twin.reset(seed=1)
-            env.reset(seed=1)
+            twin: Any = make(spec)
+            assert twin.spec == spec == env.spec
+            assert twin.unwrapped.scenario == env.unwrapped.scenario
+            assert twin.metadata == env.metadata
+            env.action_space.seed(0)
+            assert same(twin.reset(seed=1)[0], env.reset(seed=1)[0])
             action = env.action_space.sample()
-            assert same(twin.step(action)[0], env.step(action)[0])
-            assert twin.unwrapped.pool == env.unwrapped.pool  # type: ignore[attr-defined]
+            ours, others = env.step(action), twin.step(action)
+            assert same(ours[0], others[0])
+            assert same(ours[4], others[4])
+
+
+def test_an_iterator_of_changes_is_refused_as_the_next_row_would_get_none() -> None:
+    for make in (gym.make, gym.make_vec):
+        with pytest.raises(ValueError, match="changes must be a list of changes"):
+            make(ALLOCATION, changes=iter([Switch(every=2)]))
 
 
 @pytest.mark.parametrize("env_id", IDS)
@@ -154,6 +187,36 @@ def test_hyperparameters_of_a_scenario_are_checked(name: str, value: Any) -> Non
         Scenario(POOL, 3, published={name: value})  # type: ignore[arg-type]
 
 
+def check_the_steps_of(spec: EnvSpec, plain: gym.Env[Any, Any], short: gym.Env[Any, Any]) -> None:
+    """An id without arguments tells how many steps its episodes have, and is not made with longer ones."""
+    longer: list[dict[str, Any]] = [{"horizon": plain.unwrapped.horizon + 1}, {"pool": POOL, "budget": 3}]  # type: ignore[attr-defined]
+    assert short.spec is not None
+    assert short.spec.max_episode_steps == spec.max_episode_steps
+    if spec.kwargs["action"] == "start":  # episodes differ
+        assert spec.max_episode_steps is None
+        assert gym.make(spec.id, **longer[0]).unwrapped.horizon == 101  # type: ignore[attr-defined]
+        return
+    plain.reset(seed=3)
+    steps, over = 0, False
+    while not over:
+        over = bool(plain.step(plain.action_space.sample())[3])
+        steps += 1
+    assert steps == spec.max_episode_steps
+    for make in (gym.make, gym.make_vec):
+        for options in longer:
+            with pytest.raises(
+                ValueError, match=f"{spec.id} truncates its episodes after {steps} steps, and these have"
+            ):
+                make(spec.id, **options)
+        env = make(spec.id)
+        env.reset(seed=0)
+        kept = env.unwrapped.checkpoint()  # type: ignore[union-attr]
+        with pytest.raises(ValueError, match=f"make ata_gym/{spec.name.partition('-')[0]}-v0 with observation='flat'"):
+            env.reset(options={"horizon": 500})
+        assert same(env.unwrapped.checkpoint(), kept)  # type: ignore[union-attr]
+        assert make(spec.id, horizon=7).unwrapped.horizon == 7  # type: ignore[union-attr]
+
+
 FORMS = [spec for spec in gym.registry.values() if spec.namespace == "ata_gym" and spec.kwargs]
 
 
@@ -168,6 +231,7 @@ def test_there_is_one_id_for_each_env_and_form() -> None:
         assert spec.kwargs == {"observation": observation, "action": action, "reward_unit": "even round"}
         assert observation == "flat"
         plain, short = gym.make(f"ata_gym/{env}-v0", **spec.kwargs), gym.make(spec.id)
+        check_the_steps_of(spec, plain, short)
         assert type(short.unwrapped) is type(plain.unwrapped)
         assert isinstance(short.action_space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete))
         rows = gym.make_vec(spec.id, num_envs=2, horizon=7).unwrapped

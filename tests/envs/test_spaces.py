@@ -127,7 +127,7 @@ def test_check_names_the_row():
 @pytest.mark.parametrize("space_class", CLASSES)
 @pytest.mark.parametrize("wrong", [0, 1.0])
 def test_the_constructor_refuses_what_is_no_count(space_class, wrong):
-    with pytest.raises(ValueError, match="n must be a whole number from 1 to"):
+    with pytest.raises(ValueError, match="n_workers must be a whole number from 1 to"):
         space_class(wrong, 3)
     with pytest.raises(ValueError, match="budget must be a"):
         space_class(3, wrong)
@@ -267,3 +267,10 @@ def test_flattening(space):
     assert flat in flat_space
     assert len(flat) == space_utils.flatdim(space)
     assert np.array_equal(space_utils.unflatten(space, flat), sample)
+
+
+@pytest.mark.parametrize("space", [*OF_THREE, Allocation(3, 5, rows=4)], ids=repr)
+def test_a_space_is_not_taken_for_a_discrete_one(space):
+    """Libraries that do not look at the class of a space look for ``n``, how many choices there are."""
+    assert not hasattr(space, "n")
+    assert space.n_workers == 3

@@ -9,7 +9,19 @@ from gymnasium.vector import AutoresetMode
 
 from ata_gym.envs.interface.interface import REWARD_UNITS
 from ata_gym.pools import exponential
-from tests.envs.playing import ALLOCATION, DISPATCH, EVERY_FORM, RACE, WORLDS, Player, arguments, name, same, vector
+from tests.envs.playing import (
+    ALLOCATION,
+    DISPATCH,
+    EVERY_FORM,
+    IDS,
+    RACE,
+    WORLDS,
+    Player,
+    arguments,
+    name,
+    same,
+    vector,
+)
 
 ROWS, SEED, MODES = 3, 5, list(AutoresetMode)
 PAIRWISE = [
@@ -31,17 +43,11 @@ def pair(env_id: str, mode: AutoresetMode, **options: Any) -> tuple[Any, Any]:
     return native, sync
 
 
-def known(info: dict[str, Any]) -> dict[str, Any]:
-    """The entries of an info that some row has, with zeros where a row has none, and which rows have them."""
-    keys = [key for key in info if not key.startswith("_") and info["_" + key].any()]
-    nested = {key: known(info[key]) if isinstance(info[key], dict) else info[key] for key in keys}
-    return nested | {"_" + key: info["_" + key] for key in keys}
-
-
 def check_alike(native: tuple[Any, ...], sync: tuple[Any, ...]) -> None:
+    """The whole of what a step gives, keys, dtypes and masks of the info too."""
     assert same(native[0], sync[0])
     assert all(ours.tolist() == other.tolist() for ours, other in zip(native[1:4], sync[1:4], strict=True))
-    assert same(known(native[4]), known(sync[4]))
+    assert same(native[4], sync[4])
 
 
 @pytest.mark.parametrize(
@@ -56,7 +62,9 @@ def test_rows_are_those_of_gymnasiums_vector_env(form, mode, world, unit) -> Non
     native, sync = pair(env_id, mode, **options)
     (seen, info), (others, other_info) = native.reset(seed=SEED), sync.reset(seed=SEED)
     assert same(seen, others)
-    assert same(info.get("action_mask"), other_info.get("action_mask")) or not masked
+    assert same(info, other_info)
+    told = {key for key in info if not key.startswith("_")}
+    assert {"round_time", "worker_time", "runtime", "total_worker_time"} <= told
     players = [Player(native.single_action_space, e) for e in range(ROWS)]
     due, ends, lost, by_mask = np.zeros(ROWS, np.bool_), set(), 0, 0
     for k in range((90 if world == "ending" else 40) if masked else 20):
@@ -75,12 +83,16 @@ def test_rows_are_those_of_gymnasiums_vector_env(form, mode, world, unit) -> Non
         ours, theirs = native.step(acts), sync.step(acts)
         check_alike(ours, theirs)
         seen, _, _, due, info = ours
+        assert {key for key in info if not key.startswith(("_", "final_"))} == told
         ends.add(tuple(due.tolist()))
         lost += int(np.sum(info.get("lost", 0)))
         assert k % 6 or native.render() == sync.render()
         if mode is AutoresetMode.DISABLED and (due := due | (chance.random(ROWS) < 0.1)).any():
-            seen, others = (env.reset(options={"reset_mask": due.copy()})[0] for env in (native, sync))
+            (seen, info), (others, other_info) = (
+                env.reset(options={"reset_mask": due.copy()}) for env in (native, sync)
+            )
             assert same(seen, others)
+            assert same(info, other_info)
             by_mask += 1
     assert len(ends) > 1 or by_mask
     assert any(len(set(one)) == 2 for one in ends) or world != "ending"  # rows were out of phase
@@ -143,3 +155,59 @@ ALL = np.ones(2, np.bool_)
 def test_a_mask_that_cannot_be_used_is_refused(mode: str, options: dict[str, Any], error: Any, sentence: str) -> None:
     with pytest.raises(error, match=sentence):
         vector(ALLOCATION, "ending", 2, autoreset_mode=mode).reset(options=options)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_native_vector_env_has_gymnasiums_class_as_a_direct_base(env_id: str) -> None:
+    """Some libraries look no further."""
+    assert gym.vector.VectorEnv in type(gym.make_vec(env_id, num_envs=2)).__bases__
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_attributes_of_the_callers_own_are_kept_for_each_row(env_id: str) -> None:
+    native, sync = pair(env_id, AutoresetMode.NEXT_STEP, scenario=WORLDS["changing"])
+    for attribute, values in (
+        ("level", [3, 1, 2]),
+        ("level", (0, 0, 1)),
+        ("tag", "one"),
+        ("tag", np.arange(3)),
+        ("n_of", len),
+    ):
+        for envs in (native, sync):
+            envs.set_attr(attribute, values)
+        if not callable(values):
+            assert same(native.get_attr(attribute), sync.get_attr(attribute))
+    assert native.call("n_of", [1, 2]) == sync.call("n_of", [1, 2]) == (2, 2, 2)
+    for wrong in ([1, 2], (), [1, 2, 3, 4]):
+        for envs in (native, sync):
+            with pytest.raises(ValueError, match="values"):
+                envs.set_attr("level", wrong)
+    assert native.get_attr("level") == sync.get_attr("level") == (0, 0, 1)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_what_the_envs_have_themselves_cannot_be_set(env_id: str) -> None:
+    """Neither in rows nor alone: the name is in the error, and nothing has changed."""
+    native = gym.make_vec(env_id, num_envs=2)
+    native.reset(seed=0)
+    kept = native.unwrapped.checkpoint()  # type: ignore[attr-defined]
+    for attribute in (
+        "price",
+        "scenario",
+        "pool",
+        "horizon",
+        "n",
+        "budget",
+        "step",
+        "single_action_space",
+        "num_envs",
+        "_state",
+    ):
+        with pytest.raises(
+            AttributeError, match=f"^{attribute} belongs to the envs and cannot be set: make them with other"
+        ):
+            native.unwrapped.set_attr(attribute, 3)  # type: ignore[attr-defined]
+    assert same(native.unwrapped.checkpoint(), kept)  # type: ignore[attr-defined]
+    for attribute in ("price", "scenario", "pool", "horizon", "n", "budget"):
+        with pytest.raises(AttributeError, match=attribute):
+            setattr(gym.make(env_id).unwrapped, attribute, 3)

@@ -1,12 +1,13 @@
 """The forms in which an agent may act: the env's own, shares, or one worker at a time."""
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
 from numpy.typing import NDArray
 
-from ata_gym.envs.interface.shares import SCALE, checked_reals, race_of_shares, tasks_of_shares
+from ata_gym.envs.interface.shares import SCALE, checked_shares, race_of_shares, tasks_of_shares
 from ata_gym.envs.spaces import RaceAllocation
 from ata_gym.envs.spaces.allocation import integers
 from ata_gym.envs.states.batch_state import BatchState
@@ -24,6 +25,11 @@ class ActionForm:
 
     def __init__(self, state: BatchState) -> None:
         self.state, self.n, self.budget = state, state.scenario.pool.n, state.scenario.budget
+
+    @property
+    def steps_of_round(self) -> float:
+        """How many steps of the agent a round takes; inf where they differ from round to round."""
+        return self.budget // self.state.results
 
     def space(self) -> Space[Any]:
         """The space of one row's actions."""
@@ -43,7 +49,10 @@ class ActionForm:
 
 
 class Shares(ActionForm):
-    """Real numbers from -1 to 1 for each worker, and in a race one more for the total; see ``tasks_of_shares``."""
+    """A real number from -1 to 1 for each worker, and in a race one more for the total; see ``tasks_of_shares``.
+
+    A number outside is played as the nearer of the two.
+    """
 
     def __init__(self, state: BatchState) -> None:
         super().__init__(state)
@@ -53,7 +62,7 @@ class Shares(ActionForm):
         return Box(-1.0, 1.0, (self.n + self._race,), np.float32)
 
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
-        return checked_reals(actions, shape)
+        return checked_shares(actions, shape)
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
         tasks_of = race_of_shares if self._race else tasks_of_shares
@@ -87,6 +96,10 @@ class Picks(ActionForm):
 class Assign(Picks):
     """Each pick gives a worker one more task; after B picks the round is played."""
 
+    @property
+    def steps_of_round(self) -> float:
+        return self.budget
+
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
         self.picks[np.arange(self.state.rows), actions] += 1
         ready: Mask = self.picks.sum(axis=1) >= self.budget
@@ -107,6 +120,7 @@ class Start(Picks):
 
     state: DispatchState
     waits = True
+    steps_of_round = math.inf
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
         started = pick_idle(self._idle(), actions, self.picks)

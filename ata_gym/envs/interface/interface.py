@@ -1,5 +1,6 @@
 """What the rows of an env show to an agent, what they take from it, and how they reward it."""
 
+import math
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,9 +27,7 @@ class Played(NamedTuple):
 
     observation: Observation
     reward: Floats  # (E,) the rewards
-    info: dict[str, NDArray[Any]]  # fresh arrays of shape (E,)
-    known: Mask | None
-    """(E,) rows whose info is of this step; None: all. The others have only begun to choose an action."""
+    info: dict[str, NDArray[Any]]  # fresh arrays of shape (E,), or (E, k) for masks of actions
     ended: Mask  # (E,) whether the episode ended
 
 
@@ -64,6 +63,12 @@ class Interface:
         self._seen: Feedback = {}  # of all rows, if kept, from the first reset on
         self.recorder: Recorder | None = None
         """It keeps the last rounds where they are rendered; None where they are not."""
+
+    @property
+    def most_steps(self) -> float:
+        """How many steps an episode has at most; inf where it has no end, or no largest number of steps."""
+        horizon = self._state.scenario.horizon
+        return math.inf if horizon is None else horizon * self.form.steps_of_round
 
     def observation_space(self) -> spaces.Space[Any]:
         """The space of one row's observations."""
@@ -117,7 +122,7 @@ class Interface:
             self.recorder.end_step(decided, ready, seen, result.info)
         cost = result.time + price * result.worker_time
         shown = self._shown(self._remember(seen, decided, ready)) if self._keeps else seen
-        return Played(shown, -cost / self._unit, result.info, ready, result.ended)
+        return Played(shown, -cost / self._unit, result.info | self._masks(), result.ended)
 
     def _remember(self, seen: Feedback, decided: Actions, ready: Mask | None) -> Feedback:
         """Keep the feedback of a step for the rows that are ready (None: all), and return what all rows saw last."""
@@ -153,8 +158,11 @@ class Interface:
         budget = self._state.scenario.budget
         return np.asarray((np.ceil(budget / n) + self._state.prices * budget) / np.where(speed > 0, speed, 1.0))
 
-    def masks(self) -> dict[str, NDArray[Any]]:
-        """The mask of the actions, for info, if there is one."""
+    def info(self) -> dict[str, NDArray[Any]]:
+        """The info of rows after their reset, with the keys that the info of a step has; fresh arrays."""
+        return self._state.info_so_far() | self._masks()
+
+    def _masks(self) -> dict[str, NDArray[Any]]:
         mask = self.form.mask()
         return {} if mask is None else {"action_mask": mask}
 

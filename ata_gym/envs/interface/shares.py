@@ -10,11 +10,12 @@ from ata_gym.utils.validation import short
 SCALE = 3.0  # the scale of the logits: two workers' shares differ by a factor of at most exp(2 SCALE)
 
 
-def checked_reals(action: object, shape: tuple[int, ...]) -> Floats:
-    """The action as finite real numbers of this shape; ValueError if it is something else, integers included.
+def checked_shares(action: object, shape: tuple[int, ...]) -> Floats:
+    """The action as real numbers from -1 to 1, of this shape; a number outside counts as the nearer of the two.
 
-    Integers are refused, as an allocation that is played as shares by mistake would give nearly everything to one
-    worker.
+    Agents whose policy is a normal distribution send such numbers, and most RL libraries leave it to the env to clip
+    them. ValueError for numbers that are not finite, and for integers: an allocation that is played as shares by
+    mistake would give nearly everything to one worker.
     """
     given = of_shape(action, shape)
     if given.dtype.kind != "f":
@@ -24,7 +25,7 @@ def checked_reals(action: object, shape: tuple[int, ...]) -> Floats:
         )
     if not np.isfinite(given).all():
         raise ValueError(f"the action must be finite, without NaN, not {short(action)}")
-    return given.astype(np.float64)
+    return np.clip(given.astype(np.float64), -1.0, 1.0)
 
 
 def tasks_of_shares(action: Floats, budget: int, scale: float, present: Mask | None = None) -> Ints:
@@ -45,7 +46,7 @@ def race_of_shares(action: Floats, budget: int, scale: float, present: Mask | No
     ``tasks_of_shares``, and no worker gets more than B.
     """
     n = action.shape[-1] - 1
-    part = (np.clip(action[..., -1], -1, 1) + 1) / 2
+    part = (action[..., -1] + 1) / 2
     total = np.rint(budget * float(n) ** part).astype(np.int64)
     return np.minimum(_tasks(action[..., :-1], total, scale, present), budget)
 

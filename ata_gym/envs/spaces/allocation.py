@@ -117,7 +117,8 @@ class Checked:
 class Allocation(Checked, Space[Ints]):
     """Tasks per worker: non-negative integers that sum to the budget.
 
-    - ``n``, ``budget``: workers, and the budget B, whole numbers of at least 1.
+    - ``n_workers``, ``budget``: how many workers n, and the budget B, whole numbers of at least 1. Their number is not
+      called ``n``, as that is how RL libraries recognise a ``Discrete``.
     - ``rows``: rows E of the batched space. Without it an element has no row axis.
     - ``seed``: seeds ``sample``.
 
@@ -141,11 +142,12 @@ class Allocation(Checked, Space[Ints]):
     exact: ClassVar[NDArray[np.bool_]] = np.asarray(True)  # whether the sum must be the budget, and no more
 
     def __init__(
-        self, n: SupportsIndex, budget: SupportsIndex, rows: SupportsIndex | None = None, seed: Seed = None
+        self, n_workers: SupportsIndex, budget: SupportsIndex, rows: SupportsIndex | None = None, seed: Seed = None
     ) -> None:
-        self.n, self.budget = whole_number("n", n), whole_number("budget", budget)
+        self.n_workers, self.budget = whole_number("n_workers", n_workers), whole_number("budget", budget)
         self.rows = None if rows is None else whole_number("rows", rows)
-        super().__init__((self.n,) if self.rows is None else (self.rows, self.n), np.int64, seed)
+        shape = (self.n_workers,) if self.rows is None else (self.rows, self.n_workers)
+        super().__init__(shape, np.int64, seed)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -163,7 +165,7 @@ class Allocation(Checked, Space[Ints]):
 
     def _draw(self) -> Ints:
         out = np.empty(self._shape, dtype=np.int64)
-        uniform = self.np_random.random((*self._shape[:-1], self.n - 1 + self.budget))
+        uniform = self.np_random.random((*self._shape[:-1], self.n_workers - 1 + self.budget))
         _deal(uniform, self.budget, out)
         return out
 
@@ -185,11 +187,11 @@ class Allocation(Checked, Space[Ints]):
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        return type(self), self.n, self.budget, self.rows
+        return type(self), self.n_workers, self.budget, self.rows
 
     def __repr__(self) -> str:
         rows = "" if self.rows is None else f", rows={self.rows}"
-        return f"{type(self).__name__}({self.n}, {self.budget}{rows})"
+        return f"{type(self).__name__}({self.n_workers}, {self.budget}{rows})"
 
 
 class RaceAllocation(Allocation):
@@ -205,7 +207,7 @@ class RaceAllocation(Allocation):
     exact = np.asarray(False)
 
     def _draw(self) -> Ints:
-        if self.n == 1:  # the only element
+        if self.n_workers == 1:  # the only element
             return np.full(self._shape, self.budget)
         out = self.np_random.integers(0, self.budget, self._shape, endpoint=True)
         # By the symmetry a -> B - a, a uniform vector of [0, B]^n sums to nB/2 >= B or more half of the time.

@@ -30,20 +30,20 @@ def checked_dispatch(action: object, shape: tuple[int, ...]) -> Bits:
 class Dispatch(Checked, MultiDiscrete):
     """A zero or a one for each of n workers: Gymnasium's ``MultiDiscrete`` with a check that says what is wrong.
 
-    An element has shape (n,); every element is legal at any moment. Gymnasium's functions batch and flatten it as they
-    do ``MultiDiscrete``, so that RL libraries take it.
+    ``n_workers`` is n. An element has shape (n,); every element is legal at any moment. Gymnasium's functions batch and
+    flatten it as they do ``MultiDiscrete``, so that RL libraries take it.
 
     >>> space = Dispatch(3)
     >>> np.array([0, 1, 0]) in space, np.array([0.0, 1.0, 0.0]) in space, np.array([0, 2, 0]) in space
     (True, True, False)
     """
 
-    def __init__(self, n: SupportsIndex, seed: Seed = None) -> None:
-        self.n = whole_number("n", n)
-        super().__init__(np.full(self.n, 2, np.int64), seed=seed)
+    def __init__(self, n_workers: SupportsIndex, seed: Seed = None) -> None:
+        self.n_workers = whole_number("n_workers", n_workers)
+        super().__init__(np.full(self.n_workers, 2, np.int64), seed=seed)
 
     def check(self, action: object) -> Bits:
         return checked_dispatch(action, self.shape)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.n})"
+        return f"{type(self).__name__}({self.n_workers})"

@@ -17,7 +17,7 @@ from ata_gym.typing import Ints
 def _batch(space: Allocation, n: int = 1) -> Allocation:
     if space.rows is not None:
         raise ValueError(f"a batch cannot be batched again: {space}")
-    return type(space)(space.n, space.budget, n, deepcopy(space.np_random))
+    return type(space)(space.n_workers, space.budget, n, deepcopy(space.np_random))
 
 
 def _batch_differing(spaces: Sequence[Allocation]) -> Allocation:
@@ -27,7 +27,9 @@ def _batch_differing(spaces: Sequence[Allocation]) -> Allocation:
 
 
 def _flatten_space(space: Allocation) -> Box:
-    return Box(0, space.budget, (space.n * (space.rows or 1),), np.int64)  # flat spaces are boxes: the sum is not kept
+    return Box(
+        0, space.budget, (space.n_workers * (space.rows or 1),), np.int64
+    )  # flat spaces are boxes: the sum is not kept
 
 
 def _least(space: Allocation) -> Ints:  # all tasks to the first worker: an array of zeros is no element

@@ -14,12 +14,11 @@ from ata_gym.changes.change import ChangeProcess
 from ata_gym.envs.spaces import Allocation, Dispatch
 from ata_gym.pools.families import CODES
 from ata_gym.scenarios import Scenario
-from ata_gym.simulation.dispatch import Completion
 from ata_gym.simulation.keys import NoiseKeys, stream_keys
-from ata_gym.simulation.rounds import RoundResult
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.machine import installed_memory
 from ata_gym.utils.ranges import FINITE, Within
+from ata_gym.utils.trees import choose_rows
 
 Feedback: TypeAlias = dict[str, NDArray[Any]]
 
@@ -106,11 +105,16 @@ class BatchState(ABC):
             seen["present"] = present[rows].astype(np.int8)
         return seen
 
-    def info(self, of: RoundResult | Completion, lost: Ints, runtime: Floats, total: Floats) -> dict[str, NDArray[Any]]:
+    def info(
+        self, round_time: Floats, worker_time: Floats, lost: Ints, runtime: Floats, total: Floats
+    ) -> dict[str, NDArray[Any]]:
         """The times of a round and of the episode with it, and the tasks that were lost where workers may die."""
-        times = {"round_time": of.round_time, "worker_time": of.worker_time}
-        sums = {"runtime": runtime, "total_worker_time": total}
-        return {**times, **sums, **({"lost": lost} if self.faulty else {})}
+        times = {"round_time": round_time, "worker_time": worker_time, "runtime": runtime, "total_worker_time": total}
+        return times | ({"lost": lost} if self.faulty else {})
+
+    @abstractmethod
+    def info_so_far(self) -> dict[str, NDArray[Any]]:
+        """The info of rows that have taken no step since: of the round and the episode so far, in fresh arrays."""
 
     def present(self) -> Mask | None:
         """Places that hold a worker, (E, n); None: all."""
@@ -123,17 +127,18 @@ class BatchState(ABC):
         return self.scenario.price if drawn is None else drawn
 
     def step_some(self, action: NDArray[Any], rows: Mask) -> StepResult:
-        """Take one step in some rows; in the others nothing happens, no time passes, and the result means nothing."""
+        """Take one step in some rows; in the others nothing happens, no time passes, and the feedback means nothing."""
         if not rows.any():
-            zeros = np.zeros(len(rows))
-            return StepResult(self.no_feedback(slice(None)), zeros, zeros.copy(), {}, np.zeros(len(rows), np.bool_))
+            zeros, nobody = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
+            return StepResult(self.no_feedback(slice(None)), zeros, zeros.copy(), self.info_so_far(), nobody)
         before = {name: field[~rows].copy() for name, field in self.remembered().items()}
         result = self.step(action)
         for name, field in self.remembered().items():
             field[~rows] = before[name]
         self.process.update_conditions(self.round)
         time, worker_time = np.where(rows, result.time, 0.0), np.where(rows, result.worker_time, 0.0)
-        return result._replace(time=time, worker_time=worker_time, ended=result.ended & rows)
+        info = choose_rows(rows, result.info, self.info_so_far())
+        return result._replace(time=time, worker_time=worker_time, info=info, ended=result.ended & rows)
 
     def conditions(self) -> Conditions:
         """What the workers are like in the coming round, or in the one that has begun."""

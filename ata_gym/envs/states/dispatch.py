@@ -77,10 +77,18 @@ class DispatchState(BatchState):
             self.runtime = np.where(at.round_over, runtime, self.runtime)
             self.total_worker_time = np.where(at.round_over, total, self.total_worker_time)
             ended = at.round_over & self.next_round(at.round_over)
-        info = self.info(at, at.round_state.lost.copy(), runtime, total) | {"round_over": at.round_over}
+        info = self.info(at.round_time, at.worker_time, at.round_state.lost.copy(), runtime, total)
+        info["round_over"] = at.round_over
         feedback = self.feedback(at.worker[:, None], at.duration[:, None], at.elapsed)
         passed, worked = at.round_time - before.now, at.worker_time - before.spent
         return StepResult(feedback | _seen(at.round_state, at.age), passed, worked, info, ended)
+
+    def info_so_far(self) -> dict[str, NDArray[Any]]:
+        now, spent, lost = self.round_state.now, self.round_state.spent, self.round_state.lost
+        lost = np.where(self.round_state.missing < self.scenario.budget, lost, 0)  # else those of the round before
+        runtime, total = self.runtime + now, self.total_worker_time + spent
+        info = self.info(now.copy(), spent.copy(), lost, runtime, total)
+        return info | {"round_over": np.zeros(self.rows, np.bool_)}
 
     def ranges(self) -> dict[str, Within]:
         return super().ranges() | {name: within for name, _, within in declared(self.round_state) if within}

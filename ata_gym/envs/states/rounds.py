@@ -51,10 +51,16 @@ class AllocationState(BatchState):
         self.started, self.computed = result.started, result.worker
         self.runtime += result.round_time
         self.total_worker_time += result.worker_time
-        info = self.info(result, result.lost, self.runtime.copy(), self.total_worker_time.copy())
+        runtime, total = self.runtime.copy(), self.total_worker_time.copy()
+        info = self.info(result.round_time, result.worker_time, result.lost, runtime, total)
         ended = self.next_round()
         observation = self.feedback(result.worker, result.duration, result.elapsed)
         return StepResult(observation, result.round_time, result.worker_time, info, ended)
+
+    def info_so_far(self) -> dict[str, NDArray[Any]]:
+        round_time, worker_time = np.zeros(self.rows), np.zeros(self.rows)
+        lost = np.zeros(self.rows, np.int64)
+        return self.info(round_time, worker_time, lost, self.runtime.copy(), self.total_worker_time.copy())
 
 
 class RaceState(AllocationState):

@@ -12,6 +12,7 @@ from scipy.special import softmax
 from ata_gym.envs.interface.shares import SCALE, race_of_shares, tasks_of_shares
 from ata_gym.pools import deterministic, exponential
 from ata_gym.scenarios import Scenario
+from ata_policies import Setting, from_agent
 from tests.envs.playing import ALLOCATION, DISPATCH, RACE, WORLDS, Player, same, single, vector
 
 
@@ -50,9 +51,9 @@ def test_ties_of_remainders_go_to_the_lowest_workers_and_a_budget_beyond_floatin
 
 
 def test_a_race_goes_from_the_budget_to_everybody() -> None:
-    least, most, outside = (race_of_shares(np.array([0.0] * 5 + [last]), 6, SCALE) for last in (-1.0, 1.0, 7.0))
+    least, most = (race_of_shares(np.array([0.0] * 5 + [last]), 6, SCALE) for last in (-1.0, 1.0))
     assert least.sum() == 6
-    assert most.tolist() == outside.tolist() == [6] * 5  # outside the box: the nearest
+    assert most.tolist() == [6] * 5
 
 
 @pytest.mark.parametrize("env_id", [ALLOCATION, RACE])
@@ -69,6 +70,34 @@ def test_shares_play_the_round_of_their_tasks(env_id: str) -> None:
             seen, reward, _, over, info = shares.step(act)
             other, *rest = own.step(tasks)
             assert rest == [reward, False, over, info]
+
+
+@settings(max_examples=15)
+@given(st.data(), st.sampled_from([ALLOCATION, RACE]), st.integers(0, 2**32))
+def test_shares_outside_the_box_are_played_as_the_nearest_inside_of_every_share_and_of_the_total(
+    data: Any, env_id: str, seed: int
+) -> None:
+    """Alone and in rows; of an agent that is a policy, too, which is asked with the same feedback."""
+    rows = 3
+    alone, clipped = (single(env_id, "changing", action="shares", observation="flat") for _ in range(2))
+    batch = vector(env_id, "changing", rows, action="shares", observation="flat")
+    shape = (rows, *alone.action_space.shape)
+    wild = st.floats(-3, 3, width=32) | st.floats(allow_nan=False, allow_infinity=False, width=32)
+    acts = data.draw(hnp.arrays(np.float32, shape, elements=wild))
+    acts[0, -1] = 5.0  # the last worker, or the total
+    alone.reset(seed=seed)
+    clipped.reset(seed=seed)
+    batch.reset(seed=seed)
+    in_rows = batch.step(acts)
+    played, nearest = alone.step(acts[0]), clipped.step(np.clip(acts[0], -1, 1))
+    assert all(same(one, other) for one, other in zip(played, nearest, strict=True))
+    assert same(played[0], in_rows[0][0])
+    assert played[1] == in_rows[1][0]
+    bare = single(env_id, "changing")
+    feedback, setting = bare.reset(seed=seed)[0], Setting.of(bare)
+    of_agent = from_agent(lambda seen: acts[: len(seen)], alone)(setting).predict(feedback)[0]
+    of_nearest = from_agent(lambda seen: np.clip(acts[: len(seen)], -1, 1), alone)(setting).predict(feedback)[0]
+    assert same(of_agent, of_nearest)
 
 
 def idle_now(seen: dict[str, Any]) -> NDArray[np.bool_]:
@@ -89,8 +118,12 @@ def test_picks_play_the_round_of_their_allocation_and_masks_say_who_is_there(wor
                 assert seen["started"].tolist() == np.bincount(chosen[:k], minlength=n).tolist()
                 assert seen["missing"].tolist() == [budget - k]
                 assert info["action_mask"].tolist() == other.get("present", np.ones(n)).tolist()
-                seen, reward, _, over, info = picks.step(worker)
-                assert (reward, over, info.keys()) == (0.0, False, {"action_mask"}) or k == budget - 1
+                before, (seen, reward, _, over, info) = info, picks.step(worker)
+                assert info.keys() == before.keys()
+                if k < budget - 1:  # nothing was played yet
+                    no_round = {"round_time": 0.0, "worker_time": 0.0, **({"lost": 0} if "lost" in info else {})}
+                    assert (reward, over) == (0.0, False)
+                    assert same(info, before | no_round)
             other, *expected = own.step(np.bincount(chosen, minlength=n))
             assert [reward, False, over, {name: info[name] for name in expected[-1]}] == expected
 
@@ -110,9 +143,13 @@ def test_starts_play_the_round_of_their_dispatch_and_masks_say_who_is_idle_and_w
             for k, worker in enumerate(chosen, 1):
                 waiting = (seen["running"] > 0).any()
                 assert info["action_mask"].tolist() == [*idle_now(seen).astype(int), waiting]
-                before, (seen, reward, _, over, info) = seen["running"].sum(), starts.step(worker)
-                if k < len(chosen):
-                    assert (reward, over, info.keys()) == (0.0, False, {"action_mask"})
+                before, earlier, (seen, reward, _, over, info) = seen["running"].sum(), info, starts.step(worker)
+                assert info.keys() == earlier.keys()
+                if k < len(chosen):  # no time has passed
+                    assert (reward, over) == (0.0, False)
+                    of_next = {"round_time": 0.0, "worker_time": 0.0, **({"lost": 0} if "lost" in info else {})}
+                    expected = earlier | (of_next if earlier["round_over"] else {}) | {"round_over": False}
+                    assert same(info, expected | {"action_mask": info["action_mask"]})
                     assert same(seen["age"], other["age"])
                     assert seen["running"].sum() > before
             other, *expected = own.step(act)

@@ -1,0 +1,28 @@
+"""The arguments in the spec of an env as plain data, so that JSON holds them and ``gymnasium.make`` takes them back."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from ata_gym.scenarios import Scenario
+from ata_gym.scenarios.scenario import as_distribution
+
+
+def plain_arguments(arguments: Mapping[str, Any], scenario: Scenario) -> dict[str, Any]:
+    """The arguments of an env that was made with this scenario; a ``backend`` stays as it is, as no data tell it."""
+    return {name: value if value is None else _plain(name, value, scenario) for name, value in arguments.items()}
+
+
+def _plain(name: str, value: Any, scenario: Scenario) -> Any:
+    if name == "scenario" and not isinstance(value, str):
+        return scenario.to_data() | {"name": scenario.name, "summary": scenario.summary, "source": scenario.source}
+    if name == "pool":
+        drawn = as_distribution(value)
+        return scenario.pool.to_data() if drawn is None else drawn.to_data()
+    if name in ("changes", "unit_costs"):
+        return scenario.to_data()[name]
+    if isinstance(value, AutoresetMode):
+        return value.value
+    return value.item() if isinstance(value, np.generic) else value
