@@ -1,14 +1,15 @@
 """The tests on several versions of Python, with the oldest and the newest versions of the packages that are needed.
 
 Extras that hold torch are left out: their tests are run by ``make test``, on one version. The session ``newest`` is a
-part of it that takes two minutes: what ``pip install`` takes today. The sessions ``torchrl``, ``tianshou`` and
-``rllib`` run the tests of these libraries, each in an environment of its own, as their needs differ.
+part of it that takes two minutes: what ``pip install`` takes today. The sessions that are named after an RL library run
+its tests and its script in notebooks/agents, each in an environment of its own, as their needs differ.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import nox
@@ -31,7 +32,12 @@ _COMMANDS = (
 )
 """What the session ``newest`` runs in a folder of its own."""
 
-_PART = ("tests/simulation", "tests/theory/test_allocate.py", "tests/envs/test_vector_envs.py", "tests/pools/test_traces.py")
+_PART = (
+    "tests/simulation",
+    "tests/theory/test_allocate.py",
+    "tests/envs/test_vector_envs.py",
+    "tests/pools/test_traces.py",
+)
 """The tests that it runs: kernels, spaces, rows, and files read by polars."""
 
 nox.options.default_venv_backend = "uv"
@@ -72,8 +78,8 @@ def newest(session: nox.Session) -> None:
         session.install(f"{Path(__file__).parent}[bench]")
         for command in _COMMANDS:
             session.run("ata-gym", *command.split(), silent=True)
-    session.install("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
-    session.run("pytest", "-n", "2", *_PART, *session.posargs)
+    session.install("pytest", "pytest-timeout", "hypothesis")
+    session.run("pytest", *_PART, *session.posargs)  # in one process: another one would compile the kernels again
 
 
 @nox.session(python="3.11")
@@ -94,15 +100,66 @@ def rllib(session: nox.Session) -> None:
     _library(session, "rllib", "ray[rllib]==2.60.0", "gymnasium==1.2.2")
 
 
-def _library(session: nox.Session, name: str, *requirements: str) -> None:
-    """Install a library with torch, numpy, scipy and numba as in constraints.txt, and run its tests."""
+@nox.session(python="3.11")
+def agilerl(session: nox.Session) -> None:
+    """Run the script of AgileRL, which cannot be imported without peft."""
+    _library(session, "agilerl", "agilerl==2.58.0", "peft==0.21.2", "gymnasium==1.4.0")
+
+
+@nox.session(python="3.11")
+def sbx(session: nox.Session) -> None:
+    """Run the script of SBX, with JAX on the CPU."""
+    _library(session, "sbx", "sbx-rl==0.28.0", "stable-baselines3==2.9.2", "gymnasium==1.4.0")
+
+
+@nox.session(python="3.11")
+def d3rlpy(session: nox.Session) -> None:
+    """Run the script of d3rlpy, which asks for a gymnasium without autoreset modes, and runs with a later one."""
+    _library(session, "d3rlpy", "d3rlpy==2.8.1", overrides=["gymnasium==1.4.0"])
+
+
+@nox.session(python="3.11")
+def minari(session: nox.Session) -> None:
+    """Run the tests and the script of Minari, whose extras do not name Pillow."""
+    _library(session, "minari", "minari[create,hdf5]==0.5.4", "pillow==13.0.0", "gymnasium==1.4.0")
+
+
+@nox.session(python="3.11")
+def skrl(session: nox.Session) -> None:
+    """Run the script of skrl."""
+    _library(session, "skrl", "skrl==2.1.1", "gymnasium==1.4.0")
+
+
+@nox.session(python="3.11")
+def rl_games(session: nox.Session) -> None:
+    """Run the script of rl_games."""
+    _library(session, "rl_games", "rl-games==1.6.5", "gymnasium==1.4.0")
+
+
+@nox.session(python="3.11")
+def xuance(session: nox.Session) -> None:
+    """Run the script of XuanCe, which asks for numpy 1, and runs with numpy 2."""
+    _library(session, "xuance", "xuance==1.4.4", overrides=["numpy==2.4.6"])
+
+
+def _library(session: nox.Session, name: str, *requirements: str, overrides: Sequence[str] = ()) -> None:
+    """Install a library with torch, numpy, scipy and numba as in constraints.txt, and run its tests.
+
+    ``overrides`` are versions that it does not ask for.
+    """
     pins = session.cache_dir / f"{name}.txt"  # after create_tmp, Ray's files lie in the environment: no worker starts
+    others = session.cache_dir / f"{name}-overrides.txt"
     pinned = ("torch", "numpy", "scipy", "numba", "llvmlite", "pytest", "pytest-timeout", "hypothesis")
     lines = Path("constraints.txt").read_text(encoding="utf-8").splitlines()
     pins.write_text("\n".join(line for line in lines if line.split("==")[0] in pinned), encoding="utf-8")
-    session.install("-c", str(pins), *requirements, "torch", "pytest", "pytest-timeout", "hypothesis", "-e", ".")
+    others.write_text("\n".join(overrides), encoding="utf-8")
+    session.install(
+        "-c", str(pins), "--override", str(others), *requirements, "torch", "pytest", "pytest-timeout", "hypothesis",
+        "-e", ".",
+    )  # fmt: skip
     session.run("uv", "pip", "list")
+    tests = Path("tests/rl/libraries", f"test_{name}.py")
     session.run(
-        "pytest", f"tests/rl/libraries/test_{name}.py", "tests/rl/libraries/test_agents.py", "-m", "library",
+        "pytest", *([str(tests)] if tests.is_file() else []), "tests/rl/libraries/test_agents.py", "-m", "library",
         "-k", name, *session.posargs, env={"RAY_USAGE_STATS_ENABLED": "0"},
     )  # fmt: skip

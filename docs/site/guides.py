@@ -27,7 +27,7 @@ GROUPS = {
     "Guides": {
         "docs/guide/theory.md": "round time and worker time, ATA's bounds and its theorem, what each default minimises",
         "policies/README.md": "every policy in one table, how to compose one, and how to write your own",
-        "notebooks/agents/README.md": "an env for six RL libraries, with a script for each",
+        "notebooks/agents/README.md": "an env for twelve RL libraries, with a script for each",
         "notebooks/cluster/README.md": "`what-if` on a log that you have, then torchrun, Ray and other trainers",
         "notebooks/results.md": "what a results folder promises: kills, damaged files, changed code",
         "notebooks/README.md": "the notebooks, and a command for each figure of the paper",

@@ -1,11 +1,14 @@
 """Gymnasium's checker and wrappers take every form of every env."""
 
 import pickle
+import re
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
 
 from tests.envs.playing import EVERY_FORM, arguments, name, same
 
@@ -59,3 +62,55 @@ def test_wrappers_take_a_single_env_and_the_native_vector_env(form: dict[str, st
         steps += 1
     assert info["episode"]["l"] == infos["episode"]["l"][0] == steps < 200
     np.testing.assert_allclose(infos["episode"]["r"][0], info["episode"]["r"])
+
+
+REFUSING = {
+    "TransformObservation", "VectorizeTransformObservation", "FilterObservation", "FlattenObservation",
+    "GrayscaleObservation", "ResizeObservation", "ReshapeObservation", "RescaleObservation", "DtypeObservation",
+    "NormalizeObservation",
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")  # of boxes of other dtypes
+def test_the_page_names_the_wrappers_that_refuse_same_step() -> None:
+    """Every wrapper of vector envs that Gymnasium has is asked, on rows that it can wrap in another mode."""
+    from gymnasium.wrappers import vector
+
+    page = (Path(__file__).parents[3] / "notebooks" / "agents" / "README.md").read_text(encoding="utf-8")
+    listed = page.partition("**Wrappers that refuse `SAME_STEP`**")[2].partition("all of `gymnasium.wrappers.vector`")[
+        0
+    ]
+    assert set(re.findall(r"`(\w+)`", listed)) == REFUSING
+    rows = {
+        mode: gym.make_vec(
+            "ata_gym/TaskAllocation-v0", num_envs=2, autoreset_mode=mode, observation="flat", action="shares"
+        )
+        for mode in AutoresetMode
+    }
+    given = {
+        "FilterObservation": {"filter_keys": []}, "ResizeObservation": {"shape": (2, 2)},
+        "ReshapeObservation": {"shape": (80, 1)}, "RescaleObservation": {"min_obs": -1.0, "max_obs": 1.0},
+        "DtypeObservation": {"dtype": np.float64}, "TransformObservation": {"func": lambda seen: seen},
+        "VectorizeTransformObservation": {"wrapper": gym.wrappers.DtypeObservation, "dtype": np.float64},
+        "ClipReward": {"min_reward": -1.0, "max_reward": 0.0}, "TransformReward": {"func": lambda reward: reward},
+        "VectorizeTransformReward": {"wrapper": gym.wrappers.TransformReward, "func": lambda reward: reward},
+        "TransformAction": {"func": lambda action: action}, "RescaleAction": {"min_action": 0.0, "max_action": 1.0},
+        "VectorizeTransformAction": {"wrapper": gym.wrappers.ClipAction},
+    }  # fmt: skip
+    needs_a_picture_or_a_package = {
+        "RecordVideo",
+        "HumanRendering",
+        "ArrayConversion",
+        "NumpyToTorch",
+        "JaxToNumpy",
+        "JaxToTorch",
+    }
+    refused = {"SAME_STEP": set(), "NEXT_STEP": set(), "DISABLED": set()}
+    for wrapper in set(vector.__all__) - needs_a_picture_or_a_package:
+        for mode, envs in rows.items():
+            try:
+                getattr(vector, wrapper)(envs, **given.get(wrapper, {}))
+            except ValueError as error:
+                if "autoreset_mode" in str(error):
+                    refused[mode.name].add(wrapper)
+    assert refused == {"SAME_STEP": REFUSING, "NEXT_STEP": set(), "DISABLED": {"NormalizeObservation"}}
