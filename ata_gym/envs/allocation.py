@@ -88,11 +88,12 @@ class TaskAllocationEnv(SingleEnv):
     - ``signals``: whether the observation has the key ``signal``. The loads drive the speed under
       ``ata_gym.changes.Load``; without that change they are 0.
     - ``backend``: what runs the tasks of a round in place of the simulation, such as tasks on real devices; called as
-      ``ata_gym.simulation.rounds.race_round`` is, with one row. An error that it raises leaves the env as it was.
+      ``ata_gym.simulation.rounds.race_round`` is, with one row. An error that it raises leaves the env as it was. With
+      a backend the env's ``spec`` is no JSON.
     - ``observation``: "feedback", the dict above. "workers": float32 features, shape (n, 20), from -10 to 10, the same
       in any unit of time; their names are in ``ata_gym.envs.interface.worker_features``. "flat": the same in one row.
     - ``action``: "allocation". "shares": a number from -1 to 1 for each worker, rounded by the method of largest
-      remainders; in a race one more number for the total. A number outside is played as the nearer of the two, as most
+      remainders; in a race one more number for the total. A number outside is played as the nearer of the two, as some
       RL libraries do not clip; NaN and infinity raise ValueError. "assign": one worker at a time, B times, then the
       round is played; with masks (``action_masks()``, ``info["action_mask"]``).
     - ``reward_unit``: "time", or "even round": rewards are divided by what a round would cost if the workers at the

@@ -30,10 +30,11 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
     """Each round of the env is one real optimiser step on the mean of B stochastic gradients.
 
     Observations, rewards and flags stay as they are. ``info`` gains ``loss``, the mean training loss of the round's B
-    tasks, and in the rounds of ``evaluate`` the problem's figures, such as ``test_loss`` and ``accuracy``. The
-    allocation decides when a gradient is there, never what it is: the gradients are those of ``Trainer``. Only where
-    data differ by worker, it decides whose they are: with ``HeterogeneousQuadratic``, ata-icml ends at f - f* = 1.2e-3,
-    and uta at 3e-7; see there. Weights 1 / (n a_i) would mend that only where every worker has a task.
+    tasks, and in the rounds of ``evaluate`` the problem's figures, such as ``test_loss`` and ``accuracy``. So its keys
+    differ from round to round, which Minari's ``record_infos`` does not take. The allocation decides when a gradient is
+    there, never what it is: the gradients are those of ``Trainer``. Only where data differ by worker, it decides whose
+    they are: with ``HeterogeneousQuadratic``, ata-icml ends at f - f* = 1.2e-3, and uta at 3e-7; see there. Weights
+    1 / (n a_i) would mend that only where every worker has a task.
 
     Every ``reset`` starts training anew. The seed given to it keys the task times alone, so that the same trajectory
     can be played with other task times; the setting ``seed`` keys weights and gradients.

@@ -17,7 +17,7 @@ ENV = {"observation": "flat", "action": "dispatch", "reward_unit": "even round",
 torch.manual_seed(0)
 env = gym.make(ID, **ENV)
 nets = [Net(state_shape=env.observation_space.shape, hidden_sizes=[64]) for _ in range(2)]
-actor = DiscreteActor(preprocess_net=nets[0], action_shape=env.action_space.n, softmax_output=False)
+actor = DiscreteActor(preprocess_net=nets[0], action_shape=env.action_space.n_workers, softmax_output=False)
 policy = ProbabilisticActorPolicy(
     actor=actor, dist_fn=lambda logits: Independent(Bernoulli(logits=logits), 1), action_space=env.action_space,
     action_scaling=False, action_bound_method=None,

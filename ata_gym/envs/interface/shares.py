@@ -13,7 +13,7 @@ SCALE = 3.0  # the scale of the logits: two workers' shares differ by a factor o
 def checked_shares(action: object, shape: tuple[int, ...]) -> Floats:
     """The action as real numbers from -1 to 1, of this shape; a number outside counts as the nearer of the two.
 
-    Agents whose policy is a normal distribution send such numbers, and most RL libraries leave it to the env to clip
+    Agents whose policy is a normal distribution send such numbers, and some RL libraries leave it to the env to clip
     them. ValueError for numbers that are not finite, and for integers: an allocation that is played as shares by
     mistake would give nearly everything to one worker.
     """

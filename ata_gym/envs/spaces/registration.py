@@ -27,9 +27,8 @@ def _batch_differing(spaces: Sequence[Allocation]) -> Allocation:
 
 
 def _flatten_space(space: Allocation) -> Box:
-    return Box(
-        0, space.budget, (space.n_workers * (space.rows or 1),), np.int64
-    )  # flat spaces are boxes: the sum is not kept
+    length = space.n_workers * (space.rows or 1)
+    return Box(0, space.budget, (length,), np.int64)  # flat spaces are boxes: the sum is not kept
 
 
 def _least(space: Allocation) -> Ints:  # all tasks to the first worker: an array of zeros is no element

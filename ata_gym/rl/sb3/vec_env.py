@@ -91,8 +91,8 @@ class NativeVecEnv(VecEnv):
         return self._of_rows(self.bare.get_attr(attr_name), indices)
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Not possible, as rows have no attributes of their own: AttributeError."""
-        raise AttributeError(f"{attr_name} cannot be set in some rows: make the env with other arguments")
+        """Not possible: AttributeError. ``envs.set_attr`` keeps attributes of the caller's own, of all rows."""
+        raise AttributeError(f"{attr_name} cannot be set here: make the env with other arguments, or see envs.set_attr")
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
