@@ -1,4 +1,4 @@
-"""A state with a wrong number is refused with a sentence, or played on legally: no crash, no hang, nothing illegal.
+"""A state with a wrong number is refused at the door, or played on legally: no crash, no hang, nothing illegal.
 
 The states are tried in a process of their own, whose kernels check the bounds of arrays. It says what it is about to
 try, so that what a crash or a hang was about is known.
@@ -11,7 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from functools import cache
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,9 +49,13 @@ class Try(NamedTuple):
     policy: str
     leaf: str
     value: float
-    everywhere: bool
-    """Whether all entries have it, or one in the last row."""
+    place: Any
+    """The entries that have it, as an index of numpy."""
     price: float
+
+
+LAST, EVERYWHERE = -1, ...
+"""The places of one entry in the last row, and of all entries."""
 
 
 class Game(NamedTuple):
@@ -72,12 +76,13 @@ def played(name: str, price: float) -> Game:
 
 
 def tries(name: str) -> Iterator[Try]:
-    """Every number of every leaf of integers and floats of a policy's state, one entry or all of them."""
+    """Every number of every leaf of integers and floats of a policy's state: one entry, a column or all of them."""
     for price in (0.1, 0.0) if ata_policies.load(name).priced else (0.1,):
-        for leaf, array in leaves(played(name, price).state):
-            for value in WRONG.get(np.asarray(array).dtype.kind, ()):
-                for everywhere in (False, True):
-                    yield Try(name, leaf, value, everywhere, price)
+        for leaf, array, within in declared(played(name, price).state):
+            columns = max((np.size(bound) for bound in (within.low, within.high)), default=1) if within else 1
+            places = [LAST, EVERYWHERE, *((..., column) for column in range(columns) if columns > 1)]
+            for value, place in product(WRONG.get(np.asarray(array).dtype.kind, ()), places):
+                yield Try(name, leaf, value, place, price)
 
 
 def tampered(game: Game, one: Try) -> Any:
@@ -90,21 +95,23 @@ def tampered(game: Game, one: Try) -> Any:
                 value: Any = min(max(int(one.value), limits.min), limits.max)
             else:
                 value = one.value
-            leaf[... if one.everywhere else (-1,) * leaf.ndim] = value
+            leaf[(LAST,) * leaf.ndim if one.place == LAST else one.place] = value
         changed.append(leaf)
     return rebuild(game.state, changed)
 
 
 def outcome(one: Try) -> str:
-    """What became of it: "refused", "legal", or what went wrong."""
+    """What became of it: "refused" at the door, "legal", or what went wrong."""
     game = played(one.policy, one.price)
     game.env.unwrapped.restore(game.checkpoint)
     state, observation = tampered(game, one), game.observation
+    try:
+        game.policy.check_state(state, ROWS)
+    except ValueError:
+        return "refused"
     for _ in range(MORE):
         try:
             action, state = decide(game.policy, game.env, observation, state)
-        except ValueError:
-            return "refused"
         except Exception as error:  # whatever it is, it is not what a user should see
             return f"{type(error).__name__}: {error}"
         try:
@@ -160,11 +167,11 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
 def _main() -> None:
     warnings.simplefilter("ignore")
     for line in sys.stdin:
-        one = Try(*eval(line, {"nan": np.nan, "inf": np.inf}))
+        one = Try(*eval(line, {"nan": np.nan, "inf": np.inf, "Ellipsis": ...}))
         print(line.strip(), flush=True)
         found = outcome(one)
         if found not in ("refused", "legal"):
-            print(f"{one.policy} {one.leaf} {one.value} {one.everywhere} -> {found}", flush=True)
+            print(f"{one.policy} {one.leaf} {one.value} {one.place} -> {found}", flush=True)
     print("done", flush=True)
 
 

@@ -144,6 +144,14 @@ def test_wrong_numbers_are_refused_or_played_on_legally() -> None:
     assert set(some.values()) == {"refused", "legal"}, some
 
 
+@pytest.mark.parametrize(("name", "leaf"), [
+    ("learned", "belief.workers"), ("recent-median", "plan.prediction.samples"), ("catoni", "belief.sums"),
+])  # fmt: skip
+def test_what_passes_the_door_fails_no_later(name: str, leaf: str) -> None:
+    found = {one: states.outcome(one) for one in states.tries(name) if one.leaf == leaf}
+    assert set(found.values()) == {"refused", "legal"}, found
+
+
 @pytest.mark.parametrize(("name", "leaf", "value"), [
     ("distribution-learner", "belief.slot", 10**6), ("distribution-learner", "belief.owner", -2),
     ("distribution-learner", "belief.row", np.inf), ("distribution-learner", "plan.allocation", 1),
@@ -153,7 +161,7 @@ def test_wrong_numbers_are_refused_or_played_on_legally() -> None:
     ("ata", "belief.counts", np.nan), ("ata", "round", -1),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(name: str, leaf: str, value: float) -> None:
-    one, game = Try(name, leaf, value, everywhere=True, price=0.1), played(name, 0.1)
+    one, game = Try(name, leaf, value, states.EVERYWHERE, price=0.1), played(name, 0.1)
     with pytest.raises(ValueError, match=rf"the state is not one that this \w+ can have: {leaf} must (be from|add up)"):
         game.policy.predict(game.observation, states.tampered(game, one))
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ata_gym.typing import Floats, Floats32, Ints, Mask
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import FINITE, Within
+from ata_gym.utils.validation import LARGEST_COUNT
 
 Features: TypeAlias = Floats32
 
@@ -30,10 +31,16 @@ LARGEST = 10.0  # no feature is larger in absolute value
 _COUNT, _BUSY, _RECENT, _LOG_MEAN, _LOG_SQUARES, _LAST, _ELAPSED, _SILENT, _ASKED = range(9)
 _LEVEL, _BEFORE, _JUMP, _SINCE = range(9, 13)
 _COLUMNS = 13
-_LOWEST = tuple(-FINITE if column in (_LOG_MEAN, _JUMP) else 0.0 for column in range(_COLUMNS))
-"""The least number of each column."""
 _LEAST_WEIGHT = 0.25  # the least weight of a result in the recent mean of its worker
 _SHORTEST = 1e-30  # where the logarithm of a time is taken, shorter times count as this one
+_LARGEST_LOG = 800.0  # above the logarithm of any time, and of the ratio of any two
+_LOWEST = tuple(-_LARGEST_LOG if column in (_LOG_MEAN, _JUMP) else 0.0 for column in range(_COLUMNS))
+_MOST = {
+    _COUNT: LARGEST_COUNT, _LOG_MEAN: _LARGEST_LOG, _LOG_SQUARES: LARGEST_COUNT * _LARGEST_LOG**2, _SILENT: 1.0,
+    _ASKED: LARGEST_COUNT, _JUMP: _LARGEST_LOG, _SINCE: LARGEST_COUNT,
+}  # fmt: skip
+_HIGHEST = tuple(_MOST.get(column, FINITE) for column in range(_COLUMNS))
+"""The least and the largest number of each column; those that are not named hold times."""
 
 
 @kernel("(n,m),(r),(r),(n)->(n,m)")
@@ -124,7 +131,7 @@ class WorkerMemory(NamedTuple):
     (1, 2, 20)
     """
 
-    workers: Annotated[Floats, Within(_LOWEST, FINITE)]  # (E, n, 13), see the names of the columns
+    workers: Annotated[Floats, Within(_LOWEST, _HIGHEST)]  # (E, n, 13), see the names of the columns
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:

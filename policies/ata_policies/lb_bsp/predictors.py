@@ -6,20 +6,21 @@ LB-BSP (Chen et al., SoCC 2020) compares such predictors. A speed is results per
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
-from ata_gym.utils.ranges import Counts, Estimates, Numbers, Shares, Times, Wholes
-from ata_gym.utils.validation import real, whole_number
+from ata_gym.utils.ranges import Counts, Estimates, Numbers, Shares, Times, Wholes, Within
+from ata_gym.utils.validation import LARGEST_COUNT, real, whole_number
 from ata_policies.beliefs.moments import Totals, mean_times
 from ata_policies.facts import Described
 
 SIGNALS = 2  # exogenous signals of each worker: cpu and memory load
 LOWEST, HIGHEST = 0.2, 5.0  # no model predicts less or more than this many times the moving average (ours)
 _SHORTEST = 1e-290  # shorter rounds of a worker count as this long, so that its speed stays finite
+_HIGHEST_SPEED = LARGEST_COUNT / _SHORTEST
 _FASTEST = 1e6  # the regression sees no speed above this many units
 
 
@@ -110,7 +111,8 @@ class MedianMemory(NamedTuple):
     """What a moving median remembers."""
 
     forecast: Estimates  # (E, n) the median
-    samples: Estimates  # (E, n, W) the last samples, the latest at the end; NaN where there were none yet
+    samples: Annotated[Floats, Within(0.0, _HIGHEST_SPEED, nan=True)]
+    """(E, n, W) the last samples, the latest at the end; NaN where there were none yet."""
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,27 @@ recalled). A plain mean may be spoilt by one unlucky task among a worker's first
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import inlined, kernel
-from ata_gym.utils.ranges import Counts, Times
+from ata_gym.utils.ranges import FINITE, Counts, Times, Within
 from ata_gym.utils.validation import non_negative, real, whole_number
 from ata_policies.allocation.estimates.estimate import Estimate
 from ata_policies.allocation.rules import Scores
+
+_MOST_BLOCKS = 64
+_MOST_OF_BLOCK = FINITE / (2 * _MOST_BLOCKS)
+"""The largest sum of a block: those of all blocks can be added up."""
 
 
 class Blocks(NamedTuple):
     """Times in k blocks, the j-th time of a worker in block j modulo k, and the robust means that follow from them."""
 
     counts: Counts  # (E, n) tasks seen
-    sums: Times  # (E, n, k) their times, added up in blocks
+    sums: Annotated[Floats, Within(0.0, _MOST_OF_BLOCK)]  # (E, n, k) their times, added up in blocks
     known: Counts  # (E, n) tasks seen when the mean was worked out
     means: Times  # (E, n) the robust means, kept until a worker has more results; 0 for a worker never tried
 
@@ -88,8 +92,10 @@ class _OfBlocks(_RobustBound):
     def __post_init__(self) -> None:
         super().__post_init__()
         number = whole_number("blocks", self.blocks, least=2)
-        if number & (number - 1) or number > 64:
-            raise ValueError(f"blocks must be a power of two from 2 to 64, so that blocks can be joined, not {number}")
+        if number & (number - 1) or number > _MOST_BLOCKS:
+            raise ValueError(
+                f"blocks must be a power of two from 2 to {_MOST_BLOCKS}, so that blocks can be joined, not {number}"
+            )
 
     def start(self, rows: int, n: int) -> Blocks:
         counts, known, means = np.zeros((3, rows, n))
