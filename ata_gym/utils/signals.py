@@ -45,11 +45,23 @@ def raising() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM raise errors inside the block, so that a command saves; see :func:`quiet_start`.
 
     A signal that the process ignores stays ignored, and the other one raises all the same: a shell starts
-    ``ata-gym ... &`` of a script with Ctrl-C ignored.
+    ``ata-gym ... &`` of a script with Ctrl-C ignored. Where other code makes another error of these, as Python does
+    while it makes a class, they are raised all the same.
     """
     handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _raise} if _begun.get() else {}
     with _handled({which: how for which, how in handlers.items() if signal.getsignal(which) is signal.SIG_DFL}):
-        yield
+        try:
+            yield
+        except Exception as error:
+            if interrupt := _interrupt_behind(error):
+                raise interrupt from None
+            raise
+
+
+def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 @contextmanager
@@ -101,11 +113,58 @@ def postponed() -> Iterator[None]:
 
 @contextmanager
 def handlers_kept() -> Iterator[None]:
-    """Restore the handlers of Ctrl-C and SIGTERM after the block, in which a library may change them."""
-    mine = {which: signal.getsignal(which) for which in _SIGNALS}
-    main = threading.current_thread() is threading.main_thread()
-    with _handled({which: handler for which, handler in mine.items() if main and handler is not None}):
+    """Keep the handlers of Ctrl-C and SIGTERM, which a library changes inside the block.
+
+    What the library sets for Ctrl-C is undone at the end of the block. What it sets for SIGTERM has no effect, and a
+    SIGTERM is handled at the end, so that the library is not interrupted. In a thread other than the main one this does
+    nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
         yield
+        return
+    came: list[int] = []
+    usual = signal.signal
+
+    def set_handler(which: int, handler: Any) -> Any:
+        return signal.getsignal(which) if which == signal.SIGTERM else usual(which, handler)
+
+    kept = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: lambda which, _: came.append(which)}
+    try:
+        with _handled({which: handler for which, handler in kept.items() if signal.getsignal(which) is not None}):
+            signal.signal = set_handler  # type: ignore[assignment]
+            try:
+                yield
+            finally:
+                signal.signal = usual
+    finally:
+        for which in came:
+            signal.raise_signal(which)
+
+
+@contextmanager
+def alarms_cancelled() -> Iterator[None]:
+    """Cancel each alarm that is set inside the block, within a second; if one is set before, nothing is done.
+
+    Where a signal such as SIGTERM meets the handler of a library in C++, this handler may set an alarm that aborts the
+    process some seconds later, also where the signal is dealt with by then: so does that of abseil, after 3 s.
+    """
+    if not hasattr(signal, "setitimer") or signal.getitimer(signal.ITIMER_REAL)[0] > 0.0:  # Windows has none
+        yield
+        return
+    over = threading.Event()
+
+    def cancel() -> None:
+        while not over.wait(0.5):
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+    watching = threading.Thread(target=cancel, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
 @contextmanager

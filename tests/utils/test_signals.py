@@ -1,6 +1,7 @@
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 
@@ -9,7 +10,7 @@ import pytest
 
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import kernel
-from ata_gym.utils.signals import TerminatedError, postponed, quiet_start, raising, stop_requested
+from ata_gym.utils.signals import TerminatedError, handlers_kept, postponed, quiet_start, raising, stop_requested
 
 
 @pytest.fixture
@@ -91,6 +92,66 @@ def test_a_second_signal_is_raised_at_once_and_an_error_inside_the_block_is_not_
 
     with pytest.raises(error):
         run()
+
+
+def test_an_interrupt_of_which_other_code_makes_another_error_is_raised_all_the_same():
+    class Interrupted:
+        def __set_name__(self, owner, name):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def run():
+        with raising():
+            type("Made", (), {"one": Interrupted()})  # before Python 3.12 it raises a RuntimeError
+
+    def suppressed():
+        with raising():
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                raise ZeroDivisionError from None
+
+    for interrupted, error in ((run, TerminatedError), (suppressed, KeyboardInterrupt)):
+        with pytest.raises(error) as raised:
+            interrupted()
+        assert type(raised.value) is error
+
+
+def test_a_library_does_not_take_the_handlers_and_is_not_interrupted():
+    def library(heard):
+        with handlers_kept():
+            for which in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(which, lambda *_: sys.exit(1))
+            os.kill(os.getpid(), signal.SIGTERM)
+            heard.append("done")
+
+    heard, mine = [], {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
+    with pytest.raises(TerminatedError):
+        library(heard)
+    assert heard == ["done"]
+    assert {which: signal.getsignal(which) for which in mine} == mine
+    with pytest.raises(TerminatedError):
+        signal.raise_signal(signal.SIGTERM)
+
+
+ALARM = """
+import signal, sys
+from ata_gym.utils.signals import alarms_cancelled
+if sys.argv[1] == "before":
+    signal.setitimer(signal.ITIMER_REAL, 60.0)
+with alarms_cancelled():
+    if sys.argv[1] == "inside":
+        signal.setitimer(signal.ITIMER_REAL, 3.0)
+        while signal.getitimer(signal.ITIMER_REAL)[0]:
+            pass
+print(signal.getitimer(signal.ITIMER_REAL)[0] > 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs the timers of POSIX")
+@pytest.mark.parametrize(("when", "left"), [("inside", "False\n"), ("before", "True\n")])
+def test_an_alarm_that_is_set_inside_the_block_does_not_end_the_process(when, left):
+    done = subprocess.run([sys.executable, "-c", ALARM, when], stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, left)
 
 
 def test_another_thread_gets_no_signals_and_a_handler_of_the_user_is_left_alone():

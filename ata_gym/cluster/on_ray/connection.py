@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from ata_gym.utils.extras import require
-from ata_gym.utils.signals import TerminatedError, handlers_kept
+from ata_gym.utils.signals import alarms_cancelled, handlers_kept
 
 _ANSWERS_WITHIN = 10.0  # seconds
 
@@ -62,15 +62,13 @@ def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **op
         check_address(given, "address" if address else "RAY_ADDRESS")
     quiet = {"logging_level": logging.ERROR, "log_to_driver": log_to_driver}
     try:
-        with handlers_kept():
+        with alarms_cancelled(), handlers_kept():
             if given:
                 _check_that_somebody_listens(given)
                 ray.init(given, **quiet)
             else:
                 with _on_loopback():
                     ray.init("local", include_dashboard=False, **quiet, **options)
-    except SystemExit as error:  # while it connects, Ray handles SIGTERM
-        raise TerminatedError from error
     except Exception as error:  # Ray raises some that are of no class of their own
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         if given:

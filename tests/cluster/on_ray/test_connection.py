@@ -1,5 +1,8 @@
 """What is said where a Ray cannot be started or joined, and who starts one."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -10,6 +13,7 @@ ray = pytest.importorskip("ray", reason="the extra cluster")
 from ray._private import ray_constants  # noqa: E402
 
 from ata_gym.cluster import RayRunner, connect_ray  # noqa: E402
+from tests.waiting import PATIENCE  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,3 +46,37 @@ def test_a_ray_is_started_in_one_place_which_binds_it_to_loopback():
     files = [*ROOT.glob("ata_gym/**/*.py"), *ROOT.glob("notebooks/**/*.py"), *ROOT.glob("notebooks/**/*.ipynb")]
     starting = [file.name for file in files if "ray.init(" in file.read_text(encoding="utf-8")]
     assert starting == ["connection.py"]
+
+
+TERMINATED = """
+import os, signal, sys, time
+from unittest.mock import patch
+import ray
+from ata_gym.cluster import connect_ray
+start = ray.init
+
+def init(*arguments, **options):
+    start(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGTERM)  # Ray has asked for handlers of its own now
+    time.sleep(4)  # its core would abort the process after three seconds
+
+def handle(*_):
+    assert ray.is_initialized()
+    ray.shutdown()
+    sys.exit(143)
+
+signal.signal(signal.SIGTERM, handle)
+with patch("ray.init", init):
+    connect_ray(num_cpus=1, object_store_memory=80_000_000)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
+def test_sigterm_while_ray_starts_does_not_abort_the_process():
+    quiet = {**os.environ, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    quiet.pop("RAY_ADDRESS", None)
+    process = subprocess.Popen(
+        [sys.executable, "-c", TERMINATED], env=quiet, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    errors = process.communicate(timeout=PATIENCE)[1]
+    assert process.returncode == 143, errors
