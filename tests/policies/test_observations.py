@@ -18,6 +18,7 @@ from ata_gym.changes import Spot
 from ata_gym.pools import deterministic, shifted_exponential
 from ata_gym.utils.trees import difference, map_leaves
 from ata_policies.allocation.baselines import Uta
+from ata_policies.beliefs.distributions.arrays import SLOT
 from ata_policies.beliefs.memory import Window
 from ata_policies.explanation import listed
 from ata_policies.planning.race_search import RaceSearch
@@ -150,6 +151,12 @@ def test_wrong_numbers_are_refused_or_played_on_legally() -> None:
 def test_what_passes_the_door_fails_no_later(name: str, leaf: str) -> None:
     found = {one: states.outcome(one) for one in states.tries(name) if one.leaf == leaf}
     assert set(found.values()) == {"refused", "legal"}, found
+
+
+@pytest.mark.parametrize("place", [SLOT.stretch, SLOT.counted])
+def test_a_suspect_of_which_nothing_was_kept_is_decided_on(place: int) -> None:
+    tries = [Try("distribution-learner", "belief.tracks", value, (..., place), 0.1) for value in (5e-324, 0.5, 1.0)]
+    assert [states.outcome(one) for one in tries] == ["legal"] * 3
 
 
 @pytest.mark.parametrize(("name", "leaf", "value"), [

@@ -7,6 +7,7 @@ import numpy as np
 
 from ata_gym.typing import Floats, Ints, Ints32, Mask
 from ata_gym.utils.compiled import inlined, phase
+from ata_gym.utils.validation import LARGEST_COUNT
 
 Places: TypeAlias = Ints32
 
@@ -54,6 +55,7 @@ class SlotPlaces(NamedTuple):
 ROW, SLOT = RowPlaces(), SlotPlaces()
 HORIZONS = (math.inf, 16.0, 4.0, 1.0)  # rounds with news of its worker that each memory reaches back
 MEMORIES = 4
+LEAST_SHARE = 1.0 / LARGEST_COUNT  # of a past: less never counts, though a state from outside may say so
 _SPREADS = 5.0  # results that the squared errors of the row count for in a worker's own
 _SHARPEST = 1.0 / 16.0  # the least dispersion, since what is expected of a cancelled task is off by its bin
 _CLIP = 5.0  # where memories are compared, a time counts at most for so many times its worker's level
@@ -94,7 +96,8 @@ def level(tracks: Floats, s: int, h: int) -> float:
 @inlined
 def counted_of(tracks: Floats, s: int) -> tuple[float, float]:
     """Which share of the past of slot s counts, and the stretch of its times."""
-    return (tracks[s, SLOT.counted], tracks[s, SLOT.longer]) if tracks[s, SLOT.counted] > 0.0 else (1.0, 1.0)
+    whole = tracks[s, SLOT.counted] < LEAST_SHARE
+    return (1.0, 1.0) if whole else (tracks[s, SLOT.counted], tracks[s, SLOT.longer])
 
 
 @inlined

@@ -9,7 +9,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
-from ata_policies.beliefs.distributions.arrays import HORIZONS, ROW, SLOT, Places
+from ata_policies.beliefs.distributions.arrays import HORIZONS, MEMORIES, ROW, SLOT, Places
 from ata_policies.beliefs.distributions.observing import observe_round
 
 BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536
@@ -21,6 +21,9 @@ TRUST = 16.0  # results after the first with which a worker's own distribution c
 _COUNTS = (ROW.since, ROW.clock, ROW.settled, ROW.results, ROW.events, ROW.alarm)
 _LARGEST = dict.fromkeys(_COUNTS, LARGEST_COUNT) | {ROW.force: len(HORIZONS) - 1}
 _MOST_OF_ROW = tuple(_LARGEST.get(place, FINITE) for place in range(ROW.size))
+_OF_TRACK = dict.fromkeys((*range(0, 2 * MEMORIES, 2), SLOT.mass, SLOT.probes, SLOT.seen), LARGEST_COUNT)
+_OF_TRACK |= {SLOT.kept: 1, SLOT.counted: 1}
+_MOST_OF_TRACK = tuple(_OF_TRACK.get(place, FINITE) for place in range(SLOT.size))
 _LEAST_OF_ROW = tuple(-FINITE if ROW.gains <= place < ROW.spread else 0.0 for place in range(ROW.size))
 
 
@@ -76,7 +79,9 @@ class DistributionBelief(NamedTuple):
     slot: Annotated[Places, Within(-1, lambda size: min(size.n, SLOTS) - 1)]  # (E, n) the worker's slot, or -1
     owner: Annotated[Places, Within(-1, last_worker)]  # (E, slots) whose slot it is, or -1
     bins: Times  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
-    tracks: Times  # (E, slots, 25) what the memories of the worker hold, and whether it is a suspect
+    tracks: Annotated[
+        Floats, Within(0.0, _MOST_OF_TRACK)
+    ]  # (E, slots, 25) what the memories of the worker hold, and whether it is a suspect
     row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]  # (E, 13) what is known of the row
 
     @classmethod

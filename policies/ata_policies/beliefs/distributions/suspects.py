@@ -6,6 +6,7 @@ from typing import NamedTuple
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import phase
 from ata_policies.beliefs.distributions.arrays import (
+    LEAST_SHARE,
     MEMORIES,
     ROW,
     SLOT,
@@ -87,7 +88,7 @@ def _pause(own: Round) -> float:  # rounds until the first probe: one, or more w
 @phase
 def _acquit(past: Past, row: Floats, i: int, s: int, now: float) -> None:
     tracks = past.tracks
-    rescale(past, i, s, 1.0 / tracks[s, SLOT.kept], 1.0 / tracks[s, SLOT.stretch])
+    rescale(past, i, s, 1.0 / max(tracks[s, SLOT.kept], LEAST_SHARE), 1.0 / tracks[s, SLOT.stretch])
     if tracks[s, SLOT.probes] == 0.0:
         row[ROW.log_spread] += tracks[s, SLOT.surprise]
         tracks[s, SLOT.log_squares] += tracks[s, SLOT.surprise]
