@@ -1,6 +1,6 @@
 """Trained agents as policies with a name: ``ata_gym.rl.agent:LearnedAgent:folder=DIR``. It needs the extra ``rl``."""
 
-import json
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,10 @@ from ata_gym.pools import deterministic
 from ata_gym.rl.learning.specification import AgentSpec, policy_name
 from ata_gym.typing import Ints
 from ata_gym.utils.extras import require
+from ata_gym.utils.json_files import fields, nullable, parse_object, text
 from ata_gym.utils.manifest import read_listed
 from ata_gym.utils.sealed import DamagedError
+from ata_gym.utils.validation import whole_number
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Policy, Setting, State
 from ata_policies.registry import ids_by_name
@@ -57,7 +59,10 @@ def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
     from ata_gym.rl.sb3.vec_env import make_vec_env  # noqa: PLC0415 - it imports Stable-Baselines3
 
     config, weights = _config(folder), folder / "agent.zip"
-    spec = AgentSpec(**{name: config[name] for name in ("env", "algorithm", "action", "seed", "hyperparameters")})
+    try:
+        spec = AgentSpec(**{name: config[name] for name in ("env", "algorithm", "action", "seed", "hyperparameters")})
+    except ValueError as error:
+        raise _unmade(folder, error) from error
     if spec.env_id != env_id:
         raise ValueError(f"the agent in {folder} plays {spec.env_id}: name it {policy_name(spec.env, folder)}")
     if not spec.any_size and (config["n"], config["budget"]) != (setting.n, setting.budget):
@@ -67,7 +72,10 @@ def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
         )
     alike = deterministic([1.0] * setting.n)  # only the spaces of this env are used
     envs = make_vec_env(env_id, 1, pool=alike, budget=setting.budget, **spec.form())
-    agent = spec.to_play(envs)
+    try:
+        agent = spec.to_play(envs)
+    except ValueError as error:
+        raise _unmade(folder, error) from error
     content = BytesIO(read_listed(weights))
     try:
         agent.set_parameters(content, device="cpu")
@@ -76,13 +84,26 @@ def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
     return spec.player(agent, envs.bare)
 
 
+def _unmade(folder: Path, error: ValueError) -> ValueError:
+    return ValueError(f"by its config.json, the agent in {folder} cannot be made: {error}")
+
+
+_CONFIG = fields({
+    **dict.fromkeys(("env", "algorithm", "action"), text), "seed": partial(whole_number, least=0),
+    "hyperparameters": fields({"policy_kwargs": nullable(fields({}))}, may_lack=["policy_kwargs"]),
+    "n": whole_number, "budget": whole_number,
+})  # fmt: skip
+
+
 def _config(folder: Path) -> dict[str, Any]:
+    path, none = folder / "config.json", f"{folder} holds no trained agent"
+    if not path.exists() or not (folder / "agent.zip").is_file():
+        raise ValueError(f"{none}: give the folder of an `ata-gym learn` that has ended")
     try:
-        config = json.loads(read_listed(folder / "config.json"))
-        if (folder / "agent.zip").is_file() and {"env", "algorithm", "action", "hyperparameters"} <= config.keys():
-            return dict(config)
+        config = parse_object(read_listed(path))
+        _CONFIG("", config)
     except DamagedError:
         raise
-    except (OSError, ValueError, AttributeError):
-        pass
-    raise ValueError(f"{folder} holds no trained agent: give the folder of an `ata-gym learn` that has ended")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{none}, as {path.name} is not that of one: {error}") from error
+    return config

@@ -8,6 +8,7 @@ import numpy as np
 from ata_gym.changes import Change, Redraw
 from ata_gym.scenarios.scenario import AtaConstants, Published, Scenario
 from ata_gym.typing import Floats
+from ata_gym.utils.json_files import fields, text
 
 
 class Card(NamedTuple):
@@ -22,6 +23,10 @@ class Card(NamedTuple):
     def to_data(self) -> dict[str, Any]:
         """Return the card as values that JSON can hold."""
         return {**self._asdict(), "facts": dict(self.facts)}
+
+
+CARD = fields({**dict.fromkeys(("name", "summary", "text", "command"), text), "facts": fields({}, others=text)})
+"""The rule of what ``Card.to_data`` gives, where it is read from a file."""
 
 
 def scenario_card(scenario: Scenario) -> Card:

@@ -15,6 +15,7 @@ from ata_gym.pools import Pool, gamma, read_trace, trace
 from ata_gym.scenarios.registry import scenario, scenario_names
 from ata_gym.scenarios.scenario import Scenario
 from ata_gym.utils.extras import require
+from ata_gym.utils.json_files import parse_list
 from ata_gym.utils.tables import reading
 from ata_gym.utils.validation import unknown
 
@@ -53,7 +54,12 @@ def _mlperf(path: Path) -> Pool:  # the time of each recorded window of batches,
 
 
 def _phones(path: Path) -> Pool:
-    scores = np.sort([float(phone["CPU_F_AI_Score"]) for phone in json.loads(path.read_text(encoding="utf-8"))])
+    try:
+        scores = np.sort([float(phone["CPU_F_AI_Score"]) for phone in parse_list(path.read_bytes())])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{path} is no list of phones, each with a CPU_F_AI_Score: {error}") from error
+    if not (len(scores) and scores[0] > 0.0 and scores[-1] < np.inf):
+        raise ValueError(f"{path} is no list of phones: each must have a score above 0, and there must be one")
     chosen = scores[np.linspace(0, len(scores) - 1, 60).round().astype(np.int64)]
     return gamma(25.0, 100_000 / chosen / 25)
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a file beside ``path``, then move it there in one step; every OSError names a file.
 
-    OSError also if ``path`` is a folder, a device or a pipe, which the step would replace by a file.
+    OSError also if ``path`` is a folder, a pipe, a socket or a device, which the step would replace by a file.
     """
     _refuse_other_than_file(path)
     part = path.with_name(f".part-{os.getpid()}-{path.name}")
@@ -37,23 +37,31 @@ def check_place(path: Path) -> None:
     _refuse_other_than_file(path)
 
 
+def read_source(path: Path) -> bytes:
+    """The content of a file, which may be foreign; errors are those of ``check_source``."""
+    check_source(path)
+    return path.read_bytes()
+
+
 def check_source(path: Path) -> None:
-    """Raise FileNotFoundError if there is no file, and ValueError for a folder, a device or a pipe.
+    """Raise FileNotFoundError if there is no file, and ValueError for a folder, a pipe, a socket or a device.
 
     Reading a pipe might wait without an end.
     """
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
     if not path.is_file():
-        raise ValueError(f"{path} is {_kind(path)}: name a file")
+        raise ValueError(f"{path} is {kind_of(path)}: name a file")
 
 
 def _refuse_other_than_file(path: Path) -> None:
     if path.exists() and not path.is_file():
-        raise OSError(f"{path} cannot be written: it is {_kind(path)}; name a file")
+        raise OSError(f"{path} cannot be written: it is {kind_of(path)}; name a file")
     if path.resolve().parent == Path("/dev"):
         raise OSError(f"{path} cannot be written: /dev is for devices; name a file elsewhere")
 
 
-def _kind(path: Path) -> str:
-    return "a folder" if path.is_dir() else "a device or a pipe"
+def kind_of(path: Path) -> str:
+    """What stands in the place of a file."""
+    kinds = {"a folder": path.is_dir, "a pipe": path.is_fifo, "a socket": path.is_socket}
+    return next((kind for kind, holds in kinds.items() if holds()), "a device")

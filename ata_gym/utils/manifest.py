@@ -14,7 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from ata_gym.utils.atomic import write_whole
-from ata_gym.utils.sealed import DamagedError, read_sealed, write_sealed
+from ata_gym.utils.sealed import DamagedError, read_kept, read_sealed, write_sealed
 
 NAME = "ata-gym.sha256"  # the name of the manifest in a results folder
 
@@ -72,11 +72,11 @@ def remove_listed(path: Path) -> None:
 def read_listed(path: Path) -> bytes:
     """The content of a file; DamagedError if its folder has a manifest, and it is not what was written."""
     if (home := _home_of_listed(path)) is None:
-        return path.read_bytes()
+        return read_kept(path)
     name, before = path.relative_to(home).as_posix(), None
     while True:  # a file that changes between two readings is read again
         listed = read(home).get(name, [])
-        content = path.read_bytes()
+        content = read_kept(path)
         if hashlib.sha256(content).hexdigest() in listed:
             return content
         if listed == before:
@@ -145,7 +145,7 @@ def _change(home: Path, path: Path, change: Callable[[list[str]], list[str]]) ->
 def _settled(path: Path, sums: list[str]) -> list[str]:
     if not path.exists():
         return []
-    if len(sums) == 1:
+    if len(sums) == 1 or not path.is_file():
         return sums
     found = _sum(path)
     return [found] if found in sums else sums

@@ -117,7 +117,10 @@ def check_ranges(tree: Any, size: Size, name: str = "") -> None:
 
 def fitted(name: str, given: Any, like: NDArray[Any]) -> NDArray[Any]:
     """Convert numbers to the type of an array; ValueError for another shape, or if some numbers do not fit."""
-    value = np.asarray(given)
+    try:
+        value = np.asarray(given)
+    except (ValueError, OverflowError):  # such as lists of unlike lengths
+        value = np.asarray(None)
     if value.dtype.kind in "biuf" and value.shape == like.shape:
         with np.errstate(invalid="ignore"):
             array = value.astype(like.dtype)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.atomic import kind_of, write_whole
 
 T = TypeVar("T")
 
@@ -32,13 +32,20 @@ def write_sealed(path: Path, content: bytes) -> None:
 
 def read_sealed(path: Path) -> bytes:
     """The content of a file without the checksum; DamagedError if that is missing, or belongs to other content."""
-    whole = path.read_bytes()
+    whole = read_kept(path)
     content, seal = whole[:-_LENGTH], whole[-_LENGTH:]
     if not seal.startswith(_MARK):
         raise DamagedError("it does not end with a checksum of ata-gym: it was cut off, or is foreign")
     if seal.removeprefix(_MARK) != hashlib.sha256(content).hexdigest().encode():
         raise DamagedError("it is damaged: its content does not have the checksum that was written with it")
     return content
+
+
+def read_kept(path: Path) -> bytes:
+    """The content of a file that ata-gym keeps; DamagedError if something else has its place."""
+    if path.exists() and not path.is_file():
+        raise DamagedError(f"{path} is {kind_of(path)} in the place of a file: remove it, and run the command again")
+    return path.read_bytes()
 
 
 def checksum(values: Mapping[str, Any]) -> str:

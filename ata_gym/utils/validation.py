@@ -46,6 +46,8 @@ def short(value: object) -> str:
         text = repr(value)
     except ValueError:  # Python writes no whole numbers of more than some thousand digits
         text = f"a whole number of {value.bit_length()} bits" if isinstance(value, int) else type(value).__name__
+    except RecursionError:
+        text = f"a {type(value).__name__} that is nested too deeply"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

@@ -1,3 +1,5 @@
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,20 @@ from typer.testing import CliRunner
 from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard import ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
+from ata_gym.bench.leaderboard.page import about, page
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
 from ata_gym.bench.leaderboard.report import constants, lead, of_defaults, report
 from ata_gym.bench.leaderboard.sets import STEADY
+from ata_gym.bench.page.note import read_note
 from ata_gym.bench.page.render import NAME
 from ata_gym.bench.report.headline import Competitor
 from ata_gym.cli import app
+from ata_gym.utils import manifest
 from ata_policies import AllocationPolicy
 from ata_policies.allocation.baselines import Uta
 from docs import tables
 from tests.flips import unseen
+from tests.mutated import refused_by_field
 from tests.page_data import parts
 
 
@@ -85,6 +91,24 @@ def test_results_are_priced_afterwards_or_played_at_the_price(played):
     at = {key: group.drop("price", "cost") for key, group in ends.group_by("policy", "price")}
     assert at["uta", 0.0].equals(at["uta", 1.0])
     assert not at[THRIFTY, 0.0].equals(at[THRIFTY, 1.0])
+
+
+def test_a_note_whose_fields_hold_something_else_is_refused_by_file_and_field(played, tmp_path):
+    out = tmp_path / "board"
+    shutil.copytree(played[0].out, out)
+    (out / manifest.NAME).unlink(missing_ok=True)
+    note = {"study": "leaderboard", "command": ["ata-gym", "leaderboard"], **about(*played, "a title")}
+    note |= {"remarks": ["a remark"], "policies": note["policies"][:2], "scenarios": note["scenarios"][:1]}
+    (out / "about.json").write_text(json.dumps({**note, "jobs": note["jobs"][:2]}))
+    taken = refused_by_field(out / "about.json", lambda: page(out, read_note(out)))
+    free = {name for name in taken if ".facts." not in name and not name.endswith(".own")}
+    assert free == {"prices[0]", "prices[1]", *(f"jobs[{job}].prices[{price}]" for job in (0, 1) for price in (0, 1))}
+    whole = json.loads((out / "about.json").read_text())
+    for folder in ("/", "../board", "scenarios/../../board"):
+        whole["jobs"][1]["folder"] = folder
+        (out / "about.json").write_text(json.dumps(whole))
+        with pytest.raises(ValueError, match=r"about.json .*jobs\[1\].folder must be a path inside the folder, not "):
+            page(out, read_note(out))
 
 
 def synthetic() -> pl.DataFrame:

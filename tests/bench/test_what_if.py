@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from ata_gym.bench.what_if.logs import Log, read_log
 from ata_gym.bench.what_if.study import best_split, what_if
 from ata_gym.cli import app
 from ata_policies import Allocator
+from tests.mutated import refused_by_field
 
 
 def job(n=3, steps=60, seed=0, slow=3.0):
@@ -140,6 +142,45 @@ def test_a_real_profiler_trace_is_read(tmp_path):
     log = read_log(tmp_path)
     assert (log.workers, log.seconds.shape) == (["rank0", "rank1"], (3, 2))
     assert (log.seconds > 0).all()
+
+
+def trace():
+    events = [
+        {"ph": "X", "name": f"ProfilerStep#{step}", "ts": 1e6 * step, "dur": 5e5, "cat": "user_annotation"}
+        for step in range(3)
+    ]
+    return {"traceEvents": [*events, {"ph": "X", "name": "gemm", "ts": 1e6, "dur": 1e5, "cat": "kernel"}]}
+
+
+def test_a_trace_that_holds_something_else_is_refused_by_file_and_field(tmp_path):
+    whole, path = tmp_path / "rank0.json", tmp_path / "rank1.json"
+    for file in (whole, path):
+        file.write_text(json.dumps(trace()))
+    assert read_log(tmp_path).seconds.shape == (3, 2)
+    taken = refused_by_field(path, lambda: read_log(tmp_path))
+    assert {f"traceEvents[{place}].{field}" for place in (0, 3) for field in ("ph", "name", "cat")} < taken
+    for wrong in ({"traceEvents": {}}, {"traceEvents": 3}, {}, [], 5, {"traceEvents": [5]}):
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(ValueError, match=r"rank1\.json cannot be read as a trace of the profiler: "):
+            read_log(tmp_path)
+    compressed = gzip.compress(json.dumps(trace()).encode())
+    for name, content in (
+        ("rank1.json", b"[" * 100_000), ("rank1.json", b'{"traceEvents": ' * 100_000), ("rank1.json", b"\xff\xfe"),
+        ("rank1.json.gz", b"no gzip"), ("rank1.json.gz", compressed[:-9]), ("rank1.json.gz", compressed[:20] * 2),
+    ):  # fmt: skip
+        path.unlink(missing_ok=True)
+        path = tmp_path / name
+        path.write_bytes(content)
+        done = command(tmp_path)
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+        assert f"{name} cannot be read as a trace of the profiler" in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes of POSIX")
+def test_a_pipe_among_the_traces_of_a_folder_is_refused(tmp_path):
+    (tmp_path / "rank0.json").write_text(json.dumps(trace()))
+    os.mkfifo(tmp_path / "rank1.json")
+    assert "rank1.json is a pipe: name a file" in command(tmp_path).stderr
 
 
 def command(*words):

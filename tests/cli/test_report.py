@@ -39,7 +39,7 @@ def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_
         os.mkfifo("pipe.html")
         with monkeypatch.context() as patch:
             patch.setattr("ata_gym.bench.page.experiment_page.page", None)  # the door is tried before the work
-            assert "pipe.html cannot be written: it is a device or a pipe" in refused("report out --out pipe.html")
+            assert "pipe.html cannot be written: it is a pipe" in refused("report out --out pipe.html")
         assert Path("pipe.html").is_fifo()
     assert "cannot be written: it is a folder" in refused("report out --out .")
     config = Path("out", "config.json")
@@ -56,7 +56,7 @@ def test_folders_without_a_page_are_refused_with_what_to_do(refused, tmp_path):
     assert "empty holds no results of ata-gym" in refused("report empty")
     for content, said in (
         ("{", "about.json is damaged"),
-        ("{}", "names no study"),
+        ("{}", "study is missing"),
         (json.dumps({**note, "study": "cooking"}), "'cooking', which has no page here"),
         (json.dumps({"study": "bench", "command": []}), "another version of ata-gym"),
     ):

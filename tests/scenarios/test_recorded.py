@@ -48,6 +48,17 @@ def test_another_recording_under_the_same_name_is_refused(tmp_path, shared_data)
         find_scenario("alibaba-4", tmp_path)
 
 
+@pytest.mark.parametrize("content", [
+    "[]", "{}", "5", "[5]", "[{}]", '[{"CPU_F_AI_Score": "fast"}]', '[{"CPU_F_AI_Score": null}]', "[" * 100_000, "{",
+    '[{"CPU_F_AI_Score": 1e999}]', '[{"CPU_F_AI_Score": 0}]', '[{"CPU_F_AI_Score": 7}]',
+])  # fmt: skip
+def test_a_file_that_holds_no_phones_is_refused_by_name(tmp_path, content):
+    file = tmp_path / RECORDINGS["phones"].file
+    file.write_text(content)
+    with pytest.raises(ValueError, match=f"{file} (is no list of phones|holds other times)"):
+        find_scenario("phones", tmp_path)
+
+
 def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file .*alibaba_job_1.csv, of which .* alibaba-1 is made"):
         find_scenario("alibaba-1", tmp_path)

@@ -1,10 +1,16 @@
 import errno
 import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ata_gym.utils.atomic import check_place, check_source, write_whole
+from ata_gym.utils.atomic import check_place, check_source, read_source, write_whole
+from ata_gym.utils.json_files import read_object
+from ata_gym.utils.sealed import read_kept
+from ata_policies import Allocator
+from ata_policies.beliefs.prior import read_prior
 
 
 def test_a_file_appears_whole_or_not_at_all_and_an_error_names_it(tmp_path):
@@ -26,18 +32,27 @@ def test_a_file_appears_whole_or_not_at_all_and_an_error_names_it(tmp_path):
         write_whole(tmp_path / "nowhere" / "file", lambda part: part.write_text("new"))
 
 
+DOORS: list[Callable[[Path], object]] = [
+    check_place, check_source, read_source, read_object, lambda path: write_whole(path, Path.touch),
+    lambda path: Allocator(2, 2, "uta", prior=path), read_prior, read_kept,
+]  # fmt: skip
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes of POSIX")
-@pytest.mark.parametrize("door", [check_place, check_source, lambda path: write_whole(path, Path.touch)])
-def test_only_files_are_read_and_replaced(tmp_path, door):
-    pipe, link, folder = (tmp_path / name for name in ("pipe", "link", "folder"))
+@pytest.mark.parametrize("door", DOORS)
+def test_only_files_are_read_and_replaced(tmp_path, monkeypatch, door):
+    pipe, link, folder, plug = (tmp_path / name for name in ("pipe", "link", "folder", "socket"))
     os.mkfifo(pipe)
     link.symlink_to(pipe)
     folder.mkdir()
-    null = Path("/dev/null")
-    for path, what in ((pipe, "a device or"), (link, "a device or"), (null, "a device"), (folder, "a folder")):
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(plug.name)
+    null, kinds = Path("/dev/null"), {pipe: "a pipe", link: "a pipe", folder: "a folder", plug: "a socket"}
+    for path, what in (*kinds.items(), (null, "a device")):
         with pytest.raises((OSError, ValueError), match=f"{path}.* is {what}"):
             door(path)
-    assert sorted(tmp_path.iterdir()) == [folder, link, pipe]
+    assert sorted(tmp_path.iterdir()) == sorted(kinds)
     assert (pipe.is_fifo(), link.is_symlink(), null.is_char_device()) == (True, True, True)
 
 

@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from ata_gym.utils import manifest
 from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.json_files import read_object
 
 LOCK = ".ata-gym.lock"  # a folder with this file is one of ata-gym
 HOLDER = ".ata-gym.holder.json"  # this file says who holds the lock
@@ -75,7 +76,7 @@ def _release(path: Path, lock: FileLock, holder: int) -> None:
 
 def _holder(path: Path) -> str:
     try:
-        holder = json.loads((path / HOLDER).read_text("utf-8"))
+        holder = read_object(path / HOLDER)
         return f"process {holder['process']} on {holder['host']} ({holder['command']})"
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, KeyError):
         return "another process"

@@ -14,12 +14,16 @@ import gymnasium as gym
 import ata_gym
 from ata_gym.utils.errors import is_ours
 from ata_gym.utils.import_closure import import_closure
+from ata_gym.utils.json_files import fields, text
 from ata_policies.learned.policy import WEIGHTS, Learned
 from ata_policies.presets import Preset
 from ata_policies.registry import load, parse, source_given
 
 Provenance = dict[str, Any]
 """``code``, a checksum of each module and file by name; the commit, the machine, and versions."""
+
+PROVENANCE = fields({"code": fields({}, others=text)}, may_lack=["code"], others=text)
+"""The rule of what is noted beside a result, where it is read from a file."""
 
 _DEPENDENCIES = ("ata-gym", "gymnasium", "numpy", "scipy", "numba")
 
@@ -29,7 +33,7 @@ APART = (
     *("ata_gym.bench.experiment.claim", "ata_gym.bench.experiment.jobs", "ata_gym.bench.progress"),
     *("ata_gym.envs.rendering", "ata_gym.utils.kernels", "ata_gym.utils.signals"),
     *("ata_gym.utils.atomic", "ata_gym.utils.errors", "ata_gym.utils.extras", "ata_gym.utils.machine"),
-    *("ata_gym.utils.manifest", "ata_gym.utils.sealed"),
+    *("ata_gym.utils.json_files", "ata_gym.utils.manifest", "ata_gym.utils.sealed"),
 )
 """Modules that compute no number of a result: they find, keep, show and stop what others compute."""
 

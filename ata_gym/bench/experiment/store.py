@@ -21,10 +21,12 @@ import polars as pl
 
 from ata_gym.bench.experiment.claim import Claim, claim, is_ours
 from ata_gym.bench.experiment.experiment import Config
-from ata_gym.bench.experiment.provenance import Provenance, changed
+from ata_gym.bench.experiment.provenance import PROVENANCE, Provenance, changed
 from ata_gym.utils import manifest, sealed
+from ata_gym.utils.json_files import Rule, parse_object
 from ata_gym.utils.manifest import home_of, read_listed, remove_listed, write_listed
 from ata_gym.utils.sealed import DamagedError
+from ata_gym.utils.tables import reading
 from ata_gym.utils.trees import leaves, rebuild
 
 _WORK = {".parquet", ".npz", ".pt", ".previous"}  # endings of results and checkpoints
@@ -171,21 +173,33 @@ def finished(path: Path) -> bool:
 def read_frame(path: Path) -> pl.DataFrame:
     """Read what :func:`write_frame` wrote; DamagedError if it is something else."""
     try:
-        read_json(path.with_suffix(".json"))
+        read_provenance(path)
         content = read_listed(path)
     except OSError as error:
         raise DamagedError(f"{path} cannot be read ({error}); delete it, and the same command makes it anew") from error
-    return pl.read_parquet(io.BytesIO(content))
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; DamagedError if the file holds none, or another one than was written."""
     try:
-        return dict(json.loads(read_listed(path).decode()))
+        with reading(f"{path} is damaged"):
+            return pl.read_parquet(io.BytesIO(content))
+    except ValueError as error:
+        raise DamagedError(f"{error}; delete it, and the same command makes it anew") from error
+
+
+def read_json(path: Path, rule: Rule | None = None) -> dict[str, Any]:
+    """Read a JSON object; DamagedError if the file holds none, or another one than was written, or than a rule says."""
+    try:
+        found = parse_object(read_listed(path))
+        if rule is not None:
+            rule("", found)
     except DamagedError:
         raise
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise DamagedError(f"{path} is damaged ({error}): delete it, and the same command goes on") from error
+    return found
+
+
+def read_provenance(path: Path) -> Provenance:
+    """Read what is noted beside a frame or a checkpoint: what made it."""
+    return read_json(path.with_suffix(".json"), PROVENANCE)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -203,9 +217,9 @@ class Made(NamedTuple):
 
     def changed(self) -> str | None:
         """A phrase that names the code that has changed since it was made or begun; None if it is the same."""
-        notes = [file.with_suffix(".json") for file in self.files if sealed.has_checkpoint(file)]
-        note = next((note for note in notes if note.exists()), None)
-        return None if note is None else changed(read_json(note), self.by, self.name)
+        begun = [file for file in self.files if sealed.has_checkpoint(file)]
+        noted = next((file for file in begun if file.with_suffix(".json").exists()), None)
+        return None if noted is None else changed(read_provenance(noted), self.by, self.name)
 
 
 def check_code(everything: Iterable[Made], rerun_changed: bool) -> None:

@@ -88,7 +88,8 @@ def finals(jobs: Sequence[PricedJob]) -> pl.DataFrame:
 def costs(records: pl.DataFrame, who: Competitor, scenario: str, prices: Iterable[float]) -> pl.DataFrame:
     """What a competitor's records of a scenario say that it cost in the end, at each price: as :func:`finals`."""
     last = records.filter(pl.col("round") == pl.col("round").max())
-    about = {"env": who.env, "scenario": scenario, "policy": who.policy, "kind": who.kind, "price": list(prices)}
+    about = {"env": who.env, "scenario": scenario, "policy": who.policy, "kind": who.kind}
+    about_each = pl.DataFrame({**about, "price": [float(price) for price in prices]})
     clocks = last.select("seed", "runtime", "total_worker_time")
     cost = pl.col("runtime") + pl.col("price") * pl.col("total_worker_time")
-    return pl.DataFrame(about).join(clocks, how="cross").with_columns(cost=cost)
+    return about_each.join(clocks, how="cross").with_columns(cost=cost)

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,36 @@ from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, costs
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, WORKER_TIME
 from ata_gym.bench.leaderboard.report import lead
 from ata_gym.bench.page import experiment_page as charts
-from ata_gym.bench.page.note import Note, about_policy, competitors
+from ata_gym.bench.page.note import POLICIES, Note, about_policy, check_note, competitors
 from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.summary_tables import over_seeds, show, title_of
 from ata_gym.bench.report.table import Cell
-from ata_gym.scenarios.card import scenario_card
+from ata_gym.scenarios.card import CARD, scenario_card
+from ata_gym.utils.json_files import fields, inside, items, text
+from ata_gym.utils.validation import non_negative, short, whole_number
 
 _SHOWN = (COST, TO_ORACLE, RUNTIME, WORKER_TIME)
 _AXES = {"x": WORKER_TIME, "y": RUNTIME}
 _DARKEST = 4.0  # the ratio from which on a cell is as dark as can be
+
+
+_JOB = fields({"policy": text, "scenario": text, "prices": items(non_negative), "folder": inside})
+_NOTE = fields({
+    "title": text, "reference": text, "seeds": whole_number, "first_seed": partial(whole_number, least=0),
+    "prices": items(non_negative), "remarks": items(text), "policies": POLICIES, "jobs": items(_JOB),
+    "scenarios": items(fields({"name": text, "card": CARD})),
+})  # fmt: skip
+
+
+def _note(name: str, value: Any) -> None:
+    """The rule of the note of a leaderboard."""
+    _NOTE(name, value)
+    known = [one["name"] for one in value["policies"]]
+    for place, job in enumerate(value["jobs"]):
+        if job["policy"] not in known:
+            raise ValueError(f"jobs[{place}].policy must be one of the policies, not {short(job['policy'])}")
+        if not job["prices"]:
+            raise ValueError(f"jobs[{place}].prices must hold a price")
 
 
 def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str) -> Note:
@@ -46,6 +68,7 @@ def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str) -> Note:
 
 def page(folder: Path, note: Note) -> Page:
     """The page of the jobs that have finished; ValueError if the reference has finished nowhere."""
+    check_note(folder, note, _note)
     done = [job for job in note["jobs"] if Folder(folder / job["folder"]).finished(job["policy"])]
     with_reference = {job["scenario"] for job in done if job["policy"] == note["reference"]}
     shown = [job for job in done if job["scenario"] in with_reference]

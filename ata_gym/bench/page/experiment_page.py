@@ -10,8 +10,8 @@ import polars as pl
 
 from ata_gym.bench.cost_regret import REGRETS, with_cost_regret
 from ata_gym.bench.experiment.run import edges
-from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_json
-from ata_gym.bench.page.note import Note, competitors, finished_policies
+from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_provenance
+from ata_gym.bench.page.note import EXPERIMENT, Note, check_note, competitors, finished_policies
 from ata_gym.bench.page.sections import Chart, Choice, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report import losses
 from ata_gym.bench.report.headline import LEARNER, NOUNS, headline, leaders
@@ -20,8 +20,16 @@ from ata_gym.bench.report.statistics import BASELINES, ends, estimate, summarise
 from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, summary_cells
 from ata_gym.bench.report.table import Cell
 from ata_gym.typing import Floats
+from ata_gym.utils.json_files import fields, nullable
+from ata_gym.utils.validation import non_negative
 
 _PER_ROUND = ", or its mean per round, which falls while a policy learns."
+NOTE = fields(
+    {**EXPERIMENT, "loss_curve": nullable(losses.kept_curve), "least_cost": nullable(non_negative)},
+    may_lack=["loss_curve", "least_cost"],
+)
+"""The rule of the note of an experiment."""
+
 _CURVES = {
     "runtime": ("Runtime", f"The time until all rounds so far were over{_PER_ROUND}"),
     "total_worker_time": ("Worker time", f"The time that all workers together were busy{_PER_ROUND}"),
@@ -37,6 +45,7 @@ _CURVES = {
 
 def page(folder: Path, note: Note) -> Page:
     """The page of the policies that have finished, in the order of the command."""
+    check_note(folder, note, NOTE)
     store, done = Folder(folder), finished_policies(folder, note)
     records = with_cost_regret(store.results(done), note.get("least_cost"))
     made = experiment_page(note, records, read_tasks(store, done))
@@ -70,7 +79,7 @@ def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple
         front_chart([front], " / that of OFTA" if over else "", seeds),
     ]
     if curve is not None:
-        sections[1:1] = against_clocks(losses.on_clocks(pl.DataFrame(curve), records), "loss", "loss", places)
+        sections[1:1] = against_clocks(losses.on_clocks(losses.frame_of(curve), records), "loss", "loss", places)
     sizes, best = np.diff(edges(note["workers"])).tolist(), leaders(samples, competitors(note))
     order = sorted(tasks, key=lambda name: name not in best)
     maps = [View(_heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
@@ -193,7 +202,7 @@ def spread(samples: Iterable[tuple[str, Choice, Mapping[str, Floats]]], places: 
 
 def origin(files: Sequence[Path]) -> list[tuple[str, str]]:
     """Versions, commit and machine, as noted beside results; all of them where they differ."""
-    notes: list[dict[str, Any]] = [read_json(file.with_suffix(".json")) for file in files]
+    notes = [read_provenance(file) for file in files]
     keys = dict.fromkeys(key for note in notes for key in note if key != "code")
     return [(key, "; ".join(dict.fromkeys(str(note.get(key, "-")) for note in notes))) for key in keys]
 

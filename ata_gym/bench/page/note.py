@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,25 @@ from ata_gym.bench.experiment.claim import is_ours
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder, read_json, write_json
 from ata_gym.bench.report.headline import Competitor
-from ata_gym.scenarios.card import scenario_card
+from ata_gym.scenarios.card import CARD, scenario_card
+from ata_gym.utils.json_files import Rule, fields, items, text
 from ata_gym.utils.sealed import DamagedError
+from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies.card import policy_card
 from ata_policies.presets import PRESETS
 
 NOTE = "about.json"  # the name of the note in a results folder
 
 Note = dict[str, Any]
+
+POLICIES = items(fields({**dict.fromkeys(("name", "env", "kind"), text), "own": flag, "card": CARD}, may_lack=["own"]))
+EXPERIMENT: Mapping[str, Rule] = {
+    "title": text, **dict.fromkeys(("workers", "budget", "rounds", "seeds"), whole_number), "price": non_negative,
+    "first_seed": partial(whole_number, least=0), "scenario": CARD, "policies": POLICIES,
+}  # fmt: skip
+"""The rules of what ``about_experiment`` gives, by field."""
+
+_ANY_STUDY = fields({"study": text, "command": items(text)})
 
 
 def write_note(folder: Path, study: str, command: Sequence[str], note: Mapping[str, Any]) -> Note:
@@ -27,7 +39,7 @@ def write_note(folder: Path, study: str, command: Sequence[str], note: Mapping[s
 
 
 def read_note(folder: Path) -> Note:
-    """The note in a results folder.
+    """The note in a results folder; only its study and command are sure to be what they should.
 
     FileNotFoundError if there is no such folder, ValueError if it holds no such results, DamagedError if it is damaged.
     """
@@ -44,9 +56,19 @@ def read_note(folder: Path) -> Note:
     note = read_json(path)
     for known in folder.rglob("config.json"):
         read_json(known)  # it raises DamagedError
-    if not isinstance(note.get("study"), str) or not isinstance(note.get("command"), list):
-        raise DamagedError(f"{path} is damaged (it names no study): run the command again with the same --out")
+    check_note(folder, note, _ANY_STUDY)
     return note
+
+
+def check_note(folder: Path, note: Note, rule: Rule) -> None:
+    """Raise DamagedError, which names the file and the field, unless a note is what the rule of its study says."""
+    try:
+        rule("", note)
+    except ValueError as error:
+        raise DamagedError(
+            f"{folder / NOTE} is damaged, or was made by another version of ata-gym ({error}): run the command again "
+            "with the same --out"
+        ) from error
 
 
 def competitors(note: Note) -> list[Competitor]:

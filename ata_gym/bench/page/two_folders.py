@@ -9,8 +9,8 @@ import polars as pl
 from ata_gym.bench.cost_regret import with_cost_regret
 from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.experiment.store import Folder, differences, read_json
-from ata_gym.bench.page.experiment_page import experiment_page, origin, read_tasks
-from ata_gym.bench.page.note import Note, finished_policies, read_note
+from ata_gym.bench.page.experiment_page import NOTE, experiment_page, origin, read_tasks
+from ata_gym.bench.page.note import Note, check_note, finished_policies, read_note
 from ata_gym.bench.page.sections import Page
 from ata_gym.bench.report.headline import beside
 from ata_gym.bench.report.statistics import ends, summarise
@@ -70,4 +70,5 @@ def _side(letter: str, folder: Path) -> _Side:
     note, store = read_note(folder), Folder(folder)
     if note["study"] != "bench":
         raise ValueError(f"{folder} holds the results of {note['study']!r}: only those of bench can be compared")
+    check_note(folder, note, NOTE)
     return _Side(letter, store, note, {name: store.results([name]) for name in finished_policies(folder, note)})

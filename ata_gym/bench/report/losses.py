@@ -16,6 +16,7 @@ from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import listed
 from ata_gym.typing import Ints
 from ata_gym.utils.atomic import check_source
+from ata_gym.utils.json_files import fields, items, number
 from ata_gym.utils.tables import reading
 
 SHOWN = 1000  # the pictures begin at the longest time divided by this number; before, little happens
@@ -53,6 +54,21 @@ def loss_curve(given: GivenCurve, rounds: Ints) -> pl.DataFrame:
     own = at[at <= rounds[-1]].astype(np.int64)
     shown = np.union1d(rounds, own[np.linspace(0, len(own) - 1, min(_POINTS, len(own))).astype(np.int64)])
     return pl.DataFrame({"round": shown, "loss": np.interp(shown, at, loss)})
+
+
+_CURVE = fields(dict.fromkeys(("round", "loss"), items(number)))
+
+
+def kept_curve(name: str, value: Any) -> None:
+    """The rule of a ``loss_curve`` in a note: lists of as many rounds and losses."""
+    _CURVE(name, value)
+    if not len(value["round"]) == len(value["loss"]) > 0:
+        raise ValueError(f"{name} must have as many rounds as losses, and at least one")
+
+
+def frame_of(curve: Curve) -> pl.DataFrame:
+    """A loss curve from a note as a frame."""
+    return pl.DataFrame({name: list(map(float, curve[name])) for name in ("round", "loss")})
 
 
 def read_columns(given: Any, numbers: Sequence[str], texts: Sequence[str] = ()) -> tuple[str, pl.DataFrame]:

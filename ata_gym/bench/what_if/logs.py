@@ -1,7 +1,8 @@
 """The times of a job's workers in its steps, from a table, or from traces of the PyTorch profiler."""
 
 import gzip
-import json
+import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -12,7 +13,8 @@ import numpy as np
 from ata_gym.pools.traces import durations, ranks, read_columns, scan
 from ata_gym.typing import Floats
 from ata_gym.utils.atomic import check_source
-from ata_gym.utils.tables import reading
+from ata_gym.utils.json_files import fields, items, parse_object
+from ata_gym.utils.validation import in_range
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "worker": ("worker", "worker_id", "rank", "global_rank", "node", "host", "machine", "device"),
@@ -24,6 +26,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 """Usual names of the columns, by their roles."""
 
 _TRACES = (".json", ".json.gz")
+_LATEST = 1e18  # microseconds, far more than since 1970
+_STEP = re.compile(r"ProfilerStep#([0-9]{1,18})")
 _WAITS = ("nccl", "gloo", "c10d", "all_reduce", "allreduce", "all_gather", "reduce_scatter")
 """Parts of the names of events in which a rank waits for others."""
 
@@ -110,18 +114,13 @@ def _of_traces(path: Path) -> Log:
 
 
 def _busy(path: Path) -> dict[int, float]:
-    with (
-        reading(f"{path.name} cannot be read"),
-        (gzip.open if path.name.lower().endswith(".gz") else open)(path) as file,
-    ):
-        events = json.load(file)["traceEvents"]
-    timed = [one for one in events if one.get("ph") == "X" and "dur" in one and "ts" in one]
-    kernels = any(one.get("cat") == "kernel" for one in timed)
+    timed = _timed_events(path)
+    kernels = any(one.get("cat") == "kernel" for one, _ in timed)
     waits, works, steps = [], [], dict[int, tuple[float, float]]()
-    for one in timed:
-        name, span = str(one.get("name", "")), (float(one["ts"]), float(one["ts"]) + float(one["dur"]))
-        if name.startswith("ProfilerStep#"):
-            steps.setdefault(int(name.partition("#")[2]), span)
+    for one, span in timed:
+        name = str(one.get("name", ""))
+        if step := _STEP.fullmatch(name):
+            steps.setdefault(int(step[1]), span)
         elif any(part in name.lower() for part in _WAITS):
             waits.append(span)
         elif kernels and one.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
@@ -129,6 +128,36 @@ def _busy(path: Path) -> dict[int, float]:
     if not steps:
         raise ValueError(f"{path.name} has no steps: call prof.step() after each, and give the profiler a schedule")
     return {number: 1e-6 * (end - start - _length(waits, works, start, end)) for number, (start, end) in steps.items()}
+
+
+def _timed_events(path: Path) -> list[tuple[dict[str, Any], tuple[float, float]]]:
+    """The events of a trace that took time, each with when it began and ended; ValueError that names file and field."""
+    check_source(path)
+    try:
+        with (gzip.open if path.name.lower().endswith(".gz") else open)(path) as file:
+            trace = parse_object(file.read())
+        fields({"traceEvents": items(fields({}))})("", trace)
+        events = enumerate(trace["traceEvents"])
+        return [(one, _span(f"traceEvents[{place}]", one)) for place, one in events if _is_timed(one)]
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ValueError(f"{path.name} cannot be read as a trace of the profiler: {error}") from error
+
+
+def _is_timed(event: Mapping[str, Any]) -> bool:
+    return event.get("ph") == "X" and "dur" in event and "ts" in event
+
+
+def _span(name: str, event: Mapping[str, Any]) -> tuple[float, float]:
+    begun, lasted = (_time(f"{name}.{key}", event[key]) for key in ("ts", "dur"))
+    return begun, begun + lasted
+
+
+def _time(name: str, value: object) -> float:
+    try:
+        number = float(value) if isinstance(value, str) else value  # some versions of the profiler write texts
+    except ValueError:
+        number = value
+    return in_range(name, number, "finite number", -_LATEST, _LATEST)
 
 
 def _length(

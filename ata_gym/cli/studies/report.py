@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,8 +67,7 @@ def compare(
 
     if out is not None:
         check_place(out)
-    with _of_this_version(first, second):
-        page, table = two_folders.side_by_side(first, second, command_line())
+    page, table = two_folders.side_by_side(first, second, command_line())
     show(table)
     say("\n".join([page.lead, *page.remarks]))
     if out is not None:
@@ -98,20 +96,7 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
     if note["study"] == "train":
         require("torch", extra="train", purpose="The page of a training")
     module: Any = import_module(PAGES[note["study"]])
-    with _of_this_version(folder):
-        made = module.page(folder, note)
-    return write(made, target)
-
-
-@contextmanager
-def _of_this_version(*folders: Path) -> Iterator[None]:
-    try:
-        yield
-    except KeyError as error:
-        raise ValueError(
-            f"{' or '.join(map(str, folders))} was made by another version of ata-gym (its note lacks {error}): run "
-            "the command again with the same --out"
-        ) from error
+    return write(module.page(folder, note), target)
 
 
 def pages(folder: Path) -> list[Path]:

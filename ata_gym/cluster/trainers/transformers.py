@@ -14,6 +14,7 @@ from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
 from ata_gym.cluster.trainers.rounds import rounds_of
 from ata_gym.utils.atomic import write_whole
 from ata_gym.utils.extras import require
+from ata_gym.utils.json_files import read_object
 
 require("transformers", extra="integrations", purpose="TaskTrainer")
 
@@ -92,7 +93,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         if path:
             if not Path(path, _STATE).is_file():
                 raise ValueError(f"{path} is no checkpoint of a TaskTrainer: it has no {_STATE}")
-            self.allocator.load_state_dict(json.loads(Path(path, _STATE).read_text("utf-8")))
+            self.allocator.load_state_dict(read_object(Path(path, _STATE)))
         return super().train(resume_from_checkpoint, *arguments, **named)
 
     def num_examples(self, dataloader: DataLoader[Any]) -> int:

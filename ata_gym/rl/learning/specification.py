@@ -116,17 +116,20 @@ class AgentSpec:
 
     def make(self, envs: Any) -> Any:
         """The untrained agent on a ``VecEnv``, on the CPU. ValueError for a hyperparameter that it does not take."""
+        return self._made(envs, self.hyperparameters)
+
+    def to_play(self, envs: Any) -> Any:
+        """An agent for loaded weights, with the hyperparameters of the network only; ValueError as of ``make``."""
+        networks = {name: value for name, value in self.hyperparameters.items() if name == "policy_kwargs"}
+        memory = {"buffer_size": 1} if self.algorithm == "dqn" else {}
+        return self._made(envs, {**networks, **memory})
+
+    def _made(self, envs: Any, hyperparameters: Mapping[str, Any]) -> Any:
         try:
-            return self._class()(self._policy(), envs, seed=self.seed, device="cpu", **self.hyperparameters)
+            return self._class()(self._policy(), envs, seed=self.seed, device="cpu", **hyperparameters)
         except (TypeError, ValueError, AssertionError, AttributeError, KeyError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(f"{self.algorithm} does not take these hyperparameters: {reason}") from error
-
-    def to_play(self, envs: Any) -> Any:
-        """An agent for loaded weights, with the hyperparameters of the network only."""
-        networks = {name: value for name, value in self.hyperparameters.items() if name == "policy_kwargs"}
-        memory = {"buffer_size": 1} if self.algorithm == "dqn" else {}
-        return self._class()(self._policy(), envs, seed=self.seed, device="cpu", **networks, **memory)
 
     def player(self, agent: Any, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> type[Policy]:
         """A class of policies that play as the agent does with its weights at the time of each decision."""

@@ -9,7 +9,7 @@ import polars as pl
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder, finished, read_frame
 from ata_gym.bench.page import experiment_page as charts
-from ata_gym.bench.page.note import Note, about_experiment, competitors, finished_policies
+from ata_gym.bench.page.note import EXPERIMENT, Note, about_experiment, check_note, competitors, finished_policies
 from ata_gym.bench.page.sections import Chart, Page, Player, Tables
 from ata_gym.bench.report import losses
 from ata_gym.bench.report.headline import headline
@@ -18,6 +18,15 @@ from ata_gym.training.studies import comparison
 from ata_gym.training.studies.curves import LossReading, evaluations_on_clocks
 from ata_gym.training.studies.trajectory import trajectory_files
 from ata_gym.training.trainer.trainer import Trainer
+from ata_gym.utils.json_files import fields, items, text
+from ata_gym.utils.validation import flag, whole_number
+
+_NOTE = fields({
+    **EXPERIMENT, "problem": text, "rate_note": text, "points": whole_number,
+    "reading": fields({"over": whole_number, "exact": flag}), "methods": items(text),
+    "unlike": fields({}, others=text), "unlike_note": text,
+})  # fmt: skip
+"""The rule of the note of a training."""
 
 
 def about(compared: comparison.Comparison, policies: Sequence[str], trainer: Trainer, kind: str) -> Note:
@@ -32,6 +41,7 @@ def about(compared: comparison.Comparison, policies: Sequence[str], trainer: Tra
 
 def page(folder: Path, note: Note) -> Page:
     """The page of the policies and methods that have finished."""
+    check_note(folder, note, _NOTE)
     store, done = Folder(folder), finished_policies(folder, note)
     made = charts.page(folder, note)  # its clocks
     records, trajectory = store.results(done), read_frame(trajectory_files(store)[0])
@@ -40,7 +50,10 @@ def page(folder: Path, note: Note) -> Page:
     )
     choices = [comparison.MethodChoice.parse(label) for label in note["methods"]]
     methods = {one: read_frame(path) for one in choices if finished(path := comparison.result(store, one))}
-    reading, experiment = LossReading(**note["reading"]), replace(experiment, points=note["points"])
+    reading, experiment = (
+        LossReading(note["reading"]["over"], note["reading"]["exact"]),
+        replace(experiment, points=note["points"]),
+    )
     compared = comparison.Comparison(experiment, trajectory, reading, methods, records, note["unlike"])
     loss, curves = compared.goal.loss, compared.policy_curves()
     players = [*made.players, *(Player(one.label, "method") for one in methods)]

@@ -13,10 +13,11 @@ import numpy as np
 
 from ata_gym.pools.validation import checked_costs
 from ata_gym.typing import Ints, Mask, Worker
-from ata_gym.utils.ranges import Size, check_ranges
+from ata_gym.utils.json_files import parse_list, read_object
+from ata_gym.utils.ranges import Size, check_ranges, fitted
 from ata_gym.utils.validation import as_float, non_negative, short, whole_number
 from ata_policies.allocator.limits import Limits, bounds, checked_limits
-from ata_policies.allocator.state import check_seal, plain, restored, sealed, widened
+from ata_policies.allocator.state import check_seal, plain, restored, sealed, text_of, widened
 from ata_policies.explanation import Explanation
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
@@ -25,6 +26,7 @@ from ata_policies.registry import full_name, load, make_for
 Prior = Mapping[str, Any] | str | PathLike[str]
 """A state of an earlier run, or a JSON file that holds it, maybe under the key "allocator"."""
 
+_NUMBER, _FLAG = np.zeros((), np.int64), np.zeros((), np.bool_)  # forms of single values in a state
 _MADE_BY = {
     "ata_gym/TaskAllocation-v0": "Allocator(...)",
     "ata_gym/TaskRace-v0": "Allocator(..., start_more=True)",
@@ -64,9 +66,14 @@ class NamedWorkers(ABC):
             self._begin_from(prior)
 
     def _begin_from(self, prior: Prior) -> None:  # begin with what is known of the workers from an earlier run
-        names = self._names
-        state = json.loads(Path(prior).read_text("utf-8")) if isinstance(prior, str | PathLike) else prior
-        self.load_state_dict(state.get("allocator", state))
+        names, state = self._names, prior
+        if isinstance(prior, str | PathLike):
+            state = read_object(Path(prior))
+        known: Any = state["allocator"] if isinstance(state, Mapping) and "allocator" in state else state
+        try:
+            self.load_state_dict(known)
+        except ValueError as error:
+            raise ValueError(str(error) if state is prior else f"the prior {prior}: {error}") from error
         if getattr(self._round, "missing", self.budget) != self.budget:
             raise ValueError("the prior was saved inside a round: save it between two")
         self.keep_only(names)
@@ -199,16 +206,19 @@ class NamedWorkers(ABC):
 
     def _saved(self, state: Mapping[str, Any]) -> tuple[tuple[Worker, ...], bool]:
         """The names in a state, and whether its policy watches who owes results; ValueError if it is no such state."""
+        unfit = f"this is no state of {type(self).__name__} with B = {self.budget} and {_kind(self.policy)}"
+        if not isinstance(state, Mapping):
+            raise ValueError(f"{unfit}, but {short(state)}")  # noqa: TRY004
         try:
-            ours = int(np.asarray(state["budget"])), str(np.asarray(state["policy"]))
-            names, watches = json.loads(str(np.asarray(state["workers"]))), bool(np.asarray(state["watches"]))
-            known = checked_names(names)
-        except (KeyError, TypeError, ValueError):
-            ours, names, known, watches = (0, ""), None, (), False
-        if not isinstance(names, list) or ours != (self.budget, _kind(self.policy)):
-            raise ValueError(
-                f"this is no state of {type(self).__name__} with B = {self.budget} and {_kind(self.policy)}"
-            )
+            ours = int(fitted("budget", state["budget"], _NUMBER)), text_of("policy", state["policy"])
+            watches = bool(fitted("watches", state["watches"], _FLAG))
+            known = _names_in(state["workers"])
+        except KeyError as error:
+            raise ValueError(f"{unfit}: it has no {error}") from None
+        except ValueError as error:
+            raise ValueError(f"{unfit}: {error}") from None
+        if ours != (self.budget, _kind(self.policy)):
+            raise ValueError(f"{unfit}: its budget is {ours[0]}, and its policy {ours[1]}")
         return known, watches
 
     def _made(self, names: tuple[Worker, ...]) -> Policy:  # the policy for workers with these names
@@ -248,6 +258,13 @@ class NamedWorkers(ABC):
         if known and worker in self._index:
             return self._index[worker]
         raise ValueError(f"there is no worker {short(worker)}; there are {short(list(self.workers))}")
+
+
+def _names_in(workers: Any) -> tuple[Worker, ...]:
+    try:
+        return checked_names(parse_list(text_of("it", workers)))
+    except ValueError as error:
+        raise ValueError(f"workers are no list of names: {error}") from None
 
 
 def checked_seconds(worker: object, seconds: object) -> float:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ata_gym.utils.ranges import Within, declared, fitted
 from ata_gym.utils.sealed import checksum
 from ata_gym.utils.trees import leaves, rebuild
+from ata_gym.utils.validation import short
 
 T = TypeVar("T")
 
@@ -55,6 +56,8 @@ def restored(like: T, given: Mapping[str, Any], name: str) -> T:
     >>> restored((np.zeros(2), np.uint64(0)), plain((np.ones(2), np.uint64(2**64 - 1)), "state"), "state")
     (array([1., 1.]), array(18446744073709551615, dtype=uint64))
     """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"a state is what state_dict() gave, not {short(given)}")  # noqa: TRY004
     result: T = rebuild(like, [_restored(key, leaf, given) for key, leaf in leaves(like, name)])
     return result
 
@@ -72,11 +75,19 @@ def check_seal(given: Mapping[str, Any], state: Mapping[str, Any]) -> None:
     """ValueError unless the given values have the checksum of the ``state`` that was read from them."""
     if _CHECKSUM not in given:
         raise ValueError(f"this state has no {_CHECKSUM}: load all that state_dict() gave, with every key")
-    if str(np.asarray(given[_CHECKSUM])) != checksum(state):
+    if text_of(_CHECKSUM, given[_CHECKSUM]) != checksum(state):
         raise ValueError(
             "this state is not what state_dict() gave: its checksum is that of other values, so that it was changed or "
             "damaged; load another copy, or begin anew"
         )
+
+
+def text_of(name: str, value: Any) -> str:
+    """The text that a state holds, which may be an array by now; ValueError for anything else."""
+    text = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if not isinstance(text, str):
+        raise ValueError(f"{name} must be text, not {short(value)}")  # noqa: TRY004
+    return text
 
 
 def _restored(key: str, like: Any, given: Mapping[str, Any]) -> NDArray[Any]:

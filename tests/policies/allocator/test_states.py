@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -19,6 +20,7 @@ from ata_policies import Allocator, Clock, Dispatcher
 from ata_policies.allocator.state import sealed, widened
 from ata_policies.beliefs.distributions.bins import SLOTS, DistributionBelief
 from ata_policies.steps import play as steps_of
+from tests.mutated import mutations
 from tests.policies.test_policies import BY_KIND
 
 N, BUDGET, ROUNDS = 4, 6, 40
@@ -340,6 +342,44 @@ def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing
     loop.load_state_dict(through(resealed(kept)))
 
 
+@pytest.mark.parametrize("kind", [Allocator, Dispatcher])
+def test_a_prior_that_is_none_is_refused_by_file_and_field(kind: Any, tmp_path: Path) -> None:
+    loop, path = kind(2, 3, "dispatch-gta" if kind is Dispatcher else "uta"), tmp_path / "prior.json"
+
+    def read(prior: Any = path) -> Any:
+        return kind(2, 3, "dispatch-gta" if kind is Dispatcher else "uta", prior=prior)
+
+    for wrapped in (loop.state_dict(), {"allocator": loop.state_dict()}):
+        path.write_text(json.dumps(wrapped))
+        read()
+    for content, said in (
+        ("[" * 100_000, "nested too deeply"), ('{"a":' * 100_000, "nested too deeply"), ("5", "no object, but 5"),
+        ("[1]", r"no object, but \[1\]"), ("{", "Expecting property name"), ('{"allocator": [1]}', r", but \[1\]"),
+        (b"\xff\xfe{", "cannot be read as a JSON object"),
+    ):  # fmt: skip
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(ValueError, match=f"{path}.*{said}"):
+            read()
+    deep: Any = []
+    for _ in range(5_000):
+        deep = [deep]
+    for wrong in (deep, 5, [1], {"allocator": deep}):
+        with pytest.raises(ValueError, match="this is no state of"):
+            read(wrong)
+    for one in mutations(loop.state_dict()):
+        path.write_text(json.dumps(one.document))
+        try:
+            said = None if read().state_dict() == loop.state_dict() else "another state"
+        except ValueError as error:
+            said = str(error)
+        if said is not None:  # else the value is the same number in another type
+            assert said.startswith(f"the prior {path}: "), one
+            assert one.field.partition("[")[0] in said or "its checksum is that of other values" in said, (one, said)
+    for key in loop.state_dict():
+        with pytest.raises(ValueError, match=key.partition(".")[2] or key):
+            loop.load_state_dict({**loop.state_dict(), key: deep})
+
+
 def test_a_clock_does_not_go_on_from_what_no_clock_has() -> None:
     clock = Clock(gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=BUDGET), "dispatch-rest", seed=4)
     play(clock, 3)
@@ -351,4 +391,7 @@ def test_a_clock_does_not_go_on_from_what_no_clock_has() -> None:
             clock.load_state_dict(resealed({**kept, key: changed(kept[key], value)}))
     with pytest.raises(ValueError, match="its checksum is that of other values"):
         clock.load_state_dict({**kept, "clock.runtime": kept["clock.runtime"] / 2})
+    for none in ([kept], 5, None):
+        with pytest.raises(ValueError, match=r"a state is what state_dict\(\) gave, not "):
+            clock.load_state_dict(none)  # type: ignore[arg-type]
     assert text(clock.state_dict()) == text(kept)

@@ -1,5 +1,6 @@
 """A training and its results: they are what was played, a kill changes nothing, and who cannot play is refused."""
 
+import json
 import shutil
 import signal
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from ata_gym.rl.agent import LearnedAgent, LearnedDispatchAgent
 from ata_gym.rl.learning.specification import policy_name
 from ata_gym.scenarios.for_agents import SPLITS
 from ata_policies.policy import Setting
+from tests.mutated import refused_by_field
 
 pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
 pytest.importorskip("sb3_contrib", reason="extra rl is not installed")
@@ -176,6 +178,17 @@ def test_an_agent_for_any_size_plays_other_numbers_of_workers_and_one_of_a_fixed
     LearnedAgent(Setting(n=6, budget=8), folder=str(tmp_path))
     with pytest.raises(ValueError, match="for 6 workers and a budget of 8, not for 9 and 20"):
         LearnedAgent(Setting(n=9, budget=20), folder=str(tmp_path))
+
+
+def test_a_configuration_whose_fields_hold_something_else_is_refused_by_file_and_field(trained, tmp_path):
+    *_, path = trained
+    shutil.copy(path / "agent.zip", tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    own = ("env", "algorithm", "action", "seed", "n", "budget")
+    kept = {**{name: config[name] for name in own}, "hyperparameters": {"policy_kwargs": {}}}
+    (tmp_path / "config.json").write_text(json.dumps(kept))
+    read = lambda: LearnedAgent(Setting(n=6, budget=8), folder=str(tmp_path))  # noqa: E731
+    assert refused_by_field(tmp_path / "config.json", read) <= {"seed", "n", "budget", "hyperparameters.policy_kwargs"}
 
 
 def test_a_folder_without_an_agent_is_refused(trained, tmp_path):

@@ -1,6 +1,8 @@
 """``ata-gym train``: one trajectory for all policies, which is stopped and goes on."""
 
+import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from multiprocessing import get_context
@@ -14,12 +16,16 @@ from ata_gym.bench import progress
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import PolicyRun
 from ata_gym.bench.experiment.store import open_folder
+from ata_gym.bench.page.note import read_note
 from ata_gym.cli import app
 from ata_gym.training import Trainer
 from ata_gym.training.models import checkpoint
 from ata_gym.training.models.device import enough_memory
+from ata_gym.training.studies.page import page
 from ata_gym.training.studies.trajectory import deterministic, train_once
+from ata_gym.utils import manifest
 from tests.flips import unseen
+from tests.mutated import refused_by_field
 
 ROUNDS = 24
 
@@ -190,6 +196,18 @@ def test_a_training_that_fails_at_its_beginning_does_not_hold_the_folder(tmp_pat
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, arguments, sentence, refused):
     refused(command(tmp_path / "results", *arguments), sentence)
     assert not (tmp_path / "results").exists()
+
+
+def test_a_note_whose_fields_hold_something_else_is_refused_by_file_and_field(finished, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    (out / manifest.NAME).unlink()
+    note = json.loads((out / "about.json").read_text())
+    note |= {"policies": note["policies"][:1], "methods": ["asgd"], "unlike": {"asgd": "given"}}
+    (out / "about.json").write_text(json.dumps(note))
+    taken = refused_by_field(out / "about.json", lambda: page(out, read_note(out)))
+    free = {name for name in taken if ".facts." not in name}
+    assert free == {"price", "policies[0].own", "unlike.asgd"}
 
 
 def test_determinism_ends_where_it_should():
