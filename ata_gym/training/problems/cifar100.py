@@ -31,7 +31,11 @@ _PIXELS = 3 * 32 * 32
 _RECORD = 2 + _PIXELS  # coarse label, fine label, pixels
 
 # What numpy itself calls when it unpickles an array, an array of protocol 5, and a number.
-_REBUILDING: tuple[Any, ...] = (np.empty(1).__reduce__()[0], np.empty(1).__reduce_ex__(5)[0], np.float64(0.0).__reduce__()[0])
+_REBUILDING: tuple[Any, ...] = (
+    np.empty(1).__reduce__()[0],
+    np.empty(1).__reduce_ex__(5)[0],
+    np.float64(0.0).__reduce__()[0],
+)
 
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
