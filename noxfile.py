@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nox
 
@@ -32,6 +33,9 @@ _COMMANDS = (
 )
 """What the session ``newest`` runs in a folder of its own."""
 
+_WITH_TORCH = [f"{folder}/{room}" for folder in ("ata_gym", "tests") for room in ("training", "rl", "cluster")]
+"""The rooms that torch is needed in."""
+
 _PART = (
     "tests/simulation",
     "tests/theory/test_allocate.py",
@@ -51,7 +55,7 @@ nox.options.stop_on_first_error = False
 @nox.parametrize("versions", ["oldest", "newest"])
 def tests(session: nox.Session, versions: str) -> None:
     """Install the oldest or the newest gymnasium, numpy, scipy and numba with wheels, and run every test."""
-    pins = Path(session.create_tmp(), "pins.txt")
+    pins = session.cache_dir / f"{versions}-{session.python}.txt"  # after create_tmp, tests would write in the checkout
     resolution = "lowest-direct" if versions == "oldest" else "highest"
     session.run_install(
         "uv", "pip", "compile", "--quiet", "--no-header", "--only-binary", ":all:", "--python", str(session.python),
@@ -60,8 +64,8 @@ def tests(session: nox.Session, versions: str) -> None:
     session.install("-c", str(pins), "-e", ".[bench,dev]")
     session.run("uv", "pip", "list")
     session.run(
-        "pytest", "-n", "2", "-m", "not benchmark and not gpu", "--ignore=tests/training", "--ignore=ata_gym/training",
-        "--ignore=ata_gym/rl", "--ignore=tests/rl", *session.posargs,
+        "pytest", "-n", "2", "-m", "not benchmark and not gpu", *(f"--ignore={room}" for room in _WITH_TORCH),
+        *session.posargs,
     )  # fmt: skip
 
 
@@ -72,8 +76,7 @@ def newest(session: nox.Session) -> None:
         session.skip("no Python 3.12 or newer is here")
     session.install(".")
     session.run("uv", "pip", "list")
-    folder = session.create_tmp()
-    with session.chdir(folder):
+    with TemporaryDirectory() as folder, session.chdir(folder):
         session.run("python", "-W", "error", "-c", "import ata_gym, ata_policies")
         session.install(f"{Path(__file__).parent}[bench]")
         for command in _COMMANDS:

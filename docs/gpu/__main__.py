@@ -164,7 +164,8 @@ def run_some(tests: list[str], report: Report, log: Path, end: float) -> str:
 @contextmanager
 def running(tests: list[str], log: Path) -> Iterator[tuple[subprocess.Popen[bytes], Lines]]:
     """A process of pytest that runs tests, and a function that gives the new lines of its recorder."""
-    command = [sys.executable, "-m", "pytest", "-p", "docs.gpu.recorder", "-p", "no:cacheprovider", "-rA", *tests]
+    command = [sys.executable, "-m", "pytest", "-p", "docs.gpu.recorder", "-p", "no:cacheprovider", "-rA"]
+    command += [f"--rootdir={ROOT}", *tests]  # the names of tests are relative to it
     with tempfile.TemporaryDirectory() as folder, log.open("ab") as output:
         file = Path(folder, "lines")
         file.touch()
