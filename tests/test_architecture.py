@@ -36,10 +36,11 @@ ARROWS = {
 }
 """The same for all rooms of ata_gym; the zoo counts as one."""
 
-RULES = {"facts", "explanation", "beliefs", "observations", "policy", "planning", "allocation"}
+RULES = {"facts", "explanation", "beliefs", "observations", "setting", "policy", "planning", "allocation"}
 ZOO = {
     "facts": set(), "beliefs": {"facts"}, "observations": {"beliefs"}, "explanation": set(), "planning": {"beliefs"},
-    "policy": {"beliefs", "explanation", "facts", "observations"}, "allocation": RULES - {"allocation"},
+    "setting": {"facts"}, "policy": {"beliefs", "explanation", "facts", "observations", "setting"},
+    "allocation": RULES - {"allocation"},
     **dict.fromkeys(("race", "dispatch", "lb_bsp", "learned"), RULES),
 }  # fmt: skip
 """The rooms of the zoo that policies are made of. Its other files, such as the registry, may import all of these."""

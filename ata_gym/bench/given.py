@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ata_gym.utils.extras import load_object
-from ata_policies.policy import Policy, Setting
+from ata_policies.policy import Policy
 from ata_policies.registry import Given, full_name
+from ata_policies.setting import Setting
 
 GivenPolicy = str | type[Policy] | Policy  # a name, a class, or a policy that is made already
 Policies = GivenPolicy | Sequence[GivenPolicy] | Mapping[str, GivenPolicy]

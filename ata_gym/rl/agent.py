@@ -15,8 +15,9 @@ from ata_gym.utils.manifest import read_listed
 from ata_gym.utils.sealed import DamagedError
 from ata_gym.utils.validation import whole_number
 from ata_policies.observations import Observation
-from ata_policies.policy import DispatchPolicy, Policy, Setting, State
+from ata_policies.policy import DispatchPolicy, Policy, State
 from ata_policies.registry import ids_by_name
+from ata_policies.setting import Setting
 
 
 class LearnedAgent(Policy):

@@ -8,9 +8,10 @@ from ata_policies.beliefs.belief import Belief
 from ata_policies.beliefs.moments import Exposure, Moments, Totals
 from ata_policies.checking.check import PolicyError, check_policy
 from ata_policies.explanation import Explanation
-from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting, State
+from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, State
 from ata_policies.presets import Preset
 from ata_policies.registry import default_name, explain_default, load, make, make_for, names
+from ata_policies.setting import Setting
 from ata_policies.steps import Step, play
 
 __all__ = [

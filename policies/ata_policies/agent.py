@@ -12,8 +12,9 @@ from ata_gym.envs.interface.shares import SCALE, checked_shares, race_of_shares,
 from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory, features_of, flat, present_in
 from ata_gym.typing import Floats, Ints
 from ata_policies.observations import Observation
-from ata_policies.policy import DispatchPolicy, Policy, Setting, State
+from ata_policies.policy import DispatchPolicy, Policy, State
 from ata_policies.registry import id_of
+from ata_policies.setting import Setting
 
 
 class Agent(Protocol):

@@ -5,9 +5,9 @@ import numpy as np
 from ata_gym.scenarios import Scenario
 from ata_gym.scenarios.card import Card, scenario_card
 from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
-from ata_policies.policy import Setting
 from ata_policies.presets import Preset
 from ata_policies.registry import default_name, full_name, load, parse, short_name
+from ata_policies.setting import Setting
 
 
 def policy_card(name: str) -> Card:
@@ -24,7 +24,7 @@ def policy_card(name: str) -> Card:
     facts = {
         "plays": plays + ", where it is the default" * (default_name(policy.env_id) == name),
         "made of": ", ".join(f"{key} {value}" for key, value in (preset | named).items()),
-        "must know beforehand": policy.knows, "assumes": policy.assumes, "constants": policy.constants,
+        "must know beforehand": policy.must_know(**named), "assumes": policy.assumes, "constants": policy.constants,
         "looks at the price": "yes" if policy.priced else "no",
         "for workers that change": "yes" if policy.nonstationary else "no", "source": policy.source,
     }  # fmt: skip

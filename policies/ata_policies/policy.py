@@ -1,72 +1,28 @@
 """The contract of a policy."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+import inspect
+from abc import ABCMeta, abstractmethod
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions
-from ata_gym.pools import Pool, PoolDistribution
-from ata_gym.scenarios import Published
 from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import Size, Wholes
 from ata_gym.utils.trees import choose_rows
-from ata_gym.utils.validation import not_an_env, whole_number
+from ata_gym.utils.validation import short, whole_number
 from ata_policies.beliefs.availability import Availability
 from ata_policies.beliefs.belief import Belief, BeliefOfMeans, InitialBelief
 from ata_policies.beliefs.moments import Totals
 from ata_policies.explanation import Explanation, numbers_of
-from ata_policies.facts import Described
+from ata_policies.facts import Described, UndeclaredError, granted, undeclared
 from ata_policies.observations import Door, Observation, checked_conditions, checked_observation, checked_start
+from ata_policies.setting import Setting
 
 _OWN_RANDOMNESS = 1  # the stream of keys for policies; the task times have another
-
-
-class Setting(NamedTuple):
-    """The part of a scenario that a policy may know before it starts."""
-
-    n: int  # workers
-    budget: int  # results B that a round needs
-    price: float = 0.0  # what one unit of worker time costs in units of runtime
-    pool: Pool | None = None
-    """The distributions of the task times: for oracles, and for the psi1 norms where none were published.
-
-    Where workers are drawn anew, these are the distributions that they are drawn from, each of mean 1.
-    """
-    published: Published = Published()  # the hyperparameters of ATA and ATA-Empirical published for the scenario
-    horizon: int | None = None  # rounds in an episode, where that is known
-    drawn: PoolDistribution | None = None
-    """How workers are drawn anew, from the distributions of ``pool``; None where the workers are those of ``pool``."""
-    unit_costs: Sequence[float] | None = None
-    """(n,) what a unit of each worker's time counts for in worker time; None: 1."""
-
-    @property
-    def prices(self) -> Floats:
-        """What a unit of each worker's time costs in units of runtime, (n,)."""
-        return self.price * np.ones(self.n) * (1.0 if self.unit_costs is None else self.unit_costs)
-
-    @classmethod
-    def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Self:
-        """The setting of a single or a vector env of this project; ValueError if it is another env."""
-        try:
-            known: Any = env.unwrapped.scenario  # type: ignore[union-attr]
-            n, budget, price, pool = known.pool.n, known.budget, known.price, known.catalogue
-            return cls(n, budget, price, pool, known.published, known.horizon, known.drawn, known.unit_costs)
-        except AttributeError:
-            raise not_an_env(env) from None
-
-    def known_pool(self, policy: str, dynamic: bool = False) -> Pool:
-        """The pool; ValueError if it is not known, or if workers are drawn anew and the policy is not ``dynamic``."""
-        if self.pool is None:
-            raise ValueError(f"{policy} knows the workers: it needs an env whose pool is known")
-        if not dynamic and self.drawn:
-            raise ValueError(f"{policy} knows the workers, and here they are drawn anew: use a dynamic oracle")
-        return self.pool
 
 
 class State(NamedTuple):
@@ -87,7 +43,34 @@ class State(NamedTuple):
         return uniforms(derive_keys(self.round_keys(), 0, purpose), size)
 
 
-class Policy(Described, ABC):
+class PolicyClass(ABCMeta):
+    """The type of the classes of policies.
+
+    Whoever makes a policy, it is told of the setting what its class says that it must know, before its own code runs.
+    """
+
+    def __call__(cls, setting: Setting, *args: Any, **hyperparameters: Any) -> Any:
+        """Make a policy; UndeclaredError if it needs the conditions of each round, and does not say so."""
+        if not isinstance(setting, Setting):
+            raise ValueError(  # noqa: TRY004
+                f"{cls.__name__} is made for a setting, such as Setting.of(env), not for {short(setting)}"
+            )
+        of: Any = cls
+        knows = of.must_know(**hyperparameters)
+        made = super().__call__(setting.told_to(cls.__name__, knows), *args, **hyperparameters)
+        if getattr(made, "privileged", False) and "conditions" not in granted(knows):
+            what = "what predict gets as privileged"
+            raise UndeclaredError(undeclared(cls.__name__, knows, what, "conditions"))
+        return made
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The signature of the constructor."""
+        own = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return own.replace(parameters=[*own.parameters.values()][1:])
+
+
+class Policy(Described, metaclass=PolicyClass):
     """Hyperparameters and a seed; what is learned is in the state that ``predict`` takes and returns.
 
     Start from ``AllocationPolicy`` or ``DispatchPolicy``. Row e of a batch has the randomness of a policy with seed
@@ -117,6 +100,11 @@ class Policy(Described, ABC):
                 "play distribution-learner, oracle or dynamic-oracle, or a policy that does not look at the price"
             )
         self.setting, self.seed = setting, whole_number("seed", seed, least=0)
+
+    @classmethod
+    def must_know(cls, **_: Any) -> str:
+        """What a policy with these hyperparameters must know beforehand, in the words of ``knows``."""
+        return cls.knows
 
     def predict(
         self, observation: Observation, state: State | None = None, episode_start: NDArray[np.bool_] | None = None,

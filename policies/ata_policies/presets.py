@@ -14,22 +14,19 @@ from ata_policies.allocation.oracles import DynamicOfta, DynamicOracle, Oracle
 from ata_policies.dispatch.learner import DispatchLearner
 from ata_policies.dispatch.oracles import DispatchCaps, DispatchDynamicOracle, DispatchGta, DispatchOracle
 from ata_policies.dispatch.remaining_time import DispatchRest
-from ata_policies.facts import Described
+from ata_policies.facts import Described, together
 from ata_policies.lb_bsp.cpu import PREDICTORS, LbBsp, Probes
 from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
 from ata_policies.learned.policy import Learned
-from ata_policies.policy import Policy, Setting
+from ata_policies.policy import Policy
 from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest
 from ata_policies.race.learner import RaceLearner
 from ata_policies.race.oracles import RaceDynamicOracle, RaceOracle
+from ata_policies.setting import Setting
 
 
 def _fact(name: str) -> Any:  # a property of a preset: what its parts say, together
-    def together(preset: "Preset") -> str:
-        said = [getattr(part, name) for part in preset.parts]
-        return "; ".join(dict.fromkeys(fact for fact in said if fact not in ("", "none", "nothing"))) or said[0]
-
-    return property(together)
+    return property(lambda preset: together(preset.parts, name))
 
 
 @dataclass(frozen=True)
@@ -48,6 +45,10 @@ class Preset:
     def __call__(self, setting: Setting, *, seed: int = 0, **hyperparameters: Any) -> Policy:
         return self.build(setting, seed=seed, **{**self.hyperparameters, **hyperparameters})
 
+    def must_know(self, **hyperparameters: Any) -> str:
+        """What the policy must know beforehand, with these hyperparameters of a call, in the words of ``knows``."""
+        return self.build.must_know(**{**self.hyperparameters, **hyperparameters})
+
     def summary(self) -> str:
         """What the policy does, in a sentence."""
         return self.about or self.parts[0].summary()
@@ -60,7 +61,7 @@ class Preset:
     __name__ = property(attrgetter("name"))
     source = _fact("source")
     constants = _fact("constants")
-    knows = _fact("knows")
+    knows = property(lambda preset: preset.must_know())
     assumes = _fact("assumes")
     nonstationary = property(lambda preset: any(part.nonstationary for part in preset.parts))
     env_id = property(attrgetter("build.env_id"))

@@ -15,8 +15,9 @@ import gymnasium as gym
 from ata_gym.utils.compiled import compile_together
 from ata_gym.utils.extras import load_object
 from ata_gym.utils.validation import not_an_env, unknown
-from ata_policies.policy import Policy, Setting
+from ata_policies.policy import Policy
 from ata_policies.presets import PRESETS, Preset
+from ata_policies.setting import Setting
 
 GROUP = "ata_gym.policies"
 _LOG = logging.getLogger("ata_policies")

@@ -22,8 +22,9 @@ from ata_policies.beliefs.distributions.arrays import SLOT
 from ata_policies.beliefs.memory import Window
 from ata_policies.explanation import listed
 from ata_policies.planning.race_search import RaceSearch
-from ata_policies.policy import DispatchPolicy, Setting
+from ata_policies.policy import DispatchPolicy
 from ata_policies.registry import DEFAULTS
+from ata_policies.setting import Setting
 from ata_policies.steps import play
 from tests.fuzz import states
 from tests.fuzz.states import BUDGET, PLAYED, ROWS, Game, N, Try, played

@@ -14,6 +14,7 @@ from ata_gym.scenarios import Scenario
 from ata_gym.scenarios.recorded import RECORDINGS, fingerprint_of, recorded
 from ata_gym.scenarios.scenario import Maker
 from ata_gym.utils.validation import unknown
+from ata_policies.facts import granted
 from ata_policies.registry import DEFAULTS
 
 
@@ -110,7 +111,7 @@ def usual_policies() -> list[str]:
 def for_changing_workers() -> list[str]:
     """The default and some other allocation policies, followers, all races and dispatch, and oracles of each round."""
     policies = {name: ata_policies.load(name) for name in ata_policies.names()}
-    learners = {name: one.env_id for name, one in policies.items() if one.knows == "nothing"}
+    learners = {name: one.env_id for name, one in policies.items() if not granted(one.knows)}
     return [
         DEFAULTS["ata_gym/TaskAllocation-v0"],
         *FOLLOWERS,

@@ -22,6 +22,7 @@ from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.theory.guarantees import Guarantee
 from ata_gym.typing import Floats, Ints
 from ata_policies.allocation.estimates.ata import ConfidenceBound
+from ata_policies.setting import Setting
 
 POLICIES = ("ata-icml", "thompson", "ata")  # those of the figure; the last has the preprint's constants
 
@@ -94,7 +95,7 @@ def regret_bounds(experiment: Experiment, policies: Sequence[str]) -> dict[str, 
     envs = experiment.make_envs("ata_gym/TaskAllocation-v0", rows=1)
     made: dict[str, Any] = {name: ata_policies.make(name, envs) for name in policies}
     are_ata = {name: it for name, it in made.items() if isinstance(getattr(it, "estimate", None), ConfidenceBound)}
-    return {name: it.estimate.guarantee(it.setting) for name, it in are_ata.items()}
+    return {name: it.estimate.guarantee(Setting.of(envs)) for name, it in are_ata.items()}
 
 
 def table(slopes: pl.DataFrame, about: str) -> Table:

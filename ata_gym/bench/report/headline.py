@@ -12,10 +12,10 @@ import numpy as np
 import ata_policies
 from ata_gym.bench.report.statistics import CONFIDENCE, Estimate
 from ata_gym.typing import Floats
+from ata_policies.facts import is_oracle
+from ata_policies.registry import parse
 
 LEARNER, ORACLE, BASELINE = "learner", "oracle", "baseline"
-
-_KNOWN = ("the means", "the distributions")  # what an oracle ``knows`` begins with one of these
 
 Samples = Mapping[str, Mapping[str, Floats]]
 """The values of the seeds by quantity and policy, as ``statistics.ends`` gives them. Policies are ranked by the cost if
@@ -53,7 +53,8 @@ class Competitor:
     def of(cls, name: str) -> "Competitor":
         """The competitor of a policy's name; ValueError if there is no such policy."""
         policy = ata_policies.load(name)
-        kind = ORACLE if policy.knows.startswith(_KNOWN) else LEARNER if policy.learns else BASELINE
+        without = LEARNER if policy.learns else BASELINE
+        kind = ORACLE if is_oracle(policy.must_know(**parse(name)[1])) else without
         return cls(name, gym.spec(policy.env_id).name, kind, policy.priced)
 
 

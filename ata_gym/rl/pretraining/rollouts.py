@@ -13,7 +13,7 @@ from ata_gym.scenarios import SPLITS, Scenario
 from ata_gym.typing import Floats
 from ata_policies.learned.network import Network, NetworkMemory
 from ata_policies.learned.policy import Learned
-from ata_policies.policy import Setting
+from ata_policies.setting import Setting
 
 
 class Moment(NamedTuple):

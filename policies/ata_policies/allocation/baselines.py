@@ -10,7 +10,8 @@ from ata_gym.utils.ranges import Allocations
 from ata_gym.utils.validation import whole_number
 from ata_policies.beliefs.moments import mean_times
 from ata_policies.observations import Observation
-from ata_policies.policy import AllocationPolicy, Policy, Setting, State
+from ata_policies.policy import AllocationPolicy, Policy, State
+from ata_policies.setting import Setting
 
 
 class Uta(AllocationPolicy):

@@ -19,8 +19,10 @@ from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, resu
 from ata_policies.beliefs.memory import Discount, Everything, Memory, Restarts, Window
 from ata_policies.beliefs.moments import Moments, learn_shapes
 from ata_policies.beliefs.prior import Prior
+from ata_policies.facts import together
 from ata_policies.observations import Observation
-from ata_policies.policy import Policy, Setting, State
+from ata_policies.policy import Policy, State
+from ata_policies.setting import Setting
 
 MEMORIES: Mapping[str, type[Memory]] = MappingProxyType(
     {"everything": Everything, "window": Window, "discount": Discount, "restarting": Restarts, "prior": Prior}
@@ -98,6 +100,11 @@ class ComposedPolicy(Policy):
         self.deviations = self.estimate.deviations or (self.rule.needs_shape and not self.estimate.gives_shape)
         self.availability = self.memory.availability if availability is None else flag("availability", availability)
         self.first_belief(1)  # the memory may not fit the estimate or the workers
+
+    @classmethod
+    def must_know(cls, *, estimate: Any = "", memory: Any = "everything", rule: Any = "proxy", **_: Any) -> str:
+        chosen = (ESTIMATES.get(estimate), RULES.get(rule), MEMORIES.get(memory))
+        return together([part for part in chosen if part is not None] or [cls], "knows")
 
     def first_belief(self, rows: int) -> Any:
         if self.estimate.own_statistics:

@@ -13,7 +13,8 @@ from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.explanation import listed
 from ata_policies.observations import Observation
 from ata_policies.planning.plan import Problem, make_plans
-from ata_policies.policy import Policy, Setting, State
+from ata_policies.policy import Policy, State
+from ata_policies.setting import Setting
 
 _TOGETHER = 1024  # workers of the rows whose plans are made together: more would not fit into the cache
 _FORESEEN = 1_000.0  # rounds for which the workers are taken to stay as they are where nothing is known of that

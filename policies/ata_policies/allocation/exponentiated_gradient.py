@@ -12,7 +12,8 @@ from ata_gym.utils.ranges import Counts, Times
 from ata_gym.utils.validation import real
 from ata_policies.beliefs.moments import Totals, mean_times
 from ata_policies.observations import LONGEST
-from ata_policies.policy import AllocationPolicy, Setting, State
+from ata_policies.policy import AllocationPolicy, State
+from ata_policies.setting import Setting
 
 _RATE = 0.3  # over the mean time, the rate where none is given
 

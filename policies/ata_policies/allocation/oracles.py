@@ -16,7 +16,8 @@ from ata_gym.utils.ranges import Tasks, Unending, Within
 from ata_gym.utils.validation import non_negative
 from ata_policies.allocation.baselines import Ofta
 from ata_policies.observations import Observation
-from ata_policies.policy import Policy, Setting, State
+from ata_policies.policy import Policy, State
+from ata_policies.setting import Setting
 
 
 class DynamicPlan(NamedTuple):

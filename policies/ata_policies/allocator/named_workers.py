@@ -20,8 +20,9 @@ from ata_policies.allocator.limits import Limits, bounds, checked_limits
 from ata_policies.allocator.state import check_seal, plain, restored, sealed, text_of, widened
 from ata_policies.explanation import Explanation
 from ata_policies.observations import Observation
-from ata_policies.policy import Policy, Setting, State
+from ata_policies.policy import Policy, State
 from ata_policies.registry import full_name, load, make_for
+from ata_policies.setting import Setting
 
 Prior = Mapping[str, Any] | str | PathLike[str]
 """A state of an earlier run, or a JSON file that holds it, maybe under the key "allocator"."""

@@ -22,7 +22,7 @@ _CHECKSUM = "checksum"
 def widened(tree: T, fresh: T) -> T:
     """A state in the form of ``fresh``, which has as many workers or more; new workers are as in ``fresh``.
 
-    >>> from ata_policies.policy import Setting
+    >>> from ata_policies.setting import Setting
     >>> from ata_policies.allocation.baselines import Uta
     >>> three, four = (Uta(Setting(n, budget=5)).first_state(1) for n in (3, 4))
     >>> learned = three._replace(belief=three.belief.observe(np.array([[2]]), np.array([[7.0]])))

@@ -13,9 +13,10 @@ from ata_gym.changes import Change, Switch
 from ata_gym.pools import concatenate, exponential, gamma, shifted_exponential, trace
 from ata_gym.utils.validation import whole_number
 from ata_policies.checking.contract import ContractCheck
-from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting
+from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy
 from ata_policies.presets import Preset
 from ata_policies.registry import PolicyMaker, check_plays, env_ids, id_of, load, parse
+from ata_policies.setting import Setting
 
 _POOL = concatenate(
     [gamma([0.4, 4.0], [4.0, 0.25]), trace([[1.0, 2.0, 4.0]]), shifted_exponential([2.0, 5.0], [2.0, 5.0])]

@@ -18,8 +18,9 @@ from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.trees import difference, map_leaves
 from ata_policies.checking.predict_call import Answer, Array, FaultError, Step, checked_predict, rows_of
 from ata_policies.observations import Observation
-from ata_policies.policy import Policy, Setting, State
+from ata_policies.policy import Policy, State
 from ata_policies.registry import PolicyMaker
+from ata_policies.setting import Setting
 
 Make = Callable[..., Policy]  # makes the policy for a setting and a ``seed``
 

@@ -12,7 +12,8 @@ from ata_policies.dispatch.margin import Workers, by_margin
 from ata_policies.dispatch.shadow import ShadowSearch
 from ata_policies.observations import Observation, at_work
 from ata_policies.planning.race_search import best_race
-from ata_policies.policy import DispatchPolicy, Setting, State
+from ata_policies.policy import DispatchPolicy, State
+from ata_policies.setting import Setting
 
 _SLICES, _SIMULATED = 64, 192  # of a worker's distribution; and rounds with each shadow price before one is chosen
 

@@ -12,7 +12,8 @@ from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.moments import Exposure
 from ata_policies.observations import Observation, at_work
-from ata_policies.policy import DispatchPolicy, Setting, State
+from ata_policies.policy import DispatchPolicy, State
+from ata_policies.setting import Setting
 
 _SHORTEST = 1e-300  # a mean time of 0 counts as this
 _LEFT = 0.3  # of a task at least this share of its mean time is left, whatever its age

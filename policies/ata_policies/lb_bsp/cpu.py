@@ -20,7 +20,8 @@ from ata_policies.facts import Described
 from ata_policies.lb_bsp.narx import Narx
 from ata_policies.lb_bsp.predictors import SIGNALS, Ema, Last, LastRound, Linear, Median, Predictor
 from ata_policies.observations import Observation
-from ata_policies.policy import AllocationPolicy, Setting, State
+from ata_policies.policy import AllocationPolicy, State
+from ata_policies.setting import Setting
 
 PREDICTORS: Mapping[str, type[Predictor]] = {"last": Last, "ema": Ema, "median": Median, "linear": Linear, "narx": Narx}
 _FORECASTS = ("speed", "time")

@@ -16,7 +16,8 @@ from ata_gym.utils.ranges import Allocations, Counts, Times, Unending, Wholes, W
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.lb_bsp.predictors import LastRound
 from ata_policies.observations import Observation
-from ata_policies.policy import AllocationPolicy, Setting, State
+from ata_policies.policy import AllocationPolicy, State
+from ata_policies.setting import Setting
 
 _SIZES = 4
 _GAIN = 0.5  # a flat part must halve the squared error of the line alone

@@ -9,7 +9,8 @@ from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory, 
 from ata_gym.typing import Ints
 from ata_policies.learned.network import Network, NetworkMemory, read_network
 from ata_policies.observations import Observation
-from ata_policies.policy import Policy, Setting, State
+from ata_policies.policy import Policy, State
+from ata_policies.setting import Setting
 
 WEIGHTS = Path(__file__).parent / "learned.safetensors"
 _MOST_LOGS = 1.2  # the largest feature "log count", of 400 results: few counts in the training were larger

@@ -17,9 +17,10 @@ from ata_policies.beliefs.distributions.retries import falling_due, first_of, to
 from ata_policies.beliefs.distributions.slices import own_sample, sample
 from ata_policies.observations import LONGEST, Observation
 from ata_policies.planning.race_search import EVERYTHING, STRIDE, RaceSearch, race_allocation
-from ata_policies.policy import AllocationPolicy, Setting, State
+from ata_policies.policy import AllocationPolicy, State
 from ata_policies.race.rates import Rates, learn_rates
 from ata_policies.race.size import Doubt, needed, tries, worth_their_time
+from ata_policies.setting import Setting
 
 _LONGEST = 128  # rounds between two choices, at most
 _SLICES = 64  # equally likely task times of a worker in the simulated rounds

@@ -7,7 +7,8 @@ from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.allocation.oracles import DynamicAllocation
 from ata_policies.planning.race_search import RaceSearch, best_race, race_allocation
-from ata_policies.policy import AllocationPolicy, Setting, State
+from ata_policies.policy import AllocationPolicy, State
+from ata_policies.setting import Setting
 
 _SLICES, _MOST = 64, 2**24  # of a worker's distribution; and the task times with which a race is chosen at first
 _REPLICATES = 128  # rounds played with each candidate later

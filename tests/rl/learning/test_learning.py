@@ -20,7 +20,7 @@ from ata_gym.bench.report.summary_tables import show
 from ata_gym.rl.agent import LearnedAgent, LearnedDispatchAgent
 from ata_gym.rl.learning.specification import policy_name
 from ata_gym.scenarios.for_agents import SPLITS
-from ata_policies.policy import Setting
+from ata_policies.setting import Setting
 from tests.mutated import refused_by_field
 
 pytest.importorskip("stable_baselines3", reason="extra rl is not installed")

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ata_gym.pools import exponential
 from ata_gym.theory.guarantees import VERSIONS, Guarantee, UniformPhase, checked_version, guarantee, uniform_phase
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import kernel
@@ -19,7 +18,7 @@ from ata_gym.utils.validation import non_negative, real
 from ata_policies.allocation.estimates.estimate import Estimate
 from ata_policies.allocation.rules import Scores
 from ata_policies.beliefs.moments import Totals
-from ata_policies.policy import Setting
+from ata_policies.setting import Setting
 
 
 @kernel("(n),(n),(),(),()->(n)")
@@ -77,19 +76,11 @@ class ConfidenceBound(Estimate):
         published: float | None = getattr(getattr(setting.published, self.version), self.bound)
         if published is not None and self.norms == "published":
             return self.width * published, "as published" + self._narrower()
-        if setting.pool is None:
+        if setting.norms is None:
             return None, "no pool or scenario is known"
-        centred, mean = VERSIONS[self.version].centred, setting.pool.mean()
-        norms, stand_in = setting.pool.psi1_norm(centred), exponential([1.0]).psi1_norm(centred)
-        finite, origin = np.isfinite(norms), f"the largest {self._norm()}{' that can be drawn' * bool(setting.drawn)}"
-        if self.bound == "eta":
-            bounds = np.divide(norms, mean, out=np.full_like(norms, stand_in), where=finite)
-        else:
-            slowest = 1.0 if setting.drawn is None else setting.drawn.heterogeneity[1]  # the pool's means are 1 then
-            bounds = np.where(finite, norms, stand_in * mean) * slowest
-        if not finite.all():
-            origin += ", where infinite that of exponential times of the same mean"
-        return self.width * float(bounds.max()), origin + self._narrower()
+        centred, relative = VERSIONS[self.version].centred, self.bound == "eta"
+        largest, words = setting.norms.largest(centred=centred, relative=relative)
+        return self.width * largest, f"the largest {self._norm()}{words}{self._narrower()}"
 
     def _narrower(self) -> str:
         return "" if self.width == 1.0 else f", times {self.width:g}"

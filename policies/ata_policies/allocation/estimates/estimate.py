@@ -11,7 +11,7 @@ from ata_gym.utils.validation import real
 from ata_policies.allocation.rules import Scores
 from ata_policies.beliefs.moments import Moments, Totals, learn_shapes, mean_times
 from ata_policies.facts import Described
-from ata_policies.policy import Setting
+from ata_policies.setting import Setting
 
 
 class Estimate(Described, ABC):
