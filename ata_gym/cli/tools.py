@@ -15,7 +15,7 @@ def check(
         str | None, options.scenario_option(help="The scenario to play; by default small ones of 5, 12 and 1 workers.")
     ] = None,
     data: options.Data = None,
-    rounds: Annotated[int, typer.Option(help="Rounds to play, in each of two episodes.")] = 40,
+    rounds: Annotated[int, typer.Option(help="Rounds to play, in two episodes; one game has 25 times as many.")] = 40,
     json: options.Json = False,
 ) -> None:
     """Find the faults of a policy of your own.

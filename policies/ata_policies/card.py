@@ -5,6 +5,7 @@ import numpy as np
 from ata_gym.scenarios import Scenario
 from ata_gym.scenarios.card import Card, scenario_card
 from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
+from ata_policies.facts import together
 from ata_policies.presets import Preset
 from ata_policies.registry import default_name, full_name, load, parse, short_name
 from ata_policies.setting import Setting
@@ -20,11 +21,13 @@ def policy_card(name: str) -> Card:
     name = full_name(name)
     policy, named = load(name), parse(name)[1]
     plays = short_name(policy.env_id)
+    parts = policy.made_of(**named)
     preset = dict(policy.hyperparameters) if isinstance(policy, Preset) else {}
     facts = {
         "plays": plays + ", where it is the default" * (default_name(policy.env_id) == name),
         "made of": ", ".join(f"{key} {value}" for key, value in (preset | named).items()),
-        "must know beforehand": policy.must_know(**named), "assumes": policy.assumes, "constants": policy.constants,
+        "must know beforehand": together(parts, "knows"), "assumes": policy.assumes, "constants": policy.constants,
+        "unit of time": together(parts, "time_unit"),
         "looks at the price": "yes" if policy.priced else "no",
         "for workers that change": "yes" if policy.nonstationary else "no", "source": policy.source,
     }  # fmt: skip
@@ -46,7 +49,7 @@ def full_scenario_card(scenario: Scenario) -> Card:
     card, pool = scenario_card(scenario), scenario.pool
     if not scenario.stationary or not np.isfinite(pool.mean()).all():
         return card
-    setting, phases = Setting(pool.n, scenario.budget, pool=pool, published=scenario.published), []
+    setting, phases = Setting.in_scenario(scenario), []
     for ending, version in (("", "preprint"), ("-icml", "icml")):
         for name, kind in (("ata", Ata), ("ata-empirical", AtaEmpirical)):
             every, some = kind(version=version).uniform_phase(setting)

@@ -69,6 +69,11 @@ class Described:
     knows: ClassVar[str] = "nothing"
     """What it must know before it starts, beside n and B; what it is given for that says ``granted``."""
     assumes: ClassVar[str] = "nothing"  # what its rule or guarantee assumes of the task times
+    time_unit: ClassVar[str] = ""
+    """The unit of the constants and hyperparameters of its rule that are times, such as "seconds".
+
+    Empty: none of them is a time, so that it decides alike whatever the unit of the times that it observes.
+    """
     nonstationary: ClassVar[bool] = False  # whether it is made for workers that change
 
     @classmethod

@@ -2,6 +2,7 @@
 
 import inspect
 from abc import ABCMeta, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,7 +19,7 @@ from ata_policies.beliefs.availability import Availability
 from ata_policies.beliefs.belief import Belief, BeliefOfMeans, InitialBelief
 from ata_policies.beliefs.moments import Totals
 from ata_policies.explanation import Explanation, numbers_of
-from ata_policies.facts import Described, UndeclaredError, granted, undeclared
+from ata_policies.facts import Described, UndeclaredError, granted, together, undeclared
 from ata_policies.observations import Door, Observation, checked_conditions, checked_observation, checked_start
 from ata_policies.setting import Setting
 
@@ -56,7 +57,7 @@ class PolicyClass(ABCMeta):
                 f"{cls.__name__} is made for a setting, such as Setting.of(env), not for {short(setting)}"
             )
         of: Any = cls
-        knows = of.must_know(**hyperparameters)
+        knows = together(of.made_of(**hyperparameters), "knows")
         made = super().__call__(setting.told_to(cls.__name__, knows), *args, **hyperparameters)
         if getattr(made, "privileged", False) and "conditions" not in granted(knows):
             what = "what predict gets as privileged"
@@ -102,9 +103,9 @@ class Policy(Described, metaclass=PolicyClass):
         self.setting, self.seed = setting, whole_number("seed", seed, least=0)
 
     @classmethod
-    def must_know(cls, **_: Any) -> str:
-        """What a policy with these hyperparameters must know beforehand, in the words of ``knows``."""
-        return cls.knows
+    def made_of(cls, **_: Any) -> Sequence[type[Described]]:
+        """The parts of a policy with these hyperparameters: it knows what they know together, and so with its unit."""
+        return (cls,)
 
     def predict(
         self, observation: Observation, state: State | None = None, episode_start: NDArray[np.bool_] | None = None,

@@ -1,6 +1,6 @@
 """Our policies by name, as data from which the registry makes them: a new one is one more line."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
@@ -45,9 +45,9 @@ class Preset:
     def __call__(self, setting: Setting, *, seed: int = 0, **hyperparameters: Any) -> Policy:
         return self.build(setting, seed=seed, **{**self.hyperparameters, **hyperparameters})
 
-    def must_know(self, **hyperparameters: Any) -> str:
-        """What the policy must know beforehand, with these hyperparameters of a call, in the words of ``knows``."""
-        return self.build.must_know(**{**self.hyperparameters, **hyperparameters})
+    def made_of(self, **hyperparameters: Any) -> Sequence[type[Described]]:
+        """The parts of the policy with these hyperparameters of a call."""
+        return self.build.made_of(**{**self.hyperparameters, **hyperparameters})
 
     def summary(self) -> str:
         """What the policy does, in a sentence."""
@@ -61,8 +61,9 @@ class Preset:
     __name__ = property(attrgetter("name"))
     source = _fact("source")
     constants = _fact("constants")
-    knows = property(lambda preset: preset.must_know())
+    knows = property(lambda preset: together(preset.made_of(), "knows"))
     assumes = _fact("assumes")
+    time_unit = property(lambda preset: together(preset.made_of(), "time_unit"))
     nonstationary = property(lambda preset: any(part.nonstationary for part in preset.parts))
     env_id = property(attrgetter("build.env_id"))
     only_size = property(attrgetter("build.only_size"))

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 
 from ata_gym.pools import Pool, PoolDistribution, exponential
-from ata_gym.scenarios import Published
+from ata_gym.scenarios import Published, Scenario
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import not_an_env
 from ata_policies.facts import DECLARED_BY, UndeclaredError, granted, undeclared
@@ -69,12 +69,16 @@ class Setting(NamedTuple):
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Self:
         """The setting of a single or a vector env of this project; ValueError if it is another env."""
-        try:
-            known: Any = env.unwrapped.scenario  # type: ignore[union-attr]
-            n, budget, price, pool = known.pool.n, known.budget, known.price, known.catalogue
-            return cls(n, budget, price, pool, known.published, known.horizon, known.drawn, known.unit_costs)
-        except AttributeError:
-            raise not_an_env(env) from None
+        scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
+        if not isinstance(scenario, Scenario):
+            raise not_an_env(env)
+        return cls.in_scenario(scenario)
+
+    @classmethod
+    def in_scenario(cls, scenario: Scenario) -> Self:
+        """The setting of a scenario."""
+        n, budget, price, pool = scenario.pool.n, scenario.budget, scenario.price, scenario.catalogue
+        return cls(n, budget, price, pool, scenario.published, scenario.horizon, scenario.drawn, scenario.unit_costs)
 
     def known_pool(self, policy: str, dynamic: bool = False) -> Pool:
         """The pool; ValueError if it is not known, or if workers are drawn anew and the policy is not ``dynamic``."""

@@ -12,7 +12,7 @@ import numpy as np
 import ata_policies
 from ata_gym.bench.report.statistics import CONFIDENCE, Estimate
 from ata_gym.typing import Floats
-from ata_policies.facts import is_oracle
+from ata_policies.facts import is_oracle, together
 from ata_policies.registry import parse
 
 LEARNER, ORACLE, BASELINE = "learner", "oracle", "baseline"
@@ -54,7 +54,7 @@ class Competitor:
         """The competitor of a policy's name; ValueError if there is no such policy."""
         policy = ata_policies.load(name)
         without = LEARNER if policy.learns else BASELINE
-        kind = ORACLE if is_oracle(policy.must_know(**parse(name)[1])) else without
+        kind = ORACLE if is_oracle(together(policy.made_of(**parse(name)[1]), "knows")) else without
         return cls(name, gym.spec(policy.env_id).name, kind, policy.priced)
 
 

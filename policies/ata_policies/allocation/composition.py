@@ -1,6 +1,6 @@
 """A policy as a composition: memory x estimate x rule."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, resu
 from ata_policies.beliefs.memory import Discount, Everything, Memory, Restarts, Window
 from ata_policies.beliefs.moments import Moments, learn_shapes
 from ata_policies.beliefs.prior import Prior
-from ata_policies.facts import together
+from ata_policies.facts import Described
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, State
 from ata_policies.setting import Setting
@@ -102,9 +102,11 @@ class ComposedPolicy(Policy):
         self.first_belief(1)  # the memory may not fit the estimate or the workers
 
     @classmethod
-    def must_know(cls, *, estimate: Any = "", memory: Any = "everything", rule: Any = "proxy", **_: Any) -> str:
+    def made_of(
+        cls, *, estimate: Any = "", memory: Any = "everything", rule: Any = "proxy", **_: Any
+    ) -> Sequence[type[Described]]:
         chosen = (ESTIMATES.get(estimate), RULES.get(rule), MEMORIES.get(memory))
-        return together([part for part in chosen if part is not None] or [cls], "knows")
+        return [part for part in chosen if part is not None] or [cls]
 
     def first_belief(self, rows: int) -> Any:
         if self.estimate.own_statistics:

@@ -91,6 +91,7 @@ class ExponentiatedGradient(AllocationPolicy):
     source = "Maranjyan et al., ATA, ICML 2025"
     constants = "rate 0.3 / mean time"
     assumes = "bounded times"
+    time_unit = "that of 1 / rate, where it is given"
 
     def __init__(self, setting: Setting, *, rate: float | None = None, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)

@@ -67,6 +67,8 @@ class Prior(Memory):
     prior: Any = None
     prior_weight: float = 1.0
 
+    time_unit = "that of the prior"
+
     def __post_init__(self) -> None:
         weight = non_negative("prior_weight", self.prior_weight)
         if weight > 1.0:

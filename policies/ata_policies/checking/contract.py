@@ -2,32 +2,32 @@
 
 import copy
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from ata_gym.changes import Change, Conditions
-from ata_gym.pools import exponential
-from ata_gym.scenarios import Published
+from ata_gym.changes import Conditions
+from ata_gym.scenarios import Scenario
 from ata_gym.utils.errors import described
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.trees import difference, map_leaves
-from ata_policies.checking.predict_call import Answer, Array, FaultError, Step, checked_predict, rows_of
+from ata_policies.checking.predict_call import Answer, Array, FaultError, Step, checked_predict, rows_of, sentence_on
 from ata_policies.observations import Observation
-from ata_policies.policy import Policy, State
+from ata_policies.policy import DispatchPolicy, Policy, State
 from ata_policies.registry import PolicyMaker
 from ata_policies.setting import Setting
 
 Make = Callable[..., Policy]  # makes the policy for a setting and a ``seed``
 
-_ROWS, _SEED = 3, 5
+SEED = 5  # of the envs, and of the policy in the first row of a batch
+_ROWS = 3
 _ALL, _FIRST, _OTHERS = slice(None), slice(0, 1), slice(1, None)
 _MIXED, _MIXED_ROWS = 20, 7  # batches of rows from different rounds, and the rows of each
-_TIMES = ("duration", "elapsed", "age")
+TIMES = ("duration", "elapsed", "age")  # the fields of an observation that are times
 _PER_WORKER = ("elapsed", "started", "running", "age")
 
 
@@ -37,21 +37,27 @@ class ContractCheck:
 
     make: Make
     kind: PolicyMaker
-    setting: Setting
-    changes: Sequence[Change]
+    scenario: Scenario
     rounds: int
     faults: dict[str, None] = field(default_factory=dict)  # a sentence for each, once
+    advice: dict[str, None] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)  # what was played
 
-    def run(self, thorough: bool = True) -> tuple[str, ...]:
-        """Return a sentence for each fault; a check whose failure would follow from another fault is left out."""
+    def run(self, *more: Callable[["ContractCheck"], None], thorough: bool = True) -> tuple[str, ...]:
+        """Return a sentence for each fault; a check whose failure would follow from another fault is left out.
+
+        With ``thorough``, ``more`` checks are made of a policy without a fault.
+        """
         if self._pass(self.plays) and thorough and self._pass(self.repeats):
             alone = self._pass(self.rows_are_alone, self.goes_on_when_saved)
             if alone and self._pass(self.single_is_a_row, self.starts_anew, self.heeds_episode_start):
                 self._pass(self.rows_may_be_mixed)
-            self._pass(self.knows_what_it_says, self.is_priced, self.notes_absences)
+            self._pass(self.is_priced, self.notes_absences)
             if not self.faults:
-                self._pass(self.accepts_durations_of_0, self.refuses_what_is_not_its_own)
+                self._pass(self.explains, self.accepts_durations_of_0, self.refuses_what_is_not_its_own)
+            for check in more:
+                if not self.faults:
+                    self._pass(partial(check, self))
         return tuple(self.faults)
 
     def _pass(self, *checks: Callable[[], None]) -> bool:
@@ -70,13 +76,12 @@ class ContractCheck:
         bare, space = envs.unwrapped, envs.action_space
         stand_in = np.zeros(space.shape, np.int64)
         stand_in[:, 0] = getattr(space, "budget", 1)
-        observation, _ = envs.reset(seed=_SEED)
-        steps_a_round = self.setting.budget // observation["worker"].shape[1]
+        observation, _ = envs.reset(seed=SEED)
         state, illegal = None, False
-        for k in range(self.rounds * steps_a_round):
+        for k in range(self.rounds * self.steps_a_round):
             conditions = bare.conditions() if self.kind.privileged else None
             action, state = self.predict(policy, observation, state, conditions)
-            step = Step(k // steps_a_round + 1, observation, conditions, Answer(np.array(action), state))
+            step = Step(k // self.steps_a_round + 1, observation, conditions, Answer(np.array(action), state))
             self.steps.append(step)
             try:
                 played = bare.checked(action)
@@ -101,7 +106,7 @@ class ContractCheck:
         """A row of a batch does what it does alone, with its own seed."""
         for e in range(_ROWS):
             self.does_the_same(
-                self.made(seed=_SEED + e),
+                self.made(seed=SEED + e),
                 "a row of a batch has another {what} in round {round} than the same row alone: compute along the last "
                 "axis, and draw from keys such as state.round_keys(), of which each row has its own",
                 slice(e, e + 1),
@@ -112,13 +117,13 @@ class ContractCheck:
 
         Steps at which an episode begins are left out: a first state may depend on the row's place in its batch.
         """
-        policy, rng = self.made(), np.random.default_rng(_SEED)
+        policy, rng = self.made(), np.random.default_rng(SEED)
         within = [k for k, step in enumerate(self.steps) if (step.observation["worker"][:, 0] >= 0).all()]
         for _ in range(_MIXED):
             places = [(within[k], e) for k, e in rng.integers(0, (len(within), _ROWS), (_MIXED_ROWS, 2)).tolist()]
             steps = _stacked([rows_of(self.steps[k]._replace(round=0), e) for k, e in places])
             before = _stacked([rows_of(self.steps[k - 1].answer.state, e) for k, e in places])
-            _agree(
+            agree(
                 self.predict(policy, steps.observation, before, steps.conditions),
                 steps.answer,
                 "a row of a batch has another {what} beside rows that are at other rounds: compute along the last "
@@ -135,7 +140,7 @@ class ContractCheck:
                     "without a row axis gets an action without one"
                 )
             sentence = "in a single env it has another {what} in round {round} than as a batch of one row"
-            _agree(Answer(action[None], state), rows_of(step.answer, _FIRST), sentence, step.round)
+            agree(Answer(action[None], state), rows_of(step.answer, _FIRST), sentence, step.round)
 
     def goes_on_when_saved(self) -> None:
         """The state is all that a policy remembers."""
@@ -180,19 +185,9 @@ class ContractCheck:
         )
 
     def _first_begins(self, answer: Answer, expected: Answer, sentence: str) -> None:
-        _agree(rows_of(answer, _FIRST), rows_of(expected, _FIRST), sentence)
+        agree(rows_of(answer, _FIRST), rows_of(expected, _FIRST), sentence)
         others = rows_of(self.steps[-1].answer, _OTHERS)
-        _agree(rows_of(answer, _OTHERS), others, "where one row begins an episode, the {what} of another changes")
-
-    def knows_what_it_says(self) -> None:
-        """A policy that uses the pool does not say that it knows nothing."""
-        if self.kind.knows == "nothing":
-            sentence = 'it says knows = "nothing", but looks at the pool or the scenario: say what it must know of them'
-            try:
-                blind = self.made(pool=None, published=Published(), drawn=None)
-            except FaultError:
-                raise FaultError(sentence) from None
-            self.does_the_same(blind, sentence)
+        agree(rows_of(answer, _OTHERS), others, "where one row begins an episode, the {what} of another changes")
 
     def is_priced(self) -> None:
         """A policy that uses the price does not say that it is not priced."""
@@ -211,11 +206,25 @@ class ContractCheck:
         if (what := difference(before, given)) is not None:
             raise FaultError(f"note_absences changes {what} of the state in place: make new arrays")
 
+    def explains(self) -> None:
+        """``explain`` leaves the state as it was; it had better show the action that came with it."""
+        policy, step = self.made(), self.steps[-1]
+        given = copy.deepcopy(step.answer.state)
+        for row in range(_ROWS):
+            try:
+                shown = policy.explain(given, row).tasks
+            except Exception as error:
+                raise FaultError(sentence_on("explain raises ", error)) from error
+            if (what := difference({"state": step.answer.state}, {"state": given})) is not None:
+                raise FaultError(f"explain changes {what} in place, and so what is learned from it: make new arrays")
+            if shown is not None and not np.array_equal(shown, step.answer.action[row]):
+                self.advice["override last_action: explain shows other tasks than predict gave"] = None
+
     def accepts_durations_of_0(self) -> None:
         """Actions stay legal where tasks take no time, which the observation space allows."""
         policy, state = self.made(), None
         for step in self.steps:
-            seen = {name: np.zeros_like(field) if name in _TIMES else field for name, field in step.observation.items()}
+            seen = {name: np.zeros_like(field) if name in TIMES else field for name, field in step.observation.items()}
             try:
                 action, state = self.predict(policy, seen, state, step.conditions)
                 self.envs.unwrapped.checked(action)
@@ -244,7 +253,7 @@ class ContractCheck:
                 raised = "says nothing"
             raise FaultError(f"given {what}, predict {raised}: raise ValueError, as Policy.predict does")
 
-    def made(self, seed: int = _SEED, **changes: Any) -> Policy:
+    def made(self, seed: int = SEED, **changes: Any) -> Policy:
         """Make the policy, with some of the setting changed."""
         setting = self.setting._replace(**changes)
         try:
@@ -253,16 +262,28 @@ class ContractCheck:
             raise
         except Exception as error:
             where = f"{setting.n} workers and B = {setting.budget}"
-            raise FaultError(f"it cannot be made for {where}: {described(error)}") from error
+            raise FaultError(sentence_on(f"it cannot be made for {where}: ", error)) from error
+
+    @cached_property
+    def setting(self) -> Setting:
+        """The setting of the scenario."""
+        return Setting.in_scenario(self.scenario)
 
     @cached_property
     def envs(self) -> Any:
         """A batch of envs of the scenario, in which the rounds are two episodes."""
-        n, budget, price, pool, *_ = self.setting
+        return self.envs_of(_ROWS, (self.rounds + 1) // 2)
+
+    @property
+    def steps_a_round(self) -> int:
+        """How many decisions a round has."""
+        return self.setting.budget if self.kind.env_id == DispatchPolicy.env_id else 1
+
+    def envs_of(self, rows: int, horizon: int) -> Any:
+        """A batch of envs of the scenario with episodes of so many rounds, which follow each other."""
         return gym.make_vec(
-            self.kind.env_id, num_envs=_ROWS, pool=exponential(np.ones(n)) if pool is None else pool, budget=budget,
-            price=price, changes=list(self.changes), horizon=(self.rounds + 1) // 2, autoreset_mode="SameStep",
-        )  # fmt: skip
+            self.kind.env_id, num_envs=rows, scenario=self.scenario, horizon=horizon, autoreset_mode="SameStep"
+        )
 
     def predict(
         self, policy: Policy, observation: Observation, state: State | None, conditions: Conditions | None,
@@ -284,10 +305,11 @@ class ContractCheck:
     def does_the_same(self, policy: Policy, sentence: str, rows: slice = _ALL, **start: Any) -> None:
         """Raise the sentence at the first answer of a replay that is not, bit for bit, what these rows did before."""
         for step, answer in self.replay(policy, rows, **start):
-            _agree(answer, rows_of(step.answer, rows), sentence, step.round)
+            agree(answer, rows_of(step.answer, rows), sentence, step.round)
 
 
-def _agree(answer: Answer, expected: Answer, sentence: str, round: int = 0) -> None:
+def agree(answer: Answer, expected: Answer, sentence: str, round: int = 0) -> None:
+    """Raise the sentence, filled in, unless two answers are the same bit for bit."""
     what = difference(answer, expected)
     if what is not None:
         raise FaultError(sentence.format(what=what, round=round))

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions
-from ata_gym.utils.errors import described
+from ata_gym.utils.errors import described, place_of
 from ata_gym.utils.trees import difference, map_leaves
+from ata_policies.facts import UndeclaredError
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, State
 
@@ -43,6 +44,24 @@ class FaultError(Exception):
     """A fault after which a check cannot go on; the message is the sentence about it."""
 
 
+def sentence_on(what: str, error: Exception) -> str:
+    """A sentence on an error of the policy: what it is told without having declared it says the error itself."""
+    if isinstance(error, UndeclaredError):
+        place = place_of(error)
+        return str(error) if place is None else f"{error} ({place})"
+    return f"{what}{described(error)}"
+
+
+def note_draws(faults: dict[str, None], before: dict[str, object]) -> None:
+    """Add a sentence to ``faults`` for each global generator that has changed; see ``global_generators``."""
+    for library, now in global_generators().items():
+        if now != before[library]:
+            faults[
+                f"predict draws from the global generator of {library}: draw with ata_gym.simulation.keys.uniforms "
+                "from keys such as state.round_keys()"
+            ] = None
+
+
 def checked_predict(
     faults: dict[str, None], policy: Policy, observation: Observation, state: State | None, start: Array | None = None,
     **privileged: Any,
@@ -52,17 +71,12 @@ def checked_predict(
     FaultError is raised if the checks cannot go on with the answer.
     """
     seen, given = copy.deepcopy((observation, state))  # the checks that follow need them unchanged
-    held, generators = _attributes(policy), _global_generators()
+    held, generators = _attributes(policy), global_generators()
     try:
         answer: Any = policy.predict(seen, state=given, episode_start=start, deterministic=True, **privileged)
     except Exception as error:
-        raise FaultError(f"predict raises {described(error)}") from error
-    for library, now in _global_generators().items():
-        if now != generators[library]:
-            faults[
-                f"predict draws from the global generator of {library}: draw with ata_gym.simulation.keys.uniforms "
-                "from keys such as state.round_keys()"
-            ] = None
+        raise FaultError(sentence_on("predict raises ", error)) from error
+    note_draws(faults, generators)
     for name in _changed(policy, held):
         faults[f"predict changes self.{name}: a policy keeps nothing, what it remembers belongs into the state"] = None
     if (what := difference(observation, seen)) is not None:
@@ -100,6 +114,7 @@ def _changed(policy: Policy, held: dict[str, bytes]) -> list[str]:
     return [name for name in {**held, **now} if now.get(name) != held.get(name) and name not in filled - held.keys()]
 
 
-def _global_generators() -> dict[str, object]:
+def global_generators() -> dict[str, object]:
+    """The states of the generators that a policy must not use, by library."""
     generator: Any = np.random.get_state()  # noqa: NPY002 - a policy must not use it
     return {"random": random.getstate(), "numpy.random": (generator[1].tobytes(), generator[2])}

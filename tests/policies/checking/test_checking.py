@@ -1,6 +1,7 @@
 """Broken policies, one for each fault, each caught with its sentence and nothing else."""
 
 import random
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
@@ -11,10 +12,14 @@ import pytest
 
 import ata_policies
 from ata_gym import allocate
-from ata_gym.simulation.keys import uniforms
+from ata_gym.pools import exponential
+from ata_gym.scenarios import Scenario
+from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.utils.ranges import Within
 from ata_policies import AllocationPolicy, DispatchPolicy, Policy, PolicyError, Setting, State, check_policy
+from ata_policies.checking import invariance
 from ata_policies.checking.check import examine
+from ata_policies.checking.contract import ContractCheck
 from ata_policies.dispatch.oracles import DispatchGta
 
 SAID = {"source": "ours", "constants": "none", "assumes": "nothing"}
@@ -148,6 +153,39 @@ def forgets_together(self: Any, observation: Any, state: Any = None, episode_sta
     return Policy.predict(self, observation, state, episode_start, **kwargs)
 
 
+def halves_what_it_has_seen(self: Any, state: State) -> Any:
+    state.belief.totals[:] *= 0.5
+    return Sound.allocate(self, state)
+
+
+def in_proportion_to_the_means(self: Any, state: State) -> Any:
+    return allocate(1.0 / np.maximum(Sound.scores(self, state), 1e-9), self.setting.budget)
+
+
+def turned_around(self: Any, state: State, seen: Any) -> Any:
+    return AllocationPolicy.act(self, state, seen)[0][:, ::-1].copy(), state
+
+
+def of_means(change: Any) -> dict[str, Any]:
+    """Scores that are a function of the mean times."""
+    return {"scores": lambda self, state: change(Sound.scores(self, state), state)}
+
+
+def drawn(keys: Any) -> dict[str, Any]:
+    """Scores that are mean times multiplied by draws from keys that follow from the state."""
+    return of_means(lambda means, state: (means + 1e-9) * uniforms(keys(state), means.shape[1]))
+
+
+def late(round: int, change: Any, episode: int = 1) -> dict[str, Any]:
+    """From a round, or an episode, on the allocation is another one."""
+
+    def changed(allocation: Any, _: Any, state: State) -> Any:
+        now = (state.round >= round) & (state.episode >= episode)
+        return change(allocation, now[:, None]) if now.any() else allocation
+
+    return allocates(changed)
+
+
 def pool_scores(self: Any, state: State) -> Any:
     pool = self.setting.pool
     return np.zeros_like(state.belief.totals) + (1.0 if pool is None else pool.mean())
@@ -156,7 +194,7 @@ def pool_scores(self: Any, state: State) -> Any:
 def faults() -> Iterator[tuple[Any, str]]:
     start, another = "where the worker is -1 an episode begins, but ", "a row of a batch has another action "
     cannot, illegal = "cannot be made for 5 workers and B = 7: ", "illegal in round 1: "
-    looks = 'says knows = "nothing", but looks at the pool'
+    looks = 'says knows = "nothing", so setting.pool is not given to it'
     # the class
     yield type("NoPolicy", (), {}), "must be a subclass of AllocationPolicy or DispatchPolicy"
     yield broken("Unfinished", AllocationPolicy, **SAID), "must define allocate"
@@ -233,6 +271,46 @@ def faults() -> Iterator[tuple[Any, str]]:
     yield broken("ForgetsTogether", Sound, predict=forgets_together), spread
     deaf = {"predict": lambda *given, **more: Policy.predict(*given, **more | {"episode_start": None})}
     yield broken("IgnoresEpisodeStart", Sound, **deaf), "where episode_start is True an episode begins"
+    # what explain does
+    halved = "explain changes state.belief.totals in place, and so what is learned from it"
+    yield broken("HalvesItsTotals", Sound, allocate=halves_what_it_has_seen), halved
+    # the unit of time
+    unit, thousandth = "in another unit of time it has another action in round", "divided by 1,024"
+    prior = of_means(lambda means, state: (means * state.belief.counts + 2.0) / (state.belief.counts + 1.0))
+    yield broken("PriorOf2Seconds", Sound, **prior), unit
+    yield broken("AtMost40Seconds", Sound, **of_means(lambda means, _: np.minimum(means, 40.0))), unit
+    yield (
+        broken("AtLeastACentisecond", Sound, **of_means(lambda means, _: np.maximum(means, 0.01))),
+        f"{unit}.*{thousandth}",
+    )
+    fails = of_means(lambda means, _: np.where(means > 500.0, np.nan, means))
+    yield broken("FailsAt500", Sound, **fails), "where all times are multiplied by 1,024, predict raises ValueError"
+    in_seconds = {"act": lambda _, state, seen: ((seen["age"] < 3.0).astype(np.int64), state)}
+    yield broken("Waits3Seconds", DispatchGta, **in_seconds), unit
+    # its draws, over time
+    alike = "it draws the same in every"
+    yield broken("DrawsOnce", Sound, **drawn(lambda state: derive_keys(state.key, 0, 0))), f"{alike} round"
+    by_episode = drawn(lambda state: derive_keys(state.key, state.episode, 0))
+    yield broken("DrawsByTheEpisode", Sound, **by_episode), f"{alike} round"
+    by_round = drawn(lambda state: derive_keys(state.key, 0, state.round))
+    yield broken("DrawsByTheRound", Sound, **by_round), f"{alike} episode"
+    ties = {"allocate": lambda self, state: allocate(Sound.scores(self, state), self.setting.budget, state.key)}
+    yield broken("BreaksTiesOnce", Sound, **ties), f"{alike} episode"
+    # what comes late
+    one_more = late(150, lambda tasks, now: tasks + now * (np.arange(5) == 2))
+    game, of_8 = "of a longer game", "must sum to the budget of 7, not to 8"
+    yield broken("OneMoreAt150", Sound, **one_more), f"in round 150 of episode 1 {game} its action is illegal: .*{of_8}"
+    breaks = late(90, lambda tasks, _: tasks // 0)
+    yield broken("DividesAt90", Sound, **breaks), f"in round 90 of episode 1 {game} its action is illegal|FloatingPoint"
+    third = late(1, lambda tasks, now: tasks + now * (np.arange(5) == 0), episode=8)
+    yield broken("OneMoreInEpisode8", Sound, **third), f"in round 1 of episode 7 {game} its action is illegal: .*{of_8}"
+    draws = late(75, lambda tasks, _: tasks + 0 * int(np.random.rand()))  # noqa: NPY002
+    yield broken("GlobalAt75", Sound, **draws), legacy_said
+    together = late(60, lambda tasks, now: np.where(now, tasks[:1], tasks))
+    yield (
+        broken("FirstRowAt60", Sound, **together),
+        f"has another action in round [0-9]+ {game} than the same row alone",
+    )
     # what it says
     yield broken("LooksAtThePool", Sound, scores=pool_scores), looks
     needs = {"made": lambda self: self.setting.pool.mean(), "scores": pool_scores}
@@ -295,3 +373,54 @@ def test_a_policy_and_its_env() -> None:
     ):
         with pytest.raises(ValueError, match=said):
             check_policy(*given, **more)  # type: ignore[arg-type]
+
+
+class Drawing(Counting):
+    """Multiplies means by draws that it makes anew in every second round only, from a count of its own."""
+
+    def last_action(self, state: State) -> Any:
+        return self.allocate(state._replace(plan=Count(state.plan.seen - 1)))
+
+    def scores(self, state: State) -> Any:
+        keys = derive_keys(state.key, state.episode, (state.plan.seen // 2).astype(np.int64))
+        return (super().scores(state) + 1e-9) * uniforms(keys, self.setting.n)
+
+
+class Rounding(Sound):
+    """Goes by the error of a logarithm in the last digits, which hang on the unit of time."""
+
+    def scores(self, state: State) -> Any:
+        means = np.maximum(super().scores(state), 1e-300)
+        return np.abs(np.exp(np.log(means)) / means - 1.0)
+
+
+class InSeconds(Sound):
+    """Has a prior of two seconds, and says so."""
+
+    time_unit = "seconds"
+
+    def scores(self, state: State) -> Any:
+        return (state.belief.totals + 2.0) / (state.belief.counts + 1.0)
+
+
+@pytest.mark.parametrize("sound", [Sound, Counting, Drawing, InSeconds])
+def test_a_sound_policy_has_neither_fault_nor_advice(sound: type[Policy]) -> None:
+    assert examine(sound) == ((), ())
+
+
+def test_decisions_that_hang_on_rounding_are_no_fault_of_units() -> None:
+    check = ContractCheck(Rounding, Rounding, Scenario(exponential([1.0, 3.0, 5.0]), 7), 12)
+    check.plays()
+    assert invariance._changed_decisions(check, 1024.0, "multiplied").any()
+    assert examine(Rounding, rounds=12).faults == ()
+
+
+def test_advice_on_what_is_legal_and_looks_like_a_mistake() -> None:
+    turned = broken("TurnedAround", Sound, act=turned_around)
+    slow = broken("TheSlowest", Sound, **of_means(lambda means, _: means.max(axis=1, keepdims=True) - means))
+    shares = broken("AsTheMeans", Sound, allocate=in_proportion_to_the_means)
+    spread = "where half of the workers are ten times as fast, it needs [0-9.]+ times the time of even shares"
+    for kind, said in ((turned, "override last_action: explain shows other"), (slow, spread), (shares, spread)):
+        faults, advice = examine(kind)
+        assert not faults
+        assert any(re.match(said, sentence) for sentence in advice)

@@ -126,6 +126,7 @@ class Ata(ConfidenceBound):
     alpha: float | None = None
 
     bound = "alpha"
+    time_unit = "that of alpha, by default the pool's"
     constants = (
         "4 e alpha, alpha >= psi1 norm of X, twice the mean where it is infinite; "
         "at ICML 2 alpha, alpha >= psi1 norm of X - mean, 1.53 times the mean"

@@ -76,6 +76,7 @@ class _Scaled(Estimate):
     width: float = 1.0
 
     knows = "nothing; or the scale"
+    time_unit = "that of the scale, where it is given"
 
     def __post_init__(self) -> None:
         if self.scale is not None:
