@@ -1,6 +1,7 @@
 """Policies are played on scenarios and compared: what the command ``bench`` does, for notebooks and scripts."""
 
 import os
+import sys
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,7 +16,15 @@ import polars as pl
 from ata_gym.bench.cost_regret import CostRun, least_cost, with_cost_regret
 from ata_gym.bench.experiment.claim import claim
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort, Outcomes, Progress, Runner, on_this_machine
+from ata_gym.bench.experiment.jobs import (
+    Effort,
+    NotStartedError,
+    Outcomes,
+    Progress,
+    Runner,
+    leave_to_parent,
+    on_this_machine,
+)
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import Folder, open_folder, withdraw_if_empty
 from ata_gym.bench.given import Policies, by_name
@@ -95,7 +104,8 @@ def run(
     plans = [Plan(one, [*given], folder) for one, folder in zip(experiments, folders, strict=True)]
     played = play_plans(plans, given, Effort(jobs, save_every, rerun_changed, runner), out, words, loss_curve)
     failures = {name: error for one in played for name, error in one.failures.items()}
-    return Results([one.parts[0] for one in played], failures, [remark for one in played for remark in one.remarks])
+    remarks = list(dict.fromkeys(remark for one in played for remark in one.remarks))
+    return Results([one.parts[0] for one in played], failures, remarks, given)
 
 
 class Plan(NamedTuple):
@@ -115,6 +125,7 @@ def play_plans(
     The names of a plan are those ``given``, which hyperparameters may follow. ValueError and warnings are those of
     ``run``.
     """
+    leave_to_parent()
     own = {name: policy for name, policy in given.items() if policy is not None}
     if effort.jobs is not None:
         whole_number("jobs", effort.jobs)
@@ -137,16 +148,21 @@ def play_plans(
         place = stack.enter_context(TemporaryDirectory()) if out is None else out
         _claim = claim(Path(place)) if any(plan.folder for plan in plans) else None
         studies = [_begin(plan, place, note, words) for plan, note in zip(plans, notes, strict=True)]
-        failures = play_with_bars([job for study in studies for job in study.jobs], effort)
+        try:
+            failures = play_with_bars([job for study in studies for job in study.jobs], effort)
+        except NotStartedError as unguarded:
+            print(unguarded, file=sys.stderr)  # above the traceback with which the script ends
+            raise
         played = []
         for study in studies:
             failed, remarks = {job.policy: failures[job] for job in study.jobs if job in failures}, list[str]()
+            remarks += study.note["remarks"]
             part = _part(study, [job.policy for job in study.jobs if job not in failures])
             if len(failed) == len(study.jobs):
                 withdraw_if_empty(study.folder)
             elif out is not None:
                 part = _leave_report(part, study.folder.path, remarks)
-            played.append(Results([part], failed, remarks))
+            played.append(Results([part], failed, remarks, given))
     for job, error in failures.items():
         warnings.warn(f"{job.policy} failed: {described(error)}", PolicyFailedWarning, stacklevel=3)
     return played

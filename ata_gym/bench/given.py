@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ata_gym.utils.extras import load_object
+from ata_gym.utils.validation import unknown
 from ata_policies.policy import Policy
-from ata_policies.registry import Given, full_name
+from ata_policies.registry import Given, full_name, parse
 from ata_policies.setting import Setting
 
 GivenPolicy = str | type[Policy] | Policy  # a name, a class, or a policy that is made already
@@ -42,6 +43,50 @@ def by_name(policies: Policies) -> dict[str, Given | None]:
     return named
 
 
+def name_among(policy: GivenPolicy, played: Sequence[str], own: Mapping[str, Given | None]) -> str:
+    """The name under which a policy was played, ``own`` being what ``by_name`` gave.
+
+    It may be named by that name, without its module, by its module and class, or by the class or object itself.
+    ValueError if no policy was played that is meant, or several were.
+
+    >>> name_among("Mine", ["uta", "my_policies:Mine"], {}), name_among("default", ["distribution-learner"], {})
+    ('my_policies:Mine', 'distribution-learner')
+    """
+    if isinstance(policy, str):
+        wanted = full_name(policy)
+        found = [name for name in played if name == wanted] or [
+            name for name in played if wanted in (_without_module(name), _reference(name, own))
+        ]
+    else:
+        bases = {name: own.get(parse(name)[0]) for name in played}
+        found = [name for name, one in bases.items() if one is not None and one.original is policy]
+        found = found or [name for name in played if _is_class(policy, parse(name)[0])]
+    called = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
+    if not found:
+        raise unknown("finished policy", called, played)
+    if len(found) > 1:
+        raise ValueError(f"{called} was played as {' and as '.join(found)}: say which")
+    return found[0]
+
+
+def _without_module(name: str) -> str:
+    return name.partition(":")[2] if ":" in parse(name)[0] else name
+
+
+def _reference(name: str, own: Mapping[str, Given | None]) -> str:
+    """The module and the class of a policy that was given as an object or a class, and its hyperparameters."""
+    base, _ = parse(name)
+    one = own.get(base)
+    if one is None or one.original is None:
+        return name
+    kind = one.original if isinstance(one.original, type) else type(one.original)
+    return f"{kind.__module__}:{kind.__qualname__}{name.removeprefix(base)}"
+
+
+def _is_class(policy: Any, reference: str) -> bool:
+    return isinstance(policy, type) and reference == f"{policy.__module__}:{policy.__qualname__}"
+
+
 def _named(policy: GivenPolicy) -> list[tuple[str, Given | None]]:
     if isinstance(policy, str):
         return [(full_name(name.strip()), None) for name in policy.split(",") if name.strip()]
@@ -58,9 +103,9 @@ def _named(policy: GivenPolicy) -> list[tuple[str, Given | None]]:
 
 def _given(policy: GivenPolicy) -> Given:  # a policy that has a name in this process only
     if isinstance(policy, type) and issubclass(policy, Policy):
-        return Given(policy, source_of(policy))
+        return Given(policy, source_of(policy), policy)
     if isinstance(policy, Policy):
-        return Given(_maker(policy), _source_of_object(policy))
+        return Given(_maker(policy), _source_of_object(policy), policy)
     raise ValueError(
         f"a policy is a name, or a class or an object of AllocationPolicy or DispatchPolicy, not {policy!r}; in a "
         "mapping it is a class or an object"

@@ -4,18 +4,29 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 from matplotlib.ticker import PercentFormatter
 
 from ata_gym.bench.experiment.experiment import Experiment, plural
+from ata_gym.bench.given import GivenPolicy, name_among
 from ata_gym.bench.page import render
 from ata_gym.bench.page.experiment_page import experiment_page
 from ata_gym.bench.page.note import Note, competitors
 from ata_gym.bench.page.sections import joined
 from ata_gym.bench.report import losses, statistics, style
-from ata_gym.bench.report.headline import NOUNS, in_brackets, more_or_less, reaches_1, what_counts
+from ata_gym.bench.report.headline import (
+    NOUNS,
+    Samples,
+    different_in_ratio,
+    in_brackets,
+    more_or_less,
+    tie_among,
+    what_counts,
+)
 from ata_gym.bench.report.report import CURVES, Report, findings, known, legend, panel
 from ata_gym.bench.report.statistics import Estimate, ends, summarise
 from ata_gym.bench.report.summary_tables import summary_tables
@@ -24,7 +35,7 @@ from ata_gym.typing import Floats
 from ata_gym.utils.atomic import check_place
 from ata_gym.utils.errors import described
 from ata_gym.utils.validation import unknown
-from ata_policies.registry import full_name
+from ata_policies.registry import Given
 
 
 class Comparison(NamedTuple):
@@ -32,12 +43,8 @@ class Comparison(NamedTuple):
 
     sentence: str
     ratio: Estimate  # of the costs (without a price: the runtimes): the geometric mean over scenarios and seeds
-    improvement: Estimate  # the probability that a run of the policy costs less than a run of the other one
-
-    @property
-    def tied(self) -> bool:
-        """Whether the interval of the ratio holds 1, so that nothing follows."""
-        return reaches_1(self.ratio)
+    wins: Estimate  # the share of paired runs, each on the same seed and scenario, in which the policy costs less
+    tied: bool  # whether nothing follows: the two do not differ clearly, among all policies that were played
 
     def __repr__(self) -> str:
         return self.sentence
@@ -58,10 +65,16 @@ class Part(NamedTuple):
 class Results:
     """What :func:`ata_gym.bench.run` has found out; a notebook shows it as tables."""
 
-    def __init__(self, parts: Sequence[Part], failures: Mapping[str, Exception], remarks: Sequence[str] = ()) -> None:
+    def __init__(
+        self, parts: Sequence[Part], failures: Mapping[str, Exception], remarks: Sequence[str] = (),
+        given: Mapping[str, Given | None] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.parts = list(parts)  # one for each scenario, in the order given
         self.failures = dict(failures)  # what went wrong, for each policy that has failed
-        self.remarks = list(remarks)  # what could not be made, and why
+        self.remarks = list(
+            remarks
+        )  # what a reader should know: what could not be made, who was trained on these seeds
+        self._given = given  # the policies as they were given, by name
 
     @property
     def records(self) -> pl.DataFrame:
@@ -77,36 +90,42 @@ class Results:
         """
         return self._stacked(_summary)
 
-    def compare(self, policy: str, other: str) -> Comparison:
-        """How much a policy needs beside another one, on the same seeds; ValueError if one of them has not finished."""
-        policy, other = (full_name(name) if name == "default" else name for name in (policy, other))
+    def compare(self, policy: GivenPolicy, other: GivenPolicy) -> Comparison:
+        """How much a policy needs beside another one, on the same seeds.
+
+        Each is named as it was played, without its module, or by the class or object that was given. ValueError if it
+        has not finished, or several are meant.
+        """
         parts = self._finished()
         samples = [_samples(part) for part in parts]
         counts = what_counts(samples[0])
-        for name in (policy, other):
-            if any(name not in one[counts] for one in samples):
-                raise unknown("finished policy", name, samples[0][counts])
+        everywhere = _everywhere(samples, counts)
+        mine, theirs = (name_among(one, [*everywhere], self._given) for one in (policy, other))
         pairs = {
-            quantity: ([one[quantity][policy] for one in samples], [one[quantity][other] for one in samples])
+            quantity: ([one[quantity][mine] for one in samples], [one[quantity][theirs] for one in samples])
             for quantity in dict.fromkeys([counts, *samples[0]])
         }
         ratios = {quantity: Estimate.of_ratios(*pair) for quantity, pair in pairs.items()}
         words = [more_or_less(ratio, NOUNS.get(quantity, quantity)) for quantity, ratio in ratios.items()]
-        better = statistics.probability_of_improvement(*pairs[counts])
-        tied = f" By {NOUNS.get(counts, counts)} the two are tied." if reaches_1(ratios[counts]) else ""
+        tied = frozenset((mine, theirs)) not in different_in_ratio(everywhere)
+        among = tie_among(ratios[counts], len(everywhere))
         where = f" on {plural(len(parts), 'scenario')}" if len(parts) > 1 else ""
         needs = ", ".join(word for word in words if word) or "nothing that can be compared"
+        said = f" By {NOUNS.get(counts, counts)} the two are tied{among}." if tied else ""
+        wins = statistics.paired_wins(*pairs[counts])
+        seeds = parts[0].experiment.seeds
+        between = "" if seeds == 1 else f" ({100 * wins.low:.0f} to {100 * wins.high:.0f} %)"
         sentence = (
-            f"{policy} beside {other}{where}: {needs}.{tied} A run of it costs less with probability "
-            f"{better.mean:.2f}. {in_brackets(parts[0].experiment.seeds)}"
+            f"{mine} beside {theirs}{where}: {needs}.{said} It costs less in {100 * wins.mean:.0f} % of the paired "
+            f"runs{between}. {in_brackets(seeds)}"
         )
-        return Comparison(sentence, ratios[counts], better)
+        return Comparison(sentence, ratios[counts], wins, tied)
 
     def profile(self) -> pl.DataFrame:
         """The performance profile over all scenarios and seeds: see ``statistics.performance_profile``."""
         samples = [_samples(part) for part in self._finished()]
         counts = what_counts(samples[0])
-        everywhere = [name for name in samples[0][counts] if all(name in one[counts] for one in samples)]
+        everywhere = _everywhere(samples, counts)
         return statistics.performance_profile({name: [one[counts][name] for one in samples] for name in everywhere})
 
     def plot(self, what: str = "round_time") -> style.Picture:
@@ -205,6 +224,13 @@ def _losses(part: Part) -> pl.DataFrame:
     if "loss_curve" not in part.note:
         raise ValueError("no loss curve was given, so no loss is known: bench.run(..., loss_curve=...) takes one")
     return losses.on_clocks(pl.DataFrame(part.note["loss_curve"]), part.records)
+
+
+def _everywhere(samples: Sequence[Samples], quantity: str) -> dict[str, Floats]:
+    """A quantity of the policies that finished in all scenarios, (seeds,) each: geometric means over scenarios."""
+    names = [name for name in samples[0][quantity] if all(name in one[quantity] for one in samples)]
+    with np.errstate(divide="ignore"):  # recorded times may be 0
+        return {name: np.exp(np.mean([np.log(one[quantity][name]) for one in samples], axis=0)) for name in names}
 
 
 def _samples(part: Part) -> dict[str, dict[str, Floats]]:

@@ -8,6 +8,7 @@ from typing import Any
 from ata_gym.envs.interface.worker_features import WorkerMemory
 from ata_gym.pools import deterministic
 from ata_gym.rl.learning.specification import AgentSpec, policy_name
+from ata_gym.scenarios import SPLITS
 from ata_gym.typing import Ints
 from ata_gym.utils.extras import require
 from ata_gym.utils.json_files import fields, nullable, parse_object, text
@@ -33,6 +34,7 @@ class LearnedAgent(Policy):
     assumes = "workers like those that it was trained on"
     priced = True
     nonstationary = True
+    trained_on = range(SPLITS["train"].start, SPLITS["validation"].stop)  # it was chosen on the seeds of validation
     belief = WorkerMemory
 
     def __init__(self, setting: Setting, *, seed: int = 0, folder: str) -> None:

@@ -19,6 +19,10 @@ class SentError(RuntimeError):
     """Stands for an error that another process could not read; its text is that of ``described``."""
 
 
+class RoundError(RuntimeError):
+    """An error of a policy that is played; its text says in which round it was raised, and by its name, which."""
+
+
 def is_ours(module: str) -> bool:
     """Whether a module, by its dotted name, is part of ata-gym."""
     return module.partition(".")[0] in _OURS
@@ -44,7 +48,7 @@ def described(error: BaseException) -> str:
     if isinstance(error, SentError):
         return str(error)
     place = place_of(error)
-    words = f"{type(error).__name__}: {error}".removesuffix(": ")
+    words = str(error) if isinstance(error, RoundError) else f"{type(error).__name__}: {error}".removesuffix(": ")
     return words if place is None else f"{words} ({place})"
 
 

@@ -86,6 +86,7 @@ class Policy(Described, metaclass=PolicyClass):
     availability: bool | None = None  # whether workers that owe results are left out; None: no such hyperparameter
     only_size: ClassVar[tuple[int, int] | None] = None  # the n and B that it was made for; None: any
     kernels: ClassVar[tuple[str, ...]] = ()  # modules of kernels that it needs and that compile for long, these first
+    trained_on: ClassVar[range] = range(0)  # seeds from which workers were drawn anew in its training
     privileged: ClassVar[bool] = False  # whether ``predict`` needs the conditions of the coming round: for oracles
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:

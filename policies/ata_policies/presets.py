@@ -69,6 +69,7 @@ class Preset:
     only_size = property(attrgetter("build.only_size"))
     learns = property(attrgetter("build.learns"))
     priced = property(attrgetter("build.priced"))
+    trained_on = property(attrgetter("build.trained_on"))
     privileged = property(attrgetter("build.privileged"))
 
 

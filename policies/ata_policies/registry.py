@@ -40,6 +40,7 @@ class Given(NamedTuple):
     maker: PolicyMaker
     source: str | None = None
     """All that its decisions depend on, as text: its code and its hyperparameters; None where that is not known."""
+    original: "type[Policy] | Policy | None" = None  # what was given
 
 
 _given: dict[str, Given] = {}

@@ -3,6 +3,7 @@ import signal
 import sys
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from types import SimpleNamespace
@@ -14,7 +15,6 @@ from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment import jobs
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort
-from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import open_folder
 from tests.bench.by_hand import play_all
 from tests.fuzz.kills import wait_for_group
@@ -32,27 +32,36 @@ def result_bytes(path: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted((path / "results").iterdir())}
 
 
-def broken(_workers: int, _context: Any, _begin: Any, initargs: tuple[Any]) -> Any:
+def broken_after(begin: bool) -> Any:
+    """Processes that end, after their jobs have begun or before."""
 
-    def submit(_work: Any, place: int, job: Job, *_: Any) -> Future[None]:
-        if job.policy == "uta":
-            initargs[0][place] = 0
-        answer: Future[None] = Future()
-        answer.set_exception(BrokenProcessPool())
-        return answer
+    def executor(_workers: int, _context: Any, _begin: Any, initargs: tuple[Any]) -> Any:
 
-    return SimpleNamespace(submit=submit, shutdown=lambda: None)
+        def submit(_work: Any, place: int, *_: Any) -> Future[None]:
+            if begin:
+                initargs[0][place] = 0
+            answer: Future[None] = Future()
+            answer.set_exception(BrokenProcessPool())
+            return answer
+
+        return SimpleNamespace(submit=submit, shutdown=lambda **_: None)
+
+    return executor
 
 
-def test_a_process_that_ends_before_it_begins_is_told_from_one_that_is_killed(tmp_path, monkeypatch):
-    """The first is that of a script that does not guard what it runs, which each process imports."""
-    monkeypatch.setattr(jobs, "ProcessPoolExecutor", broken)
+def test_processes_that_end_before_they_begin_are_told_from_those_that_are_killed(tmp_path, monkeypatch):
+    """The first are those of a script that does not guard what it runs, which each process imports."""
     played = experiment(5)
-    said = play_all(played, POLICIES, open_folder(tmp_path, played.config()), effort=Effort(jobs=2))
+    play = partial(play_all, played, POLICIES, open_folder(tmp_path, played.config()), effort=Effort(jobs=2))
+    monkeypatch.setattr(jobs, "ProcessPoolExecutor", broken_after(begin=False))
+    with pytest.raises(
+        jobs.NotStartedError, match=r'^put what the script runs under if __name__ == "__main__": or give'
+    ):
+        play()
+    monkeypatch.setattr(jobs, "ProcessPoolExecutor", broken_after(begin=True))
+    said = play()
     assert said.keys() == {*POLICIES}
-    for policy, error in said.items():
-        assert ("if __name__ == '__main__':" in str(error)) == (policy != "uta")
-        assert ("lack of memory" in str(error)) == (policy == "uta")
+    assert all("lack of memory" in str(error) for error in said.values())
 
 
 def test_jobs_in_this_process_go_on_after_ctrl_c_and_end_with_the_same_bytes(tmp_path):

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,8 +117,10 @@ def test_a_fault_found_by_check_or_in_mid_run_has_a_place_and_leaves_the_others_
     later = run(f"{BENCH} my_policies:Fails:how=exit,uta,my_policies:Fails:how=shape", code=1).stderr
     assert Folder(tmp_path / "out").finished("uta")
     first, second = later.splitlines()
-    assert first.startswith("ata-gym: my_policies:Fails:how=exit failed: RuntimeError: the policy called sys.exit(7) (")
-    assert second.startswith("ata-gym: my_policies:Fails:how=shape failed: ")
+    assert re.match(
+        r"ata-gym: my_policies:Fails:how=exit failed: in round \d+, row 0 \(seed 0\).*sys.exit\(7\) \(", first
+    )
+    assert re.match(r"ata-gym: my_policies:Fails:how=shape failed: in round \d+, row 0 \(seed 0\)", second)
     for line, source in ((first, "sys.exit(7)"), (second, "np.ones(2)")):
         assert f"{place_of_line(source)} (see " in line
     told = run(f"{BOARD.replace(' out ', ' board ')} my_policies:Fails", code=1).stderr

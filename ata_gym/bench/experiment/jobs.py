@@ -48,13 +48,20 @@ class KilledError(RuntimeError):
 
 
 class NotStartedError(RuntimeError):
-    """The process of a job ended before it began."""
+    """The processes of jobs end before they begin."""
 
     def __init__(self) -> None:
         super().__init__(
-            "its worker process ended before it began, as where a script does not guard what it runs: put that under "
-            "if __name__ == '__main__':, since each worker process imports the script, or give jobs=1"
+            'put what the script runs under if __name__ == "__main__": or give jobs=1: its worker processes, each of '
+            "which imports the script, ended before they began"
         )
+
+
+def leave_to_parent() -> None:
+    """End this process if it is a worker that only imports the script of its parent, which does the work itself."""
+    for frame, _ in traceback.walk_stack(None):
+        if frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>":
+            raise SystemExit(1)  # its parent says why
 
 
 def on_this_machine(todo: list[Job], processes: int | None, save_every: float, progress: Progress) -> Outcomes:
@@ -81,8 +88,10 @@ USUAL = Effort()
 def play_jobs(jobs: Sequence[Job], effort: Effort = USUAL, progress: Progress = lambda _job, _rounds: None) -> Failures:
     """Play every job that has not finished yet, from its checkpoint; return what went wrong, for each that failed.
 
-    ValueError if results were made by other code than there is now, unless these are to be made anew.
+    ValueError if results were made by other code than there is now, unless these are to be made anew; NotStartedError
+    if no worker process begins.
     """
+    leave_to_parent()
     check_code((job.made() for job in jobs), effort.rerun_changed)
     todo = []
     for job in jobs:
@@ -123,7 +132,6 @@ def _in_turn(todo: list[Job], save_every: float, progress: Progress) -> Outcomes
 def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: Progress) -> Outcomes:
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads of numerical libraries
     shared = context.RawArray("q", [_NOT_BEGUN] * len(todo) + [0])  # rounds played of each job, and whether to stop
-    places = {job: place for place, job in enumerate(todo)}
     waiting = deque(enumerate(todo))
     running: dict[Future[float | None], tuple[Job, ProcessPoolExecutor]] = {}
 
@@ -146,10 +154,11 @@ def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: 
                 broken = isinstance(error, BrokenProcessPool)
                 if broken or not waiting:
                     executor.shutdown()
+                if broken and all(rounds == _NOT_BEGUN for rounds in shared[:-1]):
+                    raise NotStartedError
                 if waiting:
                     start(None if broken else executor)
-                begun = shared[places[job]] != _NOT_BEGUN
-                failure = (KilledError() if begun else NotStartedError()) if broken else error
+                failure = KilledError() if broken else error
                 yield job, failure if isinstance(failure, Exception) else future.result()
     finally:
         shared[-1] = 1

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.failure import located
 from ata_gym.bench.experiment.provenance import Provenance, provenance
 from ata_gym.bench.experiment.store import Folder, Made, begin, discard, load_tree, save_tree, write_frame
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
@@ -107,10 +108,16 @@ class PolicyRun:
         for _ in range(rounds * self.steps):
             if self.has_regret:
                 self._update_means()
-            step = next(steps)
+            try:
+                step = next(steps)
+            except MemoryError:
+                raise
+            except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
+                seen, seed = (self.observation, self.state), self.experiment.seed
+                raise located(error, self.policy, self.envs, *seen, seed) from error
+            self.observation, self.state = step.observation, step.state
             if self.has_regret:
                 self.regret += proxy_loss(step.action, self.means) - self.least
-        self.observation, self.state = step.observation, step.state
         return step.info
 
     def _update_means(self) -> None:

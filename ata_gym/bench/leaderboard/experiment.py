@@ -41,7 +41,7 @@ class Leaderboard:
 
     def unable(self) -> dict[str, str]:
         """Policies that cannot be made for the first scenario, for instance without a hyperparameter, and why."""
-        experiment, reasons = self._experiment(self.scenarios[0], self.prices[0]), {}
+        experiment, reasons = self.experiment(self.scenarios[0], self.prices[0]), {}
         for competitor in self.competitors:
             envs = experiment.make_envs(ata_policies.load(competitor.policy).env_id, rows=1)
             try:
@@ -56,7 +56,7 @@ class Leaderboard:
         opened: dict[Path, Folder] = {}
         for scenario, competitor in product(self.scenarios, self.competitors):
             for price, counts_at in self._priced(competitor, scenario):
-                experiment = self._experiment(scenario, price)
+                experiment = self.experiment(scenario, price)
                 path = self.out / "scenarios" / scenario.name / f"price-{price:g}"
                 if path not in opened:
                     opened[path] = open_folder(path, experiment.config())
@@ -70,7 +70,8 @@ class Leaderboard:
         more = self.set.front_prices if pictured else ()
         return [(price, (price,)) for price in sorted({*self.prices, *more})]
 
-    def _experiment(self, scenario: Scenario, price: float) -> Experiment:
+    def experiment(self, scenario: Scenario, price: float) -> Experiment:
+        """What is played on a scenario at a price."""
         return Experiment.on_scenario(scenario, seeds=self.seeds, seed=self.set.first_seed, price=price)
 
 

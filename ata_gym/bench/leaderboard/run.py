@@ -12,7 +12,7 @@ from ata_gym.bench.leaderboard.experiment import Leaderboard
 from ata_gym.bench.leaderboard.page import about
 from ata_gym.bench.leaderboard.report import heading, report
 from ata_gym.bench.leaderboard.sets import SETS
-from ata_gym.bench.page.note import write_note
+from ata_gym.bench.page.note import seen_in_training, write_note
 from ata_gym.bench.report.headline import Competitor
 from ata_gym.bench.report.report import Report
 from ata_gym.bench.study import play_with_bars
@@ -47,7 +47,10 @@ def set_up(
     if policies is not None and unable:
         raise ValueError("; ".join(f"{name}: {reason}" for name, reason in unable.items()))
     notes += [f"Left out: {name} ({reason})." for name, reason in unable.items()]
-    return replace(board, competitors=[one for one in board.competitors if one.policy not in unable], notes=notes)
+    able = [one for one in board.competitors if one.policy not in unable]
+    drawn = [board.experiment(one, at[0]) for one in chosen if one.drawn]
+    notes += dict.fromkeys(said for one in drawn for said in seen_in_training(one, [player.policy for player in able]))
+    return replace(board, competitors=able, notes=notes)
 
 
 def run(board: Leaderboard, effort: Effort = USUAL, command: Sequence[str] = ()) -> tuple[Report | None, Failures]:

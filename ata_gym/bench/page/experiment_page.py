@@ -87,7 +87,7 @@ def experiment_page(note: Note, records: pl.DataFrame, tasks: Mapping[str, tuple
     if seeds > 1:
         sections.append(spread(((NOUNS[name], {"quantity": NOUNS[name]}, of) for name, of in samples.items()), places))
     lead = headline(samples, competitors(note))
-    remarks = [] if curve is None else [losses.SAME]
+    remarks = [*note.get("remarks", ()), *([] if curve is None else [losses.SAME])]
     return Page("bench", note["title"], lead, facts(note), players, sections, cards, note["command"], (), remarks)
 
 

@@ -10,12 +10,14 @@ from ata_gym.bench.experiment.claim import is_ours
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder, read_json, write_json
 from ata_gym.bench.report.headline import Competitor
+from ata_gym.scenarios import SPLITS
 from ata_gym.scenarios.card import CARD, scenario_card
 from ata_gym.utils.json_files import Rule, fields, items, text
 from ata_gym.utils.sealed import DamagedError
 from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies.card import policy_card
 from ata_policies.presets import PRESETS
+from ata_policies.registry import load
 
 NOTE = "about.json"  # the name of the note in a results folder
 
@@ -24,7 +26,7 @@ Note = dict[str, Any]
 POLICIES = items(fields({**dict.fromkeys(("name", "env", "kind"), text), "own": flag, "card": CARD}, may_lack=["own"]))
 EXPERIMENT: Mapping[str, Rule] = {
     "title": text, **dict.fromkeys(("workers", "budget", "rounds", "seeds"), whole_number), "price": non_negative,
-    "first_seed": partial(whole_number, least=0), "scenario": CARD, "policies": POLICIES,
+    "first_seed": partial(whole_number, least=0), "scenario": CARD, "policies": POLICIES, "remarks": items(text),
 }  # fmt: skip
 """The rules of what ``about_experiment`` gives, by field."""
 
@@ -90,12 +92,29 @@ def finished_policies(folder: Path, note: Note) -> list[str]:
 
 def about_experiment(experiment: Experiment, policies: Iterable[str]) -> Note:
     """What the page of an experiment needs: names, sizes, and the cards of the scenario and the policies."""
-    scenario = experiment.scenario
+    scenario, names = experiment.scenario, list(policies)
     return {
         "title": scenario.name or "a scenario without a name", "workers": scenario.pool.n, "budget": scenario.budget,
         "price": scenario.price, "rounds": experiment.rounds, "seeds": experiment.seeds, "first_seed": experiment.seed,
-        "scenario": scenario_card(scenario).to_data(), "policies": [about_policy(policy) for policy in policies],
+        "scenario": scenario_card(scenario).to_data(), "policies": [about_policy(policy) for policy in names],
+        "remarks": seen_in_training(experiment, names),
     }  # fmt: skip
+
+
+def seen_in_training(experiment: Experiment, policies: Iterable[str]) -> list[str]:
+    """A sentence on each policy that was trained on workers drawn from seeds of the experiment."""
+    if not experiment.scenario.drawn:
+        return []
+    first, last, found = experiment.seed, experiment.seed + experiment.seeds - 1, list[str]()
+    for policy in policies:
+        trained_on = load(policy).trained_on
+        if trained_on and first < trained_on.stop and last >= trained_on.start:
+            found.append(
+                f"{policy} was trained on workers drawn from the seeds {trained_on.start:,} to {trained_on[-1]:,}, and "
+                f"seeds of this run ({first:,} to {last:,}) are among them: it may know these workers. Compare it on "
+                f"seeds from {SPLITS['test'].start:,} on (--seed {SPLITS['test'].start}), which no training has."
+            )
+    return found
 
 
 def about_policy(policy: str) -> Note:

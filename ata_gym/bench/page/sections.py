@@ -96,4 +96,5 @@ def joined(pages: Mapping[str, Page]) -> Page:
         title=", ".join(pages), lead="\n".join(f"{name}\n{page.lead}" for name, page in pages.items()),
         facts=[(f"{name}: {what}", value) for name, page in pages.items() for what, value in page.facts],
         sections=list(sections.values()), cards=list(cards.values()),
+        remarks=list(dict.fromkeys(remark for page in pages.values() for remark in page.remarks)),
     )  # fmt: skip

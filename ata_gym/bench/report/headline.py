@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 import ata_policies
-from ata_gym.bench.report.statistics import CONFIDENCE, Estimate
+from ata_gym.bench.report.statistics import CONFIDENCE, Estimate, Pairs, different_pairs
 from ata_gym.typing import Floats
 from ata_policies.facts import is_oracle, together
 from ata_policies.registry import parse
@@ -85,30 +85,47 @@ def _games(samples: Samples, players: Iterable[Competitor]) -> list[list[Competi
 
 
 def best_of(samples: Samples, names: Sequence[str]) -> tuple[str, list[str]]:
-    """The policy with the least geometric mean of what counts, and the policies that are tied with it."""
+    """The policy of some that has the least geometric mean of what counts, and those that are tied with it.
+
+    The ties are those among all policies of the samples.
+    """
     of = samples[what_counts(samples)]
     with np.errstate(divide="ignore"):  # recorded times may be 0
         best = min(names, key=lambda name: float(np.log(of[name]).mean()))
-    return best, [name for name in names if name != best and reaches_1(Estimate.of_ratio(of[name], of[best]))]
+    different = different_in_ratio(of)
+    return best, [name for name in names if name != best and frozenset((name, best)) not in different]
 
 
-def reaches_1(ratio: Estimate) -> bool:
-    """Whether the interval of a ratio holds 1, or the ratio of a single seed is 1."""
-    return ratio.mean == 1.0 or ratio.low <= 1.0 <= ratio.high
+def different_in_ratio(of: Mapping[str, Floats]) -> Pairs:
+    """The pairs of policies whose ratio on the same seeds, (seeds,) each, is clearly not 1; see ``different_pairs``."""
+    with np.errstate(divide="ignore"):
+        return different_pairs({name: np.log(sample) for name, sample in of.items()})
 
 
 def beside(samples: Samples, name: str, others: Mapping[str, str]) -> list[str]:
     """A line for each of some other policies, given with their descriptions: what the policy needs compared with it."""
-    found = []
+    found, counts = [], what_counts(samples)
+    different = different_in_ratio(samples[counts])
     for other, words in others.items():
         parts = []
-        for quantity in dict.fromkeys([what_counts(samples), *samples]):
+        for quantity in dict.fromkeys([counts, *samples]):
             of = samples[quantity]
             if {name, other} <= of.keys():
-                parts.append(more_or_less(Estimate.of_ratio(of[name], of[other]), NOUNS.get(quantity, quantity)))
+                ratio, noun = Estimate.of_ratio(of[name], of[other]), NOUNS.get(quantity, quantity)
+                tied = quantity == counts and frozenset((name, other)) not in different
+                parts.append(more_or_less(ratio, noun) + tie_among(ratio, len(samples[counts])) * tied)
         if other != name and any(parts):
             found.append(f"beside {words}: {', '.join(filter(None, parts))}")
     return found
+
+
+def tie_among(ratio: Estimate, policies: int) -> str:
+    """What to add to a tie whose interval does not hold 1: it is the interval of one pair, not of all pairs.
+
+    >>> tie_among(Estimate(0.9, 0.85, 0.95), 20), tie_among(Estimate(0.9, 0.8, 1.1), 20)
+    (' (a tie among 20 policies)', '')
+    """
+    return f" (a tie among {policies} policies)" if ratio.low > 1.0 or ratio.high < 1.0 else ""
 
 
 def more_or_less(ratio: Estimate, noun: str) -> str:
@@ -142,8 +159,14 @@ def listed(names: Sequence[str]) -> str:
 
 
 def in_brackets(seeds: int) -> str:
-    """A sentence that says what the intervals are, or that nothing follows from one seed."""
-    return ONE_SEED if seeds == 1 else f"In brackets: {100 * CONFIDENCE:g} % intervals over {seeds:,} paired seeds."
+    """Sentences that say what the intervals and the ties are, or that nothing follows from one seed."""
+    if seeds == 1:
+        return ONE_SEED
+    return (
+        f"In brackets: {100 * CONFIDENCE:g} % intervals over {seeds:,} paired seeds; less and more are by the "
+        "geometric mean of the ratios on these, not by the ratio of the means. Tied: not different by paired t tests "
+        "of all pairs, with Holm's correction."
+    )
 
 
 def with_intervals(lines: Sequence[str], seeds: int) -> str:

@@ -16,7 +16,7 @@ from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import SAID, Samples, beside, listed, with_intervals
 from ata_gym.bench.report.report import Report, write
-from ata_gym.bench.report.statistics import Estimate, estimates
+from ata_gym.bench.report.statistics import Estimate, different_pairs, estimates
 from ata_gym.bench.report.summary_tables import scaled, show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
@@ -49,8 +49,8 @@ def report(tracking: Tracking, policies: list[str], folder: Folder) -> Report:
 def lead(found: pl.DataFrame, after_change: Samples, after: int) -> str:
     """Who follows a change the soonest, who as soon, and how long its rounds are meanwhile.
 
-    Of each seed the mean delay is compared, where an unknown one counts as ``after`` + 1 rounds. Policies are tied with
-    the best if the difference, paired by seed, may be 0.
+    Of each seed the mean delay is compared, where an unknown one counts as ``after`` + 1 rounds. Policies are tied as
+    ``different_pairs`` says.
     """
     known = found.filter(oracle=ORACLES[0]).with_columns(pl.col("delay").fill_null(after + 1))
     of = {
@@ -64,8 +64,8 @@ def lead(found: pl.DataFrame, after_change: Samples, after: int) -> str:
     if not in_time:
         return f"No policy follows the change within {after:,} rounds in the median."
     best = min(in_time, key=lambda name: float(of[name].mean()))
-    differences = {name: Estimate.of(of[name] - of[best]) for name in names if name != best}
-    tied = [name for name, more in differences.items() if more.mean == 0.0 or more.low <= 0.0 <= more.high]
+    different = different_pairs(of)
+    tied = [name for name in names if name != best and frozenset((name, best)) not in different]
     delay, most = Estimate.of(of[best]), len(names)
     between = "" if seeds == 1 else f" ({max(delay.low, 0.0):.1f} to {delay.high:.1f})"
     many = f" of {most}" if most > 1 else ""

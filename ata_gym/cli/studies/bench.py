@@ -70,6 +70,8 @@ def bench(
             budget = None if source.trace else source.budget
             made = sweeps.sweep(names, found, parameter, values, budget=budget, **shared)
             show_report(made.report(out))
+            for remark in dict.fromkeys(remark for point in made.points for remark in point.results.remarks):
+                say_error(remark)
             failed = [(point, name, error) for point in made.points for name, error in point.results.failures.items()]
             for point, name, error in failed:
                 note = Folder(out / point.folder).failure(name)

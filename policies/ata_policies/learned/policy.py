@@ -6,6 +6,7 @@ import numpy as np
 
 from ata_gym.envs.interface.shares import tasks_of_shares
 from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory, features_of, present_in
+from ata_gym.scenarios import SPLITS
 from ata_gym.typing import Ints
 from ata_policies.learned.network import Network, NetworkMemory, read_network
 from ata_policies.observations import Observation
@@ -32,6 +33,7 @@ class Learned(Policy):
     assumes = "workers like those that it was trained on"
     priced = True
     nonstationary = True
+    trained_on = SPLITS["train"]
     belief = WorkerMemory
 
     def __init__(
