@@ -117,7 +117,7 @@ class Results:
         between = "" if seeds == 1 else f" ({100 * wins.low:.0f} to {100 * wins.high:.0f} %)"
         sentence = (
             f"{mine} beside {theirs}{where}: {needs}.{said} It costs less in {100 * wins.mean:.0f} % of the paired "
-            f"runs{between}. {in_brackets(seeds)}"
+            f"runs{between}. {in_brackets(seeds, tied)}"
         )
         return Comparison(sentence, ratios[counts], wins, tied)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ata_gym import bench
+from ata_gym import allocate, bench
 from ata_policies import AllocationPolicy, DispatchPolicy, Setting
 from tests.bench.test_benchmark import Fastest, in_a_notebook
 from tests.waiting import PATIENCE
@@ -66,7 +66,7 @@ def test_the_sentence_tells_the_share_of_paired_wins(played):
     share = (uta < ofta).mean()
     assert compared.wins.mean == share
     assert f"It costs less in {100 * share:.0f} % of the paired runs (" in compared.sentence
-    assert "geometric mean of the ratios on these, not by the ratio of the means" in compared.sentence
+    assert "less and more are by geometric means of the ratios, not by ratios of the means." in compared.sentence
     assert "probability" not in compared.sentence
 
 
@@ -198,3 +198,33 @@ def test_a_remark_on_one_of_several_scenarios_is_on_their_page(tmp_path):
     results = bench.run("learned", ["five-workers", "drawn-6-v1"], rounds=3, seeds=2, jobs=1, out=tmp_path / "out")
     assert [remark.partition(" (")[0] for remark in results.remarks] == [TRAINED]
     assert results.report(tmp_path / "page.html").read_text("utf-8").count(f'<p class="remark">{TRAINED}') == 1
+
+
+class ByTheMeans(AllocationPolicy):
+    """Deals by the true means."""
+
+    def allocate(self, state):
+        means = np.tile(self.setting.pool.mean(), (len(state.round), 1))
+        return allocate(means, self.setting.budget, state.round_keys())
+
+
+class Declared(ByTheMeans):
+    """Says so."""
+
+    knows = "the means"
+
+
+def test_who_reads_the_pool_is_not_played_as_one_that_learns():
+    said = f"^{__name__}:ByTheMeans fails in the first round: UndeclaredError: ByTheMeans says knows = "
+    for play in (
+        lambda one: bench.run(["uta", one], "five-workers", **SMALL),
+        lambda one: bench.run({"mine": one(Setting(5, 8))}, "five-workers", **SMALL),
+        lambda one: bench.sweep(["uta", one], "five-workers", "budget", [4, 8], **SMALL),
+    ):
+        with pytest.raises(ValueError, match="fails in the first round: UndeclaredError: ByTheMeans says knows = "):
+            play(ByTheMeans)
+    with pytest.raises(ValueError, match=said):
+        bench.run(ByTheMeans, "five-workers", **SMALL)
+    declared = bench.run(["uta", "certainty-equivalence", Declared], "five-workers", **SMALL)
+    kinds = {one["name"]: one["kind"] for one in declared.parts[0].note["policies"]}
+    assert kinds == {"uta": "baseline", "certainty-equivalence": "learner", f"{__name__}:Declared": "oracle"}

@@ -49,6 +49,8 @@ class Fails(AllocationPolicy):
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.how == "odd":
                 raise Odd("lost", "its way")
+            if self.how == "peek":
+                return self.setting.pool.mean()
             if self.how == "shape":
                 np.ones(2) + np.ones(3)
             raise RuntimeError("lost its way")
@@ -114,14 +116,16 @@ def test_a_fault_found_by_check_or_in_mid_run_has_a_place_and_leaves_the_others_
     assert place_of_line("raise RuntimeError") in run(f"check {FAILS}", code=1).stdout
     assert place_of_line("self.share =") in run("check my_policies:Unmade", code=1).stdout
     run(f"{BENCH} my_policies:Fails --rounds 8", code=1)  # a corrected command may follow
-    later = run(f"{BENCH} my_policies:Fails:how=exit,uta,my_policies:Fails:how=shape", code=1).stderr
+    names = [f"my_policies:Fails:how={how}" for how in ("exit", "shape", "peek")]
+    later = run(f"{BENCH} uta,{','.join(names)}", code=1).stderr
     assert Folder(tmp_path / "out").finished("uta")
-    first, second = later.splitlines()
+    first, second, third = sorted(without_progress(later).splitlines(), key=lambda line: "peek" in line)
+    assert "UndeclaredError: Fails says knows = " in third
     assert re.match(
         r"ata-gym: my_policies:Fails:how=exit failed: in round \d+, row 0 \(seed 0\).*sys.exit\(7\) \(", first
     )
     assert re.match(r"ata-gym: my_policies:Fails:how=shape failed: in round \d+, row 0 \(seed 0\)", second)
-    for line, source in ((first, "sys.exit(7)"), (second, "np.ones(2)")):
+    for line, source in ((first, "sys.exit(7)"), (second, "np.ones(2)"), (third, "self.setting.pool")):
         assert f"{place_of_line(source)} (see " in line
     told = run(f"{BOARD.replace(' out ', ' board ')} my_policies:Fails", code=1).stderr
     assert f"RuntimeError: lost its way {place_of_line('raise RuntimeError')} (see " in told

@@ -36,6 +36,7 @@ _ANY_GAME = (("ofta", "dynamic-ofta", "dynamic-oracle"), ("uta",))
 _OWN = {"TaskAllocation": ("ata", "ata-icml"), "TaskRace": ("gta",), "TaskDispatch": ("dispatch-gta",)}
 """Policies that the best one of a game is compared with: the first of each group that was played."""
 
+TIED = "Tied: not different by paired t tests of all pairs, with Holm's correction."
 ONE_SEED = "Nothing follows from one seed: its figures have no interval."
 
 
@@ -158,20 +159,22 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
-def in_brackets(seeds: int) -> str:
-    """Sentences that say what the intervals and the ties are, or that nothing follows from one seed."""
+def in_brackets(seeds: int, tied: bool) -> str:
+    """Sentences that say what intervals are, and ties where there are some, or that nothing follows from one seed."""
     if seeds == 1:
         return ONE_SEED
-    return (
-        f"In brackets: {100 * CONFIDENCE:g} % intervals over {seeds:,} paired seeds; less and more are by the "
-        "geometric mean of the ratios on these, not by the ratio of the means. Tied: not different by paired t tests "
-        "of all pairs, with Holm's correction."
+    intervals = (
+        f"In brackets: {100 * CONFIDENCE:g} % intervals over {seeds:,} paired seeds; less and more are by geometric "
+        "means of the ratios, not by ratios of the means."
     )
+    return f"{intervals} {TIED}" if tied else intervals
 
 
 def with_intervals(lines: Sequence[str], seeds: int) -> str:
     """Lines, and what their intervals are: it is said below them, and above them that nothing follows from one seed."""
-    return "\n".join([ONE_SEED, *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
+    if seeds == 1:
+        return "\n".join([ONE_SEED, *lines])
+    return "\n".join([*lines, in_brackets(seeds, any(word in line for line in lines for word in ("tied", "a tie")))])
 
 
 def what_counts(samples: Samples) -> str:

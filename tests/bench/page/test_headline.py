@@ -39,9 +39,8 @@ def test_each_game_has_a_line_that_names_no_learner_of_another():
     assert race.startswith("race is the only one that learns.\n")
     assert not {"mine", "copy", "near", "ata"} & set(re.findall(r"\w+", race))
     assert race.endswith(
-        "\nIn brackets: 95 % intervals over 8 paired seeds; less and more are by the geometric mean of the ratios on "
-        "these, not by the ratio of the means. Tied: not different by paired t tests of all pairs, with Holm's "
-        "correction."
+        "\nIn brackets: 95 % intervals over 8 paired seeds; less and more are by geometric means of the ratios, not by "
+        "ratios of the means. Tied: not different by paired t tests of all pairs, with Holm's correction."
     )
     others = ("OFTA, the oracle of the means", "uta, the uniform policy", "ata, ATA as in the preprint")
     assert [line.partition(":")[0] for line in beside] == [f"  beside {other}" for other in others]

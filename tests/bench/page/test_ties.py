@@ -15,6 +15,7 @@ from ata_gym.bench.report.headline import Competitor, best_of, headline
 from ata_gym.bench.report.statistics import different_pairs, paired_wins
 from ata_gym.bench.results import Part, Results
 from ata_gym.typing import Floats
+from docs.ties import DRAWN, called_different, covered
 
 
 def holm(samples: dict[str, Floats]) -> set[frozenset[str]]:
@@ -37,27 +38,24 @@ def test_pairs_differ_by_holms_definition(seeds):
         assert different_pairs(samples) == holm(samples)
 
 
-def costs(rng: np.random.Generator, kind: str, policies: int, seeds: int) -> dict[str, Floats]:
-    """What equal policies cost: each seed has a factor for all, and each policy luck of its own, maybe heavy-tailed."""
-    luck = {"normal": rng.normal(size=(policies, seeds)), "heavy": rng.standard_t(2, size=(policies, seeds))}[kind]
-    return {f"p{k}": np.exp(rng.normal(size=seeds) + 0.1 * own) for k, own in enumerate(luck)}
-
-
 @pytest.mark.parametrize(("policies", "seeds"), [(2, 8), (5, 8), (20, 8), (5, 48), (20, 48)])
-@pytest.mark.parametrize("kind", ["normal", "heavy"])
+@pytest.mark.parametrize("kind", [*DRAWN])
 def test_of_equal_policies_all_are_tied_in_95_of_100_cases(kind, policies, seeds):
-    rng, cases = np.random.default_rng(7), 300
-    apart = 0
-    for _ in range(cases):
-        of = costs(rng, kind, policies, seeds)
-        _, tied = best_of({"runtime": of}, [*of])
-        apart += len(tied) < policies - 1
-    assert apart <= stats.binom.ppf(0.999, cases, 0.05)
+    cases = 200
+    alone, corrected = called_different(kind, policies, seeds, cases)
+    assert round(cases * corrected) <= stats.binom.ppf(0.999, cases, 0.05)
+    assert policies == 2 or alone > 0.1  # without the correction
+
+
+def test_the_interval_is_that_of_the_geometric_mean():
+    geometric, of_means = covered(48, 400)
+    assert round(400 * geometric) >= stats.binom.ppf(0.001, 400, 0.95)
+    assert of_means < 0.8
 
 
 def test_who_is_clearly_worse_makes_it_no_harder_to_tell_the_rest():
     rng = np.random.default_rng(3)
-    of = {f"p{k}": 2.0**k * one for k, one in enumerate(costs(rng, "normal", 20, 48).values())}
+    of = {f"p{k}": 2.0**k * np.exp(0.1 * rng.normal(size=48)) for k in range(20)}
     noise = stats.zscore(rng.normal(size=48), ddof=1)
     of["p1"] = of["p0"] * np.exp(0.015 + 0.03 * noise)
     chance = stats.ttest_rel(np.log(of["p0"]), np.log(of["p1"])).pvalue

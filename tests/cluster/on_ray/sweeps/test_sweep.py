@@ -31,6 +31,7 @@ from ata_gym.utils import manifest
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.sealed import read_sealed
 from ata_policies.allocation.baselines import Uta
+from ata_policies.facts import UndeclaredError, undeclared as undeclared_sentence
 from tests.bench.by_hand import play_all
 from tests.waiting import PATIENCE, until, without_progress
 
@@ -40,14 +41,16 @@ POLICIES, ROUNDS = ["ata", "ata-empirical-icml"], 600
 
 
 class Broken(Uta):
-    def __init__(self, setting, *, kill=False, seed=0):
+    def __init__(self, setting, *, kill=False, peek=False, seed=0):
         super().__init__(setting, seed=seed)
-        self.kill = kill
+        self.kill, self.peek = kill, peek
 
     def allocate(self, state):
         if state.round[0] > 3:
             if self.kill:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if self.peek:
+                return self.setting.pool.mean()
             raise RuntimeError("no idea")
         return super().allocate(state)
 
@@ -177,17 +180,21 @@ def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, tmp_path):
 
 
 def test_what_fails_is_told_as_on_this_machine(cluster, tmp_path):
-    raises, dies = f"{__name__}:Broken", f"{__name__}:Broken:kill=True"
-    process = bench(cluster, tmp_path, [raises, dies, "uta"], "--rounds 50")
+    raises, dies, peeks = (f"{__name__}:Broken{how}" for how in ("", ":kill=True", ":peek=True"))
+    process = bench(cluster, tmp_path, [raises, dies, peeks, "uta"], "--rounds 50")
     said, told = process.communicate(timeout=PATIENCE)
-    assert len(list((tmp_path / "failures").glob("*"))) == 2, told
-    notes, source = {file.stem: file for file in (tmp_path / "failures").iterdir()}, 'raise RuntimeError("no idea")'
+    assert len(list((tmp_path / "failures").glob("*"))) == 3, told
+    notes = {file.stem: file for file in (tmp_path / "failures").iterdir()}
     lines = [line.strip() for line in Path(__file__).read_text("utf-8").splitlines()]
     here = Path(__file__).relative_to(Path.cwd()) if Path(__file__).is_relative_to(Path.cwd()) else __file__
-    place = f"{here}, line {lines.index(source) + 1}: {source}"
+    sources = 'raise RuntimeError("no idea")', "return self.setting.pool.mean()"
+    places = [f"{here}, line {lines.index(source) + 1}: {source}" for source in sources]
+    where = "in round 4, row 0 (seed 0) and 1 more of 2 rows"
+    undeclared = UndeclaredError(undeclared_sentence("Broken", "nothing", "setting.pool", "pool"))
     assert sorted(without_progress(told).splitlines()) == [
-        f"ata-gym: {raises} failed: RuntimeError: no idea ({place}) (see {notes[quote(raises)]})",
+        f"ata-gym: {raises} failed: {where}: RuntimeError: no idea ({places[0]}) (see {notes[quote(raises)]})",
         f"ata-gym: {dies} failed: {KilledError()} (see {notes[quote(dies)]})",
+        f"ata-gym: {peeks} failed: {where}: UndeclaredError: {undeclared} ({places[1]}) (see {notes[quote(peeks)]})",
     ]
     assert process.returncode == 1
     assert "raylet" not in said
