@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile
 
+_PART = ".part-"
+
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a file beside ``path``, then move it there in one step; every OSError names a file.
@@ -12,7 +14,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     OSError also if ``path`` is a folder, a pipe, a socket or a device, which the step would replace by a file.
     """
     _refuse_other_than_file(path)
-    part = path.with_name(f".part-{os.getpid()}-{path.name}")
+    part = path.with_name(f"{_PART}{os.getpid()}-{path.name}")
     try:
         write(part)
         with part.open("rb+") as file:
@@ -24,6 +26,15 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         raise
     finally:
         part.unlink(missing_ok=True)
+
+
+def is_part(name: str) -> bool:
+    """Whether a file of this name was being filled by ``write_whole`` when its process was killed, or is being filled.
+
+    >>> is_part(".part-17-table.md"), is_part(".part-of-my-thesis")
+    (True, False)
+    """
+    return name.startswith(_PART) and name.removeprefix(_PART).partition("-")[0].isdecimal()
 
 
 def check_place(path: Path) -> None:
@@ -57,7 +68,7 @@ def check_source(path: Path) -> None:
 def _refuse_other_than_file(path: Path) -> None:
     if path.exists() and not path.is_file():
         raise OSError(f"{path} cannot be written: it is {kind_of(path)}; name a file")
-    if path.resolve().parent == Path("/dev"):
+    if Path(os.path.realpath(path)).parent == Path("/dev"):
         raise OSError(f"{path} cannot be written: /dev is for devices; name a file elsewhere")
 
 

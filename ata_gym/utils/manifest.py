@@ -24,7 +24,7 @@ LEFT_OUT = ("timings.json", "report.html", "tensorboard/*")
 SEALED = ("checkpoints/*.npz", "checkpoints/*.pt", "checkpoints/*.previous")
 """Files of a results folder that hold their own checksum."""
 
-_LOCK = ".ata-gym.sums.lock"
+LOCK = ".ata-gym.sums.lock"  # the manifest changes under this lock
 _ABSENT = "-"  # stands in place of a checksum while the file may be missing
 
 Manifest = dict[str, list[str]]
@@ -136,7 +136,7 @@ def _change(home: Path, path: Path, change: Callable[[list[str]], list[str]]) ->
     from filelock import FileLock  # noqa: PLC0415 - the extra bench has it, and makes all manifests
 
     name = path.relative_to(home).as_posix()
-    with FileLock(home / _LOCK):
+    with FileLock(home / LOCK):
         manifest = read(home)
         manifest[name] = list(dict.fromkeys(change(manifest.get(name, []))))
         _write(home, {name: sums for name, sums in manifest.items() if sums})

@@ -14,8 +14,10 @@ from ata_gym.bench.experiment.claim import HOLDER, LOCK, claim, is_ours
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.run import Job
-from ata_gym.bench.experiment.store import Folder, begin, check_code, open_folder, save_tree, write_frame
+from ata_gym.bench.experiment.store import Folder, begin, check_code, open_folder, save_tree, verify, write_frame
+from ata_gym.bench.page.note import read_note, write_note
 from ata_gym.utils import manifest
+from ata_gym.utils.atomic import write_whole
 from ata_gym.utils.sealed import DamagedError
 
 CONFIG = {"rounds": 10, "seeds": 2, "pool": "a" * 64}
@@ -62,14 +64,68 @@ def test_a_folder_with_foreign_files_is_refused_and_left_as_it_is(tmp_path, name
     assert (tmp_path / "deep" / ".part-1-x").read_text() == "precious"
 
 
+ROOMS = ("", "results", "checkpoints", "allocations", "plots", "sources", "failures", "methods/deep")
+
+
 def test_only_half_written_files_of_ours_are_cleared(tmp_path):
-    folder, foreign = open_folder(tmp_path, {}), tmp_path / "plots" / ".part-of-my-thesis"
-    ours = [folder.path / "results" / ".part-7-ata.parquet", folder.checkpoint("ata").parent / ".part-1-ata.npz"]
-    foreign.parent.mkdir()
-    for file in (foreign, *ours):
+    open_folder(tmp_path, {})
+    inner = open_folder(tmp_path / "scenarios" / "one", {})  # it may be another process's
+    gc.collect()
+    foreign = [tmp_path / "plots" / ".part-of-my-thesis", tmp_path / ".part-mine", inner.path / ".part-7-config.json"]
+    ours = [tmp_path / room / ".part-7-ata.parquet" for room in ROOMS]
+    for file in (*foreign, *ours):
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("half")
     open_folder(tmp_path, {})
-    assert [file.exists() for file in (foreign, *ours)] == [True, False, False]
+    assert [file.exists() for file in (*foreign, *ours)] == [*[True] * 3, *[False] * len(ours)]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs links of POSIX")
+@pytest.mark.parametrize("link", ["results", "plots", "checkpoints", "scenarios/one", LOCK, manifest.LOCK])
+def test_a_link_that_leads_out_is_refused_by_every_door_and_what_it_leads_to_stays(tmp_path, link):
+    outside, out = tmp_path / "outside", tmp_path / "out"
+    if link in (LOCK, manifest.LOCK):
+        outside.write_text("precious")
+    else:
+        outside.mkdir()
+        (outside / ".part-7-ata.parquet").write_text("precious")
+    folder = open_folder(out, {})
+    write_note(out, "bench", ["bench"], {})
+    del folder
+    gc.collect()
+    place = out / link
+    if place.is_dir():
+        place.rmdir()
+    else:
+        place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(outside)
+    for door in (claim, lambda path: open_folder(path, {}), read_note):
+        with pytest.raises(ValueError, match=f"{place} is a link that leads out of {out}"):
+            door(out)
+    assert any("is a link that leads out" in one.fault for one in verify(out))
+    kept = outside if outside.is_file() else outside / ".part-7-ata.parquet"
+    assert kept.read_text() == "precious"
+    place.unlink()
+    (out / "elsewhere").mkdir()
+    if link == "plots":
+        place.symlink_to("elsewhere")  # inside, a link may lead anywhere
+    open_folder(out, {})
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs links of POSIX")
+def test_a_link_in_a_circle_is_replaced_or_refused_and_a_folder_may_be_a_link(tmp_path):
+    circle, real = tmp_path / "circle", tmp_path / "real"
+    circle.symlink_to(circle)
+    write_whole(circle, lambda part: part.write_text("new"))
+    assert circle.read_text() == "new"
+    (tmp_path / "other").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="other"):
+        claim(tmp_path / "other")
+    real.mkdir()
+    (tmp_path / "link").symlink_to(real)
+    open_folder(tmp_path / "link", {})
+    assert (real / "config.json").exists()
 
 
 def test_a_folder_that_another_command_claims_at_this_moment_is_not_foreign(tmp_path, monkeypatch):

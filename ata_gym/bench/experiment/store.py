@@ -19,7 +19,7 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.experiment.claim import Claim, claim, is_ours
+from ata_gym.bench.experiment.claim import Claim, claim, is_ours, refuse_links_out
 from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.provenance import PROVENANCE, Provenance, changed
 from ata_gym.utils import manifest, sealed
@@ -81,12 +81,8 @@ def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
         raise ValueError(
             f"{path} holds the results of another configuration: {other}; choose another folder, or delete it"
         )
-    rooms = path, path / "results", path / "checkpoints"
-    for room in rooms:
+    for room in (path, path / "results", path / "checkpoints"):
         room.mkdir(exist_ok=True)
-    for room in (*rooms, path / "allocations"):
-        for half_written in room.glob(".part-*"):  # by a run that was killed
-            half_written.unlink(missing_ok=True)
     if not known.exists():
         write_json(known, config)
     return folder
@@ -265,8 +261,9 @@ def verify(path: Path) -> list[Checked]:
 def _check(room: Path) -> list[Checked]:
     whole = room / manifest.NAME
     try:
+        refuse_links_out(room)
         listed = manifest.read(room)
-    except (DamagedError, OSError) as error:
+    except (ValueError, OSError) as error:
         return [Checked(whole, str(error) if whole.exists() else "it is missing: bring back a copy of it")]
     found = [Checked(whole, "")]
     for name, sums in listed.items():

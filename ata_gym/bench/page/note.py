@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ata_gym.bench.experiment.claim import is_ours
+from ata_gym.bench.experiment.claim import is_ours, refuse_links_out
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder, read_json, write_json
 from ata_gym.bench.report.headline import Competitor
@@ -55,6 +55,7 @@ def read_note(folder: Path) -> Note:
             f"{folder} has no {NOTE}, so nothing says what was studied: it was made by a command that has no report "
             "page, or by an older version; run the command again with the same --out, and it adds what is missing"
         )
+    refuse_links_out(folder)
     note = read_json(path)
     for known in folder.rglob("config.json"):
         read_json(known)  # it raises DamagedError
