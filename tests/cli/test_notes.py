@@ -1,11 +1,14 @@
-"""Notes of results folders whose fields hold something else: one sentence, which names the file and the field."""
+"""Files of results folders that are something else: one sentence, which names the file, and the field of a note."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ata_gym.bench.experiment.store import verify
 from ata_gym.bench.page import two_folders
 from ata_gym.cli.studies.report import write_page
 from ata_gym.utils import manifest
@@ -40,3 +43,27 @@ def test_a_note_of_bench_is_refused_by_file_and_field(benched: Any) -> None:
         whole = json.loads((out / room / "ofta.json").read_text())
         missing = {*whole, *(f"code.{name}" for name in whole["code"])}
         assert refused_by_field(out / room / "ofta.json", lambda: write_page(out)) <= missing
+
+
+@pytest.mark.timeout(120)  # a command that reads a pipe waits without an end
+@pytest.mark.usefixtures("unwritten")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes of POSIX")
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+@pytest.mark.parametrize("name", [
+    "about.json", "config.json", manifest.NAME, "results/ofta.json", "results/ofta.parquet", "allocations/ofta.json",
+    "allocations/ofta.parquet",
+])  # fmt: skip
+def test_what_is_no_file_is_refused_and_never_waited_for(benched: Any, refused: Any, name: str, kind: str) -> None:
+    place = benched.out / name
+    shutil.copytree(benched.out, "whole")
+    place.unlink()
+    if kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
+    for door in (lambda: write_page(benched.out), lambda: two_folders.side_by_side(benched.out, Path("whole"))):
+        with pytest.raises((ValueError, OSError), match=f"{name}.* is a {kind} "):
+            door()
+    assert [one.file for one in verify(benched.out) if one.fault] == [place]
+    if name in ("config.json", manifest.NAME, "results/ofta.json"):
+        assert f"out/{name} is a {kind} in the place of a file" in refused(benched.line)
