@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import polars as pl
 
@@ -36,6 +35,7 @@ from ata_gym.bench.report.report import report_on
 from ata_gym.bench.results import Part, Results
 from ata_gym.bench.study import play_with_bars
 from ata_gym.scenarios import Scenario
+from ata_gym.utils.atomic import file_name
 from ata_gym.utils.errors import described
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.manifest import write_listed
@@ -100,7 +100,7 @@ def run(
         raise ValueError("several scenarios need names, each another one: Scenario(..., name=...)")
     named = repr(str(loss_curve)) if isinstance(loss_curve, str | os.PathLike) else None
     words = command or _call(given, scenarios, {**size, "loss_curve": named})
-    folders = [quote(name, safe="") for name in names] if len(names) > 1 else [""]
+    folders = [file_name(name) for name in names] if len(names) > 1 else [""]
     plans = [Plan(one, [*given], folder) for one, folder in zip(experiments, folders, strict=True)]
     played = play_plans(plans, given, Effort(jobs, save_every, rerun_changed, runner), out, words, loss_curve)
     failures = {name: error for one in played for name, error in one.failures.items()}

@@ -6,7 +6,6 @@ from inspect import signature
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import polars as pl
 from matplotlib.ticker import NullLocator
@@ -22,6 +21,7 @@ from ata_gym.bench.report.table import LEFT, Table, html, markdown, right
 from ata_gym.bench.results import Results
 from ata_gym.scenarios import Scenario, resolve
 from ata_gym.scenarios.published import with_workers
+from ata_gym.utils.atomic import file_name
 from ata_policies.allocation.composition import ESTIMATES, MEMORIES, RULES
 from ata_policies.lb_bsp.cpu import PREDICTORS
 from ata_policies.presets import Preset
@@ -140,7 +140,7 @@ def sweep(
         played = with_workers(found, value) if parameter == "workers" else found
         size = sizes | ({parameter: value} if parameter in ("budget", "price", "rounds") else {})
         names.append({name: f"{name}:{parameter}={value}" if name in takers else name for name in given})
-        folder = quote(f"{parameter}-{value}", safe="")
+        folder = file_name(f"{parameter}-{value}")
         plans.append(Plan(Experiment.on_scenario(played, **size), [*names[-1].values()], folder))
     call = f"bench.sweep({[*given]}, {title!r}, {parameter!r}, {values}, out='results/sweep')"
     words = command or ["python", "-c", f"from ata_gym import bench; {call}"]

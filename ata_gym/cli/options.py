@@ -14,6 +14,7 @@ import typer
 
 from ata_gym.cli.console import say, say_error
 from ata_gym.training.problem import problem_names
+from ata_gym.utils.atomic import cut
 
 if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
@@ -75,7 +76,7 @@ def _folder(name: str | Path) -> Path:
 
 def results_folder(out: Path | None, *words: str) -> Path:
     """The folder that was given, or else one under results/ that these words name."""
-    return Path("results", "-".join(words)) if out is None else out
+    return Path("results", cut("-".join(words))) if out is None else out
 
 
 folder_option = partial(typer.Option, parser=_folder, metavar="FOLDER")

@@ -1,11 +1,14 @@
 """Files that are written completely or not at all, and the checks of places before files are read or written."""
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile
+from urllib.parse import quote
 
 _PART = ".part-"
+_LONGEST = 200  # bytes of a name; most file systems take 255, of which endings and ``_PART`` take some
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
@@ -26,6 +29,25 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         raise
     finally:
         part.unlink(missing_ok=True)
+
+
+def file_name(text: str) -> str:
+    """A text, percent-encoded and of a length that file systems take: the name of a file or folder, before its ending.
+
+    >>> file_name("my_package:Mine"), file_name(".."), len(file_name(1000 * "x"))
+    ('my_package%3AMine', '%2E%2E', 200)
+    """
+    name = quote(text, safe="", errors="surrogatepass")
+    return cut(name if name.strip(".") else name.replace(".", "%2E"))
+
+
+def cut(name: str) -> str:
+    """A name as it is, or its beginning and a checksum where it is longer than that of a file should be."""
+    whole = os.fsencode(name)
+    if len(whole) <= _LONGEST:
+        return name
+    digest = hashlib.sha256(whole).hexdigest()[:16]
+    return f"{whole[: _LONGEST - len(digest) - 1].decode(errors='ignore')}-{digest}"
 
 
 def is_part(name: str) -> bool:

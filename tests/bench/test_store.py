@@ -18,7 +18,7 @@ from ata_gym.bench.experiment.store import Folder, begin, check_code, open_folde
 from ata_gym.bench.page.note import read_note, write_note
 from ata_gym.utils import manifest
 from ata_gym.utils.atomic import write_whole
-from ata_gym.utils.sealed import DamagedError
+from ata_gym.utils.sealed import DamagedError, save_checkpoint
 
 CONFIG = {"rounds": 10, "seeds": 2, "pool": "a" * 64}
 OPEN = "import sys; from ata_gym.bench.experiment.store import open_folder; open_folder(sys.argv[1], {'rounds': 1})"
@@ -163,9 +163,18 @@ def test_a_folder_of_another_configuration_is_refused_with_what_differs(tmp_path
 
 
 def test_names_of_policies_make_distinct_file_names(tmp_path):
-    names = ["ata", "my.package:Ata", "my.package/Ata", "../ata", "my.package%3AAta"]
-    paths = {Folder(tmp_path).result(name) for name in names}
-    assert (len(paths), {path.parent for path in paths}) == (len(names), {tmp_path / "results"})
+    names = ["ata", "my.package:Ata", "my.package/Ata", "../ata", "my.package%3AAta", "..", "ü" * 100, "\udcff"]
+    names += ["x" * 1000, "x" * 999, "y" + "x" * 999, ":" * 90, "x" * 199 + ":"]
+    folder = Folder(tmp_path)
+    for room in (folder.result, folder.allocations, folder.checkpoint, folder.source, folder.failure):
+        paths = {room(name) for name in names}
+        assert (len(paths), len({path.parent for path in paths})) == (len(names), 1)
+        for path in paths:
+            path.parent.mkdir(exist_ok=True)
+            for step in (b"first", b"second"):
+                save_checkpoint(path, step)
+            path.with_name(f"{path.name}.previous").rename(path.with_name(f"{path.name}.previous.damaged"))
+        assert {path.read_bytes()[:6] for path in paths} == {b"second"}
 
 
 def test_timings_of_several_policies_are_kept_and_damaged_ones_do_not_stop_a_run(tmp_path):

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import partialmethod
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 import polars as pl
@@ -23,6 +22,7 @@ from ata_gym.bench.experiment.claim import Claim, claim, is_ours, refuse_links_o
 from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.provenance import PROVENANCE, Provenance, changed
 from ata_gym.utils import manifest, sealed
+from ata_gym.utils.atomic import file_name
 from ata_gym.utils.json_files import Rule, parse_object
 from ata_gym.utils.manifest import home_of, read_listed, remove_listed, write_listed
 from ata_gym.utils.sealed import DamagedError
@@ -40,7 +40,7 @@ class Folder:
     claim: Claim | None = field(default=None, compare=False, repr=False)  # the lock that keeps other processes out
 
     def _file(self, room: str, ending: str, policy: str) -> Path:
-        return self.path / room / f"{quote(policy, safe='')}.{ending}"
+        return self.path / room / f"{file_name(policy)}.{ending}"
 
     result = partialmethod(_file, "results", "parquet")  # the records of a finished policy
     allocations = partialmethod(_file, "allocations", "parquet")  # the tasks of the workers of a finished policy

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote
 
 import polars as pl
 
@@ -23,6 +22,7 @@ from ata_gym.training.problems.tasks import Tasks
 from ata_gym.training.studies.curves import Goal, LossReading, goal, losses_on_clocks
 from ata_gym.training.studies.trajectory import deterministic, with_last
 from ata_gym.training.trainer.trainer import Trainer
+from ata_gym.utils.atomic import file_name
 
 # kinds of learning rates: clocks are compared where they are of one kind
 THEORY, GIVEN, DEFAULT = "that of theory", "given", "the problem's own"
@@ -162,7 +162,7 @@ def run_once(
 
 def result(folder: Folder, choice: MethodChoice) -> Path:
     """The file of a method's updates."""
-    return folder.path / "methods" / f"{quote(choice.label, safe='')}.parquet"
+    return folder.path / "methods" / f"{file_name(choice.label)}.parquet"
 
 
 @dataclass(frozen=True)
