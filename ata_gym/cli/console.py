@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
+from ata_gym.utils.atomic import check_name
 from ata_gym.utils.signals import TerminatedError, raising
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class PlainCommand(TyperCommand):
         """Run it."""
         _words.set(["ata-gym", ctx.info_name, *_given(self, ctx)])
         try:
+            for word in command_line():
+                check_name(word)
             with raising():
                 return super().invoke(ctx)
         except (ValueError, OSError, MemoryError) as error:

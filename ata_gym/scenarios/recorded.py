@@ -14,6 +14,7 @@ from ata_gym.changes import Change, Jump, Spot
 from ata_gym.pools import Pool, gamma, read_trace, trace
 from ata_gym.scenarios.registry import scenario, scenario_names
 from ata_gym.scenarios.scenario import Scenario
+from ata_gym.utils.atomic import check_name
 from ata_gym.utils.extras import require
 from ata_gym.utils.json_files import parse_list
 from ata_gym.utils.tables import reading
@@ -110,6 +111,7 @@ def recorded(name: str, folder: Path | None) -> Scenario:
     if folder is None:
         raise ValueError(f"the scenario {name} is made of {one.file}: give the folder of that file (--data)")
     path = folder / one.file
+    check_name(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}, of which the scenario {name} is made")
     pool = one.read_pool(path)

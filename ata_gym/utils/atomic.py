@@ -15,7 +15,9 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a file beside ``path``, then move it there in one step; every OSError names a file.
 
     OSError also if ``path`` is a folder, a pipe, a socket or a device, which the step would replace by a file.
+    ValueError as of ``check_name``.
     """
+    check_name(path)
     _refuse_other_than_file(path)
     part = path.with_name(f"{_PART}{os.getpid()}-{path.name}")
     try:
@@ -29,6 +31,14 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         raise
     finally:
         part.unlink(missing_ok=True)
+
+
+def check_name(path: str | os.PathLike[str]) -> None:
+    """Raise ValueError for a path with bytes that are no UTF-8, which no table, page or other library takes."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{os.fsencode(path)!r} holds bytes that are no UTF-8: rename it") from None
 
 
 def file_name(text: str) -> str:
@@ -60,7 +70,11 @@ def is_part(name: str) -> bool:
 
 
 def check_place(path: Path) -> None:
-    """Make the folder of a file, without the file; OSError unless the file can be written there."""
+    """Make the folder of a file, without the file; OSError unless the file can be written there.
+
+    ValueError as of ``check_name``.
+    """
+    check_name(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=path.parent):
@@ -79,8 +93,9 @@ def read_source(path: Path) -> bytes:
 def check_source(path: Path) -> None:
     """Raise FileNotFoundError if there is no file, and ValueError for a folder, a pipe, a socket or a device.
 
-    Reading a pipe might wait without an end.
+    Reading a pipe might wait without an end. ValueError as of ``check_name``, too.
     """
+    check_name(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
     if not path.is_file():

@@ -184,7 +184,8 @@ def _raise(which: int, frame: FrameType | None) -> None:
 def outlive_readers() -> None:
     """Drop what is written to a closed stdout or stderr, or to a pipe without a reader; a full disk is an error.
 
-    A closed stream gets the null device, so that no file that is opened later takes its place.
+    A closed stream gets the null device, so that no file that is opened later takes its place. What the encoding of a
+    stream does not have, such as bytes of a file's name that are no text, is written with backslashes.
     """
     while (spare := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free
         pass
@@ -195,6 +196,7 @@ def outlive_readers() -> None:
         if stream is not None:
             stream.flush()
             form = {key: getattr(stream, key) for key in form}
+            form["errors"] = "backslashreplace" if form["errors"] == "strict" else form["errors"]
         setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(_Pipe(number, "w", closefd=False)), **form))
 
 

@@ -201,6 +201,18 @@ def test_places_are_tried_before_the_work_and_left_as_they_are(refused, tmp_path
     assert {path: path.stat().st_mode for path in tmp_path.rglob("*")} == before
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs names of bytes")
+@pytest.mark.parametrize("line", [
+    f"{REGRET} --out NAME", "report NAME", "compare NAME trace.csv", "verify NAME", "what-if NAME", "check NAME:Policy",
+    f"{TRACED} --budget 2 --trace NAME", f"{REGRET} --loss-curve NAME", "scenarios NAME", "watch --out NAME",
+    f"{REGRET} --policies learned:weights=NAME", f"{BOARD} --data NAME", "pretrain --out NAME.safetensors",
+])  # fmt: skip
+def test_bytes_that_are_no_text_are_refused_before_the_work(refused, tmp_path, line):
+    before = sorted(tmp_path.rglob("*"))
+    assert "b\\xffd" in refused(line.replace("NAME", os.fsdecode(b"b\xffd"))).replace("\\\\", "\\")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_warmup_compiles_all_kernels_that_are_in_the_sources(run, monkeypatch, tmp_path):
     module, root = import_module("ata_gym.cli.warmup"), Path(__file__).parents[2]
     found, files = module.kernels(), [*(root / "ata_gym").rglob("*.py"), *(root / "policies").rglob("*.py")]

@@ -4,8 +4,14 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from ata_gym.bench.experiment.claim import claim
+from ata_gym.bench.page.note import read_note
+from ata_gym.bench.report.losses import loss_curve
+from ata_gym.bench.what_if.logs import read_log
+from ata_gym.pools import read_trace
 from ata_gym.utils.atomic import check_place, check_source, read_source, write_whole
 from ata_gym.utils.json_files import read_object
 from ata_gym.utils.sealed import read_kept
@@ -54,6 +60,24 @@ def test_only_files_are_read_and_replaced(tmp_path, monkeypatch, door):
             door(path)
     assert sorted(tmp_path.iterdir()) == sorted(kinds)
     assert (pipe.is_fifo(), link.is_symlink(), null.is_char_device()) == (True, True, True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs names of bytes")
+def test_names_that_are_no_text_are_refused_by_every_door(tmp_path):
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/b\xffd.csv"))
+    path.write_text("worker,tasks,mean\n0,1,2\n")
+    doors = [
+        *DOORS,
+        claim,
+        read_note,
+        lambda one: loss_curve(one, np.array([1])),
+        read_log,
+        lambda one: read_trace(one, worker="w", duration="d"),
+    ]
+    for door in (one for one in doors if one is not read_kept):  # which reads what ata-gym has named
+        with pytest.raises(ValueError, match=r"b'.*b\\xffd\.csv' holds bytes that are no UTF-8: rename it"):
+            door(path)
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_place_is_tried_before_the_work(tmp_path):

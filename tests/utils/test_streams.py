@@ -44,3 +44,11 @@ def test_a_full_disk_is_one_sentence(words: str) -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
     assert re.fullmatch(r"(ata-gym|doctor): \[Errno 28\] No space left on device\n", done.stderr)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
+def test_what_an_encoding_does_not_have_is_written_with_backslashes(encoding: str) -> None:
+    code = "from ata_gym.utils.signals import outlive_readers; outlive_readers(); print('\\udcff \u00b1')"
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=environment)
+    assert done.stdout in (b"\\udcff \xc2\xb1\n", b"\\udcff \\xb1\n")

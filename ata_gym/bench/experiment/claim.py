@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ata_gym.utils import manifest
-from ata_gym.utils.atomic import is_part, write_whole
+from ata_gym.utils.atomic import check_name, is_part, write_whole
 from ata_gym.utils.json_files import read_object
 
 LOCK = ".ata-gym.lock"  # a folder with this file is one of ata-gym
@@ -41,6 +41,7 @@ def claim(path: Path) -> Claim:
     another process, with nothing changed; OSError if it cannot be written; DamagedError if its manifest is not what was
     written.
     """
+    check_name(path)
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; the results need a folder")
     place = Path(os.path.realpath(path))

@@ -12,6 +12,7 @@ from ata_gym.bench.experiment.store import Folder, read_json, write_json
 from ata_gym.bench.report.headline import Competitor
 from ata_gym.scenarios import SPLITS
 from ata_gym.scenarios.card import CARD, scenario_card
+from ata_gym.utils.atomic import check_name
 from ata_gym.utils.json_files import Rule, fields, items, text
 from ata_gym.utils.sealed import DamagedError
 from ata_gym.utils.validation import flag, non_negative, whole_number
@@ -45,6 +46,7 @@ def read_note(folder: Path) -> Note:
 
     FileNotFoundError if there is no such folder, ValueError if it holds no such results, DamagedError if it is damaged.
     """
+    check_name(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     path = folder / NOTE
