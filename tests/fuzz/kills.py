@@ -69,7 +69,8 @@ def _reference(name: str) -> tuple[dict[str, bytes], float]:
 
 
 def _results(out: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(out)): file.read_bytes() for file in sorted(out.rglob("*.parquet"))}
+    files = sorted([*out.rglob("*.parquet"), *out.rglob("agent.zip"), *out.rglob("weights.pt")])
+    return {str(file.relative_to(out)): file.read_bytes() for file in files}
 
 
 def wait_for_group(group: int) -> None:

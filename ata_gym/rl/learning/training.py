@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from zipfile import ZipFile, ZipInfo
 
 import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs torch
 
@@ -30,6 +32,35 @@ from ata_gym.utils.signals import stop_requested
 def agent_file(folder: Path) -> Path:
     """The trained agent in a results folder."""
     return folder / "agent.zip"
+
+
+_OF_RUN = (
+    *("start_time", "ep_info_buffer", "ep_success_buffer", "tensorboard_log"),
+    *("_total_timesteps", "_num_timesteps_at_start", "_last_obs", "_last_episode_starts", "_last_original_obs"),
+)
+"""What Stable-Baselines3 keeps of a run beside its agent; it hangs on the clock, and on where the run was killed."""
+
+
+def save_agent(agent: Any, path: Path) -> None:
+    """Write an agent as ``agent.save`` does, for ``load`` of its class, but the same bytes for the same agent.
+
+    The dates in the archive, the addresses of objects in its descriptions, and what is of the run are left out.
+    """
+    agent.observation_space.seed(agent.seed)  # sampling has drawn from it
+    agent.save(content := BytesIO(), exclude=_OF_RUN)
+    with ZipFile(content) as written, ZipFile(path, "w") as archive:
+        for name in written.namelist():
+            part = written.read(name)
+            if name == "data":
+                whole = json.loads(part)
+                part = json.dumps({key: _described(value) for key, value in whole.items()}, indent=4).encode()
+            archive.writestr(ZipInfo(name), part)
+
+
+def _described(value: Any) -> Any:  # what is read of an object: its pickle, and its type
+    if not isinstance(value, dict) or ":serialized:" not in value:
+        return value
+    return {key: value[key] for key in (":type:", ":serialized:")}
 
 
 def training_files(folder: Folder) -> tuple[Path, Path, Path]:
@@ -72,7 +103,7 @@ def train(
             played.append(play(player, learning.test, name))
         write_frame(ends, pl.concat(played), made_by)
         agent.policy.load_state_dict(between.best)
-        write_listed(agent_file(folder.path), agent.save)
+        write_listed(agent_file(folder.path), partial(save_agent, agent))
         write_frame(curve, pl.DataFrame(between.curve), made_by)
         discard(saved)
 

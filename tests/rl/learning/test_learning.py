@@ -4,7 +4,7 @@ import json
 import shutil
 import signal
 from collections.abc import Callable
-from pathlib import Path
+from zipfile import ZipFile
 
 import gymnasium as gym
 import numpy as np
@@ -51,19 +51,6 @@ def kill() -> None:
 
 def press_ctrl_c() -> None:
     signal.raise_signal(signal.SIGINT)
-
-
-def same_agents(one: Path, other: Path) -> bool:
-    """Whether the best agents are the same, and the optimizers as the last rollout left them."""
-    import torch
-    from stable_baselines3.common.save_util import load_from_zip_file
-
-    from ata_gym.utils.trees import leaves
-
-    mine, theirs = (leaves(load_from_zip_file(folder / "agent.zip", load_data=False)[1]) for folder in (one, other))
-    pairs = [(torch.as_tensor(a), torch.as_tensor(b)) for (_, a), (_, b) in zip(mine, theirs, strict=True)
-             if not isinstance(a, bool | str | type(None))]  # fmt: skip
-    return len(pairs) > 20 and all(torch.equal(a, b) for a, b in pairs)
 
 
 def test_each_part_of_the_training_is_evaluated_and_the_best_agent_is_kept_and_plays_by_name(trained):
@@ -159,7 +146,7 @@ def test_each_algorithm_goes_on_after_a_kill_and_after_ctrl_c_and_ends_with_the_
         assert not (parts / "results" / "curve.parquet").exists()
     learn_in(tiny, parts)
     assert all((whole / name).read_bytes() == (parts / name).read_bytes() for name in FILES)
-    assert same_agents(whole, parts)
+    assert (parts / "agent.zip").read_bytes() == (whole / "agent.zip").read_bytes()
     assert not list((parts / "checkpoints").iterdir())
     before = {name: (parts / name).stat().st_mtime_ns for name in (*FILES, "agent.zip")}
     learn_in(tiny, parts)
@@ -178,6 +165,20 @@ def test_an_agent_for_any_size_plays_other_numbers_of_workers_and_one_of_a_fixed
     LearnedAgent(Setting(n=6, budget=8), folder=str(tmp_path))
     with pytest.raises(ValueError, match="for 6 workers and a budget of 8, not for 9 and 20"):
         LearnedAgent(Setting(n=9, budget=20), folder=str(tmp_path))
+
+
+def test_the_agent_is_a_file_of_the_library_without_what_differs_from_run_to_run(trained):
+    from stable_baselines3 import PPO
+
+    *_, path = trained
+    agent = PPO.load(path / "agent.zip", device="cpu")
+    assert (agent.num_timesteps, agent.observation_space.shape) == (128, (6, 20))
+    assert agent.predict(np.zeros((1, 6, 20), np.float32), deterministic=True)[0].shape == (1, 6)
+    with ZipFile(path / "agent.zip") as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        data = archive.read("data").decode()
+    assert " at 0x" not in data
+    assert not {"start_time", "ep_info_buffer", "_num_timesteps_at_start"} & json.loads(data).keys()
 
 
 def test_a_configuration_whose_fields_hold_something_else_is_refused_by_file_and_field(trained, tmp_path):
