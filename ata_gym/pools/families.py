@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 from numpy.polynomial.polynomial import polyval
 from numpy.typing import ArrayLike
-from scipy.special import gamma as gamma_function, gammaln, zeta
+from scipy.special import gamma as gamma_function, gammaincc, gammaln, ndtr, zeta
 
 from ata_gym.typing import Floats
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # importing scipy.stats takes half a second
     from scipy.stats.distributions import rv_frozen
 
 OfShape = Callable[[Floats], Floats]
+Excess = Callable[[Floats, float], Floats]
 _NARROW = 100.0  # Weibull shapes from which the variance comes from a series
 _SERIES = np.array([0.0, 0.0, *(zeta(n) * (2.0**n - 2.0) / n for n in range(2, 12))])
 """Coefficients of log Gamma(1 + 2 x) - 2 log Gamma(1 + x) in powers of -x."""
@@ -33,6 +34,10 @@ def _constant(value: float) -> OfShape:
 
 
 _UNKNOWN = _constant(math.nan)
+
+
+def _no_excess(x: Floats, _shape: float) -> Floats:
+    return np.full_like(x, math.nan)
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class Family:
     sd: OfShape = _UNKNOWN
     infinite: tuple[float, float] = (0.0, 0.0)  # mean and standard deviation are infinite for shapes up to these
     in_scipy: str | None = None  # name of the distribution of ``Z`` in scipy.stats, where it has a density
+    excess: Excess = _no_excess
+    """E[(Z - x)+] for x of shape (any) from ``lowest`` on and one shape, where the mean is finite: what is beyond x."""
 
     def distribution(self, shape: ArrayLike) -> rv_frozen:
         """Return ``Z`` as a frozen scipy distribution, for one shape or (m,); ValueError where it has no density."""
@@ -80,20 +87,51 @@ def _pareto_sd(shape: Floats) -> Floats:
     return np.where(shape > 2, np.sqrt(finite / (finite - 2)) / (finite - 1), np.inf)
 
 
+def _half_normal_excess(x: Floats, _shape: float) -> Floats:
+    return np.asarray(np.exp(-x * x / 2) * (2 / np.pi) ** 0.5 - 2 * x * ndtr(-x))
+
+
+def _gamma_excess(x: Floats, shape: float) -> Floats:
+    return np.asarray(shape * gammaincc(shape + 1, x) - x * gammaincc(shape, x))
+
+
+def _log_normal_excess(x: Floats, shape: float) -> Floats:
+    with np.errstate(divide="ignore"):
+        z = np.log(x) / shape
+    return np.asarray(np.exp(shape**2 / 2) * ndtr(shape - z) - x * ndtr(-z))
+
+
+def _weibull_excess(x: Floats, shape: float) -> Floats:
+    with np.errstate(over="ignore"):
+        return np.asarray(gamma_function(1 + 1 / shape) * gammaincc(1 / shape, x**shape))
+
+
 FAMILIES: tuple[Family, ...] = (
     Family("deterministic", lowest=1.0, mean=_constant(1.0), sd=_constant(0.0)),
-    Family("exponential", mean=_constant(1.0), sd=_constant(1.0), in_scipy="expon"),
-    Family("uniform", mean=_constant(0.5), sd=_constant(12**-0.5), in_scipy="uniform"),
     Family(
-        "half-normal", mean=_constant((2 / np.pi) ** 0.5), sd=_constant((1 - 2 / np.pi) ** 0.5), in_scipy="halfnorm"
+        "exponential", mean=_constant(1.0), sd=_constant(1.0), in_scipy="expon",
+        excess=lambda x, _shape: np.exp(-x),
     ),
-    Family("gamma", shaped=True, mean=lambda shape: shape, sd=np.sqrt, in_scipy="gamma"),
+    Family(
+        "uniform", mean=_constant(0.5), sd=_constant(12**-0.5), in_scipy="uniform",
+        excess=lambda x, _shape: (1 - np.minimum(x, 1.0)) ** 2 / 2,
+    ),
+    Family(
+        "half-normal", mean=_constant((2 / np.pi) ** 0.5), sd=_constant((1 - 2 / np.pi) ** 0.5),
+        in_scipy="halfnorm", excess=_half_normal_excess,
+    ),
+    Family("gamma", shaped=True, mean=lambda shape: shape, sd=np.sqrt, in_scipy="gamma", excess=_gamma_excess),
     Family(
         "log-normal", shaped=True, in_scipy="lognorm", mean=lambda shape: np.exp(shape**2 / 2),
-        sd=lambda shape: np.exp(shape**2 / 2) * np.sqrt(np.expm1(shape**2)),
+        sd=lambda shape: np.exp(shape**2 / 2) * np.sqrt(np.expm1(shape**2)), excess=_log_normal_excess,
     ),
-    Family("weibull", shaped=True, mean=_weibull_mean, sd=_weibull_sd, in_scipy="weibull_min"),
-    Family("pareto", shaped=True, lowest=1.0, mean=_pareto_mean, sd=_pareto_sd, infinite=(1.0, 2.0), in_scipy="pareto"),
+    Family(
+        "weibull", shaped=True, mean=_weibull_mean, sd=_weibull_sd, in_scipy="weibull_min", excess=_weibull_excess
+    ),
+    Family(
+        "pareto", shaped=True, lowest=1.0, mean=_pareto_mean, sd=_pareto_sd, infinite=(1.0, 2.0),
+        in_scipy="pareto", excess=lambda x, shape: x ** (1 - shape) / (shape - 1),
+    ),
     Family("trace-by-task", trace=True),
     Family("trace-by-round", trace=True),
 )  # fmt: skip

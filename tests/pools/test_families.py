@@ -23,6 +23,25 @@ def test_moments_agree_with_scipy(family, scale, shift, data):
     assert z.support()[0] == family.lowest
 
 
+@settings(max_examples=40)
+@given(family=st.sampled_from(parametric), level=st.floats(0.3, 0.999), data=st.data())
+def test_the_excess_beyond_a_time_is_the_integral_of_the_chance_to_be_longer(family, level, data):
+    shape = data.draw(st.floats(*shapes[family.name])) if family.shaped else 1.0
+    z = family.distribution(shape)
+    x = float(z.ppf(level))
+    places = z.isf(np.logspace(np.log10(1 - level), -14, 60))
+    edges = np.unique(np.concatenate([[x], np.nextafter(places, np.inf)]))
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    half = np.diff(edges)[:, None] / 2
+    beyond = (z.sf(edges[:-1, None] + half * (1 + nodes)) * weights * half).sum()
+    rest = float(family.excess(np.array([edges[-1]]), shape)[0])
+    assert family.excess(np.array([x]), shape)[0] == pytest.approx(beyond + rest, rel=1e-7)
+    assert 0 <= rest < 0.7 * (beyond + rest)
+    assert family.excess(np.array([family.lowest]), shape)[0] == pytest.approx(
+        float(z.mean()) - family.lowest, rel=1e-9
+    )
+
+
 @settings(max_examples=20)
 @given(sigma=st.floats(1e-3, 15), mu=st.floats(-20, 20))
 def test_log_normal_moments(sigma, mu):

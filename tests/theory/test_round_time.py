@@ -15,6 +15,7 @@ from ata_gym import expected_round_time, optimal_allocation, pools, proxy_optima
 from ata_gym.pools import Pool, concatenate, deterministic, exponential, gamma, log_normal, pareto, trace, weibull
 from ata_gym.theory.round_time.expected import expected_round_times
 from ata_gym.theory.round_time.quadrature import adaptive_rule
+from ata_gym.theory.round_time.worker_times import Sums
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.planning.race_search import best_race
 
@@ -103,6 +104,32 @@ def test_narrow_sums(shape):
     assert expected_round_time(pareto(shape, 1.0), [3]) == pytest.approx(3 * shape / (shape - 1), rel=1e-8)
 
 
+@settings(max_examples=60)
+@given(st.floats(0.0, 2.0), st.floats(0.05, 2.0), st.floats(0.05, 3.0))
+def test_a_uniform_beside_an_exponential_worker(low, width, mean):
+    """The end of uniform times is a kink of the integrand: E max(U, X) = E U + m E exp(-U / m)."""
+    exact = low + width / 2 + mean**2 * (exp(-low / mean) - exp(-(low + width) / mean)) / width
+    assert expected_round_time(pools.uniform(low, low + width) + exponential(mean), [1, 1]) == pytest.approx(
+        exact, rel=1e-10
+    )
+
+
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-6])
+def test_a_quadrature_sees_a_step_wherever_it_is(tolerance):
+    """Also next to an end or the middle of a panel, where the rule of Gauss has no node."""
+    for place in np.linspace(1e-6, 1 - 1e-6, 199):
+        rule = adaptive_rule(lambda t, place=place: (t < place)[None] * 1.0, np.array([0.0, 1.0]), tolerance)
+        assert abs(rule.integrals[0] - place) <= 5 * tolerance
+        assert rule.errors[0] <= rule.error
+
+
+def test_a_quadrature_takes_the_values_inside_a_panel_where_a_function_jumps_at_its_edges():
+    edges = 1e3 * np.array([0.1, 0.3, 0.7, 0.9])
+    rule = adaptive_rule(lambda t: 3.0 - np.searchsorted(edges[1:], t, side="right")[None], edges, 1e-9)
+    assert rule.integrals[0] == pytest.approx(3 * 200 + 2 * 400 + 200, rel=1e-12)
+    assert rule.weights.size == 3 * 2 * 8
+
+
 def test_the_stated_error_of_a_quadrature_is_not_less_than_its_error():
     for tolerance in (1e-2, 1e-4, 1e-6):
         rule = adaptive_rule(lambda t: np.sqrt(t)[None], np.array([0.0, 1.0]), tolerance)  # a kink at an edge
@@ -127,6 +154,110 @@ def test_families_agree_with_sampling_and_with_the_times_of_several(family):
     assert abs(times.mean() - value) < 4.5 * times.std() / draws**0.5
     several = expected_round_times(pool + exponential(3.0), np.array([[1, 1], tasks, [0, 2]]))
     np.testing.assert_allclose(several[1:], [value, 6.0], rtol=2e-6)
+
+
+def narrow(rng: np.random.Generator, mean: np.ndarray, kind: str) -> Pool:
+    width = 10.0 ** rng.uniform(-6, -4)
+    if kind == "uniform":
+        return pools.uniform(mean * (1 - width), mean * (1 + width))
+    shape = np.full(mean.size, width**-2)
+    return gamma(shape, mean / shape) if kind == "gamma" else log_normal(np.log(mean), width)
+
+
+@pytest.mark.parametrize(("kind", "n"), [("deterministic", 650), ("uniform", 350), ("gamma", 200), ("log-normal", 150)])
+def test_the_times_of_several_where_many_narrow_sums_have_places_of_their_own(kind, n):
+    """One task each: the mean. Several: the largest mean, where that is far enough above the others."""
+    rng = np.random.default_rng(5)
+    mean = 2.0 + np.sort(rng.random(n))
+    pool = deterministic(mean) if kind == "deterministic" else narrow(rng, mean, kind)
+    np.testing.assert_allclose(expected_round_times(pool, np.eye(n, dtype=int)), pool.mean(), rtol=1e-6)
+    several = np.zeros((40, n), int)
+    several[np.arange(40)[:, None], rng.integers(0, n // 2, (40, 12))] = 1
+    last = rng.integers(n // 2 + 30, n, 40)
+    several[np.arange(40), last] = 1
+    np.testing.assert_allclose(expected_round_times(pool, several), pool.mean()[last], rtol=1e-6)
+
+
+def by_sorting(records: list[np.ndarray], tasks: np.ndarray) -> float:
+    """E max of sums of consecutive rows, each row equally likely to be the first."""
+    rolled = [
+        np.sort([np.take(record, range(start, start + k), mode="wrap").sum() for start in range(record.size)])
+        for record, k in zip(records, tasks, strict=True)
+        if k
+    ]
+    t = np.unique(np.concatenate(rolled))
+    done = np.prod([np.searchsorted(one, t, side="right") / one.size for one in rolled], axis=0)
+    return float(t[0] + np.sum((1 - done[:-1]) * np.diff(t)))
+
+
+@pytest.mark.parametrize(("rows", "spread"), [(60, 0.3), (150, 1.5), (5000, 3.0)])
+def test_the_times_of_several_where_times_are_recorded(rows, spread):
+    rng = np.random.default_rng(rows)
+    records = [rng.lognormal(0.0, spread, rows - i) for i in range(6)]
+    tasks = rng.multinomial(14, np.full(6, 1 / 6), 40 if rows < 1000 else 3)
+    found, several = trace(records), expected_round_times(trace(records), tasks)
+    for some, value in list(zip(tasks, several, strict=True))[:6]:
+        assert value == pytest.approx(by_sorting(records, some), rel=1e-10)
+        assert expected_round_time(found, some) == pytest.approx(value, rel=1e-10)
+
+
+def test_recorded_beside_other_times():
+    """E max(R, X) is the mean over the values of R of r + m exp(-r / m), also where one of many values is extreme."""
+    record, mean = np.append(np.linspace(1.0, 2.0, 6999), 1e5), np.array([0.3, 4.0])
+    pool = trace([record, 2 * record]) + exponential(mean)
+    tasks = np.array([[1, 0, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]])
+    exact = [np.mean(c * record + m * np.exp(-c * record / m)) for c, m in ((1, 4.0), (1, 0.3), (2, 4.0))]
+    np.testing.assert_allclose(expected_round_times(pool, tasks), exact, rtol=1e-10)
+    np.testing.assert_allclose([expected_round_time(pool, a) for a in tasks], exact, rtol=1e-10)
+    # a thousand workers of whom each is seldom very slow: P(some are) = 1 - (1 - 1/5000)^1000
+    rare = trace([np.append(np.ones(4999), 1e4)] * 1000) + deterministic(0.5)
+    slow = -np.expm1(1000 * np.log1p(-1 / 5000))
+    assert expected_round_times(rare, np.ones((1, 1001), int))[0] == pytest.approx(1 + slow * 9999, rel=1e-10)
+
+
+def test_a_long_record_in_groups_keeps_its_mean_and_its_largest_values():
+    values = np.random.default_rng(0).lognormal(0.0, 2.0, 30_000)
+    one = Sums.recorded(values, 0).grouped(2048).standard
+    assert 1000 < one.knots.size <= 2048
+    assert one.excess(np.array([one.lowest]))[0] + one.lowest == pytest.approx(values.mean(), rel=1e-12)
+    np.testing.assert_allclose(one.knots[-150:], np.sort(values)[-150:], rtol=1e-12)
+    assert one.survival(np.sort(values)[-150:] * (1 - 1e-12)) * 30_000 == pytest.approx(np.arange(150, 0, -1))
+
+
+def test_times_of_several_on_scales_far_apart():
+    """Constants, and exponential times of means from 1e-3 to 1e3 beside them: E max(d, X) = d + m exp(-d / m)."""
+    means, constants = np.logspace(-3, 3, 13), np.logspace(-4, 4, 9)
+    pool = exponential(means) + deterministic(constants)
+    pairs = np.array([(i, j) for i in range(13) for j in range(9)])
+    tasks = np.zeros((len(pairs), 22), int)
+    tasks[np.arange(len(pairs)), pairs[:, 0]] = tasks[np.arange(len(pairs)), 13 + pairs[:, 1]] = 1
+    d, m = constants[pairs[:, 1]], means[pairs[:, 0]]
+    np.testing.assert_allclose(expected_round_times(pool, tasks), d + m * np.exp(-d / m), rtol=1e-6)
+
+
+EXTREME = {
+    "gamma 1e-8": gamma(1e-8, [1.0, 3.0]),
+    "gamma 1e-15": gamma(1e-15, [1e6, 1e7]),
+    "gamma 1e-250": gamma(1e-250, [1.0, 2.0]),
+    "log-normal 10": log_normal([0.0, 0.3], 10.0),
+    "log-normal 17": log_normal([0.0, 0.3], 17.0),
+    "pareto 1 + 1e-7": pareto(1 + 1e-7, [1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("name", EXTREME)
+def test_extreme_pools_whose_mean_comes_from_rare_times(name):
+    """What is beyond any time is not negligible where a chance times a time is. Two are never late in one round."""
+    pool, sums_too = EXTREME[name], name not in ("log-normal 17", "pareto 1 + 1e-7")
+    for tasks in ([1, 0], [0, 1], [1, 1], *([[2, 0], [2, 1]] if sums_too else [])):
+        total = tasks @ pool.mean()
+        together = 1e-5 if tasks[0] and tasks[1] else 0.0  # is left out of the sum of the means
+        assert total * (1 - together - 1e-9) <= expected_round_time(pool, tasks) <= total * (1 + 1e-9)
+        assert total * (1 - together - 1e-6) <= expected_round_times(pool, np.array([tasks]))[0] <= total * (1 + 1e-6)
+    if sums_too:
+        best = optimal_allocation(pool, 2)
+        assert best.cost == pytest.approx(expected_round_time(pool, best.allocation), rel=1e-9)
+        assert best.cost - best.gap <= 2 * pool.mean()[0] * (1 + 1e-6)
 
 
 @settings(max_examples=4)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ata_gym.pools import Pool
 from ata_gym.theory.round_time.expected import cycle, replayed
 from ata_gym.theory.round_time.quadrature import adaptive_rule
-from ata_gym.theory.round_time.worker_times import BY_ROUND, coarse_edges, starts, sums, survival
+from ata_gym.theory.round_time.worker_times import BY_ROUND, coarse_edges, excess, starts, sums, survival
 from ata_gym.typing import Floats, Ints
 
 SLACK = 1e-7  # an allocation counts as better only if it is so by more than this part of the cost
@@ -100,10 +100,9 @@ def _on_grid(
     mean, sd = tasks * pool.mean()[columns], np.sqrt(tasks) * pool.sd()[columns]
     slowest = np.append(np.diff(columns) != 0, True)
     end = 2 * value
-    while True:
-        late = survival(distributions, np.array([end]))[:, 0]
-        together = late[slowest].sum()
-        if min(together, together**2) * end <= _TAIL * value:
+    while True:  # it ends, as P(S > t) vanishes and no tail is more than a mean
+        late, tails = survival(distributions, np.array([end]))[:, 0], excess(distributions, end)
+        if not late[slowest].sum() * tails[slowest].sum() > _TAIL * value:
             break
         end *= 2
     edges = coarse_edges(distributions, starts(distributions)[tasks <= 2], mean, sd, end, _EDGES)
@@ -113,6 +112,4 @@ def _on_grid(
         return np.concatenate([busy, [1.0 - np.prod(1.0 - busy[start], axis=0)]])
 
     rule = adaptive_rule(functions, edges, _GRID * value, _NODES)
-    busy = rule.values[:-1]
-    tails = np.where(late * end > _TAIL * value, np.maximum(mean - busy @ rule.weights, 0.0), 0.0)
-    return 1.0 - busy, rule.weights, tails, rule.error
+    return 1.0 - rule.values[:-1], rule.weights, tails, rule.error

@@ -26,10 +26,15 @@ class Curve(NamedTuple):
     edges: Floats  # (m + 1,) increasing, the first is 0
     series: Floats
     slopes: Floats  # (m, 12) coefficients of the survival probability and of its derivative
+    area: Floats  # (m, 13) coefficients of its integral from the first edge to x
 
     def survival(self, x: Floats) -> Floats:
         """P(S > least + x) within the edges, same shape as ``x``."""
         return np.asarray(_evaluate(self.edges, self.series, x))
+
+    def before(self, x: Floats) -> Floats:
+        """The integral of P(S > least + t) over t from 0 to x within the edges, same shape as ``x``."""
+        return np.asarray(_evaluate(self.edges, self.area, x))
 
 
 class Standard(NamedTuple):
@@ -43,6 +48,7 @@ class Standard(NamedTuple):
     rounding: float
     """Error of a probability within the spread that rounding of a time makes: large for narrow distributions."""
     survival: Callable[[Floats], Floats]  # P(Y > y), elementwise
+    excess: Callable[[Floats], Floats]  # E[(Y - y)+], elementwise, for y of at least 0
 
 
 @lru_cache(maxsize=1024)
@@ -50,14 +56,19 @@ def standard(family: int, shape: float) -> Standard:
     """Standard distribution of a family with a density."""
     row = FAMILIES[family]
     distribution, sd = row.distribution(shape), float(row.sd(np.array([shape]))[0])
-    mean, last = (float(x) - row.lowest for x in (distribution.mean(), distribution.isf(_VANISHED)))
-    far, rounding = _FAR * mean, 1e-15 * float(distribution.mean()) / sd
+    with np.errstate(over="ignore"):  # higher moments
+        whole, last = float(distribution.mean()), float(distribution.isf(_VANISHED)) - row.lowest
+    mean = whole - row.lowest
+    far, rounding = _FAR * mean, 1e-15 * whole / sd
 
     def survival(y: Floats) -> Floats:
         with np.errstate(over="ignore"):
             return np.asarray(distribution.sf(row.lowest + y))
 
-    return Standard(row.lowest, mean, min(last, far), last > far, sd, rounding, survival)
+    def excess(y: Floats) -> Floats:
+        return row.excess(row.lowest + y, shape)
+
+    return Standard(row.lowest, mean, min(last, far), last > far, sd, rounding, survival, excess)
 
 
 @lru_cache(maxsize=1024)
@@ -72,7 +83,7 @@ def sum_curve(family: int, shape: float, terms: int, tolerance: float) -> Curve:
     distribution = standard(family, shape)
     limits = tolerance, distribution.rounding * terms**0.5, 8 * distribution.sd * terms**0.5
     if terms == 1:
-        return _adapt(distribution.survival, distribution.far, distribution.mean, *limits)
+        return adaptive_curve(distribution.survival, np.array([0.0, distribution.far]), distribution.mean, *limits)
     first, second = (sum_curve(family, shape, part, tolerance) for part in (terms // 2, terms - terms // 2))
     end = float(second.edges[-1])
     # between the pieces of a narrow distribution are jumps as large as the rounding, which its density lacks
@@ -83,25 +94,33 @@ def sum_curve(family: int, shape: float, terms: int, tolerance: float) -> Curve:
         return np.asarray(early / mass + np.where(x < end, second.survival(np.minimum(x, end)), 0.0))
 
     far = end if distribution.heavy else float(first.edges[-1]) + end
-    return _adapt(survival, far, terms * distribution.mean, *limits)
+    return adaptive_curve(survival, np.array([0.0, far]), terms * distribution.mean, *limits)
 
 
-def _adapt(
-    survival: Callable[[Floats], Floats], far: float, mean: float, tolerance: float, rounding: float, spread: float
+def adaptive_curve(
+    survival: Callable[[Floats], Floats],
+    edges: Floats,
+    mean: float,
+    tolerance: float,
+    rounding: float = 0.0,
+    spread: float = 0.0,
+    most: int = _PIECES,
 ) -> Curve:
-    """Halve [0, far] and its parts until every part is a short Chebyshev series, or shorter than the spread.
+    """Halve the parts between ``edges`` until every part is a short Chebyshev series, or shorter than the spread.
 
-    Within parts shorter than the spread, an error of a probability as large as ``rounding`` is accepted too.
+    The last coefficients are below ``tolerance``, or ``tolerance * mean / x`` at large x, unless that would make more
+    than ``most`` pieces. Within parts shorter than the spread, an error of a probability as large as ``rounding`` is
+    accepted too.
     """
-    left, right = np.zeros(1), np.full(1, far)
+    left, right, far = edges[:-1], edges[1:], edges[-1]
     done: list[tuple[Floats, Floats]] = []
     count = 0
-    while left.size:
+    while left.size:  # it ends, since about ``most`` pieces are made at most
         x = (left + right)[:, None] / 2 + (right - left)[:, None] / 2 * _POINTS
         series = survival(x) @ _TO_SERIES
         aim = np.where(right - left <= np.maximum(spread, 1e-15 * right), max(tolerance, rounding), tolerance)
         good = np.abs(series[:, -3:]).max(axis=1) * np.maximum(1.0, right / mean) <= aim
-        good |= count + 2 * left.size > _PIECES
+        good |= count + 2 * left.size > most
         done.append((left[good], series[good]))
         count += int(good.sum())
         middle = (left + right)[~good] / 2
@@ -109,9 +128,13 @@ def _adapt(
     lefts, pieces = (np.concatenate(part) for part in zip(*done, strict=True))
     order = np.argsort(lefts)
     edges, series = np.append(lefts[order], far), pieces[order]
+    widths = np.diff(edges)[:, None]
     slopes = np.zeros_like(series)
-    slopes[:, :-1] = chebyshev.chebder(series, axis=1) * (2 / np.diff(edges))[:, None]
-    return Curve(edges, series, slopes)
+    slopes[:, :-1] = chebyshev.chebder(series, axis=1) * (2 / widths)
+    area = chebyshev.chebint(series, lbnd=-1, axis=1) * (widths / 2)
+    whole = area.sum(axis=1)
+    area[:, 0] += np.cumsum(whole) - whole
+    return Curve(edges, series, slopes, area)
 
 
 @helper()
@@ -140,7 +163,9 @@ def _convolve(edges_a: Floats, series_a: Floats, edges_b: Floats, slopes_b: Floa
     z, top = max(0.0, t - edges_a[-1]), min(t, edges_b[-1])
     b, a = _piece(edges_b, z), _piece(edges_a, t - z)
     total = 0.0
-    while z < top and a >= 0:
+    while (
+        z < top and a >= 0
+    ):  # each pass ends at the edge of a piece of B or of A, and goes on with the next, or at top
         end = min(edges_b[b + 1], t - edges_a[a], top)
         half = (end - z) / 2
         if half > 0.0:

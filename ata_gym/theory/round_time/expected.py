@@ -1,25 +1,43 @@
 """The expected round times of allocations: the expected maximum of the workers' sums of task times."""
 
 from collections.abc import Callable
+from functools import partial
 from math import lcm
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ata_gym.pools.families import CODES, RECORDED
 from ata_gym.pools.pool import Pool, checked_pool
 from ata_gym.pools.validation import as_array
+from ata_gym.theory.round_time.convolution import adaptive_curve
 from ata_gym.theory.round_time.quadrature import adaptive_rule
-from ata_gym.theory.round_time.worker_times import BY_ROUND, Sums, coarse_edges, jumps, rescaled, starts, sums, survival
+from ata_gym.theory.round_time.worker_times import (
+    BY_ROUND,
+    GROUPS,
+    Sums,
+    coarse_edges,
+    excess,
+    knots,
+    renumbered,
+    rescaled,
+    starts,
+    sums,
+    survival,
+)
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import LARGEST_COUNT
 
-_RELATIVE = 1e-11  # aim of a panel of the quadrature, and of the tail, in units of the largest mean of a sum
+_RELATIVE = 1e-11  # aim of a panel of the quadrature, in units of the largest mean of a sum
+_TOGETHER = 1e-12  # what may be left out since two workers are late together, in the same units
 _LEVELS = np.concatenate([1.0 - np.logspace(-9, -2, 8), np.linspace(0.95, 0.05, 19), np.logspace(-2, -12, 11)])
 _BISECTIONS = 52
 _BLOCK = 2**21  # probabilities computed at once
 _ROUNDS = 2**20
-_COARSE = 1e-6  # the same aim where many allocations are looked at
+_COARSE, _COARSE_TOGETHER = 1e-6, 1e-7  # the same aims where many allocations are looked at
+_DOUBTFUL = 3e-7  # an estimated error, as a part of the value, from which an allocation is looked at alone
 _NODES, _EDGES = 8192, 512  # most nodes of such a quadrature, and most edges of its first panels
+_PIECES = 10**5  # most pieces of the curve of a maximum
 _PAIRS = 4096  # pairs of an allocation and a busy worker that are evaluated at once: 256 MiB on so many nodes
 
 
@@ -28,13 +46,13 @@ def expected_round_time(pool: Pool, allocation: ArrayLike) -> float:
 
     E[C(a)] is the integral over t >= 0 of 1 - prod_i P(S_i(a_i) <= t), inf where a worker with a task has an infinite
     mean. It is right to about 1e-10 of its value, also where sums of uniform, half-normal, log-normal, Weibull or
-    Pareto times are convolved numerically; to 1e-8 if these have coefficients of variation below 1e-7.
+    Pareto times are convolved numerically; to 1e-8 if these have coefficients of variation below 1e-7. Where all times
+    are recorded or constant, the integral is a sum.
 
     Tasks of a trace by task take consecutive rows of their worker's record, which starts over at its end. Each row is
     equally likely to be the first, independently of other workers: the long-run distribution under a fixed allocation
-    where the lengths of the records have no common factor. Records of more than 4,096 rows are reduced to so many
-    values, the means of groups of rows of similar time. All tasks of a round take the same row of traces by round, and
-    so do all workers: the mean is over rounds, one common cycle of the records (at most its first 2**20 rounds).
+    where the lengths of the records have no common factor. All tasks of a round take the same row of traces by round,
+    and so do all workers: the mean is over rounds, one common cycle of the records (at most its first 2**20 rounds).
 
     ``allocation`` holds the workers' tasks, shape (n,): non-negative integers with any sum, or ValueError is raised.
 
@@ -42,39 +60,46 @@ def expected_round_time(pool: Pool, allocation: ArrayLike) -> float:
     >>> round(expected_round_time(exponential([1.0, 1.0, 1.0]), [1, 1, 1]), 9)  # 1 + 1/2 + 1/3
     1.833333333
     """
-    tasks = _checked(checked_pool(pool), allocation)
-    busy = np.flatnonzero(tasks)
-    if not np.isfinite(pool.mean()[busy]).all():
-        return np.inf
-    pool, unit = rescaled(pool, float(pool.mean()[busy].max(initial=0.0)))
-    if not np.isfinite(pool.mean()[busy]).all():
-        return np.inf
-    if (pool.distributions.family[busy] == BY_ROUND).all():
-        return float(_last(pool, busy, tasks).mean()) * unit
-    return _expected_maximum(pool, busy, tasks) * unit
+    return _of_one(pool, _checked(checked_pool(pool), allocation), by_round_together=True)
 
 
 def expected_round_times(pool: Pool, allocations: Ints) -> Floats:
     """Expected round times of allocations, shape (C, n); returns shape (C,).
 
-    They are those of ``expected_round_time`` to about 1e-6 of their values, for records of thousands of rows to 1e-3.
-    What a worker needs for a number of tasks is computed once for all allocations that give it so many. Here workers
-    that replay a trace by round are taken to be independent of each other. The expected round time is infinite where a
-    worker with a task has an infinite mean.
+    They are right to 1e-6 of their values. Most follow from one quadrature on common nodes, in which what a worker
+    needs for a number of tasks is computed once for all allocations that give it so many. Some are computed one by one:
+    those of recorded or constant times alone, of long records, and those whose error could be larger by the estimate
+    of the quadrature, as where hundreds of narrow sums have a place of their own. Here workers that replay a trace by
+    round are taken to be independent of each other. The expected round time is infinite where a worker with a task has
+    an infinite mean.
     """
     distinct, back = np.unique(allocations, axis=0, return_inverse=True)
-    found = np.full(len(distinct), np.inf)
-    finite = np.isfinite(np.where(distinct > 0, pool.mean(), 0.0)).all(axis=1)
-    found[~distinct.any(axis=1)] = 0.0
-    todo = np.flatnonzero(finite & distinct.any(axis=1))
-    if todo.size:
-        blocks = -(-np.count_nonzero(distinct[todo]) // _PAIRS)
-        parts = [_in_block(pool, distinct[block]) for block in np.array_split(todo, min(int(blocks), todo.size))]
-        found[todo] = np.concatenate(parts)
+    found, busy = np.zeros(len(distinct)), distinct > 0
+    endless = (busy & ~np.isfinite(pool.mean())).any(axis=1)
+    found[endless] = np.inf
+    steps = np.isin(pool.distributions.family, (*RECORDED, CODES["deterministic"]))
+    apart = ~(busy & ~steps).any(axis=1) | (busy & (pool.distributions.length > GROUPS)).any(axis=1)
+    todo = ~endless & busy.any(axis=1)
+    for k in np.flatnonzero(todo & apart).tolist():
+        found[k] = _of_one(pool, distinct[k], by_round_together=False)
+    together = np.flatnonzero(todo & ~apart)
+    if together.size:
+        blocks = -(-np.count_nonzero(distinct[together]) // _PAIRS)
+        parts = [_in_block(pool, distinct[part]) for part in np.array_split(together, min(int(blocks), together.size))]
+        found[together] = np.concatenate(parts)
     return found[back.ravel()]
 
 
 def _in_block(pool: Pool, allocations: Ints) -> Floats:
+    """Expected round times of allocations, (C,), that all have tasks and finite means."""
+    values, errors = _on_common_nodes(pool, allocations)
+    for k in np.flatnonzero(~(errors <= _DOUBTFUL * values)).tolist():
+        values[k] = _of_one(pool, allocations[k], by_round_together=False)
+    return values
+
+
+def _on_common_nodes(pool: Pool, allocations: Ints) -> tuple[Floats, Floats]:
+    """Expected round times of allocations and estimates of their errors, (C,) each, by one quadrature for all."""
     row, worker = np.nonzero(allocations)
     pool, unit = rescaled(pool, float(pool.mean()[worker].max()))
     first = np.searchsorted(row, np.arange(len(allocations)))
@@ -84,22 +109,18 @@ def _in_block(pool: Pool, allocations: Ints) -> Floats:
     mean, sd = tasks * pool.mean()[workers], np.sqrt(tasks) * pool.sd()[workers]
     lowest = starts(distributions)
     longest = np.maximum.reduceat(mean[pair], first)
-    latest, scale = max(float(lowest[pair].max()), float(longest.max())), float(longest.min())
-    end, long = _end(distributions, 2 * latest, scale, _COARSE, _COARSE)
+    latest, scale = max(float(lowest.max()), float(longest.max())), float(longest.min())
+    end, beyond = _end(distributions, 2 * latest, _COARSE_TOGETHER * longest, pair, first)
     edges = coarse_edges(distributions, lowest, mean, sd, end, _EDGES)
 
     def functions(t: Floats) -> Floats:
-        """P(round time > t) of each allocation, and P(sum > t) of the pairs whose tails matter beyond the end."""
+        """P(round time > t) of each allocation."""
         busy = survival(distributions, t)
         with np.errstate(divide="ignore"):
-            together = np.add.reduceat(np.log1p(-busy)[pair], first, axis=0)
-        return np.concatenate([-np.expm1(together), busy[long]])
+            return np.asarray(-np.expm1(np.add.reduceat(np.log1p(-busy)[pair], first, axis=0)))
 
     rule = adaptive_rule(functions, edges, _COARSE * scale, _NODES)
-    covered = rule.values @ rule.weights
-    tails = np.zeros(mean.size)
-    tails[long] = np.maximum(mean[long] - covered[len(allocations) :], 0.0)
-    return (covered[: len(allocations)] + np.add.reduceat(tails[pair], first)) * unit
+    return (rule.integrals + beyond) * unit, rule.errors * unit
 
 
 def cycle(pool: Pool) -> int:
@@ -127,6 +148,27 @@ def _checked(pool: Pool, allocation: ArrayLike) -> Ints:
     return tasks.astype(np.int64)
 
 
+def _of_one(pool: Pool, tasks: Ints, by_round_together: bool) -> float:
+    """The expected round time of one allocation, (n,); workers that replay a trace by round may share their rounds."""
+    busy = np.flatnonzero(tasks)
+    if not np.isfinite(pool.mean()[busy]).all():
+        return np.inf
+    pool, unit = rescaled(pool, float(pool.mean()[busy].max(initial=0.0)))
+    if not np.isfinite(pool.mean()[busy]).all():
+        return np.inf
+    together = (pool.distributions.family[busy] == BY_ROUND) & by_round_together
+    if together.all():
+        return float(_last(pool, busy, tasks).mean()) * unit
+    alone, joint = busy[~together], busy[together]
+    distributions = sums(pool, alone, tasks[alone])
+    means = tasks[alone] * pool.mean()[alone]
+    if joint.size:
+        last = _last(pool, joint, tasks)
+        distributions.append(Sums.recorded(last, alone.size))
+        means = np.append(means, last.mean())
+    return _expected_maximum(distributions, float(means.max())) * unit
+
+
 def _last(pool: Pool, workers: Ints, tasks: Ints) -> Floats:
     """When the last of these workers, all replaying traces by round, is done, shape (cycle,)."""
     last = np.zeros(cycle(pool))
@@ -135,54 +177,100 @@ def _last(pool: Pool, workers: Ints, tasks: Ints) -> Floats:
     return last
 
 
-def _expected_maximum(pool: Pool, busy: Ints, tasks: Ints) -> float:
-    together = pool.distributions.family[busy] == BY_ROUND
-    alone, joint = busy[~together], busy[together]
-    distributions = sums(pool, alone, tasks[alone])
-    means = tasks[alone] * pool.mean()[alone]
-    if joint.size:
-        last = _last(pool, joint, tasks)
-        distributions.append(Sums.recorded(last, alone.size))
-        means = np.append(means, last.mean())
-    lowest = starts(distributions)
-    begin, scale = float(lowest.max()), float(means.max())
-    first = 2 * max(begin, scale)
-    end, long = _end(distributions, first, scale, _RELATIVE, 1e-12, 32 * first)
-    tail = np.flatnonzero(long)
+def _expected_maximum(distributions: list[Sums], scale: float) -> float:
+    """The expected maximum of independent sums; ``scale`` is the largest of their means.
 
-    def functions(t: Floats) -> Floats:
-        """The integrand, and the sum of P(S_i > t) over the sums whose tails matter beyond the end."""
-        return _in_blocks(distributions, t, lambda busy_at: np.stack([_any(busy_at), busy_at[tail].sum(axis=0)]))
-
-    inside = np.concatenate([[begin], lowest[tail], jumps(distributions), _quantiles(distributions, begin, end)])
-    edges = np.unique(np.concatenate([[0.0, end], inside[(inside > 0) & (inside < end)]]))
-    rule = adaptive_rule(functions, edges, _RELATIVE * scale)
-    covered, of_tails = rule.values @ rule.weights
-    # P(some S_i > t) is the sum of P(S_i > t) out there, and the integral of that over all t is the mean.
-    return float(covered + means[tail].sum() - of_tails)
-
-
-def _end(
-    distributions: list[Sums], end: float, scale: float, alone: float, together: float, least: float = 0.0
-) -> tuple[float, NDArray[np.bool_]]:
-    """Where the integral may stop, and which sums still have a tail there: more than ``alone``, in units of ``scale``.
-
-    It stops where no sum has a tail, or from ``least`` on where the chance that two are late together is negligible.
+    With R the maximum of the recorded ones, and M that of all others, E max(R, M) is the mean of R + E[(M - R)+], whose
+    second part is a smooth function of R.
     """
-    while True:
-        late = survival(distributions, np.array([end]))[:, 0]
-        long = late * end > alone * scale / late.size
-        if not long.any() or (end > least and late.sum() ** 2 * end <= together * scale):
-            return end, long
+    recorded = renumbered(one for one in distributions if one.standard.constant)
+    others = renumbered(one for one in distributions if not one.standard.constant)
+    if not recorded:
+        return _by_quadrature(others, scale)
+    time, late = _maximum_of_steps(recorded)
+    ends = time + _excess_of_maximum(others, scale, time) if others else time
+    return float(ends[0] + np.diff(ends) @ late)
+
+
+def _by_quadrature(distributions: list[Sums], scale: float) -> float:
+    begin = float(starts(distributions).max())
+    end, beyond = _end_of_one(distributions, 2 * max(begin, scale), scale)
+    late = partial(_late, distributions)
+    inside = np.concatenate([[begin], knots(distributions), _quantiles(late, begin, end)])
+    edges = np.unique(np.concatenate([[0.0, end], inside[(inside > 0) & (inside < end)]]))
+    rule = adaptive_rule(lambda t: late(t)[None], edges, _RELATIVE * scale)
+    return float(rule.integrals[0] + beyond)
+
+
+def _maximum_of_steps(distributions: list[Sums]) -> tuple[Floats, Floats]:
+    """The values of the maximum of sums that take recorded values, increasing, (q,), and P(it is more), (q - 1,).
+
+    P(all S_i <= t) is 1 at the largest value, and below each value of a sum it is less by a factor: that sum's chance
+    below the value over its chance there.
+    """
+    begin = starts(distributions).max()
+    times, rises = [np.array([begin])], [np.zeros(1)]
+    for one in distributions:
+        values = one.shift[:, None] + one.scale[:, None] * one.standard.knots[1:]
+        rise = np.diff(np.log1p(-one.standard.survival(one.standard.knots)))
+        later = values > begin
+        times.append(values[later])
+        rises.append(np.broadcast_to(rise, values.shape)[later])
+    time = np.concatenate(times)
+    order = np.argsort(time, kind="stable")
+    fall = np.cumsum(np.concatenate(rises)[order][:0:-1])[::-1]
+    return time[order], -np.expm1(-fall)
+
+
+def _excess_of_maximum(distributions: list[Sums], scale: float, times: Floats) -> Floats:
+    """E[(M - t)+] at increasing times, as their shape, for the maximum M of independent sums with a density."""
+    begin = float(starts(distributions).max())
+    end, beyond = _end_of_one(distributions, 2 * max(begin, scale, float(times[-1])), scale)
+    inside = knots(distributions)
+    edges = np.unique(np.concatenate([[0.0, end - begin], inside[(inside > begin) & (inside < end)] - begin]))
+
+    def late(x: Floats) -> Floats:
+        return _late(distributions, begin + x.ravel()).reshape(x.shape)
+
+    curve = adaptive_curve(late, edges, scale, _RELATIVE, most=_PIECES)
+    before = curve.before(np.clip(times - begin, 0.0, end - begin))
+    whole = float(curve.before(edges[-1:])[0]) + beyond
+    return np.asarray(np.maximum(begin - times, 0.0) + whole - before)
+
+
+def _late(distributions: list[Sums], t: Floats) -> Floats:
+    """P(some S_i > t) for times (k,)."""
+    return _in_blocks(distributions, t, _any)
+
+
+def _end_of_one(distributions: list[Sums], end: float, scale: float) -> tuple[float, float]:
+    """Where the integral of P(some S_i > t) may stop, at ``end`` or later, and what is beyond it."""
+    columns = np.arange(sum(one.column.size for one in distributions))
+    end, beyond = _end(distributions, end, np.array([_TOGETHER * scale]), columns, np.zeros(1, np.int64))
+    return end, float(beyond[0])
+
+
+def _end(distributions: list[Sums], end: float, negligible: Floats, pair: Ints, first: Ints) -> tuple[float, Floats]:
+    """Where the integrals of C allocations may stop, at ``end`` or later, and what is beyond it, (C,).
+
+    Beyond a time t, the integral of P(some S_i > t) is that of the sum of P(S_i > t), minus at most the sum of P(S_i >
+    t) times that integral: as long as that is ``negligible``, (C,). The columns of each allocation are in ``pair``,
+    from ``first`` on.
+    """
+    while True:  # it ends, as P(S_i > t) vanishes and no integral is more than a mean
+        late = np.add.reduceat(survival(distributions, np.array([end]))[pair, 0], first)
+        beyond = np.add.reduceat(excess(distributions, end)[pair], first)
+        if not (late * beyond > negligible).any():
+            return end, beyond
         end *= 2
 
 
-def _quantiles(distributions: list[Sums], begin: float, end: float) -> Floats:
+def _quantiles(late: Callable[[Floats], Floats], begin: float, end: float) -> Floats:
     """Where P(some S_i > t) crosses certain levels, so that the panels find even the narrowest step."""
     low, high = np.full(_LEVELS.size, begin), np.full(_LEVELS.size, end)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        above = _in_blocks(distributions, middle, _any) > _LEVELS
+        above = late(middle) > _LEVELS
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return low
 
