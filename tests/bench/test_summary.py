@@ -3,9 +3,10 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from ata_gym.bench.cost_regret import with_cost_regret
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.paper import cifar100 as published
-from ata_gym.bench.report.statistics import summarise
+from ata_gym.bench.report.statistics import Estimate, summarise
 from ata_gym.bench.report.summary_tables import show, summary_tables, title_of
 from ata_gym.bench.report.table import markdown
 
@@ -104,3 +105,19 @@ def test_the_published_ratios_are_those_of_the_published_totals():
     for end in ends.values():
         ratios = end.runtime / ends["ofta"].runtime, end.total_worker_time / ends["ofta"].total_worker_time
         assert ratios == pytest.approx((end.runtime_to_ofta, end.total_worker_time_to_ofta), rel=1e-4)
+
+
+def test_a_ratio_over_scenarios_is_the_geometric_mean_of_all():
+    """Not the median over scenarios, of which one may be far from the others."""
+    mine, theirs = np.array([[1.0, 2.0, 4.0], [3.0, 3.0, 2.0], [80.0, 90.0, 70.0]]), np.full((3, 3), 2.0)
+    found, each_seed = Estimate.of_ratios(mine, theirs), np.log(mine / theirs).mean(axis=0)
+    interval = stats.ttest_1samp(each_seed, 0.0).confidence_interval(0.95)
+    assert found.mean == pytest.approx(stats.gmean(mine / theirs, axis=None))
+    assert (found.low, found.high) == pytest.approx((np.exp(interval.low), np.exp(interval.high)))
+
+
+@pytest.mark.parametrize(("cost", "regret"), [(1.5, 15.0), (0.5, -15.0), (1.0 + 1e-7, 0.0), (1.0 - 1e-7, 0.0)])
+def test_a_cost_regret_below_0_is_shown_as_it_is(cost, regret):
+    """It says that the least cost is none; a difference within the errors of both costs is 0."""
+    records = pl.DataFrame({"round": [30], "expected_cost": [30 * cost]})
+    assert with_cost_regret(records, 1.0)["cost_regret"].to_list() == pytest.approx([regret], abs=0.0)

@@ -126,6 +126,29 @@ def test_a_run_that_is_killed_at_any_step_is_whole_and_ends_with_the_same_bytes(
     gc.unfreeze()
 
 
+def test_a_damaged_file_that_was_about_to_change_is_not_taken_for_whole(tmp_path, monkeypatch):
+    out, path, replace = tmp_path / "out", tmp_path / "out" / "table.md", Path.replace
+
+    def killed(part, target):
+        if target == path:
+            raise Kill
+        return replace(part, target)
+
+    open_folder(out, {})
+    write_listed(path, lambda part: part.write_text("old"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(Kill):
+            write_listed(path, lambda part: part.write_text("new"))
+    sums = [sha256(text).hexdigest() for text in (b"old", b"new")]
+    for content, kept in ((b"torn", sums), (b"new", sums[1:])):
+        path.write_bytes(content)
+        gc.collect()  # the folder is let go
+        open_folder(out, {})
+        assert manifest.read(out)["table.md"] == kept
+        assert [one.file for one in verify(out) if one.fault] == ([path] if kept == sums else [])
+
+
 def test_files_that_are_written_side_by_side_are_all_listed(tmp_path):
     folder = open_folder(tmp_path, {})
 

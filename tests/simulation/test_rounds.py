@@ -177,6 +177,22 @@ def test_dispatch_equals_its_definition(decisions: list[list[int]], dies: list[f
         assert round_state.running[0].tolist() == [int(j in running) for j in range(N)]
 
 
+@pytest.mark.parametrize(("dead", "heirs"), [(3, [0, 1]), (0, [1, 2]), (1, [0, 2])])
+def test_of_workers_that_are_idle_as_long_the_lowest_inherits_first(dead: int, heirs: list[int]) -> None:
+    pool, allocation, dies, zero = (
+        deterministic(np.ones(4)),
+        np.ones((1, 4), np.int64),
+        np.full(4, INF),
+        np.zeros(1, int),
+    )
+    allocation[0, dead], dies[dead] = 2, 0.5
+    keys = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 4), np.int64))
+    outcome = race_round(pool.distributions, keys, allocation, 5, disturbances(dies, deadline=1.5))
+    counts = np.where(np.arange(4) == dead, 0, 1)
+    counts[heirs] += 1
+    assert np.bincount(outcome.worker[0], minlength=4).tolist() == counts.tolist()
+
+
 def test_somebody_must_live() -> None:
     with pytest.raises(ValueError, match="must be inf for one"):
         play(race_round, [1] * N, N, [0.0] * N, 0.0)

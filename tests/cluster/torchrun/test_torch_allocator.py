@@ -91,6 +91,25 @@ def test_beliefs_follow_the_name_through_a_restart_with_other_ranks():
     assert (rounds, tasks) == (8, {"a": 1, "b": 4, "d": 4})
 
 
+def one_round_by_a_clock(ends):
+    """A round in which this rank computes until its own of the moments ``ends``, and the sum is there at 3.5."""
+    rank, now = dist.get_rank(), [0.0]
+    allocator = TorchAllocator(2, "uta", name="ab"[rank], warm_up=0)
+    watch = SimpleNamespace(mark=lambda: now[0], seconds=lambda start, end: end - start)
+    with mock.patch.object(torch_allocator, "Stopwatch", return_value=watch), allocator.round(NOTHING) as share:
+        with share.timed():
+            now[0] = ends[rank]
+            backward(share)
+        reduce = share._reduce
+        share._reduce = lambda: (reduce(), now.__setitem__(0, 3.5))
+        share.reduce()
+    return allocator.last.communication, allocator.last.round_time, allocator.last.seconds
+
+
+def test_the_time_that_a_rank_waited_for_others_is_no_communication():
+    assert on_ranks(2, one_round_by_a_clock, [1.0, 3.0]) == [(0.5, 3.5, {"a": (1.0,), "b": (3.0,)})] * 2
+
+
 def distributed_checkpoint(folder, saves):
     allocator, model = (
         TorchAllocator(9, "certainty-equivalence", name="abc"[dist.get_rank()], warm_up=0),

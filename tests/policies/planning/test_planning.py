@@ -20,6 +20,7 @@ from ata_policies.planning.exploration import explore
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
 from ata_policies.planning.knowledge import Estimates, choose_candidates, learn_population, learn_rows, posterior
 from ata_policies.planning.local_search import local_search, search
+from ata_policies.planning.plan import _probe
 from ata_policies.planning.race_costs import race_costs
 from ata_policies.planning.race_search import EVERYTHING, RaceSearch, best_race, race_allocation, time_per_result
 
@@ -352,3 +353,20 @@ def test_extreme_times() -> None:
     known = posterior(population, seen)
     assert np.isfinite(known.location).all()
     assert (knowledge.value_of_trying(population, seen, np.ones((1, 1))) >= 0.0).all()
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_a_probe_takes_its_task_from_who_would_take_the_longest(data) -> None:
+    n = data.draw(st.integers(2, 7))
+    tasks = data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n).filter(lambda each: 0 in each and any(each)))
+    mean = np.array(data.draw(st.lists(st.sampled_from([1.0, 2.0, 3.0, 7.0]), min_size=n, max_size=n)))
+    allocation, expected = np.array(tasks), list(tasks)
+    probed = np.flatnonzero(allocation == 0)[: (allocation.sum() + 1) // 2]
+    for worker in probed:
+        busy = [i for i in range(n) if expected[i] > 0 and i not in probed]
+        slowest = max(busy, key=lambda i: (expected[i] * mean[i], -i))
+        expected[slowest] -= 1
+        expected[worker] += 1
+    _probe(allocation, mean, probed)
+    assert allocation.tolist() == expected
