@@ -156,6 +156,7 @@ def test_a_trace_that_holds_something_else_is_refused_by_file_and_field(tmp_path
     whole, path = tmp_path / "rank0.json", tmp_path / "rank1.json"
     for file in (whole, path):
         file.write_text(json.dumps(trace()))
+    (tmp_path / ".part-7-rank2.json").write_text("{")
     assert read_log(tmp_path).seconds.shape == (3, 2)
     taken = refused_by_field(path, lambda: read_log(tmp_path))
     assert {f"traceEvents[{place}].{field}" for place in (0, 3) for field in ("ph", "name", "cat")} < taken
