@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, and the checks of places before files are read or written."""
+"""Files that are written completely or not at all, their names, and the checks of places before they are used."""
 
 import hashlib
 import os

@@ -121,7 +121,7 @@ def text(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be text, not {short(value)}")
 
 
-def inside(name: str, value: Any) -> None:
+def inner_path(name: str, value: Any) -> None:
     """The rule of a path, with /, that leads no way out of the folder to which it is relative."""
     text(name, value)
     path = PurePosixPath(value)

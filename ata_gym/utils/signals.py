@@ -60,7 +60,7 @@ def raising() -> Iterator[None]:
 
 def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
     while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
+        error = error.__context__ if error.__cause__ is None else error.__cause__
     return error
 
 

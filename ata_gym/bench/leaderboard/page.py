@@ -21,7 +21,7 @@ from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, Tab
 from ata_gym.bench.report.summary_tables import over_seeds, show, title_of
 from ata_gym.bench.report.table import Cell
 from ata_gym.scenarios.card import CARD, scenario_card
-from ata_gym.utils.json_files import fields, inside, items, text
+from ata_gym.utils.json_files import fields, inner_path, items, text
 from ata_gym.utils.validation import non_negative, short, whole_number
 
 _SHOWN = (COST, TO_ORACLE, RUNTIME, WORKER_TIME)
@@ -29,7 +29,7 @@ _AXES = {"x": WORKER_TIME, "y": RUNTIME}
 _DARKEST = 4.0  # the ratio from which on a cell is as dark as can be
 
 
-_JOB = fields({"policy": text, "scenario": text, "prices": items(non_negative), "folder": inside})
+_JOB = fields({"policy": text, "scenario": text, "prices": items(non_negative), "folder": inner_path})
 _NOTE = fields({
     "title": text, "reference": text, "seeds": whole_number, "first_seed": partial(whole_number, least=0),
     "prices": items(non_negative), "remarks": items(text), "policies": POLICIES, "jobs": items(_JOB),

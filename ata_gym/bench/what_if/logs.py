@@ -104,8 +104,8 @@ def _of_table(path: Path, columns: dict[str, str]) -> Log:
 
 
 def _of_traces(path: Path) -> Log:
-    inside = [one for one in path.iterdir() if not one.name.startswith(".")] if path.is_dir() else [path]
-    files = sorted(one for one in inside if one.name.lower().endswith(_TRACES))
+    shown = [one for one in path.iterdir() if not one.name.startswith(".")] if path.is_dir() else [path]
+    files = sorted(one for one in shown if one.name.lower().endswith(_TRACES))
     busy = {one.name.partition(".")[0]: _busy(one) for one in files}
     numbers = sorted(set().union(*busy.values()))
     seconds = np.array([[own.get(number, 0.0) for own in busy.values()] for number in numbers])

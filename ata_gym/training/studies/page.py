@@ -50,10 +50,8 @@ def page(folder: Path, note: Note) -> Page:
     )
     choices = [comparison.MethodChoice.parse(label) for label in note["methods"]]
     methods = {one: read_frame(path) for one in choices if finished(path := comparison.result(store, one))}
-    reading, experiment = (
-        LossReading(note["reading"]["over"], note["reading"]["exact"]),
-        replace(experiment, points=note["points"]),
-    )
+    reading = LossReading(note["reading"]["over"], note["reading"]["exact"])
+    experiment = replace(experiment, points=note["points"])
     compared = comparison.Comparison(experiment, trajectory, reading, methods, records, note["unlike"])
     loss, curves = compared.goal.loss, compared.policy_curves()
     players = [*made.players, *(Player(one.label, "method") for one in methods)]

@@ -79,9 +79,8 @@ class DistributionBelief(NamedTuple):
     slot: Annotated[Places, Within(-1, lambda size: min(size.n, SLOTS) - 1)]  # (E, n) the worker's slot, or -1
     owner: Annotated[Places, Within(-1, last_worker)]  # (E, slots) whose slot it is, or -1
     bins: Times  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
-    tracks: Annotated[
-        Floats, Within(0.0, _MOST_OF_TRACK)
-    ]  # (E, slots, 25) what the memories of the worker hold, and whether it is a suspect
+    tracks: Annotated[Floats, Within(0.0, _MOST_OF_TRACK)]
+    """(E, slots, 25) what the memories of the worker hold, and whether it is a suspect."""
     row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]  # (E, 13) what is known of the row
 
     @classmethod
