@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -71,9 +71,7 @@ class Results:
     ) -> None:  # fmt: skip
         self.parts = list(parts)  # one for each scenario, in the order given
         self.failures = dict(failures)  # what went wrong, for each policy that has failed
-        self.remarks = list(
-            remarks
-        )  # what a reader should know: what could not be made, who was trained on these seeds
+        self.remarks = list(remarks)  # what a reader should know, such as what could not be made, and why
         self._given = given  # the policies as they were given, by name
 
     @property
@@ -198,6 +196,9 @@ class Results:
             legend(picture, axes)
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         return picture
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_given": {}}  # classes of a notebook cannot be pickled
 
     def __repr__(self) -> str:
         about = ", ".join(part.experiment.about for part in self.parts)

@@ -105,7 +105,7 @@ class Policy(Described, metaclass=PolicyClass):
 
     @classmethod
     def made_of(cls, **_: Any) -> Sequence[type[Described]]:
-        """The parts of a policy with these hyperparameters: it knows what they know together, and so with its unit."""
+        """The parts of a policy with these hyperparameters; what they must know and their unit of time are its own."""
         return (cls,)
 
     def predict(

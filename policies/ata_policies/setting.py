@@ -110,7 +110,7 @@ class _ToldSetting(Setting):
     """A setting without some of its pieces; reading one of them raises an UndeclaredError."""
 
     _withheld: Mapping[str, str]  # the sentence of the error, by piece
-    _norms: Norms | None  # those of the whole setting
+    _norms: Norms | None  # those of the whole setting, where they are told
 
     @classmethod
     def without(cls, setting: Setting, withheld: Mapping[str, str], norms: Norms | None) -> Self:
@@ -118,7 +118,7 @@ class _ToldSetting(Setting):
         empty = {"pool": None, "published": Published(), "drawn": None}
         pieces = setting._asdict().items()
         told = cls._make(empty.get(name) if name in withheld else piece for name, piece in pieces)
-        told._withheld, told._norms = withheld, norms
+        told._withheld, told._norms = withheld, None if "norms" in withheld else norms
         return told
 
     pool = property(lambda self: self._told("pool", self[3]))

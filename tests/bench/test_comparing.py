@@ -1,5 +1,6 @@
 """Policies are compared by any of their names, and a script that does not guard what it runs is told so first."""
 
+import pickle
 import subprocess
 import sys
 import warnings
@@ -36,6 +37,7 @@ def played() -> Any:
 
 def test_each_of_its_names_means_the_policy(played):
     results, named, mine, made = played
+    assert pickle.loads(pickle.dumps(results)).compare("Mine", "file") == results.compare("Mine", "file")
     for one, name in ((mine, "Mine"), ("Mine", "Mine"), ("__main__:Mine", "Mine"), (made, "third"), (Fastest, "file"),
                       (f"{HERE}:Fastest", "file"), ("file", "file")):  # fmt: skip
         other = "third" if name != "third" else "file"

@@ -30,13 +30,8 @@ _DEPENDENCIES = ("ata-gym", "gymnasium", "numpy", "scipy", "numba")
 APART = (
     *("ata_policies.presets", "ata_gym.scenarios.registry"),  # lists: an entry counts, or is in the configuration
     *("ata_gym.bench.experiment.provenance", "ata_gym.bench.experiment.store", "ata_gym.bench.report"),
-    *(
-        "ata_gym.bench.experiment.claim",
-        "ata_gym.bench.experiment.failure",
-        "ata_gym.bench.experiment.jobs",
-        "ata_gym.bench.progress",
-    ),
-    *("ata_gym.envs.rendering", "ata_gym.utils.kernels", "ata_gym.utils.signals"),
+    *("ata_gym.bench.experiment.claim", "ata_gym.bench.experiment.failure", "ata_gym.bench.experiment.jobs"),
+    *("ata_gym.bench.progress", "ata_gym.envs.rendering", "ata_gym.utils.kernels", "ata_gym.utils.signals"),
     *("ata_gym.utils.atomic", "ata_gym.utils.errors", "ata_gym.utils.extras", "ata_gym.utils.machine"),
     *("ata_gym.utils.json_files", "ata_gym.utils.manifest", "ata_gym.utils.sealed"),
 )

@@ -113,8 +113,8 @@ class PolicyRun:
             except MemoryError:
                 raise
             except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
-                seen, seed = (self.observation, self.state), self.experiment.seed
-                raise located(error, self.policy, self.envs, *seen, seed) from error
+                place = self.observation, self.state, self.experiment.seed
+                raise located(error, self.policy, self.envs, *place) from error
             self.observation, self.state = step.observation, step.state
             if self.has_regret:
                 self.regret += proxy_loss(step.action, self.means) - self.least

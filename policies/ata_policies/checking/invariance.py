@@ -17,9 +17,9 @@ _THOUSAND = 1024.0  # nearly, and a power of two: the products are exact
 _ROUNDINGS = (1.0 + 2.0**-40, 1.0 - 2.0**-40, 1.0 + 2.0**-30)
 """Where decisions hang on how numbers are rounded, these factors change as many as a thousand does."""
 
-_KEYS, _STREAM = 64, 1  # rows that differ in their keys alone, and where their keys are from
+_KEYS, _STREAM = 128, 1  # rows that differ in their keys alone, and where their keys are from
 _LOOKED_AT = 6  # rounds in which draws are compared, and rounds of an episode
-_DRAWN = 8  # of the rows this many differ from the others in a decision that is drawn
+_DRAWN = 4  # of the rows at least this many differ from the others in a decision that is drawn
 _LATER, _NEXT = (1, 101), 12  # rounds later, and rounds that follow
 _ALIKE = 0.9  # the correlation of decisions from which on they were drawn alike; otherwise it is about 0
 
@@ -77,7 +77,8 @@ def draws_anew(check: ContractCheck) -> None:
             action, state = _decide(check, policy, _tiled(step), state)
             actions.append(action)
         episodes.append(actions)
-    if any(_drawn_alike(first, second) for first, second in zip(*episodes, strict=True)):
+    pairs = [(first, second) for first, second in zip(*episodes, strict=True) if _drawn(first)]
+    if pairs and all(_drawn_alike(*pair) for pair in pairs):
         raise FaultError(said.format(what="episode"))
 
 
@@ -108,10 +109,14 @@ def _decide(check: ContractCheck, policy: Policy, step: Step, state: State) -> A
     return check.predict(policy, step.observation, state, step.conditions)
 
 
+def _drawn(actions: Array) -> bool:
+    """Whether rows that differ in their keys alone have other actions, (rows, n)."""
+    _, counts = np.unique(actions, axis=0, return_counts=True)
+    return bool(len(actions) - counts.max() >= _DRAWN)
+
+
 def _drawn_alike(first: Array, second: Array) -> bool:
-    """Whether the rows of two decisions, (rows, n), differ from each other, and in both decisions in the same way."""
+    """Whether the rows of two decisions, (rows, n), are drawn, and differ from each other in the same way in both."""
     one, other = (actions - actions.mean(axis=0) for actions in (first, second))
-    _, counts = np.unique(first, axis=0, return_counts=True)
-    if len(first) - counts.max() < _DRAWN or not other.any():
-        return False
-    return bool((one * other).sum() > _ALIKE * np.sqrt((one**2).sum() * (other**2).sum()))
+    together = (one * other).sum() > _ALIKE * np.sqrt((one**2).sum() * (other**2).sum())
+    return _drawn(first) and _drawn(second) and bool(together)

@@ -176,6 +176,12 @@ def drawn(keys: Any) -> dict[str, Any]:
     return of_means(lambda means, state: (means + 1e-9) * uniforms(keys(state), means.shape[1]))
 
 
+def explores_seldom(allocation: Any, self: Any, state: State) -> Any:
+    """In one of ten rows, and always the same ones, all tasks go to the last worker."""
+    explores = uniforms(derive_keys(state.key, 0, 5), 1) < 0.1
+    return np.where(explores, np.eye(self.setting.n, dtype=int)[-1] * self.setting.budget, allocation)
+
+
 def late(round: int, change: Any, episode: int = 1) -> dict[str, Any]:
     """From a round, or an episode, on the allocation is another one."""
 
@@ -292,6 +298,8 @@ def faults() -> Iterator[tuple[Any, str]]:
     yield broken("DrawsOnce", Sound, **drawn(lambda state: derive_keys(state.key, 0, 0))), f"{alike} round"
     by_episode = drawn(lambda state: derive_keys(state.key, state.episode, 0))
     yield broken("DrawsByTheEpisode", Sound, **by_episode), f"{alike} round"
+    seldom = allocates(explores_seldom)
+    yield broken("ExploresInTheSameRows", Sound, **seldom), f"{alike} round"
     by_round = drawn(lambda state: derive_keys(state.key, 0, state.round))
     yield broken("DrawsByTheRound", Sound, **by_round), f"{alike} episode"
     ties = {"allocate": lambda self, state: allocate(Sound.scores(self, state), self.setting.budget, state.key)}
@@ -363,6 +371,8 @@ def test_a_policy_and_its_env() -> None:
     env = gym.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
     check_policy("ata:alpha=3.0", env, rounds=4)
     check_policy("ata", env, rounds=4, alpha=3.0)
+    for name, scenario in (("uta", "drawn-6-v1"), ("dynamic-ofta", "drawn-3-to-16-v1"), ("ucb-v", "changing-walk")):
+        check_policy(name, gym.make("ata_gym/TaskAllocation-v0", scenario=scenario), rounds=4)
     with pytest.raises(PolicyError, match=r"cannot be made for 20 workers and B = 5: ValueError: .*alpha"):
         check_policy("ata", env, alpha=-3.0)
     for given, more, said in (
