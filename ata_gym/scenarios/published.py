@@ -1,4 +1,4 @@
-"""The published scenarios.
+"""The published scenarios, and one for which a published factor does not hold.
 
 They are those of Maranjyan, Saad, Richtárik and Orabona, "ATA: Adaptive Task Allocation for Efficient Resource
 Management in Distributed Machine Learning" (ICML 2025). Every published figure used the constants of the preprint, and
@@ -13,7 +13,17 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ata_gym.pools import Pool, concatenate, exponential, gamma, half_normal, log_normal, shifted_exponential, uniform
+from ata_gym.pools import (
+    Pool,
+    concatenate,
+    deterministic,
+    exponential,
+    gamma,
+    half_normal,
+    log_normal,
+    shifted_exponential,
+    uniform,
+)
 from ata_gym.scenarios.scenario import AtaConstants, Maker, Published, Scenario
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
@@ -83,6 +93,15 @@ PUBLISHED: Mapping[str, Maker] = MappingProxyType(
         for n in numbers
     }
 )
+
+
+def _counterexample(name: str) -> Scenario:
+    pool = exponential(np.full(23, 0.8)) + deterministic(np.ones(23))
+    summary = "23 workers Exp(0.8) beside 23 that take 1: the factor of the preprint's theorem does not hold"
+    return Scenario(pool, 23, 20_000, name=name, summary=summary, source="ours")
+
+
+COUNTEREXAMPLES: Mapping[str, Maker] = MappingProxyType({"counterexample-preprint": _counterexample})
 
 
 def with_workers(scenario: Scenario, n: int) -> Scenario:

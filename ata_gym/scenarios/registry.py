@@ -9,12 +9,18 @@ from typing import Any
 from ata_gym.changes import Change
 from ata_gym.scenarios.changing import CHANGING, STRAGGLERS
 from ata_gym.scenarios.for_agents import FOR_AGENTS, SMALL
-from ata_gym.scenarios.published import PUBLISHED
+from ata_gym.scenarios.published import COUNTEREXAMPLES, PUBLISHED
 from ata_gym.scenarios.scenario import Maker, PoolData, Scenario
 from ata_gym.utils.validation import short, unknown
 
 SCENARIO_GROUPS: Mapping[str, Mapping[str, Maker]] = MappingProxyType(
-    {"published": PUBLISHED, "changing": CHANGING, "stragglers": STRAGGLERS, "small or for agents": FOR_AGENTS}
+    {
+        "published": PUBLISHED,
+        "against a published factor": COUNTEREXAMPLES,
+        "changing": CHANGING,
+        "stragglers": STRAGGLERS,
+        "small or for agents": FOR_AGENTS,
+    }
 )
 """The scenarios that need no file, by what they are for, and by name how each is made."""
 _BUILDERS = {name: build for group in SCENARIO_GROUPS.values() for name, build in group.items()}

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import betaincc, ndtr
 
 from ata_gym.pools.pool import Pool, checked_pool
-from ata_gym.theory.allocation.proxy_loss import proxy_loss, proxy_optimal
+from ata_gym.theory.allocation.proxy_loss import allocate_scores, proxy_loss, proxy_optimal
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import non_negative, whole_number
 
@@ -23,8 +24,16 @@ class Version(NamedTuple):
 VERSIONS = {"preprint": Version(4 * math.e, centred=False), "icml": Version(2.0, centred=True)}
 """The versions by name: the preprint with every published figure, and the ICML poster."""
 
+COUNTEREXAMPLE = (
+    "ata-gym bench --scenario counterexample-preprint --policies oracle,ofta,ata-icml --out results/counterexample"
+)
+"""The command that plays a pool for which the preprint's factor does not hold."""
+
 _BERNSTEIN = 2.0  # |mean of K times - mu| is below 2 ||X - mu|| (sqrt(L / K) + L / K) but for a chance of 2 exp(-L)
 _STEPS = 64  # to a fixed point, each of which at least halves the error
+_PLAYED = 1000  # a phase of up to so many rounds is played, in at most ten times as many
+_MOST_TASKS = 1e290  # needed by a worker; so that no number of rounds overflows
+_NORMAL = 1e4  # variance from which a binomial number counts as normal
 _SAME = 1e-12  # losses that differ by so small a part are the same
 
 
@@ -38,8 +47,10 @@ def checked_version(version: str) -> Version:
 class UniformPhase(NamedTuple):
     """How long ATA has scores of 0, where task times are at their means; from then on it prefers the fast workers."""
 
-    all_zero: int  # the round before the first with a score above 0; until then all workers get equal shares
-    some_zero: int  # the last round in which some score is 0; workers of such a score share all tasks
+    all_zero: int
+    """The round before the first with a score above 0; until then all workers get equal shares."""
+    some_zero: int
+    """The last round in which some score is 0; workers of such a score share all tasks."""
 
 
 def uniform_phase(means: Floats, budget: int, width: Floats | float) -> UniformPhase:
@@ -47,19 +58,80 @@ def uniform_phase(means: Floats, budget: int, width: Floats | float) -> UniformP
 
     The score of worker i after K_i tasks, in round k, is (mu_i - c_i f)+ with f = sqrt(L / K_i) + L / K_i, L =
     ln(2 k^2), and c_i the ``width``, which is 4 e alpha or 2 alpha, for ATA-Empirical 4 e eta mu_i or 2 eta mu_i
-    (Algorithms 1 and 2). It is 0 as long as K_i <= L g_i, where g_i = 4 / (sqrt(1 + 4 mu_i / c_i) - 1)^2. All are 0 as
-    long as B (k - 1) / n <= L min g_i, and since workers of score 0 get all tasks, some are 0 until B (k - 1) = L sum
-    g_i.
+    (Algorithms 1 and 2). It is 0 as long as K_i <= L g_i, where g_i = 4 / (sqrt(1 + 4 mu_i / c_i) - 1)^2, and before
+    the first task. Workers of score 0 get all tasks, so some are 0 until B (k - 1) = sum (floor(L g_i) + 1).
+
+    Equal shares are whole tasks, and who gets one more is drawn, so that the first score above 0 is a matter of
+    chance: ``all_zero`` is about the median. A phase of up to 1,000 rounds is played instead, with one draw of the
+    shares, since one round can give workers of score 0 far more than they need.
 
     >>> from ata_gym import scenario
     >>> uniform_phase(scenario("icml2025-cifar100").pool.mean(), 23, 4 * math.e * 5916)  # of 750,000 rounds
-    UniformPhase(all_zero=23833, some_zero=2644439)
+    UniformPhase(all_zero=23835, some_zero=2644440)
     """
-    with np.errstate(divide="ignore"):
-        tasks, k = 4 / _excess(width / means) ** 2, np.ones(2)
+    with np.errstate(divide="ignore", over="ignore"):
+        tasks = np.minimum(4 / _excess(width / means) ** 2, _MOST_TASKS)
+    last = 10**300
     for _ in range(_STEPS):
-        k = 1 + np.array([means.size * tasks.min(), tasks.sum()]) / budget * np.log(2 * k * k)
-    return UniformPhase(*k.astype(np.int64).tolist())
+        last = math.ceil(float((np.floor(_level(last) * tasks) + 1.0).sum()) / budget)
+    if last <= _PLAYED:
+        return _played(means, budget, width)
+    return UniformPhase(min(_first_above(tasks, budget, last), last), last)
+
+
+def _level(k: int) -> float:
+    return math.log(2) + 2 * math.log(k)
+
+
+def _first_above(tasks: Floats, budget: int, last: int) -> int:
+    """The last round, at most ``last``, before which it is likely that no worker has had more than L times ``tasks``.
+
+    Untried workers come first. Then each gets floor(B / n) tasks in a round, and one more with a chance of p = (B mod
+    n) / n.
+    """
+
+    def likely(k: int) -> bool:
+        each, share = budget // tasks.size, budget % tasks.size / tasks.size
+        rounds, tried = float(k - 1), 1.0
+        if each == 0:
+            tried = min(rounds * share, 1.0)
+            rounds = max(math.floor(rounds - 1 / share), 0.0)
+        spare = np.floor(_level(k) * tasks) - max(each * rounds, 1.0)
+        stays = np.where(spare < 0, 0.0, _at_most(spare, rounds, share))
+        return bool(np.log(np.maximum(1.0 - tried + tried * stays, np.finfo(float).tiny)).sum() >= -math.log(2))
+
+    low, high = 1, last
+    while low < high:  # halved each time
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if likely(middle) else (low, middle - 1)
+    return low
+
+
+def _at_most(most: Floats, trials: float, chance: float) -> Floats:
+    """P(X <= most), as ``most``, for a binomial X."""
+    variance = trials * chance * (1.0 - chance)
+    if variance > _NORMAL:
+        return np.asarray(ndtr((most + 0.5 - trials * chance) / math.sqrt(variance)))
+    inside = np.minimum(most, trials - 1.0)
+    within = betaincc(np.maximum(inside, 0.0) + 1.0, np.maximum(trials - inside, 1.0), chance)
+    return np.where(most >= trials, 1.0, within)
+
+
+def _played(means: Floats, budget: int, width: Floats | float) -> UniformPhase:
+    seen, every, some = np.zeros(means.size), 0, 0
+    for k in range(1, 10 * _PLAYED):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            level = _level(k) / seen
+            scores = np.where(seen > 0, np.maximum(means - width * (np.sqrt(level) + level), 0.0), 0.0)
+        if scores.all():
+            if k > 2 * some + budget:  # as L grows, a score may fall to 0 again
+                break
+        else:
+            some = k
+        if every == k - 1 and not scores.any():
+            every = k
+        seen += allocate_scores(scores, budget, np.asarray(k, np.uint64), seen == 0)
+    return UniformPhase(every, some)
 
 
 def _excess(ratio: Floats) -> Floats:  # sqrt(1 + 4 / ratio) - 1, without loss of digits; infinite at 0
@@ -72,16 +144,38 @@ class Guarantee:
 
     version: str
     empirical: bool
-    constant: float  # the alpha that ATA plays with, or the eta of ATA-Empirical
-    eta: float  # the preprint's max sigma_i / mu_i, or at ICML max ||X_i - mu_i|| / mu_i
-    factor: float  # C_K <= factor C*_K + O(ln K): the preprint's 1 + eta sqrt(ln B), or at ICML 1 + 4 eta ln B
-    uniform: UniformPhase  # the rounds in which scores are 0
-    loss: float  # the least proxy loss, l* = min_a max_i a_i mu_i
-    most: float  # the largest proxy regret of a round, D = B max mu_i - l*
-    gaps: Floats  # m_i mu_i - l*, (n,), the least regret of a round with last worker i: m_i tasks; inf where m_i > B
-    means: Floats  # the mean task times, (n,)
-    widths: Floats  # the factors c_i of the confidence bounds, (n,), see ``uniform_phase``
+    constant: float
+    """The alpha that ATA plays with, or the eta of ATA-Empirical."""
+    eta: float
+    """max ||X_i - mu_i|| / mu_i"""
+    factor: float
+    """C_K <= factor C*_K + O(ln K), for either version: ICML's 1 + 4 eta ln B."""
+    published: float
+    """The factor that the version states: the preprint's 1 + max sigma_i / mu_i sqrt(ln B), or ICML's."""
+    uniform: UniformPhase
+    """The rounds in which scores are 0."""
+    loss: float
+    """The least proxy loss, l* = min_a max_i a_i mu_i."""
+    most: float
+    """The largest proxy regret of a round, D = B max mu_i - l*."""
+    gaps: Floats
+    """(n,) m_i mu_i - l*, the least regret of a round with last worker i: m_i tasks; inf where m_i > B."""
+    means: Floats
+    """(n,) The mean task times."""
+    widths: Floats
+    """(n,) The factors c_i of the confidence bounds, see ``uniform_phase``."""
     budget: int
+
+    @property
+    def statement(self) -> str:
+        """What holds and, of the preprint, what was published and does not hold, with the command that shows it."""
+        holds = f"C_K <= {self.factor:.3g} C*_K + O(ln K)"
+        if self.version == "icml":
+            return holds
+        return (
+            f"{holds}, with ICML's factor; as published C_K <= {self.published:.3g} C*_K + O(ln K), which does not "
+            f"hold for every pool: {COUNTEREXAMPLE}"
+        )
 
     def regret(self, rounds: ArrayLike) -> Floats:
         """A bound on the expected proxy regret of ATA in K rounds, E[sum_k l(a_k, mu)] - K l*; as ``rounds``, (...,).
@@ -117,10 +211,25 @@ def guarantee(
 ) -> Guarantee:
     """What the theorems of the ATA paper promise for a pool (Maranjyan et al., ICML 2025, arXiv 2502.00775).
 
-    The factor compares the expected runtime C_K of K rounds with that of the best fixed allocation, C*_K; it comes from
-    l <= E[C(a)] <= factor l, l the proxy loss. At ICML eta = max ||X_i - mu_i|| / mu_i and the factor is 1 + 4 eta ln
-    B; in the preprint eta = max sigma_i / mu_i and the factor 1 + eta sqrt(ln B). With the latter the inequality does
-    not hold for all allocations: for 23 exponential workers with a task each, E[C] is 3.73 l, and the factor 2.77.
+    The factor compares the expected runtime C_K of K rounds with that of the best fixed allocation, C*_K. It comes from
+    l <= E[C(a)] <= factor l, l the proxy loss, and from a proxy regret of O(ln K), whatever the version. With ICML's
+    factor, 1 + 4 eta ln B with eta = max ||X_i - mu_i|| / mu_i, that inequality holds for all allocations.
+
+    The preprint states C_K <= (1 + eta sqrt(ln B)) C*_K + O(ln K), eta = max sigma_i / mu_i. That is false: the
+    expected largest of B exponential times grows as ln B. With 23 workers of mean 0.8 beside 23 whose tasks take 1, and
+    B = 23, the proxy loss is least where each of the former has a task, so O(ln K) of proxy regret has ATA play that in
+    all rounds but O(ln K). It costs 0.8 (1 + 1/2 + ... + 1/23) = 2.99, and the others cost 1:
+
+    >>> from ata_gym import expected_round_time, optimal_allocation, pools, proxy_optimal
+    >>> pool = pools.exponential([0.8] * 23) + pools.deterministic([1.0] * 23)
+    >>> least = optimal_allocation(pool, 23).cost
+    >>> round(expected_round_time(pool, proxy_optimal(pool, 23)) / least, 3), least
+    (2.987, 1.0)
+    >>> found = guarantee(pool, 23)
+    >>> round(found.published, 3), round(found.factor, 2)
+    (2.771, 20.21)
+
+    ``COUNTEREXAMPLE`` is the command that plays it.
 
     - ``pool``: the workers, whose task times are independent draws. A record counts as draws of its times.
     - ``budget``: results B that a round needs.
@@ -135,9 +244,9 @@ def guarantee(
     >>> cifar = scenario("icml2025-cifar100").pool
     >>> for version in ("preprint", "icml"):
     ...     found = guarantee(cifar, 23, version, empirical=True)
-    ...     print(f"{found.eta:.3f} {found.factor:.2f} {found.constant:.3f} {found.uniform.all_zero}")
-    0.500 1.89 1.588 14615
-    0.766 10.60 0.766 111
+    ...     print(f"{found.factor:.2f} {found.published:.2f} {found.constant:.3f} {found.uniform.all_zero}")
+    10.60 1.89 1.588 14290
+    10.60 10.60 0.766 79
     """
     scale, centred = checked_version(version)
     budget = whole_number("budget", budget)
@@ -152,11 +261,12 @@ def guarantee(
     if (widths < _BERNSTEIN * off * (1 - _SAME)).any():
         name = "eta" if empirical else "alpha"
         raise ValueError(f"no guarantee holds for {name} = {played:.6g}: give {least:.6g}, or leave it out")
-    eta = float(((off if centred else pool.sd()) / means).max())
-    factor = 1 + (4 * eta * math.log(budget) if centred else eta * math.sqrt(math.log(budget)))
+    eta = float((off / means).max())
+    factor = 1 + 4 * eta * math.log(budget)
+    published = factor if centred else 1 + float((pool.sd() / means).max()) * math.sqrt(math.log(budget))
     loss = float(proxy_loss(proxy_optimal(pool, budget), means))
     most = budget * float(means.max()) - loss
     tasks = np.floor(loss / means * (1 + _SAME)) + 1
     gaps = np.where(tasks <= budget, tasks * means - loss, np.inf)
     phase = uniform_phase(means, budget, widths)
-    return Guarantee(version, empirical, played, eta, factor, phase, loss, most, gaps, means, widths, budget)
+    return Guarantee(version, empirical, played, eta, factor, published, phase, loss, most, gaps, means, widths, budget)
