@@ -68,7 +68,7 @@ def _start(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, actio
 @phase
 def _go_on(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, action: Bits) -> int:
     everybody = False
-    while True:
+    while True:  # to a result, or the next death, once for a worker; if nobody runs, everybody starts, or it ends
         _start(times, row, started, dies, action, everybody)
         i = -1  # whose task ends first
         for j in range(len(action)):

@@ -23,7 +23,7 @@ def comes_first(key: float, worker: int, other_key: float, other: int) -> bool:
 def sift_down(heap: Heap, size: int, at: int) -> None:
     """Restore the heap below position ``at``."""
     key, worker = heap.key[at], heap.worker[at]
-    while True:
+    while True:  # down the levels
         child = 2 * at + 1
         if child >= size:
             break
@@ -48,7 +48,7 @@ def build_heap(heap: Heap, size: int) -> None:
 def put_on_top(heap: Heap, size: int, worker: int) -> None:
     """Add a worker to a heap of ``size`` at the top; its key is still to be set, and the heap to be restored."""
     at = size
-    while at > 0:
+    while at > 0:  # up the levels
         above = (at - 1) // 2
         heap.key[at], heap.worker[at] = heap.key[above], heap.worker[above]
         at = above

@@ -75,6 +75,8 @@ def _run(
     times: TaskTimes, workers: _Workers, results: _Results, heap: Heap, size: int, spare: int, deadline: float
 ) -> tuple[float, int]:  # go from event to event to the B-th result; return its time, and how many tasks were lost
     budget, now, found, lost = len(results.worker), 0.0, 0, 0
+    # it ends: each pass takes an event off the heap (a result, or a death, once for a worker), starts a task that was
+    # handed on, of which there are as many as tasks lost, or waits for the deadline, once; and somebody lives
     while found < budget:
         i = -1  # the worker that starts a task now
         if spare < 0 and now >= deadline:

@@ -90,7 +90,10 @@ def _first_tasks(mean: Floats, spread: Floats, never: Mask, budget: int, out: In
 
 @kernel("(n),(n),(),(n),(n)->(n)")
 def beta_kernel(mean: Floats, spread: Floats, budget: Ints, never: Mask, order: Floats, out: Ints) -> None:
-    """Allocate as :func:`allocate_by_cost` does; workers with a mean of infinity get nothing."""
+    """Allocate as :func:`allocate_by_cost` does; workers with a mean of infinity get nothing.
+
+    So nothing is handed out where every mean is infinite, and nobody was never tried.
+    """
     n, left = len(mean), budget[0]
     least, new = math.inf, 0
     for i in range(n):
@@ -107,6 +110,8 @@ def beta_kernel(mean: Floats, spread: Floats, budget: Ints, never: Mask, order: 
         known = mean[i] < math.inf and not never[i]
         first[i] = (mean[i] if mean[i] < cap else cap) * half * rest if known else math.inf
         second[i] = (spread[i] if spread[i] < cap else cap) * half * rest
+    if least == math.inf and new == 0:
+        left = 0
     if left > _MANY * n:
         if least == math.inf:  # all who are available were never tried
             for i in range(n):
@@ -118,7 +123,7 @@ def beta_kernel(mean: Floats, spread: Floats, budget: Ints, never: Mask, order: 
     for i in range(n):
         heap.key[i], heap.worker[i] = _cost(first[i], second[i], never[i], order[i], out[i] + 1), i
     build_heap(heap, n)
-    while left > 0:
+    while left > 0:  # one task or more in each pass; of very many tasks, most were handed out above
         i = heap.worker[0]
         tasks = left if heap.key[0] == 0.0 else 1  # the next one costs nothing either
         out[i] += tasks

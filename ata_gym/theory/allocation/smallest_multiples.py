@@ -95,7 +95,7 @@ def _complete(s: Floats, held: Floats, work: Floats, missing: int) -> None:
     """Hold the multiples that are missing in order, of equal ones the lowest index first, or let go of the last."""
     bits = work.view(np.int64)
     n = len(s)
-    while missing > _LAST:  # equal multiples
+    while missing > _LAST:  # equal multiples; each pass hands out one at least, as no place beyond n has the least
         following = _next(held, s, work)
         for i in range(n):
             if (held[i] + 1.0) * s[i] == following and missing > 0:
@@ -104,20 +104,20 @@ def _complete(s: Floats, held: Floats, work: Floats, missing: int) -> None:
     step = 1.0 if missing > 0 else 0.0
     for i in range(n):
         work[i] = (held[i] + step) * s[i]
-    while missing > 0:
+    while missing > 0:  # one fewer in each pass
         least, i = bits[0], 0
         for k in range(n):
             least = min(least, bits[k])
-        while bits[i] != least:
+        while bits[i] != least:  # it is one of them
             i += 1
         held[i] += 1.0
         work[i] = (held[i] + 1.0) * s[i]
         missing -= 1
-    while missing < 0:
+    while missing < 0:  # one more in each pass
         most, i = bits[0], n - 1
         for k in range(n):
             most = max(most, bits[k])
-        while bits[i] != most:
+        while bits[i] != most:  # it is one of them
             i -= 1
         held[i] -= 1.0
         work[i] = held[i] * s[i]
@@ -128,7 +128,8 @@ def _complete(s: Floats, held: Floats, work: Floats, missing: int) -> None:
 def _share_out(scores: Floats, smallest: float, budget: int, out: Ints) -> None:
     """Add to ``out`` the B smallest elements of the multiset {m s_i : m >= 1}; of equal ones the lowest index first.
 
-    ``smallest`` is the smallest score above 0, or about the size of all; those of 0 or infinity get nothing.
+    ``smallest`` is the smallest score above 0, or about the size of all; those of 0 or infinity get nothing. One score
+    is above 0 and finite at least, so that some multiple comes before those of the places beyond n.
     """
     n = len(scores)
     # scaled by a power of two, in two halves, so that no multiple that matters overflows or is subnormal
@@ -217,7 +218,10 @@ def _gather(scores: Floats, untried: Mask, wanted: bool, members: Ints) -> None:
 
 @kernel("(n),(),(n),(k)->(n)")
 def allocate_kernel(scores: Floats, budget: Ints, untried: Mask, draws: Floats, out: Ints) -> None:
-    """Allocate as ``ata_gym.allocate`` does, without checks; workers with a score of infinity get nothing."""
+    """Allocate as ``ata_gym.allocate`` does, without checks; workers with a score of infinity get nothing.
+
+    So nothing is handed out where every score is infinite.
+    """
     n = len(scores)
     left = budget[0]
     zeros, usual, never, smallest = 0, 0, 0, math.inf
@@ -252,7 +256,7 @@ def allocate_kernel(scores: Floats, budget: Ints, untried: Mask, draws: Floats, 
                 for k in range(size):
                     out[members[k]] += each
             left = 0
-    if left > 0:
+    if left > 0 and smallest < math.inf:
         some, tasks = scores, out
         if picked > 0:
             some, tasks = np.empty(picked), np.zeros(picked, np.int64)

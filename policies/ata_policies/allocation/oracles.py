@@ -25,7 +25,7 @@ class DynamicPlan(NamedTuple):
 
     distribution: Annotated[Ints, Within(-1)]  # whose distribution in the pool it had; -1 before the first round
     factor: Unending  # what multiplied its task times
-    mean: Unending  # its mean task time; infinite where it was away
+    mean: Unending  # its mean task time, or median where all means are infinite; infinite where it was away
     allocation: Tasks  # tasks
 
 
@@ -35,6 +35,9 @@ class DynamicAllocation(Policy):
     It sees whose distribution each worker has, its factor, who is away when the round starts, and of a trace that is
     replayed by round the times of the round. It does not see what is random in the round: noise in common, which tasks
     are outliers, and who will die.
+
+    Where nobody who is there has a finite mean, the median task times take the place of the means. A pool in which all
+    means are infinite is refused.
 
     - ``tolerance``: a plan is kept while no worker's mean task time differs by more than this share from the one that
       it was made for. Where speeds drift, that saves most of the searches.
@@ -48,6 +51,11 @@ class DynamicAllocation(Policy):
     def __init__(self, setting: Setting, *, tolerance: float = 0.0, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.pool = setting.known_pool("a dynamic oracle", dynamic=True)
+        if not np.isfinite(self.pool.mean()).any():
+            raise ValueError(
+                "every worker of this pool has an infinite mean task time, and a dynamic oracle goes by the means: "
+                "play a policy that learns"
+            )
         self.tolerance = non_negative("tolerance", tolerance)
 
     def first_plan(self, rows: int) -> DynamicPlan:
@@ -58,7 +66,7 @@ class DynamicAllocation(Policy):
         raise TypeError("a dynamic oracle acts on privileged information: call act_knowing")
 
     def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
-        mean = conditions.means(self.pool)
+        mean = self._means(conditions)
         plan: DynamicPlan = state.plan
         others = (plan.distribution != conditions.distribution) | (np.isinf(plan.mean) != np.isinf(mean))
         others |= self._far(plan.factor, conditions.factor) | self._far(plan.mean, mean)
@@ -73,6 +81,14 @@ class DynamicAllocation(Policy):
 
     def last_action(self, state: State) -> Ints:
         return np.asarray(state.plan.allocation)
+
+    def _means(self, conditions: Conditions) -> Floats:
+        """What a plan goes by, (E, n): the means, infinite for workers that are away, or else the medians."""
+        mean = conditions.means(self.pool)
+        endless = ~np.isfinite(mean).any(axis=1, keepdims=True) & (conditions.dies > 0.0)
+        if endless.any():
+            mean = np.where(endless, self.pool.median()[conditions.distribution] * conditions.factor, mean)
+        return mean
 
     def _far(self, planned: Floats, now: Floats) -> Mask:
         return np.asarray((now != planned) & ~(np.abs(now - planned) <= self.tolerance * planned))
@@ -118,8 +134,10 @@ class DynamicOracle(DynamicAllocation):
         order = order[now.dies[order] > 0.0]
         there = now._replace(distribution=now.distribution[order], factor=now.factor[order], share=0.0)
         allocation = np.zeros(len(now.distribution), np.int64)
-        own = tuple(costs[order].tolist())
-        allocation[order] = _best(there.pool(self.pool), setting.budget, setting.price, own)
+        own, pool = tuple(costs[order].tolist()), there.pool(self.pool)
+        if not np.isfinite(pool.mean()).any():
+            return allocate_scores(mean, setting.budget)
+        allocation[order] = _best(pool, setting.budget, setting.price, own)
         return allocation
 
 

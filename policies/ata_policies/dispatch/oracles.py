@@ -94,7 +94,8 @@ class DispatchDynamicOracle(DispatchPolicy):
             who, mean = conditions.distribution[fresh], conditions.means(self.pool)[fresh]
             times = self.times[who] * conditions.factor[fresh, :, None]
             times = np.where(self.by_round[who][..., None], mean[..., None], times)
-            now = Workers.of(np.where(np.isinf(mean)[..., None], np.inf, times), self.setting.budget)
+            away = conditions.dies[fresh] == 0.0
+            now = Workers.of(np.where(away[..., None], np.inf, times), self.setting.budget)
             workers = Workers._make(part.copy() for part in state.plan.workers)
             for old, new in zip(workers, now, strict=True):
                 old[fresh] = new

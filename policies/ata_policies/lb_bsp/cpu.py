@@ -144,7 +144,7 @@ def raised(allocation: Ints, scores: Floats, least: Ints, out: Ints) -> None:
     n = len(out)
     out[:] = allocation
     for i in range(n):
-        while out[i] < least[i]:
+        while out[i] < least[i]:  # one more in each pass
             giver, latest = -1, -1.0
             for j in range(n):
                 if out[j] > least[j] and out[j] * scores[j] >= latest:

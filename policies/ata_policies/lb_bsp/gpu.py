@@ -184,17 +184,25 @@ def memory_limits(memory: ArrayLike | None, setting: Setting) -> Ints:
 
 
 @helper()
+def _tasks_until(flat: float, intercept: float, slope: float, most: int, level: float) -> int:
+    """How many tasks a worker can end by a moment, ``most`` at most."""
+    if level < flat:
+        return 0
+    low, high = np.int64(0), np.int64(most)
+    while low < high:  # halved each time; not by division, whose rounding may be many tasks wrong
+        middle = (low + high + 1) // 2
+        if intercept + slope * middle <= level:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@helper()
 def _fill(flat: Floats, intercept: Floats, slope: Floats, most: Ints, level: float, out: Ints) -> int:
     total = 0
     for i in range(len(out)):
-        out[i] = 0
-        if level >= flat[i] and level >= intercept[i] + slope[i]:
-            x = np.int64(min((level - intercept[i]) / slope[i], float(most[i])))
-            while x > 0 and intercept[i] + slope[i] * x > level:
-                x -= 1
-            while x < most[i] and intercept[i] + slope[i] * (x + 1) <= level:
-                x += 1
-            out[i] = x
+        out[i] = _tasks_until(flat[i], intercept[i], slope[i], most[i], level)
         total += out[i]
     return total
 
@@ -203,29 +211,31 @@ def _fill(flat: Floats, intercept: Floats, slope: Floats, most: Ints, level: flo
 def balanced(flat: Floats, intercept: Floats, slope: Floats, most: Ints, budget: Ints, out: Ints) -> None:
     """The integers x that minimise the longest max(t_i, a_i + b_i x_i) of those with x_i > 0, and sum to the budget.
 
-    The level of time is found by bisection; the tasks that are left then go, one at a time, to the worker that would
-    finish first. x_i = 0 takes no time. t, a, b > 0 and ``most``, bounds of x that together hold the budget, have shape
+    The level of time is found by bisection; the tasks that are left then go, one after the other, to the worker that
+    would finish first. x_i = 0 takes no time. t, a, b > 0 and ``most``, bounds of x that together hold the budget, have shape
     (..., n).
     """
     low, high = 0.0, 0.0
     for i in range(len(out)):
         high = max(high, flat[i], intercept[i] + slope[i] * most[i])
     level = 0.5 * high
-    while low < level < high:
+    while low < level < high:  # halved each time, until no number is in between
         if _fill(flat, intercept, slope, most, level, out) <= budget[0]:
             low = level
         else:
             high = level
         level = 0.5 * (low + high)
     left = budget[0] - _fill(flat, intercept, slope, most, low, out)
-    while left > 0:
+    while left > 0:  # after each pass the worker has no more tasks that end as soon
         first, soonest = -1, np.inf
         for i in range(len(out)):
             ready = max(flat[i], intercept[i] + slope[i] * (out[i] + 1))
             if out[i] < most[i] and ready < soonest:
                 first, soonest = i, ready
-        out[first] += 1
-        left -= 1
+        until = _tasks_until(flat[first], intercept[first], slope[first], most[first], soonest)
+        more = min(until - out[first], left)
+        out[first] += more
+        left -= more
 
 
 def fitted(sizes: Floats, times: Floats, rounds: Floats) -> tuple[Floats, Floats, Floats]:

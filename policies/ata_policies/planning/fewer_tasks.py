@@ -165,7 +165,7 @@ def _remove(
     centre, width = mean_and_variance(shape)
     newcomer = Worker(shape, orders, centre, width, 0.0)
     for level in range(len(removed)):
-        while here > total - removed[level]:
+        while here > total - removed[level] and here > 0:  # each pass takes away one task at least
             _take_away(tables, tasks, here - total + removed[level], paid, mean, grid, product, gone)
             for i in range(m):
                 if gone[i] > 0:

@@ -316,7 +316,7 @@ def _best_move(tables: _Tables, costs: _Costs, tasks: Ints, step: float, change:
 def _descend(workers: _Workers, tasks: Ints, tables: _Tables, grid: Grid, left: int) -> tuple[_Costs, int]:
     change, size = np.ones(len(tasks), np.int64), workers.times.shape[1]
     total, sums = np.empty(size), np.empty(size)
-    while True:
+    while True:  # at most ``left`` moves
         for i in range(len(tasks)):
             if change[i] != 0:
                 _fill_tables(tables, i, _worker(workers, i), tasks[i], workers.price[i], grid, total, sums)

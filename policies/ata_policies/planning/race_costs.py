@@ -54,7 +54,9 @@ def _shuffled(replicate: Any, replicates: Any, mask: Any, task: Any) -> Any:
     z = np.uint64((z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB))
     z = np.uint64(z ^ (z >> np.uint64(31)))
     x = np.uint64(replicate)
-    while True:  # each step maps the numbers up to the mask one to one; numbers that are no replicate are mapped again
+    # each step maps the numbers up to the mask one to one; numbers that are no replicate are mapped again, and since the
+    # replicate itself is one of the numbers that are met in turn, this ends
+    while True:
         for shift in (np.uint64(0), np.uint64(21), np.uint64(42)):
             own = np.uint64(z >> shift)
             x = np.uint64((x ^ own) & mask)
@@ -130,7 +132,7 @@ def _play(
     n, slices = times.shape
     rounds = replicates[0]
     mask = np.uint64(1)
-    while mask < np.uint64(rounds):
+    while mask < np.uint64(rounds):  # doubled each time; there are at most 2**28 rounds
         mask = np.uint64(mask << np.uint64(1))
     middle = 2 * np.arange(rounds) + 1
     time, factor = middle * slices // (2 * rounds), middle * factors.shape[1] // (2 * rounds)

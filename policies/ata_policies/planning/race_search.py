@@ -125,7 +125,7 @@ class RaceSearch:
 
     def _walk(self, loss: Loss, here: Place, step: int, most: int | None) -> tuple[Place, int]:
         known = self._known
-        while step:
+        while step:  # each pass goes to a better one of finitely many places, or shortens the step
             steps = np.array(list(product((-step, 0, step), repeat=2)))
             around = {(i, j) for i, j in np.clip(here + steps, 0, self._last).tolist()}
             known |= self._play(sorted(around - known.keys()), self._replicates)
@@ -207,7 +207,7 @@ def time_per_result(times: ArrayLike, until: float) -> Floats:
 
 def _scale(least: int, most: int) -> list[int]:  # whole numbers from `least` to `most`, growing by 6 % and at least 1
     numbers = [least]
-    while numbers[-1] < most:
+    while numbers[-1] < most:  # by 1 at least
         numbers.append(min(most, max(numbers[-1] + 1, round(numbers[-1] * _GROWTH))))
     return numbers
 

@@ -246,6 +246,8 @@ WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 class KnownMeans(DispatchRest):
     """The rule of ``DispatchRest`` with the true means."""
 
+    knows = "the means"
+
     def first_belief(self, rows: int) -> Exposure:
         mean = self.setting.known_pool("the test").mean()
         return Exposure(np.full((rows, len(mean)), 1e9), np.tile(1e9 * mean, (rows, 1)))

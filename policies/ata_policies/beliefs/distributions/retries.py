@@ -47,7 +47,7 @@ def falling_due(rate: Floats, now: Floats, before: Floats) -> Ints:
 def _smallest(values: Floats, place: int) -> float:
     """The value at a place of the ascending order, by Hoare's selection, as np.partition takes seconds to compile."""
     low, high = 0, len(values) - 1
-    while low < high:
+    while low < high:  # each pass leaves a shorter part, since the pivot, a number, stops both scans
         i, j, pivot = low, high, values[(low + high) // 2]
         while i <= j:
             while values[i] < pivot:

@@ -263,7 +263,7 @@ def _cut(pieces: Pieces, number: int, tail: bool, start: float, mean: float, out
     piece, used = 0, 0.0  # how much of the piece's chance the slices before took
     for s in range(size):
         need, total = 1.0 / size, 0.0
-        while need > 0.0 and piece < number:
+        while need > 0.0 and piece < number:  # each pass uses up the piece, or nothing more is needed
             chance, last = chances[piece], piece == number - 1
             take = need if last else min(need, chance - used)
             begin = min(used / chance, 1.0)
