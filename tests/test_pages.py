@@ -13,7 +13,7 @@ import ata_policies
 from ata_gym.cli import app
 from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
-from docs import tables
+from docs import linear_regret, tables
 
 ROOT, FOLDERS = Path(__file__).parents[1], ("ata_gym", "policies", "tests", "notebooks", "docs", "findings")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
@@ -234,3 +234,11 @@ def test_a_table_that_a_command_prints_is_printed_again(monkeypatch: pytest.Monk
     assert new == text.replace("old", "new")
     assert [line.split()[0] for line in (*lines, *tables.printed_again(new)[1])] == ["changed", "same"]
     assert tables.printed_again("<!-- printed by: python $NOWHERE -->\n| old |\n")[1][0].endswith("set NOWHERE")
+
+
+def test_the_table_of_linear_regret_counts_the_tasks_of_the_slower_worker() -> None:
+    assert linear_regret.play("ofta", 1.0, rounds=40, rows=3) == (0.0, 0.0, 0)
+    tenth, whole, stay = linear_regret.play("uta", 1.0, rounds=400, rows=8)  # which draws one of the two in each round
+    assert 0.7 < tenth / (0.5 * 0.5 * 40) < 1.3
+    assert 0.9 < whole / (0.5 * 0.5 * 400) < 1.1
+    assert stay == 0

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from ata_gym.bench.cost_regret import CostRun, least_cost, with_cost_regret
+from ata_gym.bench.cost_regret import CostRun, best_allocation, gap_in_words, has_expected_costs, with_cost_regret
 from ata_gym.bench.experiment.claim import claim
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import (
@@ -190,7 +190,10 @@ def _begin(plan: Plan, place: str | os.PathLike[str], note: Note, words: Sequenc
     experiment, policies, name = plan
     folder = open_folder(Path(place, name) if name else place, experiment.config())
     compared = any(one["env"] == "TaskAllocation" for one in note["policies"])
-    note["least_cost"] = least_cost(experiment.scenario) if compared else None
+    best = best_allocation(experiment.scenario) if compared else None
+    note["least_cost"] = None if best is None else best.cost
+    if best is not None and has_expected_costs(experiment):
+        note["remarks"] += gap_in_words(best)
     jobs = [Job(experiment, policy, folder, CostRun) for policy in policies]
     return _Study(experiment, folder, write_note(folder.path, "bench", words, note), jobs)
 

@@ -10,7 +10,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import SCHEMA, PolicyRun
 from ata_gym.pools.validation import checked_costs
 from ata_gym.scenarios import Scenario
-from ata_gym.theory.optimal.allocation import optimal_allocation
+from ata_gym.theory.optimal.allocation import Optimum, optimal_allocation
 from ata_gym.theory.round_time.expected import expected_round_times
 from ata_gym.typing import Floats
 
@@ -36,10 +36,8 @@ class CostRun(PolicyRun):
     schema: ClassVar[dict[str, Any]] = {**SCHEMA, "expected_cost": pl.Float64}  # of rounds 1 to this one, added up
 
     def quantities(self) -> dict[str, tuple[Any, ...]]:
-        scenario = self.experiment.scenario
-        pairs = len(self.record_at) * self.experiment.seeds * min(scenario.pool.n, scenario.budget)
-        known = self.has_regret and scenario.stationary and pairs <= _MOST
-        return super().quantities() | ({"tasks": ("i4", scenario.pool.n)} if known else {})
+        known = self.has_regret and has_expected_costs(self.experiment)
+        return super().quantities() | ({"tasks": ("i4", self.experiment.scenario.pool.n)} if known else {})
 
     def columns(self) -> dict[str, NDArray[Any]]:
         columns = super().columns()
@@ -48,6 +46,13 @@ class CostRun(PolicyRun):
             each = expected_costs(self.experiment, tasks.reshape(-1, tasks.shape[-1]).astype(np.int64))
             costs = added_up(self.record_at, each.reshape(costs.shape))
         return columns | {"expected_cost": costs}
+
+
+def has_expected_costs(experiment: Experiment) -> bool:
+    """Whether the expected costs of its recorded allocations are computed: workers do not change, and few are used."""
+    scenario = experiment.scenario
+    pairs = len(experiment.record_at()) * experiment.seeds * min(scenario.pool.n, scenario.budget)
+    return scenario.stationary and pairs <= _MOST
 
 
 def expected_costs(experiment: Experiment, allocations: NDArray[np.int64]) -> Floats:
@@ -84,8 +89,25 @@ def with_cost_regret(records: pl.DataFrame, least: float | None) -> pl.DataFrame
     return records.with_columns(cost_regret=pl.when(regret.abs() <= _EXACT * cost).then(0.0).otherwise(regret))
 
 
-def least_cost(scenario: Scenario) -> float | None:
-    """The least expected cost of a round of a scenario; None where workers change or all means are infinite."""
+def best_allocation(scenario: Scenario) -> Optimum | None:
+    """The best allocation that is found for a scenario; None where workers change or all means are infinite."""
     if not scenario.stationary or not np.isfinite(scenario.pool.mean()).any():
         return None
-    return optimal_allocation(scenario.pool, scenario.budget, scenario.price, scenario.unit_costs).cost
+    return optimal_allocation(scenario.pool, scenario.budget, scenario.price, scenario.unit_costs)
+
+
+def gap_in_words(best: Optimum) -> list[str]:
+    """What is to be said beside a cost regret: nothing where the allocation is proved to be the best one.
+
+    >>> from ata_gym.pools import exponential
+    >>> from ata_gym.theory.optimal.allocation import optimal_allocation
+    >>> gap_in_words(optimal_allocation(exponential([1.0, 2.0]), 4))
+    []
+    """
+    if best.gap == 0.0:
+        return []
+    return [
+        f"Cost regret is against an allocation of expected cost {best.cost:.6g} a round, which is not proved to be the "
+        f"best: another one may cost up to {best.gap:.3g} less ({100 * best.gap / best.cost:.2g} %), and the regrets "
+        "may be larger by that in each round."
+    ]

@@ -188,6 +188,21 @@ def test_the_cost_regret_is_that_of_the_expected_cost():
         assert unknown == ({"gta", "uta"} if name == "changing-load" else {"gta"})
 
 
+def test_what_an_optimum_that_is_not_proved_may_lack_is_said_beside_the_cost_regret(monkeypatch, tmp_path):
+    monkeypatch.setattr("ata_gym.theory.optimal.branch_and_bound.NODES", 20)
+    played = Scenario(exponential(np.linspace(1.0, 10.0, 60)), 400, horizon=3, name="wide")
+    best = optimal_allocation(played.pool, played.budget)
+    assert best.gap > 0.0
+    results = bench.run(["uta", "ata"], played, seeds=1, jobs=1, out=tmp_path / "out")
+    (remark,) = results.remarks
+    assert f"expected cost {best.cost:.6g} a round, which is not proved to be the best" in remark
+    assert f"may cost up to {best.gap:.3g} less ({100 * best.gap / best.cost:.2g} %)" in remark
+    assert remark in (tmp_path / "out" / "report.html").read_text()
+    races = bench.run(["gta"], played, seeds=1, jobs=1)  # which have no cost regret
+    proved = bench.run(["uta", "ata"], Scenario(POOL, 4, horizon=3, name="small"), seeds=1, jobs=1)
+    assert (races.remarks, proved.remarks) == ([], [])
+
+
 def test_a_performance_profile_is_the_share_of_runs_within_a_ratio_of_the_best():
     costs = {"a": [np.array([1.0, 2.0]), np.array([3.0, 3.0])], "b": [np.array([2.0, 2.0]), np.array([1.0, 6.0])]}
     profile = performance_profile(costs)

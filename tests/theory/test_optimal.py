@@ -104,7 +104,7 @@ ODD = exponential([1.0, 2.0]) + deterministic(3.0) + trace([[2.0, 4.0, 5.0]])
     (exponential(np.linspace(1.0, 10.0, 60)), 20_000, 0.0, 0.2), (ODD + pools.weibull(0.7, 1.5), 10**6, 0.1, 4e-3),
     (ODD, 2**50, 0.0, 4e-3),
 ])  # fmt: skip
-def test_large_budgets_get_a_certified_gap(pool, budget, price, most, monkeypatch):
+def test_large_budgets_get_a_gap(pool, budget, price, most, monkeypatch):
     monkeypatch.setattr("ata_gym.theory.optimal.branch_and_bound.NODES", 20)
     found = optimal_allocation(pool, budget, price)
     assert found.allocation.sum() == budget

@@ -38,11 +38,11 @@ class Optimum(NamedTuple):
 def optimal_allocation(pool: Pool, budget: int, price: float = 0.0, unit_costs: ArrayLike | None = None) -> Optimum:
     """Find the allocation of ``budget`` tasks with the least expected round time + price * expected worker time.
 
-    It is proved optimal, or has a certified gap. Good allocations come from the beta rule (``allocate_by_cost``, for
-    several beta) and from local search. Since E[C(a)] >= a_i mu_i, they limit the tasks of every worker. Then branch
-    and bound on a grid of times (of rounds, if all workers replay traces by round): best node first, until no
-    allocation can cost less by more than 1e-6 of the cost, or 50,000 nodes were opened. The result depends on the
-    arguments alone, never on the clock. Ours.
+    It is proved optimal, or has a gap: no allocation costs less by more than that. Good allocations come from the beta
+    rule (``allocate_by_cost``, for several beta) and from local search. Since E[C(a)] >= a_i mu_i, they limit the tasks
+    of every worker. Then branch and bound on a grid of times (of rounds, if all workers replay traces by round): best
+    node first, until no allocation can cost less by more than 1e-6 of the cost, or 50,000 nodes were opened. The result
+    depends on the arguments alone, never on the clock. Ours.
 
     Size: count the m workers whose mean is at most the round time found; the others get nothing. The search takes place
     while (m + 1) (B + 1) times the size of the grid, 100 to 4,000 times, is below 2**25. It proves most pools of up to

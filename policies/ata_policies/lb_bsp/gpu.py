@@ -184,10 +184,10 @@ def memory_limits(memory: ArrayLike | None, setting: Setting) -> Ints:
 
 
 @helper()
-def _tasks_until(flat: float, intercept: float, slope: float, most: int, level: float) -> int:
+def _tasks_until(flat: float, intercept: float, slope: float, most: int, level: float) -> np.int64:
     """How many tasks a worker can end by a moment, ``most`` at most."""
     if level < flat:
-        return 0
+        return np.int64(0)
     low, high = np.int64(0), np.int64(most)
     while low < high:  # halved each time; not by division, whose rounding may be many tasks wrong
         middle = (low + high + 1) // 2
@@ -212,8 +212,8 @@ def balanced(flat: Floats, intercept: Floats, slope: Floats, most: Ints, budget:
     """The integers x that minimise the longest max(t_i, a_i + b_i x_i) of those with x_i > 0, and sum to the budget.
 
     The level of time is found by bisection; the tasks that are left then go, one after the other, to the worker that
-    would finish first. x_i = 0 takes no time. t, a, b > 0 and ``most``, bounds of x that together hold the budget, have shape
-    (..., n).
+    would finish first. x_i = 0 takes no time. t, a, b > 0 and ``most``, bounds of x that together hold the budget, have
+    shape (..., n).
     """
     low, high = 0.0, 0.0
     for i in range(len(out)):

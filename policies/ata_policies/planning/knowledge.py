@@ -115,7 +115,8 @@ def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) ->
 def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
     """Estimates from K tasks of total time S, if task times are gamma of shape c: S / K, with the evidence c K; (E, n).
 
-    The evidence is 1/2 at least: where times vary more, their logarithm does not.
+    The evidence is 1/2 at least, or one result would count as none where times vary widely. The logarithm of a gamma
+    time varies more than that says: its variance, trigamma(c), is 101 for c = 0.1.
     """
     known = counts > 0.0
     location = np.log(np.maximum(totals / np.where(known, counts, 1.0), 1e-100))

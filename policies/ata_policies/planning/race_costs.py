@@ -54,8 +54,8 @@ def _shuffled(replicate: Any, replicates: Any, mask: Any, task: Any) -> Any:
     z = np.uint64((z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB))
     z = np.uint64(z ^ (z >> np.uint64(31)))
     x = np.uint64(replicate)
-    # each step maps the numbers up to the mask one to one; numbers that are no replicate are mapped again, and since the
-    # replicate itself is one of the numbers that are met in turn, this ends
+    # each step maps the numbers up to the mask one to one; numbers that are no replicate are mapped again, and since
+    # the replicate itself is one of the numbers that are met in turn, this ends
     while True:
         for shift in (np.uint64(0), np.uint64(21), np.uint64(42)):
             own = np.uint64(z >> shift)
