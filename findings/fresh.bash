@@ -9,6 +9,10 @@ install() {  # the packages, with their versions; a second call makes a new envi
   "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
 }
 
+install_alone() {  # after install: the packages without those that they name, where few of them are imported
+  "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$@"
+}
+
 expect() {  # run the program on stdin; it must print the lines of the first argument
   cat > "$folder/program.py"
   (cd "$folder" && venv/bin/python -W ignore program.py) > "$folder/printed"

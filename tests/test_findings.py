@@ -17,13 +17,14 @@ def test_a_finding_says_its_versions_and_installs_them_alone(script: Path) -> No
     comments = text.partition("\n. ")[0].splitlines()[1:]
     assert len(comments) > 3
     assert all(line.startswith("#") for line in comments)
-    installs = re.findall(r"^ *install (.*)$", text, re.MULTILINE)
+    installs = re.findall(r"^ *install(?:_alone)? (.*)$", text, re.MULTILINE)
     requirements = [one for line in installs for one in line.split()]
     assert requirements
     assert all(re.fullmatch(r"[a-z0-9_.\[\]-]+==[0-9][\w.]*", one) for one in requirements)
+    versions = " ".join(comments[: comments.index("#")])
     for name, version in (one.split("==") for one in requirements):
-        named = name.partition("[")[0] in comments[0] and version in comments[0]
-        assert named or name in {"numpy", "torch", "setuptools"}, f"the first line does not name {name} {version}"
+        named = name.partition("[")[0] in versions and version in versions
+        assert named or name in {"numpy", "torch", "setuptools"}, f"the first lines do not name {name} {version}"
     assert "expect " in text
     assert not re.search(r"ata[-_]gym|ata_policies", text)
     assert script.stat().st_mode & 0o100
