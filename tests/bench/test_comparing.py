@@ -13,7 +13,7 @@ import pytest
 from ata_gym import allocate, bench
 from ata_policies import AllocationPolicy, DispatchPolicy, Setting
 from tests.bench.test_benchmark import Fastest, in_a_notebook
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, without_progress
 
 SMALL: dict[str, Any] = {"rounds": 30, "seeds": 4, "jobs": 1}
 HERE = Fastest.__module__
@@ -100,7 +100,7 @@ def run_script(folder: Path, guard: str, more: str) -> subprocess.CompletedProce
 def test_a_script_that_guards_nothing_is_told_the_cure_in_the_first_line(tmp_path):
     done = run_script(tmp_path, "", "jobs=2, out='results'")
     assert done.returncode == 1
-    first, *rest = done.stderr.splitlines()
+    first, *rest = without_progress(done.stderr).splitlines()
     assert first.startswith('put what the script runs under if __name__ == "__main__": or give jobs=1')
     assert rest[0].startswith("Traceback")
     assert rest[-1].endswith(first)
