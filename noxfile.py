@@ -1,8 +1,9 @@
-"""The tests on several versions of Python, with the oldest and the newest versions of the packages that are needed.
+"""The tests on several versions of Python, with the oldest and the newest packages.
 
-Extras that hold torch are left out: their tests are run by ``make test``, on one version. The session ``newest`` is a
-part of it that takes two minutes: what ``pip install`` takes today. The sessions that are named after an RL library run
-its tests and its script in notebooks/agents, each in an environment of its own, as their needs differ.
+Extras that hold torch are left out: their tests are run by ``make test``, on one version. The
+session ``newest`` is a part of it that takes two minutes: what ``pip install`` takes today. The
+sessions that are named after an RL library run its tests and its script in notebooks/agents, each
+in an environment of its own, as their needs differ.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from tempfile import TemporaryDirectory
 
 import nox
 
-# The interpreters of pyenv by themselves: its shims fail for each version that is not the one in use.
+# The interpreters of pyenv by themselves: its shims fail for each version that is not the one in
+# use.
 _PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
 _FOLDERS = [str(folder) for folder in sorted(_PYENV.glob("3.*/bin"))]
 os.environ["PATH"] = os.pathsep.join([*_FOLDERS, os.environ["PATH"]])
 
-_NEWEST = next((version for version in ("3.14", "3.13", "3.12") if shutil.which(f"python{version}")), None)
+_NEWEST = next(
+    (version for version in ("3.14", "3.13", "3.12") if shutil.which(f"python{version}")),
+    None,
+)
 """The newest Python here, other than the one of ``make test``; None if there is none."""
 
 _COMMANDS = (
@@ -33,7 +38,9 @@ _COMMANDS = (
 )
 """What the session ``newest`` runs in a folder of its own."""
 
-_WITH_TORCH = [f"{folder}/{room}" for folder in ("ata_gym", "tests") for room in ("training", "rl", "cluster")]
+_WITH_TORCH = [
+    f"{folder}/{room}" for folder in ("ata_gym", "tests") for room in ("training", "rl", "cluster")
+]
 """The rooms that torch is needed in."""
 
 _PART = (
@@ -54,24 +61,46 @@ nox.options.stop_on_first_error = False
 @nox.session(python=["3.11", "3.12", "3.13", "3.14"])
 @nox.parametrize("versions", ["oldest", "newest"])
 def tests(session: nox.Session, versions: str) -> None:
-    """Install the oldest or the newest gymnasium, numpy, scipy and numba with wheels, and run every test."""
-    pins = session.cache_dir / f"{versions}-{session.python}.txt"  # after create_tmp, tests would write in the checkout
-    resolution = "lowest-direct" if versions == "oldest" else "highest"
+    """Install the oldest or newest gymnasium, numpy, scipy and numba, and run every test."""
+    pins = (
+        session.cache_dir / f"{versions}-{session.python}.txt"
+    )  # after create_tmp, tests would write in the checkout
+    if versions == "oldest":
+        resolution = "lowest-direct"
+    else:
+        resolution = "highest"
     session.run_install(
-        "uv", "pip", "compile", "--quiet", "--no-header", "--only-binary", ":all:", "--python", str(session.python),
-        "--resolution", resolution, "--output-file", str(pins), "pyproject.toml",
-    )  # fmt: skip
+        "uv",
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-header",
+        "--only-binary",
+        ":all:",
+        "--python",
+        str(session.python),
+        "--resolution",
+        resolution,
+        "--output-file",
+        str(pins),
+        "pyproject.toml",
+    )
     session.install("-c", str(pins), "-e", ".[bench,dev]")
     session.run("uv", "pip", "list")
     session.run(
-        "pytest", "-n", "2", "-m", "not benchmark and not gpu", *(f"--ignore={room}" for room in _WITH_TORCH),
+        "pytest",
+        "-n",
+        "2",
+        "-m",
+        "not benchmark and not gpu",
+        *(f"--ignore={room}" for room in _WITH_TORCH),
         *session.posargs,
-    )  # fmt: skip
+    )
 
 
 @nox.session(python=_NEWEST)
 def newest(session: nox.Session) -> None:
-    """Install as a user does, with the newest of everything, and run six commands and a part of the tests."""
+    """Install the newest of everything, and run six commands and a part of the tests."""
     if _NEWEST is None:
         session.skip("no Python 3.12 or newer is here")
     session.install(".")
@@ -82,7 +111,11 @@ def newest(session: nox.Session) -> None:
         for command in _COMMANDS:
             session.run("ata-gym", *command.split(), silent=True)
     session.install("pytest", "pytest-timeout", "hypothesis")
-    session.run("pytest", *_PART, *session.posargs)  # in one process: another one would compile the kernels again
+    session.run(
+        "pytest",
+        *_PART,
+        *session.posargs,
+    )  # in one process: another one would compile the kernels again
 
 
 @nox.session(python="3.11")
@@ -117,7 +150,10 @@ def sbx(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def d3rlpy(session: nox.Session) -> None:
-    """Run the script of d3rlpy, which asks for a gymnasium without autoreset modes, and runs with a later one."""
+    """Run the script of d3rlpy, with a later gymnasium than it asks for.
+
+    The one that it asks for has no autoreset modes.
+    """
     _library(session, "d3rlpy", "d3rlpy==2.8.1", overrides=["gymnasium==1.4.0"])
 
 
@@ -145,24 +181,59 @@ def xuance(session: nox.Session) -> None:
     _library(session, "xuance", "xuance==1.4.4", overrides=["numpy==2.4.6"])
 
 
-def _library(session: nox.Session, name: str, *requirements: str, overrides: Sequence[str] = ()) -> None:
-    """Install a library with torch, numpy, scipy and numba as in constraints.txt, and run its tests.
+def _library(
+    session: nox.Session,
+    name: str,
+    *requirements: str,
+    overrides: Sequence[str] = (),
+) -> None:
+    """Install a library, and torch and others as in constraints.txt, and run its tests.
 
     ``overrides`` are versions that it does not ask for.
     """
-    pins = session.cache_dir / f"{name}.txt"  # after create_tmp, Ray's files lie in the environment: no worker starts
+    pins = (
+        session.cache_dir / f"{name}.txt"
+    )  # after create_tmp, Ray's files lie in the environment: no worker starts
     others = session.cache_dir / f"{name}-overrides.txt"
-    pinned = ("torch", "numpy", "scipy", "numba", "llvmlite", "pytest", "pytest-timeout", "hypothesis")
+    pinned = (
+        "torch",
+        "numpy",
+        "scipy",
+        "numba",
+        "llvmlite",
+        "pytest",
+        "pytest-timeout",
+        "hypothesis",
+    )
     lines = Path("constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins.write_text("\n".join(line for line in lines if line.split("==")[0] in pinned), encoding="utf-8")
+    pins.write_text(
+        "\n".join(line for line in lines if line.split("==")[0] in pinned),
+        encoding="utf-8",
+    )
     others.write_text("\n".join(overrides), encoding="utf-8")
     session.install(
-        "-c", str(pins), "--override", str(others), *requirements, "torch", "pytest", "pytest-timeout", "hypothesis",
-        "-e", ".",
-    )  # fmt: skip
+        "-c",
+        str(pins),
+        "--override",
+        str(others),
+        *requirements,
+        "torch",
+        "pytest",
+        "pytest-timeout",
+        "hypothesis",
+        "-e",
+        ".",
+    )
     session.run("uv", "pip", "list")
     tests = Path("tests/rl/libraries", f"test_{name}.py")
     session.run(
-        "pytest", *([str(tests)] if tests.is_file() else []), "tests/rl/libraries/test_agents.py", "-m", "library",
-        "-k", name, *session.posargs, env={"RAY_USAGE_STATS_ENABLED": "0"},
-    )  # fmt: skip
+        "pytest",
+        *([str(tests)] if tests.is_file() else []),
+        "tests/rl/libraries/test_agents.py",
+        "-m",
+        "library",
+        "-k",
+        name,
+        *session.posargs,
+        env={"RAY_USAGE_STATS_ENABLED": "0"},
+    )

@@ -9,22 +9,27 @@ from ata_gym.utils.signals import outlive_readers, quiet_start, raising, whole_o
 
 
 def main() -> None:
-    """Run the command line; a missing extra is one sentence on stderr and exit code 1, no traceback.
+    """Run the command line.
 
-    The sentence names the command that lists what else is missing, which needs no extra.
+    A missing extra is one sentence on stderr and exit code 1, without a traceback. The sentence
+    names the command that lists what else is missing; that command needs no extra.
     """
     outlive_readers()
     try:
         with quiet_start():
             for module in ("typer", "rich", "polars", "matplotlib"):
-                if find_spec(module) is None:  # looked for, not imported: --help stays quick
+                # a module is looked for and not imported, so that --help is quick
+                if find_spec(module) is None:
                     if sys.argv[1:] in (["doctor"], ["doctor", "--json"]):
                         with raising(), whole_output("ata-gym"):
-                            sys.exit(import_module("ata_gym.cluster.doctor").main("--json" in sys.argv))
+                            sys.exit(
+                                import_module("ata_gym.cluster.doctor").main("--json" in sys.argv),
+                            )
                     require(module, extra="bench", purpose="The command ata-gym")
             from ata_gym.cli import app  # noqa: PLC0415 - it imports the modules checked above
 
-            with whole_output("ata-gym"):  # a command says itself what went wrong; --help and --version are none
+            # a command itself reports what went wrong; --help and --version are not commands
+            with whole_output("ata-gym"):
                 app(prog_name="ata-gym")
     except MissingExtraError as error:
         sys.exit(f"{error} (ata-gym doctor lists what else is missing)")

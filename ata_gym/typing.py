@@ -1,4 +1,7 @@
-"""Aliases for arrays by dtype, whose shapes functions give in their docstrings, and for the names of workers."""
+"""Aliases for arrays by dtype, and for the names of workers.
+
+The docstring of a function gives the shapes of its arrays.
+"""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -23,7 +26,10 @@ DTYPES: Mapping[Any, np.dtype[Any]] = {
     Mask: np.dtype(np.bool_),
     Keys: np.dtype(np.uint64),
 }
-"""The dtype that each alias above stands for; no alias is taken apart, since what is inside it differs by numpy."""
+"""The dtype that each alias above stands for.
+
+No alias is taken apart to find it, since what is inside an alias depends on the version of numpy.
+"""
 
 Index: TypeAlias = Ints | int  # of an episode, a round, a worker or a task
 Worker: TypeAlias = str | int

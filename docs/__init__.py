@@ -1,1 +1,1 @@
-"""What is made for readers: the site (``make docs``), and tables and pictures of the pages, by commands."""
+"""What is made for readers: the site (``make docs``), tables and pictures of pages."""

@@ -12,10 +12,23 @@ from docs.site.reference import build
 def main() -> None:
     """Build, and say what was left out; exit code 1 with what is wrong if anything is."""
     parser = argparse.ArgumentParser(
-        prog="python -m docs", description="Build the site of ata-gym: guides, notebooks and the API."
+        prog="python -m docs",
+        description="Build the site of ata-gym: guides, notebooks and the API.",
     )
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("build", "docs"), help="default: build/docs")
-    parser.add_argument("--without", action="append", default=[], metavar="MODULE", help="leave it out; repeatable")
+    parser.add_argument(
+        "folder",
+        type=Path,
+        nargs="?",
+        default=Path("build", "docs"),
+        help="default: build/docs",
+    )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="leave it out; repeatable",
+    )
     given = parser.parse_args()
     folder = given.folder
     try:
@@ -25,7 +38,14 @@ def main() -> None:
     for name, reason in built.left_out.items():
         print(f"left out: {name} ({reason})")
     if built.faults:
-        sys.exit("\n".join([*built.faults, 'The site is whole with all extras: pip install "ata-gym[all,dev]"']))
+        sys.exit(
+            "\n".join(
+                [
+                    *built.faults,
+                    'The site is whole with all extras: pip install "ata-gym[all,dev]"',
+                ],
+            ),
+        )
     print(f"{built.pages} pages: {folder / 'index.html'}")
 
 

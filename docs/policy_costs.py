@@ -1,6 +1,9 @@
-"""``python -m docs.policy_costs``: print the table of ``policies/README.md``, with the measured costs of decisions.
+"""``python -m docs.policy_costs``: print the table of ``policies/README.md``.
 
-With ``--picture FILE.png`` the decisions of some policies are timed with 10 to a million workers, drawn, and printed.
+The costs of decisions in it are measured.
+
+With ``--picture FILE.png`` the decisions of some policies are timed with 10 to a million workers,
+drawn, and printed.
 """
 
 from __future__ import annotations
@@ -21,33 +24,44 @@ from ata_gym.bench.report import style
 from ata_gym.scenarios.card import Card
 from ata_policies.card import policy_card
 
-SETUP = "8 rows of 51 workers, B = 23, price 0.1"  # what is played while costs are compared with ATA's
-_BESIDE, _CHUNK = "ata", 20
+SETUP = (  # what is played while costs are compared with ATA's
+    "8 rows of 51 workers, B = 23, price 0.1"
+)
+_BESIDE = "ata"
+_CHUNK = 20
 _FACTS = ("source", "must know beforehand", "assumes", "constants")  # of a card, that the table has
 _DRAWN = ("ata", "ata-empirical", "distribution-learner", "restarting-beta")
 _SIZES = tuple(10**k for k in range(1, 7))  # numbers of workers
 _BUDGET = 23
-_LARGE = 10_000  # the slope is fitted from so many workers on: with fewer, what every decision costs hides it
+# the slope is fitted from so many workers on: with fewer, what every decision costs hides it
+_LARGE = 10_000
 
 
 class RelativeCosts(NamedTuple):
     """Processor time of a policy's predictions over that of ATA's, in ``SETUP``."""
 
-    first: float  # in the first 100 rounds of icml2025-cifar100, where a learner has most to decide
-    steady: float  # in its first 2,000
-    changing: float  # in the first 500 of changing-walk, whose speeds never stay
+    first: float
+    """In the first 100 rounds of icml2025-cifar100, where a learner has most to decide."""
+    steady: float
+    """In its first 2,000."""
+    changing: float
+    """In the first 500 of changing-walk, whose speeds never stay."""
 
 
 def relative_costs(name: str, steady: int = 2_000, changing: int = 500) -> RelativeCosts:
     """The costs of a policy beside ATA's, measured in turns."""
-    return RelativeCosts(*_ratios(name, "icml2025-cifar100", FIRST, steady), *_ratios(name, "changing-walk", changing))
+    return RelativeCosts(
+        *_ratios(name, "icml2025-cifar100", FIRST, steady),
+        *_ratios(name, "changing-walk", changing),
+    )
 
 
 def _ratios(name: str, scenario: str, *rounds: int) -> list[float]:
     setup = Experiment.on_scenario(scenario, rounds=rounds[-1], seeds=8, price=0.1)
     for warm in (name, _BESIDE):  # compiles
         TimedPlayer(warm, setup).play(_CHUNK)
-    ours, beside = TimedPlayer(name, setup), TimedPlayer(_BESIDE, setup)
+    ours = TimedPlayer(name, setup)
+    beside = TimedPlayer(_BESIDE, setup)
     found = []
     for start, end in pairwise((0, *rounds)):
         for first in range(start, end, _CHUNK):
@@ -58,24 +72,38 @@ def _ratios(name: str, scenario: str, *rounds: int) -> list[float]:
 
 
 def table(cards: Iterable[Card], costs: Mapping[str, Sequence[float]]) -> str:
-    """The policies in Markdown, with their processor time over that of ATA, as ``relative_costs`` measures it."""
+    """The policies in Markdown, with their processor time over ATA's (``relative_costs``)."""
     rows = []
     for card in cards:
-        facts = (card.name, card.facts["plays"].partition(",")[0], *(card.facts.get(fact, "") for fact in _FACTS))
-        rows.append([*(fact.replace("|", r"\|") for fact in facts), *(f"{cost:.1f}" for cost in costs[card.name])])
+        facts = (
+            card.name,
+            card.facts["plays"].partition(",")[0],
+            *(card.facts.get(fact, "") for fact in _FACTS),
+        )
+        rows.append(
+            [
+                *(fact.replace("|", r"\|") for fact in facts),
+                *(f"{cost:.1f}" for cost in costs[card.name]),
+            ],
+        )
     titles = ("policy", "plays", *_FACTS, "cost: first 100", "steady", "changing")
     first, *others = [f"| {' | '.join(row)} |" for row in (titles, *rows)]
     return "\n".join([first, "|" + "---|" * len(titles), *others])
 
 
 def draw(names: Sequence[str], sizes: Sequence[int], picture: Path) -> dict[str, list[float]]:
-    """Draw the mean milliseconds of a decision with each number of workers; return them, and last the slope."""
-    large, found = np.array(sizes) >= _LARGE, {}
+    """Draw the mean milliseconds of a decision by the number of workers.
+
+    Return them, and last the slope.
+    """
+    large = np.array(sizes) >= _LARGE
+    found = {}
     for name in names:
         times = [decision_times(name, exponential_workers(n, _BUDGET), FIRST).mean for n in sizes]
         found[name] = [*times, float(np.polyfit(np.log(sizes)[large], np.log(times)[large], 1)[0])]
     with style.figure(6.5, 3.8) as drawn:
-        axes, top = drawn.subplots(), max(each[-2] for each in found.values())
+        axes = drawn.subplots()
+        top = max(each[-2] for each in found.values())
         for name, look in style.lines(names).items():
             axes.plot(sizes, found[name][:-1], label=f"{name}: slope {found[name][-1]:.2f}", **look)
         axes.plot(sizes[-2:], [0.3 * top, 3 * top], color="black", linewidth=0.8, label="linear")
@@ -83,17 +111,32 @@ def draw(names: Sequence[str], sizes: Sequence[int], picture: Path) -> dict[str,
         style.plain_numbers(axes)
         axes.yaxis.set_major_formatter("{x:g}")
         axes.legend()
-        style.save(drawn, picture.with_suffix(""), f"A decision, mean of the first {FIRST} rounds, B = {_BUDGET}")
+        style.save(
+            drawn,
+            picture.with_suffix(""),
+            f"A decision, mean of the first {FIRST} rounds, B = {_BUDGET}",
+        )
     return found
 
 
 def main() -> None:
     """Measure one policy after the other, and print the table; or draw the picture."""
-    parser = argparse.ArgumentParser(prog="python -m docs.policy_costs", description="What decisions cost.")
-    parser.add_argument("--picture", type=Path, metavar="FILE.png", help="draw some policies against n in its place")
+    parser = argparse.ArgumentParser(
+        prog="python -m docs.policy_costs",
+        description="What decisions cost.",
+    )
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        metavar="FILE.png",
+        help="draw some policies against n in its place",
+    )
     if (picture := parser.parse_args().picture) is not None:
         for name, numbers in draw(_DRAWN, _SIZES, picture).items():
-            print(f"{name}: {', '.join(f'{ms:.3g}' for ms in numbers[:-1])} ms; slope {numbers[-1]:.2f}")
+            print(
+                f"{name}: {', '.join(f'{ms:.3g}' for ms in numbers[:-1])} ms; slope"
+                f" {numbers[-1]:.2f}",
+            )
         return
     costs: dict[str, Sequence[float]] = {}
     with progress_bars({"cost": len(ata_policies.names())}) as progress:

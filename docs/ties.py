@@ -1,7 +1,8 @@
 """``python -m docs.ties``: print how often equal policies are called different, by simulation.
 
-With ``--intervals`` it prints how often the interval of a ratio holds the true one, where "less" and "more" are by the
-geometric mean of the ratios, and where they are read as the ratio of the means.
+With ``--intervals`` it prints how often the interval of a ratio holds the true one, where "less"
+and "more" are by the geometric mean of the ratios, and where they are read as the ratio of the
+means.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.typing import Floats
 
-POLICIES, SEEDS = (2, 5, 20), (8, 48)
+POLICIES = (2, 5, 20)
+SEEDS = (8, 48)
 _CASES = 4_000
-_SHAPE, _TIMES = 1.8, 20  # of Pareto times, and how many of them a run is the sum of
+# of Pareto times, and how many of them a run is the sum of
+_SHAPE = 1.8
+_TIMES = 20
 
 Rng = np.random.Generator
 
@@ -38,12 +42,20 @@ DRAWN: Mapping[str, Callable[[Rng, tuple[int, ...]], Floats]] = {
 """What logarithms of costs have beside what a seed has for all policies, (policies, seeds)."""
 
 
-def called_different(kind: str, policies: int, seeds: int, cases: int = _CASES) -> tuple[float, float]:
+def called_different(
+    kind: str,
+    policies: int,
+    seeds: int,
+    cases: int = _CASES,
+) -> tuple[float, float]:
     """In which share of the cases the best of equal policies is called different from another one.
 
-    First by its own paired t test with each other one at 5 %, then by the rule of ``different_pairs``.
+    First by its own paired t test with each other one at 5 %, then by the rule of
+    ``different_pairs``.
     """
-    rng, alone, corrected = np.random.default_rng(0), 0, 0
+    rng = np.random.default_rng(0)
+    alone = 0
+    corrected = 0
     for _ in range(cases):
         logarithms = rng.normal(size=seeds) + 0.1 * DRAWN[kind](rng, (policies, seeds))
         of = dict(zip(map(str, range(policies)), np.exp(logarithms), strict=True))
@@ -55,12 +67,15 @@ def called_different(kind: str, policies: int, seeds: int, cases: int = _CASES) 
 
 
 def covered(seeds: int, cases: int = 10 * _CASES) -> tuple[float, float]:
-    """In which share of the cases an interval holds the true ratio: the geometric mean, and that of the means.
+    """In which share of the cases an interval holds the true ratio of either kind.
 
-    Runs are sums of Pareto times, first beside runs of the same kind, so that the geometric mean is 1; then beside runs
-    that all take half of their mean, so that the ratio of the means is 2.
+    The first is the ratio of the geometric means, the second the ratio of the means.
+    Runs are sums of Pareto times, first beside runs of the same kind, so that the geometric mean is
+    1; then beside runs that all take half of their mean, so that the ratio of the means is 2.
     """
-    rng, same, means = np.random.default_rng(1), 0, 0
+    rng = np.random.default_rng(1)
+    same = 0
+    means = 0
     even = np.full(seeds, _TIMES * _SHAPE / (_SHAPE - 1.0) / 2.0)
     for _ in range(cases):
         mine, theirs = np.exp(_pareto(rng, (2, seeds)))
@@ -74,7 +89,11 @@ def covered(seeds: int, cases: int = 10 * _CASES) -> tuple[float, float]:
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(prog="python -m docs.ties", description=__doc__)
-    parser.add_argument("--intervals", action="store_true", help="print how often intervals hold the true ratio")
+    parser.add_argument(
+        "--intervals",
+        action="store_true",
+        help="print how often intervals hold the true ratio",
+    )
     if parser.parse_args().intervals:
         rows = [(f"{seeds}", *(f"{share:.3f}" for share in covered(seeds))) for seeds in SEEDS]
         titles = right(("seeds", "geometric mean of the ratios", "ratio of the means"))
@@ -84,7 +103,13 @@ def main() -> None:
     for kind in DRAWN:
         for seeds in SEEDS:
             found = (called_different(kind, policies, seeds) for policies in POLICIES)
-            rows.append((kind, str(seeds), *(f"{alone:.3f}, {corrected:.3f}" for alone, corrected in found)))
+            rows.append(
+                (
+                    kind,
+                    str(seeds),
+                    *(f"{alone:.3f}, {corrected:.3f}" for alone, corrected in found),
+                ),
+            )
     titles = right(("seeds", *(f"{policies} policies" for policies in POLICIES)))
     print(markdown([Table("", {"logarithms of the ratios": LEFT, **titles}, rows)]).strip())
 

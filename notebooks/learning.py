@@ -1,6 +1,8 @@
-"""Make the animation of README.md: who gets how many tasks while policies learn, and how long their rounds take.
+"""Make the animation of README.md: who gets how many tasks while policies learn, and how long their
+rounds take.
 
-``python notebooks/learning.py`` plays two policies on five workers, and writes ``notebooks/pictures/learning.gif``.
+``python notebooks/learning.py`` plays two policies on five workers, and writes
+``notebooks/pictures/learning.gif``.
 """
 
 from __future__ import annotations
@@ -25,11 +27,16 @@ from ata_gym.utils.atomic import write_whole
 
 FILE = Path(__file__).parent / "pictures" / "learning.gif"
 POLICIES = ("ata-empirical-icml", "distribution-learner")
-ROUNDS, HORIZON = 500, 2_000  # what is shown, of an episode of so many rounds
+# what is shown, of an episode of so many rounds
+ROUNDS = 500
+HORIZON = 2_000
 FRAMES = 60  # frames at most
-SECONDS, LAST_SECONDS = 0.16, 2.0  # how long a frame is shown, and the last one, before it all starts again
+# how long a frame is shown, and the last one, before it all starts again
+SECONDS = 0.16
+LAST_SECONDS = 2.0
 _PALETTE = 64  # colours of the file: few make it small
-_INCHES, _DPI = (8.0, 4.7), 100
+_INCHES = (8.0, 4.7)
+_DPI = 100
 
 
 class Learner(Player):
@@ -52,7 +59,9 @@ def frame_rounds(rounds: int) -> list[int]:
 
 
 def animate(players: Sequence[Learner], path: Path) -> None:
-    """Write the animation of the first rounds as GIF; the players have played and remembered at least one round."""
+    """Write the animation of the first rounds as GIF; the players have played and remembered at
+    least one round.
+    """
     rounds = frame_rounds(len(players[0].played))
     frames = []
     with style.figure(*_INCHES) as made:
@@ -64,25 +73,46 @@ def animate(players: Sequence[Learner], path: Path) -> None:
             canvas.draw()
             frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[:, :, :3].copy()))
     palette = frames[-1].quantize(_PALETTE, method=Image.Quantize.FASTOCTREE)
-    palette.putpalette([255 if value >= 250 else value for value in palette.getpalette() or []])  # white paper
+    palette.putpalette(
+        [255 if value >= 250 else value for value in palette.getpalette() or []],
+    )  # white paper
     small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     times = [round(1000 * SECONDS)] * (len(small) - 1) + [round(1000 * LAST_SECONDS)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    form: dict[str, Any] = {"format": "GIF", "save_all": True, "duration": times, "loop": 0, "optimize": False}
+    form: dict[str, Any] = {
+        "format": "GIF",
+        "save_all": True,
+        "duration": times,
+        "loop": 0,
+        "optimize": False,
+    }
     write_whole(path, partial(small[0].save, append_images=small[1:], **form))
 
 
 def _draw_frame(made: Figure, players: Sequence[Learner], k: int, last: int) -> None:
-    """Draw a frame: at the top what each player did until its k-th round, at the bottom how long its rounds took."""
+    """Draw a frame: at the top what each player did until its k-th round, at the bottom how long
+    its rounds took.
+    """
     made.set_layout_engine("none")
     grid = made.add_gridspec(
-        2, len(players), height_ratios=(1.0, 0.9), left=0.1, right=0.985, top=0.83, bottom=0.125, hspace=0.62,
+        2,
+        len(players),
+        height_ratios=(1.0, 0.9),
+        left=0.1,
+        right=0.985,
+        top=0.83,
+        bottom=0.125,
+        hspace=0.62,
         wspace=0.27,
-    )  # fmt: skip
+    )
     curves = [_trailing(np.array(player.times[:last])) for player in players]
     colours = [look["color"] for look in style.lines([player.name for player in players]).values()]
     limit = 1.03 * max(float(curve[np.array(frame_rounds(last)) - 1].max()) for curve in curves)
-    shown = np.sort(np.argsort(-sum(player.played[:, 1].sum(axis=0) for player in players), kind="stable")[:MOST])
+    shown = np.sort(
+        np.argsort(-sum(player.played[:, 1].sum(axis=0) for player in players), kind="stable")[
+            :MOST
+        ],
+    )
     for place, (player, curve) in enumerate(zip(players, curves, strict=True)):
         axes = made.add_subplot(grid[0, place])
         tasks, busy, wasted = _trailing(player.played[:k])[-1, :, shown].T
@@ -90,7 +120,13 @@ def _draw_frame(made: Figure, players: Sequence[Learner], k: int, last: int) -> 
         axes.barh(rows, curve[k - 1], height=0.78, **WAITING)
         axes.barh(rows, busy - wasted, height=0.78, **WORKING)
         axes.barh(rows, wasted, left=busy - wasted, height=0.78, linewidth=0, **THROWN_AWAY)
-        axes.plot([curve[k - 1]] * 2, [-0.6, len(shown) - 0.4], color="black", linewidth=2.2, clip_on=False)
+        axes.plot(
+            [curve[k - 1]] * 2,
+            [-0.6, len(shown) - 0.4],
+            color="black",
+            linewidth=2.2,
+            clip_on=False,
+        )
         axes.set(xlim=(0, limit), ylim=(len(shown) - 0.5, -0.5), xlabel="seconds")
         axes.set_yticks(rows, [f"{each:.1f} tasks" for each in tasks])
         axes.tick_params(axis="y", length=0)
@@ -100,9 +136,21 @@ def _draw_frame(made: Figure, players: Sequence[Learner], k: int, last: int) -> 
         axes.set_title(name, fontsize=12.5, fontweight="bold", color=colours[place])
     title = f"Round {k:,}: {players[0].budget:,} tasks, who gets how many?"
     made.text(0.012, 0.955, title, fontsize=14, fontweight="bold", va="center")
-    made.text(0.012, 0.02, "simulated; averages of the last third of the rounds", fontsize=8.5, color="#505050")
+    made.text(
+        0.012,
+        0.02,
+        "simulated; averages of the last third of the rounds",
+        fontsize=8.5,
+        color="#505050",
+    )
     handles = [Patch(**look, linewidth=0) for look in (WORKING, WAITING)]
-    made.legend(handles, ["working", "waiting"], ncols=2, loc="center right", bbox_to_anchor=(0.995, 0.955))
+    made.legend(
+        handles,
+        ["working", "waiting"],
+        ncols=2,
+        loc="center right",
+        bbox_to_anchor=(0.995, 0.955),
+    )
     _draw_times(made.add_subplot(grid[1, :]), curves, colours, k)
 
 
@@ -110,7 +158,10 @@ def _draw_times(axes: Axes, curves: Sequence[Floats], colours: Sequence[str], k:
     for curve, colour in zip(curves, colours, strict=True):
         axes.plot(np.arange(1, k + 1), curve[:k], color=colour, linewidth=2.4)
         axes.plot(k, curve[k - 1], "o", color=colour, markersize=6, clip_on=False)
-    limits = {"xlim": (1, max(len(curves[0]), 2)), "ylim": (0, 1.06 * max(float(curve.max()) for curve in curves))}
+    limits = {
+        "xlim": (1, max(len(curves[0]), 2)),
+        "ylim": (0, 1.06 * max(float(curve.max()) for curve in curves)),
+    }
     axes.set(xscale="log", **limits, xlabel="rounds played", ylabel="seconds per round")
     style.plain_numbers(axes)
 

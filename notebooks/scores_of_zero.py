@@ -1,7 +1,8 @@
 """Play ATA with three rules for scores of 0, and count the rounds in which a score is 0.
 
-``python notebooks/scores_of_zero.py`` plays the published length of the CIFAR-100 figure, with the constants of the
-preprint, as published: see ``reproduce-icml2025.ipynb``. ``--rounds`` and ``--seeds`` play less.
+``python notebooks/scores_of_zero.py`` plays the published length of the CIFAR-100 figure, with the
+constants of the preprint, as published: see ``reproduce-icml2025.ipynb``. ``--rounds`` and
+``--seeds`` play less.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class EvenSplit(Proxy):
     def allocate(self, scores: Scores, coming: Round) -> Ints:
         """Allocate, by ``among`` where a score is 0, and count these rounds."""
         zero = scores.score == 0.0
-        some, name = zero.any(axis=1), type(self).__name__
+        some = zero.any(axis=1)
+        name = type(self).__name__
         COUNTED[name] = some + (0 if coming.round[0] == 1 else COUNTED[name])
         return np.where(some[:, None], self.among(zero, coming), super().allocate(scores, coming))
 
@@ -44,7 +46,8 @@ class IndependentDraws(EvenSplit):
     def among(self, zero: Mask, coming: Round) -> Ints:
         """Draw each task's worker."""
         draws = uniforms(coming.keys, -(-coming.budget // 8) * 8)[:, : coming.budget]
-        order, count = np.argsort(~zero, axis=1, kind="stable"), np.maximum(zero.sum(axis=1), 1)
+        order = np.argsort(~zero, axis=1, kind="stable")
+        count = np.maximum(zero.sum(axis=1), 1)
         drawn = np.take_along_axis(order, (draws * count[:, None]).astype(np.int64), axis=1)
         allocation = np.zeros(zero.shape, np.int64)
         np.add.at(allocation, (np.arange(len(zero))[:, None], drawn), 1)
@@ -52,7 +55,9 @@ class IndependentDraws(EvenSplit):
 
 
 class LowestIndex(EvenSplit):
-    """All tasks go to the worker of the lowest index with a score of 0: here the fastest of them."""
+    """All tasks go to the worker of the lowest index with a score of 0: here the fastest of
+    them.
+    """
 
     def among(self, zero: Mask, coming: Round) -> Ints:
         """Give everything to one worker."""
@@ -90,13 +95,26 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=8)
     given = parser.parse_args()
     policies = (Even, Independent, Lowest)
-    results = bench.run(["ofta", *policies], CIFAR100.scenario, rounds=given.rounds, seeds=given.seeds, jobs=1)
+    results = bench.run(
+        ["ofta", *policies],
+        CIFAR100.scenario,
+        rounds=given.rounds,
+        seeds=given.seeds,
+        jobs=1,
+    )
     means = {(row["policy"], row["quantity"]): row["mean"] for row in results.table().to_dicts()}
-    print(f"{given.rounds:,} rounds, {given.seeds} seeds  runtime / OFTA  worker time / OFTA  rounds with a score of 0")
+    print(
+        f"{given.rounds:,} rounds, {given.seeds} seeds  runtime / OFTA  worker time / OFTA  rounds"
+        " with a score of 0",
+    )
     for one in policies:
-        ratios = (means[one.__name__, f"{quantity}/ofta"] for quantity in ("runtime", "total_worker_time"))
+        ratios = (
+            means[one.__name__, f"{quantity}/ofta"] for quantity in ("runtime", "total_worker_time")
+        )
         runtime, work = ratios
-        print(f"{one.kind.__name__:24}{runtime:15.3f}{work:20.3f}{int(COUNTED[one.kind.__name__].min()):26,}")
+        print(
+            f"{one.kind.__name__:24}{runtime:15.3f}{work:20.3f}{int(COUNTED[one.kind.__name__].min()):26,}",
+        )
 
 
 if __name__ == "__main__":

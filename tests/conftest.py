@@ -16,12 +16,14 @@ settings.register_profile("ata-gym", deadline=None, derandomize=True)
 settings.load_profile("ata-gym")
 
 
-# A process keeps the authentication of its first Ray, and its later ones must have the same: by default, Ray chooses it
-# by what lies in the user's home, and writes a token there.
+# A process keeps the authentication of its first Ray, and its later ones must have the same: by
+# default, Ray chooses it by what lies in the user's home, and writes a token there.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where a shell has started the tests in the background
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as where a shell has started the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -35,7 +37,9 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _commands_are_quick() -> Iterator[None]:
-    """Commands in this process write no line of progress, however busy the machine is: their clock stands still."""
+    """Commands in this process write no line of progress, however busy the machine is: their clock
+    stands still.
+    """
     with pytest.MonkeyPatch.context() as patch:
         with suppress(ImportError):  # of the extra bench
             patch.setattr("ata_gym.bench.progress.monotonic", lambda: 0.0)
@@ -53,7 +57,11 @@ def pytest_runtest_call() -> Generator[None]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test marked ``gpu``, or ``gpu(2)`` for two devices, where it lacks them."""
     if marker := item.get_closest_marker("gpu"):
-        torch, needed = pytest.importorskip("torch"), marker.args[0] if marker.args else 1
+        torch = pytest.importorskip("torch")
+        if marker.args:
+            needed = marker.args[0]
+        else:
+            needed = 1
         if (there := torch.cuda.device_count()) < needed:
             pytest.skip(f"needs CUDA devices: {needed}, and torch {torch.__version__} sees {there}")
 

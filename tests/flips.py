@@ -4,20 +4,25 @@ from pathlib import Path
 
 from ata_gym.bench.experiment.store import verify
 
-_NOT_RESULTS, _ROOMS = {"timings.json", "report.html"}, {"tensorboard"}
+_NOT_RESULTS = {"timings.json", "report.html"}
+_ROOMS = {"tensorboard"}
 
 
 def unseen(out: Path) -> list[str]:
-    """The files of a whole results folder that ``verify`` does not name, and no other, where one byte is flipped.
+    """The files of a whole results folder that ``verify`` does not name, and no other, where one
+    byte is flipped.
 
-    Left out are those that notebooks/results.md names: wall-clock times, pages, TensorBoard's log and locks.
+    Left out are those that notebooks/results.md names: wall-clock times, pages, TensorBoard's log
+    and locks.
     """
     assert [one.file for one in verify(out) if one.fault] == []
     names = [file.relative_to(out) for file in sorted(out.rglob("*")) if file.is_file()]
     results = [
         name
         for name in names
-        if name.name not in _NOT_RESULTS and _ROOMS.isdisjoint(name.parts) and not name.name.startswith(".")
+        if name.name not in _NOT_RESULTS
+        and _ROOMS.isdisjoint(name.parts)
+        and not name.name.startswith(".")
     ]
     assert {"ata-gym.sha256"} < {name.name for name in results}
     return [str(name) for name in results if not _named(out, out / name)]

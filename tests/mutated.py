@@ -20,7 +20,8 @@ class Mutation(NamedTuple):
 
 
 def mutations(document: dict[str, Any]) -> Iterator[Mutation]:
-    """The document with each field, and each item of a list, in turn of every other type, out of range or missing.
+    """The document with each field, and each item of a list, in turn of every other type, out of
+    range or missing.
 
     Of the items of a list only the first and the last are changed.
     """
@@ -48,13 +49,17 @@ def _shortened(note: Any) -> Any:
         return [_shortened(one) for one in note]
     if not isinstance(note, dict):
         return note
-    short = {name: dict(list(one.items())[:2]) if name in ("facts", "code") else one for name, one in note.items()}
+    short = {
+        name: dict(list(one.items())[:2]) if name in ("facts", "code") else one
+        for name, one in note.items()
+    }
     return {name: _shortened(one) for name, one in short.items()}
 
 
 def refused_by_field(path: Path, read: Callable[[], object]) -> set[str]:
     """Whatever has another type is refused; the fields of which some other document is as good."""
-    whole, taken = _shortened(json.loads(path.read_text())), set()
+    whole = _shortened(json.loads(path.read_text()))
+    taken = set()
     path.write_text(json.dumps(whole))
     read()
     for one in mutations(whole):
@@ -71,7 +76,11 @@ def refused_by_field(path: Path, read: Callable[[], object]) -> set[str]:
 
 
 def _paths(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    keys: list[Any] = list(value) if isinstance(value, dict) else []
+    keys: list[Any]
+    if isinstance(value, dict):
+        keys = list(value)
+    else:
+        keys = []
     if isinstance(value, list) and value:
         keys = sorted({0, len(value) - 1})
     for key in keys:
@@ -80,4 +89,6 @@ def _paths(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def _name(path: tuple[Any, ...]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+    return "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in path
+    ).removeprefix(".")

@@ -6,5 +6,9 @@ from typing import Any
 
 
 def parts(html: str) -> dict[str, Any]:
-    found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', html, re.DOTALL)
+    found = re.findall(
+        r'<script type="application/json" id="([^"]+)">(.*?)</script>',
+        html,
+        re.DOTALL,
+    )
     return {name: json.loads(text) for name, text in found}

@@ -19,13 +19,22 @@ from ata_gym.scenarios.recorded import RECORDINGS
 from ata_policies.registry import env_ids, ids_by_name
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("ata_gym.training", "ata_gym.rl", "ata_gym.cluster", "ata_gym.bench", "ata_gym.theory", "ata_gym.cli")
+HEAVY = (
+    "ata_gym.training",
+    "ata_gym.rl",
+    "ata_gym.cluster",
+    "ata_gym.bench",
+    "ata_gym.theory",
+    "ata_gym.cli",
+)
 """Left out here, as they take long; `make docs` builds them, and checks the same."""
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The built pages by their paths; a warning or a dead link would have been an exit code of 1."""
+    """The built pages by their paths; a warning or a dead link would have been an exit code of
+    1.
+    """
     folder = tmp_path_factory.mktemp("docs") / "reference"
     without = [word for name in HEAVY for word in ("--without", name)]
     command = [sys.executable, "-m", "docs", str(folder), *without]
@@ -40,33 +49,56 @@ def anchors(page: str) -> set[str]:
     return {unescape(anchor) for anchor in re.findall(r'id="([^"]+)"', page)}
 
 
-def test_everything_that_has_a_name_has_its_place_and_every_public_module_its_page_but_those_left_out(pages):
+def test_everything_that_has_a_name_has_its_place_and_every_public_module_its_page(
+    pages,
+):
     assert set(env_ids()) <= anchors(pages["index.html"])
     assert set(ata_policies.names()) <= anchors(pages["policies.html"])
     assert {*ata_gym.scenario_names(), *RECORDINGS} <= anchors(pages["scenarios.html"])
-    assert {command.__name__.replace("_", "-") for panel in PANELS.values() for command in panel} <= anchors(
-        pages["commands.html"]
-    )
+    assert {
+        command.__name__.replace("_", "-") for panel in PANELS.values() for command in panel
+    } <= anchors(pages["commands.html"])
     for root, package in ((ROOT, "ata_gym"), (ROOT / "policies", "ata_policies")):
         for path in (root / package).rglob("*.py"):
-            parts = [part for part in path.relative_to(root).with_suffix("").parts if part != "__init__"]
+            parts = [
+                part for part in path.relative_to(root).with_suffix("").parts if part != "__init__"
+            ]
             module = ".".join(parts)
-            shown = not parts[-1].startswith("_") and not f"{module}.".startswith(tuple(f"{one}." for one in HEAVY))
+            shown = not parts[-1].startswith("_") and not f"{module}.".startswith(
+                tuple(f"{one}." for one in HEAVY),
+            )
             assert (f"{'/'.join(parts)}.html" in pages) == shown, module
 
 
 SECTIONS = (
-    *("Description", "Action Space", "Observation Space", "Rewards", "Starting State", "Episode End"),
+    *(
+        "Description",
+        "Action Space",
+        "Observation Space",
+        "Rewards",
+        "Starting State",
+        "Episode End",
+    ),
     *("Information", "Arguments", "Reset options", "Version History"),
 )
 
 
 @pytest.mark.parametrize("name", ids_by_name())
 def test_the_page_of_an_env_has_gymnasiums_sections_and_its_example(pages, name):
-    env, file = f"Task{name.title()}Env", ("dispatch" if name == "dispatch" else "allocation")
-    shown = pages[f"ata_gym/envs/{file}.html"].partition(f'<section id="{env}">')[2].partition("</section>")[0]
-    assert [title for title in re.findall(r"<h6[^>]*>([^<]+)</h6>", shown) if title in SECTIONS] == list(SECTIONS)
-    assert f"ata_gym/Task{name.title()}-v0" in re.sub(r"<[^>]+>", "", shown).partition("Examples")[2]
+    env = f"Task{name.title()}Env"
+    if name == "dispatch":
+        file = "dispatch"
+    else:
+        file = "allocation"
+    shown = (
+        pages[f"ata_gym/envs/{file}.html"]
+        .partition(f'<section id="{env}">')[2]
+        .partition("</section>")[0]
+    )
+    assert [
+        title for title in re.findall(r"<h2[^>]*>([^<]+)</h2>", shown) if title in SECTIONS
+    ] == list(SECTIONS)
+    assert f"ata_gym/Task{name.title()}-v0" in re.sub(r"<[^>]+>", "", shown).partition("Example")[2]
 
 
 def test_guides_notebooks_and_what_is_left_out_are_on_the_contents_and_the_index_is_small(pages):
@@ -81,7 +113,9 @@ def test_guides_notebooks_and_what_is_left_out_are_on_the_contents_and_the_index
     for name in ids_by_name():
         assert f'<img src="picture-env-task{name}.png"' in pages[f"env-task{name}.html"]
     index = json.loads(re.search(r"(\[{.*}\]);?$", pages["search.js"], re.MULTILINE)[1])
-    assert {"Workers that change", "ata_policies.registry.make"} <= {one["fullname"] for one in index}
+    assert {"Workers that change", "ata_policies.registry.make"} <= {
+        one["fullname"] for one in index
+    }
     assert len(pages["search.js"]) < search.MOST
 
 
@@ -92,6 +126,9 @@ def test_a_fault_is_said_and_a_folder_of_something_else_is_left_alone(tmp_path):
         failed, tried = doctest.testmod(module)
         assert (failed, tried > 0) == (0, True)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=f"^{tmp_path} holds files that are not of an API reference: name another f"):
+    with pytest.raises(
+        ValueError,
+        match=f"^{tmp_path} holds files that are not of an API reference: name another f",
+    ):
         reference.build(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

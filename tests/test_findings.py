@@ -1,4 +1,6 @@
-"""The scripts of findings/ are run outside of the tests, since they install packages; here their form is checked."""
+"""The scripts of findings/ are run outside of the tests, since they install packages; here their
+form is checked.
+"""
 
 import re
 import shutil
@@ -24,7 +26,11 @@ def test_a_finding_says_its_versions_and_installs_them_alone(script: Path) -> No
     versions = " ".join(comments[: comments.index("#")])
     for name, version in (one.split("==") for one in requirements):
         named = name.partition("[")[0] in versions and version in versions
-        assert named or name in {"numpy", "torch", "setuptools"}, f"the first lines do not name {name} {version}"
+        assert named or name in {
+            "numpy",
+            "torch",
+            "setuptools",
+        }, f"the first lines do not name {name} {version}"
     assert "expect " in text
     assert not re.search(r"ata[-_]gym|ata_policies", text)
     assert script.stat().st_mode & 0o100

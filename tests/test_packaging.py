@@ -23,48 +23,84 @@ from tests.test_pages import targets
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-HEAVY = {"matplotlib", "pandas", "polars", "pyarrow", "ray", "rich", "sklearn", "stable_baselines3", "typer", "tqdm"}
+HEAVY = {
+    "matplotlib",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "ray",
+    "rich",
+    "sklearn",
+    "stable_baselines3",
+    "typer",
+    "tqdm",
+}
 HEAVY |= {"moviepy", "PIL", "pygame", "accelerate", "lightning", "torch", "transformers"}
 
 
-def test_the_version_is_the_same_everywhere_and_bibtex_has_it_and_the_authors_of_the_citation_file():
+def test_the_version_is_the_same_everywhere_and_bibtex_is_that_of_the_citation_file():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert PROJECT["version"] == ata_gym.__version__ == citation["version"]
     assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     (ours, paper), (known,) = bibtex().split("\n\n"), citation["references"]
     assert re.match(rf"@software{{.*{re.escape(ata_gym.__version__)}", ours, re.DOTALL)
-    authors = " and ".join(f"{one['family-names']}, {one['given-names']}" for one in known["authors"])
+    authors = " and ".join(
+        f"{one['family-names']}, {one['given-names']}" for one in known["authors"]
+    )
     assert re.fullmatch(rf"@inproceedings.*{known['title']}.*\{{{authors}\}}.*", paper, re.DOTALL)
 
 
 def test_the_base_import_loads_nothing_heavy_and_leaves_the_handlers_of_signals_alone():
-    code = "import signal, sys; before = signal.getsignal(2), signal.getsignal(15); import ata_gym, ata_policies"
+    code = (
+        "import signal, sys; before = signal.getsignal(2), signal.getsignal(15); import ata_gym,"
+        " ata_policies"
+    )
     code += "; assert before == (signal.getsignal(2), signal.getsignal(15)); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, "ata-gym"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "ata-gym"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert {"ata_gym", "ata_policies", "gymnasium", "numpy"} <= loaded
     assert not loaded & HEAVY
 
 
 def test_the_base_has_only_its_four_dependencies_and_all_holds_every_extra_but_dev():
-    assert {Requirement(line).name for line in PROJECT["dependencies"]} == {"gymnasium", "numpy", "scipy", "numba"}
+    assert {Requirement(line).name for line in PROJECT["dependencies"]} == {
+        "gymnasium",
+        "numpy",
+        "scipy",
+        "numba",
+    }
     (everything,) = map(Requirement, EXTRAS["all"])
     assert (everything.name, everything.extras) == (PROJECT["name"], EXTRAS.keys() - {"all", "dev"})
 
 
 @pytest.mark.parametrize("group", ["base", *sorted(EXTRAS.keys() - {"all"})])
-def test_constraints_are_sorted_exact_public_versions_that_pin_every_dependency_within_its_range(group):
+def test_constraints_are_sorted_exact_public_versions_that_pin_every_dependency_within_its_range(
+    group,
+):
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert lines == sorted(set(lines), key=str.lower)
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9A-Za-z.]+", line) for line in lines)
-    pins = {canonicalize_name(name): Version(version) for name, version in (line.split("==") for line in lines)}
+    pins = {
+        canonicalize_name(name): Version(version)
+        for name, version in (line.split("==") for line in lines)
+    }
     assert not any(version.is_prerelease for version in pins.values())
-    for requirement in map(Requirement, PROJECT["dependencies"] if group == "base" else EXTRAS[group]):
+    for requirement in map(
+        Requirement,
+        PROJECT["dependencies"] if group == "base" else EXTRAS[group],
+    ):
         assert pins[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 
 
 def built(folder: Path, source: Path = ROOT, address: str = "") -> Path:
-    """The folder, with the packages that hatchling builds of a checkout or of an unpacked source distribution."""
+    """The folder, with the packages that hatchling builds of a checkout or of an unpacked source
+    distribution.
+    """
     pytest.importorskip("hatchling")
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
     told = {"cwd": source, "env": os.environ | {"ATA_GYM_URL": address}}
@@ -98,17 +134,30 @@ def test_the_wheel_holds_both_packages_and_nothing_else(plain):
         for path in (parent / package).rglob("*")
         if path.suffix in {".py", ".typed", ".csv", ".html", ".css", ".js"}
     }
-    assert {"ata_gym/py.typed", "ata_policies/py.typed"} <= sources <= packed - {"ata_gym/CITATION.cff"} < packed
+    assert (
+        {"ata_gym/py.typed", "ata_policies/py.typed"}
+        <= sources
+        <= packed - {"ata_gym/CITATION.cff"}
+        < packed
+    )
     assert not any("__pycache__" in name for name in packed)
     assert {name.partition("/")[0] for name in packed} == {"ata_gym", "ata_policies"}
 
 
-def test_an_index_takes_the_packages_which_name_every_python_and_address_only_what_they_were_told(plain, addressed):
+def test_an_index_takes_the_packages_which_name_every_python_and_address_only_what_they_were_told(
+    plain,
+    addressed,
+):
     pytest.importorskip("twine")
     files = [str(file) for folder in (plain, addressed) for file in folder.iterdir()]
     assert len(files) == 4
-    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], check=True, capture_output=True)
-    without, told = metadata(plain), metadata(addressed)
+    subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *files],
+        check=True,
+        capture_output=True,
+    )
+    without = metadata(plain)
+    told = metadata(addressed)
     assert without.get_all("Project-URL") is None
     assert "notebooks/pictures" not in str(without.get_payload())
     urls = {line.partition(", ")[2] for line in told.get_all("Project-URL", [])}
@@ -119,31 +168,49 @@ def test_an_index_takes_the_packages_which_name_every_python_and_address_only_wh
         assert f"](https://example.org/one/ata-gym/{place})" in str(told.get_payload())
 
 
-def test_a_source_distribution_makes_the_same_wheel_without_being_told_the_address(addressed, tmp_path):
+def test_a_source_distribution_makes_the_same_wheel_without_being_told_the_address(
+    addressed,
+    tmp_path,
+):
     (source,) = addressed.glob("*.tar.gz")
     with tarfile.open(source) as packed:
         packed.extractall(tmp_path, filter="data")
     (folder,) = tmp_path.iterdir()
-    assert all((folder / name).exists() for name in ("Makefile", "tests", "docs", "constraints.txt", ".github"))
-    assert metadata(built(tmp_path / "again", folder)).as_string() == metadata(addressed).as_string()
+    assert all(
+        (folder / name).exists()
+        for name in ("Makefile", "tests", "docs", "constraints.txt", ".github")
+    )
+    assert (
+        metadata(built(tmp_path / "again", folder)).as_string() == metadata(addressed).as_string()
+    )
 
 
 def test_an_address_that_is_none_is_refused_and_the_examples_of_the_hook_are_right(tmp_path):
-    with pytest.raises(AssertionError, match="ATA_GYM_URL is 'example', and should be like https://host/owner/ata-gym"):
+    with pytest.raises(
+        AssertionError,
+        match="ATA_GYM_URL is 'example', and should be like https://host/owner/ata-gym",
+    ):
         built(tmp_path, address="example")
     import hatch_build
 
-    assert doctest.testmod(hatch_build) == (0, 3)
+    assert doctest.testmod(hatch_build) == (0, 4)
 
 
 def test_workflows_and_hooks_call_commands_of_make_on_each_system_and_python_of_the_metadata():
-    known = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    flows = [yaml.safe_load(path.read_text("utf-8")) for path in sorted((ROOT / ".github/workflows").glob("*.yml"))]
+    known = set(
+        re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE),
+    )
+    flows = [
+        yaml.safe_load(path.read_text("utf-8"))
+        for path in sorted((ROOT / ".github/workflows").glob("*.yml"))
+    ]
     jobs = [job for flow in flows for job in flow["jobs"].values()]
     calls = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
     calls += [hook["entry"] for repository in hooks for hook in repository["hooks"]]
-    assert {tuple(call.split()[:2]) for call in calls} == {("make", name) for name in ("test", "docs", "dist", "lint")}
+    assert {tuple(call.split()[:2]) for call in calls} == {
+        ("make", name) for name in ("test", "docs", "dist", "lint")
+    }
     assert {call.split()[1] for call in calls} <= known
     (matrix,) = [job["strategy"]["matrix"] for job in jobs if "strategy" in job]
     assert [f"Programming Language :: Python :: {each}" for each in matrix["python"]] == [
@@ -154,5 +221,16 @@ def test_workflows_and_hooks_call_commands_of_make_on_each_system_and_python_of_
 
 def test_make_alone_lists_every_command():
     done = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True)
-    for command in ("demo", "test", "lint", "docs", "benchmark", "fuzz", "ablation", "versions", "dist", "clean"):
+    for command in (
+        "demo",
+        "test",
+        "lint",
+        "docs",
+        "benchmark",
+        "fuzz",
+        "ablation",
+        "versions",
+        "dist",
+        "clean",
+    ):
         assert re.search(rf"^make {command} +\S", done.stdout, re.MULTILINE)

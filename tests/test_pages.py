@@ -2,7 +2,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,31 @@ from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
 from docs import linear_regret, tables
 
-ROOT, FOLDERS = Path(__file__).parents[1], ("ata_gym", "policies", "tests", "notebooks", "docs", "findings")
-PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("ata_gym", "policies", "tests", "notebooks", "docs", "findings")
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))],
+)
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
 WRITTEN = [path for path in (*PAGES, *NOTEBOOKS) if ".ipynb_checkpoints" not in path.parts]
-SOURCES = {f"/{path.relative_to(ROOT).as_posix()}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+SOURCES = {
+    f"/{path.relative_to(ROOT).as_posix()}"
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.py")
+}
+CODE = [
+    *ROOT.glob("*.toml"),
+    *ROOT.glob("*.py"),
+    *(
+        path
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix in {".py", ".ipynb", ".jinja2", ".html", ".js", ".css", ".sh"}
+    ),
+]
+"""Files in which a name must stand that a page writes as code."""
+FOREIGN = {"AsyncVectorEnv"}
+"""Names of other packages that pages speak of and no code here uses."""
 COMMANDS: dict[str, Any] = dict(typer.main.get_command(app).commands)
 
 WIDEST = 150  # characters of a line of prose
@@ -46,13 +66,18 @@ def blocks(text: str, *languages: str) -> list[str]:
 
 def targets(text: str) -> Iterator[str]:
     prose = re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
-    found = re.findall(r"\]\(([^()\s]+)\)", prose) + re.findall(r"<img[^>]* src=\"([^\"]+)\"", prose)
+    found = re.findall(r"\]\(([^()\s]+)\)", prose) + re.findall(
+        r"<img[^>]* src=\"([^\"]+)\"",
+        prose,
+    )
     yield from (target for target in found if not re.match(r"[a-z]+:", target))
 
 
 def anchors(text: str) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
 
 
 ENTRY_POINTS = {"ata_gym.policies"}  # groups, which look like modules
@@ -63,20 +88,30 @@ def spans(text: str) -> list[str]:
 
 
 def is_there(dotted: str) -> bool:
-    """Whether a module has a name, as its file says: importing all of them would take long, and need every extra."""
+    """Whether a module has a name, as its file says: importing all of them would take long, and
+    need every extra.
+    """
     parts = dotted.split(".")
     for k in range(len(parts), 0, -1):
         folder = ROOT / ("policies" if parts[0] == "ata_policies" else "") / Path(*parts[:k])
-        file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+        if folder.is_dir():
+            file = folder / "__init__.py"
+        else:
+            file = folder.with_suffix(".py")
         if file.is_file():
-            return k == len(parts) or bool(re.search(rf"\b{parts[k]}\b", file.read_text(encoding="utf-8")))
+            return k == len(parts) or bool(
+                re.search(rf"\b{parts[k]}\b", file.read_text(encoding="utf-8")),
+            )
     return False
 
 
 def broken_links(page: Path) -> Iterator[str]:
     for target in targets(text_of(page)):
         where, _, heading = target.partition("#")
-        found = (page.parent / where).resolve() if where else page
+        if where:
+            found = (page.parent / where).resolve()
+        else:
+            found = page
         known = found.exists() and found.is_relative_to(ROOT)
         if not known or (heading and heading not in anchors(text_of(found))):
             yield target
@@ -87,16 +122,32 @@ def unknown_names(page: Path) -> Iterator[str]:
         dotted = re.match(r"(?:ata_gym|ata_policies)(?:\.[A-Za-z_]\w*)+", span)
         if dotted and dotted[0] not in ENTRY_POINTS and not is_there(dotted[0]):
             yield span
-        file, named = span.partition("::")[0], re.fullmatch(r"(?!my_)[\w/]+/\w+\.py(::\w+)?", span)
+        file = span.partition("::")[0]
+        named = re.fullmatch(r"(?!my_)[\w/]+/\w+\.py(::\w+)?", span)
         if named and not any(f"/{file}" in path for path in SOURCES):
             yield span
+        if re.fullmatch(r"[A-Za-z_][\w.]*(\(\))?", span) and not span.startswith("my_"):
+            words = set(re.findall(r"\w+", span))
+            if not words <= all_words() | FOREIGN and not (ROOT / span).exists():
+                yield span
+
+
+@cache
+def all_words() -> frozenset[str]:
+    """The words of all files that are no pages: code, configuration, notebooks and templates."""
+    texts = (path.read_text("utf-8") for path in CODE)
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
 
 
 def commands(text: str) -> Iterator[tuple[str, bool]]:
-    """Every call of ``ata-gym``, and whether it is in a block of shell; the others are in spans of code."""
+    """Every call of ``ata-gym``, and whether it is in a block of shell or in a span of code."""
     shell = "\n".join(blocks(text, "sh", "")).replace("\\\n", " ")
     for line in shell.splitlines():
-        yield from ((part.strip(), True) for part in re.split(r"(?=\bata-gym )|;", line) if part.startswith("ata-gym "))
+        yield from (
+            (part.strip(), True)
+            for part in re.split(r"(?=\bata-gym )|;", line)
+            if part.startswith("ata-gym ")
+        )
     yield from ((span, False) for span in spans(text) if span.startswith("ata-gym "))
 
 
@@ -110,12 +161,20 @@ def fault_of(call: str, complete: bool) -> str | None:
     try:
         read = COMMANDS[name].make_context(name, words).params
     except Exception as error:  # of click, or of the copy of click that typer has
-        partial = type(error).__name__ in {"MissingParameter", "BadOptionUsage"}  # such as "--trace" without a file
-        return None if partial and not complete else f"{call}: {error}"
-    known = {"scenario": {*scenario_names(), *RECORDINGS}, "policies": {*ata_policies.names(), "default"}}
+        # such as "--trace" without a file
+        partial = type(error).__name__ in {"MissingParameter", "BadOptionUsage"}
+        if partial and not complete:
+            return None
+        return f"{call}: {error}"
+    known = {
+        "scenario": {*scenario_names(), *RECORDINGS},
+        "policies": {*ata_policies.names(), "default"},
+    }
     for option, names in known.items():
         written = [part.partition(":")[0] for part in str(read.get(option) or "").split(",")]
-        unknown = [word for word in written if re.fullmatch(r"[a-z][a-z\d-]*", word) and word not in names]
+        unknown = [
+            word for word in written if re.fullmatch(r"[a-z][a-z\d-]*", word) and word not in names
+        ]
         if unknown:
             return f"{call}: no {option} named {unknown}"
     return None
@@ -125,11 +184,17 @@ def fault_of(call: str, complete: bool) -> str | None:
 def test_what_a_page_speaks_of_exists(page: Path) -> None:
     faults = [fault_of(call, complete) for call, complete in commands(text_of(page))]
     assert not [*broken_links(page), *unknown_names(page), *filter(None, faults)]
-    lines = FENCE.sub("", text_of(page)).splitlines() if page in PAGES else []
+    if page in PAGES:
+        lines = FENCE.sub("", text_of(page)).splitlines()
+    else:
+        lines = []
     assert not [line for line in lines if len(line) > WIDEST and not line.startswith("|")]
 
 
-def test_what_is_wrong_is_found() -> None:
+def test_what_is_wrong_is_found(tmp_path: Path) -> None:
+    absent = "allo" + "catte"  # in two parts, or it would stand here
+    (tmp_path / "page.md").write_text(f"`allocate` and `{absent}()`")
+    assert list(unknown_names(tmp_path / "page.md")) == [f"{absent}()"]
     assert is_there("ata_gym.rl.torchrl.make_env")
     assert not is_there("ata_gym.rl.torchrl.make_envs")
     assert not is_there("ata_gym.pool")
@@ -149,23 +214,35 @@ SAID: dict[str, Callable[[dict[str, Any]], bool]] = {
         and "Averages" in names["results"].table()["policy"]
     ),
     "policies/README.md": lambda names: names["shares"] == {"gpu0": 6, "gpu1": 5, "cpu": 5},
-    "notebooks/cluster/README.md": lambda names: len(names["done"].values) == 8 and names["allocator"].rounds == 10,
+    "notebooks/cluster/README.md": lambda names: (
+        len(names["done"].values) == 8 and names["allocator"].rounds == 10
+    ),
     "notebooks/agents/README.md": lambda names: names["agent"].num_timesteps == 6_400,
 }
 """What pages say of the names in their Python."""
 
 
 @pytest.mark.parametrize("page", PYTHON, ids=name_of)
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_python_of_a_page_runs(
+    page: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
     python = blocks(text_of(page), "python")
-    text, names = "\n".join(python), {"__name__": "page"}
+    text = "\n".join(python)
+    names = {"__name__": "page"}
     if re.search(r"\bmy_|stable_baselines3|ata_gym\.cluster", text):
         names |= your_own(request)
     if "stable_baselines3" in text:
         pytest.importorskip("stable_baselines3")
     if "ata_gym.cluster" in text:  # a process group of one rank
         torch = pytest.importorskip("torch")
-        torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+        torch.distributed.init_process_group(
+            "gloo",
+            init_method=f"file://{tmp_path}/store",
+            rank=0,
+            world_size=1,
+        )
         request.addfinalizer(torch.distributed.destroy_process_group)
     if "RayRunner" in text:
         pytest.importorskip("ray")
@@ -173,23 +250,33 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, request: pytest.F
 
         request.addfinalizer(connect_ray(num_cpus=2, object_store_memory=80 * 2**20).shutdown)
     for number, block in enumerate(python, 1):
-        for long, short in (("rounds=1000)", "rounds=20, jobs=1)"), ("learn(500_000)", "learn(6_400)")):
+        for long, short in (
+            ("rounds=1000)", "rounds=20, jobs=1)"),
+            ("learn(500_000)", "learn(6_400)"),
+        ):
             block = block.replace(long, short)  # noqa: PLW2901 - the same in less time
         exec(compile(block, f"{name_of(page)}, block {number}", "exec"), names)
     assert SAID.get(name_of(page), bool)(names)
 
 
 def your_own(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What a reader has: a model, its data and its loss. Torch gets one thread, as networks are small."""
+    """What a reader has: a model, its data and its loss.
+
+    Torch gets one thread, as networks are small.
+    """
     torch = pytest.importorskip("torch")
     request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
     torch.set_num_threads(1)
-    samples, model = torch.utils.data.TensorDataset(torch.randn(64, 5), torch.arange(64) % 3), torch.nn.Linear(5, 3)
+    samples = torch.utils.data.TensorDataset(torch.randn(64, 5), torch.arange(64) % 3)
+    model = torch.nn.Linear(5, 3)
     return {
-        "my_data": samples, "my_loader": torch.utils.data.DataLoader(samples, batch_size=8), "my_model": model,
-        "my_module": torch.nn.Linear(5, 3), "my_optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "my_data": samples,
+        "my_loader": torch.utils.data.DataLoader(samples, batch_size=8),
+        "my_model": model,
+        "my_module": torch.nn.Linear(5, 3),
+        "my_optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
         "cross_entropy": torch.nn.functional.cross_entropy,
-    }  # fmt: skip
+    }
 
 
 def test_the_readme_fits_on_a_few_screens() -> None:
@@ -204,41 +291,67 @@ def test_every_table_that_a_command_makes_stands_in_its_page() -> None:
     known = {folder for page in PAGES for folder, _ in tables.commands(text_of(page))}
     made = [one for page in PAGES for one in tables.MADE.finditer(text_of(page))]
     assert len(made) > 3
-    assert all(one["table"].count("\n") > 2 and one["file"].rpartition("/")[0] in known for one in made)
+    assert all(
+        one["table"].count("\n") > 2 and one["file"].rpartition("/")[0] in known for one in made
+    )
 
 
-def test_tables_are_made_again_from_the_files_of_their_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_are_made_again_from_the_files_of_their_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     page = (
-        "```sh\nata-gym bench --policies uta \\\n    --out results/a  # quick\n"
-        "ata-gym bench --data $NOWHERE --out results/b\n```\n\n"
-        "<!-- results/a/table.md: Cost -->\n| old |\n|---|\n\nProse.\n\n<!-- results/b/table.md: Cost -->\n| b |\n"
+        "```sh\nata-gym bench --policies uta \\\n    --out results/a  # quick\nata-gym bench --data"
+        " $NOWHERE --out results/b\n```\n\n<!-- results/a/table.md: Cost -->\n| old"
+        " |\n|---|\n\nProse.\n\n<!-- results/b/table.md: Cost -->\n| b |\n"
     )
     monkeypatch.delenv("NOWHERE", raising=False)
     assert dict(tables.commands(page)) == {
         "results/a": tables.Command(["bench", "--policies", "uta", "--out", "results/a"], ""),
-        "results/b": tables.Command(["bench", "--data", "$NOWHERE", "--out", "results/b"], "$NOWHERE"),
+        "results/b": tables.Command(
+            ["bench", "--data", "$NOWHERE", "--out", "results/b"],
+            "$NOWHERE",
+        ),
     }
-    file = "## Title\n\nRegret\n| x |\n|---|\n\nCost of all,\nin seconds\n| new |\n|---|\n| 1 |\n\nmore\n"
+    file = (
+        "## Title\n\nRegret\n| x |\n|---|\n\nCost of all,\nin seconds\n| new |\n|---|\n| 1"
+        " |\n\nmore\n"
+    )
     again, lines = tables.made_again(page, {"results/a/table.md": file})
     assert again == page.replace("| old |\n|---|\n", "| new |\n|---|\n| 1 |\n")
     assert lines == ["changed results/a/table.md: Cost"]
-    assert tables.made_again(again, {"results/a/table.md": file}) == (again, ["same    results/a/table.md: Cost"])
+    assert tables.made_again(again, {"results/a/table.md": file}) == (
+        again,
+        ["same    results/a/table.md: Cost"],
+    )
     with pytest.raises(ValueError, match="no table there has a title that begins with 'Costs'"):
         tables.table(file, "Costs")
 
 
 def test_a_table_that_a_command_prints_is_printed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOWHERE", raising=False)
-    text = "One\n\n<!-- printed by: python -c \"print('said', '| new |', sep='\\\\n')\" -->\n| old |\n\nTwo\n"
+    text = (
+        "One\n\n<!-- printed by: python -c \"print('said', '| new |', sep='\\\\n')\" -->\n| old"
+        " |\n\nTwo\n"
+    )
     new, lines = tables.printed_again(text)
     assert new == text.replace("old", "new")
-    assert [line.split()[0] for line in (*lines, *tables.printed_again(new)[1])] == ["changed", "same"]
-    assert tables.printed_again("<!-- printed by: python $NOWHERE -->\n| old |\n")[1][0].endswith("set NOWHERE")
+    assert [line.split()[0] for line in (*lines, *tables.printed_again(new)[1])] == [
+        "changed",
+        "same",
+    ]
+    assert tables.printed_again("<!-- printed by: python $NOWHERE -->\n| old |\n")[1][0].endswith(
+        "set NOWHERE",
+    )
 
 
 def test_the_table_of_linear_regret_counts_the_tasks_of_the_slower_worker() -> None:
     assert linear_regret.play("ofta", 1.0, rounds=40, rows=3) == (0.0, 0.0, 0)
-    tenth, whole, stay = linear_regret.play("uta", 1.0, rounds=400, rows=8)  # which draws one of the two in each round
+    tenth, whole, stay = linear_regret.play(
+        "uta",
+        1.0,
+        rounds=400,
+        rows=8,
+    )  # which draws one of the two in each round
     assert 0.7 < tenth / (0.5 * 0.5 * 40) < 1.3
     assert 0.9 < whole / (0.5 * 0.5 * 400) < 1.1
     assert stay == 0

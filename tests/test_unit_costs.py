@@ -1,4 +1,6 @@
-"""Workers whose time does not cost the same: envs, the search for the best allocation, and policies."""
+"""Workers whose time does not cost the same: envs, the search for the best allocation, and
+policies.
+"""
 
 from itertools import product
 from pathlib import Path
@@ -18,18 +20,21 @@ from ata_gym.cli import app
 from ata_gym.pools import exponential, gamma
 from ata_gym.theory.round_time.expected import expected_round_times
 
-COSTS, POOL = [3.0, 0.5, 0.0, 1.0], gamma(4.0, np.array([1.0, 2.0, 3.0, 6.0]) / 4)
+COSTS = [3.0, 0.5, 0.0, 1.0]
+POOL = gamma(4.0, np.array([1.0, 2.0, 3.0, 6.0]) / 4)
 
 
 def env(kind: str, **options: Any) -> Any:
     return gym.make(
-        f"ata_gym/Task{kind}-v0", **{"pool": POOL, "budget": 9, "price": 0.2, "unit_costs": COSTS} | options
+        f"ata_gym/Task{kind}-v0",
+        **{"pool": POOL, "budget": 9, "price": 0.2, "unit_costs": COSTS} | options,
     )
 
 
 @pytest.mark.parametrize(("kind", "action"), [("Allocation", [4, 3, 2, 0]), ("Race", [9, 9, 9, 9])])
 def test_worker_time_counts_each_worker_at_its_cost(kind: str, action: list[int]) -> None:
-    plain, costly = env(kind, unit_costs=None), env(kind)
+    plain = env(kind, unit_costs=None)
+    costly = env(kind)
     for one in (plain, costly):
         one.reset(seed=1)
     total = 0.0
@@ -56,8 +61,12 @@ def test_the_best_allocation_is_that_of_brute_force(costs: list[float], price: f
 
 
 def play(name: str, rounds: int = 60, **options: Any) -> tuple[float, list[Any]]:
-    game, actions, cost, state = env("Allocation", horizon=rounds, **options), [], 0.0, None
-    policy, (seen, _) = ata_policies.make(name, game), game.reset(seed=3)
+    game = env("Allocation", horizon=rounds, **options)
+    actions = []
+    cost = 0.0
+    state = None
+    policy = ata_policies.make(name, game)
+    seen, _ = game.reset(seed=3)
     for _ in range(rounds):
         action, state = policy.predict(seen, state, privileged=game.unwrapped.conditions())
         seen, reward, *_ = game.step(action)
@@ -67,7 +76,10 @@ def play(name: str, rounds: int = 60, **options: Any) -> tuple[float, list[Any]]
 
 
 def test_twice_the_cost_is_twice_the_price() -> None:
-    assert play("default", price=0.4, unit_costs=None)[1] == play("default", price=0.2, unit_costs=[2.0] * 4)[1]
+    assert (
+        play("default", price=0.4, unit_costs=None)[1]
+        == play("default", price=0.2, unit_costs=[2.0] * 4)[1]
+    )
 
 
 def test_policies_leave_dear_workers_and_use_cheap_ones() -> None:
@@ -91,7 +103,19 @@ def test_an_allocator_keeps_dear_workers_out_and_workers_may_join() -> None:
 
 
 def test_a_command_reads_them(tmp_path: Path) -> None:
-    words = ["bench", "--scenario", "five-workers", "--rounds", "40", "--seeds", "2", "--jobs", "1", "--price", "1"]
+    words = [
+        "bench",
+        "--scenario",
+        "five-workers",
+        "--rounds",
+        "40",
+        "--seeds",
+        "2",
+        "--jobs",
+        "1",
+        "--price",
+        "1",
+    ]
     words += ["--policies", "ofta,oracle", "--out", str(tmp_path / "run"), "--unit-costs"]
     made = CliRunner().invoke(app, [*words, "40,1,1,1,1"])
     assert made.exit_code == 0, made.output

@@ -1,7 +1,7 @@
 """Experiments and studies: policies on scenarios, what they did, and the reports on it.
 
-``run`` plays policies and compares them, ``sweep`` does so at several values of a parameter; ``Results`` and ``Sweep``
-are what they return.
+``run`` plays policies and compares them, ``sweep`` does so at several values of a parameter;
+``Results`` and ``Sweep`` are what they return.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "Comparison": "results", "PolicyFailedWarning": "benchmark", "Results": "results", "Sweep": "sweeps",
-            "run": "benchmark", "sweep": "sweeps",
+            "Comparison": "results",
+            "PolicyFailedWarning": "benchmark",
+            "Results": "results",
+            "Sweep": "sweeps",
+            "run": "benchmark",
+            "sweep": "sweeps",
         },
-    )  # fmt: skip
+    )
 
 __all__ = ["Comparison", "PolicyFailedWarning", "Results", "Sweep", "run", "sweep"]

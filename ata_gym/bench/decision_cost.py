@@ -15,8 +15,11 @@ from ata_gym.typing import Floats
 from ata_policies.policy import Policy, State
 from ata_policies.steps import play
 
-FIRST = 100  # rounds in which a learner decides most, and in which it is timed
-_MOST = 4_000  # decisions that are timed, and at least those of three rounds
+FIRST = 100
+"""The first rounds, in which a learner decides most, and in which it is timed."""
+
+_MOST_DECISIONS = 4_000
+"""The largest number of decisions that are timed, unless three rounds have more."""
 
 
 class TimedPlayer:
@@ -24,17 +27,22 @@ class TimedPlayer:
 
     def __init__(self, name: str, experiment: Experiment) -> None:
         envs = experiment.make_envs(ata_policies.load(name).env_id)
-        self.policy, self.seconds = ata_policies.make(name, envs), list[float]()
+        self.policy = ata_policies.make(name, envs)
+        self.seconds = list[float]()
         self.privileged = self.policy.privileged
-        self.steps_a_round = experiment.scenario.budget if isinstance(envs.single_action_space, Dispatch) else 1
+        if isinstance(envs.single_action_space, Dispatch):
+            self.steps_a_round = experiment.scenario.budget
+        else:
+            self.steps_a_round = 1
+        # this object stands in for the policy, so that ``play`` calls its ``predict``
         self.steps = play(cast("Policy", self), envs)
 
     def predict(self, *seen: Any, **privileged: Any) -> tuple[Any, State]:
         """Decide as the policy does, and note how long that took."""
         start = process_time()
-        decided = self.policy.predict(*seen, **privileged)
+        decision = self.policy.predict(*seen, **privileged)
         self.seconds.append(process_time() - start)
-        return decided
+        return decision
 
     def play(self, rounds: int) -> None:
         """Play some more rounds."""
@@ -43,15 +51,17 @@ class TimedPlayer:
 
 
 def timed_worlds() -> dict[str, Scenario]:
-    """The worlds in which decisions are timed, from few workers to many."""
+    """The scenarios in which decisions are timed, from few workers to many."""
     return {
-        "n = 51, B = 23": scenario("icml2025-cifar100"), "the same, speeds walk": scenario("changing-walk"),
-        "n = 1,000, B = 500": exponential_workers(1_000, 500), "n = 10,000, B = 23": exponential_workers(10_000, 23),
-    }  # fmt: skip
+        "n = 51, B = 23": scenario("icml2025-cifar100"),
+        "the same, speeds walk": scenario("changing-walk"),
+        "n = 1,000, B = 500": exponential_workers(1_000, 500),
+        "n = 10,000, B = 23": exponential_workers(10_000, 23),
+    }
 
 
 def exponential_workers(n: int, budget: int) -> Scenario:
-    """Workers with exponential task times whose means rise from 1 to 20."""
+    """A scenario of workers with exponential task times whose means rise from 1 to 20."""
     return Scenario(exponential(np.linspace(1.0, 20.0, n)), budget)
 
 
@@ -63,16 +73,17 @@ class DecisionTimes(NamedTuple):
 
 
 def decision_times(name: str, scenario: Scenario, rounds: int) -> DecisionTimes:
-    """How long the decisions of a policy take in the first rounds of a scenario, one row, the longest included.
+    """The processor time of a policy's decisions in the first rounds of a scenario, for one row.
 
-    The same rounds are played twice, and the shorter time of each decision counts. A decision of dispatch is one
-    completion; at most 4,000 decisions are timed, or those of three rounds.
+    The same rounds are played twice, and the shorter time of each decision counts. A decision of
+    dispatch is one completion. At most 4,000 decisions are timed, or all of three rounds if these
+    are more.
     """
     experiment = Experiment.on_scenario(scenario, rounds=rounds, seeds=1)
     plays: list[Floats] = []
     for _ in range(2):
         player = TimedPlayer(name, experiment)
-        player.play(min(rounds, max(3, _MOST // player.steps_a_round)))
+        player.play(min(rounds, max(3, _MOST_DECISIONS // player.steps_a_round)))
         plays.append(np.array(player.seconds))
     times = 1e3 * np.minimum(*plays)
     return DecisionTimes(float(times.mean()), float(times.max()))

@@ -1,4 +1,7 @@
-"""Policies as users give them: names, classes and objects; and the source of those that have no file."""
+"""Policies as users give them: names, classes and objects.
+
+The source of a class or an object that other processes cannot import is kept with its results.
+"""
 
 import ast
 import inspect
@@ -12,31 +15,49 @@ from ata_policies.policy import Policy
 from ata_policies.registry import Given, full_name, parse
 from ata_policies.setting import Setting
 
-GivenPolicy = str | type[Policy] | Policy  # a name, a class, or a policy that is made already
+GivenPolicy = str | type[Policy] | Policy
+"""A policy: its name, its class, or a policy that is made already."""
+
 Policies = GivenPolicy | Sequence[GivenPolicy] | Mapping[str, GivenPolicy]
+"""One policy, several ones, or policies by names of the user's own."""
 
 
 def by_name(policies: Policies) -> dict[str, Given | None]:
-    """The policies by the names under which they play; None for one that every process finds by its name.
+    """The policies by the names under which they play.
 
-    A text may hold several names, separated by commas; "default" is that of TaskAllocation-v0. The name of a class that
-    can be imported is ``module:Class``; other classes, and objects, have the name of the class, or the key of a
-    mapping. ValueError if there is none, two have the same name, or something else is given.
+    A text may hold several names, separated by commas; "default" stands for the default of
+    TaskAllocation-v0. The name of a class that can be imported is ``module:Class``; other classes,
+    and objects, have the name of the class, or the key of a mapping.
 
-    >>> by_name("ata, default")
-    {'ata': None, 'distribution-learner': None}
+    Returns:
+        For each name the policy; None for one that every process finds by its name.
+
+    Raises:
+        ValueError: If there is no policy, if two have the same name, or if something is given that
+            is no policy.
+
+    Example:
+        >>> by_name("ata, default")
+        {'ata': None, 'distribution-learner': None}
     """
     if isinstance(policies, Mapping):
-        found: list[tuple[str, Given | None]] = [(name, _given(policy)) for name, policy in policies.items()]
+        pairs: list[tuple[str, Given | None]] = [
+            (name, _given(policy)) for name, policy in policies.items()
+        ]
     else:
-        each: Iterable[Any] = [policies] if isinstance(policies, str | type | Policy) else policies
-        found = [pair for policy in each for pair in _named(policy)]
-    named = dict(found)
-    twice = {name for name, policy in found if policy is not None and named[name] is not policy}
-    if twice:
+        policy_list: Iterable[Any]
+        if isinstance(policies, str | type | Policy):
+            policy_list = [policies]
+        else:
+            policy_list = policies
+        pairs = [pair for policy in policy_list for pair in _named(policy)]
+    named = dict(pairs)
+    # a name that is given again as a name is the same policy, and an object is another one
+    ambiguous = {name for name, policy in pairs if policy is not None and named[name] is not policy}
+    if ambiguous:
         raise ValueError(
-            f"several policies are named {', '.join(sorted(twice))}: give each a name of its own, as in "
-            '{"mine": first, "other": second}'
+            f"several policies are named {', '.join(sorted(ambiguous))}: give each a name of its"
+            ' own, as in {"mine": first, "other": second}',
         )
     if not named:
         raise ValueError("name at least one policy")
@@ -44,42 +65,64 @@ def by_name(policies: Policies) -> dict[str, Given | None]:
 
 
 def name_among(policy: GivenPolicy, played: Sequence[str], own: Mapping[str, Given | None]) -> str:
-    """The name under which a policy was played, ``own`` being what ``by_name`` gave.
+    """The name under which a policy was played.
 
-    It may be named by that name, without its module, by its module and class, or by the class or object itself.
-    ValueError if no policy was played that is meant, or several were.
+    Args:
+        policy: The policy: that name with or without its module, its module and class, or the class
+            or object itself.
+        played: The names of all policies that were played.
+        own: The policies as ``by_name`` gave them.
 
-    >>> name_among("Mine", ["uta", "my_policies:Mine"], {}), name_among("default", ["distribution-learner"], {})
-    ('my_policies:Mine', 'distribution-learner')
+    Raises:
+        ValueError: If no policy was played that is meant, or several were.
+
+    Example:
+        >>> name_among("Mine", ["uta", "my_policies:Mine"], {})
+        'my_policies:Mine'
+        >>> name_among("default", ["distribution-learner"], {})
+        'distribution-learner'
     """
     if isinstance(policy, str):
-        wanted = full_name(policy)
-        found = [name for name in played if name == wanted] or [
-            name for name in played if wanted in (_without_module(name), _reference(name, own))
-        ]
+        label = policy
+        full = full_name(policy)
+        names = [name for name in played if name == full]
+        if not names:
+            names = [
+                name for name in played if full in (_without_module(name), _reference(name, own))
+            ]
     else:
+        label = getattr(policy, "__name__", type(policy).__name__)
         bases = {name: own.get(parse(name)[0]) for name in played}
-        found = [name for name, one in bases.items() if one is not None and one.original is policy]
-        found = found or [name for name in played if _is_class(policy, parse(name)[0])]
-    called = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
-    if not found:
-        raise unknown("finished policy", called, played)
-    if len(found) > 1:
-        raise ValueError(f"{called} was played as {' and as '.join(found)}: say which")
-    return found[0]
+        names = [
+            name
+            for name, given_policy in bases.items()
+            if given_policy is not None and given_policy.original is policy
+        ]
+        if not names:
+            names = [name for name in played if _is_class(policy, parse(name)[0])]
+    if not names:
+        raise unknown("finished policy", label, played)
+    if len(names) > 1:
+        raise ValueError(f"{label} was played as {' and as '.join(names)}: say which")
+    return names[0]
 
 
 def _without_module(name: str) -> str:
-    return name.partition(":")[2] if ":" in parse(name)[0] else name
+    if ":" in parse(name)[0]:
+        return name.partition(":")[2]
+    return name
 
 
-def _reference(name: str, own: Mapping[str, Given | None]) -> str:
-    """The module and the class of a policy that was given as an object or a class, and its hyperparameters."""
+def _reference(name: str, given_policies: Mapping[str, Given | None]) -> str:
+    """The module and the class of a policy that was given as such, and its hyperparameters."""
     base, _ = parse(name)
-    one = own.get(base)
-    if one is None or one.original is None:
+    given_policy = given_policies.get(base)
+    if given_policy is None or given_policy.original is None:
         return name
-    kind = one.original if isinstance(one.original, type) else type(one.original)
+    if isinstance(given_policy.original, type):
+        kind = given_policy.original
+    else:
+        kind = type(given_policy.original)
     return f"{kind.__module__}:{kind.__qualname__}{name.removeprefix(base)}"
 
 
@@ -88,9 +131,14 @@ def _is_class(policy: Any, reference: str) -> bool:
 
 
 def _named(policy: GivenPolicy) -> list[tuple[str, Given | None]]:
+    """The name of a policy, or the names in a text, each with the policy as ``by_name`` says."""
     if isinstance(policy, str):
         return [(full_name(name.strip()), None) for name in policy.split(",") if name.strip()]
-    kind = policy if isinstance(policy, type) else type(policy)
+    if isinstance(policy, type):
+        kind = policy
+    else:
+        kind = type(policy)
+    # a class that has a file is found by its module and name in every process
     if kind is policy and kind.__module__ != "__main__":
         reference = f"{kind.__module__}:{kind.__qualname__}"
         try:
@@ -101,34 +149,54 @@ def _named(policy: GivenPolicy) -> list[tuple[str, Given | None]]:
     return [(kind.__name__, _given(policy))]
 
 
-def _given(policy: GivenPolicy) -> Given:  # a policy that has a name in this process only
+def _given(policy: GivenPolicy) -> Given:
+    """A policy that has a name in this process only.
+
+    Raises:
+        ValueError: If it is no class or object of a policy.
+    """
     if isinstance(policy, type) and issubclass(policy, Policy):
         return Given(policy, source_of(policy), policy)
     if isinstance(policy, Policy):
         return Given(_maker(policy), _source_of_object(policy), policy)
     raise ValueError(
-        f"a policy is a name, or a class or an object of AllocationPolicy or DispatchPolicy, not {policy!r}; in a "
-        "mapping it is a class or an object"
+        "a policy is a name, or a class or an object of AllocationPolicy or DispatchPolicy, not"
+        f" {policy!r}; in a mapping it is a class or an object",
     )
 
 
 def _maker(policy: Policy) -> type[Policy]:
+    """A class of the same name, whose only object is the policy that is made already.
+
+    What makes policies calls a class with a setting. Here it gets that policy, if it was made for
+    the same setting, with its own seed.
+    """
+
     def make(cls: type[Policy], setting: Setting, *, seed: int = 0) -> Policy:
         del cls, seed
-        mine = policy.setting
-        if (mine.n, mine.budget, mine.price) != (setting.n, setting.budget, setting.price):
+        own_setting = policy.setting
+        if (own_setting.n, own_setting.budget, own_setting.price) != (
+            setting.n,
+            setting.budget,
+            setting.price,
+        ):
             raise ValueError(
-                f"{type(policy).__name__} was made for {mine.n} workers, a budget of {mine.budget} and a price of "
-                f"{mine.price:g}, not for {setting.n}, {setting.budget} and {setting.price:g}: give its class"
+                f"{type(policy).__name__} was made for {own_setting.n} workers, a budget of"
+                f" {own_setting.budget} and a price of {own_setting.price:g}, not for {setting.n},"
+                f" {setting.budget} and {setting.price:g}: give its class",
             )
         return policy
 
     kind = type(policy)
-    return type(kind.__name__, (kind,), {"__new__": make, "__doc__": kind.__doc__, "__module__": kind.__module__})
+    return type(
+        kind.__name__,
+        (kind,),
+        {"__new__": make, "__doc__": kind.__doc__, "__module__": kind.__module__},
+    )
 
 
 def _source_of_object(policy: Policy) -> str | None:
-    """The source of its class, and its hyperparameters; None where one of them cannot be had."""
+    """The source of a policy's class, and its hyperparameters; None where one cannot be had."""
     source = source_of(type(policy))
     try:
         public = {name: value for name, value in vars(policy).items() if not name.startswith("_")}
@@ -138,21 +206,28 @@ def _source_of_object(policy: Policy) -> str | None:
 
 
 def source_of(kind: type) -> str | None:
-    """The source of a class, and of the classes of its own module that it is made of; None where there is none.
+    """The source of a class and of its base classes in the same module.
 
-    >>> source_of(Setting).splitlines()[0]
-    'class Setting(NamedTuple):'
+    Returns:
+        None where the source of one of them cannot be had.
+
+    Example:
+        >>> source_of(Setting).splitlines()[0]
+        'class Setting(NamedTuple):'
     """
-    parts = [_source(one) for one in kind.__mro__ if one.__module__ == kind.__module__]
-    known = [part for part in parts if part is not None]
-    return "\n".join(known) if len(known) == len(parts) else None
+    parts = [_source(base) for base in kind.__mro__ if base.__module__ == kind.__module__]
+    available = [part for part in parts if part is not None]
+    if len(available) == len(parts):
+        return "\n".join(available)
+    return None
 
 
 def _source(kind: type) -> str | None:
     try:
         return inspect.getsource(kind)
-    except (OSError, TypeError):  # as in a notebook, where a function knows its cell, and a class does not
+    except (OSError, TypeError):
         pass
+    # in a notebook a class does not know its cell, but a function in the class does
     for function in vars(kind).values():
         try:
             lines, _ = inspect.findsource(inspect.unwrap(function))

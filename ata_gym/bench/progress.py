@@ -1,4 +1,7 @@
-"""Progress on stderr: a bar for each task in a terminal and in a notebook, and a line now and then elsewhere."""
+"""Progress on stderr, or in the cell of a notebook.
+
+There is a bar for each task in a terminal and in a notebook, and a line now and then elsewhere.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,23 +14,30 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-CELL_EVERY = 0.3  # seconds between two pictures of the progress in a notebook
-LINE_EVERY = 30.0  # seconds between two lines of progress where stderr is no terminal
+CELL_EVERY = 0.3
+"""Seconds between two pictures of the progress in a notebook."""
+
+LINE_EVERY = 30.0
+"""Seconds between two lines of progress where stderr is no terminal."""
 
 
 class Update(Protocol):
-    """What shows how much of a task is done."""
+    """A function that shows how much of a task is done."""
 
     def __call__(self, task: str, done: int, more: str = "") -> None:
-        """Show it, with some text behind it."""
+        """Show that ``done`` of the task's total is done, with the text ``more`` behind it."""
 
 
 @contextmanager
 def progress_bars(totals: Mapping[str, int]) -> Iterator[Update]:
-    """Show the progress of tasks, which are given with their totals; the function that is returned updates it.
+    """Show the progress of tasks inside the block, and give the function that updates it.
 
-    >>> with progress_bars({"uta": 100}) as update:
-    ...     update("uta", 50, "loss 0.3")
+    Args:
+        totals: The names of the tasks, and the total of each.
+
+    Example:
+        >>> with progress_bars({"uta": 100}) as update:
+        ...     update("uta", 50, "loss 0.3")
     """
     console = Console(stderr=True)
     if console.is_jupyter:
@@ -38,47 +48,63 @@ def progress_bars(totals: Mapping[str, int]) -> Iterator[Update]:
         yield _in_lines(totals)
         return
     columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[more]}"),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[more]}"),
         TimeRemainingColumn(),
-    )  # fmt: skip
+    )
     with Progress(*columns, console=console) as progress:
-        bars = {task: progress.add_task(task, total=total, more="") for task, total in totals.items()}
+        bars = {
+            task: progress.add_task(task, total=total, more="") for task, total in totals.items()
+        }
         yield lambda task, done, more="": progress.update(bars[task], completed=done, more=more)
 
 
 @contextmanager
 def _in_a_notebook(totals: Mapping[str, int]) -> Iterator[Update]:
-    shown: Any = import_module("IPython.display")
+    display: Any = import_module("IPython.display")
     bars = dict.fromkeys(totals, "")
-    cell, last = shown.display(shown.HTML(""), display_id=True), monotonic() - CELL_EVERY
+    cell = display.display(display.HTML(""), display_id=True)
+    last_shown = monotonic() - CELL_EVERY
 
     def update(task: str, done: int, more: str = "") -> None:
-        nonlocal last
+        nonlocal last_shown
         bar = f'<progress value="{done}" max="{totals[task]}"></progress>'
         bars[task] = f"{bar} {escape(task)}: {done:,} of {totals[task]:,} {escape(more)}"
-        if monotonic() - last >= CELL_EVERY:
-            last = monotonic()
-            cell.update(shown.HTML("<br>".join(filter(None, bars.values()))))
+        if monotonic() - last_shown >= CELL_EVERY:
+            last_shown = monotonic()
+            cell.update(display.HTML("<br>".join(filter(None, bars.values()))))
 
     try:
         yield update
     finally:
-        cell.update(shown.HTML(""))
+        cell.update(display.HTML(""))
 
 
-def _in_lines(totals: Mapping[str, int]) -> Update:  # a line for all tasks together, every `LINE_EVERY` seconds at most
-    finished, start = dict.fromkeys(totals, 0), monotonic()
-    last = start
+def _in_lines(totals: Mapping[str, int]) -> Update:
+    """Lines for all tasks together, one every ``LINE_EVERY`` seconds at most."""
+    finished = dict.fromkeys(totals, 0)
+    start = monotonic()
+    last_line = start
 
     def update(task: str, done: int, more: str = "") -> None:
-        nonlocal last
-        finished[task], now = done, monotonic()
-        if now - last < LINE_EVERY:
+        nonlocal last_line
+        finished[task] = done
+        now = monotonic()
+        if now - last_line < LINE_EVERY:
             return
-        last = now
+        last_line = now
         share = sum(finished.values()) / max(1, sum(totals.values()))
-        begun = [f"{name} {k:,} of {totals[name]:,}" for name, k in finished.items() if 0 < k < totals[name]]
-        details = ", ".join([*begun, *filter(None, [more])])
-        print(f"ata-gym: {share:.0%} done after {(now - start) / 60:.1f} minutes ({details})", file=sys.stderr)
+        task_texts = [
+            f"{name} {k:,} of {totals[name]:,}"
+            for name, k in finished.items()
+            if 0 < k < totals[name]
+        ]
+        details = ", ".join([*task_texts, *filter(None, [more])])
+        print(
+            f"ata-gym: {share:.0%} done after {(now - start) / 60:.1f} minutes ({details})",
+            file=sys.stderr,
+        )
 
     return update

@@ -1,6 +1,6 @@
-"""Sweeps: the same policies on one scenario with a parameter at several values, and how they fare at each."""
+"""Sweeps: the same policies on one scenario, with a parameter at several values."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from inspect import signature
 from numbers import Real
@@ -27,8 +27,14 @@ from ata_policies.lb_bsp.cpu import PREDICTORS
 from ata_policies.presets import Preset
 from ata_policies.registry import Given, load, parse
 
-_OF_EXPERIMENTS = ("budget", "price", "rounds", "workers")  # the parameters that are not hyperparameters of policies
+_SIZES = ("budget", "price", "rounds")
+"""The parameters that are arguments of an experiment."""
+
+_OF_EXPERIMENTS = (*_SIZES, "workers")
+"""The parameters that are not hyperparameters of policies."""
+
 _INTERVAL = ("mean", "low", "high")
+
 _PARTS = {"estimate": ESTIMATES, "memory": MEMORIES, "rule": RULES, "predictor": PREDICTORS}
 """The hyperparameters that name a part of a policy, which has some of its own."""
 
@@ -36,9 +42,12 @@ _PARTS = {"estimate": ESTIMATES, "memory": MEMORIES, "rule": RULES, "predictor":
 class Point(NamedTuple):
     """What policies did at one value of the parameter."""
 
-    value: Any  # a number, or a text
-    folder: str  # in that of the sweep
-    names: dict[str, str]  # the names under which they played, by those that were given
+    value: Any
+    """A number, or a text."""
+    folder: str
+    """The name of its folder in the folder of the sweep."""
+    names: dict[str, str]
+    """For each policy, by the name that was given, the name under which it played."""
     results: Results
 
 
@@ -47,115 +56,246 @@ class Sweep(NamedTuple):
 
     title: str
     parameter: str
-    quantity: str  # what is compared: runtime, or cost where worker time has a price; over that of OFTA if it played
+    quantity: str
+    """What is compared: runtime, or cost where worker time has a price.
+
+    If OFTA played, it is the ratio to the same quantity of OFTA.
+    """
     points: list[Point]
 
     def table(self) -> pl.DataFrame:
-        """Columns policy, value, mean, low, high: ``quantity`` after all rounds, means over seeds, 95 % intervals.
+        """Means over seeds of ``quantity`` after all rounds, and their 95 % intervals.
 
-        Means of ratios are geometric. A policy that has failed has no row.
+        The columns are policy, value, mean, low, high. Means of ratios are geometric. A policy that
+        has failed has no row.
         """
         rows = []
         for value, _, names, results in self.points:
-            priced = results.parts[0].experiment.scenario.price > 0
-            quantity = ("cost" if priced else "runtime") + "/ofta" * ("ofta" in names)
-            found = results.table().filter(quantity=quantity) if len(results.failures) < len(names) else pl.DataFrame()
-            called = {name: policy for policy, name in names.items()}
-            rows += [(called[one["policy"]], value, *map(one.get, _INTERVAL)) for one in found.to_dicts()]
-        kinds = {"policy": pl.String, **dict.fromkeys(_INTERVAL, pl.Float64)}  # where there is no row or interval
-        return pl.DataFrame(rows, ["policy", "value", *_INTERVAL], schema_overrides=kinds, orient="row")
+            if results.parts[0].experiment.scenario.price > 0:
+                quantity = "cost"
+            else:
+                quantity = "runtime"
+            if "ofta" in names:
+                quantity += "/ofta"
+            if len(results.failures) < len(names):
+                summary = results.table().filter(quantity=quantity)
+            else:
+                summary = pl.DataFrame()
+            policy_by_name = {name: policy for policy, name in names.items()}
+            rows += [
+                (policy_by_name[row["policy"]], value, *map(row.get, _INTERVAL))
+                for row in summary.to_dicts()
+            ]
+        # types for a table without rows, and for columns without a number
+        kinds = {"policy": pl.String, **dict.fromkeys(_INTERVAL, pl.Float64)}
+        return pl.DataFrame(
+            rows,
+            ["policy", "value", *_INTERVAL],
+            schema_overrides=kinds,
+            orient="row",
+        )
 
     def plot(self) -> style.Picture:
         """A picture with a line for each policy, and its intervals."""
-        table, values = self.table(), [point.value for point in self.points]
+        table = self.table()
+        values = [point.value for point in self.points]
         numbers = isinstance(values[0], Real)
-        places = dict(zip(values, values if numbers else range(len(values)), strict=True))
+        # texts stand side by side, at 0, 1, 2, ...
+        if numbers:
+            position_by_value = dict(zip(values, values, strict=True))
+        else:
+            position_by_value = dict(zip(values, range(len(values)), strict=True))
         with style.figure(6.5, 3.8) as picture:
             axes = picture.subplots()
             for policy, line in style.lines([*self.points[0].names]).items():
-                mine = table.filter(policy=policy)
-                across, mean = [places[value] for value in mine["value"]], mine["mean"].to_numpy()
-                bars = mean - mine["low"].to_numpy(), mine["high"].to_numpy() - mean
-                axes.errorbar(across, mean, bars, label=policy, marker="o", markersize=4, capsize=3, **line)
+                rows = table.filter(policy=policy)
+                positions = [position_by_value[value] for value in rows["value"]]
+                mean = rows["mean"].to_numpy()
+                errors = mean - rows["low"].to_numpy(), rows["high"].to_numpy() - mean
+                axes.errorbar(
+                    positions,
+                    mean,
+                    errors,
+                    label=policy,
+                    marker="o",
+                    markersize=4,
+                    capsize=3,
+                    **line,
+                )
             style.logarithmic(axes.yaxis)
-            wide = numbers and max(values) >= 10 * min(values) > 0
-            axes.set(xscale="log" if wide else "linear", xlabel=self.parameter, title=self.quantity)
-            axes.set_xticks([*places.values()], [*map(str, values)])
+            if numbers and max(values) >= 10 * min(values) > 0:
+                scale = "log"
+            else:
+                scale = "linear"
+            axes.set(xscale=scale, xlabel=self.parameter, title=self.quantity)
+            axes.set_xticks([*position_by_value.values()], [*map(str, values)])
             axes.xaxis.set_minor_locator(NullLocator())
             picture.legend(loc="outside right upper", handlelength=2.6)
         return picture
 
     def report(self, out: Path) -> Report:
         """Leave the table and the picture in the folder of the sweep."""
-        table, shown = self.table(), self._shown()
+        table = self.table()
+        shown = self._shown()
         files = write(out, {"sweep.md": markdown([shown]), "sweep.csv": table})
-        return Report(table, [shown], files, style.save(self.plot(), out / "plots" / "sweep", self.title))
+        pictures = style.save(self.plot(), out / "plots" / "sweep", self.title)
+        return Report(table, [shown], files, pictures)
 
     def _shown(self) -> Table:
-        found = {(policy, value): show(mean, high) for policy, value, mean, _, high in self.table().rows()}
+        cells = {
+            (policy, value): show(mean, high)
+            for policy, value, mean, _, high in self.table().rows()
+        }
         values = [point.value for point in self.points]
-        rows = [(name, *(found.get((name, value), "-") for value in values)) for name in self.points[0].names]
+        rows = [
+            (name, *(cells.get((name, value), "-") for value in values))
+            for name in self.points[0].names
+        ]
         seeds = self.points[0].results.parts[0].experiment.seeds
         title = f"{self.title}\n{self.quantity}, {over_seeds(seeds)}"
-        return Table(title, {"policy": LEFT, **right(f"{self.parameter}\n{value}" for value in values)}, rows)
+        return Table(
+            title,
+            {"policy": LEFT, **right(f"{self.parameter}\n{value}" for value in values)},
+            rows,
+        )
 
     def _repr_html_(self) -> str:
         return html([self._shown()])
 
 
 def sweep(
-    policies: Policies, scenario: str | Scenario, parameter: str, values: Sequence[Any], *,
-    out: str | Path | None = None, command: Sequence[str] = (), **options: Any,
-) -> Sweep:  # fmt: skip
-    """Play policies on a scenario with one parameter at each of several values, all values side by side.
+    policies: Policies,
+    scenario: str | Scenario,
+    parameter: str,
+    values: Sequence[Any],
+    *,
+    out: str | Path | None = None,
+    command: Sequence[str] = (),
+    **options: Any,
+) -> Sweep:
+    """Play policies on a scenario at several values of one parameter, all values side by side.
 
-    - ``parameter``: budget, price, rounds, workers (their number, in a published scenario, whose workers follow a
-      formula of it), or a hyperparameter, such as alpha of ata: policies that do not have it play as they are.
-    - ``out``: a folder with a folder for each value, which holds what ``run`` leaves, and may go on from.
-    - ``options``: rounds, seeds, seed, budget, price, jobs, save_every, rerun_changed and runner, as of ``run``.
+    Args:
+        policies: The policies, as for ``run``.
+        scenario: A scenario or its name.
+        parameter: Budget, price, rounds, workers (their number, in a published scenario, whose
+            workers follow a formula of it), or a hyperparameter, such as alpha of ata: policies
+            that do not have it play as they are.
+        values: The values of the parameter, numbers or texts; each counts once.
+        out: A folder with a folder for each value, which holds what ``run`` leaves, and may go on
+            from.
+        command: The words by which a page says how to repeat this; by default this call.
+        options: Rounds, seeds, seed, budget, price, jobs, save_every, rerun_changed and runner, as
+            for ``run``.
 
-    ValueError as of ``run``, and if no policy has the hyperparameter.
+    Raises:
+        ValueError: Where ``run`` raises one, and if no policy has the hyperparameter.
 
-    >>> from ata_gym import bench
-    >>> found = bench.sweep("ofta,uta", "five-workers", "budget", [4, 8], rounds=20, seeds=2, jobs=1)
-    >>> found.table().filter(policy="uta")["mean"].round(2).to_list()
-    [2.04, 2.35]
+    Example:
+        >>> from ata_gym import bench
+        >>> size = {"rounds": 20, "seeds": 2, "jobs": 1}
+        >>> found = bench.sweep("ofta,uta", "five-workers", "budget", [4, 8], **size)
+        >>> found.table().filter(policy="uta")["mean"].round(2).to_list()
+        [2.04, 2.35]
     """
-    given, values = by_name(policies), [*{str(value): value for value in values}.values()]
+    policies_by_name = by_name(policies)
+    values = [*{str(value): value for value in values}.values()]
     sizes: dict[str, Any] = {"seeds": options.pop("seeds", 8)}
-    sizes |= {name: options.pop(name) for name in ("rounds", "budget", "price", "seed") if name in options}
+    sizes |= {name: options.pop(name) for name in (*_SIZES, "seed") if name in options}
     if not values:
         raise ValueError(f"name at least one value of {parameter}")
-    values = values if all(isinstance(value, Real) for value in values) else [*map(str, values)]
-    taken = {name: _hyperparameters(name, own) for name, own in given.items()}
-    takers = {name for name, those in taken.items() if parameter in those} - {*_OF_EXPERIMENTS}
-    if not takers and parameter not in _OF_EXPERIMENTS:
-        known = ", ".join(sorted({*_OF_EXPERIMENTS}.union(*taken.values())))
-        raise ValueError(f"none of {', '.join(given)} has a hyperparameter {parameter!r}; what can be swept: {known}")
+    if not all(isinstance(value, Real) for value in values):
+        values = [*map(str, values)]
+    takers = _takers(parameter, policies_by_name)
     if sizes.get(parameter):
-        raise ValueError(f"{parameter} is what is swept: leave its other value, {sizes[parameter]}, out")
-    found, effort = resolve(scenario, budget=sizes.get("budget"), price=sizes.get("price")), Effort(**options)
-    title, plans, names = found.name or "a scenario without a name", list[Plan](), list[dict[str, str]]()
+        raise ValueError(
+            f"{parameter} is what is swept: leave its other value, {sizes[parameter]}, out",
+        )
+    resolved = resolve(scenario, budget=sizes.get("budget"), price=sizes.get("price"))
+    effort = Effort(**options)
+    scenario_name = resolved.name or "a scenario without a name"
+    plans: list[Plan] = []
+    names: list[dict[str, str]] = []
     for value in values:
-        played = with_workers(found, value) if parameter == "workers" else found
-        size = sizes | ({parameter: value} if parameter in ("budget", "price", "rounds") else {})
-        names.append({name: f"{name}:{parameter}={value}" if name in takers else name for name in given})
+        if parameter == "workers":
+            played = with_workers(resolved, value)
+        else:
+            played = resolved
+        size = dict(sizes)
+        if parameter in _SIZES:
+            size[parameter] = value
+        played_names = {name: name for name in policies_by_name}
+        played_names |= {
+            name: f"{name}:{parameter}={value}" for name in policies_by_name if name in takers
+        }
+        names.append(played_names)
         folder = file_name(f"{parameter}-{value}")
-        plans.append(Plan(Experiment.on_scenario(played, **size), [*names[-1].values()], folder))
-    call = f"bench.sweep({[*given]}, {title!r}, {parameter!r}, {values}, out='results/sweep')"
-    words = command or ["python", "-c", f"from ata_gym import bench; {call}"]
-    each = zip(values, plans, names, play_plans(plans, given, effort, out, words), strict=True)
-    points = [Point(value, plan.folder, called, results) for value, plan, called, results in each]
-    priced = any(plan.experiment.scenario.price > 0 for plan in plans)
-    quantity = ("cost" if priced else "runtime") + " / OFTA" * ("ofta" in given)
-    return Sweep(f"{title} by {parameter}, {plural(sizes['seeds'], 'seed')}", parameter, quantity, points)
+        plans.append(Plan(Experiment.on_scenario(played, **size), [*played_names.values()], folder))
+    call = (
+        f"bench.sweep({[*policies_by_name]}, {scenario_name!r}, {parameter!r}, {values},"
+        " out='results/sweep')"
+    )
+    page_command = command or ["python", "-c", f"from ata_gym import bench; {call}"]
+    outcomes = zip(
+        values,
+        plans,
+        names,
+        play_plans(plans, policies_by_name, effort, out, page_command),
+        strict=True,
+    )
+    points = [
+        Point(value, plan.folder, played_names, results)
+        for value, plan, played_names, results in outcomes
+    ]
+    if any(plan.experiment.scenario.price > 0 for plan in plans):
+        quantity = "cost"
+    else:
+        quantity = "runtime"
+    if "ofta" in policies_by_name:
+        quantity += " / OFTA"
+    about = f"{scenario_name} by {parameter}, {plural(sizes['seeds'], 'seed')}"
+    return Sweep(about, parameter, quantity, points)
 
 
-def _hyperparameters(name: str, own: Given | None) -> set[str]:
-    build: Any = load(name) if own is None else own.maker
+def _takers(parameter: str, policies: Mapping[str, Given | None]) -> set[str]:
+    """The names of the policies that have a hyperparameter; none where the experiment has it.
+
+    Raises:
+        ValueError: If none has it, and it is no parameter of an experiment either.
+    """
+    if parameter in _OF_EXPERIMENTS:
+        return set()
+    hyperparameters = {
+        name: _hyperparameters(name, given_policy) for name, given_policy in policies.items()
+    }
+    takers = {name for name, available in hyperparameters.items() if parameter in available}
+    if not takers:
+        sweepable = ", ".join(sorted({*_OF_EXPERIMENTS}.union(*hyperparameters.values())))
+        raise ValueError(
+            f"none of {', '.join(policies)} has a hyperparameter {parameter!r}; what can be swept:"
+            f" {sweepable}",
+        )
+    return takers
+
+
+def _hyperparameters(name: str, given_policy: Given | None) -> set[str]:
+    """The hyperparameters of a policy and of the parts that it is made of."""
+    build: Any
+    if given_policy is None:
+        build = load(name)
+    else:
+        build = given_policy.maker
     chosen = parse(name)[1]
     if isinstance(build, Preset):
         build, chosen = build.build, {**build.hyperparameters, **chosen}
-    parts: list[Any] = [known[chosen[kind]] for kind, known in _PARTS.items() if str(chosen.get(kind)) in known]
-    of_its_own = {one.name for one in signature(build).parameters.values() if one.kind is one.KEYWORD_ONLY}
-    return of_its_own.union(*({field.name for field in fields(part)} for part in parts)) - {"seed"}
+    parts: list[Any] = [
+        choices[chosen[kind]]
+        for kind, choices in _PARTS.items()
+        if str(chosen.get(kind)) in choices
+    ]
+    own_names = {
+        parameter.name
+        for parameter in signature(build).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    return own_names.union(*({field.name for field in fields(part)} for part in parts)) - {"seed"}

@@ -1,7 +1,8 @@
-"""How the workers of a pool change from round to round, as data: ``changes=[Switch(every=20_000), Walk(0.01, 0.7)]``.
+"""How the workers of a pool change from round to round, as data.
 
-Changes are applied in the order given, and draw from the row's key, the episode and the round alone, so that all
-policies meet the same rounds.
+An example is ``changes=[Switch(every=20_000), Walk(0.01, 0.7)]``. Changes are applied in the order
+given. They draw from the row's key, the episode and the round alone, so that all policies meet the
+same rounds.
 """
 
 from ata_gym.changes.change import Change
@@ -12,6 +13,19 @@ from ata_gym.changes.speeds import Correlated, Load, OnOff, Outliers, Periodic, 
 from ata_gym.changes.switches import Jump, Redraw, Switch
 
 __all__ = [
-    "Change", "Conditions", "Correlated", "Crash", "Jump", "Load", "OnOff", "Outliers", "Periodic", "Redraw", "Spot",
-    "Switch", "Walk", "change_from_data", "checked_changes",
-]  # fmt: skip
+    "Change",
+    "Conditions",
+    "Correlated",
+    "Crash",
+    "Jump",
+    "Load",
+    "OnOff",
+    "Outliers",
+    "Periodic",
+    "Redraw",
+    "Spot",
+    "Switch",
+    "Walk",
+    "change_from_data",
+    "checked_changes",
+]

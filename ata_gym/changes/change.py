@@ -1,4 +1,4 @@
-"""What a change is, the random numbers that it may draw, and the conditions that the changes of rows give."""
+"""What a change is, its random numbers, and the conditions that the changes of rows give."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -20,16 +20,27 @@ from ata_gym.utils.validation import in_range, whole_number
 
 
 class RoundContext(NamedTuple):
-    """The coming round of E rows, as one change sees it; its random numbers are the same for every policy."""
+    """The coming round of E rows, as one change sees it.
 
-    keys: Keys  # (E,) each row's key
-    episode: Ints  # (E,) counted from 0
-    round: Ints  # (E,) counted from 0
-    place: int  # of the change in the list of changes
-    n: int  # how many workers there are
+    Its random numbers are the same for every policy.
+    """
+
+    keys: Keys
+    """The key of each row, shape (E,)."""
+    episode: Ints
+    """The episode of each row, counted from 0, shape (E,)."""
+    round: Ints
+    """The coming round of each row, counted from 0, shape (E,)."""
+    place: int
+    """The index of the change in the list of changes."""
+    n: int
+    """The number of workers."""
 
     def uniforms(self, kinds: int = 1) -> Floats:
-        """Uniform numbers strictly between 0 and 1, shape (E, kinds, n); each call gives the same ones."""
+        """Uniform numbers strictly between 0 and 1, shape (E, kinds, n).
+
+        Each call gives the same numbers.
+        """
         numbers = uniforms_of_round(self.keys, self.episode, self.round, self.place, kinds * self.n)
         return numbers.reshape(-1, kinds, self.n)
 
@@ -42,32 +53,44 @@ class RoundContext(NamedTuple):
 class Change(ABC):
     """One way in which workers change from round to round.
 
-    The fields are plain numbers and tuples; their metadata are limits, see ``number``, or the least whole number.
-    Random numbers enter through a memory, one array per row and worker: the conditions of a round are a function of the
-    memory and the round.
+    The fields are plain numbers and tuples; their metadata are limits, see ``number``, or the least
+    whole number. Random numbers enter through a memory, one array per row and worker: the
+    conditions of a round are a function of the memory and the round.
     """
 
-    slots: ClassVar[int] = 0  # how many numbers per worker the memory holds
-    timed: ClassVar[bool] = False  # whether the conditions depend on the round as well as on the memory
-    single: ClassVar[bool] = False  # whether a scenario can have one only
-    faulty: ClassVar[bool] = False  # whether workers may die of it
+    slots: ClassVar[int] = 0
+    """How many numbers per worker the memory holds."""
+    timed: ClassVar[bool] = False
+    """Whether the conditions depend on the round as well as on the memory."""
+    single: ClassVar[bool] = False
+    """Whether a scenario can have only one change of this kind."""
+    faulty: ClassVar[bool] = False
+    """Whether the change may make workers die."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            given = getattr(self, field.name)
+            value = getattr(self, field.name)
             if "low" in field.metadata:
                 number(self, field.name, **field.metadata)
-            elif "least" in field.metadata and given is not field.default:
+            elif "least" in field.metadata and value is not field.default:
                 name = f"{field.name} of {type(self).__name__}"
-                vars(self)[field.name] = whole_number(name, given, **field.metadata)
+                vars(self)[field.name] = whole_number(name, value, **field.metadata)
 
     def fit(self, n: int) -> None:  # noqa: B027 - most fit any
-        """ValueError if the change does not fit a pool of n workers."""
+        """Check that the change fits a pool of n workers.
+
+        Raises:
+            ValueError: If the change does not fit.
+        """
 
     def longest(self, time: float) -> float:
-        """The longest that a task, or a wait in a round, can take where tasks take up to ``time`` without the change.
+        """The longest time that a task, or a wait in a round, can take with the change.
 
-        It is inf if that overflows.
+        Args:
+            time: The longest time of a task without the change.
+
+        Returns:
+            The time; it is inf if the computation overflows.
         """
         return time
 
@@ -76,16 +99,31 @@ class Change(ABC):
         return np.zeros((len(now.keys), self.slots, now.n))
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        """The memory in the coming round, from that in the last one; ``memory`` itself if it stays the same."""
+        """The memory in the coming round, shape (E, slots, n).
+
+        Args:
+            now: The coming round.
+            memory: The memory in the last round, shape (E, slots, n). It is returned itself if it
+                stays the same.
+        """
         return memory
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
-        """The least and the largest number that each slot of the memory can hold, for n workers."""
+        """The least and the largest number that each slot of the memory can hold.
+
+        Args:
+            n: The number of workers.
+        """
         return [(-FINITE, FINITE)] * self.slots
 
     @abstractmethod
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """The conditions of the round after this change."""
+        """The conditions of the round after this change.
+
+        Args:
+            conditions: The conditions of the round before this change.
+            memory: The memory of the change in the round, shape (E, slots, n).
+        """
 
     def to_data(self) -> dict[str, Any]:
         """The name and the fields, as plain data."""
@@ -93,13 +131,15 @@ class Change(ABC):
 
 
 class TwoStates(Change):
-    """Each worker is on or off, by a Markov chain that starts stationary; the memory is 1 where it is on, else 0.
+    """Each worker is on or off, by a Markov chain that starts stationary.
 
-    Workers ``rack * r`` to ``rack * r + rack - 1`` stand in rack r, and have the state of its first one: they turn on
-    and off together, as what shares a switch, a power supply or a host does.
+    The memory is 1 where a worker is on, else 0. Workers ``rack * r`` to ``rack * r + rack - 1``
+    stand in rack r, and have the state of its first worker. They turn on and off together, as
+    machines do that share a switch, a power supply or a host.
     """
 
-    rack: int  # so many workers in turn share one state
+    rack: int
+    """The number of consecutive workers that share one state."""
 
     slots: ClassVar[int] = 1
 
@@ -108,21 +148,26 @@ class TwoStates(Change):
 
     @abstractmethod
     def chain(self) -> tuple[float, float]:
-        """Probability in each round that a rack turns on, and that it turns off."""
+        """The probabilities in each round that a rack turns on, and that it turns off."""
 
     def first(self, now: RoundContext) -> Floats:
         starts, ends = self.chain()
         return (self._uniforms(now) < starts / (starts + ends)).astype(np.float64)
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        (starts, ends), u = self.chain(), self._uniforms(now)
+        starts, ends = self.chain()
+        u = self._uniforms(now)
         return np.where(memory > 0, u >= ends, u < starts).astype(np.float64)
 
     def _uniforms(self, now: RoundContext) -> Floats:
+        # All workers of a rack take the number of its first worker.
         return now.uniforms()[:, :, np.arange(now.n) // self.rack * self.rack]
 
     def to_data(self) -> dict[str, Any]:
-        """The name and the fields, as plain data; without ``rack`` where each worker has a state of its own."""
+        """The name and the fields, as plain data.
+
+        ``rack`` is left out where each worker has a state of its own.
+        """
         data = super().to_data()
         return {name: value for name, value in data.items() if (name, value) != ("rack", 1)}
 
@@ -130,49 +175,80 @@ class TwoStates(Change):
 class Autoregressive(Change):
     """The memory is standard normal, AR(1) over rounds, and starts stationary."""
 
-    persistence: float  # its correlation from one round to the next
+    persistence: float
+    """The correlation of the memory from one round to the next."""
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
-        """As far as the largest numbers in all rounds would lead."""
-        most = 1.01 * LARGEST_NORMAL * ((1 + self.persistence) / (1 - self.persistence)) ** 0.5
-        return [(-most, most)] * self.slots
+        """The range that the memory reaches with the largest numbers in all rounds."""
+        # The moves of all rounds add up to at most sqrt(1 - p^2) / (1 - p) of the largest number;
+        # 1% is left for rounding.
+        bound = 1.01 * LARGEST_NORMAL * ((1 + self.persistence) / (1 - self.persistence)) ** 0.5
+        return [(-bound, bound)] * self.slots
 
     def first(self, now: RoundContext) -> Floats:
         return now.normals(self.slots)
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        return np.asarray(self.persistence * memory + (1 - self.persistence**2) ** 0.5 * now.normals(self.slots))
+        return np.asarray(
+            self.persistence * memory + (1 - self.persistence**2) ** 0.5 * now.normals(self.slots),
+        )
 
 
-LARGEST_NORMAL = 8.3  # no normal number made from noise of 52 bits is larger
+LARGEST_NORMAL = 8.3
+"""An upper bound on the normal numbers that are made from noise of 52 bits."""
+
+# Limits of fields: ranges of numbers, then the least values of whole numbers.
 PROBABILITY = {"low": 0, "high": 1, "above": True}
 SHARE = {"low": 0, "high": 1, "above": True, "below": True}
 BELOW_1 = {"low": 0, "high": 1, "below": True}
 POSITIVE = {"low": 0, "above": True}
 NON_NEGATIVE = {"low": 0}
 COUNT = {"least": 1}
-WHOLE = {"least": 0}  # limits of fields
+WHOLE = {"least": 0}
 
 
 def number(owner: Change, name: str, low: float, high: float = np.inf, **exclusive: bool) -> None:
-    """Turn a field into a float; ValueError unless it is in the range, see ``in_range``."""
+    """Turn a field into a float in a range.
+
+    Args:
+        owner: The change, whose field is replaced.
+        name: The name of the field.
+        low: The lower bound.
+        high: The upper bound.
+        **exclusive: Which bounds are excluded, see ``in_range``.
+
+    Raises:
+        ValueError: If the field is not in the range.
+    """
     full_name = f"{name} of {type(owner).__name__}"
     vars(owner)[name] = in_range(full_name, getattr(owner, name), "number", low, high, **exclusive)
 
 
 class ChangeProcess:
-    """The conditions of E rows of n workers in the coming round (or in the one that has begun).
+    """The conditions of E rows of n workers in the coming round.
 
-    ``catalogue`` are the distributions that workers can have. Without changes they are always these.
+    Once a round has begun, they are the conditions of that round. Without changes the workers
+    always have the distributions of the catalogue.
+
+    Args:
+        catalogue: The distributions that workers can have.
+        changes: The changes, in the order in which they are applied.
+        rows: The number of rows, E.
+        n: The number of workers.
     """
 
-    distributions: Distributions  # of the round
-    disturbances: Disturbances | None = None  # of the round; None without changes
-    conditions: Conditions  # from which both follow
-    memories: list[Floats]  # what each change remembers, (E, slots, n)
+    distributions: Distributions
+    """The distributions of the round."""
+    disturbances: Disturbances | None = None
+    """The disturbances of the round; None without changes."""
+    conditions: Conditions
+    """The conditions of the round, from which the distributions and disturbances follow."""
+    memories: list[Floats]
+    """The memory of each change, shape (E, slots, n)."""
 
     def __init__(self, catalogue: Pool, changes: Sequence[Change], rows: int, n: int) -> None:
-        self._n, self._changes = n, changes
+        self._n = n
+        self._changes = changes
         self._timed = any(change.timed for change in changes)
         self._unchanged = self.distributions = catalogue.distributions
         self._median = catalogue.median() if changes else None
@@ -180,29 +256,47 @@ class ChangeProcess:
         self.memories = [np.zeros((rows, change.slots, n)) for change in changes]
 
     def start_episode(self, which: Mask | slice, keys: Keys, episode: Ints, round: Ints) -> None:
-        """Put some rows at the start of their episodes."""
+        """Put some rows at the start of their episodes.
+
+        Args:
+            which: The rows.
+            keys: The key of each row, shape (E,).
+            episode: The episode of each row, shape (E,).
+            round: The coming round of each row, shape (E,).
+        """
         for k, change in enumerate(self._changes):
-            fresh = change.first(RoundContext(keys, episode, round, k, self._n))
-            self.memories[k] = self.memories[k].copy()  # conditions hold views of the old one
-            self.memories[k][which] = fresh[which]
+            first_memory = change.first(RoundContext(keys, episode, round, k, self._n))
+            # Earlier conditions hold views of the old memory, which must not change.
+            self.memories[k] = self.memories[k].copy()
+            self.memories[k][which] = first_memory[which]
         self.update_conditions(round)
 
     def next_round(self, rows: Mask | None, keys: Keys, episode: Ints, round: Ints) -> None:
-        """Put some rows (None: all) at the start of their next ``round``."""
-        same = not self._timed
+        """Put some rows at the start of their next round.
+
+        Args:
+            rows: The rows, shape (E,); None means all.
+            keys: The key of each row, shape (E,).
+            episode: The episode of each row, shape (E,).
+            round: The coming round of each row, shape (E,).
+        """
+        unchanged = not self._timed
         for k, change in enumerate(self._changes):
             memory = self.memories[k]
-            after = change.next(RoundContext(keys, episode, round, k, self._n), memory)
-            if after is not memory:
-                self.memories[k] = after if rows is None else np.where(rows[:, None, None], after, memory)
-                same = False
-        if same:
+            next_memory = change.next(RoundContext(keys, episode, round, k, self._n), memory)
+            if next_memory is not memory:
+                if rows is None:
+                    self.memories[k] = next_memory
+                else:
+                    self.memories[k] = np.where(rows[:, None, None], next_memory, memory)
+                unchanged = False
+        if unchanged:
             self.conditions = self.conditions._replace(round=round.copy())
         else:
             self.update_conditions(round)
 
     def update_conditions(self, round: Ints) -> None:
-        """Derive the conditions from the memories."""
+        """Derive the conditions of the rounds, shape (E,), from the memories."""
         if self._median is None:
             return
         conditions = Conditions.unchanged(round.copy(), self._n)

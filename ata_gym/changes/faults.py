@@ -1,7 +1,8 @@
-"""Workers that leave, die and return. A round still gives exactly B results.
+"""Workers that leave, die and return, while a round still gives exactly B results.
 
-``ata_gym.simulation.rounds.race_round`` says what becomes of their tasks; for dispatch, where these are not handed on,
-``ata_gym.simulation.dispatch.dispatch_step`` does. If all workers would die, the last one (of equals the lowest) lives.
+``ata_gym.simulation.rounds.race_round`` says what happens to their tasks. In dispatch their tasks
+are not handed on, see ``ata_gym.simulation.dispatch.dispatch_step``. If all workers would die, the
+last one (of equals the lowest) lives.
 """
 
 from dataclasses import dataclass, field
@@ -9,25 +10,42 @@ from typing import ClassVar
 
 import numpy as np
 
-from ata_gym.changes.change import COUNT, NON_NEGATIVE, POSITIVE, PROBABILITY, WHOLE, Change, RoundContext, TwoStates
+from ata_gym.changes.change import (
+    COUNT,
+    NON_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    WHOLE,
+    Change,
+    RoundContext,
+    TwoStates,
+)
 from ata_gym.changes.conditions import Conditions
 from ata_gym.typing import Floats
 
 
 def _with_deaths(conditions: Conditions, dies: Floats, deadline: float) -> Conditions:
-    first, last = np.minimum(conditions.dies, dies), np.maximum(conditions.deadline, deadline)
-    return conditions._replace(dies=first, deadline=last)
+    first_death = np.minimum(conditions.dies, dies)
+    last_deadline = np.maximum(conditions.deadline, deadline)
+    return conditions._replace(dies=first_death, deadline=last_deadline)
 
 
 @dataclass(frozen=True)
 class Spot(TwoStates):
-    """Workers leave and return between rounds, as spot instances do; each by a Markov chain that starts stationary."""
+    """Workers leave and return between rounds, as spot instances do.
 
-    leaves: float = field(metadata=PROBABILITY)  # probability in each round that a worker leaves
-    returns: float = field(metadata=PROBABILITY)  # ... or returns: a share leaves / (leaves + returns) is away
+    Each does so by a Markov chain that starts stationary. A share leaves / (leaves + returns) of
+    the workers is away.
+    """
+
+    leaves: float = field(metadata=PROBABILITY)
+    """The probability in each round that a worker leaves."""
+    returns: float = field(metadata=PROBABILITY)
+    """The probability in each round that a worker that is away returns."""
     deadline: float = field(default=0.0, metadata=NON_NEGATIVE)
-    """From this time of a round on, tasks of workers that are away are handed on."""
-    rack: int = field(default=1, metadata=COUNT)  # so many workers in turn share one state
+    """The time of a round from which tasks of workers that are away are handed on."""
+    rack: int = field(default=1, metadata=COUNT)
+    """The number of consecutive workers that share one state."""
 
     faulty: ClassVar[bool] = True
 
@@ -45,16 +63,24 @@ class Spot(TwoStates):
 class Crash(Change):
     """Workers die in the middle of a round, and return some rounds later.
 
-    If the round ends before its death, a worker dies between rounds, so that its absence is the same for every policy.
+    If the round ends before a worker's death, the worker dies between rounds, so that its absence
+    is the same for every policy.
     """
 
-    probability: float = field(metadata=PROBABILITY)  # in each round that a worker which is there dies
-    within: float = field(metadata=POSITIVE)  # it dies at a uniform time between the round's start and this one
-    away: int = field(metadata=WHOLE)  # how many whole rounds after that it is away
+    probability: float = field(metadata=PROBABILITY)
+    """The probability in each round that a worker that is present dies."""
+    within: float = field(metadata=POSITIVE)
+    """The latest time of death in a round; deaths are uniform between 0 and this time."""
+    away: int = field(metadata=WHOLE)
+    """The number of whole rounds after its death that a worker is away."""
     deadline: float = field(default=0.0, metadata=NON_NEGATIVE)
-    """From this time of a round on, and not before a worker's death, its tasks are handed on."""
+    """The time of a round from which a dead worker's tasks are handed on.
 
-    slots: ClassVar[int] = 2  # rounds that it is still away, with this one, and when it dies in this one
+    They are not handed on before the worker's death.
+    """
+
+    slots: ClassVar[int] = 2
+    """The rounds for which a worker is still away, with this one, and its time of death."""
     faulty: ClassVar[bool] = True
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
@@ -64,13 +90,16 @@ class Crash(Change):
         return self._fate(now, np.zeros((len(now.keys), now.n)))
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        left, dies = memory[:, 0], memory[:, 1]
-        return self._fate(now, np.where((left == 0) & np.isfinite(dies), self.away, np.maximum(left - 1, 0)))
+        rounds_away = memory[:, 0]
+        dies = memory[:, 1]
+        # A worker that was present and died in the last round is away from now on.
+        died = (rounds_away == 0) & np.isfinite(dies)
+        return self._fate(now, np.where(died, self.away, np.maximum(rounds_away - 1, 0)))
 
-    def _fate(self, now: RoundContext, left: Floats) -> Floats:
+    def _fate(self, now: RoundContext, rounds_away: Floats) -> Floats:
         u = now.uniforms(2)
         dies = np.where(u[:, 0] < self.probability, self.within * u[:, 1], np.inf)
-        return np.stack([left, np.where(left > 0, 0.0, dies)], axis=1)
+        return np.stack([rounds_away, np.where(rounds_away > 0, 0.0, dies)], axis=1)
 
     def longest(self, time: float) -> float:
         return max(time, self.within, self.deadline)

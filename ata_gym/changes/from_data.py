@@ -14,48 +14,86 @@ from ata_gym.utils.validation import short
 
 _KINDS: dict[str, type[Change]] = {
     kind.__name__.lower(): kind
-    for kind in (Switch, Jump, Periodic, Walk, OnOff, Correlated, Outliers, Spot, Crash, Load, Redraw)
+    for kind in (
+        Switch,
+        Jump,
+        Periodic,
+        Walk,
+        OnOff,
+        Correlated,
+        Outliers,
+        Spot,
+        Crash,
+        Load,
+        Redraw,
+    )
 }
 
 
 def change_from_data(data: Change | Mapping[str, Any]) -> Change:
-    """Make a change from what its ``to_data`` gives, also after JSON.
+    """Make a change from the data that its ``to_data`` gives, also after JSON.
 
-    ValueError for an unknown name or field, and for values out of range.
+    Args:
+        data: The data; a change is returned as it is.
 
-    >>> change_from_data({"change": "periodic", "period": 100, "amplitude": 0.5})
-    Periodic(period=100.0, amplitude=0.5, apart=1.0)
+    Raises:
+        ValueError: For an unknown name or field, and for values out of range.
+
+    Example:
+        >>> change_from_data({"change": "periodic", "period": 100, "amplitude": 0.5})
+        Periodic(period=100.0, amplitude=0.5, apart=1.0)
     """
     if isinstance(data, Change):
         return data
-    kind = _KINDS.get(str(data.get("change"))) if isinstance(data, Mapping) else None
+    if isinstance(data, Mapping):
+        kind = _KINDS.get(str(data.get("change")))
+    else:
+        kind = None
     if kind is None:
-        raise ValueError(f'a change is a mapping whose "change" is one of {", ".join(_KINDS)}, not {short(data)}')
-    given = {name: value for name, value in data.items() if name != "change"}
+        raise ValueError(
+            f'a change is a mapping whose "change" is one of {", ".join(_KINDS)}, not'
+            f" {short(data)}",
+        )
+    arguments = {name: value for name, value in data.items() if name != "change"}
     try:
         if kind is Redraw:
-            given["among"] = tuple(tuple(map(change_from_data, changes)) for changes in given.get("among", ()))
-        return kind(**given)
+            arguments["among"] = tuple(
+                tuple(map(change_from_data, changes)) for changes in arguments.get("among", ())
+            )
+        return kind(**arguments)
     except TypeError:
-        known = ", ".join(field.name for field in fields(kind))
-        raise ValueError(f"the data of {kind.__name__} hold {known}, not {', '.join(given)}") from None
+        field_names = ", ".join(field.name for field in fields(kind))
+        raise ValueError(
+            f"the data of {kind.__name__} hold {field_names}, not {', '.join(arguments)}",
+        ) from None
 
 
 def checked_changes(changes: Iterable[Change | Mapping[str, Any]], n: int) -> tuple[Change, ...]:
     """The changes of a pool of n workers, from changes or plain data.
 
-    They are applied in order: factors multiply, and a ``Switch`` permutes the distributions that it finds, with the
-    means that were drawn with them. ValueError for anything but changes, a change that does not fit n workers, a
-    ``Redraw`` that is not the first, a second change of a kind of which there can be one only, and an iterator, which
-    would hold nothing for the next env that is made with it.
+    They are applied in order: factors multiply, and a ``Switch`` permutes the distributions that
+    the changes before it give, with the means that were drawn with them.
+
+    Args:
+        changes: A list of changes or of their data.
+        n: The number of workers.
+
+    Raises:
+        ValueError: For anything but changes, and for a change that does not fit n workers. For a
+            ``Redraw`` that is not the first, and a second change of a kind of which there can be
+            one only. For an iterator, which would be empty for the next env made with it.
     """
     if isinstance(changes, Mapping | str | bytes | Iterator) or not np.iterable(changes):
-        raise ValueError(f"changes must be a list of changes of ata_gym.changes, not {short(changes)}")
+        raise ValueError(
+            f"changes must be a list of changes of ata_gym.changes, not {short(changes)}",
+        )
     checked = tuple(change_from_data(change) for change in changes)
     for place, change in enumerate(checked):
         change.fit(n)
         if isinstance(change, Redraw) and place > 0:
-            raise ValueError("Redraw must come first in the list of changes: it sets what others change")
+            raise ValueError(
+                "Redraw must come first in the list of changes: it sets what others change",
+            )
         if change.single and sum(type(other) is type(change) for other in checked) > 1:
             raise ValueError(f"there can be one {type(change).__name__} only")
     return checked

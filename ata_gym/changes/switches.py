@@ -1,4 +1,4 @@
-"""Abrupt changes: workers exchange their distributions, jump to another speed, or are all drawn anew."""
+"""Abrupt changes: workers exchange distributions, jump to another speed, or are drawn anew."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,35 +13,52 @@ from ata_gym.pools.pool_distribution import PoolDistribution, ordered
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import short, whole_number
 
-_OWN = 5
-"""Numbers per worker in the memory: place in the catalogue, mean, present or not, and of its row price and choice."""
-_PLACES = 1000  # places of random numbers that each change of a list keeps for changes inside it
+_OWN_SLOTS = 5
+"""Numbers per worker in the memory of ``Redraw``.
+
+They are its place in the catalogue, its mean, 1 if it is present, and the price and choice of its
+row.
+"""
+_PLACES_PER_CHANGE = 1000
+"""Places of random numbers that each change of a list keeps for the changes inside it."""
 
 
 def _whole_numbers(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:
-    return tuple(whole_number(f"each of {name}", value, least) for value in np.atleast_1d(np.asarray(values, object)))
+    return tuple(
+        whole_number(f"each of {name}", value, least)
+        for value in np.atleast_1d(np.asarray(values, object))
+    )
 
 
 @dataclass(frozen=True)
 class Switch(Change):
-    """All workers exchange their distributions, every so many rounds or in given ones.
+    """All workers exchange their distributions, at regular intervals or in given rounds.
 
-    Of workers that are drawn anew, the drawn mean is a part of the distribution, and empty places take no part. Factors
-    of other changes stay with their worker, whether these changes stand before or after this one.
+    Of workers that are drawn anew, the drawn mean is a part of the distribution, and empty places
+    take no part. Factors of other changes stay with their worker, whether these changes stand
+    before or after this one.
 
-    >>> import gymnasium, ata_gym
-    >>> pool = {"family": "deterministic", "scale": [1.0, 2.0, 3.0]}
-    >>> changes = [Switch(at=(1,), permutation=(2, 0, 1))]
-    >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=pool, changes=changes, budget=3).unwrapped
-    >>> _ = env.reset(seed=0), env.step(np.array([1, 1, 1]))
-    >>> env.means()
-    array([3., 1., 2.])
+    Example:
+        >>> import gymnasium, ata_gym
+        >>> pool = {"family": "deterministic", "scale": [1.0, 2.0, 3.0]}
+        >>> changes = [Switch(at=(1,), permutation=(2, 0, 1))]
+        >>> env = gymnasium.make(
+        ...     "ata_gym/TaskAllocation-v0", pool=pool, changes=changes, budget=3
+        ... ).unwrapped
+        >>> _ = env.reset(seed=0), env.step(np.array([1, 1, 1]))
+        >>> env.means()
+        array([3., 1., 2.])
     """
 
-    every: int | None = field(default=None, metadata=COUNT)  # rounds between two switches; or else
-    at: tuple[int, ...] = ()  # the rounds of the switches, counted from 0
+    every: int | None = field(default=None, metadata=COUNT)
+    """The rounds between two switches; either this or ``at`` is given."""
+    at: tuple[int, ...] = ()
+    """The rounds of the switches, counted from 0."""
     permutation: tuple[int, ...] | None = None
-    """Worker i gets the distribution that worker ``permutation[i]`` had; by default a fresh random one each time."""
+    """The order of the exchange; by default a fresh random permutation each time.
+
+    Worker i gets the distribution that worker ``permutation[i]`` had.
+    """
 
     slots: ClassVar[int] = 1
 
@@ -49,16 +66,23 @@ class Switch(Change):
         super().__post_init__()
         vars(self)["at"] = _whole_numbers("at of Switch", self.at, 1)
         if (self.every is None) == (not self.at):
-            raise ValueError("Switch needs either every=... (rounds between two switches) or at=(...) (their rounds)")
+            raise ValueError(
+                "Switch needs either every=... (rounds between two switches) or at=(...) (their"
+                " rounds)",
+            )
         if self.permutation is not None:
             order = _whole_numbers("permutation of Switch", self.permutation, 0)
             if sorted(order) != list(range(len(order))):
-                raise ValueError(f"permutation of Switch must hold each worker from 0 once, not {order}")
+                raise ValueError(
+                    f"permutation of Switch must hold each worker from 0 once, not {order}",
+                )
             vars(self)["permutation"] = order
 
     def fit(self, n: int) -> None:
         if self.permutation is not None and len(self.permutation) != n:
-            raise ValueError(f"permutation of Switch must hold each of {n} workers once, not {self.permutation}")
+            raise ValueError(
+                f"permutation of Switch must hold each of {n} workers once, not {self.permutation}",
+            )
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
         return [(0.0, n - 1)]
@@ -67,7 +91,10 @@ class Switch(Change):
         return np.tile(np.arange(now.n, dtype=np.float64), (len(now.keys), 1, 1))
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        due = np.isin(now.round, self.at) if self.every is None else now.round % self.every == 0
+        if self.every is None:
+            due = np.isin(now.round, self.at)
+        else:
+            due = now.round % self.every == 0
         if not due.any():
             return memory
         if self.permutation is None:
@@ -78,24 +105,35 @@ class Switch(Change):
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         order = memory[:, 0].astype(np.int64)
-        if conditions.present is not None:  # workers stand before empty places, and exchange with none
+        if conditions.present is not None:
+            # Workers stand before empty places. A stable sort keeps the order of the workers, and
+            # none exchanges with an empty place.
             empty = ~np.take_along_axis(conditions.present, order, axis=1)
             order = np.take_along_axis(order, np.argsort(empty, axis=1, kind="stable"), axis=1)
-        changed = conditions._replace(distribution=np.take_along_axis(conditions.distribution, order, axis=1))
+        changed = conditions._replace(
+            distribution=np.take_along_axis(conditions.distribution, order, axis=1),
+        )
         if conditions.drawn is None:
             return changed
-        drawn = np.take_along_axis(conditions.drawn, order, axis=1)
-        return changed._replace(drawn=drawn, factor=conditions.factor / conditions.drawn * drawn)
+        # The drawn mean moves with the distribution; the rest of the factor stays.
+        drawn_mean = np.take_along_axis(conditions.drawn, order, axis=1)
+        return changed._replace(
+            drawn=drawn_mean, factor=conditions.factor / conditions.drawn * drawn_mean
+        )
 
 
 @dataclass(frozen=True)
 class Jump(Change):
-    """From one round on, some workers' task times are multiplied by a factor."""
+    """From one round on, the task times of some workers are multiplied by a factor."""
 
-    at: int = field(metadata=WHOLE)  # the first such round, counted from 0
-    workers: tuple[int, ...]  # which workers, counted from 0
-    factor: float = field(metadata=POSITIVE)  # 0.05 makes them 20 times faster
-    until: int | None = None  # the first round in which they are as before; None: they stay so
+    at: int = field(metadata=WHOLE)
+    """The first round with the factor, counted from 0."""
+    workers: tuple[int, ...]
+    """The workers with the factor, counted from 0."""
+    factor: float = field(metadata=POSITIVE)
+    """The factor of the task times: 0.05 makes the workers 20 times faster."""
+    until: int | None = None
+    """The first round in which the workers are as before; by default the factor stays."""
 
     timed: ClassVar[bool] = True
 
@@ -107,75 +145,110 @@ class Jump(Change):
 
     def fit(self, n: int) -> None:
         if max(self.workers, default=0) >= n:
-            raise ValueError(f"workers of Jump must be below {n}, the number of workers, not {max(self.workers)}")
+            raise ValueError(
+                f"workers of Jump must be below {n}, the number of workers, not"
+                f" {max(self.workers)}",
+            )
 
     def longest(self, time: float) -> float:
         return time * max(1.0, self.factor)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         round = conditions.round[:, None]
-        now = (round >= self.at) & (True if self.until is None else round < self.until)
-        theirs = np.isin(np.arange(conditions.factor.shape[1]), self.workers)
-        return conditions.times(np.where(now & theirs, self.factor, 1.0))
+        active = round >= self.at
+        if self.until is not None:
+            active = active & (round < self.until)
+        affected = np.isin(np.arange(conditions.factor.shape[1]), self.workers)
+        return conditions.times(np.where(active & affected, self.factor, 1.0))
 
 
 @dataclass(frozen=True)
 class Redraw(Change):
-    """All workers are drawn anew at the start of each episode; the first change of a scenario, if it has one.
+    """All workers are drawn anew at the start of each episode.
 
-    A pool given as a ``PoolDistribution`` gives a scenario this change. What is drawn follows from the row's seed and
-    the episode alone, so that all policies meet the same workers. Places without a worker are those of workers that are
-    away: the observation's ``present`` is 0 there, and tasks that they are given are handed on.
+    This change must be the first one of a scenario. A pool given as a ``PoolDistribution`` gives a
+    scenario this change. The draws follow from the row's seed and the episode alone, so that all
+    policies meet the same workers. A place without a worker counts as a worker that is away: the
+    observation's ``present`` is 0 there, and tasks that the place is given are handed on.
 
-    >>> import gymnasium, ata_gym
-    >>> worlds = Redraw(PoolDistribution(6, fewest=3), price=(0.01, 1), among=((), (Switch(every=20),)))
-    >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=worlds.pools, changes=[worlds], budget=8, horizon=50)
-    >>> observation, _ = env.reset(seed=2)
-    >>> observation["present"]
-    array([1, 1, 1, 1, 0, 0], dtype=int8)
+    Example:
+        >>> import gymnasium, ata_gym
+        >>> pools = PoolDistribution(6, fewest=3)
+        >>> worlds = Redraw(pools, price=(0.01, 1), among=((), (Switch(every=20),)))
+        >>> env = gymnasium.make(
+        ...     "ata_gym/TaskAllocation-v0", pool=pools, changes=[worlds], budget=8, horizon=50
+        ... )
+        >>> observation, _ = env.reset(seed=2)
+        >>> observation["present"]
+        array([1, 1, 1, 1, 0, 0], dtype=int8)
     """
 
-    pools: PoolDistribution  # what is drawn; also as plain data
+    pools: PoolDistribution
+    """The distribution of the pools that are drawn; also as plain data."""
     price: tuple[float, float] | None = None
-    """The least and the largest price of an episode, log-uniform in between, or uniform if the least is 0; by default
-    the scenario's price."""
+    """The least and the largest price of an episode; by default the scenario's price.
+
+    Prices are log-uniform in between, or uniform if the least is 0.
+    """
     among: tuple[tuple[Change, ...], ...] = ()
-    """Lists of changes, of which an episode has one, all equally likely; () is a list, too. There can be no change of
-    which a scenario can have one only."""
-    every: int | None = field(
-        default=None, metadata=COUNT
-    )  # rounds after which workers are drawn again within an episode; by default they stay
+    """Lists of changes, of which an episode has one, all equally likely.
+
+    The empty list () is allowed. Changes of which a scenario can have one only are not.
+    """
+    every: int | None = field(default=None, metadata=COUNT)
+    """The rounds after which workers are drawn again in an episode; by default they stay."""
 
     single: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lists = self.among if np.iterable(self.among) else (self.among,)
-        for each in (one for changes in lists for one in (changes if np.iterable(changes) else (None,))):
-            if not isinstance(each, Change) or each.single:
+        if np.iterable(self.among):
+            lists = self.among
+        else:
+            lists = (self.among,)
+        members: list[Any] = []
+        for changes in lists:
+            if np.iterable(changes):
+                members.extend(changes)
+            else:
+                members.append(None)  # no list, and so refused below
+        for member in members:
+            if not isinstance(member, Change) or member.single:
                 raise ValueError(
-                    "among of Redraw must be lists of changes of which a scenario can have several, such as Switch or "
-                    f"Walk; not {short(self.among)}"
+                    "among of Redraw must be lists of changes of which a scenario can have"
+                    f" several, such as Switch or Walk; not {short(self.among)}",
                 )
-        vars(self).update(pools=PoolDistribution.from_data(self.pools), among=tuple(map(tuple, lists)))
+        vars(self).update(
+            pools=PoolDistribution.from_data(self.pools),
+            among=tuple(map(tuple, lists)),
+        )
         if self.price is not None:
             vars(self)["price"] = ordered("price of Redraw", self.price, 0.0, 1e6)
-        within = self._within  # the memory holds their numbers behind its own
-        timed, faulty = any(change.timed for change in within), any(change.faulty for change in within)
-        vars(self).update(slots=_OWN + sum(change.slots for change in within), timed=timed, faulty=faulty or self._pads)
+        # The memory holds the numbers of the changes within behind the first ``_OWN_SLOTS``.
+        within = self._within
+        timed = any(change.timed for change in within)
+        faulty = any(change.faulty for change in within)
+        vars(self).update(
+            slots=_OWN_SLOTS + sum(change.slots for change in within),
+            timed=timed,
+            faulty=faulty or self._pads,
+        )
 
     @property
-    def _pads(self) -> bool:  # whether pools may have fewer workers than places
+    def _pads(self) -> bool:
+        """Whether pools may have fewer workers than places."""
         return self.pools.fewest != self.pools.n
 
     @property
     def _within(self) -> list[Change]:
+        """All changes of the lists of ``among``, in order."""
         return [change for changes in self.among for change in changes]
 
     def fit(self, n: int) -> None:
         if self.pools.n != n:
             raise ValueError(
-                f"Redraw draws {self.pools.n} workers, and the pool has {n}: give pool=PoolDistribution(...)"
+                f"Redraw draws {self.pools.n} workers, and the pool has {n}: give"
+                " pool=PoolDistribution(...)",
             )
         for change in self._within:
             change.fit(n)
@@ -183,46 +256,89 @@ class Redraw(Change):
     def longest(self, time: float) -> float:
         slowest = time * self.pools.heterogeneity[1]
         lists = ((), *self.among)
-        return max(reduce(lambda most, change: change.longest(most), changes, slowest) for changes in lists)
+        return max(
+            reduce(lambda most, change: change.longest(most), changes, slowest) for changes in lists
+        )
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
-        most = self.pools.catalogue.n - 1, self.pools.heterogeneity[1], 1.0, 1e6, max(len(self.among) - 1, 0)
-        return [*((0.0, high) for high in most), *(bounds for change in self._within for bounds in change.ranges(n))]
+        # In the order of the first ``_OWN_SLOTS`` numbers of the memory.
+        largest = (
+            self.pools.catalogue.n - 1,
+            self.pools.heterogeneity[1],
+            1.0,
+            1e6,
+            max(len(self.among) - 1, 0),
+        )
+        return [
+            *((0.0, high) for high in largest),
+            *(bounds for change in self._within for bounds in change.ranges(n)),
+        ]
 
     def first(self, now: RoundContext) -> Floats:
         u = now.uniforms(PoolDistribution.KINDS + 2)
-        drawn = self.pools.draw(u[:, : PoolDistribution.KINDS])
-        price, choice = u[:, -2, :1], u[:, -1, :1]
-        low, high = (0.0, 0.0) if self.price is None else self.price
-        prices = low + (high - low) * price if low == 0 else low * (high / low) ** price
+        workers = self.pools.draw(u[:, : PoolDistribution.KINDS])
+        # A row has one price and one choice: the numbers of the first worker give them.
+        price = u[:, -2, :1]
+        choice = u[:, -1, :1]
+        if self.price is None:
+            low = 0.0
+            high = 0.0
+        else:
+            low, high = self.price
+        if low == 0:
+            prices = low + (high - low) * price
+        else:
+            prices = low * (high / low) ** price
         choices = np.floor(choice * max(1, len(self.among)))
-        own = [drawn.place, drawn.mean, drawn.present, *np.broadcast_arrays(prices, choices, drawn.mean)[:2]]
-        return np.concatenate([np.stack(own, axis=1), *(c.first(at) for c, at in self._inside(now))], axis=1)
+        prices, choices, _ = np.broadcast_arrays(prices, choices, workers.mean)
+        own_slots = [workers.place, workers.mean, workers.present, prices, choices]
+        return np.concatenate(
+            [np.stack(own_slots, axis=1), *(c.first(context) for c, context in self._inside(now))],
+            axis=1,
+        )
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
-        parts, start, same = [memory[:, :_OWN]], _OWN, True
-        for change, at in self._inside(now):
-            own = memory[:, start : start + change.slots]
-            parts.append(change.next(at, own))
-            start, same = start + change.slots, same and parts[-1] is own
-        after = memory if same else np.concatenate(parts, axis=1)
+        parts = [memory[:, :_OWN_SLOTS]]
+        start = _OWN_SLOTS
+        unchanged = True
+        for change, context in self._inside(now):
+            change_memory = memory[:, start : start + change.slots]
+            parts.append(change.next(context, change_memory))
+            start = start + change.slots
+            unchanged = unchanged and parts[-1] is change_memory
+        if unchanged:
+            next_memory = memory
+        else:
+            next_memory = np.concatenate(parts, axis=1)
         if self.every is None:
-            return after
+            return next_memory
         due = now.round % self.every == 0
-        return np.where(due[:, None, None], self.first(now), after) if due.any() else after
+        if due.any():
+            return np.where(due[:, None, None], self.first(now), next_memory)
+        return next_memory
 
     def _inside(self, now: RoundContext) -> list[tuple[Change, RoundContext]]:
-        return [(change, now._replace(place=(now.place + 1) * _PLACES + k)) for k, change in enumerate(self._within)]
+        """The changes of the lists, each with random numbers that no other change draws."""
+        return [
+            (change, now._replace(place=(now.place + 1) * _PLACES_PER_CHANGE + k))
+            for k, change in enumerate(self._within)
+        ]
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        place, mean = memory[:, 0].astype(np.int64), memory[:, 1].copy()
+        place = memory[:, 0].astype(np.int64)
+        mean = memory[:, 1].copy()
         conditions = conditions._replace(distribution=place, factor=mean, drawn=mean)
         if self._pads:
             present = memory[:, 2] > 0
-            conditions = conditions._replace(present=present, dies=np.where(present, conditions.dies, 0.0))
+            conditions = conditions._replace(
+                present=present,
+                dies=np.where(present, conditions.dies, 0.0),
+            )
         if self.price is not None:
             conditions = conditions._replace(price=memory[:, 3, 0].copy())
-        after, start = conditions, _OWN
+        # Each list is applied to all rows; a row keeps the result of the list of its choice.
+        after = conditions
+        start = _OWN_SLOTS
         for k, changes in enumerate(self.among):
             changed = conditions
             for change in changes:
@@ -232,4 +348,6 @@ class Redraw(Change):
         return after
 
     def to_data(self) -> dict[str, Any]:
-        return super().to_data() | {"among": [[change.to_data() for change in changes] for changes in self.among]}
+        return super().to_data() | {
+            "among": [[change.to_data() for change in changes] for changes in self.among],
+        }

@@ -21,10 +21,18 @@ from ata_gym.cli.watch import watch
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See what there is": (demo, watch, policies, scenarios, methods),
-    "Compare policies": (bench, report, compare, leaderboard, track, reproduce), "Train": (train, learn, pretrain),
-    "Run on real workers": (what_if,), "Tools": (check, verify, warmup, doctor, cite),
-}  # fmt: skip
+    "Compare policies": (bench, report, compare, leaderboard, track, reproduce),
+    "Train": (train, learn, pretrain),
+    "Run on real workers": (what_if,),
+    "Tools": (check, verify, warmup, doctor, cite),
+}
 """The commands, by what they are for."""
+
+ABOUT = (
+    "Adaptive task allocation: which of several unequal workers computes how many stochastic"
+    " gradients."
+)
+"""The first line of ``ata-gym --help``."""
 
 GREETING = f"""\
 ata-gym {__version__}: which of several unequal workers computes how many
@@ -42,12 +50,14 @@ stochastic gradients? Environments, policies, and what it takes to compare them.
 
 All commands: ata-gym --help. One of them: ata-gym COMMAND --help.
 TAB completes names after: ata-gym --install-completion"""
-"""What ``ata-gym`` says that is called with nothing."""
+"""What ``ata-gym`` prints when it is called without a command."""
 
 app = typer.Typer(
-    cls=PlainGroup, rich_markup_mode="markdown", pretty_exceptions_enable=False,
+    cls=PlainGroup,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)  # fmt: skip
+)
 
 
 def _tell_version(wanted: bool) -> None:
@@ -56,14 +66,20 @@ def _tell_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True, help=ABOUT)
 def greet(
     context: typer.Context,
     _version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_tell_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
     ] = False,
 ) -> None:
-    """Adaptive task allocation: which of several unequal workers computes how many stochastic gradients."""
+    """Print the greeting where no command is given."""
     if context.invoked_subcommand is None:
         say(GREETING)
 

@@ -1,4 +1,7 @@
-"""What the commands write: tables to stdout, progress and errors to stderr, and no traceback for bad input."""
+"""What the commands write: tables to stdout, progress and errors to stderr.
+
+Bad input gives one sentence and no traceback.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,21 @@ if TYPE_CHECKING:
     from ata_gym.bench.report.report import Report
     from ata_gym.bench.report.table import Table
 
-WIDTH = 100  # columns of what is written to a file or a pipe
-LIST_WIDTH = 80  # columns of lists, whose entries take one line each, and of cards, where stdout is no terminal
+WIDTH = 100
+"""The number of columns of what is written to a file or a pipe."""
 
-_words: ContextVar[list[str]] = ContextVar("words")  # of the command that runs
+LIST_WIDTH = 80
+"""The number of columns of lists and cards where stdout is no terminal.
+
+An entry of a list takes one line.
+"""
+
+_words: ContextVar[list[str]] = ContextVar("words")
+"""The words of the command that runs."""
 
 
-def _without_types(params: list[Any]) -> list[Any]:  # the parameters of a help page, in which no flag has a type
+def _without_types(params: list[Any]) -> list[Any]:
+    """The parameters of a help page, in which no flag has a type."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
@@ -35,7 +46,7 @@ def _without_types(params: list[Any]) -> list[Any]:  # the parameters of a help 
 
 
 class PlainGroup(TyperGroup):
-    """All commands."""
+    """The group of all commands."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The options, as the help shows them."""
@@ -43,13 +54,16 @@ class PlainGroup(TyperGroup):
 
 
 class PlainCommand(TyperCommand):
-    """A command of which an error of the input is one sentence and exit code 2, Ctrl-C one and 130, SIGTERM 143."""
+    """A command that ends with one sentence where it cannot go on, without a traceback.
+
+    The exit code is 2 for an error of the input, 130 after Ctrl-C and 143 after SIGTERM.
+    """
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it."""
+        """Run the command."""
         _words.set(["ata-gym", ctx.info_name, *_given(self, ctx)])
         try:
             for word in command_line():
@@ -57,23 +71,42 @@ class PlainCommand(TyperCommand):
             with raising():
                 return super().invoke(ctx)
         except (ValueError, OSError, MemoryError) as error:
-            say_error(f"there is not enough memory: {error}" if isinstance(error, MemoryError) else str(error))
+            if isinstance(error, MemoryError):
+                sentence = f"there is not enough memory: {error}"
+            else:
+                sentence = str(error)
+            say_error(sentence)
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
-            terminated = isinstance(error, TerminatedError)
-            say_error(f"stopped{' by SIGTERM' * terminated}; the same command goes on from here")
-            raise typer.Exit(143 if terminated else 130) from error
+            if isinstance(error, TerminatedError):
+                reason = "stopped by SIGTERM"
+                code = 143
+            else:
+                reason = "stopped"
+                code = 130
+            say_error(f"{reason}; the same command goes on from here")
+            raise typer.Exit(code) from error
 
 
 def _given(command: TyperCommand, ctx: Any) -> Iterator[str]:
-    for one in command.params:
-        source = ctx.get_parameter_source(one.name)
+    """The words after the command's name: an option by its first name, a value as it was read."""
+    for parameter in command.params:
+        source = ctx.get_parameter_source(parameter.name)
         if source is not None and source.name == "COMMANDLINE":
-            value, option = ctx.params[str(one.name)], [*one.opts] if one.param_type_name == "option" else []
-            for each in value if isinstance(value, list | tuple) else [value]:
+            value = ctx.params[str(parameter.name)]
+            if parameter.param_type_name == "option":
+                option = [*parameter.opts]
+            else:
+                option = []
+            if isinstance(value, list | tuple):
+                values = [*value]
+            else:
+                values = [value]
+            for item in values:
                 yield from option[:1]
-                if each is not True:
-                    yield str(each)
+                # a flag has no value
+                if item is not True:
+                    yield str(item)
 
 
 def say_error(sentence: str) -> None:
@@ -101,17 +134,23 @@ def _finite(document: Any) -> Any:
         return {key: _finite(value) for key, value in document.items()}
     if isinstance(document, list | tuple):
         return [_finite(value) for value in document]
-    return None if isinstance(document, float) and not math.isfinite(document) else document
+    if isinstance(document, float) and not math.isfinite(document):
+        return None
+    return document
 
 
 def list_width() -> int:
-    """The columns that a line of a list may have: those of the terminal, and at least 80."""
-    return max(LIST_WIDTH, Console().width) if sys.stdout.isatty() else LIST_WIDTH
+    """The number of columns of a list: at least 80, and those that the terminal has."""
+    if sys.stdout.isatty():
+        return max(LIST_WIDTH, Console().width)
+    return LIST_WIDTH
 
 
 def show(*tables: Table, width: int | None = None) -> None:
     """Write tables to stdout, as wide as the terminal where no width is given."""
-    console = Console(width=width or (None if sys.stdout.isatty() else WIDTH))
+    if width is None and not sys.stdout.isatty():
+        width = WIDTH
+    console = Console(width=width)
     for table in tables:
         console.print(table)
 
@@ -133,4 +172,7 @@ def say_files(what: str, files: Sequence[Path]) -> None:
     say(f"{what}:")
     for stem in dict.fromkeys(file.with_suffix("") for file in files):
         endings = [file.suffix[1:] for file in files if file.with_suffix("") == stem]
-        say(f"  {stem}.{endings[0]}" if len(endings) == 1 else f"  {stem}.{{{','.join(endings)}}}")
+        if len(endings) == 1:
+            say(f"  {stem}.{endings[0]}")
+        else:
+            say(f"  {stem}.{{{','.join(endings)}}}")

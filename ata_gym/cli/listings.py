@@ -1,4 +1,4 @@
-"""Commands that list what there is, as a table, or show all there is to say of one entry, as a card."""
+"""Commands that list what there is as a table, or show one entry in full as a card."""
 
 from __future__ import annotations
 
@@ -20,21 +20,32 @@ if TYPE_CHECKING:
 
 
 def policies(
-    name: Annotated[str | None, options.named_policy(help="A policy to show in full, or package.module:Class.")] = None,
-    env: Annotated[str | None, typer.Option(
-        help="List only the policies of this env: allocation, race or dispatch, or its id.",
-        autocompletion=options.complete_env,
-    )] = None,
+    name: Annotated[
+        str | None,
+        options.named_policy(help="A policy to show in full, or package.module:Class."),
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            help="List only the policies of this env: allocation, race or dispatch, or its id.",
+            autocompletion=options.complete_env,
+        ),
+    ] = None,
     cost: Annotated[
-        bool, typer.Option("--cost", help="Measure the milliseconds of NAME's decisions, by the number of workers.")
+        bool,
+        typer.Option(
+            "--cost",
+            help="Measure the milliseconds of NAME's decisions, by the number of workers.",
+        ),
     ] = False,
     json: options.Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """List the policies, or show all there is to say of one.
 
-    A policy that must know nothing beforehand is a learner; the others are set beside it to see what knowledge is
-    worth. The scenarios named icml2025 were published with the constants of the preprint: ata and ata-empirical. Those
-    of the ICML version are in ata-icml and ata-empirical-icml.
+    A policy that must know nothing beforehand is a learner; the others are set beside it to see
+    what knowledge is worth. The scenarios named icml2025 were published with the constants of the
+    preprint: ata and ata-empirical. Those of the ICML version are in ata-icml and
+    ata-empirical-icml.
 
     ```
     ata-gym policies
@@ -71,21 +82,32 @@ def policies(
 
 
 def _show_policies(cards: Sequence[Card]) -> None:
+    """For each env a table of its learners, and one of its policies that know more."""
     from ata_policies.registry import default_name, ids_by_name
 
-    for word, env_id in ids_by_name().items():
+    for short_name, env_id in ids_by_name().items():
         for learns in (True, False):
             rows = []
-            for card in (one for one in cards if _plays(one) == word):
-                first, knows = "THE DEFAULT. " * (card.name == default_name(env_id)), card.facts["must know beforehand"]
-                if learns == knows.startswith("nothing"):
-                    rows.append((card.name, f"{first}{plain(card.summary)}{f' Knows {knows}.' * (not learns)}"))
+            for card in (candidate for candidate in cards if _plays(candidate) == short_name):
+                knowledge = card.facts["must know beforehand"]
+                if learns != knowledge.startswith("nothing"):
+                    continue
+                about = plain(card.summary)
+                if card.name == default_name(env_id):
+                    about = f"THE DEFAULT. {about}"
+                if not learns:
+                    about += f" Knows {knowledge}."
+                rows.append((card.name, about))
             if rows:
-                apart = "" if learns else ", with knowledge that others must learn"
-                _show_list(f"{env_id} ({word}){apart}", ["policy", "what it does"], rows)
+                if learns:
+                    suffix = ""
+                else:
+                    suffix = ", with knowledge that others must learn"
+                _show_list(f"{env_id} ({short_name}){suffix}", ["policy", "what it does"], rows)
 
 
 def _plays(card: Card) -> str:
+    """The short name of the env that the policy of a card plays."""
     return card.facts["plays"].partition(",")[0]
 
 
@@ -95,10 +117,14 @@ def _show_times(name: str, json: bool) -> None:
 
     times = {title: decision_times(name, world, FIRST) for title, world in timed_worlds().items()}
     if json:
-        say_json({title: of._asdict() for title, of in times.items()})
+        say_json({title: cost._asdict() for title, cost in times.items()})
         return
-    rows = [(title, *(f"{milliseconds:.3g}" for milliseconds in of)) for title, of in times.items()]
-    about = f"{name}: milliseconds of processor time of a decision in the first {FIRST} rounds, one row"
+    rows = [
+        (title, *(f"{milliseconds:.3g}" for milliseconds in cost)) for title, cost in times.items()
+    ]
+    about = (
+        f"{name}: milliseconds of processor time of a decision in the first {FIRST} rounds, one row"
+    )
     show(Table(about, {"workers": LEFT, **right(("mean", "worst"))}, rows))
 
 
@@ -109,8 +135,8 @@ def scenarios(
 ) -> None:
     """List the scenarios, or show all there is to say of one.
 
-    n is the number of workers, B the number of results in a round. The recorded scenarios, below the others, are read
-    from a file in the folder given as --data.
+    n is the number of workers, B the number of results in a round. The recorded scenarios, below
+    the others, are read from a file in the folder given as --data.
 
     ```
     ata-gym scenarios
@@ -129,38 +155,55 @@ def scenarios(
     if data is not None:
         raise ValueError("--data goes with the name of a recorded scenario")
     if json:
-        named = [scenario_card(scenario(name)).to_data() for name in scenario_names()]
+        cards = [scenario_card(scenario(name)).to_data() for name in scenario_names()]
         recorded = [
-            {"name": name, "summary": one.summary, "file": one.file, "budget": one.budget, "rounds": one.rounds}
-            for name, one in RECORDINGS.items()
+            {
+                "name": name,
+                "summary": recording.summary,
+                "file": recording.file,
+                "budget": recording.budget,
+                "rounds": recording.rounds,
+            }
+            for name, recording in RECORDINGS.items()
         ]
-        say_json({"scenarios": named, "recorded": recorded})
+        say_json({"scenarios": cards, "recorded": recorded})
         return
     columns = ["scenario", "n", "B", "rounds", "task times"]
     for title, names in SCENARIO_GROUPS.items():
-        found = [scenario(name) for name in names]
-        rows = [(s.name, workers(s), str(s.budget), _count(s.horizon), s.summary) for s in found]
+        group = [scenario(name) for name in names]
+        rows = [(s.name, workers(s), str(s.budget), _count(s.horizon), s.summary) for s in group]
         _show_list(title, columns, rows)
     title = "recorded: made of a file in the folder --data; without it the name tells which"
-    rows = [(name, "", str(r.budget), _count(r.rounds), r.summary) for name, r in RECORDINGS.items()]
+    rows = [
+        (name, "", str(recording.budget), _count(recording.rounds), recording.summary)
+        for name, recording in RECORDINGS.items()
+    ]
     _show_list(title, columns, rows)
     say("One of them in full: ata-gym scenarios NAME")
 
 
-def _count(rounds: int | None) -> str:  # in short form where that loses no digit
-    short = [f"{rounds // size}{unit}" for unit, size in (("M", 10**6), ("k", 1000)) if rounds and rounds % size == 0]
-    return short[0] if short else str(rounds or "-")
+def _count(rounds: int | None) -> str:
+    """A number of rounds, in short form where that loses no digit."""
+    short = [
+        f"{rounds // size}{unit}"
+        for unit, size in (("M", 10**6), ("k", 1000))
+        if rounds and rounds % size == 0
+    ]
+    if short:
+        return short[0]
+    return str(rounds or "-")
 
 
 def methods(json: options.Json = False) -> None:
     """List the training methods that the policies compete with.
 
-    `ata-gym train --methods` takes their names: asynchronous and synchronous ones, all on the same task times. Rescaled
-    ASGD is not among them.
+    `ata-gym train --methods` takes their names: asynchronous and synchronous ones, all on the same
+    task times. Rescaled ASGD is not among them.
 
-    Where the data differ by worker, fast workers weigh more, and training ends away from the minimum: of the problem
-    heterogeneous with d = 10 at f - f* = 9e-4 by rennala and ringmaster and 6e-4 by asgd, but at 2e-8 by malenia and
-    at 3e-6, still falling, by ringleader. Weights 1 / (n a_i) mend that only where every worker has a task.
+    Where the data differ by worker, fast workers weigh more, and training ends away from the
+    minimum: of the problem heterogeneous with d = 10 at f - f* = 9e-4 by rennala and ringmaster and
+    6e-4 by asgd, but at 2e-8 by malenia and at 3e-6, still falling, by ringleader. Weights 1 / (n
+    a_i) mend that only where every worker has a task.
 
     ```
     ata-gym methods
@@ -181,7 +224,9 @@ def methods(json: options.Json = False) -> None:
 def _show_list(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Table
 
-    kinds = {name: RIGHT if name in {"n", "B", "rounds"} else LEFT for name in columns} | {columns[-1]: WRAP}
+    kinds = dict.fromkeys(columns, LEFT)
+    kinds |= {name: RIGHT for name in ("n", "B", "rounds") if name in kinds}
+    kinds[columns[-1]] = WRAP
     show(Table(title, kinds, rows), width=list_width())
 
 
@@ -198,10 +243,22 @@ def _show_card(card: Card, json: bool) -> None:
     facts.add_column(overflow="fold")
     for fact, value in card.facts.items():
         facts.add_row(Text(fact), Text(value))
-    parts: list[RenderableType] = [Text(card.name, style="bold"), Text(plain(card.summary)), "", facts, ""]
-    parts += [*_paragraphs(card.text), Text("to try it:", style="bold")]
-    console = Console(width=min(Console().width, WIDTH) if sys.stdout.isatty() else LIST_WIDTH, highlight=False)
+    parts: list[RenderableType] = [
+        Text(card.name, style="bold"),
+        Text(plain(card.summary)),
+        "",
+        facts,
+        "",
+        *_paragraphs(card.text),
+        Text("to try it:", style="bold"),
+    ]
+    if sys.stdout.isatty():
+        width = min(Console().width, WIDTH)
+    else:
+        width = LIST_WIDTH
+    console = Console(width=width, highlight=False)
     console.print(Group(*parts))
+    # the command is one line, however long, so that it can be copied
     console.print(Text(f"  {card.command}"), soft_wrap=True)
 
 
@@ -227,7 +284,8 @@ def _paragraphs(text: str) -> Iterator[RenderableType]:
 def plain(text: str) -> str:
     """Text without the marks of a docstring.
 
-    >>> plain("As :class:`Uta`, by ``allocate``.")
-    'As Uta, by allocate.'
+    Example:
+        >>> plain("As :class:`Uta`, by ``allocate``.")
+        'As Uta, by allocate.'
     """
     return re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")

@@ -1,4 +1,7 @@
-"""The options that several commands share, what a shell completes in them, and the experiment that they describe."""
+"""The options that several commands share, and what a shell completes in them.
+
+Groups of options give the scenario or the experiment that they describe.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,12 @@ if TYPE_CHECKING:
     from ata_gym.bench.experiment.jobs import Effort
     from ata_gym.scenarios import Scenario
 
-
 Where = StrEnum("Where", ["local", "ray"])
 """Where the policies of a study run."""
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """What completes a word that is typed in a shell: the names that begin with it."""
+    """A function that completes a word typed in a shell: it gives the names that begin so."""
     return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
@@ -51,20 +53,28 @@ def _envs() -> Iterable[str]:
 
 
 def _last_of_several(incomplete: str) -> list[str]:
-    """What completes policies that are separated by commas.
+    """The completions of policies that are separated by commas.
 
-    >>> _last_of_several("uta,ata-i")
-    ['uta,ata-icml']
+    Example:
+        >>> _last_of_several("uta,ata-i")
+        ['uta,ata-icml']
     """
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in complete_policy(last) if name not in before.split(",")]
+    return [
+        f"{before}{comma}{name}" for name in complete_policy(last) if name not in before.split(",")
+    ]
 
 
-complete_policy, complete_scenario = completing(_policies), completing(_scenarios)
-complete_problem, complete_env = completing(problem_names), completing(_envs)
+complete_policy = completing(_policies)
+complete_scenario = completing(_scenarios)
+complete_problem = completing(problem_names)
+complete_env = completing(_envs)
 
-PUBLISHED = "gta,ofta,ata-empirical,ata,uta"  # the five policies of the published figures
+PUBLISHED = "gta,ofta,ata-empirical,ata,uta"
+"""The five policies of the published figures."""
+
 COMPARED = f"{PUBLISHED},default"
+"""The policies that are compared by default."""
 
 
 def _folder(name: str | Path) -> Path:
@@ -76,77 +86,128 @@ def _folder(name: str | Path) -> Path:
 
 def results_folder(out: Path | None, *words: str) -> Path:
     """The folder that was given, or else one under results/ that these words name."""
-    return Path("results", cut("-".join(words))) if out is None else out
+    if out is None:
+        return Path("results", cut("-".join(words)))
+    return out
 
 
 folder_option = partial(typer.Option, parser=_folder, metavar="FOLDER")
 Out = Annotated[
-    Path | None, folder_option(help="The results folder; by default one under results/ named after the rest.")
+    Path | None,
+    folder_option(help="The results folder; by default one under results/ named after the rest."),
 ]
-OutForPictures = Annotated[Path | None, folder_option(help="Write pictures into this folder, and show nothing live.")]
+OutForPictures = Annotated[
+    Path | None,
+    folder_option(help="Write pictures into this folder, and show nothing live."),
+]
 named_policy = partial(typer.Argument, autocompletion=complete_policy)
 named_scenario = partial(typer.Argument, autocompletion=complete_scenario)
 scenario_option = partial(typer.Option, autocompletion=complete_scenario)
-OneScenario = Annotated[str, scenario_option(help="A named scenario; `ata-gym scenarios` lists them.")]
+OneScenario = Annotated[
+    str,
+    scenario_option(help="A named scenario; `ata-gym scenarios` lists them."),
+]
 Data = Annotated[Path | None, typer.Option(help="The folder with the file of a recorded scenario.")]
-Budget = Annotated[int | None, typer.Option(help="Results B that a round needs; by default the scenario's.")]
+Budget = Annotated[
+    int | None,
+    typer.Option(help="Results B that a round needs; by default the scenario's."),
+]
 Rounds = Annotated[
-    int | None, typer.Option(help="Rounds to play; by default the scenario's horizon, or as many as the trace holds.")
+    int | None,
+    typer.Option(
+        help="Rounds to play; by default the scenario's horizon, or as many as the trace holds.",
+    ),
 ]
 policies_option = partial(typer.Option, autocompletion=_last_of_several)
 Policies = Annotated[
-    str, policies_option(help="Names of policies, separated by commas; package.module:Class is one of yours.")
+    str,
+    policies_option(
+        help="Names of policies, separated by commas; package.module:Class is one of yours.",
+    ),
 ]
 Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
-LossCurve = Annotated[Path | None, typer.Option(
-    metavar="FILE.csv",
-    help="A loss to lay over the clocks: columns round, rising from 0 or 1 to the last played, and loss then.",
-)]  # fmt: skip
+LossCurve = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.csv",
+        help=(
+            "A loss to lay over the clocks: columns round, rising from 0 or 1 to the last played,"
+            " and loss then."
+        ),
+    ),
+]
 _running = partial(typer.Option, rich_help_panel="How it is run")
 SaveEvery = Annotated[float, _running(help="Seconds between checkpoints.")]
 RerunChanged = Annotated[
-    bool, _running("--rerun-changed", help="Play anew what other code has played; otherwise such results are refused.")
+    bool,
+    _running(
+        "--rerun-changed",
+        help="Play anew what other code has played; otherwise such results are refused.",
+    ),
 ]
-ProblemData = Annotated[Path | None, typer.Option(
-    help="The data that a problem reads: for cifar100 the python or binary archive, its folder, or an npz."
-)]  # fmt: skip
-ProblemName = Annotated[str, typer.Option(
-    help=f"{', '.join(problem_names())}; or one of yours: package.module:function returns a problem, "
-    "torch:package.module:function a module and its data.",
-    autocompletion=complete_problem,
-)]  # fmt: skip
+ProblemData = Annotated[
+    Path | None,
+    typer.Option(
+        help=(
+            "The data that a problem reads: for cifar100 the python or binary archive, its folder,"
+            " or an npz."
+        ),
+    ),
+]
+ProblemName = Annotated[
+    str,
+    typer.Option(
+        help=(
+            f"{', '.join(problem_names())}; or one of yours: package.module:function returns a"
+            " problem, torch:package.module:function a module and its data."
+        ),
+        autocompletion=complete_problem,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document.")]
 
 
 def unrecorded(name: str, command: str) -> str:
-    """The name of a scenario, for a command that plays no recorded ones: ValueError for the name of such a one."""
+    """The name of a scenario, for a command that plays no recorded ones.
+
+    Raises:
+        ValueError: If it is the name of a recorded scenario.
+    """
     from ata_gym.scenarios.recorded import RECORDINGS
 
     if name in RECORDINGS:
         raise ValueError(
-            f"the scenario {name} is made of recorded times, which {command} does not play: choose another one, or "
-            f"`ata-gym bench --scenario {name} --data FOLDER`"
+            f"the scenario {name} is made of recorded times, which {command} does not play: choose"
+            f" another one, or `ata-gym bench --scenario {name} --data FOLDER`",
         )
     return name
 
 
 def split_names(names: str, what: str = "policy") -> list[str]:
-    """The names in a text, each once; ValueError if there is none.
+    """The names in a text, separated by commas, each once.
 
-    >>> split_names("ata, uta,ata,")
-    ['ata', 'uta']
+    Raises:
+        ValueError: If there is none.
+
+    Example:
+        >>> split_names("ata, uta,ata,")
+        ['ata', 'uta']
     """
-    found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-    if not found:
+    unique_names = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not unique_names:
         raise ValueError(f"name at least one {what}")
-    return found
+    return unique_names
 
 
 def policy_names(names: str) -> list[str]:
-    """The policies in a text, each once; "default" is that of TaskAllocation-v0. ValueError if there is none.
+    """The policies in a text, each once; "default" stands for the default of TaskAllocation-v0.
 
-    >>> policy_names("ata,default")
-    ['ata', 'distribution-learner']
+    Raises:
+        ValueError: If there is none.
+
+    Example:
+        >>> policy_names("ata,default")
+        ['ata', 'distribution-learner']
     """
     from ata_policies.registry import full_name
 
@@ -157,26 +218,48 @@ def policy_names(names: str) -> list[str]:
 class Source:
     """The options that say what is played: a scenario or a trace, and how long."""
 
-    scenario: Annotated[str | None, scenario_option(help="A named scenario; `ata-gym scenarios` lists them.")] = None
+    scenario: Annotated[
+        str | None,
+        scenario_option(help="A named scenario; `ata-gym scenarios` lists them."),
+    ] = None
     data: Data = None
     trace: Annotated[
-        Path | None, typer.Option(help="A file of recorded task times, CSV or Parquet, in place of a scenario.")
+        Path | None,
+        typer.Option(help="A file of recorded task times, CSV or Parquet, in place of a scenario."),
     ] = None
-    worker_column: Annotated[str | None, typer.Option(help="The trace's column that names the worker.")] = None
-    duration_column: Annotated[str | None, typer.Option(help="The trace's column of task times.")] = None
+    worker_column: Annotated[
+        str | None,
+        typer.Option(help="The trace's column that names the worker."),
+    ] = None
+    duration_column: Annotated[
+        str | None,
+        typer.Option(help="The trace's column of task times."),
+    ] = None
     round_column: Annotated[
-        str | None, typer.Option(help="The trace's column of rounds; without it times are replayed by task.")
+        str | None,
+        typer.Option(help="The trace's column of rounds; without it times are replayed by task."),
     ] = None
     budget: Budget = None
     rounds: Rounds = None
     seeds: Seeds = 8
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0
-    unit_costs: Annotated[str | None, typer.Option(
-        help="What a unit of each worker's time counts for in worker time, such as dollars: 3,3,0.4"
-    )] = None  # fmt: skip
+    unit_costs: Annotated[
+        str | None,
+        typer.Option(
+            help=(
+                "What a unit of each worker's time counts for in worker time, such as dollars:"
+                " 3,3,0.4"
+            ),
+        ),
+    ] = None
 
     def find(self) -> Scenario:
-        """The scenario; of a trace it says how much it holds. FileNotFoundError if a file is not there."""
+        """The scenario; for a trace, how much it holds is printed.
+
+        Raises:
+            FileNotFoundError: If a file is not there.
+            ValueError: If options do not go together, one is missing, or a value is not legal.
+        """
         from ata_gym.pools import read_trace
         from ata_gym.scenarios import Scenario, recorded, resolve
 
@@ -188,60 +271,103 @@ class Source:
             if unused:
                 raise ValueError(f"{', '.join(unused)} only goes with --trace")
             return resolve(
-                recorded.find_scenario(self.scenario, self.data), budget=self.budget, unit_costs=self._unit_costs()
+                recorded.find_scenario(self.scenario, self.data),
+                budget=self.budget,
+                unit_costs=self._unit_costs(),
             )
         if self.data is not None:
             raise ValueError("--data only goes with --scenario")
         assert self.trace is not None
-        worker, duration, by = self.worker_column, self.duration_column, self.round_column
+        worker = self.worker_column
+        duration = self.duration_column
         if worker is None or duration is None or self.budget is None:
             raise ValueError("--trace needs --worker-column, --duration-column and --budget")
-        pool = read_trace(self.trace, worker=worker, duration=duration, round=by)
+        pool = read_trace(self.trace, worker=worker, duration=duration, round=self.round_column)
         replayed = Scenario(pool, self.budget, name=self.trace.name, unit_costs=self._unit_costs())
         self._tell(replayed)
         return replayed
 
     def _unit_costs(self) -> tuple[float, ...] | None:
         try:
-            return None if self.unit_costs is None else tuple(map(float, self.unit_costs.split(",")))
+            if self.unit_costs is None:
+                return None
+            return tuple(map(float, self.unit_costs.split(",")))
         except ValueError:
-            raise ValueError(f"--unit-costs must be numbers separated by commas, not {self.unit_costs!r}") from None
+            raise ValueError(
+                f"--unit-costs must be numbers separated by commas, not {self.unit_costs!r}",
+            ) from None
 
     def _tell(self, replayed: Scenario) -> None:
+        """Print how much a trace holds, and how much of it is played."""
         from ata_gym.bench.experiment.experiment import recorded_rounds
 
-        held = recorded_rounds(replayed.pool, replayed.budget)
-        played = held if self.rounds is None else self.rounds
-        what = "rounds" if self.round_column else "times as many tasks as a round needs"
-        over = "; a record that ends starts over" if played > held or not self.round_column else ""
-        say(f"{self.trace} holds {held:,} {what}; {played:,} rounds are played{over}")
+        available = recorded_rounds(replayed.pool, replayed.budget)
+        if self.rounds is None:
+            played = available
+        else:
+            played = self.rounds
+        if self.round_column:
+            unit = "rounds"
+        else:
+            unit = "times as many tasks as a round needs"
+        if played > available or not self.round_column:
+            suffix = "; a record that ends starts over"
+        else:
+            suffix = ""
+        say(f"{self.trace} holds {available:,} {unit}; {played:,} rounds are played{suffix}")
 
     def experiment(self) -> Experiment:
         """The experiment, where worker time costs nothing."""
         from ata_gym.bench.experiment.experiment import Experiment
 
-        return Experiment.on_scenario(self.find(), rounds=self.rounds, seeds=self.seeds, seed=self.seed, price=0.0)
+        return Experiment.on_scenario(
+            self.find(),
+            rounds=self.rounds,
+            seeds=self.seeds,
+            seed=self.seed,
+            price=0.0,
+        )
 
 
 @dataclass(frozen=True)
 class Running:
     """The options that say how the work is done."""
 
-    jobs: Annotated[int | None, _running(
-        help="How many policies run at once, each in a process; by default all, up to one per processor."
-    )] = None  # fmt: skip
+    jobs: Annotated[
+        int | None,
+        _running(
+            help=(
+                "How many policies run at once, each in a process; by default all, up to one per"
+                " processor."
+            ),
+        ),
+    ] = None
     save_every: SaveEvery = 10.0
     workers: Annotated[
-        Where, _running("--workers", help="Where policies run: in processes of this machine, or on a Ray cluster.")
+        Where,
+        _running(
+            "--workers",
+            help="Where policies run: in processes of this machine, or on a Ray cluster.",
+        ),
     ] = Where.local
-    address: Annotated[str | None, _running(
-        metavar="auto|HOST:PORT",
-        help="With --workers ray: a running cluster of which this machine is a node; else one is started here.",
-    )] = None  # fmt: skip
+    address: Annotated[
+        str | None,
+        _running(
+            metavar="auto|HOST:PORT",
+            help=(
+                "With --workers ray: a running cluster of which this machine is a node; else one is"
+                " started here."
+            ),
+        ),
+    ] = None
     rerun_changed: RerunChanged = False
 
     def effort(self) -> Effort:
-        """How the work is done; ValueError for a number or an address that makes no sense."""
+        """How the work is done.
+
+        Raises:
+            ValueError: For a number or an address that makes no sense.
+        """
         from ata_gym.bench.experiment.jobs import Effort, on_this_machine
         from ata_gym.cluster.on_ray.connection import check_address, quiet_ray
         from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
@@ -257,30 +383,47 @@ class Running:
                 check_address(self.address, "--address")
         elif self.address is not None:
             raise ValueError("--address only goes with --workers ray")
-        runner = on_this_machine if self.workers is Where.local else partial(play_on_ray, address=self.address)
+        if self.workers is Where.local:
+            runner = on_this_machine
+        else:
+            runner = partial(play_on_ray, address=self.address)
         return Effort(self.jobs, self.save_every, self.rerun_changed, runner)
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the single options of each group, a dataclass such as ``Source``, that it takes."""
-    hints, groups, parameters = get_type_hints(command, include_extras=True), {}, []
+    """A command that has the single options of each group among its parameters.
+
+    A group is a dataclass such as ``Source``. Typer reads options from the signature, and knows no
+    groups: so the function that it gets has one parameter for each field of a group.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {}
+    parameters = []
     for name, parameter in inspect.signature(command).parameters.items():
         if is_dataclass(hints[name]):
-            groups[name], single = hints[name], get_type_hints(hints[name], include_extras=True)
+            groups[name] = hints[name]
+            single_hints = get_type_hints(hints[name], include_extras=True)
             parameters += [
-                parameter.replace(name=one.name, default=one.default, annotation=single[one.name])
-                for one in fields(hints[name])
+                parameter.replace(
+                    name=option.name, default=option.default, annotation=single_hints[option.name]
+                )
+                for option in fields(hints[name])
             ]
         else:
             parameters.append(parameter.replace(annotation=hints[name]))
 
     @wraps(command)
-    def called(**given: Any) -> None:
+    def called(**arguments: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{one.name: given.pop(one.name) for one in fields(group)})
-        command(**given)
+            arguments[name] = group(
+                **{option.name: arguments.pop(option.name) for option in fields(group)}
+            )
+        command(**arguments)
 
-    shown: Any = called
-    shown.__signature__ = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters])
-    shown.__annotations__ = {one.name: one.annotation for one in parameters}
+    # single options of a group may have a default before a parameter without one: by name only
+    wrapper: Any = called
+    wrapper.__signature__ = inspect.Signature(
+        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters],
+    )
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return called

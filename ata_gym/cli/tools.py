@@ -10,17 +10,27 @@ from ata_gym.cli.console import say, say_json, show
 
 
 def check(
-    policy: Annotated[str, options.named_policy(help="A policy, or package.module:Class; :key=value may follow.")],
+    policy: Annotated[
+        str,
+        options.named_policy(help="A policy, or package.module:Class; :key=value may follow."),
+    ],
     scenario: Annotated[
-        str | None, options.scenario_option(help="The scenario to play; by default small ones of 5, 12 and 1 workers.")
+        str | None,
+        options.scenario_option(
+            help="The scenario to play; by default small ones of 5, 12 and 1 workers.",
+        ),
     ] = None,
     data: options.Data = None,
-    rounds: Annotated[int, typer.Option(help="Rounds to play, in two episodes; one game has 25 times as many.")] = 40,
+    rounds: Annotated[
+        int,
+        typer.Option(help="Rounds to play, in two episodes; one game has 25 times as many."),
+    ] = 40,
     json: options.Json = False,
 ) -> None:
     """Find the faults of a policy of your own.
 
-    The policy is played, and each fault is described in one sentence. The exit code is 1 if there is a fault.
+    The policy is played, and each fault is described in one sentence. The exit code is 1 if there
+    is a fault.
 
     ```
     ata-gym check my_package.my_module:MyPolicy
@@ -36,8 +46,11 @@ def check(
 
     if scenario is None and data is not None:
         raise ValueError("--data only goes with --scenario")
-    found = None if scenario is None else find_scenario(scenario, data)
-    env = None if found is None else gym.make(load(policy).env_id, scenario=found)
+    if scenario is None:
+        env = None
+    else:
+        chosen_scenario = find_scenario(scenario, data)
+        env = gym.make(load(policy).env_id, scenario=chosen_scenario)
     with named_failure(f"the policy {policy}"):
         faults, advice = examine(policy, env, rounds)
     if json:
@@ -53,14 +66,17 @@ def check(
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A results folder, or one that holds some.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A results folder, or one that holds some."),
+    ],
     json: options.Json = False,
 ) -> None:
     """Check results against the checksums written with them.
 
-    Every file is checked, except measured times, pages, logs and files of your own. The exit code is 1 if a file is
-    damaged or missing; the table names it, and says what to do. A run that finds a damaged checkpoint sets it aside by
-    itself, and goes on from the one before.
+    Every file is checked, except measured times, pages, logs and files of your own. The exit code
+    is 1 if a file is damaged or missing; the table names it, and says what to do. A run that finds
+    a damaged checkpoint sets it aside by itself, and goes on from the one before.
 
     ```
     ata-gym verify results
@@ -73,7 +89,9 @@ def verify(
     files = check_files(folder)
     faults = [checked for checked in files if checked.fault]
     if json:
-        damaged = [{"file": str(one.file), "fault": one.fault} for one in faults]
+        damaged = [
+            {"file": str(damaged_file.file), "fault": damaged_file.fault} for damaged_file in faults
+        ]
         say_json({"folder": str(folder), "checked": len(files), "damaged": damaged})
     elif faults:
         rows = [(str(checked.file.relative_to(folder)), checked.fault) for checked in faults]
@@ -87,8 +105,8 @@ def verify(
 def doctor(json: options.Json = False) -> None:
     """Say what is installed, what works, and what to install.
 
-    The doctor looks at packages, kernels, devices and process groups. The exit code is 1 if something that is installed
-    is broken. It works where only the base packages are installed, too.
+    The doctor looks at packages, kernels, devices and process groups. The exit code is 1 if
+    something that is installed is broken. It works where only the base packages are installed, too.
 
     ```
     ata-gym doctor

@@ -12,13 +12,15 @@ from ata_gym.cli.console import say
 
 def warmup(
     jobs: Annotated[
-        int | None, typer.Option(help="Kernels compiled side by side; by default one per processor.")
+        int | None,
+        typer.Option(help="Kernels compiled side by side; by default one per processor."),
     ] = None,
 ) -> None:
     """Compile all kernels now, and not at first use.
 
-    The kernels of all envs and policies are compiled, which takes a minute on one processor, and kept until their code
-    changes. Without this command each is compiled when it is first needed: 15 to 30 seconds for a default policy.
+    The kernels of all envs and policies are compiled, which takes a minute on one processor, and
+    kept until their code changes. Without this command each is compiled when it is first needed: 15
+    to 30 seconds for a default policy.
 
     ```
     ata-gym warmup
@@ -33,17 +35,25 @@ def warmup(
     from ata_gym.utils.machine import processors
     from ata_gym.utils.validation import whole_number
 
-    processes = processors() if jobs is None else whole_number("jobs", jobs)
-    if (folder := kept_in(Path(__file__))) is None:
-        raise ValueError("no folder for compiled kernels can be written: set NUMBA_CACHE_DIR to one that can")
+    if jobs is None:
+        processes = processors()
+    else:
+        processes = whole_number("jobs", jobs)
+    folder = kept_in(Path(__file__))
+    if folder is None:
+        raise ValueError(
+            "no folder for compiled kernels can be written: set NUMBA_CACHE_DIR to one that can",
+        )
     names = kernels()
     with progress_bars({"kernels": len(names)}) as progress:
         done = 0
         for compiled in compile_in_processes(names, processes):
-            progress("kernels", done := done + compiled)
+            done += compiled
+            progress("kernels", done)
     if done < len(names):
         raise ValueError(
-            f"{len(names) - done} of {len(names)} kernels are not compiled: ata-gym doctor looks for reasons"
+            f"{len(names) - done} of {len(names)} kernels are not compiled: ata-gym doctor looks"
+            " for reasons",
         )
     say(f"{len(names)} kernels are compiled, and kept in {folder}")
 
@@ -52,8 +62,10 @@ def kernels() -> list[str]:
     """The kernels of the envs, the theory and the policies: ``module:name``."""
     from ata_gym.utils.compiled import kernels_in
 
+    # a kernel is known once its module is imported
+
     for package in ("ata_gym.envs", "ata_gym.theory", "ata_policies"):
-        for found in walk_packages(import_module(package).__path__, f"{package}."):
-            import_module(found.name)
+        for module_info in walk_packages(import_module(package).__path__, f"{package}."):
+            import_module(module_info.name)
     roots = ("ata_gym.envs", "ata_gym.simulation", "ata_gym.theory", "ata_policies")
     return [*kernels_in([module for module in sys.modules if module.startswith(roots)])]

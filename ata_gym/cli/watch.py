@@ -19,29 +19,48 @@ if TYPE_CHECKING:
     from ata_gym.bench.side_by_side.play import Player
     from ata_gym.envs.rendering.timeline import Timeline
 
-WATCHED = "uta,gta,ata-empirical-icml,default"  # an even share, all workers at once, the published policy and our own
-_COLUMNS, _BETWEEN = 80, 2  # columns of a round, and between two
-_AROUND, _AROUND_BRIEF = 7, 3  # lines around the workers of a round
+WATCHED = "uta,gta,ata-empirical-icml,default"
+"""An even share, all workers at once, the published policy and ours."""
+
+_ROUND_COLUMNS = 80
+"""Columns of a round."""
+
+_GAP_COLUMNS = 2
+"""Columns between two rounds."""
+
+_OTHER_LINES = 7
+"""Lines of a round beside the lines of its workers."""
+
+_OTHER_LINES_BRIEF = 3
+"""The same where a round is shown in brief."""
 
 
 def watch(
     scenario: Annotated[
-        str, options.named_scenario(help="A named scenario; `ata-gym scenarios` lists them.")
+        str,
+        options.named_scenario(help="A named scenario; `ata-gym scenarios` lists them."),
     ] = "five-workers",
     policies: options.Policies = WATCHED,
     rounds: Annotated[int, typer.Option(help="Rounds to play.")] = 200,
-    seed: Annotated[int, typer.Option(help="The seed of the episode, the same for all policies.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(help="The seed of the episode, the same for all policies."),
+    ] = 0,
     budget: options.Budget = None,
     data: options.Data = None,
-    speed: Annotated[float | None, typer.Option(help="Rounds per second, where a terminal shows them.")] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(help="Rounds per second, where a terminal shows them."),
+    ] = None,
     out: options.OutForPictures = None,
 ) -> None:
     """Show who works, who waits, and whose work is thrown away.
 
-    Policies play the same workers, side by side. In a terminal the rounds pass by; elsewhere the last round of each
-    policy is written. Each policy plays its own env, and `default` the default of TaskAllocation; a worker's j-th task
-    has the same noise for all of them. With `--out` there is a picture instead, `who-waits`, as PNG and SVG: a typical
-    round of each policy, with averages over the second half of the rounds.
+    Policies play the same workers, side by side. In a terminal the rounds pass by; elsewhere the
+    last round of each policy is written. Each policy plays its own env, and `default` the default
+    of TaskAllocation; a worker's j-th task has the same noise for all of them. With `--out` there
+    is a picture instead, `who-waits`, as PNG and SVG: a typical round of each policy, with averages
+    over the second half of the rounds.
 
     ```
     ata-gym watch
@@ -49,7 +68,6 @@ def watch(
     ata-gym watch five-workers --rounds 2000 --out notebooks/pictures
     ```
     """
-    from ata_gym.bench.progress import progress_bars
     from ata_gym.bench.side_by_side.play import Player
     from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND
     from ata_gym.envs.rendering.text import as_text
@@ -58,25 +76,25 @@ def watch(
     from ata_gym.utils.errors import named_failure
     from ata_gym.utils.validation import real, whole_number
 
-    found = resolve(find_scenario(scenario, data), budget=budget)
+    resolved = resolve(find_scenario(scenario, data), budget=budget)
     whole_number("rounds", rounds)
     if out is not None:
         check_place(out / "who-waits.png")
-    pause = 1.0 / real("speed", FRAMES_PER_SECOND if speed is None else speed)
+    if speed is None:
+        speed = FRAMES_PER_SECOND
+    pause = 1.0 / real("speed", speed)
     players = []
     for name in options.policy_names(policies):
         with named_failure(f"the policy {name}"):
-            players.append(Player(name, found, rounds, seed))
-    about = f"{found.name or scenario}: {found.pool.n:,} workers, {found.budget:,} results in a round"
+            players.append(Player(name, resolved, rounds, seed))
+    about = (
+        f"{resolved.name or scenario}: {resolved.pool.n:,} workers, {resolved.budget:,} results in"
+        " a round"
+    )
     if out is None and sys.stdout.isatty():
         _show_live(players, about, pause)
     else:
-        with progress_bars(dict.fromkeys((player.name for player in players), rounds)) as progress:
-            for player in players:
-                for played in range(1, rounds + 1):
-                    with named_failure(f"the policy {player.name}"):
-                        player.play_round()
-                    progress(player.name, played)
+        _play_all(players, rounds)
         if out is None:
             say(about)
             for player in players:
@@ -84,11 +102,24 @@ def watch(
     if out is not None:
         from ata_gym.bench.side_by_side import pictures as drawn
 
-        say_files("pictures", drawn.draw(players, found, out / "who-waits"))
+        say_files("pictures", drawn.draw(players, resolved, out / "who-waits"))
     _say_totals(players)
 
 
+def _play_all(players: Sequence[Player], rounds: int) -> None:
+    from ata_gym.bench.progress import progress_bars
+    from ata_gym.utils.errors import named_failure
+
+    with progress_bars(dict.fromkeys((player.name for player in players), rounds)) as progress:
+        for player in players:
+            for count in range(1, rounds + 1):
+                with named_failure(f"the policy {player.name}"):
+                    player.play_round()
+                progress(player.name, count)
+
+
 def _show_live(players: Sequence[Player], about: str, pause: float) -> None:
+    """Play all rounds, and show each with a pause in seconds after it."""
     from rich.console import Console
     from rich.live import Live
 
@@ -106,35 +137,63 @@ def _show_live(players: Sequence[Player], about: str, pause: float) -> None:
 
 
 def _screen(
-    players: Sequence[Player], rounds: Sequence[Timeline], about: str, size: ConsoleDimensions
-) -> RenderableType:  # the round of each player under its name, as many beside each other as there is room for
+    players: Sequence[Player],
+    rounds: Sequence[Timeline],
+    about: str,
+    size: ConsoleDimensions,
+) -> RenderableType:
+    """The round of each player under its name, as many in a line as there is room for."""
     from rich.columns import Columns
     from rich.console import Group
     from rich.text import Text
 
     from ata_gym.envs.rendering.text import MOST, as_text, legend
 
-    beside = max(1, size.width // (_COLUMNS + _BETWEEN))
-    room = (size.height - 2) // -(-len(players) // beside)
-    brief = room - _AROUND < min(MOST, max(int(played.present.sum()) for played in rounds))
-    workers, after = max(1, min(MOST, room - (_AROUND_BRIEF if brief else _AROUND))), "  " if brief else "\n"
+    per_line = max(1, size.width // (_ROUND_COLUMNS + _GAP_COLUMNS))
+    # the lines that a round may have: there are len(players) / per_line lines of rounds, rounded up
+    height = (size.height - 2) // -(-len(players) // per_line)
+    brief = height - _OTHER_LINES < min(
+        MOST, max(int(timeline.present.sum()) for timeline in rounds)
+    )
+    if brief:
+        separator = "  "
+        other_lines = _OTHER_LINES_BRIEF
+        about += f"    {legend()}"
+    else:
+        separator = "\n"
+        other_lines = _OTHER_LINES
+    workers = max(1, min(MOST, height - other_lines))
     texts = [
-        Text.assemble((player.name, "bold"), after, as_text(played, workers, brief), "\n", no_wrap=True)
-        for player, played in zip(players, rounds, strict=True)
+        Text.assemble(
+            (player.name, "bold"),
+            separator,
+            as_text(timeline, workers, brief),
+            "\n",
+            no_wrap=True,
+        )
+        for player, timeline in zip(players, rounds, strict=True)
     ]
-    about += f"    {legend()}" * brief
-    if beside == 1:
+    if per_line == 1:
         return Group(Text(about), *texts)
-    return Group(Text(about), Columns(texts, width=_COLUMNS, padding=(0, _BETWEEN)))
+    return Group(Text(about), Columns(texts, width=_ROUND_COLUMNS, padding=(0, _GAP_COLUMNS)))
 
 
 def _say_totals(players: Sequence[Player]) -> None:
     from ata_gym.envs.rendering.timeline import number
 
     settled = players[0].settled
-    say(f"\naverages of rounds {settled.start + 1:,} to {len(players[0].times):,}, and the runtime of all")
-    say(f"{'policy':<24} {'round time':>10} {'worker time':>11} {'thrown away':>11} {'runtime':>10}")
+    say(
+        f"\naverages of rounds {settled.start + 1:,} to {len(players[0].times):,}, and the runtime"
+        " of all",
+    )
+    say(
+        f"{'policy':<24} {'round time':>10} {'worker time':>11} {'thrown away':>11}"
+        f" {'runtime':>10}",
+    )
     for player in players:
         time, work, share = player.averages()
-        sums = number(sum(player.times))
-        say(f"{player.name:<24} {number(time):>10} {number(work):>11} {f'{100 * share:.1f} %':>11} {sums:>10}")
+        runtime = number(sum(player.times))
+        say(
+            f"{player.name:<24} {number(time):>10} {number(work):>11} {f'{100 * share:.1f} %':>11}"
+            f" {runtime:>10}",
+        )

@@ -1,7 +1,8 @@
-"""Real workers: policies that allocate tasks to processes under torchrun, and to actors on a Ray cluster.
+"""Real workers: policies allocate tasks to processes under torchrun, or to actors of Ray.
 
-The names below are loaded when they are first used, since importing torch or Ray takes a while; where one is not
-installed, that raises an ``ImportError`` with the install command.
+The names of the package are loaded when they are first used, since importing torch or Ray takes a
+while. Where one is not installed, the use of a name raises an ``ImportError`` with the install
+command.
 """
 
 from __future__ import annotations
@@ -26,21 +27,43 @@ if TYPE_CHECKING:
     from ata_gym.cluster.trainers.transformers import TaskTrainer
 else:
     _HOMES = {
-        "ClusterBackend": "on_ray.rounds.backend", "KeyedSamples": "torchrun.keyed_samples",
-        "RayRound": "on_ray.rounds.runner", "RayRunner": "on_ray.rounds.runner", "RoundRecord": "round_record",
-        "Shadow": "shadow", "TaskSampler": "torchrun.task_sampler", "TaskStrategy": "trainers.lightning",
-        "TaskTrainer": "trainers.transformers", "TorchAllocator": "torchrun.torch_allocator",
-        "TraceRecorder": "trace_recorder", "cancelled": "on_ray.rounds.actor", "connect_ray": "on_ray.connection",
-    }  # fmt: skip
+        "ClusterBackend": "on_ray.rounds.backend",
+        "KeyedSamples": "torchrun.keyed_samples",
+        "RayRound": "on_ray.rounds.runner",
+        "RayRunner": "on_ray.rounds.runner",
+        "RoundRecord": "round_record",
+        "Shadow": "shadow",
+        "TaskSampler": "torchrun.task_sampler",
+        "TaskStrategy": "trainers.lightning",
+        "TaskTrainer": "trainers.transformers",
+        "TorchAllocator": "torchrun.torch_allocator",
+        "TraceRecorder": "trace_recorder",
+        "cancelled": "on_ray.rounds.actor",
+        "connect_ray": "on_ray.connection",
+    }
+
+    _PACKAGES = {"on_ray": "ray", "torchrun": "torch", "trainers": "torch"}
 
     def _check(name: str) -> None:
-        package = {"on_ray": "ray", "torchrun": "torch", "trainers": "torch"}.get(_HOMES[name].partition(".")[0])
-        if package is not None and name != "cancelled":  # whose module imports no Ray
+        package = _PACKAGES.get(_HOMES[name].partition(".")[0])
+        # Task functions use ``cancelled``, whose module imports no Ray.
+        if package is not None and name != "cancelled":
             require(package, extra="cluster", purpose=f"ata_gym.cluster.{name}")
 
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, _check)
 
 __all__ = [
-    "ClusterBackend", "KeyedSamples", "RayRound", "RayRunner", "RoundRecord", "Shadow", "TaskSampler", "TaskStrategy",
-    "TaskTrainer", "TorchAllocator", "TraceRecorder", "cancelled", "connect_ray",
-]  # fmt: skip
+    "ClusterBackend",
+    "KeyedSamples",
+    "RayRound",
+    "RayRunner",
+    "RoundRecord",
+    "Shadow",
+    "TaskSampler",
+    "TaskStrategy",
+    "TaskTrainer",
+    "TorchAllocator",
+    "TraceRecorder",
+    "cancelled",
+    "connect_ray",
+]

@@ -1,4 +1,7 @@
-"""Checks of what works on this machine: packages, kernels, devices and process groups; the base packages suffice."""
+"""Checks of what works on this machine: packages, kernels, devices and process groups.
+
+The packages of the base suffice for them.
+"""
 
 import json
 import math
@@ -21,123 +24,206 @@ from ata_gym.utils.compiled import helper
 from ata_gym.utils.kernels.cache import kept_in
 from ata_gym.utils.machine import installed_memory, processors
 
-_SECONDS = 180.0  # how long a trial may take; importing large packages from a disk on the network takes a while
+_SECONDS = 180.0
+"""The seconds that a trial may take.
+
+Importing large packages from a disk on the network takes a while."""
 _INSTALL = 'pip install "ata-gym[cluster]"'
-_NOT_LOOKED_AT = ("all", "dev")  # extras that consist of others, or serve the work on ata-gym itself
-_OTHER_TORCH = "install a torch that is built for the driver of this machine: https://pytorch.org/get-started/locally"
+_NOT_LOOKED_AT = ("all", "dev")
+"""The extras that consist of others, or serve the work on ata-gym itself."""
+_OTHER_TORCH = (
+    "install a torch that is built for the driver of this machine:"
+    " https://pytorch.org/get-started/locally"
+)
 _CURES = {
-    "gloo": "let the name of this machine resolve, or set GLOO_SOCKET_IFNAME to a network interface such as lo",
+    "gloo": (
+        "let the name of this machine resolve, or set GLOO_SOCKET_IFNAME to a network interface"
+        " such as lo"
+    ),
     "nccl": "run with NCCL_DEBUG=INFO, which says what it lacks",
 }
+
+State = Literal["ok", "missing", "broken"]
+"""What is known of a part: it works, nobody has installed it, or it does not work."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """One thing, its state, and what to do about it.
 
-    A subject is missing if it is not installed or not on this machine, and broken if it is there and does not work.
+    A subject is missing if it is not installed or not on this machine, and broken if it is there
+    and does not work.
 
-    >>> print(Finding("extra train", "missing", "not installed: torch", 'pip install "ata-gym[train]"'))
-    missing  extra train: not installed: torch
-             -> pip install "ata-gym[train]"
+    Example:
+        >>> cure = 'pip install "ata-gym[train]"'
+        >>> print(Finding("extra train", "missing", "not installed: torch", cure))
+        missing  extra train: not installed: torch
+                 -> pip install "ata-gym[train]"
     """
 
-    subject: str  # the package, extra, device or backend that was looked at
-    state: Literal["ok", "missing", "broken"]
-    detail: str  # the observation, in one sentence or less
-    cure: str = ""  # the command or the change that mends it; empty if nothing is to be done
+    subject: str
+    """The package, extra, device or backend that was looked at."""
+    state: State
+    detail: str
+    """The observation, in one sentence or less."""
+    cure: str = ""
+    """The command or the change that mends it; empty if nothing is to be done."""
 
     def __str__(self) -> str:
-        said, cure = f"{self.state:7}  {self.subject}: {self.detail}", f"\n{'':9}-> {self.cure}" if self.cure else ""
-        return fill(said, 80, subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False) + cure
+        text = fill(
+            f"{self.state:7}  {self.subject}: {self.detail}",
+            80,
+            subsequent_indent=" " * 9,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        if self.cure:
+            return f"{text}\n{'':9}-> {self.cure}"
+        return text
 
 
 def examine() -> list[Finding]:
     """Look at packages, kernels, devices, process groups and Ray; it takes some seconds.
 
-    Whatever may crash or hang runs in processes of its own, bounded in time, which have ended when this returns.
+    Whatever may crash or hang runs in processes of its own, bounded in time, which have ended when
+    this returns.
     """
-    rooms = machine(), packages(), compiled_kernels(), torch_findings(), ray_findings()
-    return [finding for room in rooms for finding in room]
+    checks = machine(), packages(), compiled_kernels(), torch_findings(), ray_findings()
+    return [finding for check in checks for finding in check]
 
 
 def machine() -> Iterator[Finding]:
     """The folder of ata_gym, Python, the operating system, processors and memory."""
     yield Finding("ata-gym", "ok", f"{ata_gym.__version__} from {Path(ata_gym.__file__).parent}")
-    yield Finding("python", "ok", f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}")
+    yield Finding(
+        "python",
+        "ok",
+        f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}",
+    )
     yield Finding("system", "ok", platform.platform())
     yield Finding(
-        "processors", "ok", f"{processors()} of {os.cpu_count()} for this process; ata_gym.threads uses several"
+        "processors",
+        "ok",
+        f"{processors()} of {os.cpu_count()} for this process; ata_gym.threads uses several",
     )
-    limit = Path("/sys/fs/cgroup/memory.max")  # of the container
-    text = limit.read_text("utf-8").strip() if limit.is_file() else ""
-    if (size := min(installed_memory(), float(text) if text.isdigit() else math.inf)) < math.inf:
+    # The file has the limit of the container in bytes, or the text "max".
+    limit_file = Path("/sys/fs/cgroup/memory.max")
+    if limit_file.is_file():
+        text = limit_file.read_text("utf-8").strip()
+    else:
+        text = ""
+    limit = float(text) if text.isdigit() else math.inf
+    size = min(installed_memory(), limit)
+    if size < math.inf:
         yield Finding("memory", "ok", f"{size / 2**30:.1f} GiB for this process")
 
 
 def packages() -> Iterator[Finding]:
-    """Whether the packages of the base and of every extra meet the requirements in the metadata of ata-gym."""
+    """Whether the packages of the base and of every extra meet the requirements of ata-gym."""
     try:
-        from packaging.requirements import Requirement  # noqa: PLC0415 - the base does not install it
+        # The base does not install it.
+        from packaging.requirements import Requirement  # noqa: PLC0415
         from packaging.utils import canonicalize_name  # noqa: PLC0415
     except ImportError:
         extras = ", ".join(metadata.metadata("ata-gym").get_all("Provides-Extra") or ())
-        detail = f"packaging is not installed, so that versions are not compared; there are {extras}"
-        yield Finding("extras", "missing", detail, 'pip install "ata-gym[bench]", or another extra in place of bench')
+        detail = (
+            f"packaging is not installed, so that versions are not compared; there are {extras}"
+        )
+        yield Finding(
+            "extras",
+            "missing",
+            detail,
+            'pip install "ata-gym[bench]", or another extra in place of bench',
+        )
         return
-    needed: dict[str, list[Requirement]] = defaultdict(list)
-    for line in map(Requirement, metadata.requires("ata-gym") or ()):
-        extra = str(line.marker or "").partition('extra == "')[2].rstrip('"')
+    by_extra: dict[str, list[Requirement]] = defaultdict(list)
+    for requirement in map(Requirement, metadata.requires("ata-gym") or ()):
+        extra = str(requirement.marker or "").partition('extra == "')[2].rstrip('"')
         if extra not in _NOT_LOOKED_AT:
-            needed[extra].append(line)
-    versions = {canonicalize_name(found.name): found.version for found in metadata.distributions()}
-    owned = [(canonicalize_name(owner), name) for name, owners in metadata.packages_distributions().items()
-             for owner in owners if name.isidentifier()]  # fmt: skip
-    modules = dict(sorted(owned, key=lambda pair: (canonicalize_name(pair[1]) == pair[0], pair)))  # the namesake wins
-    names = {canonicalize_name(line.name) for lines in needed.values() for line in lines}
+            by_extra[extra].append(requirement)
+    versions = {canonicalize_name(dist.name): dist.version for dist in metadata.distributions()}
+    package_modules = [
+        (canonicalize_name(owner), name)
+        for name, owners in metadata.packages_distributions().items()
+        for owner in owners
+        if name.isidentifier()
+    ]
+    # A package with several modules is imported by the one of its own name, which is sorted last.
+    package_modules.sort(key=lambda pair: (canonicalize_name(pair[1]) == pair[0], pair))
+    modules = dict(package_modules)
+    names = {
+        canonicalize_name(requirement.name)
+        for requirements in by_extra.values()
+        for requirement in requirements
+    }
     faults = _import_faults(sorted({modules[name] for name in names & modules.keys()}))
-    for extra, lines in sorted(needed.items()):
-        absent, wrong, fine = [], [], []
-        for line in lines:
-            version = versions.get(name := canonicalize_name(line.name))
+    for extra, requirements in sorted(by_extra.items()):
+        absent = []
+        wrong = []
+        fine = []
+        for requirement in requirements:
+            version = versions.get(name := canonicalize_name(requirement.name))
             if version is None:
-                absent.append(line.name)
-            elif not line.specifier.contains(version, prereleases=True):
-                wrong.append(f"{line.name} {version} is outside {line.specifier}")
+                absent.append(requirement.name)
+            elif not requirement.specifier.contains(version, prereleases=True):
+                wrong.append(f"{requirement.name} {version} is outside {requirement.specifier}")
             elif fault := faults.get(modules.get(name, "")):
-                wrong.append(f"{line.name} {version} cannot be imported: {fault}")
+                wrong.append(f"{requirement.name} {version} cannot be imported: {fault}")
             else:
-                fine.append(f"{line.name} {version}")
-        # Nobody asked for an extra of which a package is missing, so a wrong package in it breaks nothing yet.
-        state = "missing" if absent and extra else "broken" if absent or wrong else "ok"
-        parts = [*wrong, f"not installed: {', '.join(absent)}" if absent else "", ", ".join(fine)]
-        cure = f'pip install --force-reinstall "ata-gym{f"[{extra}]" if extra else ""}"' if absent or wrong else ""
-        yield Finding(f"extra {extra}" if extra else "base", state, "; ".join(filter(None, parts)), cure)  # type: ignore[arg-type]
+                fine.append(f"{requirement.name} {version}")
+        # Nobody asked for an extra of which a package is missing, so a wrong package in it breaks
+        # nothing yet.
+        state: State
+        if absent and extra:
+            state = "missing"
+        elif absent or wrong:
+            state = "broken"
+        else:
+            state = "ok"
+        absent_text = f"not installed: {', '.join(absent)}" if absent else ""
+        parts = [*wrong, absent_text, ", ".join(fine)]
+        if absent or wrong:
+            cure = f'pip install --force-reinstall "ata-gym{f"[{extra}]" if extra else ""}"'
+        else:
+            cure = ""
+        yield Finding(
+            f"extra {extra}" if extra else "base",
+            state,
+            "; ".join(filter(None, parts)),
+            cure,
+        )
 
 
 def _import_faults(modules: list[str]) -> dict[str, str]:
+    """The error of each module that cannot be imported, and an empty text for the others."""
     faults: dict[str, str] = {}
-    while left := [module for module in modules if module not in faults]:
-        (found,) = outcomes([["imports", *left]], _SECONDS)
-        fault = found.pop("fault", "its process ended")
-        faults |= found
-        if len(found) < len(left):  # the process ended in the middle of the first module without a report
-            faults[left[len(found)]] = fault
+    while remaining := [module for module in modules if module not in faults]:
+        (results,) = outcomes([["imports", *remaining]], _SECONDS)
+        fault = results.pop("fault", "its process ended")
+        faults |= results
+        # The process ended while it imported the first module that it has not reported.
+        if len(results) < len(remaining):
+            faults[remaining[len(results)]] = fault
     return faults
 
 
 def compiled_kernels() -> Iterator[Finding]:
     """Whether numba compiles here, and where the machine code of the kernels is kept."""
     try:
-        fault = "" if helper()(lambda x: 2.0 * x)(21.0) == 42.0 else "a compiled function gives a wrong number"
+        if helper()(lambda x: 2.0 * x)(21.0) == 42.0:
+            fault = ""
+        else:
+            fault = "a compiled function gives a wrong number"
     except Exception as error:
-        fault = f"numba does not compile: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        reason = str(error).strip().partition("\n")[0]
+        fault = f"numba does not compile: {type(error).__name__}: {reason}"
     if fault:
         yield Finding("kernels", "broken", fault, "pip install --force-reinstall numba llvmlite")
         return
     folder = kept_in(Path(task_times.__file__))
     try:
-        with TemporaryFile(dir=folder):  # a file system may refuse what its permissions allow
+        # A file system may refuse what its permissions allow, so that a file is written.
+        with TemporaryFile(dir=folder):
             pass
     except OSError:
         folder = None
@@ -145,49 +231,107 @@ def compiled_kernels() -> Iterator[Finding]:
         yield Finding("kernels", "ok", f"they compile, and are kept in {folder}")
         return
     cure = "set NUMBA_CACHE_DIR to a folder that can be written"
-    yield Finding("kernels", "missing", "they compile, and no cache can be written: each start takes longer", cure)
+    yield Finding(
+        "kernels",
+        "missing",
+        "they compile, and no cache can be written: each start takes longer",
+        cure,
+    )
 
 
 def torch_findings() -> Iterator[Finding]:
     """Torch and the driver, the devices, the backends of ``torch.distributed``, and torchrun."""
     if not _version("torch"):
-        yield Finding("torch", "missing", "not installed; models, devices and process groups need it", _INSTALL)
+        yield Finding(
+            "torch",
+            "missing",
+            "not installed; models, devices and process groups need it",
+            _INSTALL,
+        )
         return
     (facts,) = outcomes([["torch"]], _SECONDS)
-    fault, built, driver = facts.get("fault", ""), facts.get("built for"), facts.get("driver")
+    fault = facts.get("fault", "")
+    cuda_version = facts.get("built for")
+    driver = facts.get("driver")
     if "torchrun" not in facts:
-        yield Finding("torch", "broken", f"it does not work: {fault}", "pip install --force-reinstall torch")
+        yield Finding(
+            "torch",
+            "broken",
+            f"it does not work: {fault}",
+            "pip install --force-reinstall torch",
+        )
         return
-    seen = f"the driver of the machine is {driver}" if driver else "there is no NVIDIA driver"
-    built_for = f"for CUDA {built}" if built else "without CUDA"
-    yield Finding("torch", "ok", f"{facts['version']}, built {built_for}; {seen}")
+    if driver:
+        driver_text = f"the driver of the machine is {driver}"
+    else:
+        driver_text = "there is no NVIDIA driver"
+    if cuda_version:
+        build_text = f"for CUDA {cuda_version}"
+    else:
+        build_text = "without CUDA"
+    yield Finding("torch", "ok", f"{facts['version']}, built {build_text}; {driver_text}")
     if not facts["devices"]:
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        reason = f"CUDA_VISIBLE_DEVICES is {hidden!r}" if hidden is not None else facts.get("start") or fault or seen
-        broken, cure = driver and built and hidden is None, _OTHER_TORCH if driver and hidden is None else ""
-        yield Finding("device cuda", "broken" if broken else "missing", f"torch sees none: {reason}", cure)
-    for name in (f"cuda:{index}" for index in range(facts["devices"])):
-        device, wrong = facts.get(f"{name} is", name), facts.get(name, fault)
-        state, cure = ("broken", _OTHER_TORCH) if wrong else ("ok", "")
-        yield Finding(f"device {name}", state, f"{device}: {wrong}" if wrong else f"{device}; it computes right", cure)  # type: ignore[arg-type]
+        visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if visible_devices is not None:
+            reason = f"CUDA_VISIBLE_DEVICES is {visible_devices!r}"
+        else:
+            reason = facts.get("start") or fault or driver_text
+        broken = driver and cuda_version and visible_devices is None
+        if driver and visible_devices is None:
+            cure = _OTHER_TORCH
+        else:
+            cure = ""
+        yield Finding(
+            "device cuda",
+            "broken" if broken else "missing",
+            f"torch sees none: {reason}",
+            cure,
+        )
+    for index in range(facts["devices"]):
+        name = f"cuda:{index}"
+        device = facts.get(f"{name} is", name)
+        error = facts.get(name, fault)
+        state: State
+        if error:
+            state = "broken"
+            cure = _OTHER_TORCH
+        else:
+            state = "ok"
+            cure = ""
+        yield Finding(
+            f"device {name}",
+            state,
+            f"{device}: {error}" if error else f"{device}; it computes right",
+            cure,
+        )
     for backend in _CURES:
         yield _backend(backend, backend in facts["backends"], facts["devices"])
-    wrong, module = facts["torchrun"], "python -m torch.distributed.run"
-    if wrong:
-        yield Finding("torchrun", "broken", f"{module} does not start: {wrong}", _INSTALL)
+    error = facts["torchrun"]
+    module = "python -m torch.distributed.run"
+    if error:
+        yield Finding("torchrun", "broken", f"{module} does not start: {error}", _INSTALL)
     else:
         yield Finding("torchrun", "ok", f"{module} runs")
 
 
-def _backend(name: str, built: bool, devices: int) -> Finding:  # whether two processes can add their numbers
+def _backend(name: str, built: bool, devices: int) -> Finding:
+    """Whether two processes can add their numbers with a backend of ``torch.distributed``."""
     if not built:
         return Finding(f"backend {name}", "missing", "torch is built without it")
     if name == "nccl" and devices < 2:
-        return Finding(f"backend {name}", "missing", f"not tried: it needs two CUDA devices, and torch sees {devices}")
+        return Finding(
+            f"backend {name}",
+            "missing",
+            f"not tried: it needs two CUDA devices, and torch sees {devices}",
+        )
     with TemporaryDirectory() as folder:
         rendezvous = Path(folder, "rendezvous").as_uri()
-        found = outcomes([["all-reduce", name, str(rank), rendezvous] for rank in range(2)], _SECONDS)
-    faults = dict.fromkeys(fault for one in found if (fault := one.get("fault") or one["sum"]))
+        trials = [["all-reduce", name, str(rank), rendezvous] for rank in range(2)]
+        results = outcomes(trials, _SECONDS)
+    # Each fault once, in the order of the processes.
+    faults = dict.fromkeys(
+        fault for result in results if (fault := result.get("fault") or result["sum"])
+    )
     if faults:
         detail = f"two processes could not add: {' and '.join(faults)}"
         return Finding(f"backend {name}", "broken", detail, _CURES[name])
@@ -197,10 +341,14 @@ def _backend(name: str, built: bool, devices: int) -> Finding:  # whether two pr
 def ray_findings() -> Iterator[Finding]:
     """The version of Ray."""
     version = _version("ray")
-    yield Finding("ray", "ok", version) if version else Finding("ray", "missing", "not installed", _INSTALL)
+    if version:
+        yield Finding("ray", "ok", version)
+    else:
+        yield Finding("ray", "missing", "not installed", _INSTALL)
 
 
-def _version(name: str) -> str:  # the version of an installed package; empty if it is not installed
+def _version(name: str) -> str:
+    """The version of an installed package; empty if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -208,7 +356,11 @@ def _version(name: str) -> str:  # the version of an installed package; empty if
 
 
 def main(as_json: bool = False) -> int:
-    """Examine, print lines or one JSON document, and return the exit code: 1 if something installed is broken."""
+    """Examine the machine, and print lines or one JSON document.
+
+    Returns:
+        The exit code: 1 if something that is installed is broken, else 0.
+    """
     findings = examine()
     broken = any(finding.state == "broken" for finding in findings)
     document = {"works": not broken, "findings": [*map(asdict, findings)]}

@@ -1,4 +1,7 @@
-"""A module that raises an error with the install command where torch is missing; others import it before torch."""
+"""A module that raises an error with the install command where torch is missing.
+
+Modules that need torch import it first.
+"""
 
 from ata_gym.utils.extras import require
 

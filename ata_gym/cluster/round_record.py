@@ -9,30 +9,44 @@ from ata_gym.typing import Worker
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """A round that has ended. Times are in seconds; workers are those that the policy knows.
+    """A round that has ended.
 
-    >>> record = RoundRecord(3, {"a": 2, "b": 1}, {"a": (0.5, 0.5), "b": (1.5,)}, round_time=1.6, estimates={"b": 1.2})
-    >>> record.waited_for, record.worker_time, round(record.idle["a"], 3)
-    ('b', 2.5, 0.5)
-    >>> print(record)
-    round 3: 1.6 s, waited for b; a 2 in 1 s, b 1 in 1.5 s (1.2 expected)
+    Times are in seconds. Workers have the names that the policy knows.
+
+    Example:
+        >>> seconds = {"a": (0.5, 0.5), "b": (1.5,)}
+        >>> estimates = {"b": 1.2}
+        >>> record = RoundRecord(3, {"a": 2, "b": 1}, seconds, round_time=1.6, estimates=estimates)
+        >>> record.waited_for, record.worker_time, round(record.idle["a"], 3)
+        ('b', 2.5, 0.5)
+        >>> print(record)
+        round 3: 1.6 s, waited for b; a 2 in 1 s, b 1 in 1.5 s (1.2 expected)
     """
 
-    round: int  # counted from 1, over restarts
-    tasks: Mapping[Worker, int]  # how many each worker was given, maybe 0
-    seconds: Mapping[Worker, tuple[float, ...]]  # the task times of each worker's results, in the order of their starts
-    round_time: float  # from the start of the round until its last needed result was in, communication included
+    round: int
+    """The number of the round, counted from 1, over restarts."""
+    tasks: Mapping[Worker, int]
+    """The number of tasks that each worker was given, maybe 0."""
+    seconds: Mapping[Worker, tuple[float, ...]]
+    """The task times of each worker's results, in the order of their starts."""
+    round_time: float
+    """The time until the last needed result of the round was in, communication included."""
     estimates: Mapping[Worker, float] = field(default_factory=dict)
-    """The mean task times that the policy believed when it decided, for workers of which it believed anything."""
-    communication: float = 0.0  # the part of the round time in which all workers waited for the network
+    """The mean task times that the policy believed when it decided.
+
+    Workers of which it believed nothing are left out."""
+    communication: float = 0.0
+    """The part of the round time in which all workers waited for the network."""
     wasted: Mapping[Worker, float] = field(default_factory=dict)
-    """Worker time without a result that counts, of tasks that were cancelled, late or lost."""
-    away: Mapping[Worker, str] = field(default_factory=dict)  # workers that are away, and why
-    loss: float | None = None  # the mean loss of the tasks, if it is known
+    """The worker time without a result that counts, of tasks that were cancelled, late or lost."""
+    away: Mapping[Worker, str] = field(default_factory=dict)
+    """The workers that are away, and why."""
+    loss: float | None = None
+    """The mean loss of the tasks, if it is known."""
 
     @property
     def busy(self) -> dict[Worker, float]:
-        """Seconds in which each worker computed results that count."""
+        """The seconds in which each worker computed results that count."""
         return {worker: sum(self.seconds.get(worker, ()), 0.0) for worker in self.tasks}
 
     @property
@@ -44,39 +58,49 @@ class RoundRecord:
     def waited_for(self) -> Worker | None:
         """The worker whose results took longest; None if there are no results."""
         busy = self.busy
-        return max(busy, key=busy.__getitem__) if any(busy.values()) else None
+        if any(busy.values()):
+            return max(busy, key=busy.__getitem__)
+        return None
 
     @property
     def idle(self) -> dict[Worker, float]:
-        """Seconds in which each worker waited for the slowest one."""
+        """The seconds in which each worker waited for the slowest worker."""
         longest = max(self.busy.values(), default=0.0)
         return {worker: longest - busy for worker, busy in self.busy.items()}
 
     def scalars(self) -> dict[str, float]:
         """All numbers by name, as ``SummaryWriter.add_scalar`` takes them one by one.
 
-        >>> RoundRecord(1, {"a": 1}, {"a": (2.0,)}, round_time=2.5, communication=0.5).scalars()["time/idle/a"]
-        0.0
+        Example:
+            >>> record = RoundRecord(1, {"a": 1}, {"a": (2.0,)}, round_time=2.5, communication=0.5)
+            >>> record.scalars()["time/idle/a"]
+            0.0
         """
-        named: dict[str, float] = {
-            "time/round": self.round_time, "time/communication": self.communication,
-            "time/worker_time": self.worker_time, "time/wasted": float(sum(self.wasted.values())),
+        scalars: dict[str, float] = {
+            "time/round": self.round_time,
+            "time/communication": self.communication,
+            "time/worker_time": self.worker_time,
+            "time/wasted": float(sum(self.wasted.values())),
             "workers/away": float(len(self.away)),
-        }  # fmt: skip
+        }
         if self.loss is not None:
-            named["loss"] = self.loss
-        idle, busy = self.idle, self.busy
+            scalars["loss"] = self.loss
+        idle = self.idle
+        busy = self.busy
         for worker, count in self.tasks.items():
-            named |= {f"tasks/{worker}": float(count), f"time/busy/{worker}": busy[worker]}
-            named[f"time/idle/{worker}"] = idle[worker]
-            if own := self.seconds.get(worker):
-                named[f"task_time/{worker}"] = busy[worker] / len(own)
+            scalars |= {f"tasks/{worker}": float(count), f"time/busy/{worker}": busy[worker]}
+            scalars[f"time/idle/{worker}"] = idle[worker]
+            if seconds := self.seconds.get(worker):
+                scalars[f"task_time/{worker}"] = busy[worker] / len(seconds)
             if worker in self.estimates:
-                named[f"task_time/{worker}/expected"] = self.estimates[worker]
-        return named
+                scalars[f"task_time/{worker}/expected"] = self.estimates[worker]
+        return scalars
 
     def write(self, writer: Any) -> None:
-        """Write the scalars to a ``torch.utils.tensorboard.SummaryWriter``, or to an object with its ``add_scalar``."""
+        """Write the scalars to a ``SummaryWriter`` of ``torch.utils.tensorboard``.
+
+        An object with the same ``add_scalar`` will do.
+        """
         for name, value in self.scalars().items():
             writer.add_scalar(name, value, self.round)
 
@@ -90,21 +114,29 @@ class RoundRecord:
             text += f", wasted {sum(self.wasted.values()):.3g} s"
         if self.loss is not None:
             text += f", loss {self.loss:.4g}"
-        text += f"; {_few([self._text_of(worker) for worker in self.tasks if worker not in self.away])}"
-        return f"{text}; away: {_few([f'{who} ({why})' for who, why in self.away.items()])}" if self.away else text
+        present = [self._text_of(worker) for worker in self.tasks if worker not in self.away]
+        text += f"; {_few(present)}"
+        if self.away:
+            absent = [f"{name} ({reason})" for name, reason in self.away.items()]
+            return f"{text}; away: {_few(absent)}"
+        return text
 
     def _text_of(self, worker: Worker) -> str:
-        own = self.seconds.get(worker, ())
+        seconds = self.seconds.get(worker, ())
         text = f"{worker} {self.tasks[worker]}"
-        if len(own) != self.tasks[worker]:
-            text += f", {len(own)} done"
-        if own:
-            text += f" in {sum(own):.3g} s"
+        if len(seconds) != self.tasks[worker]:
+            text += f", {len(seconds)} done"
+        if seconds:
+            text += f" in {sum(seconds):.3g} s"
             if worker in self.estimates:
-                text += f" ({self.estimates[worker] * len(own):.3g} expected)"
+                text += f" ({self.estimates[worker] * len(seconds):.3g} expected)"
         return text
 
 
-def _few(texts: list[str], most: int = 16) -> str:
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more
+def _few(texts: list[str], limit: int = 16) -> str:
+    """The first texts, and how many more there are."""
+    if len(texts) > limit:
+        more = f" and {len(texts) - limit} more"
+    else:
+        more = ""
+    return ", ".join(texts[:limit]) + more

@@ -12,46 +12,70 @@ _COLUMNS = ("worker", "round", "duration")
 
 
 class TraceRecorder(AbstractContextManager["TraceRecorder"]):
-    """Appends the times of each round's results to a CSV file with the columns worker, round and duration.
+    """Appends the times of each round's results to a CSV file.
 
-    ``ata_gym.pools.read_trace(path, worker="worker", duration="duration")`` replays it in an env, and so does
-    ``ata-gym bench --trace``. There the workers are in the order of their names, and each task takes its worker's next
-    time; a worker without results has no place.
+    The columns are worker, round and duration.
+    ``ata_gym.pools.read_trace(path, worker="worker", duration="duration")`` replays it in an env,
+    and so does ``ata-gym bench --trace``. There the workers are in the order of their names, and
+    each task takes its worker's next time; a worker without results has no place.
 
-    Every round is written and flushed at once, so that a kill loses one round at most. An existing file is continued,
-    and a last line that was cut off is removed; ValueError if it holds something else. Close the recorder at the end,
+    Every round is written and flushed at once, so that a kill loses one round at most. An existing
+    file is continued, and a last line that was cut off is removed. Close the recorder at the end,
     or use it in a ``with`` statement.
 
-    >>> import tempfile
-    >>> from ata_gym.pools import read_trace
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> path = Path(folder.name, "times.csv")
-    >>> with TraceRecorder(path) as recorder:
-    ...     recorder.add(RoundRecord(1, {"a": 2, "b": 1}, {"a": (0.5, 0.25), "b": (1.5,)}, round_time=1.6))
-    >>> print(path.read_text(encoding="utf-8"), end="")
-    worker,round,duration
-    a,1,0.5
-    a,1,0.25
-    b,1,1.5
-    >>> read_trace(path, worker="worker", duration="duration").mean()
-    array([0.375, 1.5  ])
-    >>> folder.cleanup()
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If the file holds something else.
+
+    Example:
+        >>> import tempfile
+        >>> from ata_gym.pools import read_trace
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = Path(folder.name, "times.csv")
+        >>> seconds = {"a": (0.5, 0.25), "b": (1.5,)}
+        >>> with TraceRecorder(path) as recorder:
+        ...     recorder.add(RoundRecord(1, {"a": 2, "b": 1}, seconds, round_time=1.6))
+        >>> print(path.read_text(encoding="utf-8"), end="")
+        worker,round,duration
+        a,1,0.5
+        a,1,0.25
+        b,1,1.5
+        >>> read_trace(path, worker="worker", duration="duration").mean()
+        array([0.375, 1.5  ])
+        >>> folder.cleanup()
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
-        whole = _checked_end(self.path) if self.path.exists() else 0
+        if self.path.exists():
+            length = _checked_end(self.path)
+        else:
+            length = 0
         self._file = self.path.open("ab")
-        self._file.truncate(whole)
-        if not whole:
+        # This removes a last line that was cut off.
+        self._file.truncate(length)
+        if not length:
             self._write([_COLUMNS])
 
     def add(self, record: RoundRecord) -> None:
-        """Write the times of a round. ValueError if the recorder is closed, or a worker's name has a line break."""
+        """Write the times of a round.
+
+        Raises:
+            ValueError: If the recorder is closed, or a worker's name has a line break.
+        """
         for worker in record.seconds:
             if len(str(worker).splitlines()) > 1:
-                raise ValueError(f"the name of a worker in a trace must be one line, not {worker!r}")
-        self._write([(worker, record.round, time) for worker, times in record.seconds.items() for time in times])
+                raise ValueError(
+                    f"the name of a worker in a trace must be one line, not {worker!r}",
+                )
+        rows: list[tuple[object, ...]] = [
+            (worker, record.round, time)
+            for worker, times in record.seconds.items()
+            for time in times
+        ]
+        self._write(rows)
 
     def close(self) -> None:
         """Close the file."""
@@ -68,8 +92,12 @@ class TraceRecorder(AbstractContextManager["TraceRecorder"]):
 
 
 def _checked_end(path: Path) -> int:
-    """The length of a trace's whole lines in bytes; ValueError if it is no trace of this kind."""
-    header, content = ",".join(_COLUMNS).encode() + b"\n", path.read_bytes()
+    """The length of a trace's whole lines in bytes; ``ValueError`` if it is no such trace."""
+    header = ",".join(_COLUMNS).encode() + b"\n"
+    content = path.read_bytes()
     if not header.startswith(content[: len(header)]):
-        raise ValueError(f"{path} holds something else than the columns {', '.join(_COLUMNS)}: give another file")
+        raise ValueError(
+            f"{path} holds something else than the columns {', '.join(_COLUMNS)}: give another"
+            " file",
+        )
     return content.rfind(b"\n") + 1

@@ -1,6 +1,7 @@
-"""Trials of what may crash or hang, in processes of their own, which run this file: ``trials.py NAME ARGUMENTS...``.
+"""Trials of what may crash or hang, in processes of their own.
 
-Such a process does not import ata_gym, and writes a line of JSON for each result.
+Such a process runs this file, ``trials.py NAME ARGUMENTS...``. It does not import ata_gym, and
+writes a line of JSON for each result.
 """
 
 import json
@@ -16,18 +17,31 @@ from typing import Any
 
 
 def outcomes(trials: Sequence[Sequence[str]], seconds: float) -> list[dict[str, Any]]:
-    """Run trials side by side, each in a process of its own, and return the reports of each by name.
+    """Run trials side by side, each in a process of its own.
 
-    If a process crashed, or was killed since it took longer than ``seconds``, its reports have a ``"fault"``, too.
+    Args:
+        trials: The name of each trial, and its arguments.
+        seconds: How long all of them may take.
 
-    >>> outcomes([["imports", "math", "no_such_module"]], seconds=60)
-    [{'math': '', 'no_such_module': "ModuleNotFoundError: No module named 'no_such_module'"}]
+    Returns:
+        The reports of each trial by name. If its process crashed, or was killed since it took
+        longer than ``seconds``, they have a ``"fault"``, too.
+
+    Example:
+        >>> outcomes([["imports", "math", "no_such_module"]], seconds=60)
+        [{'math': '', 'no_such_module': "ModuleNotFoundError: No module named 'no_such_module'"}]
     """
     # -P: this file's folder is not put on sys.path, where its files could stand in for packages.
     line = [sys.executable, "-P", "-W", "ignore", __file__]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
-    processes = [subprocess.Popen([*line, *trial], stdout=subprocess.PIPE, **quiet) for trial in trials]
+    quiet: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "env": environment,
+    }
+    processes = [
+        subprocess.Popen([*line, *trial], stdout=subprocess.PIPE, **quiet) for trial in trials
+    ]
     end = monotonic() + seconds
     try:
         return [_outcome(process, end) for process in processes]
@@ -38,20 +52,27 @@ def outcomes(trials: Sequence[Sequence[str]], seconds: float) -> list[dict[str, 
 
 
 def _outcome(process: subprocess.Popen[bytes], end: float) -> dict[str, Any]:
+    """The reports of a process, which is killed at the time ``end`` of the monotonic clock."""
     fault = ""
     try:
         output, _ = process.communicate(timeout=max(end - monotonic(), 0.0))
         if code := process.returncode:
-            fault = f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            if code < 0:
+                fault = f"its process was ended by {signal.Signals(-code).name}"
+            else:
+                fault = f"exit code {code}"
     except subprocess.TimeoutExpired:
         fault = "it took too long"
         process.kill()
         output, _ = process.communicate()
     reports = dict(json.loads(line) for line in output.splitlines())
-    return reports | {"fault": fault} if fault else reports
+    if fault:
+        return reports | {"fault": fault}
+    return reports
 
 
 Report = Callable[[str, Any], None]
+"""A function that reports a result: its name, and its value, which JSON can hold."""
 
 
 def _imports(report: Report, *modules: str) -> None:
@@ -66,18 +87,30 @@ def _torch(report: Report) -> None:
 
     report("version", torch.__version__)
     report("built for", torch.version.cuda or torch.version.hip)
-    report("driver", collect_env.get_nvidia_driver_version(collect_env.run))  # type: ignore[no-untyped-call]
+    driver = collect_env.get_nvidia_driver_version(collect_env.run)  # type: ignore[no-untyped-call]
+    report("driver", driver)
     report("devices", torch.cuda.device_count())
     report("torchrun", _error_of(import_module, "torch.distributed.run"))
-    there = dist.is_available()
-    report("backends", [name for name in ("gloo", "nccl") if there and dist.is_backend_available(name)])
+    available = dist.is_available()
+    report(
+        "backends",
+        [name for name in ("gloo", "nccl") if available and dist.is_backend_available(name)],
+    )
     if torch.version.cuda:
         report("start", _error_of(torch.cuda.init))
     for index in range(torch.cuda.device_count()):
-        name, ones = f"cuda:{index}", torch.ones(64, 64)
-        report(name, _error_of(lambda name=name, ones=ones: _equal((ones.to(name) @ ones.to(name)).sum(), 64.0**3)))
+        name = f"cuda:{index}"
+        report(name, _error_of(_multiply, name))
         memory = torch.cuda.get_device_properties(index).total_memory
         report(f"{name} is", f"{torch.cuda.get_device_name(index)}, {memory / 2**30:.1f} GiB")
+
+
+def _multiply(device: str) -> None:
+    """Multiply two matrices of ones on a device, and check the result."""
+    import torch  # noqa: PLC0415
+
+    ones = torch.ones(64, 64)
+    _equal((ones.to(device) @ ones.to(device)).sum(), 64.0**3)
 
 
 def _all_reduce(report: Report, backend: str, rank: str, rendezvous: str) -> None:
@@ -85,11 +118,19 @@ def _all_reduce(report: Report, backend: str, rank: str, rendezvous: str) -> Non
     from torch import distributed as dist  # noqa: PLC0415
 
     def add() -> None:
-        device = torch.device("cuda", int(rank)) if backend == "nccl" else torch.device("cpu")
+        if backend == "nccl":
+            device = torch.device("cuda", int(rank))
+        else:
+            device = torch.device("cpu")
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        options: dict[str, Any] = {"rank": int(rank), "world_size": 2, "timeout": timedelta(seconds=30)}
+        options: dict[str, Any] = {
+            "rank": int(rank),
+            "world_size": 2,
+            "timeout": timedelta(seconds=30),
+        }
         dist.init_process_group(backend, init_method=rendezvous, **options)
+        # The ranks 0 and 1 have the numbers 1 and 2.
         number = torch.tensor([int(rank) + 1.0], device=device)
         dist.all_reduce(number)
         _equal(number.item(), 3.0)
@@ -98,24 +139,33 @@ def _all_reduce(report: Report, backend: str, rank: str, rendezvous: str) -> Non
     report("sum", _error_of(add))
 
 
-def _equal(found: Any, right: float) -> None:
-    if found != right:
-        raise ArithmeticError(f"the result was {float(found):g} in place of {right:g}")
+def _equal(value: Any, right: float) -> None:
+    if value != right:
+        raise ArithmeticError(f"the result was {float(value):g} in place of {right:g}")
 
 
 def _error_of(function: Callable[..., object], *arguments: Any) -> str:
+    """The first line of the error that a function raises; empty if it raises none."""
     try:
         function(*arguments)
     except (Exception, SystemExit) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        if lines:
+            return f"{type(error).__name__}: {lines[0]}"
+        return type(error).__name__
     return ""
 
 
-_TRIALS: dict[str, Callable[..., None]] = {"imports": _imports, "torch": _torch, "all-reduce": _all_reduce}
+_TRIALS: dict[str, Callable[..., None]] = {
+    "imports": _imports,
+    "torch": _torch,
+    "all-reduce": _all_reduce,
+}
 
 
 def _main(trial: str, *arguments: str) -> None:
+    # What packages print to the standard output goes to the standard error stream from here on, so
+    # that the lines of reports are not mixed with it.
     reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

@@ -1,4 +1,4 @@
-"""The Gymnasium environments: allocation, race and dispatch, each single and vector, with their spaces.
+"""The Gymnasium environments: allocation, race and dispatch, with their spaces.
 
-``gymnasium.make`` finds the env classes by their ids.
+Each is a single env and a native vector env. ``gymnasium.make`` finds the env classes by their ids.
 """

@@ -1,4 +1,7 @@
-"""The part that single and vector envs share: scenario, reset options, privileged information and checkpoints."""
+"""The part that single and vector envs share.
+
+It has the scenario, reset options, privileged information and checkpoints.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,42 +30,76 @@ from ata_gym.typing import Floats, Mask
 from ata_gym.utils.ranges import Size, Within, fitted
 from ata_gym.utils.validation import flag, short
 
-OPTIONS = ("pool", "changes", "price", "horizon")  # what ``reset(options=...)`` takes
+OPTIONS = ("pool", "changes", "price", "horizon")
+"""The options that ``reset(options=...)`` takes."""
 
 
 class EnvProperties:
-    """A mixin: rows of a scenario, what an agent sees of them, their privileged information and checkpoints."""
+    """A mixin for rows of a scenario, what an agent sees of them, and checkpoints.
 
-    interface_arguments: tuple[str, str | None, str]  # the arguments observation, action and reward_unit
+    The arguments are described in ``ata_gym.envs.allocation.TaskAllocationEnv``.
+
+    Raises:
+        ValueError: For an argument that is not legal.
+    """
+
+    interface_arguments: tuple[str, str | None, str]
+    """The arguments observation, action and reward_unit."""
     action_space: Space[Any]
-    _modes: ClassVar[Sequence[str]] = MODES  # of rendering
-    _state_class: ClassVar[type[AllocationState] | type[DispatchState]]  # the class of states of this id
+    _modes: ClassVar[Sequence[str]] = MODES
+    """The modes of rendering."""
+    _state_class: ClassVar[type[AllocationState] | type[DispatchState]]
+    """The class of states of this id."""
     _state: BatchState
     _interface: Interface
-    _ended: Mask  # (E,) rows that need a reset before their next step
+    _ended: Mask
+    """The rows that need a reset before their next step, shape (E,)."""
     _rows: int = 1
-    _view: int | slice = 0  # what is shown of the rows: the only one, without a row axis, or all
+    """The number of rows, E."""
+    _view: int | slice = 0
+    """The index of the rows in results: the only row, without a row axis, or all."""
     _shows_again: bool = False
-    """Whether rows that are not reset are shown again, in a vector env whose rows are reset by a mask."""
+    """Whether rows are shown again when others are reset, in a vector env with reset masks."""
 
-    pool = property(attrgetter("scenario.pool"), doc="The workers and the distributions of their task times.")
-    n = property(attrgetter("scenario.pool.n"), doc="How many workers there are.")
-    budget = property(attrgetter("scenario.budget"), doc="Results B that a round needs.")
-    horizon = property(attrgetter("scenario.horizon"), doc="Rounds in an episode; None: no end.")
-    price = property(attrgetter("scenario.price"), doc="What one unit of worker time costs in units of runtime.")
+    pool = property(
+        attrgetter("scenario.pool"),
+        doc="The workers and the distributions of their task times.",
+    )
+    n = property(attrgetter("scenario.pool.n"), doc="The number of workers.")
+    budget = property(attrgetter("scenario.budget"), doc="The results B that a round needs.")
+    horizon = property(
+        attrgetter("scenario.horizon"),
+        doc="The rounds in an episode; None means no end.",
+    )
+    price = property(
+        attrgetter("scenario.price"),
+        doc="The price of one unit of worker time in units of runtime.",
+    )
     own_interface = property(
-        attrgetter("_interface.own"), doc="Whether policies of the zoo can play: all is as the env has it by default."
+        attrgetter("_interface.own"),
+        doc="Whether policies of the zoo can play: observations, actions and rewards are default.",
     )
 
     def __init__(
-        self, scenario: str | Scenario | Mapping[str, Any] | None = None, pool: PoolData | None = None,
-        budget: int | None = None, horizon: int | None = None, price: float | None = None,
-        changes: Iterable[Change | Mapping[str, Any]] | None = None, signals: bool = False,
-        backend: Backend | DispatchBackend | None = None, observation: str = "feedback", action: str | None = None,
-        reward_unit: str = "time", render_mode: str | None = None, unit_costs: Iterable[float] | None = None,
-    ) -> None:  # fmt: skip
-        self.render_mode, self._renderer = render_mode, renderer(render_mode, self._modes)
-        self._signals, self._backend = flag("signals", signals), backend
+        self,
+        scenario: str | Scenario | Mapping[str, Any] | None = None,
+        pool: PoolData | None = None,
+        budget: int | None = None,
+        horizon: int | None = None,
+        price: float | None = None,
+        changes: Iterable[Change | Mapping[str, Any]] | None = None,
+        signals: bool = False,
+        backend: Backend | DispatchBackend | None = None,
+        observation: str = "feedback",
+        action: str | None = None,
+        reward_unit: str = "time",
+        render_mode: str | None = None,
+        unit_costs: Iterable[float] | None = None,
+    ) -> None:
+        self.render_mode = render_mode
+        self._renderer = renderer(render_mode, self._modes)
+        self._signals = flag("signals", signals)
+        self._backend = backend
         self.interface_arguments = observation, action, reward_unit
         self._spec: EnvSpec | None = None
         self._made_with = resolve(scenario, pool, budget, horizon, price, changes, unit_costs)
@@ -82,12 +119,18 @@ class EnvProperties:
 
     @property
     def scenario(self) -> Scenario:
-        """The pool, its changes, the budget, the horizon and the price; its name is "" if it has none."""
+        """The pool, its changes, the budget, the horizon and the price.
+
+        Its name is "" if it has none.
+        """
         return self._state.scenario
 
     @property
     def spec(self) -> EnvSpec | None:
-        """How the env was made: Gymnasium sets it, and JSON can hold it, unless the env has a ``backend``."""
+        """The spec of the env, from which Gymnasium can make it again.
+
+        Gymnasium sets it, and JSON can hold it, unless the env has a ``backend``.
+        """
         return self._spec
 
     @spec.setter
@@ -98,47 +141,65 @@ class EnvProperties:
         self._spec = spec
 
     def _take(self, options: Mapping[str, Any] | None) -> None:
-        """Change the scenario as the options of a reset say; the noise stays that of the rows' seeds.
+        """Change the scenario as the options of a reset say.
 
-        ValueError, and no change, for options that there are not, and for another number of workers.
+        The noise still follows from the rows' seeds.
+
+        Raises:
+            ValueError: For an unknown option, and for another number of workers; nothing changes.
         """
         if not options:
             return
         unknown = [str(name) for name in options if name not in OPTIONS]
         if unknown:
-            raise ValueError(f"reset takes the options {', '.join(OPTIONS)}, not {', '.join(unknown)}")
-        given = dict(options)
-        if "pool" in given:  # the new workers are not drawn anew, and nothing was published for them
+            raise ValueError(
+                f"reset takes the options {', '.join(OPTIONS)}, not {', '.join(unknown)}",
+            )
+        fields = dict(options)
+        # The workers of a new pool are not drawn anew, and nothing was published for them.
+        if "pool" in fields:
             unchanged = tuple(c for c in self.scenario.changes if not isinstance(c, Redraw))
-            given = {"changes": unchanged, "published": Published(), **given}
-        scenario = replace(self.scenario, **given, name="")
+            fields = {"changes": unchanged, "published": Published(), **fields}
+        scenario = replace(self.scenario, **fields, name="")
         if scenario.pool.n != self.n:
             raise ValueError(
-                f"the option pool must have {self.n} workers, as the spaces of this env have, not {scenario.pool.n}"
+                f"the option pool must have {self.n} workers, as the spaces of this env have, not"
+                f" {scenario.pool.n}",
             )
-        was, spaces = (self._state, self._interface), self._interface.observation_space()
+        previous = (self._state, self._interface)
+        spaces = self._interface.observation_space()
         self._begin(scenario)
         try:
             self._check_fit(spaces, options)
         except ValueError:
-            self._state, self._interface = was
+            self._state, self._interface = previous
             raise
-        self._state.keys[:], self._state.episode[:] = was[0].keys, was[0].episode
+        self._state.keys[:] = previous[0].keys
+        self._state.episode[:] = previous[0].episode
 
     def _check_fit(self, spaces: Space[Any], options: Mapping[str, Any]) -> None:
         if self._interface.observation_space() != spaces:
-            raise ValueError(f"with {short(options)} the observations would have other keys: make another env")
+            raise ValueError(
+                f"with {short(options)} the observations would have other keys: make another env",
+            )
         if self.spec is not None:
             _check_length(self.spec, self._interface)
 
     def checked(self, actions: object) -> NDArray[Any]:
-        """The actions of one step, of the shape of the action space; ValueError that says what is wrong with them."""
+        """The actions of one step, of the shape of the action space.
+
+        Raises:
+            ValueError: If they are not legal; the message says what is wrong.
+        """
         return self._interface.form.check(actions, self.action_space.shape or ())
 
     def action_masks(self) -> Mask:
-        """Which actions are of use in the next step, (k,), or (E, k) of a vector env, as sb3-contrib asks for them.
+        """The actions that are of use in the next step, shape (k,), or (E, k) of a vector env.
 
-        AttributeError where the actions have no mask.
+        This is the method that sb3-contrib calls.
+
+        Raises:
+            AttributeError: If the actions have no mask.
         """
         mask = self._interface.form.mask()
         if mask is None:
@@ -146,68 +207,98 @@ class EnvProperties:
         return np.asarray(mask[self._view], np.bool_)
 
     def conditions(self) -> Conditions:
-        """Privileged information: what the workers are like in the coming round, or in the one that has begun.
+        """Privileged information: the conditions of the workers in the coming round.
 
-        The arrays have a leading row axis in a vector env only.
+        Once a round has begun, they are the conditions of that round. The arrays have a leading row
+        axis in a vector env only.
         """
         return self._state.conditions().row(self._view)
 
     def means(self) -> Floats:
         """Exact mean task times under these conditions, shape (n,), or (E, n) of a vector env.
 
-        The mean is infinite for a worker that is away from the round's start. For a trace replayed by round it is the
-        recorded time of the round. Without changes the other means are those of the pool.
+        The mean is infinite for a worker that is away from the round's start. For a trace replayed
+        by round it is the recorded time of the round. Without changes the other means are the means
+        of the pool.
         """
         return np.asarray(self._state.conditions().means(self.scenario.catalogue)[self._view])
 
     def show_estimates(self, estimates: Floats | None) -> None:
-        """Show these estimates of the mean task times, (n,) or (E, n), when the rounds are rendered; NaN: unknown.
+        """Show estimates of the mean task times when the rounds are rendered.
 
-        They stay until others are given or the episode ends. Without them, and after None, the estimate is the time
-        that each worker has spent in the episode, cancelled tasks too, over its results; without a result the mean is
-        at least this time. Nothing happens in an env that is not rendered. ValueError for another shape.
+        They stay until others are given or the episode ends. Nothing happens in an env that is not
+        rendered.
+
+        Args:
+            estimates: The estimates, shape (n,) or (E, n), in units of time; NaN means unknown. By
+                default, and with None, the estimate is the time that a worker has spent in the
+                episode, with cancelled tasks, over its results. Without a result, the mean is at
+                least this time.
+
+        Raises:
+            ValueError: For another shape.
         """
         shape = self._rows, self.n
         if estimates is not None and np.shape(estimates) not in (shape, shape[1:]):
-            raise ValueError(f"estimates must have shape {shape[1:]} or {shape}, not {np.shape(estimates)}")
+            raise ValueError(
+                f"estimates must have shape {shape[1:]} or {shape}, not {np.shape(estimates)}",
+            )
         if self._interface.recorder is not None:
             self._interface.recorder.show_estimates(estimates)
 
     def timeline(self, row: int = 0) -> Timeline:
-        """What each worker did in the last round of a row, or does in a round that is not over; ``render`` shows it.
+        """The tasks of each worker in the last round of a row, as ``render`` shows them.
 
-        ValueError if the env was made without ``render_mode``, as then nothing is recorded.
+        In dispatch the round may not be over yet.
 
-        >>> import gymnasium, ata_gym
-        >>> pool = {"family": "deterministic", "scale": [2.0, 3.0]}
-        >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=pool, budget=3, render_mode="ansi").unwrapped
-        >>> _ = env.reset(seed=0), env.step(np.array([2, 1]))
-        >>> env.timeline().worker, env.timeline().start, env.timeline().end
-        (array([0, 0, 1]), array([0., 2., 0.]), array([2., 4., 3.]))
+        Raises:
+            ValueError: If the env was made without ``render_mode``, as then nothing is recorded.
+
+        Example:
+            >>> import gymnasium, ata_gym
+            >>> pool = {"family": "deterministic", "scale": [2.0, 3.0]}
+            >>> env = gymnasium.make(
+            ...     "ata_gym/TaskAllocation-v0", pool=pool, budget=3, render_mode="ansi"
+            ... ).unwrapped
+            >>> _ = env.reset(seed=0), env.step(np.array([2, 1]))
+            >>> env.timeline().worker, env.timeline().start, env.timeline().end
+            (array([0, 0, 1]), array([0., 2., 0.]), array([2., 4., 3.]))
         """
         if self._interface.recorder is None:
-            raise ValueError('what workers do is recorded where it is rendered: make the env with render_mode="ansi"')
+            raise ValueError(
+                "what workers do is recorded where it is rendered: make the env with"
+                ' render_mode="ansi"',
+            )
         return self._interface.recorder.timeline(row)
 
     def checkpoint(self) -> dict[str, NDArray[Any]]:
-        """Everything that the env remembers, as arrays to save; after ``restore`` it goes on bit for bit."""
+        """Everything that the env remembers, as arrays to save.
+
+        After ``restore`` the env goes on bit for bit.
+        """
         return {name: field.copy() for name, field in self._remembered().items()}
 
     def restore(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a ``checkpoint`` of an env of the same scenario and as many rows.
 
-        ValueError if it does not fit, or holds numbers that an env cannot have; the env stays as it was.
+        Raises:
+            ValueError: If it does not fit, or holds numbers that an env cannot have; the env stays
+                as it was.
         """
-        here, ranges = self._remembered(), self._ranges()
+        remembered = self._remembered()
+        ranges = self._ranges()
         try:
-            given = {name: fitted(f"{name!r}", checkpoint.get(name), field) for name, field in here.items()}
-            for name in given.keys() & ranges:
-                ranges[name].check(f"{name!r}", given[name], Size(self.n, self.budget))
-            self._state.check(given)
+            restored = {
+                name: fitted(f"{name!r}", checkpoint.get(name), field)
+                for name, field in remembered.items()
+            }
+            for name in restored.keys() & ranges:
+                ranges[name].check(f"{name!r}", restored[name], Size(self.n, self.budget))
+            self._state.check(restored)
         except ValueError as error:
             raise ValueError(f"this checkpoint does not fit the env: {error}") from None
-        for name, field in here.items():
-            field[...] = given[name]
+        for name, field in remembered.items():
+            field[...] = restored[name]
         self._state.process.update_conditions(self._state.round)
         if self._interface.recorder is not None:
             self._interface.recorder.start_episode(slice(None))
@@ -220,15 +311,22 @@ class EnvProperties:
 
 
 def _check_length(spec: EnvSpec, interface: Interface) -> None:
-    """ValueError if episodes are longer than those of the env's id, at whose end Gymnasium truncates them."""
-    registered = gym.registry.get(spec.id)
-    if registered is None or registered.max_episode_steps is None:
+    """Check that Gymnasium does not truncate the episodes before their end.
+
+    Raises:
+        ValueError: If they are longer than the largest number of steps of the env's id.
+    """
+    registered_spec = gym.registry.get(spec.id)
+    if registered_spec is None or registered_spec.max_episode_steps is None:
         return
-    if interface.most_steps > registered.max_episode_steps:
+    if interface.most_steps > registered_spec.max_episode_steps:
         short_id = f"{spec.namespace}/{spec.name.partition('-')[0]}-v{spec.version}"
-        arguments = ", ".join(f"{name}={value!r}" for name, value in registered.kwargs.items())
-        length = "no end" if interface.most_steps == math.inf else f"{interface.most_steps} steps"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in registered_spec.kwargs.items())
+        if interface.most_steps == math.inf:
+            length = "no end"
+        else:
+            length = f"{interface.most_steps} steps"
         raise ValueError(
-            f"{spec.id} truncates its episodes after {registered.max_episode_steps} steps, and these have {length}: "
-            f"make {short_id} with {arguments}"
+            f"{spec.id} truncates its episodes after {registered_spec.max_episode_steps} steps, and"
+            f" these have {length}: make {short_id} with {arguments}",
         )

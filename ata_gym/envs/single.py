@@ -14,20 +14,37 @@ from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, MODES, Frame
 class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
     """One row, without the row axis."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(MODES), "render_fps": FRAMES_PER_SECOND}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "render_modes": list(MODES),
+        "render_fps": FRAMES_PER_SECOND,
+    }
 
     def _make_spaces(self, observation: Space[Any], action: Space[Any]) -> None:
-        self.observation_space, self.action_space = observation, action
+        self.observation_space = observation
+        self.action_space = action
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
-        """Start an episode: with a seed, episode 0 of that seed; without one, the next episode.
+    def reset(
+        self,
+        *,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Observation, Info]:
+        """Start an episode, and return its first observation and info.
 
-        ``options`` may hold another pool (with as many workers), changes, price or horizon, from this episode on.
+        Args:
+            seed: With a seed, episode 0 of that seed starts; without one, the next episode.
+            options: Another pool (with as many workers), changes, price or horizon, from this
+                episode on.
+
+        Raises:
+            ValueError: For other options, and for a bad seed; the env stays as it was.
         """
-        super().reset(seed=seed, options=options)  # refuses a bad seed before anything is changed
+        # A bad seed is refused before anything is changed.
+        super().reset(seed=seed, options=options)
         self._take(options)
         if seed is not None or not self._state.seeded():
-            self.np_random  # noqa: B018 - draws a seed where none was given
+            # Where no seed was ever given, reading the generator draws one.
+            self.np_random  # noqa: B018
             self._state.seed_row(0, self.np_random_seed)
         self._interface.start_episode(slice(None))
         self._ended[:] = False
@@ -36,7 +53,16 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         return chosen(self._interface.observation(), 0), _of_the_row(self._interface.info())
 
     def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, Info]:
-        """Take one step with an action of the action space."""
+        """Take one step with an action of the action space.
+
+        Returns:
+            The observation, the reward, False (nothing terminates), whether the episode was
+            truncated, and the info.
+
+        Raises:
+            ValueError: For an action that is not legal, and if no episode is running; the env stays
+                as it was.
+        """
         if self._ended[0]:
             raise ValueError("no episode is running: call reset() first")
         played = self._interface.step(self.checked(action)[None])
@@ -47,14 +73,22 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         return chosen(played.observation, 0), played.reward.item(), False, played.ended.item(), info
 
     def render(self) -> Frame | None:
-        """Show the last round, or in dispatch the part of a round that has been played, as ``render_mode`` says.
+        """Show the last round, in the form that ``render_mode`` names.
 
-        "ansi": a text of up to 80 columns. "rgb_array": pixels, shape (540, 960, 3). "human": a window, which ``reset``
-        and ``step`` draw by themselves. Without a mode nothing is shown, with a warning.
+        In dispatch it shows the part of a round that has been played. The mode "ansi" gives a text
+        of up to 80 columns, and "rgb_array" pixels, shape (540, 960, 3). The mode "human" draws a
+        window, which ``reset`` and ``step`` draw by themselves, too. Without a mode nothing is
+        shown, with a warning.
         """
         if self._renderer is None:
-            name = "" if self.spec is None else f'"{self.spec.id}", '
-            gym.logger.warn(f'nothing is rendered without a mode: gymnasium.make({name}render_mode="rgb_array")')
+            if self.spec is None:
+                name = ""
+            else:
+                name = f'"{self.spec.id}", '
+            gym.logger.warn(
+                "nothing is rendered without a mode:"
+                f' gymnasium.make({name}render_mode="rgb_array")',
+            )
             return None
         return self._renderer.show(self.timeline())
 

@@ -18,6 +18,20 @@ from ata_gym.pools.pool_distribution import PoolDistribution
 from ata_gym.pools.traces import measured, read_trace
 
 __all__ = [
-    "Distributions", "Pool", "PoolDistribution", "concatenate", "deterministic", "exponential", "gamma", "half_normal",
-    "log_normal", "measured", "pareto", "read_trace", "shifted_exponential", "trace", "uniform", "weibull",
-]  # fmt: skip
+    "Distributions",
+    "Pool",
+    "PoolDistribution",
+    "concatenate",
+    "deterministic",
+    "exponential",
+    "gamma",
+    "half_normal",
+    "log_normal",
+    "measured",
+    "pareto",
+    "read_trace",
+    "shifted_exponential",
+    "trace",
+    "uniform",
+    "weibull",
+]

@@ -1,7 +1,8 @@
-"""The one table of families: every task time is ``shift + scale * Z``; the docstring of ``Pool`` says what ``Z`` is.
+"""The table of families: every task time is ``shift + scale * Z``.
 
-A new family needs a row here, its quantile in ``_standard_time`` of ``ata_gym/simulation/task_times.py``, and a
-function in ``constructors.py``.
+The docstring of ``Pool`` says what ``Z`` is in each family. A new family needs a row here, its
+quantile in ``_standard_time`` of ``ata_gym/simulation/task_times.py``, and a function in
+``constructors.py``.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from scipy.special import gamma as gamma_function, gammaincc, gammaln, ndtr, zet
 
 from ata_gym.typing import Floats
 
-if TYPE_CHECKING:  # importing scipy.stats takes half a second
+# Importing scipy.stats takes half a second.
+if TYPE_CHECKING:
     from scipy.stats.distributions import rv_frozen
 
 OfShape = Callable[[Floats], Floats]
 Excess = Callable[[Floats, float], Floats]
-_NARROW = 100.0  # Weibull shapes from which the variance comes from a series
-_SERIES = np.array([0.0, 0.0, *(zeta(n) * (2.0**n - 2.0) / n for n in range(2, 12))])
+_NARROW_SHAPE = 100.0
+"""The Weibull shape above which the variance comes from a series."""
+_VARIANCE_SERIES = np.array([0.0, 0.0, *(zeta(n) * (2.0**n - 2.0) / n for n in range(2, 12))])
 """Coefficients of log Gamma(1 + 2 x) - 2 log Gamma(1 + x) in powers of -x."""
 
 
@@ -33,7 +36,7 @@ def _constant(value: float) -> OfShape:
     return lambda shape: np.full_like(shape, value)
 
 
-_UNKNOWN = _constant(math.nan)
+_UNKNOWN_MOMENT = _constant(math.nan)
 
 
 def _no_excess(x: Floats, _shape: float) -> Floats:
@@ -42,29 +45,50 @@ def _no_excess(x: Floats, _shape: float) -> Floats:
 
 @dataclass(frozen=True)
 class Family:
-    """A family of distributions of task times, given by its standard distribution ``Z`` with at most one shape.
+    """A family of distributions of task times, given by its standard distribution ``Z``.
 
-    Mean and standard deviation are closed forms, arrays of shape (m,) to arrays of shape (m,): scipy's standard
-    deviations lose all digits of narrow log-normal and Weibull distributions, and take 10 to 100 times as long.
+    ``Z`` has at most one shape parameter. Mean and standard deviation are closed forms, from arrays
+    of shape (m,) to arrays of shape (m,). Scipy's standard deviations lose all digits of narrow
+    log-normal and Weibull distributions, and take 10 to 100 times as long.
     """
 
     name: str
-    shaped: bool = False  # whether ``Z`` has a shape parameter, a positive number
-    trace: bool = False  # whether ``Z`` is read from recorded times; its moments come from the record, not from here
-    lowest: float = 0.0  # the infimum of ``Z``
-    mean: OfShape = _UNKNOWN
-    sd: OfShape = _UNKNOWN
-    infinite: tuple[float, float] = (0.0, 0.0)  # mean and standard deviation are infinite for shapes up to these
-    in_scipy: str | None = None  # name of the distribution of ``Z`` in scipy.stats, where it has a density
+    """The name of the family."""
+    shaped: bool = False
+    """Whether ``Z`` has a shape parameter, a positive number."""
+    trace: bool = False
+    """Whether ``Z`` is read from recorded times; its moments then come from the record."""
+    lowest: float = 0.0
+    """The infimum of ``Z``."""
+    mean: OfShape = _UNKNOWN_MOMENT
+    """The mean of ``Z`` from its shape parameter."""
+    sd: OfShape = _UNKNOWN_MOMENT
+    """The standard deviation of ``Z`` from its shape parameter."""
+    infinite: tuple[float, float] = (0.0, 0.0)
+    """The shape parameters up to which mean and standard deviation are infinite."""
+    in_scipy: str | None = None
+    """The name of the distribution of ``Z`` in scipy.stats, where it has a density."""
     excess: Excess = _no_excess
-    """E[(Z - x)+] for x of shape (any) from ``lowest`` on and one shape, where the mean is finite: what is beyond x."""
+    """The expected excess over x, E[(Z - x)+], where the mean is finite.
+
+    It takes x of any shape, from ``lowest`` on, and one shape parameter.
+    """
 
     def distribution(self, shape: ArrayLike) -> rv_frozen:
-        """Return ``Z`` as a frozen scipy distribution, for one shape or (m,); ValueError where it has no density."""
+        """Return ``Z`` as a frozen scipy distribution.
+
+        Args:
+            shape: One shape parameter, or an array of them, shape (m,).
+
+        Raises:
+            ValueError: If ``Z`` has no density.
+        """
         if self.in_scipy is None:
             raise ValueError(f"{self.name} times have no density")
         make: Callable[..., rv_frozen] = getattr(scipy.stats, self.in_scipy)
-        return make(shape) if self.shaped else make()
+        if self.shaped:
+            return make(shape)
+        return make()
 
 
 def _weibull_mean(shape: Floats) -> Floats:
@@ -72,8 +96,13 @@ def _weibull_mean(shape: Floats) -> Floats:
 
 
 def _weibull_sd(shape: Floats) -> Floats:
-    narrow = polyval(-1 / np.maximum(shape, _NARROW), _SERIES)
-    log_ratio = np.where(shape > _NARROW, narrow, gammaln(1 + 2 / shape) - 2 * gammaln(1 + 1 / shape))
+    # log(E Z^2 / (E Z)^2), whose closed form loses all digits where it is next to 0.
+    narrow = polyval(-1 / np.maximum(shape, _NARROW_SHAPE), _VARIANCE_SERIES)
+    log_ratio = np.where(
+        shape > _NARROW_SHAPE,
+        narrow,
+        gammaln(1 + 2 / shape) - 2 * gammaln(1 + 1 / shape),
+    )
     return np.asarray(_weibull_mean(shape) * np.sqrt(np.expm1(log_ratio)))
 
 
@@ -109,32 +138,63 @@ def _weibull_excess(x: Floats, shape: float) -> Floats:
 FAMILIES: tuple[Family, ...] = (
     Family("deterministic", lowest=1.0, mean=_constant(1.0), sd=_constant(0.0)),
     Family(
-        "exponential", mean=_constant(1.0), sd=_constant(1.0), in_scipy="expon",
+        "exponential",
+        mean=_constant(1.0),
+        sd=_constant(1.0),
+        in_scipy="expon",
         excess=lambda x, _shape: np.exp(-x),
     ),
     Family(
-        "uniform", mean=_constant(0.5), sd=_constant(12**-0.5), in_scipy="uniform",
+        "uniform",
+        mean=_constant(0.5),
+        sd=_constant(12**-0.5),
+        in_scipy="uniform",
         excess=lambda x, _shape: (1 - np.minimum(x, 1.0)) ** 2 / 2,
     ),
     Family(
-        "half-normal", mean=_constant((2 / np.pi) ** 0.5), sd=_constant((1 - 2 / np.pi) ** 0.5),
-        in_scipy="halfnorm", excess=_half_normal_excess,
-    ),
-    Family("gamma", shaped=True, mean=lambda shape: shape, sd=np.sqrt, in_scipy="gamma", excess=_gamma_excess),
-    Family(
-        "log-normal", shaped=True, in_scipy="lognorm", mean=lambda shape: np.exp(shape**2 / 2),
-        sd=lambda shape: np.exp(shape**2 / 2) * np.sqrt(np.expm1(shape**2)), excess=_log_normal_excess,
+        "half-normal",
+        mean=_constant((2 / np.pi) ** 0.5),
+        sd=_constant((1 - 2 / np.pi) ** 0.5),
+        in_scipy="halfnorm",
+        excess=_half_normal_excess,
     ),
     Family(
-        "weibull", shaped=True, mean=_weibull_mean, sd=_weibull_sd, in_scipy="weibull_min", excess=_weibull_excess
+        "gamma",
+        shaped=True,
+        mean=lambda shape: shape,
+        sd=np.sqrt,
+        in_scipy="gamma",
+        excess=_gamma_excess,
     ),
     Family(
-        "pareto", shaped=True, lowest=1.0, mean=_pareto_mean, sd=_pareto_sd, infinite=(1.0, 2.0),
-        in_scipy="pareto", excess=lambda x, shape: x ** (1 - shape) / (shape - 1),
+        "log-normal",
+        shaped=True,
+        in_scipy="lognorm",
+        mean=lambda shape: np.exp(shape**2 / 2),
+        sd=lambda shape: np.exp(shape**2 / 2) * np.sqrt(np.expm1(shape**2)),
+        excess=_log_normal_excess,
+    ),
+    Family(
+        "weibull",
+        shaped=True,
+        mean=_weibull_mean,
+        sd=_weibull_sd,
+        in_scipy="weibull_min",
+        excess=_weibull_excess,
+    ),
+    Family(
+        "pareto",
+        shaped=True,
+        lowest=1.0,
+        mean=_pareto_mean,
+        sd=_pareto_sd,
+        infinite=(1.0, 2.0),
+        in_scipy="pareto",
+        excess=lambda x, shape: x ** (1 - shape) / (shape - 1),
     ),
     Family("trace-by-task", trace=True),
     Family("trace-by-round", trace=True),
-)  # fmt: skip
+)
 """The families; a family's place is its code in ``Distributions.family``."""
 
 RECORDED: tuple[int, ...] = tuple(code for code, family in enumerate(FAMILIES) if family.trace)

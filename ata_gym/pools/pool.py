@@ -23,108 +23,185 @@ _ENDS = {"wrap": 0, "truncate": 1}
 
 
 class Pool:
-    """The workers and the distribution of their task times: worker i takes ``shift + scale * Z`` for a task.
+    """The workers and the distributions of their task times.
 
-    Pools are immutable, compare and hash by content, and join with ``+``. The functions beside this class
-    (`exponential`, `gamma`, ...) make pools from the parameters usual in each family.
+    A task of worker i takes ``shift + scale * Z``. Pools are immutable, compare and hash by
+    content, and join with ``+``. The functions beside this class (`exponential`, `gamma`, ...) make
+    pools from the usual parameters of each family.
 
-    - ``family``: a name, or one per worker: deterministic (Z = 1), exponential (Exp(1)), uniform (U[0, 1]), half-normal
-      (abs N(0, 1)), gamma (Gamma(shape, 1)), log-normal (exp(shape N(0, 1))), weibull (Exp(1)^(1/shape)), pareto
-      (U[0, 1]^(-1/shape)), trace-by-task and trace-by-round (a recorded time of the worker).
-    - ``shift``, ``scale``, ``shape``: numbers, or one per worker. Scale and shape are positive; shifts are such that no
-      time is negative.
-    - ``times``: for traces, one sequence of recorded times per worker (None for a worker of another family).
-    - ``end``: one word, or one per worker, for the end of a record: "wrap" (start over) or "truncate" (end the episode
-      before a round that cannot be filled).
+    Args:
+        family: A name, or one per worker: deterministic (Z = 1), exponential (Exp(1)), uniform
+            (U[0, 1]), half-normal (abs N(0, 1)), gamma (Gamma(shape, 1)), log-normal (exp(shape
+            N(0, 1))), weibull (Exp(1)^(1/shape)), pareto (U[0, 1]^(-1/shape)), trace-by-task and
+            trace-by-round (a recorded time of the worker).
+        shift: A number, or one per worker, in units of time, such that no task time is negative.
+        scale: A positive number, or one per worker, in units of time.
+        shape: A positive number, or one per worker.
+        times: For traces, one sequence of recorded times per worker (None for a worker of another
+            family).
+        end: One word, or one per worker, for the end of a record: "wrap" (start over) or "truncate"
+            (end the episode before a round that cannot be filled).
 
-    ValueError says which argument is out of range, unknown, or of another length than the others.
+    Raises:
+        ValueError: For an argument that is out of range, unknown, or of another length than the
+            others.
 
-    >>> pool = Pool(["exponential", "gamma"], shift=[2.0, 0.0], scale=[2.0, 1.0], shape=[1.0, 4.0])
-    >>> pool
-    Pool(n=2, exponential, gamma, mean time 4)
-    >>> pool.mean(), pool.sd()
-    (array([4., 4.]), array([2., 2.]))
+    Example:
+        >>> pool = Pool(["exponential", "gamma"], shift=[2, 0], scale=[2, 1], shape=[1, 4])
+        >>> pool
+        Pool(n=2, exponential, gamma, mean time 4)
+        >>> pool.mean(), pool.sd()
+        (array([4., 4.]), array([2., 2.]))
     """
 
-    distributions: Distributions  # as plain arrays, read-only
-    _norms: dict[bool, Floats]  # the psi1 norms that were asked for
+    distributions: Distributions
+    """The distributions as plain arrays, read-only."""
+    _norms: dict[bool, Floats]
+    """The psi1 norms computed so far, under whether they are centred."""
 
     def __init__(
-        self, family: str | Sequence[str], *, shift: ArrayLike = 0.0, scale: ArrayLike = 1.0, shape: ArrayLike = 1.0,
-        times: Sequence[ArrayLike | None] | None = None, end: str | Sequence[str] = "wrap",
-    ) -> None:  # fmt: skip
+        self,
+        family: str | Sequence[str],
+        *,
+        shift: ArrayLike = 0.0,
+        scale: ArrayLike = 1.0,
+        shape: ArrayLike = 1.0,
+        times: Sequence[ArrayLike | None] | None = None,
+        end: str | Sequence[str] = "wrap",
+    ) -> None:
         columns: dict[str, NDArray[Any]] = {
-            "family": checks.words("family", family, CODES), "shift": checks.numbers("shift", shift),
+            "family": checks.words("family", family, CODES),
+            "shift": checks.numbers("shift", shift),
             "scale": checks.numbers("scale", scale, positive=True),
-            "shape": checks.numbers("shape", shape, positive=True), "end": checks.words("end", end, _ENDS),
-        }  # fmt: skip
-        listed = None if times is None else checks.per_worker(times)
-        n = checks.common_length(columns, None if listed is None else len(listed))
-        # adding 0.0 copies, and turns -0.0 into 0.0: equal pools are equal byte by byte
-        codes, shifts, scales, shapes, ends = (np.broadcast_to(column, n) + 0 for column in columns.values())
+            "shape": checks.numbers("shape", shape, positive=True),
+            "end": checks.words("end", end, _ENDS),
+        }
+        if times is None:
+            worker_times = None
+            count = None
+        else:
+            worker_times = checks.per_worker(times)
+            count = len(worker_times)
+        n = checks.common_length(columns, count)
+        # Adding 0 copies, and turns -0.0 into 0.0: equal pools are equal byte by byte.
+        codes, shifts, scales, shapes, ends = (
+            np.broadcast_to(column, n) + 0 for column in columns.values()
+        )
         recorded = np.isin(codes, RECORDED)
-        records = checks.records([None] * n if listed is None else listed, recorded)
+        if worker_times is None:
+            worker_times = [None] * n
+        records = checks.records(worker_times, recorded)
         length = np.array([max(1, len(record)) for record in records], dtype=np.int64)
         limit = np.where(recorded & (ends == _ENDS["truncate"]), length, NEVER)
-        table = np.concatenate(records) if recorded.any() else np.zeros(1)
-        self._fill(Distributions(codes, shifts, scales, shapes, table, offsets(codes, length), length, limit))
+        if recorded.any():
+            table = np.concatenate(records)
+        else:
+            table = np.zeros(1)
+        self._fill(
+            Distributions(
+                codes,
+                shifts,
+                scales,
+                shapes,
+                table,
+                offsets(codes, length),
+                length,
+                limit,
+            ),
+        )
         checks.distributions(self.distributions, self._moments)
 
     @classmethod
     def from_data(cls, data: Pool | Mapping[str, Any] | Sequence[Any]) -> Pool:
-        """Make a pool from a mapping of the arguments of `Pool`, as `to_data` gives, or join a sequence of such things.
+        """Make a pool from data.
 
-        >>> Pool.from_data([{"family": "exponential", "scale": [1, 2]}, {"family": "uniform", "scale": 6}])
-        Pool(n=3, exponential, uniform, mean times 1 to 3)
+        Args:
+            data: A mapping of the arguments of `Pool`, as `to_data` gives, or a sequence of such
+                mappings, whose pools are joined. A pool is returned as it is.
+
+        Raises:
+            ValueError: For anything else, and as for `Pool`.
+
+        Example:
+            >>> slow = {"family": "uniform", "scale": 6}
+            >>> Pool.from_data([{"family": "exponential", "scale": [1, 2]}, slow])
+            Pool(n=3, exponential, uniform, mean times 1 to 3)
         """
         if isinstance(data, Pool):
             return data
         if isinstance(data, Mapping):
-            known = ("family", "shift", "scale", "shape", "times", "end")
-            unknown = [key for key in data if key not in known]
+            field_names = ("family", "shift", "scale", "shape", "times", "end")
+            unknown = [key for key in data if key not in field_names]
             if unknown or "family" not in data:
-                wrong = f"unknown {unknown}" if unknown else "no family"
-                raise ValueError(f"a pool's data holds family, and maybe {', '.join(known[1:])}; here: {wrong}")
+                if unknown:
+                    problem = f"unknown {unknown}"
+                else:
+                    problem = "no family"
+                raise ValueError(
+                    f"a pool's data holds family, and maybe {', '.join(field_names[1:])}; here:"
+                    f" {problem}",
+                )
             return cls(**data)
         if isinstance(data, Sequence) and not isinstance(data, str | bytes):
             try:
-                joined = [cls.from_data(part) for part in data]
+                pools = [cls.from_data(part) for part in data]
             except RecursionError:
-                raise ValueError("a pool's data cannot hold itself, nor be nested so deeply") from None
-            return joined[0] if len(joined) == 1 else concatenate(joined)
-        raise ValueError(f"a pool is made from a Pool, a mapping, or a sequence of them, got {short(data)}")
+                raise ValueError(
+                    "a pool's data cannot hold itself, nor be nested so deeply",
+                ) from None
+            if len(pools) == 1:
+                return pools[0]
+            return concatenate(pools)
+        raise ValueError(
+            f"a pool is made from a Pool, a mapping, or a sequence of them, got {short(data)}",
+        )
 
     def to_data(self) -> dict[str, Any]:
-        """Plain lists, words and numbers from which `from_data` makes an equal pool, also by way of JSON.
+        """The pool as plain lists, words and numbers.
 
-        >>> Pool("uniform", shift=1, scale=[2, 4]).to_data()
-        {'family': ['uniform', 'uniform'], 'shift': [1.0, 1.0], 'scale': [2.0, 4.0], 'shape': [1.0, 1.0]}
+        `from_data` makes an equal pool of them, also after JSON.
+
+        Example:
+            >>> data = Pool("uniform", shift=1, scale=[2, 4]).to_data()
+            >>> data["family"], data["shift"], data["scale"], data["shape"]
+            (['uniform', 'uniform'], [1.0, 1.0], [2.0, 4.0], [1.0, 1.0])
         """
         family, shift, scale, shape, *_, limits = self.distributions
         data: dict[str, Any] = {"family": list(self.families)}
         data |= {"shift": shift.tolist(), "scale": scale.tolist(), "shape": shape.tolist()}
         recorded = np.isin(family, RECORDED)
         if recorded.any():
-            data["times"] = [self.record(i).tolist() if recorded[i] else None for i in range(self.n)]
+            data["times"] = [
+                self.record(i).tolist() if recorded[i] else None for i in range(self.n)
+            ]
             data["end"] = ["wrap" if limit == NEVER else "truncate" for limit in limits]
         return data
 
     @property
     def n(self) -> int:
-        """Number of workers."""
+        """The number of workers."""
         return len(self.distributions.family)
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Name of the family of each worker, length n."""
+        """The name of each worker's family, length n."""
         return tuple(FAMILIES[code].name for code in self.distributions.family)
 
     def mean(self) -> Floats:
-        """Mean task time of each worker, shape (n,), inf where infinite; all times of a trace are equally likely."""
+        """Mean task time of each worker, shape (n,), inf where it is infinite.
+
+        All times of a trace are equally likely.
+        """
         return self._moments.mean.copy()
 
     def mean_in(self, round: NDArray[np.int64]) -> Floats:
-        """Mean task time in rounds (...), shape (..., n); traces replayed by round have the time of the round."""
+        """Mean task time of each worker in some rounds, shape (..., n).
+
+        Traces replayed by round have the recorded time of the round.
+
+        Args:
+            round: The rounds, counted from 0, shape (...).
+        """
         mean = np.tile(self._moments.mean, (*round.shape, 1))
         replayed = self.distributions.family == CODES["trace-by-round"]
         if replayed.any():
@@ -142,24 +219,39 @@ class Pool:
         return medians(self.distributions)
 
     def psi1_norm(self, centred: bool = False) -> Floats:
-        """psi1 norm ``inf{c > 0 : E exp(|Y| / c) <= 2}`` of each worker's task time, shape (n,), in units of time.
+        """The psi1 norm of each worker's task time, shape (n,), in units of time.
 
-        Y is the task time X, as the preprint assumes; if ``centred``, X minus its mean, as the ICML version assumes.
-        The norm is inf for log-normal, pareto, and weibull times of shape < 1.
+        It is ``inf{c > 0 : E exp(|Y| / c) <= 2}``, and inf for log-normal, pareto, and weibull
+        times of shape < 1.
 
-        >>> Pool("exponential", scale=[1, 10]).psi1_norm().round(6)
-        array([ 2., 20.])
+        Args:
+            centred: By default Y is the task time X, as the preprint assumes. If true, Y is X minus
+                its mean, as the ICML version assumes.
+
+        Example:
+            >>> Pool("exponential", scale=[1, 10]).psi1_norm().round(6)
+            array([ 2., 20.])
         """
         if centred not in self._norms:
             self._norms[centred] = psi1_norms(self.distributions, self._moments, centred=centred)
         return self._norms[centred].copy()
 
     def standard(self, i: int) -> rv_frozen:
-        """Distribution of ``Z`` of worker i in scipy; ValueError for a deterministic worker or a trace."""
-        return FAMILIES[int(self.distributions.family[i])].distribution(float(self.distributions.shape[i]))
+        """The distribution of ``Z`` of worker i in scipy.
+
+        Raises:
+            ValueError: For a deterministic worker and a trace.
+        """
+        return FAMILIES[int(self.distributions.family[i])].distribution(
+            float(self.distributions.shape[i]),
+        )
 
     def record(self, i: int) -> Floats:
-        """The recorded times of worker i, shape (length,), read-only; ValueError if it replays no trace."""
+        """The recorded times of worker i, shape (length,), read-only.
+
+        Raises:
+            ValueError: If the worker replays no trace.
+        """
         family = FAMILIES[self.distributions.family[i]]
         if not family.trace:
             raise ValueError(f"worker {i} is {family.name} and replays no trace")
@@ -167,7 +259,9 @@ class Pool:
         return self.distributions.table[first : first + self.distributions.length[i]]
 
     def __add__(self, other: Pool) -> Pool:
-        return concatenate([self, other]) if isinstance(other, Pool) else NotImplemented
+        if isinstance(other, Pool):
+            return concatenate([self, other])
+        return NotImplemented
 
     def __len__(self) -> int:
         return self.n
@@ -182,8 +276,12 @@ class Pool:
 
     def __repr__(self) -> str:
         names = ", ".join(FAMILIES[code].name for code in np.unique(self.distributions.family))
-        low, high = self._moments.mean.min(), self._moments.mean.max()
-        times = f"mean time {low:.6g}" if low == high else f"mean times {low:.6g} to {high:.6g}"
+        low = self._moments.mean.min()
+        high = self._moments.mean.max()
+        if low == high:
+            times = f"mean time {low:.6g}"
+        else:
+            times = f"mean times {low:.6g} to {high:.6g}"
         return f"Pool(n={self.n}, {names}, {times})"
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -210,29 +308,50 @@ class Pool:
 
 
 def concatenate(pools: Iterable[Pool]) -> Pool:
-    """Join pools into one, workers in the order given; ValueError if there is no pool, or something else among them.
+    """Join pools into one, with the workers in the order given.
 
-    >>> concatenate([Pool("exponential", scale=[1, 2]), Pool("uniform", scale=6)]).mean()
-    array([1., 2., 3.])
+    Raises:
+        ValueError: If there is no pool, or anything else among them.
+
+    Example:
+        >>> concatenate([Pool("exponential", scale=[1, 2]), Pool("uniform", scale=6)]).mean()
+        array([1., 2., 3.])
     """
     parts = list(pools)
     if not parts or not all(isinstance(part, Pool) for part in parts):
         raise ValueError(f"concatenate takes at least one pool, and only pools, got {short(parts)}")
-    joined = Distributions(*map(np.concatenate, zip(*(part.distributions for part in parts), strict=True)))
-    tables = [part.distributions.table for part in parts if np.isin(part.distributions.family, RECORDED).any()]
-    table = np.concatenate(tables) if tables else np.zeros(1)
-    return from_distributions(joined._replace(table=table, first=offsets(joined.family, joined.length)))
+    joined = Distributions(
+        *map(np.concatenate, zip(*(part.distributions for part in parts), strict=True)),
+    )
+    tables = [
+        part.distributions.table
+        for part in parts
+        if np.isin(part.distributions.family, RECORDED).any()
+    ]
+    if tables:
+        table = np.concatenate(tables)
+    else:
+        table = np.zeros(1)
+    return from_distributions(
+        joined._replace(table=table, first=offsets(joined.family, joined.length)),
+    )
 
 
 def checked_pool(pool: object) -> Pool:
-    """Return the argument ``pool`` of a function, or raise ValueError if it is no Pool."""
+    """Return the argument ``pool`` of a function.
+
+    Raises:
+        ValueError: If it is no Pool.
+    """
     if not isinstance(pool, Pool):
-        raise ValueError(f"pool must be a Pool, such as exponential([1, 2]) makes, not {short(pool)}")  # noqa: TRY004
+        raise ValueError(  # noqa: TRY004
+            f"pool must be a Pool, such as exponential([1, 2]) makes, not {short(pool)}",
+        )
     return pool
 
 
 def from_distributions(distributions: Distributions) -> Pool:
-    """Make a pool from distributions that are known to be right, without checks."""
+    """Make a pool from distributions that are known to be valid, without checks."""
     pool = Pool.__new__(Pool)
     pool._fill(distributions)
     return pool

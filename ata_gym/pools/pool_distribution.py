@@ -14,10 +14,12 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.trees import as_lists
 from ata_gym.utils.validation import real, short, unknown, whole_number
 
-_LEVELS = 16  # how many coefficients of variation a catalogue has, from the least to the largest in equal ratios
+_LEVELS = 16
+"""The number of coefficients of variation of a catalogue, in equal ratios."""
 
 
 def _moments(name: str, shape: float) -> tuple[float, float]:
+    """Mean and standard deviation of ``Z`` of a family."""
     family = FAMILIES[CODES[name]]
     return float(family.mean(np.array([shape]))[0]), float(family.sd(np.array([shape]))[0])
 
@@ -31,42 +33,55 @@ def _weibull_shape(cv: float) -> float:
 
 
 _SHAPES: dict[str, Callable[[float], float]] = {
-    "gamma": lambda cv: cv**-2.0, "log-normal": lambda cv: float(np.log1p(cv**2) ** 0.5), "weibull": _weibull_shape,
+    "gamma": lambda cv: cv**-2.0,
+    "log-normal": lambda cv: float(np.log1p(cv**2) ** 0.5),
+    "weibull": _weibull_shape,
     "pareto": lambda cv: 1.0 + (1.0 + cv**-2.0) ** 0.5,
-}  # fmt: skip
+}
 """The shape of each family that has one, from its coefficient of variation."""
 
 
 class DrawnWorkers(NamedTuple):
     """The workers of E pools of n, drawn from a ``PoolDistribution``."""
 
-    place: Ints  # (E, n) place of each worker's distribution in the catalogue
-    mean: Floats  # (E, n) its mean task time, which multiplies the times of the catalogue
-    present: Mask  # (E, n) whether there is such a worker; if not, its place is empty
+    place: Ints
+    """The place of each worker's distribution in the catalogue, shape (E, n)."""
+    mean: Floats
+    """The mean task time of each worker, shape (E, n); it multiplies the catalogue's times."""
+    present: Mask
+    """Whether there is such a worker, shape (E, n); if not, its place is empty."""
 
 
 @dataclass(frozen=True)
 class PoolDistribution:
-    """How pools are drawn: each worker has a family, a coefficient of variation (CV) and a mean task time of its own.
+    """How pools are drawn at random.
 
-    - ``n``: workers of a pool, or places for workers.
-    - ``fewest``: pools have from ``fewest`` to n workers, all numbers equally likely, at the first places; by default
-      always n.
-    - ``families``: names of families of ``Pool`` that replay no trace; each worker has each of them equally likely.
-    - ``heterogeneity``: the least and the largest ratio r >= 1 between the slowest mean that a pool may have and the
-      fastest. It is drawn for each pool, log-uniform; the means of its workers are log-uniform between 1 and r.
-    - ``cv``: the least and the largest CV from 0.01 to 10, log-uniform for each worker, on 16 levels. A family that has
-      no such CV takes the largest that it has, up to 0.58 (uniform), 0.76 (half-normal) and 1 (exponential);
-      "deterministic" has 0.
+    Each worker gets a family, a coefficient of variation (CV) and a mean task time.
 
-    ValueError says which field is out of range.
+    Args:
+        n: The number of workers of a pool, or of places for workers.
+        fewest: Pools have from ``fewest`` to n workers, all numbers equally likely, at the first
+            places; by default always n.
+        families: Names of families of ``Pool`` that replay no trace; each worker has each of them
+            equally likely.
+        heterogeneity: The least and the largest ratio r >= 1 between the slowest mean that a pool
+            may have and the fastest. The ratio is drawn for each pool, log-uniform. The means of
+            its workers are log-uniform between 1 and r.
+        cv: The least and the largest CV from 0.01 to 10, log-uniform for each worker, on 16 levels.
+            A family that has no such CV takes the largest that it has, up to 0.58 (uniform), 0.76
+            (half-normal) and 1 (exponential); "deterministic" has 0.
 
-    >>> pools = PoolDistribution(n=6, families=("exponential", "log-normal"), heterogeneity=(2, 10), cv=(0.2, 2))
-    >>> pools.catalogue.n, bool(np.allclose(pools.catalogue.mean(), 1.0))
-    (32, True)
-    >>> drawn = pools.draw(np.full((1, 4, 6), 0.5))
-    >>> drawn.mean.round(3).tolist(), bool(drawn.present.all())
-    ([[2.115, 2.115, 2.115, 2.115, 2.115, 2.115]], True)
+    Raises:
+        ValueError: For a field that is out of range.
+
+    Example:
+        >>> families = ("exponential", "log-normal")
+        >>> pools = PoolDistribution(n=6, families=families, heterogeneity=(2, 10), cv=(0.2, 2))
+        >>> pools.catalogue.n, bool(np.allclose(pools.catalogue.mean(), 1.0))
+        (32, True)
+        >>> drawn = pools.draw(np.full((1, 4, 6), 0.5))
+        >>> drawn.mean.round(3).tolist(), bool(drawn.present.all())
+        ([[2.115, 2.115, 2.115, 2.115, 2.115, 2.115]], True)
     """
 
     n: int
@@ -75,18 +90,25 @@ class PoolDistribution:
     heterogeneity: tuple[float, float] = (2.0, 10.0)
     cv: tuple[float, float] = (0.1, 2.0)
 
-    KINDS: ClassVar[int] = 4  # how many uniform numbers per worker a draw takes
+    KINDS: ClassVar[int] = 4
+    """The number of uniform numbers per worker that a draw takes."""
 
     def __post_init__(self) -> None:
         n = whole_number("n of PoolDistribution", self.n)
-        fewest = n if self.fewest is None else whole_number("fewest of PoolDistribution", self.fewest)
+        if self.fewest is None:
+            fewest = n
+        else:
+            fewest = whole_number("fewest of PoolDistribution", self.fewest)
         if fewest > n:
             raise ValueError(f"fewest of PoolDistribution must be at most n, {n}, not {fewest}")
-        families = (self.families,) if isinstance(self.families, str) else tuple(self.families)
-        drawn = [family.name for family in FAMILIES if not family.trace]
+        if isinstance(self.families, str):
+            families = (self.families,)
+        else:
+            families = tuple(self.families)
+        family_names = [family.name for family in FAMILIES if not family.trace]
         for name in families:
-            if name not in drawn:
-                raise unknown("family to draw from", str(name), drawn)
+            if name not in family_names:
+                raise unknown("family to draw from", str(name), family_names)
         if not families:
             raise ValueError("families of PoolDistribution must name at least one family")
         heterogeneity = ordered("heterogeneity", self.heterogeneity, 1.0, 1e6)
@@ -95,14 +117,20 @@ class PoolDistribution:
 
     @classmethod
     def from_data(cls, data: "PoolDistribution | Mapping[str, Any]") -> "PoolDistribution":
-        """Make one from what ``to_data`` gives, also after JSON; ValueError for anything else."""
+        """Make a distribution of pools from the data that ``to_data`` gives, also after JSON.
+
+        Raises:
+            ValueError: For anything else.
+        """
         if isinstance(data, PoolDistribution):
             return data
         try:
             return cls(**data)
         except TypeError:
             fields = ", ".join(cls.__dataclass_fields__)
-            raise ValueError(f"the data of a PoolDistribution hold {fields}, not {short(data)}") from None
+            raise ValueError(
+                f"the data of a PoolDistribution hold {fields}, not {short(data)}",
+            ) from None
 
     def to_data(self) -> dict[str, Any]:
         """The fields as plain data."""
@@ -111,12 +139,18 @@ class PoolDistribution:
 
     @cached_property
     def catalogue(self) -> Pool:
-        """The distributions that workers have, each of mean 1: for each family, 16 CVs."""
+        """The distributions that workers have, each of mean 1, with 16 CVs for each family."""
         levels = np.geomspace(*self.cv, _LEVELS).tolist()
         return concatenate([_of_mean_1(name, cv) for name in self.families for cv in levels])
 
     def draw(self, uniforms: Floats) -> DrawnWorkers:
-        """Draw E pools from uniform numbers strictly between 0 and 1, shape (E, 4, n)."""
+        """Draw E pools.
+
+        Args:
+            uniforms: Uniform numbers strictly between 0 and 1, shape (E, 4, n).
+        """
+        # Of the last kind, the first number of a row gives its ratio and the last one its number of
+        # workers.
         family, level, mean, row = (uniforms[:, k] for k in range(self.KINDS))
         least, most = self.heterogeneity
         ratio = least * (most / least) ** row[:, :1]
@@ -126,26 +160,50 @@ class PoolDistribution:
         return DrawnWorkers(place.astype(np.int64), ratio**mean, np.arange(self.n) < count)
 
     def typical(self) -> Pool:
-        """A pool in the middle of the range: the first family, the middle CV, and evenly spread means."""
+        """A pool in the middle of the range.
+
+        It has the first family, the middle CV, and evenly spread means.
+        """
         ratio, cv = (float(np.sqrt(low * high)) for low, high in (self.heterogeneity, self.cv))
-        one = _of_mean_1(self.families[0], cv).to_data()
+        template = _of_mean_1(self.families[0], cv).to_data()
         mean = ratio ** ((np.arange(self.n) + 0.5) / self.n)
-        return Pool(one["family"][0], shift=one["shift"][0] * mean, scale=one["scale"][0] * mean, shape=one["shape"][0])
+        return Pool(
+            template["family"][0],
+            shift=template["shift"][0] * mean,
+            scale=template["scale"][0] * mean,
+            shape=template["shape"][0],
+        )
 
 
 def ordered(name: str, given: Sequence[float], least: float, most: float) -> tuple[float, float]:
-    """Two numbers from ``least`` to ``most`` in order; ValueError for anything else."""
+    """Two numbers from ``least`` to ``most`` in order.
+
+    Raises:
+        ValueError: For anything else.
+    """
     try:
         low, high = (real(name, value, -np.inf) for value in given)
     except (TypeError, ValueError):
-        low, high = 1.0, 0.0
+        # Numbers that are not in order are refused below.
+        low = 1.0
+        high = 0.0
     if not least <= low <= high <= most:
-        raise ValueError(f"{name} must be two numbers from {least:g} to {most:g} in order, not {short(given)}")
+        raise ValueError(
+            f"{name} must be two numbers from {least:g} to {most:g} in order, not {short(given)}",
+        )
     return low, high
 
 
 def _of_mean_1(name: str, cv: float) -> Pool:
-    shape = _SHAPES[name](cv) if name in _SHAPES else 1.0
+    """A pool of one worker of a family, with mean 1 and a coefficient of variation."""
+    if name in _SHAPES:
+        shape = _SHAPES[name](cv)
+    else:
+        shape = 1.0
     mean, sd = _moments(name, shape)
-    share = 1.0 if name in _SHAPES or sd == 0 else min(1.0, cv * mean / sd)  # of the time that is random
+    # The share of the time that is random; the rest is the shift.
+    if name in _SHAPES or sd == 0:
+        share = 1.0
+    else:
+        share = min(1.0, cv * mean / sd)
     return Pool(name, shift=[1.0 - share], scale=share / mean, shape=shape)

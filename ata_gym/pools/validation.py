@@ -1,4 +1,4 @@
-"""What a pool accepts, and the sentences for what it does not."""
+"""What a pool accepts, and the messages for anything else."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,89 +18,143 @@ def numbers(name: str, values: ArrayLike, *, positive: bool = False) -> Floats:
     if array.dtype.kind not in "iuf" or array.ndim > 1:
         raise ValueError(f"{name} must be a number or one number per worker, got {short(values)}")
     array = array.astype(np.float64)
-    bad = ~np.isfinite(array) | ((array <= 0) & positive)
-    if bad.any():
-        wanted = "positive and finite" if positive else "finite"
-        raise ValueError(f"{name} must be {wanted}, got {_first(array, bad)}")
+    invalid = ~np.isfinite(array) | ((array <= 0) & positive)
+    if invalid.any():
+        if positive:
+            requirement = "positive and finite"
+        else:
+            requirement = "finite"
+        raise ValueError(f"{name} must be {requirement}, got {_first(array, invalid)}")
     return array
 
 
 def words(name: str, values: str | Sequence[str], codes: Mapping[str, int]) -> NDArray[np.int64]:
     """Turn words into their codes, shape () or (n,)."""
-    listed: Sequence[str] = [values] if isinstance(values, str) else values
+    word_list: Sequence[str]
+    if isinstance(values, str):
+        word_list = [values]
+    else:
+        word_list = values
     try:
-        found = np.array([codes[word] for word in listed], dtype=np.int64)
+        word_codes = np.array([codes[word] for word in word_list], dtype=np.int64)
     except (TypeError, KeyError):
         raise ValueError(f"{name} must be one of {', '.join(codes)}, got {short(values)}") from None
-    return found.reshape(()) if isinstance(values, str) else found
+    if isinstance(values, str):
+        return word_codes.reshape(())
+    return word_codes
 
 
 def checked_costs(unit_costs: ArrayLike | None, n: int) -> Floats:
-    """What a unit of the time of each of n workers counts for in worker time, (n,); None: 1."""
-    costs = np.ones(n) if unit_costs is None else numbers("unit_costs", unit_costs)
+    """The cost of a unit of each worker's time in worker time, shape (n,); None means 1.
+
+    Raises:
+        ValueError: If they are not n numbers of at least 0.
+    """
+    if unit_costs is None:
+        costs = np.ones(n)
+    else:
+        costs = numbers("unit_costs", unit_costs)
     if costs.shape != (n,) or (costs < 0).any():
-        raise ValueError(f"unit_costs must be {n} numbers of at least 0, one for each worker, not {short(unit_costs)}")
+        raise ValueError(
+            f"unit_costs must be {n} numbers of at least 0, one for each worker, not"
+            f" {short(unit_costs)}",
+        )
     return costs
 
 
 def common_length(columns: Mapping[str, NDArray[Any]], times: int | None = None) -> int:
-    """Give the number of workers from columns of shape () or (length,), and from the number of records."""
-    known = {name: len(column) for name, column in columns.items() if column.ndim}
-    known |= {} if times is None else {"times": times}
-    if 0 in known.values():
-        empty = [name for name, length in known.items() if length == 0]
+    """The number of workers.
+
+    Args:
+        columns: Arrays of shape () or (length,), by name.
+        times: The number of records, if any are given.
+
+    Raises:
+        ValueError: If lengths differ, or there is no worker.
+    """
+    lengths = {name: len(column) for name, column in columns.items() if column.ndim}
+    if times is not None:
+        lengths["times"] = times
+    if 0 in lengths.values():
+        empty = [name for name, length in lengths.items() if length == 0]
         raise ValueError(f"a pool needs at least one worker, but {' and '.join(empty)} is empty")
-    n = max(known.values(), default=1)
-    if any(length not in (1, n) for length in known.values()):
-        listed = ", ".join(f"{name} {length}" for name, length in known.items())
-        raise ValueError(f"the arguments must have one entry, or one per worker; their lengths are {listed}")
+    n = max(lengths.values(), default=1)
+    if any(length not in (1, n) for length in lengths.values()):
+        length_text = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise ValueError(
+            f"the arguments must have one entry, or one per worker; their lengths are"
+            f" {length_text}",
+        )
     return n
 
 
 def per_worker(times: Iterable[ArrayLike | None]) -> list[ArrayLike | None]:
     """List the records, one entry per worker."""
     try:
-        return [] if isinstance(times, str) else list(times)
+        if isinstance(times, str):
+            return []
+        return list(times)
     except TypeError:
-        raise ValueError(f"times must hold one sequence of numbers per worker, got {short(times)}") from None
+        raise ValueError(
+            f"times must hold one sequence of numbers per worker, got {short(times)}",
+        ) from None
 
 
 def records(times: Sequence[ArrayLike | None], recorded: NDArray[np.bool_]) -> list[Floats]:
-    """Turn one record per worker into arrays, empty for workers of other families."""
+    """Turn one record per worker into arrays, empty for workers that replay no trace."""
     if len(times) != len(recorded):
-        raise ValueError(f"times must hold one record per worker: {len(recorded)}, got {len(times)}")
+        raise ValueError(
+            f"times must hold one record per worker: {len(recorded)}, got {len(times)}",
+        )
     return [_record(i, record, bool(recorded[i])) for i, record in enumerate(times)]
 
 
 def _record(i: int, values: ArrayLike | None, recorded: bool) -> Floats:
     if values is None and not recorded:
         return np.zeros(0)
-    record = as_array([] if values is None else values)
+    if values is None:
+        values = []
+    record = as_array(values)
     if record.ndim != 1 or (record.size and record.dtype.kind not in "iuf"):
         raise ValueError(f"times of worker {i} must be a sequence of numbers, got {short(values)}")
     if recorded and not record.size:
-        raise ValueError(f"worker {i} replays a trace and needs at least one recorded time, got none")
+        raise ValueError(
+            f"worker {i} replays a trace and needs at least one recorded time, got none",
+        )
     if record.size and not recorded:
-        raise ValueError(f"worker {i} replays no trace, but {record.size} recorded times are given for it")
-    record = record.astype(np.float64) + 0  # no -0.0, as in the parameters
-    bad = ~(np.isfinite(record) & (record >= 0))
-    if bad.any():
-        raise ValueError(f"times of worker {i} must be finite and not negative, got {_first(record, bad)}")
+        raise ValueError(
+            f"worker {i} replays no trace, but {record.size} recorded times are given for it",
+        )
+    # Adding 0 turns -0.0 into 0.0, as for the parameters.
+    record = record.astype(np.float64) + 0
+    invalid = ~(np.isfinite(record) & (record >= 0))
+    if invalid.any():
+        raise ValueError(
+            f"times of worker {i} must be finite and not negative, got {_first(record, invalid)}",
+        )
     if recorded and not record.any():
         raise ValueError(f"times of worker {i} are all 0: a worker needs a positive mean")
     return record
 
 
 def distributions(found: Distributions, moments: Moments) -> None:
-    """Refuse distributions with shapes of no use, negative times, or moments beyond floating point."""
+    """Refuse distributions with unused shapes, negative times, or moments beyond floating point."""
     mean, sd, lowest = moments
     for code, family in enumerate(FAMILIES):
-        mine = found.family == code
+        members = found.family == code
         if not family.shaped:
-            _refuse(mine & (found.shape != 1), f"{family.name} has no shape, leave it at 1; got", found.shape)
+            _refuse(
+                members & (found.shape != 1),
+                f"{family.name} has no shape, leave it at 1; got",
+                found.shape,
+            )
         overflow = ~np.isfinite(mean) & (found.shape > family.infinite[0])
         overflow |= ~np.isfinite(sd) & (found.shape > family.infinite[1])
-        _refuse(mine & overflow, f"{family.name} has moments beyond floating point with shape", found.shape)
+        _refuse(
+            members & overflow,
+            f"{family.name} has moments beyond floating point with shape",
+            found.shape,
+        )
     _refuse(lowest < 0, "shift + scale * Z must never be negative; it goes down to", lowest)
     _refuse(mean <= 0, "the mean time must be positive, got", mean)
 
@@ -113,13 +167,14 @@ def as_array(values: ArrayLike) -> NDArray[Any]:
         return np.array(None)
 
 
-def _refuse(bad: NDArray[np.bool_], sentence: str, values: Floats) -> None:
-    if bad.any():
-        raise ValueError(f"{sentence} {_first(values, bad)}")
+def _refuse(invalid: NDArray[np.bool_], sentence: str, values: Floats) -> None:
+    if invalid.any():
+        raise ValueError(f"{sentence} {_first(values, invalid)}")
 
 
-def _first(values: NDArray[np.generic], bad: NDArray[np.bool_]) -> str:
+def _first(values: NDArray[np.generic], invalid: NDArray[np.bool_]) -> str:
+    """The first bad value, and its worker where there is more than one."""
     if values.ndim == 0:
         return str(values.item())
-    place = int(np.argmax(bad))
+    place = int(np.argmax(invalid))
     return f"{values[place].item()} for worker {place}"

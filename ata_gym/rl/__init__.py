@@ -1,4 +1,4 @@
-"""Reinforcement learning: bridges to RL libraries, a network for workers, and the training of learned policies.
+"""Reinforcement learning: bridges to RL libraries, networks and the training of policies.
 
 It needs the extra ``rl``.
 """

@@ -1,4 +1,7 @@
-"""Trained agents as policies with a name: ``ata_gym.rl.agent:LearnedAgent:folder=DIR``. It needs the extra ``rl``."""
+"""Trained agents as policies with a name: ``ata_gym.rl.agent:LearnedAgent:folder=DIR``.
+
+It needs the extra ``rl``.
+"""
 
 from functools import partial
 from io import BytesIO
@@ -24,9 +27,18 @@ from ata_policies.setting import Setting
 class LearnedAgent(Policy):
     """The agent in a folder of ``ata-gym learn``; it plays without its own randomness.
 
-    Of ``folder`` it reads ``config.json`` and the weights in ``agent.zip``, which runs no code. ValueError if there is
-    no trained agent, it plays another env, or it has a network for another number of workers or another budget; agents
-    of ppo and a2c play any. MissingExtraError if the extra ``rl`` is not installed.
+    It reads ``config.json`` and the weights in ``agent.zip``, which runs no code. Agents of ppo and
+    a2c play with any number of workers and any budget.
+
+    Args:
+        setting: What the policy knows of the scenario.
+        seed: Seed of the policy, which has no effect on its actions.
+        folder: The folder of the trained agent.
+
+    Raises:
+        ValueError: If there is no trained agent, it plays another env, or it has a network for
+            another number of workers or another budget.
+        MissingExtraError: If the extra ``rl`` is not installed.
     """
 
     source = "an agent trained by `ata-gym learn`"
@@ -34,7 +46,8 @@ class LearnedAgent(Policy):
     assumes = "workers like those that it was trained on"
     priced = True
     nonstationary = True
-    trained_on = range(SPLITS["train"].start, SPLITS["validation"].stop)  # it was chosen on the seeds of validation
+    # The agent was chosen on the seeds of the split "validation", so these count as trained on.
+    trained_on = range(SPLITS["train"].start, SPLITS["validation"].stop)
     belief = WorkerMemory
 
     def __init__(self, setting: Setting, *, seed: int = 0, folder: str) -> None:
@@ -58,23 +71,29 @@ class LearnedDispatchAgent(LearnedAgent, DispatchPolicy):
 
 
 def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
+    """The class of policies that play as the agent in the folder does."""
     require("stable_baselines3", extra="rl", purpose="A trained agent")
     from ata_gym.rl.sb3.vec_env import make_vec_env  # noqa: PLC0415 - it imports Stable-Baselines3
 
-    config, weights = _config(folder), folder / "agent.zip"
+    config = _config(folder)
+    weights = folder / "agent.zip"
+    names = ("env", "algorithm", "action", "seed", "hyperparameters")
     try:
-        spec = AgentSpec(**{name: config[name] for name in ("env", "algorithm", "action", "seed", "hyperparameters")})
+        spec = AgentSpec(**{name: config[name] for name in names})
     except ValueError as error:
         raise _unmade(folder, error) from error
     if spec.env_id != env_id:
-        raise ValueError(f"the agent in {folder} plays {spec.env_id}: name it {policy_name(spec.env, folder)}")
+        raise ValueError(
+            f"the agent in {folder} plays {spec.env_id}: name it {policy_name(spec.env, folder)}",
+        )
     if not spec.any_size and (config["n"], config["budget"]) != (setting.n, setting.budget):
         raise ValueError(
-            f"the agent in {folder} has a network for {config['n']} workers and a budget of {config['budget']}, not "
-            f"for {setting.n} and {setting.budget}"
+            f"the agent in {folder} has a network for {config['n']} workers and a budget of"
+            f" {config['budget']}, not for {setting.n} and {setting.budget}",
         )
-    alike = deterministic([1.0] * setting.n)  # only the spaces of this env are used
-    envs = make_vec_env(env_id, 1, pool=alike, budget=setting.budget, **spec.form())
+    # Only the spaces of this env are used, so its workers may be any.
+    pool = deterministic([1.0] * setting.n)
+    envs = make_vec_env(env_id, 1, pool=pool, budget=setting.budget, **spec.form())
     try:
         agent = spec.to_play(envs)
     except ValueError as error:
@@ -82,31 +101,45 @@ def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
     content = BytesIO(read_listed(weights))
     try:
         agent.set_parameters(content, device="cpu")
-    except Exception as error:  # another file may raise anything
+    # A file of another kind may raise any exception.
+    except Exception as error:
         raise ValueError(f"{weights} does not hold the weights of this agent: {error}") from error
     return spec.player(agent, envs.bare)
 
 
 def _unmade(folder: Path, error: ValueError) -> ValueError:
+    """The error of an agent whose configuration is not accepted."""
     return ValueError(f"by its config.json, the agent in {folder} cannot be made: {error}")
 
 
-_CONFIG = fields({
-    **dict.fromkeys(("env", "algorithm", "action"), text), "seed": partial(whole_number, least=0),
-    "hyperparameters": fields({"policy_kwargs": nullable(fields({}))}, may_lack=["policy_kwargs"]),
-    "n": whole_number, "budget": whole_number,
-})  # fmt: skip
+_CONFIG = fields(
+    {
+        "env": text,
+        "algorithm": text,
+        "action": text,
+        "seed": partial(whole_number, least=0),
+        "hyperparameters": fields(
+            {"policy_kwargs": nullable(fields({}))},
+            may_lack=["policy_kwargs"],
+        ),
+        "n": whole_number,
+        "budget": whole_number,
+    },
+)
+"""The check of ``config.json``."""
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    path, none = folder / "config.json", f"{folder} holds no trained agent"
+    """Read the configuration of the agent in a folder, with ValueError if there is none."""
+    path = folder / "config.json"
+    message = f"{folder} holds no trained agent"
     if not path.exists() or not (folder / "agent.zip").is_file():
-        raise ValueError(f"{none}: give the folder of an `ata-gym learn` that has ended")
+        raise ValueError(f"{message}: give the folder of an `ata-gym learn` that has ended")
     try:
         config = parse_object(read_listed(path))
         _CONFIG("", config)
     except DamagedError:
         raise
     except (OSError, ValueError) as error:
-        raise ValueError(f"{none}, as {path.name} is not that of one: {error}") from error
+        raise ValueError(f"{message}, as {path.name} is not that of one: {error}") from error
     return config

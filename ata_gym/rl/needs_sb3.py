@@ -1,4 +1,4 @@
-"""The import of this module says in a sentence what to install where Stable-Baselines3 is missing."""
+"""The import of this module raises an error with the cure if Stable-Baselines3 is missing."""
 
 from ata_gym.utils.extras import require
 

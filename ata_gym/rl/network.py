@@ -1,4 +1,7 @@
-"""Networks over any number of workers: who is in which place makes no difference. Plain torch, for any library."""
+"""Networks over any number of workers: the order of the workers makes no difference.
+
+They are plain torch, for any library.
+"""
 
 from typing import Any
 
@@ -16,17 +19,24 @@ _AVAILABLE = OF_WORKER.index("available")
 
 
 class WorkersNet(nn.Module):
-    """``for_worker`` numbers for each worker, and ``for_row`` for the row, from the features of the workers.
+    """A network from the features of the workers to numbers for each worker and for the row.
 
-    The same layer encodes each worker. The mean and the maximum of the codes over the available workers are the
-    context. A small network makes the numbers of each worker from its code and the context, and another one makes those
-    of the row from the context (Zaheer et al., "Deep Sets", NeurIPS 2017). A linear part, which begins at 0, adds what
-    follows directly from a worker's features. ``hidden`` is the width of the layers.
+    The same layer encodes each worker. The mean and the maximum of the codes over the available
+    workers are the context. A small network makes the numbers of each worker from its code and the
+    context, and another one makes the numbers of the row from the context (Zaheer et al., "Deep
+    Sets", NeurIPS 2017). A linear part, which begins at 0, adds numbers that follow directly from a
+    worker's features.
 
-    >>> net = WorkersNet(for_worker=1, for_row=1, hidden=16)
-    >>> of_workers, of_row = net(torch.zeros(4, 7, WIDTH))
-    >>> of_workers.shape, of_row.shape
-    (torch.Size([4, 7, 1]), torch.Size([4, 1]))
+    Args:
+        for_worker: Numbers for each worker.
+        for_row: Numbers for the row.
+        hidden: Width of the layers.
+
+    Example:
+        >>> net = WorkersNet(for_worker=1, for_row=1, hidden=16)
+        >>> of_workers, of_row = net(torch.zeros(4, 7, WIDTH))
+        >>> of_workers.shape, of_row.shape
+        (torch.Size([4, 7, 1]), torch.Size([4, 1]))
     """
 
     def __init__(self, for_worker: int = 1, for_row: int = 1, hidden: int = 32) -> None:
@@ -46,27 +56,40 @@ class WorkersNet(nn.Module):
         """Make the last layers small, so that all workers begin with nearly the same numbers."""
         nn.init.zeros_(self.direct.weight)
         for part in (self.of_worker, self.of_row):
-            last = part[-1]
-            assert isinstance(last, nn.Linear)
-            nn.init.orthogonal_(last.weight, 0.01)
+            last_layer = part[-1]
+            assert isinstance(last_layer, nn.Linear)
+            nn.init.orthogonal_(last_layer.weight, 0.01)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (..., n, 20) to numbers of the workers (..., n, for_worker) and of the row (..., for_row)."""
+        """Compute the numbers of the workers and of the row.
+
+        Args:
+            features: Features of the workers, shape (..., n, 20).
+
+        Returns:
+            Numbers of the workers, shape (..., n, for_worker), and of the row, shape (...,
+            for_row).
+        """
         codes = torch.relu(self.encode(features))
         context = _context(codes, features, least=0.0)
         return self.of_worker(_beside(codes, context)) + self.direct(features), self.of_row(context)
 
 
 class RecurrentWorkersNet(nn.Module):
-    """A number for each worker in each round, from all that was seen of the workers in the rounds before.
+    """A network from the features of all rounds so far to a number for each worker.
 
-    In place of the first layer of ``WorkersNet`` each worker has a gated recurrent unit (Cho et al., EMNLP 2014), of
-    the same weights for all. Its ``hidden`` numbers from -1 to 1 are the worker's memory and its code.
+    In place of the first layer of ``WorkersNet`` each worker has a gated recurrent unit (Cho et
+    al., EMNLP 2014), with the same weights for all. Its numbers from -1 to 1 are the worker's
+    memory and its code.
 
-    >>> net = RecurrentWorkersNet(hidden=16)
-    >>> numbers, memory = net(torch.zeros(30, 4, 7, WIDTH))  # 30 rounds of 4 rows
-    >>> numbers.shape, memory.shape
-    (torch.Size([30, 4, 7]), torch.Size([4, 7, 16]))
+    Args:
+        hidden: Width of the layers: numbers in a worker's memory.
+
+    Example:
+        >>> net = RecurrentWorkersNet(hidden=16)
+        >>> numbers, memory = net(torch.zeros(30, 4, 7, WIDTH))  # 30 rounds of 4 rows
+        >>> numbers.shape, memory.shape
+        (torch.Size([30, 4, 7]), torch.Size([4, 7, 16]))
     """
 
     def __init__(self, hidden: int = 32) -> None:
@@ -75,73 +98,123 @@ class RecurrentWorkersNet(nn.Module):
         self.direct = nn.Linear(WIDTH, 1, bias=False)
         self.of_worker = _two_layers(3 * hidden, hidden, 1)
         nn.init.zeros_(self.direct.weight)
-        last = self.of_worker[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.orthogonal_(last.weight, 0.01)
+        last_layer = self.of_worker[-1]
+        assert isinstance(last_layer, nn.Linear)
+        nn.init.orthogonal_(last_layer.weight, 0.01)
 
     def forward(self, features: Tensor, memory: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Features (T, E, n, 20) of T rounds, and the memory (E, n, hidden) before, to numbers (T, E, n) and memory."""
+        """Compute the numbers of the workers in T rounds of E rows.
+
+        Args:
+            features: Features of the workers, shape (T, E, n, 20).
+            memory: The memory before the first round, shape (E, n, hidden); None at the start.
+
+        Returns:
+            The numbers, shape (T, E, n), and the memory after the last round, shape (E, n, hidden).
+        """
+        # The recurrent layer treats each worker of each row as a sequence of its own.
         rounds, rows, n, width = features.shape
-        before = None if memory is None else memory.reshape(1, rows * n, -1)
-        codes, after = self.remember(features.reshape(rounds, rows * n, width), before)
+        if memory is None:
+            old_memory = None
+        else:
+            old_memory = memory.reshape(1, rows * n, -1)
+        codes, new_memory = self.remember(features.reshape(rounds, rows * n, width), old_memory)
         codes = codes.reshape(rounds, rows, n, -1)
-        numbers = self.of_worker(_beside(codes, _context(codes, features, least=-1.0))) + self.direct(features)
-        return numbers[..., 0], after.reshape(rows, n, -1)
+        context = _context(codes, features, least=-1.0)
+        numbers = self.of_worker(_beside(codes, context)) + self.direct(features)
+        return numbers[..., 0], new_memory.reshape(rows, n, -1)
 
 
 def _two_layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """A linear layer, rectified, and another linear layer."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
 def _context(codes: Tensor, features: Tensor, least: float) -> Tensor:
-    """The mean and the maximum of the codes over the available workers; ``least`` is the least number in a code."""
+    """The mean and the maximum of the codes over the available workers.
+
+    ``least`` is the least number that a code can hold.
+    """
     available = features[..., _AVAILABLE : _AVAILABLE + 1]
     mean = (codes * available).sum(dim=-2) / available.sum(dim=-2).clamp(min=1.0)
-    largest = ((codes - least) * available).amax(dim=-2) + least
-    return torch.cat([mean, largest], dim=-1)
+    # Codes less ``least`` are at least 0, so the zeros of other workers never exceed the maximum.
+    maximum = ((codes - least) * available).amax(dim=-2) + least
+    return torch.cat([mean, maximum], dim=-1)
 
 
 def _beside(codes: Tensor, context: Tensor) -> Tensor:
-    for_each = context.unsqueeze(-2).expand(*codes.shape[:-1], context.shape[-1])
-    return torch.cat([codes, for_each], dim=-1)
+    """The code of each worker with the context behind it."""
+    contexts = context.unsqueeze(-2).expand(*codes.shape[:-1], context.shape[-1])
+    return torch.cat([codes, contexts], dim=-1)
 
 
 class WorkersActorCritic(nn.Module):
     """The numbers of a form of actions and the value of the row, from one ``WorkersNet``.
 
-    ValueError, about the class ``asked_by``, unless ``observations`` is the space of ``observation="workers"``;
-    ``actions`` may be any but allocations.
+    Args:
+        observations: The space of ``observation="workers"``.
+        actions: The space of any form of actions but allocations.
+        hidden: Width of the layers.
+        asked_by: The class that the message of an error names.
 
-    >>> features = spaces.Box(-10, 10, (5, WIDTH))
-    >>> numbers, value = WorkersActorCritic(features, spaces.Discrete(6))(torch.zeros(4, 5, WIDTH))
-    >>> numbers.shape, value.shape
-    (torch.Size([4, 6]), torch.Size([4, 1]))
+    Raises:
+        ValueError: If ``observations`` is another space.
+
+    Example:
+        >>> features = spaces.Box(-10, 10, (5, WIDTH))
+        >>> networks = WorkersActorCritic(features, spaces.Discrete(6))
+        >>> numbers, value = networks(torch.zeros(4, 5, WIDTH))
+        >>> numbers.shape, value.shape
+        (torch.Size([4, 6]), torch.Size([4, 1]))
     """
 
     def __init__(
-        self, observations: spaces.Space[Any], actions: spaces.Space[Any], hidden: int = 32,
+        self,
+        observations: spaces.Space[Any],
+        actions: spaces.Space[Any],
+        hidden: int = 32,
         asked_by: str = "WorkersActorCritic",
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         shape = observations.shape
         if shape is None or len(shape) != 2 or shape[1] != WIDTH:
-            raise ValueError(f'{asked_by} needs an env with observation="workers", not {observations}')
-        self.n, (for_worker, for_row) = shape[0], numbers_of(actions, shape[0])
+            raise ValueError(
+                f'{asked_by} needs an env with observation="workers", not {observations}',
+            )
+        self.n = shape[0]
+        for_worker, for_row = numbers_of(actions, shape[0])
         self.net = WorkersNet(for_worker, 1 + for_row, hidden)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (E, n, 20) to numbers (E, k), of each worker in turn and then of the row; and to values (E, 1)."""
+        """Compute the numbers of the actions and the values.
+
+        Args:
+            features: Features of the workers, shape (E, n, 20).
+
+        Returns:
+            Numbers of each worker in turn and then of the row, shape (E, k), and values, shape
+            (E, 1).
+        """
+        # The first number of the row is its value.
         of_workers, of_row = self.net(features)
         return torch.cat([of_workers.flatten(1), of_row[:, 1:]], dim=1), of_row[:, :1]
 
 
 def numbers_of(space: spaces.Space[Any], n: int) -> tuple[int, int]:
-    """How many numbers a form of actions needs for each of n workers, and for the row.
+    """The numbers that a form of actions needs for each of n workers, and for the row.
 
-    >>> numbers_of(spaces.Discrete(6), n=5), numbers_of(spaces.MultiDiscrete([2] * 5), n=5)
-    ((1, 1), (2, 0))
+    Args:
+        space: The space of actions.
+        n: The number of workers.
+
+    Example:
+        >>> numbers_of(spaces.Discrete(6), n=5), numbers_of(spaces.MultiDiscrete([2] * 5), n=5)
+        ((1, 1), (2, 0))
     """
     if isinstance(space, spaces.MultiDiscrete):
         return 2, 0
-    size = int(space.n) if isinstance(space, spaces.Discrete) else spaces.flatdim(space)
+    if isinstance(space, spaces.Discrete):
+        size = int(space.n)
+    else:
+        size = spaces.flatdim(space)
     return 1, size - n

@@ -1,4 +1,7 @@
-"""Cards, which describe one scenario or policy for terminals, reports and the API reference; and that of a scenario."""
+"""Cards, each of which describes one scenario or policy; and the card of a scenario.
+
+Terminals, reports and the API reference show them.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,73 +18,119 @@ class Card(NamedTuple):
     """The description of one scenario or policy."""
 
     name: str
-    summary: str  # one sentence
-    facts: Mapping[str, str]  # facts by their names, in the order in which they are read
-    text: str  # paragraphs with formulas below the facts; may be empty
-    command: str  # the command that tries it
+    summary: str
+    """One sentence."""
+    facts: Mapping[str, str]
+    """Facts by their names, in the order in which they are read."""
+    text: str
+    """Paragraphs with formulas below the facts; may be empty."""
+    command: str
+    """The command that tries it."""
 
     def to_data(self) -> dict[str, Any]:
         """Return the card as values that JSON can hold."""
         return {**self._asdict(), "facts": dict(self.facts)}
 
 
-CARD = fields({**dict.fromkeys(("name", "summary", "text", "command"), text), "facts": fields({}, others=text)})
-"""The rule of what ``Card.to_data`` gives, where it is read from a file."""
+CARD = fields(
+    {
+        **dict.fromkeys(("name", "summary", "text", "command"), text),
+        "facts": fields({}, others=text),
+    },
+)
+"""The rule by which data of ``Card.to_data`` are checked when they are read from a file."""
 
 
 def scenario_card(scenario: Scenario) -> Card:
     """The card of a scenario with or without a name.
 
-    >>> from ata_gym.scenarios import scenario
-    >>> scenario_card(scenario("five-workers")).facts["workers"]
-    '5: exponential, mean times 2 to 12'
+    Example:
+        >>> from ata_gym.scenarios import scenario
+        >>> scenario_card(scenario("five-workers")).facts["workers"]
+        '5: exponential, mean times 2 to 12'
     """
-    pool, mean = scenario.pool, scenario.pool.mean()
-    with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
-        ratio, spread = mean.max() / mean.min(), pool.sd() / mean
+    pool = scenario.pool
+    mean = scenario.pool.mean()
+    # recorded times may be 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = mean.max() / mean.min()
+        spread = pool.sd() / mean
+    # each family once, in the order of the workers
     families = ", ".join(dict.fromkeys(pool.families))
-    drawn = ", drawn anew in each episode" * bool(scenario.drawn)
+    drawn = ", drawn anew in each episode" if scenario.drawn else ""
+    if scenario.horizon is None:
+        horizon = "no end"
+    else:
+        horizon = f"{scenario.horizon:,} rounds"
     facts = {
         "workers": f"{workers(scenario)}: {families}, {_range('mean time', mean)}{drawn}",
-        "slowest / fastest": f"{ratio:.3g} by mean time", "spread": _range("standard deviation / mean", spread),
+        "slowest / fastest": f"{ratio:.3g} by mean time",
+        "spread": _range("standard deviation / mean", spread),
         "budget B": f"{scenario.budget:,} results a round",
-        "horizon": "no end" if scenario.horizon is None else f"{scenario.horizon:,} rounds",
+        "horizon": horizon,
         "price": f"{scenario.price:g} of worker time" + _unit_costs(scenario),
         "changes": "; ".join(map(_change, scenario.changes)) or "none: workers stay as they are",
-        "published alpha, eta": _published(scenario.published), "source": scenario.source or "not told",
-    }  # fmt: skip
+        "published alpha, eta": _published(scenario.published),
+        "source": scenario.source or "not told",
+    }
     name = scenario.name or "a scenario without a name"
-    command = f"ata-gym bench --scenario {name} --policies uta,ata-icml,distribution-learner,ofta --out results/{name}"
-    return Card(name, f"{scenario.summary}." if scenario.summary else "", facts, "", command)
+    if scenario.summary:
+        summary = f"{scenario.summary}."
+    else:
+        summary = ""
+    command = (
+        f"ata-gym bench --scenario {name} --policies uta,ata-icml,distribution-learner,ofta --out"
+        f" results/{name}"
+    )
+    return Card(name, summary, facts, "", command)
 
 
 def workers(scenario: Scenario) -> str:
-    """How many workers there are; where they are drawn anew, the fewest and the most, such as 3-16."""
+    """The number of workers; where they are drawn anew, the fewest and the most: 3-16."""
     n = scenario.pool.n
-    fewest = scenario.drawn.fewest if scenario.drawn else n
-    return str(n) if fewest == n else f"{fewest}-{n}"
+    if scenario.drawn:
+        fewest = scenario.drawn.fewest
+    else:
+        fewest = n
+    if fewest == n:
+        return str(n)
+    return f"{fewest}-{n}"
 
 
 def _unit_costs(scenario: Scenario) -> str:
     costs = scenario.unit_costs
-    return "" if costs is None else f", of which a unit counts {min(costs):g} to {max(costs):g}, by worker"
+    if costs is None:
+        return ""
+    return f", of which a unit counts {min(costs):g} to {max(costs):g}, by worker"
 
 
 def _change(change: Change) -> str:
-    if isinstance(change, Redraw):
-        return "Redraw, workers drawn anew" + f", then one of {len(change.among)} kinds of change" * bool(change.among)
-    return str(change)
+    if not isinstance(change, Redraw):
+        return str(change)
+    text = "Redraw, workers drawn anew"
+    if change.among:
+        text += f", then one of {len(change.among)} kinds of change"
+    return text
 
 
-def _range(what: str, numbers: Floats) -> str:
-    low, high = f"{numbers.min():.4g}", f"{numbers.max():.4g}"
-    return f"{what} {low}" if low == high else f"{what}s {low} to {high}"
+def _range(quantity: str, numbers: Floats) -> str:
+    low = f"{numbers.min():.4g}"
+    high = f"{numbers.max():.4g}"
+    if low == high:
+        return f"{quantity} {low}"
+    return f"{quantity}s {low} to {high}"
 
 
 def _published(published: Published) -> str:
     constants_by_version = [
-        f"{', '.join('none' if value is None else f'{value:.6g}' for value in constants)} ({version})"
+        f"{', '.join(map(_number, constants))} ({version})"
         for version, constants in published._asdict().items()
         if constants != AtaConstants()
     ]
     return "; ".join(constants_by_version) or "none: policies take them from the pool"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.6g}"

@@ -1,7 +1,8 @@
-"""Scenarios of ours: a published one under one change each, and four of stragglers.
+"""Scenarios of ours: a published one under one change each, stragglers, and text generation.
 
-The numbers of the changes are ours. The scenarios of stragglers are named after those in which LB-BSP was evaluated:
-Chen et al. call them Homo and Hetero-L1, L2 and L3 ("Semi-dynamic load balancing", SoCC 2020). We know only the names.
+The numbers of the changes are ours. The scenarios of stragglers have the names of the settings in
+which LB-BSP was evaluated: Chen et al. call them Homo and Hetero-L1, L2 and L3 ("Semi-dynamic load
+balancing", SoCC 2020). We know only the names.
 """
 
 from collections.abc import Mapping
@@ -10,91 +11,169 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ata_gym.changes import Change, Correlated, Crash, Jump, Load, OnOff, Outliers, Periodic, Spot, Switch, Walk
+from ata_gym.changes import (
+    Change,
+    Correlated,
+    Crash,
+    Jump,
+    Load,
+    OnOff,
+    Outliers,
+    Periodic,
+    Spot,
+    Switch,
+    Walk,
+)
 from ata_gym.pools import gamma, log_normal
 from ata_gym.scenarios.published import PUBLISHED
 from ata_gym.scenarios.scenario import Maker, Scenario
 
 _BASE = "icml2025-quadratic-linear-n51"
 _FASTER = 1 / 102
-"""Factor from the mean of the slowest worker, 51 times that of the fastest, to half of the fastest worker's."""
+"""The factor that makes the slowest worker twice as fast as the fastest.
+
+The mean time of the slowest worker is 51 times the mean time of the fastest.
+"""
 
 _CHANGES: dict[str, tuple[Change, str]] = {
-    "changing-permuted-linear-n51": (Switch(every=20_000), "all speeds permuted every 20,000 rounds"),
+    "changing-permuted-linear-n51": (
+        Switch(every=20_000),
+        "all speeds permuted every 20,000 rounds",
+    ),
     "changing-sleeper-linear-n51": (
         Jump(at=21_000, workers=(50,), factor=_FASTER),
         "the slowest worker, never used, becomes twice as fast as the fastest at round 21,000",
     ),
-    "changing-periodic": (Periodic(2_000, 0.5), "load with a period of 2,000 rounds, between half and 1.5 times"),
-    "changing-walk": (Walk(0.01, float(np.log(4))), "speeds walk at random between a quarter and 4 times"),
-    "changing-straggler": (
-        OnOff(10, 0.001, 0.01), "workers 10 times slower for spells of 100 rounds, 1 round in 11",
+    "changing-periodic": (
+        Periodic(2_000, 0.5),
+        "load with a period of 2,000 rounds, between half and 1.5 times",
     ),
-    "changing-correlated": (Correlated(0.5, 0.9), "half of the noise is shared in a round and lasts for some 10"),
-    "changing-outliers": (Outliers(0.003, 10, 30), "0.3 % of the tasks take 10 to 30 times the median"),
+    "changing-walk": (
+        Walk(0.01, float(np.log(4))),
+        "speeds walk at random between a quarter and 4 times",
+    ),
+    "changing-straggler": (
+        OnOff(10, 0.001, 0.01),
+        "workers 10 times slower for spells of 100 rounds, 1 round in 11",
+    ),
+    "changing-correlated": (
+        Correlated(0.5, 0.9),
+        "half of the noise is shared in a round and lasts for some 10",
+    ),
+    "changing-outliers": (
+        Outliers(0.003, 10, 30),
+        "0.3 % of the tasks take 10 to 30 times the median",
+    ),
     "changing-spot": (
         Spot(leaves=0.001, returns=0.01, deadline=1_000),
         "workers away for spells of 100 rounds, 1 round in 11; tasks handed on from 1,000 on",
     ),
     "changing-crash": (
         Crash(probability=0.001, within=800, away=100, deadline=1_000),
-        "workers die in mid-round, every 1,000 rounds or so, for 100 rounds; tasks handed on from 1,000 on",
+        "workers die in mid-round, every 1,000 rounds or so, for 100 rounds; tasks handed on"
+        " from 1,000 on",
     ),
-    "changing-load": (Load(0.6, 0.3, 0.05, 0.9), "cpu and memory load, which are signalled, drive the speeds"),
+    "changing-load": (
+        Load(0.6, 0.3, 0.05, 0.9),
+        "cpu and memory load, which are signalled, drive the speeds",
+    ),
     "changing-load-swap": (
         Load(0.3, 0, 0.05, 0.9, swap=0.9),
-        "cpu load, and memory load above 0.9, from which on workers swap and are 10 times slower; both are signalled",
+        "cpu load, and memory load above 0.9, from which on workers swap and are 10 times"
+        " slower; both are signalled",
     ),
-    "changing-load-hidden": (Load(0, 0, 0.5, 0.9), "load of the same size that the signals do not show"),
-}  # fmt: skip
+    "changing-load-hidden": (
+        Load(0, 0, 0.5, 0.9),
+        "load of the same size that the signals do not show",
+    ),
+}
 _STRAGGLERS: dict[str, tuple[tuple[int, ...], tuple[Change, ...], str]] = {
     "stragglers-homo": ((1,), (), "alike: stragglers occur only by chance"),
     "stragglers-hetero-l1": ((1, 2), (), "in two equal groups, mean times 1 : 2"),
     "stragglers-hetero-l2": ((1, 2, 3, 4), (), "in four equal groups, mean times 1 : 2 : 3 : 4"),
     "stragglers-hetero-l3": (
-        (1, 2, 3, 4), (Load(0.6, 0.3, 0.05, 0.9),),
-        "in four equal groups, mean times 1 : 2 : 3 : 4, and slowed by cpu and memory load, which are signalled",
+        (1, 2, 3, 4),
+        (Load(0.6, 0.3, 0.05, 0.9),),
+        "in four equal groups, mean times 1 : 2 : 3 : 4, and slowed by cpu and memory load,"
+        " which are signalled",
     ),
-}  # fmt: skip
-"""Mean times of equal groups of workers, in units of the fastest; changes; and a summary of both."""
+}
+"""For each scenario the mean times of equal groups of workers, the changes, and a summary.
 
-_ROLLOUTS = {"rollouts-alike": (1.0, 1.0), "rollouts-unequal": (3.0, 1.0), "rollouts-heavy": (3.0, 2.0)}
-"""How much longer the slowest generator takes, and the coefficient of variation of the lengths."""
+The mean times are in units of the mean time of the fastest group.
+"""
+
+_ROLLOUTS = {
+    "rollouts-alike": (1.0, 1.0),
+    "rollouts-unequal": (3.0, 1.0),
+    "rollouts-heavy": (3.0, 2.0),
+}
+"""How much longer the slowest generator takes, and the coefficient of variation of lengths."""
 
 
 def _changed(name: str) -> Scenario:
-    base, (change, summary) = PUBLISHED[_BASE](_BASE), _CHANGES[name]
-    summary, source = f"{base.summary}; {summary}", f"ours, on {_BASE} of {base.source}"
-    return Scenario(base.pool, base.budget, 100_000, (change,), name=name, summary=summary, source=source)
+    base = PUBLISHED[_BASE](_BASE)
+    change, summary = _CHANGES[name]
+    summary = f"{base.summary}; {summary}"
+    source = f"ours, on {_BASE} of {base.source}"
+    return Scenario(
+        base.pool,
+        base.budget,
+        100_000,
+        (change,),
+        name=name,
+        summary=summary,
+        source=source,
+    )
 
 
-def _steady(name: str) -> Scenario:  # a scenario of outliers in times that hardly vary otherwise
+def _steady(name: str) -> Scenario:
+    """A scenario of outliers in task times that hardly vary otherwise."""
     noisy = _changed("changing-outliers")
     pool = gamma(100.0, noisy.pool.mean() / 100)
-    summary = "gamma times of CV .1, means 58 i, i = 1..51; 0.3 % of the tasks take 10 to 30 times the median"
+    summary = (
+        "gamma times of CV .1, means 58 i, i = 1..51; 0.3 % of the tasks take 10 to 30 times the"
+        " median"
+    )
     return replace(noisy, name=name, pool=pool, summary=summary, source="ours")
 
 
 def _straggling(name: str) -> Scenario:
-    groups, changes, words = _STRAGGLERS[name]
+    groups, changes, description = _STRAGGLERS[name]
     means = 10.0 * np.repeat(np.asarray(groups, np.float64), 16 // len(groups))
-    summary = f"16 workers, gamma times of CV .1, {words} (our definition)"
+    summary = f"16 workers, gamma times of CV .1, {description} (our definition)"
     source = (
-        "ours: the names are those of LB-BSP's evaluation (Chen et al., SoCC 2020), whose definitions we do not know"
+        "ours: the names are those of LB-BSP's evaluation (Chen et al., SoCC 2020), whose"
+        " definitions we do not know"
     )
-    return Scenario(gamma(100.0, means / 100.0), 64, 20_000, changes, name=name, summary=summary, source=source)
+    return Scenario(
+        gamma(100.0, means / 100.0),
+        64,
+        20_000,
+        changes,
+        name=name,
+        summary=summary,
+        source=source,
+    )
 
 
 def _generating(name: str) -> Scenario:
     ratio, cv = _ROLLOUTS[name]
+    # log-normal times have mean exp(mu + sigma^2 / 2) and CV sqrt(exp(sigma^2) - 1)
     sigma = np.sqrt(np.log1p(cv**2))
     mu = np.log(10.0 * np.geomspace(1.0, ratio, 32)) - sigma**2 / 2
-    summary = f"32 generators of text, log-normal lengths of CV {cv:g}, the slowest takes {ratio:g} times as long"
+    summary = (
+        f"32 generators of text, log-normal lengths of CV {cv:g}, the slowest takes {ratio:g} times"
+        " as long"
+    )
     return Scenario(log_normal(mu, sigma), 64, 5_000, name=name, summary=summary, source="ours")
 
 
 CHANGING: Mapping[str, Maker] = MappingProxyType(
-    {**dict.fromkeys(_CHANGES, _changed), "changing-outliers-steady": _steady}
+    {**dict.fromkeys(_CHANGES, _changed), "changing-outliers-steady": _steady},
 )
-_ALL: dict[str, Maker] = {**dict.fromkeys(_STRAGGLERS, _straggling), **dict.fromkeys(_ROLLOUTS, _generating)}
+_ALL: dict[str, Maker] = {
+    **dict.fromkeys(_STRAGGLERS, _straggling),
+    **dict.fromkeys(_ROLLOUTS, _generating),
+}
 STRAGGLERS: Mapping[str, Maker] = MappingProxyType(_ALL)

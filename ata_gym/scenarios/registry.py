@@ -20,28 +20,33 @@ SCENARIO_GROUPS: Mapping[str, Mapping[str, Maker]] = MappingProxyType(
         "changing": CHANGING,
         "stragglers": STRAGGLERS,
         "small or for agents": FOR_AGENTS,
-    }
+    },
 )
-"""The scenarios that need no file, by what they are for, and by name how each is made."""
+"""The scenarios that need no file: by what they are for, the maker of each by its name."""
 _BUILDERS = {name: build for group in SCENARIO_GROUPS.values() for name, build in group.items()}
 
 
 def scenario_names() -> tuple[str, ...]:
     """The names of all scenarios but the recorded ones, which need a file.
 
-    >>> "five-workers" in scenario_names()
-    True
+    Example:
+        >>> "five-workers" in scenario_names()
+        True
     """
     return tuple(_BUILDERS)
 
 
 @cache
 def scenario(name: str) -> Scenario:
-    """The scenario of that name; ValueError, which names the nearest, if there is none.
+    """The scenario of that name.
 
-    >>> found = scenario("icml2025-cifar100")
-    >>> found.pool.n, found.budget, found.published.preprint
-    (51, 23, AtaConstants(alpha=5916.0, eta=2.0))
+    Raises:
+        ValueError: If there is none; the error names the nearest name.
+
+    Example:
+        >>> cifar100 = scenario("icml2025-cifar100")
+        >>> cifar100.pool.n, cifar100.budget, cifar100.published.preprint
+        (51, 23, AtaConstants(alpha=5916.0, eta=2.0))
     """
     if name not in _BUILDERS:
         raise unknown("scenario", name, _BUILDERS)
@@ -49,32 +54,58 @@ def scenario(name: str) -> Scenario:
 
 
 def resolve(
-    named: str | Scenario | Mapping[str, Any] | None = None, pool: PoolData | None = None, budget: int | None = None,
-    horizon: int | None = None, price: float | None = None,
-    changes: Iterable[Change | Mapping[str, Any]] | None = None, unit_costs: Iterable[float] | None = None,
-) -> Scenario:  # fmt: skip
-    """The scenario that the arguments of an env describe: a named one, one from its data, or a pool with a budget.
+    named: str | Scenario | Mapping[str, Any] | None = None,
+    pool: PoolData | None = None,
+    budget: int | None = None,
+    horizon: int | None = None,
+    price: float | None = None,
+    changes: Iterable[Change | Mapping[str, Any]] | None = None,
+    unit_costs: Iterable[float] | None = None,
+) -> Scenario:
+    """The scenario that the arguments of an env describe.
 
-    The other arguments override what a named scenario has. Without a scenario and a pool it is ``SMALL``. ValueError if
-    both are given, there is no such name, or a value is not legal.
+    It is a named scenario, one from its data, or a pool with a budget. The other arguments are
+    fields of ``Scenario``; they override what a named scenario has.
 
-    >>> resolve("icml2025-regret", budget=7).budget
-    7
+    Args:
+        named: The name of a scenario, a scenario, or its data; by default ``SMALL``.
+        pool: The workers of a scenario without a name; it needs a budget.
+
+    Raises:
+        ValueError: If both ``named`` and ``pool`` are given, if there is no such name, or if a
+            value is not legal.
+
+    Example:
+        >>> resolve("icml2025-regret", budget=7).budget
+        7
     """
     if named is not None and pool is not None:
         raise ValueError('give either scenario="..." or pool=... (with budget=...), and not both')
-    overrides: dict[str, Any] = {"budget": budget, "horizon": horizon, "price": price, "changes": changes}
-    overrides["unit_costs"] = unit_costs
-    given = {name: value for name, value in overrides.items() if value is not None}
+    arguments: dict[str, Any] = {
+        "budget": budget,
+        "horizon": horizon,
+        "price": price,
+        "changes": changes,
+        "unit_costs": unit_costs,
+    }
+    overrides = {name: value for name, value in arguments.items() if value is not None}
     if pool is not None:
         if budget is None:
             raise ValueError("a pool needs budget=..., the number of results that a round needs")
-        return Scenario(pool, **given)  # type: ignore[arg-type]
-    found = SMALL if named is None else named
-    if isinstance(found, str):
-        found = scenario(found)
-    elif isinstance(found, Mapping):
-        found = Scenario.from_data(found)
-    if not isinstance(found, Scenario):
-        raise ValueError(f"scenario must be a name or a Scenario, not {short(named)}")  # noqa: TRY004 - as all here
-    return replace(found, **given) if given else found
+        return Scenario(pool, **overrides)  # type: ignore[arg-type]
+    if named is None:
+        choice: object = SMALL
+    else:
+        choice = named
+    if isinstance(choice, str):
+        choice = scenario(choice)
+    elif isinstance(choice, Mapping):
+        choice = Scenario.from_data(choice)
+    if not isinstance(choice, Scenario):
+        # a ValueError, as for all other values that are not legal
+        raise ValueError(  # noqa: TRY004
+            f"scenario must be a name or a Scenario, not {short(named)}",
+        )
+    if overrides:
+        return replace(choice, **overrides)
+    return choice

@@ -13,21 +13,30 @@ from ata_gym.pools.validation import checked_costs
 from ata_gym.simulation.task_times import longest_times
 from ata_gym.utils.validation import non_negative, real, short, whole_number
 
-_LARGEST = 1e37
-"""The time and the cost of a round stay below this number, so that they fit in float32, which RL libraries use."""
+_LARGEST_SUM = 1e37
+"""The limit of the time and of the cost of a round.
+
+Numbers below it fit in float32, which RL libraries use.
+"""
 
 
 class AtaConstants(NamedTuple):
-    """The hyperparameters of ATA and ATA-Empirical that one version of the paper published; None: it did not."""
+    """The hyperparameters of ATA and ATA-Empirical in one version of the paper.
 
-    alpha: float | None = None  # ATA's bound on the psi1 norms, in units of time
-    eta: float | None = None  # ATA-Empirical's bound on psi1 norm / mean
+    None: that version published no value.
+    """
+
+    alpha: float | None = None
+    """ATA's bound alpha on the psi1 norms, in units of time."""
+    eta: float | None = None
+    """ATA-Empirical's bound eta on psi1 norm / mean, without a unit."""
 
 
 class Published(NamedTuple):
     """What was published for a scenario, by the version of ATA that it belongs to.
 
-    They need not be the psi1 norms of the pool (``Pool.psi1_norm``): X itself in the preprint, X - mean at ICML.
+    The constants need not be the psi1 norms of the pool (``Pool.psi1_norm``). The preprint bounds
+    the norm of a task time X itself, and the ICML version the norm of X - mean.
     """
 
     preprint: AtaConstants = AtaConstants()
@@ -35,104 +44,161 @@ class Published(NamedTuple):
 
     @classmethod
     def from_data(cls, data: "Published | Mapping[str, Any]") -> "Published":
-        """Make one from what ``to_data`` gives, also after JSON; ValueError for anything else, and values out of range.
+        """Make one from what ``to_data`` gives, also after JSON.
 
-        >>> Published.from_data({"preprint": {"alpha": 5916, "eta": 2}}).preprint
-        AtaConstants(alpha=5916.0, eta=2.0)
+        Raises:
+            ValueError: For anything else, and for values out of range.
+
+        Example:
+            >>> Published.from_data({"preprint": {"alpha": 5916, "eta": 2}}).preprint
+            AtaConstants(alpha=5916.0, eta=2.0)
         """
         try:
-            given = data if isinstance(data, Published) else cls(**{k: AtaConstants(**v) for k, v in data.items()})
-            named = [constants._asdict() for constants in given]
+            if isinstance(data, Published):
+                published = data
+            else:
+                published = cls(**{k: AtaConstants(**v) for k, v in data.items()})
+            versions = [constants._asdict() for constants in published]
         except (AttributeError, TypeError):
             raise ValueError(
-                f"published holds alpha and eta by version, which is {' or '.join(cls._fields)}, such as "
-                f'{{"preprint": {{"alpha": 4.0, "eta": 2.0}}}}, not {short(data)}'
+                f"published holds alpha and eta by version, which is {' or '.join(cls._fields)},"
+                f' such as {{"preprint": {{"alpha": 4.0, "eta": 2.0}}}}, not {short(data)}',
             ) from None
-        checked = ({k: None if v is None else real(k, v) for k, v in constants.items()} for constants in named)
-        return cls(*(AtaConstants(**constants) for constants in checked))
+        return cls(*(_checked_constants(constants) for constants in versions))
 
     def to_data(self) -> dict[str, Any]:
         """Plain data, by version."""
         return {version: constants._asdict() for version, constants in self._asdict().items()}
 
 
-_NOTHING = Published()
+def _checked_constants(constants: Mapping[str, Any]) -> AtaConstants:
+    numbers = {name: real(name, value) for name, value in constants.items() if value is not None}
+    return AtaConstants(**numbers)
+
+
+_UNPUBLISHED = Published()
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """The workers, how they change, what a round needs and what it costs, with or without a name.
+    """The workers, how they change, what a round needs and what it costs.
 
-    ValueError for values out of range, changes that do not fit the pool, times or a price so large that sums can
-    overflow, and a trace that cannot fill one round.
+    A scenario may have a name.
 
-    >>> Scenario({"family": "exponential", "scale": [1.0, 2.0]}, budget=3).pool.n
-    2
+    Raises:
+        ValueError: For values out of range, changes that do not fit the pool, times or a price so
+            large that sums can overflow, and a trace that cannot fill one round.
+
+    Example:
+        >>> Scenario({"family": "exponential", "scale": [1.0, 2.0]}, budget=3).pool.n
+        2
     """
 
     pool: Pool
-    """The workers, also as plain data (``from_data`` of the class). A ``PoolDistribution`` stands for its typical pool
-    with the change ``Redraw``, which draws the workers anew in each episode."""
-    budget: int  # results B that a round needs
-    horizon: int | None = None  # rounds in an episode; None: no end
-    changes: tuple[Change, ...] = ()  # from round to round, applied in this order; also as plain data
-    price: float = 0.0  # what one unit of worker time costs in units of runtime
+    """The workers, also as plain data (``from_data`` of the class).
+
+    A ``PoolDistribution`` stands for its typical pool with the change ``Redraw``, which draws the
+    workers anew in each episode.
+    """
+    budget: int
+    """The number B of results that a round needs."""
+    horizon: int | None = None
+    """The number of rounds in an episode; None: no end."""
+    changes: tuple[Change, ...] = ()
+    """How workers change from round to round, applied in this order; also as plain data."""
+    price: float = 0.0
+    """What one unit of worker time costs in units of runtime."""
     unit_costs: tuple[float, ...] | None = None
-    """What a unit of each worker's time counts for in worker time, (n,), such as its watts or its dollars an hour over
-    those of a usual one; also as any sequence. None: 1, so that worker time is the time that all workers were busy."""
+    """What a unit of each worker's time counts for in worker time, (n,), or any sequence.
+
+    Such a cost is the watts of a worker, or its dollars an hour relative to a usual worker.
+    None: 1, so that worker time is the time that all workers were busy.
+    """
     name: str = ""
-    published: Published = _NOTHING
-    """Hyperparameters of ATA and ATA-Empirical that were published for it, also as plain data. Where there are none,
-    these policies take them from the pool."""
-    summary: str = ""  # what it is in a sentence
-    source: str = ""  # where it was published, or that it is ours
+    """The name under which it is known; may be empty."""
+    published: Published = _UNPUBLISHED
+    """Hyperparameters of ATA and ATA-Empirical that were published for it, also as plain data.
+
+    Where there are none, these policies take them from the pool.
+    """
+    summary: str = ""
+    """What it is in a sentence."""
+    source: str = ""
+    """Where it was published, or that it is ours."""
 
     def __post_init__(self) -> None:
-        drawn = as_distribution(self.pool)
-        pool = Pool.from_data(self.pool) if drawn is None else drawn.typical()
+        # the data of a distribution of pools, or the distribution, end as a pool and a change
+        distribution = as_distribution(self.pool)
+        if distribution is None:
+            pool = Pool.from_data(self.pool)
+        else:
+            pool = distribution.typical()
         changes = checked_changes(self.changes, pool.n)
-        if drawn is not None and not any(isinstance(change, Redraw) for change in changes):
-            changes = (Redraw(drawn), *changes)
-        checked = {
-            "pool": pool, "budget": whole_number("budget", self.budget),
+        if distribution is not None and not any(isinstance(change, Redraw) for change in changes):
+            changes = (Redraw(distribution), *changes)
+        fields = {
+            "pool": pool,
+            "budget": whole_number("budget", self.budget),
             "horizon": None if self.horizon is None else whole_number("horizon", self.horizon),
-            "changes": changes, "price": non_negative("price", self.price),
+            "changes": changes,
+            "price": non_negative("price", self.price),
             "published": Published.from_data(self.published),
-        }  # fmt: skip
+        }
         if self.unit_costs is not None:
-            checked["unit_costs"] = tuple(checked_costs(self.unit_costs, pool.n).tolist())
-        vars(self).update(checked)
+            fields["unit_costs"] = tuple(checked_costs(self.unit_costs, pool.n).tolist())
+        # the dataclass is frozen: its fields are set past __setattr__
+        vars(self).update(fields)
         self._check_sums()
         limit = pool.distributions.limit
         by_task = np.array([family == "trace-by-task" for family in pool.families])
         if (by_task & (limit < self.budget)).any():
             raise ValueError(
-                f"the trace cannot fill one round: its shortest worker has {limit[by_task].min()} rows and a round may "
-                f'ask one worker for {self.budget} tasks; use end="wrap" or a smaller budget'
+                f"the trace cannot fill one round: its shortest worker has {limit[by_task].min()}"
+                f" rows and a round may ask one worker for {self.budget} tasks; use"
+                ' end="wrap" or a smaller budget',
             )
 
     def _check_sums(self) -> None:
-        most = _LARGEST / (self.budget * self.pool.n * max(1.0, self.price) * max(1.0, *(self.unit_costs or (1.0,))))
-        longest, cause = float(longest_times(self.catalogue.distributions).max()), "the pool"
+        """Refuse times of which the sums over a round can exceed ``_LARGEST_SUM``."""
+        # one task may take this long: all B of a round, on all workers, at their costs, then fit
+        limit = _LARGEST_SUM / (
+            self.budget
+            * self.pool.n
+            * max(1.0, self.price)
+            * max(1.0, *(self.unit_costs or (1.0,)))
+        )
+        longest = float(longest_times(self.catalogue.distributions).max())
+        cause = "the pool"
+        # the pool alone comes first, and then the changes, in the order in which they apply
         for change in (None, *self.changes):
             if change is not None:
-                longest, cause = change.longest(longest), short(change)
-            if not longest <= most:
+                longest = change.longest(longest)
+                cause = short(change)
+            if not longest <= limit:
                 raise ValueError(
-                    f"with {cause}, times of up to {longest:.3g} can arise, and with {self.pool.n} workers, a budget "
-                    f"of {self.budget} and a price of {self.price:g} the sums overflow above {most:.3g}: use smaller "
-                    "factors, a smaller price, or a larger unit of time"
+                    f"with {cause}, times of up to {longest:.3g} can arise, and with {self.pool.n}"
+                    f" workers, a budget of {self.budget} and a price of {self.price:g} the sums"
+                    f" overflow above {limit:.3g}: use smaller factors, a smaller price, or a"
+                    " larger unit of time",
                 )
 
     @property
     def drawn(self) -> PoolDistribution | None:
-        """How workers are drawn anew in each episode, where the pool is only a typical one; None: they are not."""
+        """The distribution from which workers are drawn anew in each episode, or None.
+
+        Where there is one, the pool is only a typical one.
+        """
         return next((change.pools for change in self.changes if isinstance(change, Redraw)), None)
 
     @property
     def catalogue(self) -> Pool:
-        """The distributions that workers can have: those of the pool, or those from which workers are drawn anew."""
-        return self.pool if self.drawn is None else self.drawn.catalogue
+        """The distributions that workers can have, as a pool.
+
+        It is the pool of the scenario, or all distributions from which workers are drawn anew.
+        """
+        if self.drawn is None:
+            return self.pool
+        return self.drawn.catalogue
 
     @property
     def ends(self) -> bool:
@@ -151,37 +217,59 @@ class Scenario:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Scenario":
-        """Make one from its fields as plain data, also after JSON; ValueError for other fields and illegal values.
+        """Make one from its fields as plain data, also after JSON.
 
-        >>> Scenario.from_data({"pool": {"family": "exponential", "scale": [1.0, 2.0]}, "budget": 3}).pool.n
-        2
+        Raises:
+            ValueError: For other fields and illegal values.
+
+        Example:
+            >>> pool = {"family": "exponential", "scale": [1.0, 2.0]}
+            >>> Scenario.from_data({"pool": pool, "budget": 3}).pool.n
+            2
         """
-        known = cls.__dataclass_fields__
-        if not {"pool", "budget"} <= data.keys() <= known.keys():
+        fields = cls.__dataclass_fields__
+        if not {"pool", "budget"} <= data.keys() <= fields.keys():
             raise ValueError(
-                f"the data of a scenario hold {', '.join(known)}, at least pool and budget, not {short(data)}"
+                f"the data of a scenario hold {', '.join(fields)}, at least pool and budget, not"
+                f" {short(data)}",
             )
         return cls(**data)
 
     def to_data(self) -> dict[str, Any]:
         """What results depend on, as plain data: all fields but name, summary and source."""
-        data = {"pool": self.pool.to_data(), "budget": self.budget, "horizon": self.horizon}
-        data |= {"changes": [change.to_data() for change in self.changes], "price": self.price}
-        data["published"] = self.published.to_data()
-        return data | ({} if self.unit_costs is None else {"unit_costs": list(self.unit_costs)})
+        data = {
+            "pool": self.pool.to_data(),
+            "budget": self.budget,
+            "horizon": self.horizon,
+            "changes": [change.to_data() for change in self.changes],
+            "price": self.price,
+            "published": self.published.to_data(),
+        }
+        if self.unit_costs is not None:
+            data["unit_costs"] = list(self.unit_costs)
+        return data
 
 
 Maker = Callable[[str], Scenario]
-"""Makes the scenario of a name."""
+"""A function that makes the scenario of a name."""
 PoolData = Pool | PoolDistribution | Mapping[str, Any] | Sequence[Any]
-"""A pool, a distribution of pools, or plain data from which ``from_data`` of either class makes one."""
+"""A pool, a distribution of pools, or the plain data of either, as for its ``from_data``."""
 
 
 def as_distribution(pool: PoolData) -> PoolDistribution | None:
-    """The distribution from which the workers are drawn anew, also from its data; None for a pool, which is drawn once.
+    """The distribution of pools that ``pool`` is, or that its data describe.
 
-    ValueError for data of a distribution that are not legal.
+    Returns:
+        None for a pool, whose workers are drawn once.
+
+    Raises:
+        ValueError: For data of a distribution that are not legal.
     """
     if isinstance(pool, Mapping):
-        return PoolDistribution.from_data(pool) if "n" in pool else None  # the data of a pool have no ``n``
-    return pool if isinstance(pool, PoolDistribution) else None
+        # the data of a distribution have the key ``n``, and the data of a pool do not
+        if "n" in pool:
+            return PoolDistribution.from_data(pool)
+        return None
+    if isinstance(pool, PoolDistribution):
+        return pool
+    return None

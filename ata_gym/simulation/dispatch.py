@@ -17,23 +17,43 @@ Moments: TypeAlias = Annotated[Floats, Within(0.0, float(np.finfo(np.float32).ma
 
 
 class RoundState(NamedTuple):
-    """Where E rows are inside their rounds, with n workers."""
+    """The state of E rows inside their rounds, with n workers."""
 
-    missing: Annotated[Ints, Within(1, all_tasks)]  # (E,) results that the round still needs; B where it has not begun
-    tasks: Tasks  # (E, n) tasks that each worker has started in the round
-    running: Flags  # (E, n) 1 where a worker is running a task
-    begun: Moments  # (E, n) when each worker's latest task began, counted from the round's start
-    duration: Moments  # (E, n) its task time
-    finish: Moments  # (E, n) when it ends, or ended; 0 before the first
-    idle: Moments  # (E, n) how long the worker had been idle in the round before it
-    now: Moments  # (E,) time since the round's start
-    spent: Moments  # (E,) worker time since the round's start
-    lost: Wholes  # (E,) tasks that died with their worker, in this round, or in the last one where it has not begun
+    missing: Annotated[Ints, Within(1, all_tasks)]
+    """The results that the round still needs, shape (E,); B where it has not begun."""
+    tasks: Tasks
+    """The tasks that each worker has started in the round, shape (E, n)."""
+    running: Flags
+    """1 where a worker is running a task, shape (E, n)."""
+    begun: Moments
+    """When each worker's latest task began, counted from the round's start, shape (E, n)."""
+    duration: Moments
+    """The time of each worker's latest task, shape (E, n)."""
+    finish: Moments
+    """When the latest task ends, or ended, shape (E, n); 0 before the first."""
+    idle: Moments
+    """How long the worker had been idle in the round before it, shape (E, n)."""
+    now: Moments
+    """The time since the round's start, shape (E,)."""
+    spent: Moments
+    """The worker time since the round's start, shape (E,)."""
+    lost: Wholes
+    """The tasks that were lost when their worker died, shape (E,).
+
+    They are counted in this round, or in the last one where this one has not begun.
+    """
 
     @classmethod
     def start(cls, rows: int, n: int, budget: int) -> Self:
-        """The start of a round, where all workers are idle."""
-        tasks, running = np.zeros((rows, n), np.int64), np.zeros((rows, n), np.int8)
+        """The start of a round, where all workers are idle.
+
+        Args:
+            rows: The number of rows, E.
+            n: The number of workers.
+            budget: The results that a round needs, B.
+        """
+        tasks = np.zeros((rows, n), np.int64)
+        running = np.zeros((rows, n), np.int8)
         times = [*np.zeros((4, rows, n)), *np.zeros((2, rows))]
         return cls(*[np.full(rows, budget), tasks, running, *times, np.zeros(rows, np.int64)])
 
@@ -41,25 +61,44 @@ class RoundState(NamedTuple):
 class Completion(NamedTuple):
     """What E rows know at the next result."""
 
-    worker: Ints  # (E,) the worker whose result came in
-    duration: Floats  # (E,) its task time
-    elapsed: Floats  # (E, n) at the round's end, how long each worker's cancelled task had run; else 0
-    age: Floats  # (E, n) how long each running task has run
-    round_over: Mask  # (E,) whether this was the B-th result
-    round_time: Floats  # (E,) when it came in, counted from the round's start
-    worker_time: Floats  # (E,) time that all workers were busy, from the round's start until then
-    started: Ints  # (E, n) tasks that each worker has started in the episode so far
-    round_state: RoundState  # where the rows are inside their rounds now, after the B-th result at the next one's start
+    worker: Ints
+    """The worker whose result came in, shape (E,)."""
+    duration: Floats
+    """The task time of the result, shape (E,)."""
+    elapsed: Floats
+    """How long each worker's cancelled task had run at the round's end, else 0, shape (E, n)."""
+    age: Floats
+    """How long each running task has run, shape (E, n)."""
+    round_over: Mask
+    """Whether this was the B-th result, shape (E,)."""
+    round_time: Floats
+    """When the result came in, counted from the round's start, shape (E,)."""
+    worker_time: Floats
+    """The time that all workers were busy, from the round's start until then, shape (E,)."""
+    started: Ints
+    """The tasks that each worker has started in the episode so far, shape (E, n)."""
+    round_state: RoundState
+    """The state of the rows now; after the B-th result it is the start of the next round."""
 
 
 @phase
-def _start(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, action: Bits, everybody: bool) -> None:
+def _start(
+    times: TaskTimes,
+    row: RoundState,
+    started: Ints,
+    dies: Floats,
+    action: Bits,
+    start_all: bool,
+) -> None:
+    """Start a task on each idle living worker that the action names, or on all of them."""
     now = row.now[0]
     for i in range(len(action)):
-        if row.running[i] == 0 and (action[i] != 0 or everybody) and alive(dies[i], now):
+        if row.running[i] == 0 and (action[i] != 0 or start_all) and alive(dies[i], now):
             row.duration[i] = time_of(times, i, started[i])
-            row.idle[i] += now - row.finish[i]  # exactly 0 where it restarts at once
-            row.begun[i], row.finish[i] = now, end_of_task(now, row.duration[i], dies[i])
+            # The gap is exactly 0 where the worker restarts at once.
+            row.idle[i] += now - row.finish[i]
+            row.finish[i] = end_of_task(now, row.duration[i], dies[i])
+            row.begun[i] = now
             row.running[i] = 1
             row.tasks[i] += 1
             started[i] += 1
@@ -67,19 +106,24 @@ def _start(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, actio
 
 @phase
 def _go_on(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, action: Bits) -> int:
-    everybody = False
-    while True:  # to a result, or the next death, once for a worker; if nobody runs, everybody starts, or it ends
-        _start(times, row, started, dies, action, everybody)
-        i = -1  # whose task ends first
+    """Start tasks and go on to the next result; return its worker."""
+    start_all = False
+    # Each pass goes to a result, or to the next death, once for a worker. If no worker is running a
+    # task, the next pass starts all of them, or ends the loop.
+    while True:
+        _start(times, row, started, dies, action, start_all)
+        # The worker whose task ends first, of equals the lowest.
+        i = -1
         for j in range(len(action)):
             if row.running[j] != 0 and (i < 0 or row.finish[j] < row.finish[i]):
                 i = j
-        if i < 0:  # no worker is running a task
-            if everybody:  # nor does any live, which the callers rule out
+        if i < 0:
+            # After a start of all workers none can be alive, which the callers rule out.
+            if start_all:
                 return i
-            everybody = True
+            start_all = True
             continue
-        everybody = False
+        start_all = False
         row.now[0] = row.finish[i]
         row.running[i] = 0
         if gives_result(row.begun[i], row.duration[i], dies[i], row.now[0]):
@@ -89,77 +133,162 @@ def _go_on(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, actio
 
 @phase
 def _measure(row: RoundState, dies: Floats, over: bool, elapsed: Floats, age: Floats) -> None:
-    """Add up the worker time, and say how long the tasks that are running have run, or were cancelled or lost."""
-    now, total = row.now[0], 0.0
+    """Add up the worker time, and measure how long tasks have run.
+
+    ``elapsed`` gets the times of cancelled and lost tasks if the round is over, and ``age`` the
+    times of running tasks if it is not.
+    """
+    now = row.now[0]
+    total = 0.0
     for i in range(len(dies)):
-        running = row.running[i] != 0
-        total += (now if running else row.finish[i]) - row.idle[i]
-        since = now - row.begun[i] if running else 0.0
-        elapsed[i] = since if over else 0.0
-        age[i] = 0.0 if over else since
+        if row.running[i] != 0:
+            busy_until = now
+            run_time = now - row.begun[i]
+        else:
+            busy_until = row.finish[i]
+            run_time = 0.0
+        total += busy_until - row.idle[i]
+        if over:
+            elapsed[i] = run_time
+            age[i] = 0.0
+        else:
+            elapsed[i] = 0.0
+            age[i] = run_time
     if over and row.lost[0] > 0:
         for i in range(len(dies)):
-            if not gives_result(row.begun[i], row.duration[i], dies[i], row.finish[i]) and row.running[i] == 0:
+            result = gives_result(row.begun[i], row.duration[i], dies[i], row.finish[i])
+            if not result and row.running[i] == 0:
                 elapsed[i] = row.finish[i] - row.begun[i]
     row.spent[0] = total
 
 
 @phase
 def _begin_round(row: RoundState, budget: int) -> None:
+    """Put a row at the start of a round; ``lost`` stays until the first step of the round."""
     row.missing[0] = budget
     row.now[0] = row.spent[0] = 0.0
     for i in range(len(row.tasks)):
-        row.tasks[i], row.running[i] = 0, 0
+        row.tasks[i] = 0
+        row.running[i] = 0
         row.begun[i] = row.duration[i] = row.finish[i] = row.idle[i] = 0.0
 
 
 @kernel(
-    f"{LAYOUT}(),(),(),(),(n),(n),(n),(),(n),(n),(n),(n),(n),(n),(),(),(),(),(),(n),(n),(),(),()", tuple(range(14, 32))
+    f"{LAYOUT}(),(),(),(),(n),(n),(n),(),(n),(n),(n),(n),(n),(n),(),(),(),(),(),(n),(n),(),(),()",
+    tuple(range(14, 32)),
 )
 def _run_dispatch(
-    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
-    key: Keys, episode: Ints, round_index: Ints, budget: Ints, action: Bits, dies: Floats,
-    started: Ints, missing: Ints, tasks: Ints, running: Bits, begun: Floats, duration: Floats, finish: Floats,
-    idle: Floats, now: Floats, spent: Floats, lost: Ints,
-    worker: Ints, time: Floats, elapsed: Floats, age: Floats, round_over: Mask, round_time: Floats, worker_time: Floats,
-) -> None:  # fmt: skip
-    times = TaskTimes(family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0])
+    family: Ints,
+    shift: Floats,
+    scale: Floats,
+    shape: Floats,
+    table: Floats,
+    first: Ints,
+    length: Ints,
+    noise: Floats,
+    key: Keys,
+    episode: Ints,
+    round_index: Ints,
+    budget: Ints,
+    action: Bits,
+    dies: Floats,
+    started: Ints,
+    missing: Ints,
+    tasks: Ints,
+    running: Bits,
+    begun: Floats,
+    duration: Floats,
+    finish: Floats,
+    idle: Floats,
+    now: Floats,
+    spent: Floats,
+    lost: Ints,
+    worker: Ints,
+    time: Floats,
+    elapsed: Floats,
+    age: Floats,
+    round_over: Mask,
+    round_time: Floats,
+    worker_time: Floats,
+) -> None:
+    times = TaskTimes(
+        family,
+        shift,
+        scale,
+        shape,
+        table,
+        first,
+        length,
+        noise,
+        key[0],
+        episode[0],
+        round_index[0],
+    )
     row = RoundState(missing, tasks, running, begun, duration, finish, idle, now, spent, lost)
-    if missing[0] == budget[0]:  # the round begins
+    # The round begins with this step.
+    if missing[0] == budget[0]:
         lost[0] = 0
     i = _go_on(times, row, started, dies, action)
     missing[0] -= 1
     over = missing[0] == 0
     _measure(row, dies, over, elapsed, age)
-    worker[0], time[0], round_over[0] = i, duration[i], over
-    round_time[0], worker_time[0] = now[0], spent[0]
+    worker[0] = i
+    time[0] = duration[i]
+    round_over[0] = over
+    round_time[0] = now[0]
+    worker_time[0] = spent[0]
     if over:
         _begin_round(row, budget[0])
 
 
 def dispatch_step(
-    distributions: Distributions, noise_keys: NoiseKeys, round_state: RoundState, action: Bits, budget: int,
+    distributions: Distributions,
+    noise_keys: NoiseKeys,
+    round_state: RoundState,
+    action: Bits,
+    budget: int,
     disturbances: Disturbances | None = None,
-) -> Completion:  # fmt: skip
+) -> Completion:
     """Go on from one decision to the next result, of which the round needs B.
 
-    ``action``, shape (E, n), has 1 for each worker that starts a task if it is idle, else 0; if no worker would be
-    running, all start. The other parameters are those of :func:`allocation_round`, but ``started`` of the noise keys
-    counts the tasks of this round too, and the disturbances are the same in all steps of a round.
+    A worker that dies is no longer running and starts no task. The time of its lost task is its
+    ``elapsed`` at the round's end. If the last running worker dies, all living workers start at
+    that moment. Tasks are not handed on: the policy decides.
 
-    A worker that dies is no longer running and starts no task; what it lost is its ``elapsed`` at the round's end. If
-    the last running worker dies, all living workers start at that moment. Tasks are not handed on: the policy decides.
-    If all workers of a row die, ValueError is raised.
+    Of results at the same moment the lowest worker's comes first. A worker's busy time is its time
+    since the round's start minus its idle gaps. So a worker that always restarts at once has the
+    same bits as in ``race_round``.
 
-    Of results at the same moment the lowest worker's comes first. A worker's busy time is its time since the round's
-    start minus its idle gaps, so that a worker which always restarts at once has the bits of ``race_round``.
+    Args:
+        distributions: The distributions, alike in all rows or with a row axis.
+        noise_keys: The keys and counters of the noise; ``started`` counts the tasks of this round,
+            too.
+        round_state: The state of the rows inside their rounds; it is not changed.
+        action: 1 for each worker that starts a task if it is idle, else 0, shape (E, n). If no
+            worker would be running, all start.
+        budget: The results that a round needs, B.
+        disturbances: The disturbances, the same in all steps of a round; by default there are none.
+
+    Raises:
+        ValueError: If all workers of a row die.
     """
     rows, n = action.shape
     noise, dies, _ = checked(disturbances, n)
-    after, there = noise_keys.started.copy(), RoundState._make([part.copy() for part in round_state])
+    started = noise_keys.started.copy()
+    next_state = RoundState._make([part.copy() for part in round_state])
     elapsed, age = np.empty((2, rows, n))
     duration, round_time, worker_time = np.empty((3, rows))
-    seen = np.empty(rows, np.int64), duration, elapsed, age, np.empty(rows, np.bool_), round_time, worker_time
-    of_tasks = kernel_arguments(distributions, noise)
-    _run_dispatch(*of_tasks, *noise_keys[:3], budget, action, dies, after, *there, *seen)
-    return Completion(*seen, after, there)
+    outputs = (
+        np.empty(rows, np.int64),
+        duration,
+        elapsed,
+        age,
+        np.empty(rows, np.bool_),
+        round_time,
+        worker_time,
+    )
+    task_arguments = kernel_arguments(distributions, noise)
+    _run_dispatch(
+        *task_arguments, *noise_keys[:3], budget, action, dies, started, *next_state, *outputs
+    )
+    return Completion(*outputs, started, next_state)

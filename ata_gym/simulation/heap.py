@@ -1,4 +1,7 @@
-"""A binary heap of workers inside kernels: the worker of the least key is at the top, of equal keys the lowest one."""
+"""A binary heap of workers inside kernels.
+
+The worker of the least key is at the top, of equal keys the lowest one.
+"""
 
 from typing import NamedTuple
 
@@ -7,56 +10,76 @@ from ata_gym.utils.compiled import inlined, phase
 
 
 class Heap(NamedTuple):
-    """Workers and their keys, position by position; how many of the positions are in use is known to the caller."""
+    """Workers and their keys, position by position.
+
+    The caller knows how many of the positions are in use.
+    """
 
     key: Floats
+    """The key at each position, shape (n,)."""
     worker: Ints
+    """The worker at each position, shape (n,)."""
 
 
 @inlined
 def comes_first(key: float, worker: int, other_key: float, other: int) -> bool:
-    """Whether a worker comes before another one: the order of events in a round."""
+    """Whether a worker comes before another one in the order of events in a round."""
     return key < other_key or (key == other_key and worker < other)
 
 
 @phase
 def sift_down(heap: Heap, size: int, at: int) -> None:
     """Restore the heap below position ``at``."""
-    key, worker = heap.key[at], heap.worker[at]
-    while True:  # down the levels
+    key = heap.key[at]
+    worker = heap.worker[at]
+    # Each pass goes one level down.
+    while True:
         child = 2 * at + 1
         if child >= size:
             break
         right = child + 1
-        if right < size and comes_first(heap.key[right], heap.worker[right], heap.key[child], heap.worker[child]):
+        if right < size and comes_first(
+            heap.key[right],
+            heap.worker[right],
+            heap.key[child],
+            heap.worker[child],
+        ):
             child = right
         if comes_first(key, worker, heap.key[child], heap.worker[child]):
             break
         heap.key[at], heap.worker[at] = heap.key[child], heap.worker[child]
         at = child
-    heap.key[at], heap.worker[at] = key, worker
+    heap.key[at] = key
+    heap.worker[at] = worker
 
 
 @phase
 def build_heap(heap: Heap, size: int) -> None:
     """Order the first ``size`` workers as a heap."""
-    for at in range(size // 2 - 1, -1, -1):
-        sift_down(heap, size, at)
+    for position in range(size // 2 - 1, -1, -1):
+        sift_down(heap, size, position)
 
 
 @phase
 def put_on_top(heap: Heap, size: int, worker: int) -> None:
-    """Add a worker to a heap of ``size`` at the top; its key is still to be set, and the heap to be restored."""
-    at = size
-    while at > 0:  # up the levels
-        above = (at - 1) // 2
-        heap.key[at], heap.worker[at] = heap.key[above], heap.worker[above]
-        at = above
+    """Add a worker at the top of a heap of ``size``.
+
+    The caller sets its key and restores the heap.
+    """
+    # The positions on the way from the first free one to the top move one level down.
+    position = size
+    while position > 0:
+        parent = (position - 1) // 2
+        heap.key[position], heap.worker[position] = heap.key[parent], heap.worker[parent]
+        position = parent
     heap.worker[0] = worker
 
 
 @phase
 def take_off_top(heap: Heap, size: int) -> int:
-    """Put the last worker in the place of the one at the top; return the size. The heap is still to be restored."""
+    """Replace the worker at the top by the last one, and return the new size.
+
+    The caller restores the heap.
+    """
     heap.key[0], heap.worker[0] = heap.key[size - 1], heap.worker[size - 1]
     return size - 1

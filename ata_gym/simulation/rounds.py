@@ -8,59 +8,117 @@ from ata_gym.pools.distributions import Distributions
 from ata_gym.simulation.disturbances import Disturbances, checked, undisturbed
 from ata_gym.simulation.keys import NoiseKeys, uniform
 from ata_gym.simulation.race import run_race
-from ata_gym.simulation.task_times import LAYOUT, TaskTimes, disturbed, kernel_arguments, time_by_noise
+from ata_gym.simulation.task_times import (
+    LAYOUT,
+    TaskTimes,
+    disturbed,
+    kernel_arguments,
+    time_by_noise,
+)
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import copy, kernel
 
 
 class RoundResult(NamedTuple):
-    """What a round of E rows gave, with n workers and budget B."""
+    """The results of a round of E rows, with n workers and budget B."""
 
-    worker: Ints  # (E, B) the worker of each result, ordered by worker, then by start
-    duration: Floats  # (E, B) the task time of each result
-    elapsed: Floats  # (E, n) how long each worker's cancelled task had run, or 0
-    started: Ints  # (E, n) tasks that each worker has started in the episode so far
-    round_time: Floats  # (E,) when the B-th result was in
-    worker_time: Floats  # (E,) time that all workers were busy
-    lost: Ints  # (E,) tasks that were running when their worker died
+    worker: Ints
+    """The worker of each result, ordered by worker, then by start, shape (E, B)."""
+    duration: Floats
+    """The task time of each result, shape (E, B)."""
+    elapsed: Floats
+    """How long each worker's cancelled task had run, or 0, shape (E, n)."""
+    started: Ints
+    """The tasks that each worker has started in the episode so far, shape (E, n)."""
+    round_time: Floats
+    """When the B-th result was in, shape (E,)."""
+    worker_time: Floats
+    """The time that all workers were busy, shape (E,)."""
+    lost: Ints
+    """The number of tasks that were running when their worker died, shape (E,)."""
 
 
 @kernel(f"{LAYOUT}(),(),(),(n),(n),(b),(b)->(n),(),()", (13, 14))
 def _run_allocation(
-    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
-    key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints,
-    worker: Ints, time: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
-) -> None:  # fmt: skip
-    """Every worker runs its tasks one after the other, and nobody dies; the round ends when the last task is done."""
-    times = TaskTimes(family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0])
+    family: Ints,
+    shift: Floats,
+    scale: Floats,
+    shape: Floats,
+    table: Floats,
+    first: Ints,
+    length: Ints,
+    noise: Floats,
+    key: Keys,
+    episode: Ints,
+    round_index: Ints,
+    started: Ints,
+    allocation: Ints,
+    worker: Ints,
+    time: Floats,
+    started_after: Ints,
+    round_time: Floats,
+    worker_time: Floats,
+) -> None:
+    """Run a round in which no worker dies and no task is cancelled.
+
+    Every worker runs its tasks one after the other, and the round ends when the last task is done.
+    """
+    times = TaskTimes(
+        family,
+        shift,
+        scale,
+        shape,
+        table,
+        first,
+        length,
+        noise,
+        key[0],
+        episode[0],
+        round_index[0],
+    )
     budget = len(worker)
-    padded = (budget + 8) // 8 * 8  # whole vectors, with a spare place at the end
+    # Whole vectors of eight, with at least one spare place at the end.
+    padded = (budget + 8) // 8 * 8
     scratch = np.empty((2, padded), np.int64)
-    workers, tasks = scratch[0], scratch[1]
-    uniforms = tasks.view(np.float64)  # in place of the tasks
-    workers[budget:] = tasks[budget:] = 0
+    workers = scratch[0]
+    tasks = scratch[1]
+    # Each uniform number overwrites the task that it is made from.
+    uniforms = tasks.view(np.float64)
+    workers[budget:] = 0
+    tasks[budget:] = 0
     b = 0
     for i in range(len(allocation)):
-        workers[b], tasks[b] = i, started[i]
-        b += allocation[i] > 0  # no branch for the first task: nothing predicts it
+        # The first task is written without a branch, which no processor could predict. The next
+        # worker overwrites it if there is none; the spare place takes it after the last task.
+        workers[b] = i
+        tasks[b] = started[i]
+        b += allocation[i] > 0
         for j in range(1, allocation[i]):
-            workers[b], tasks[b] = i, started[i] + j
+            workers[b] = i
+            tasks[b] = started[i] + j
             b += 1
         started_after[i] = started[i] + allocation[i]
-    for b in range(padded):  # a loop of its own, so that it vectorises
+    # This loop does nothing else, so that it vectorises.
+    for b in range(padded):
         uniforms[b] = uniform(key[0], tasks[b], workers[b], episode[0])
     if noise[0, 0] > 0.0 or noise[0, 3] < 1.0:
         for b in range(budget):
             uniforms[b] = disturbed(noise, workers[b], uniforms[b])
     copy(workers[:budget], worker)
-    longest = busy = total = 0.0
-    before, task = -1, 0
+    longest = 0.0
+    busy = 0.0
+    total = 0.0
+    before = -1
+    task = 0
     for b in range(budget):
         i = worker[b]
-        same = i == before
-        total += 0.0 if same else busy
-        busy = busy if same else 0.0
-        task = task + 1 if same else started[i]
+        if i == before:
+            task += 1
+        else:
+            # The first task of the next worker: the sum of the last worker is complete.
+            task = started[i]
+            total += busy
+            busy = 0.0
         before = i
         time[b] = time_by_noise(times, i, task, uniforms[b])
         busy += time[b]
@@ -70,45 +128,84 @@ def _run_allocation(
 
 
 def allocation_round(
-    distributions: Distributions, noise_keys: NoiseKeys, allocation: Ints, budget: int,
+    distributions: Distributions,
+    noise_keys: NoiseKeys,
+    allocation: Ints,
+    budget: int,
     disturbances: Disturbances | None = None,
-) -> RoundResult:  # fmt: skip
-    """Run one round in which every task of ``allocation``, shape (E, n), is run to its end; each row sums to B.
+) -> RoundResult:
+    """Run one round in which every task is run to its end.
 
-    The distributions are alike in all rows, or have a row axis. If a worker dies, the round is that of ``race_round``.
+    If a worker dies, ``race_round`` gives the round.
+
+    Args:
+        distributions: The distributions, alike in all rows or with a row axis.
+        noise_keys: The keys and counters of the noise.
+        allocation: The tasks of each worker, shape (E, n); each row sums to B.
+        budget: The number of results, B.
+        disturbances: The disturbances of the round; by default there are none.
     """
     noise, dies, _ = disturbances or undisturbed(allocation.shape[1])
     if disturbances is not None and np.isfinite(dies).any():
         return race_round(distributions, noise_keys, allocation, budget, disturbances)
-    of_tasks = kernel_arguments(distributions, noise)
+    task_arguments = kernel_arguments(distributions, noise)
     rows, n = allocation.shape
-    worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
-    after, round_time, worker_time = _run_allocation(*of_tasks, *noise_keys, allocation, worker, duration)
-    none = np.zeros((rows, n)), np.zeros(rows, np.int64)  # nothing is cancelled and nothing lost
-    return RoundResult(worker, duration, none[0], after, round_time, worker_time, none[1])
+    worker = np.empty((rows, budget), np.int64)
+    duration = np.empty((rows, budget))
+    started, round_time, worker_time = _run_allocation(
+        *task_arguments,
+        *noise_keys,
+        allocation,
+        worker,
+        duration,
+    )
+    # No task is cancelled, and none is lost.
+    elapsed = np.zeros((rows, n))
+    lost = np.zeros(rows, np.int64)
+    return RoundResult(worker, duration, elapsed, started, round_time, worker_time, lost)
 
 
 def race_round(
-    distributions: Distributions, noise_keys: NoiseKeys, allocation: Ints, budget: int,
-    disturbances: Disturbances | None = None, begun: Floats | None = None,
-) -> RoundResult:  # fmt: skip
-    """Run one round in which only the first B results of ``allocation`` count and the rest is cancelled.
+    distributions: Distributions,
+    noise_keys: NoiseKeys,
+    allocation: Ints,
+    budget: int,
+    disturbances: Disturbances | None = None,
+    begun: Floats | None = None,
+) -> RoundResult:
+    """Run one round in which the first B results count, and the rest is cancelled.
 
-    Each worker starts its tasks one after the other. Of results at the same moment the lowest worker's comes first. The
-    parameters are those of :func:`allocation_round`, but each row sums to B or more; with B, both give the same bits.
-    ``begun``, shape (E, B), takes when the task of each result was started, counted from the round's start.
+    Each worker starts its tasks one after the other. Of results at the same moment the lowest
+    worker's comes first. Where a row of the allocation sums to B, :func:`allocation_round` gives
+    the same bits.
 
-    A worker that dies ends and starts no task after that moment. The task that it runs then is lost: it gives no
-    result, its time so far counts as worker time and is the worker's ``elapsed``, as if it were cancelled. If the
-    living workers have too few tasks left for B results, the missing ones are handed on from the deadline on, each as
-    soon as a living worker is idle: to the one that became idle first (of equals the lowest), as its next task. So a
-    round gives exactly B results. Events of the same moment happen in the order of the workers. If all workers of a row
-    die, ValueError is raised.
+    A worker that dies ends and starts no task after that moment. The task that it runs then is
+    lost: it gives no result, its time so far counts as worker time and is the worker's ``elapsed``,
+    as if it were cancelled. If the living workers have too few tasks left for B results, the
+    missing ones are handed on from the deadline on, each as soon as a living worker is idle. It
+    goes to the worker that became idle first (of equals the lowest), as its next task. So a round
+    gives exactly B results. Events of the same moment happen in the order of the workers.
+
+    Args:
+        distributions: The distributions, alike in all rows or with a row axis.
+        noise_keys: The keys and counters of the noise.
+        allocation: The tasks of each worker, shape (E, n); each row sums to B or more.
+        budget: The number of results, B.
+        disturbances: The disturbances of the round; by default there are none.
+        begun: An array of shape (E, B) into which it is written when the task of each result was
+            started, counted from the round's start.
+
+    Raises:
+        ValueError: If all workers of a row die.
     """
     noise, dies, deadline = checked(disturbances, allocation.shape[1])
-    of_tasks = kernel_arguments(distributions, noise)
+    task_arguments = kernel_arguments(distributions, noise)
     rows = len(allocation)
-    worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
-    begun = np.empty((rows, 0)) if begun is None else begun
-    rest = run_race(*of_tasks, *noise_keys, allocation, dies, deadline, worker, duration, begun)
-    return RoundResult(worker, duration, *rest)
+    worker = np.empty((rows, budget), np.int64)
+    duration = np.empty((rows, budget))
+    if begun is None:
+        begun = np.empty((rows, 0))
+    race_outputs = run_race(
+        *task_arguments, *noise_keys, allocation, dies, deadline, worker, duration, begun
+    )
+    return RoundResult(worker, duration, *race_outputs)

@@ -1,6 +1,8 @@
-"""Task times inside kernels: a task's keyed noise, the disturbances of its round, and the quantile of its distribution.
+"""Task times inside kernels.
 
-The noise of a task is a uniform number with the row's key and the counter (task, worker, episode).
+A time follows from the task's keyed noise, the disturbances of its round, and the quantile of its
+distribution. The noise is a uniform number with the row's key and the counter (task, worker,
+episode).
 """
 
 import math
@@ -21,21 +23,31 @@ from ata_gym.utils.compiled import inlined, kernel
 
 
 def _scipy(name: str, arguments: int) -> Callable[..., float]:
-    """A scalar function of scipy.special for use inside kernels, linked by symbol so that kernels stay cacheable."""
+    """A scalar function of scipy.special for use inside kernels.
+
+    It is linked by symbol, so that kernels stay cacheable.
+    """
     symbol = f"ata_gym_{name}"
-    llvmlite.binding.add_symbol(symbol, get_cython_function_address("scipy.special.cython_special", name))
+    llvmlite.binding.add_symbol(
+        symbol,
+        get_cython_function_address("scipy.special.cython_special", name),
+    )
     signature = numba.types.float64(*[numba.types.float64] * arguments, numba.types.intc)
     function: Callable[..., float] = numba.types.ExternalFunction(symbol, signature)
     return function
 
 
 _LARGEST_UNIFORM = 1.0 - 2.0**-53
+"""The largest uniform number that a task's noise can be."""
 gamma_quantile = _scipy("gammaincinv", 2)
 normal_quantile = _scipy("ndtri", 1)
 
 
 class TaskTimes(NamedTuple):
-    """What the task times of one row in one round follow from, inside a kernel."""
+    """All numbers that determine the task times of one row in one round, inside a kernel.
+
+    The fields from ``family`` to ``length`` are the fields of ``Distributions``.
+    """
 
     family: Ints
     shift: Floats
@@ -43,24 +55,37 @@ class TaskTimes(NamedTuple):
     shape: Floats
     table: Floats
     first: Ints
-    length: Ints  # all as in ``Distributions``
-    noise: Floats  # (n, 5) as in ``Disturbances``
+    length: Ints
+    noise: Floats
+    """The field of ``Disturbances``, shape (n, 5)."""
     key: Word
+    """The key of the row."""
     episode: int
+    """The episode, counted from 0."""
     round_index: int
+    """The round, counted from 0."""
 
 
 def kernel_arguments(distributions: Distributions, noise: Floats) -> tuple[Ints | Floats, ...]:
-    """The first arguments of every kernel that draws task times; ``noise`` is that of ``Disturbances``."""
+    """The first arguments of every kernel that draws task times.
+
+    Args:
+        distributions: The distributions of the round.
+        noise: The field of ``Disturbances``.
+    """
     return *distributions[:-1], noise
 
 
-LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(n,q),"  # shapes of what ``kernel_arguments`` gives
+LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(n,q),"
+"""The shapes of the arguments that ``kernel_arguments`` gives."""
 
 
 @inlined
 def _standard_time(family: int, shape: float, u: float) -> float:
-    """Quantile ``u`` of a family's standard distribution; the codes are those of ``ata_gym.pools.families``."""
+    """Quantile ``u`` of a family's standard distribution.
+
+    The codes of the families are their places in ``ata_gym.pools.families.FAMILIES``.
+    """
     if family == 1:  # exponential
         return -math.log(1.0 - u)
     if family == 2:  # uniform
@@ -80,15 +105,22 @@ def _standard_time(family: int, shape: float, u: float) -> float:
 
 @inlined
 def disturbed(noise: Floats, worker: int, u: float) -> float:
-    """A task's noise under the outliers and shared noise of its worker: below 1, or in [1, 2) for an outlier."""
-    share, own, common = noise[worker, 0], noise[worker, 3], noise[worker, 4]
+    """A task's noise under the outliers and shared noise of its worker.
+
+    It is below 1, or in [1, 2) for an outlier.
+    """
+    share = noise[worker, 0]
+    own_weight = noise[worker, 3]
+    common = noise[worker, 4]
     if share > 0.0:
-        rest = 1.0 - share
-        if u >= rest:  # the top end
-            return float(1.0 + (u - rest) / share)
-        u /= rest
-    if own < 1.0:
-        normal = own * normal_quantile(u, np.intc(0)) + common
+        ordinary_share = 1.0 - share
+        # The top end of the noise is for outliers; the rest is stretched to (0, 1).
+        if u >= ordinary_share:
+            return float(1.0 + (u - ordinary_share) / share)
+        u /= ordinary_share
+    if own_weight < 1.0:
+        # Phi(own_weight * Phi^-1(u) + common), kept below 1, where quantiles are infinite.
+        normal = own_weight * normal_quantile(u, np.intc(0)) + common
         u = min(0.5 * math.erfc(-normal / math.sqrt(2.0)), _LARGEST_UNIFORM)
     return u
 
@@ -97,9 +129,10 @@ def disturbed(noise: Floats, worker: int, u: float) -> float:
 def time_by_noise(times: TaskTimes, worker: int, task: int, u: float) -> float:
     """The time of a worker's ``task``, counted from 0 in the episode, from its disturbed noise.
 
-    An outlier, whose ``u`` is in [1, 2), takes a time from the shortest to the longest one of outliers.
+    An outlier has ``u`` in [1, 2), and a time between the shortest and the longest outlier.
     """
-    i, family = worker, times.family[worker]
+    i = worker
+    family = times.family[worker]
     if u >= 1.0:
         shortest = times.noise[i, 1]
         return float(shortest + (times.noise[i, 2] - shortest) * (u - 1.0))
@@ -121,10 +154,34 @@ def time_of(times: TaskTimes, worker: int, task: int) -> float:
 
 @kernel(f"{LAYOUT}(),(),(),(),()->()")
 def _one_time(
-    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
-    key: Keys, episode: Ints, round_index: Ints, worker: Ints, task: Ints, out: Floats,
-) -> None:  # fmt: skip
-    times = TaskTimes(family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0])
+    family: Ints,
+    shift: Floats,
+    scale: Floats,
+    shape: Floats,
+    table: Floats,
+    first: Ints,
+    length: Ints,
+    noise: Floats,
+    key: Keys,
+    episode: Ints,
+    round_index: Ints,
+    worker: Ints,
+    task: Ints,
+    out: Floats,
+) -> None:
+    times = TaskTimes(
+        family,
+        shift,
+        scale,
+        shape,
+        table,
+        first,
+        length,
+        noise,
+        key[0],
+        episode[0],
+        round_index[0],
+    )
     out[0] = time_of(times, worker[0], task[0])
 
 
@@ -134,12 +191,25 @@ def _longest_standard_time(family: Ints, shape: Floats, out: Floats) -> None:
 
 
 def task_times(
-    distributions: Distributions, keys: Keys, episode: Index, round_index: Index, worker: Index, task: Index
+    distributions: Distributions,
+    keys: Keys,
+    episode: Index,
+    round_index: Index,
+    worker: Index,
+    task: Index,
 ) -> Floats:
-    """Times of single tasks, for methods that know no rounds: the very times that a round would have.
+    """Times of single tasks, for methods without rounds.
 
-    The arguments broadcast together and are those of ``ata_gym.simulation.keys.NoiseKeys``; ``worker`` starts
-    a task after ``task`` others in the episode.
+    They are the same times that a round would have. The arguments from ``keys`` on broadcast
+    together.
+
+    Args:
+        distributions: The distributions of the workers.
+        keys: The key of the row.
+        episode: The episode, counted from 0.
+        round_index: The round, counted from 0; only times that are replayed by round depend on it.
+        worker: The worker that starts the task.
+        task: How many tasks the worker has started in the episode before.
     """
     noise = undisturbed(distributions.family.shape[-1]).noise
     indices = [np.asarray(index, np.int64) for index in (episode, round_index, worker, task)]
@@ -148,7 +218,10 @@ def task_times(
 
 
 def longest_times(distributions: Distributions) -> Floats:
-    """The longest time, shape (n,), that a task of each worker can take, with noise of 52 bits; inf if it overflows."""
+    """The longest time that a task of each worker can take with noise of 52 bits, shape (n,).
+
+    It is inf if it overflows.
+    """
     family, shift, scale, shape, table, first, length, _ = distributions
     with np.errstate(over="ignore"):
         z = _longest_standard_time(family, shape)

@@ -1,12 +1,15 @@
 """Decisions where the distributions of the task times are known or sampled.
 
-Allocating by scores, expected round times, optimal allocations, costs by simulation, and what the theorems of ATA
-promise for a pool:
+They are allocations by scores, expected round times, optimal allocations, costs by simulation, and
+the promises of ATA's theorems for a pool.
 
->>> from ata_gym import scenario
->>> found = guarantee(scenario("icml2025-regret").pool, budget=5, version="icml")
->>> round(found.eta, 3), round(found.factor, 2), found.uniform.all_zero, float(found.regret(1e6).round(-5))
-(1.531, 10.86, 839, 13100000.0)
+Example:
+    >>> from ata_gym import scenario
+    >>> found = guarantee(scenario("icml2025-regret").pool, budget=5, version="icml")
+    >>> round(found.eta, 3), round(found.factor, 2)
+    (1.531, 10.86)
+    >>> found.uniform.all_zero, float(found.regret(1e6).round(-5))
+    (839, 13100000.0)
 """
 
 from ata_gym.theory.guarantees import Guarantee, guarantee

@@ -1,7 +1,8 @@
-"""Train a real model on the clock of the workers: problems, trainer, methods, and the wrapper of an env.
+"""Train a real model on the clock of the workers.
 
-The names below are loaded when they are first used, since importing torch takes a while; without torch that raises an
-``ImportError`` with the install command.
+The package holds problems, the trainer, training methods, and the wrapper of an env. Its names are
+loaded when they are first used, since importing torch takes a while. Without torch, the use of a
+name raises an ``ImportError`` with the install command.
 """
 
 from __future__ import annotations
@@ -25,15 +26,33 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "Classification": "problems.classification", "DeviceClock": "devices.clock", "Problem": "problem",
-            "Tasks": "problems.tasks", "Trainer": "trainer.trainer", "TrainingSettings": "trainer.settings",
-            "TrainingWrapper": "wrapper", "Worker": "devices.workers", "METHODS": "methods", "MethodRun": "methods",
-            "make_problem": "problem", "problem_names": "problem",
+            "Classification": "problems.classification",
+            "DeviceClock": "devices.clock",
+            "Problem": "problem",
+            "Tasks": "problems.tasks",
+            "Trainer": "trainer.trainer",
+            "TrainingSettings": "trainer.settings",
+            "TrainingWrapper": "wrapper",
+            "Worker": "devices.workers",
+            "METHODS": "methods",
+            "MethodRun": "methods",
+            "make_problem": "problem",
+            "problem_names": "problem",
         },
         lambda _name: require("torch", extra="train", purpose="Training"),
-    )  # fmt: skip
+    )
 
 __all__ = [
-    "METHODS", "Classification", "DeviceClock", "MethodRun", "Problem", "Tasks", "Trainer", "TrainingSettings",
-    "TrainingWrapper", "Worker", "make_problem", "problem_names",
-]  # fmt: skip
+    "METHODS",
+    "Classification",
+    "DeviceClock",
+    "MethodRun",
+    "Problem",
+    "Tasks",
+    "Trainer",
+    "TrainingSettings",
+    "TrainingWrapper",
+    "Worker",
+    "make_problem",
+    "problem_names",
+]

@@ -26,49 +26,74 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]], RecordConstructorArgs):
+class TrainingWrapper(
+    gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]],
+    RecordConstructorArgs,
+):
     """Each round of the env is one real optimiser step on the mean of B stochastic gradients.
 
-    Observations, rewards and flags stay as they are. ``info`` gains ``loss``, the mean training loss of the round's B
-    tasks, and in the rounds of ``evaluate`` the problem's figures, such as ``test_loss`` and ``accuracy``. So its keys
-    differ from round to round, which Minari's ``record_infos`` does not take. The allocation decides when a gradient is
-    there, never what it is: the gradients are those of ``Trainer``. Only where data differ by worker, it decides whose
-    they are: with ``HeterogeneousQuadratic``, ata-icml ends at f - f* = 1.2e-3, and uta at 3e-7; see there. Weights
-    1 / (n a_i) would mend that only where every worker has a task.
+    Observations, rewards and flags stay as they are. ``info`` gains ``loss``, the mean training
+    loss of the round's B tasks. In the rounds of ``evaluate`` it gains the problem's figures, such
+    as ``test_loss`` and ``accuracy``. So its keys differ from round to round, which Minari's
+    ``record_infos`` does not take.
 
-    Every ``reset`` starts training anew. The seed given to it keys the task times alone, so that the same trajectory
-    can be played with other task times; the setting ``seed`` keys weights and gradients.
+    The allocation decides when a gradient is there, never what it is: ``Trainer`` computes the
+    same gradients. Only where data differ by worker, the allocation decides from whose data the
+    gradients are: with ``HeterogeneousQuadratic``, ata-icml ends at f - f* = 1.2e-3, and uta at
+    3e-7; see ``HeterogeneousQuadratic``. Weights 1 / (n a_i) would mend that only where every
+    worker has a task.
 
-    - ``env``: a single ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``. Task times come from its pool. In an
-      env that was made with ``backend=DeviceClock(...)``, every task is really run and timed in seconds, and the
-      clock's trainer is trained: leave out problem and settings.
-    - ``problem``: a problem, or the name of one, or ``Tasks``; by default ``"digits"``.
-    - ``evaluate``: after which rounds the model is evaluated: a whole number k for every k-th, or a collection of
-      rounds; 0 is before the first, in the info of ``reset``.
-    - ``settings``: the fields of ``TrainingSettings``: optimizer, lr, device, seed and so on.
+    Every ``reset`` starts training anew. The seed given to it keys the task times alone, so that
+    the same trajectory can be played with other task times; the setting ``seed`` keys weights and
+    gradients.
 
-    Raises TypeError if the env is another one, and ValueError for a bad argument. ``step`` raises ValueError for a bad
-    action, and changes nothing; FloatingPointError and MemoryError as ``Trainer.step``: ``reset`` starts anew.
+    ``step`` raises ValueError for a bad action, and changes nothing. It raises FloatingPointError
+    and MemoryError as ``Trainer.step`` does: ``reset`` starts anew.
 
-    >>> import gymnasium, torch, ata_gym
-    >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
-    >>> env = TrainingWrapper(env, "digits", optimizer=torch.optim.AdamW, lr=1e-3, evaluate=[1])
-    >>> _ = env.reset(seed=0)
-    >>> info = env.step(env.action_space.sample())[-1]
-    >>> sorted(info)
-    ['accuracy', 'loss', 'round_time', 'runtime', 'test_loss', 'total_worker_time', 'worker_time']
+    Args:
+        env: A single ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``. Task times come from
+            its pool. In an env that was made with ``backend=DeviceClock(...)``, every task is
+            really run and timed in seconds, and the clock's trainer is trained: leave out problem
+            and settings.
+        problem: A problem, or the name of one, or ``Tasks``; by default ``"digits"``.
+        evaluate: After which rounds the model is evaluated: a whole number k for every k-th, or a
+            collection of rounds; 0 is before the first, in the info of ``reset``.
+        settings: The fields of ``TrainingSettings``: optimizer, lr, device, seed and so on.
+
+    Raises:
+        TypeError: If the env is another one.
+        ValueError: For a bad argument.
+
+    Example:
+        >>> import gymnasium, torch, ata_gym
+        >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
+        >>> env = TrainingWrapper(env, "digits", optimizer=torch.optim.AdamW, lr=1e-3, evaluate=[1])
+        >>> _ = env.reset(seed=0)
+        >>> info = env.step(env.action_space.sample())[-1]
+        >>> sorted(name for name in info if "time" not in name)
+        ['accuracy', 'loss', 'test_loss']
     """
 
     def __init__(
-        self, env: gym.Env[Feedback, NDArray[Any]], problem: Problem | Tasks | str | None = None, *,
-        evaluate: int | Collection[int] | None = None, **settings: Any,
-    ) -> None:  # fmt: skip
-        # without copies, or the data of a problem would be copied
-        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, problem=problem, evaluate=evaluate, **settings)
+        self,
+        env: gym.Env[Feedback, NDArray[Any]],
+        problem: Problem | Tasks | str | None = None,
+        *,
+        evaluate: int | Collection[int] | None = None,
+        **settings: Any,
+    ) -> None:
+        # A deep copy of the arguments would copy the data of a problem.
+        RecordConstructorArgs.__init__(
+            self,
+            _disable_deepcopy=True,
+            problem=problem,
+            evaluate=evaluate,
+            **settings,
+        )
         if not isinstance(env, gym.Env) or not isinstance(env.unwrapped, TaskAllocationEnv):
             raise TypeError(
-                "TrainingWrapper wraps a single env of ata_gym/TaskAllocation-v0 or ata_gym/TaskRace-v0 "
-                f"(gymnasium.make), not {env}"
+                "TrainingWrapper wraps a single env of ata_gym/TaskAllocation-v0 or"
+                f" ata_gym/TaskRace-v0 (gymnasium.make), not {env}",
             )
         super().__init__(env)
         self._evaluated = _rounds(evaluate)
@@ -77,10 +102,17 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
         backend = env.unwrapped.backend
         self._clock = backend if isinstance(backend, DeviceClock) else None
         if self._clock is None:
-            self.trainer = Trainer("digits" if problem is None else problem, env.unwrapped.budget, **settings)
+            self.trainer = Trainer(
+                "digits" if problem is None else problem,
+                env.unwrapped.budget,
+                **settings,
+            )
         else:
             if problem is not None or settings:
-                raise ValueError("the env's device clock has its own trainer: leave out the problem and its settings")
+                raise ValueError(
+                    "the env's device clock has its own trainer: leave out the problem and its"
+                    " settings",
+                )
             self.trainer = self._clock.trainer
 
     @property
@@ -89,7 +121,10 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
         return self.trainer.model
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[Feedback, dict[str, Any]]:
         self._observation, info = self.env.reset(seed=seed, options=options)
         self.trainer.reset()
@@ -98,26 +133,44 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
     def step(self, action: NDArray[Any]) -> tuple[Feedback, float, bool, bool, dict[str, Any]]:
         self._observation, reward, terminated, truncated, info = self.env.step(action)
         by = np.bincount(self._allocation_env.computed, minlength=self._allocation_env.n)
-        loss = self.trainer.apply(self._clock.gradient() if self._clock else self.trainer.gradient(tasks=by))
-        return self._observation, float(reward), terminated, truncated, info | {"loss": loss} | self._evaluation()
+        if self._clock:
+            gradient = self._clock.gradient()
+        else:
+            gradient = self.trainer.gradient(tasks=by)
+        loss = self.trainer.apply(gradient)
+        return (
+            self._observation,
+            float(reward),
+            terminated,
+            truncated,
+            info | {"loss": loss} | self._evaluation(),
+        )
 
     def save(self, path: str | os.PathLike[str], state: Any = None) -> None:
-        """Write a checkpoint, completely or not at all: training, the env, the last observation and a policy's state.
+        """Write a checkpoint, completely or not at all.
 
-        ``state`` is what the policy's ``predict`` gave with the last action. ValueError if there was no ``reset`` yet,
-        or the state of an optimiser or schedule of yours holds more than numbers.
+        It holds training, the env, the last observation and a policy's state.
 
-        >>> import tempfile, gymnasium, ata_gym, ata_policies
-        >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
-        >>> env = TrainingWrapper(env, "quadratic")
-        >>> action, state = ata_policies.make("ata", env).predict(env.reset(seed=0)[0])
-        >>> _ = env.step(action)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     env.save(f"{folder}/run.pt", state)
-        ...     info = env.step(action)[-1]
-        ...     observation, state = env.load(f"{folder}/run.pt", like=state)
-        >>> env.step(action)[-1] == info
-        True
+        Args:
+            path: The file of the checkpoint.
+            state: What the policy's ``predict`` gave with the last action.
+
+        Raises:
+            ValueError: If there was no ``reset`` yet, or the state of an optimiser or schedule of
+                yours holds more than numbers.
+
+        Example:
+            >>> import tempfile, gymnasium, ata_gym, ata_policies
+            >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
+            >>> env = TrainingWrapper(env, "quadratic")
+            >>> action, state = ata_policies.make("ata", env).predict(env.reset(seed=0)[0])
+            >>> _ = env.step(action)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     env.save(f"{folder}/run.pt", state)
+            ...     info = env.step(action)[-1]
+            ...     observation, state = env.load(f"{folder}/run.pt", like=state)
+            >>> env.step(action)[-1] == info
+            True
         """
         if self._observation is None:
             raise ValueError("there is nothing to save: call reset() first")
@@ -126,18 +179,35 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
         checkpoint.save(Path(path), {**tree, "observation": self._observation, "policy": policy})
 
     def load(self, path: str | os.PathLike[str], like: Any = None) -> tuple[Feedback, Any]:
-        """Go on from the checkpoint of a wrapper made with the same arguments, bit for bit; reading it runs no code.
+        """Go on from the checkpoint of a wrapper that was made with the same arguments.
 
-        ``like`` is any state of the policy, for its form; ``policy.predict`` gives one for any observation. What comes
-        back is the last observation and the policy's state. FileNotFoundError if there is no such file, and ValueError
-        if it is damaged or does not fit; then ``reset`` starts anew.
+        Training goes on bit for bit. Reading the file runs no code.
+
+        Args:
+            path: The file of the checkpoint.
+            like: Any state of the policy, for its form; ``policy.predict`` gives one for any
+                observation.
+
+        Returns:
+            The last observation, and the policy's state.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it is damaged or does not fit; then ``reset`` starts anew.
         """
         tree = checkpoint.load(Path(path), "trainer", "env", "observation", "policy")
-        parts = {name: map_leaves(lambda part: part.numpy(), tree[name]) for name in ("env", "observation", "policy")}
-        observation, policy = parts["observation"], parts["policy"]
+        parts = {
+            name: map_leaves(lambda part: part.numpy(), tree[name])
+            for name in ("env", "observation", "policy")
+        }
+        observation = parts["observation"]
+        policy = parts["policy"]
         if dict(leaves(like, "state")).keys() != policy.keys():
-            raise ValueError(f"this checkpoint is of another policy: its state has the parts {sorted(policy)}")
-        self.env.reset()  # for wrappers in between, which may ask for it
+            raise ValueError(
+                f"this checkpoint is of another policy: its state has the parts {sorted(policy)}",
+            )
+        # Wrappers between this one and the env may refuse to step before a reset.
+        self.env.reset()
         self._allocation_env.restore(parts["env"])
         self.trainer.restore(tree["trainer"])
         self._observation = observation

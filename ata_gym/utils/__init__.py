@@ -1,1 +1,1 @@
-"""Helpers that have nothing to do with allocation: compiled loops, checks of arguments, optional packages, files."""
+"""Helpers without allocation: compiled loops, checks of arguments, optional packages, files."""

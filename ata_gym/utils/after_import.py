@@ -1,4 +1,4 @@
-"""What is done after the import of another package, which is not imported here."""
+"""Calls that are made after the import of another package, which is not imported here."""
 
 import importlib.util
 import sys
@@ -10,9 +10,13 @@ from types import ModuleType
 
 
 def after_import(module: str, action: str) -> None:
-    """Call ``action``, such as ``package.module:function``, after the first import of ``module``.
+    """Call a function after the first import of a module.
 
-    If it is imported already, the call is made now; if it never is, nothing happens.
+    If the module is imported already, the call is made now; if it never is, nothing happens.
+
+    Args:
+        module: The dotted name of the module.
+        action: The function, such as ``package.module:function``.
     """
     if module in sys.modules:
         resolve_name(action)()
@@ -21,13 +25,20 @@ def after_import(module: str, action: str) -> None:
 
 
 class _Once(MetaPathFinder):
-    """Python asks it for each module that is not imported yet; it finds the one, as others do, and is gone."""
+    """A finder that acts on the import of one module, and then removes itself.
+
+    Python asks it for each module that is not imported yet.
+    """
 
     def __init__(self, module: str, action: str) -> None:
-        self.module, self.action = module, action
+        self.module = module
+        self.action = action
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         if fullname != self.module or self not in sys.meta_path:
             return None
@@ -40,5 +51,6 @@ class _Once(MetaPathFinder):
                 execute(module)
                 resolve_name(self.action)()
 
-            vars(spec.loader)["exec_module"] = execute_and_act  # of this loader alone: each module has its own
+            # Each module has a loader of its own, so no other module is affected.
+            vars(spec.loader)["exec_module"] = execute_and_act
         return spec

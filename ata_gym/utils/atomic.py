@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, their names, and the checks of places before they are used."""
+"""Files that are written completely or not at all, their names, and checks of places."""
 
 import hashlib
 import os
@@ -7,15 +7,22 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from urllib.parse import quote
 
-_PART = ".part-"
-_LONGEST = 200  # bytes of a name; most file systems take 255, of which endings and ``_PART`` take some
+_PART = ".part-"  # the start of the name of a file that is being filled
+_LONGEST_NAME = 200
+"""Bytes of a name: most file systems take 255, of which endings and ``_PART`` take some."""
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a file beside ``path``, then move it there in one step; every OSError names a file.
+    """Let a function fill a file beside ``path``, then move it there in one step.
 
-    OSError also if ``path`` is a folder, a pipe, a socket or a device, which the step would replace by a file.
-    ValueError as of ``check_name``.
+    Args:
+        path: The path of the file.
+        write: Called with the path of the file to fill.
+
+    Raises:
+        OSError: If the file cannot be written, or ``path`` is a folder, a pipe, a socket or a
+            device, which the step would replace by a file. It always names a file.
+        ValueError: As for ``check_name``.
     """
     check_name(path)
     _refuse_other_than_file(path)
@@ -26,7 +33,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        if error.filename is None:  # for example, if the disk is full
+        # The error of a full disk, for example, names no file.
+        if error.filename is None:
             raise OSError(f"{path} cannot be written: {error}") from error
         raise
     finally:
@@ -34,45 +42,74 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_name(path: str | os.PathLike[str]) -> None:
-    """Raise ValueError for a path with bytes that are no UTF-8, which no table, page or other library takes."""
+    """Check that a path is UTF-8, as tables, pages and other libraries need it.
+
+    Args:
+        path: The path.
+
+    Raises:
+        ValueError: If it holds bytes that are no UTF-8.
+    """
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{os.fsencode(path)!r} holds bytes that are no UTF-8: rename it") from None
+        raise ValueError(
+            f"{os.fsencode(path)!r} holds bytes that are no UTF-8: rename it",
+        ) from None
 
 
 def file_name(text: str) -> str:
-    """A text, percent-encoded and of a length that file systems take: the name of a file or folder, before its ending.
+    """The name of a file or folder for a text, before its ending.
 
-    >>> file_name("my_package:Mine"), file_name(".."), len(file_name(1000 * "x"))
-    ('my_package%3AMine', '%2E%2E', 200)
+    The text is percent-encoded and cut to a length that file systems take.
+
+    Args:
+        text: Any text.
+
+    Example:
+        >>> file_name("my_package:Mine"), file_name(".."), len(file_name(1000 * "x"))
+        ('my_package%3AMine', '%2E%2E', 200)
     """
     name = quote(text, safe="", errors="surrogatepass")
-    return cut(name if name.strip(".") else name.replace(".", "%2E"))
+    # Names of dots alone mean folders.
+    if not name.strip("."):
+        name = name.replace(".", "%2E")
+    return cut(name)
 
 
 def cut(name: str) -> str:
-    """A name as it is, or its beginning and a checksum where it is longer than that of a file should be."""
-    whole = os.fsencode(name)
-    if len(whole) <= _LONGEST:
+    """The name as it is, or its beginning and a checksum if it has more than 200 bytes."""
+    encoded = os.fsencode(name)
+    if len(encoded) <= _LONGEST_NAME:
         return name
-    digest = hashlib.sha256(whole).hexdigest()[:16]
-    return f"{whole[: _LONGEST - len(digest) - 1].decode(errors='ignore')}-{digest}"
+    digest = hashlib.sha256(encoded).hexdigest()[:16]
+    return f"{encoded[: _LONGEST_NAME - len(digest) - 1].decode(errors='ignore')}-{digest}"
 
 
 def is_part(name: str) -> bool:
-    """Whether a file of this name was being filled by ``write_whole`` when its process was killed, or is being filled.
+    """Whether a file of this name is, or was, being filled by ``write_whole``.
 
-    >>> is_part(".part-17-table.md"), is_part(".part-of-my-thesis")
-    (True, False)
+    Such a file stays if its process is killed.
+
+    Args:
+        name: The name of the file.
+
+    Example:
+        >>> is_part(".part-17-table.md"), is_part(".part-of-my-thesis")
+        (True, False)
     """
     return name.startswith(_PART) and name.removeprefix(_PART).partition("-")[0].isdecimal()
 
 
 def check_place(path: Path) -> None:
-    """Make the folder of a file, without the file; OSError unless the file can be written there.
+    """Make the folder of a file, without the file.
 
-    ValueError as of ``check_name``.
+    Args:
+        path: The path of the file.
+
+    Raises:
+        OSError: If the file cannot be written there.
+        ValueError: As for ``check_name``.
     """
     check_name(path)
     try:
@@ -85,15 +122,20 @@ def check_place(path: Path) -> None:
 
 
 def read_source(path: Path) -> bytes:
-    """The content of a file, which may be foreign; errors are those of ``check_source``."""
+    """Return the content of a file, which may be foreign, with the errors of ``check_source``."""
     check_source(path)
     return path.read_bytes()
 
 
 def check_source(path: Path) -> None:
-    """Raise FileNotFoundError if there is no file, and ValueError for a folder, a pipe, a socket or a device.
+    """Check that a file can be read; reading a pipe might wait without an end.
 
-    Reading a pipe might wait without an end. ValueError as of ``check_name``, too.
+    Args:
+        path: The path of the file.
+
+    Raises:
+        FileNotFoundError: If there is no file.
+        ValueError: For a folder, a pipe, a socket or a device, and as for ``check_name``.
     """
     check_name(path)
     if not path.exists():
@@ -103,6 +145,7 @@ def check_source(path: Path) -> None:
 
 
 def _refuse_other_than_file(path: Path) -> None:
+    """Raise OSError where anything else than a file has the path."""
     if path.exists() and not path.is_file():
         raise OSError(f"{path} cannot be written: it is {kind_of(path)}; name a file")
     if Path(os.path.realpath(path)).parent == Path("/dev"):
@@ -110,6 +153,6 @@ def _refuse_other_than_file(path: Path) -> None:
 
 
 def kind_of(path: Path) -> str:
-    """What stands in the place of a file."""
+    """The kind of an object in the place of a file, as words."""
     kinds = {"a folder": path.is_dir, "a pipe": path.is_fifo, "a socket": path.is_socket}
-    return next((kind for kind, holds in kinds.items() if holds()), "a device")
+    return next((kind for kind, is_kind in kinds.items() if is_kind()), "a device")

@@ -1,4 +1,4 @@
-"""A typed decorator over numba that turns a loop over one row into a NumPy gufunc, and the threads that run it."""
+"""A typed decorator over numba that makes a gufunc of a loop over one row, and its threads."""
 
 import os
 import re
@@ -28,34 +28,51 @@ from ata_gym.utils.validation import whole_number
 
 Scalar = Callable[..., Any]
 
-_LEAST_WORK = 2**17  # the least numbers that threads share: fewer are computed before another thread has begun
+_LEAST_WORK = 2**17
+"""The least numbers that threads share: fewer are computed before another thread has begun."""
 
-_PROCESSES = 4  # compile at most: the slowest kernel alone takes a third of the time that all take
+_MOST_PROCESSES = 4
+"""Processes that compile at most: the slowest kernel takes a third of the time of all."""
 
 _count: ContextVar[int] = ContextVar("threads", default=1)
 
 inlined: Callable[[Scalar], Scalar] = numba.njit(inline="always")
-"""Compile a helper into its caller, see :func:`helper`: a scalar one, so that loops vectorise, or one that is called in
-one place and calls others, since LLVM optimises each caller together with all that it calls."""
+"""Compile a helper into its caller, see :func:`helper`.
 
-_uncounted: dict[str, Any] = {"_nrt": False} if is_known() else {}  # an option of numba that is not public
+It is for scalar helpers, so that loops vectorise. It is also for helpers that are called in one
+place and call others, since LLVM optimises each caller together with all that it calls.
+"""
+
+# ``_nrt`` is an option of numba that is not public.
+_uncounted: dict[str, Any]
+if is_known():
+    _uncounted = {"_nrt": False}
+else:
+    _uncounted = {}
 phase: Callable[[Scalar], Scalar] = numba.njit(forceinline=True, **_uncounted)
 """Compile a part of a kernel that takes arrays, in named tuples too, and makes none.
 
-The owners of its arrays are not counted, and it becomes a part of the machine code of the kernel: both would otherwise
-take longer than the work of a short loop.
+The owners of its arrays are not counted, and it becomes a part of the machine code of the kernel:
+both would otherwise take longer than the work of a short loop.
 """
 
 
 def helper(*fastmath: str) -> Callable[[Scalar], Scalar]:
-    """Compile a helper of kernels; ``fastmath`` names flags of LLVM for the operations inside it."""
+    """Compile a helper of kernels; ``fastmath`` names flags of LLVM for its operations."""
     decorate: Callable[[Scalar], Scalar] = numba.njit(fastmath=set(fastmath))
     return decorate
 
 
 @phase
 def copy(source: NDArray[Any], target: NDArray[Any]) -> None:
-    """As ``target[:] = source``, for which numba compiles the text of an error, too; that takes seconds."""
+    """Copy an array into another one of the same length.
+
+    For ``target[:] = source`` numba compiles the text of an error, too, which takes seconds.
+
+    Args:
+        source: The numbers, shape (k, ...).
+        target: The array that gets them, shape (k, ...).
+    """
     for i in range(len(source)):
         target[i] = source[i]
 
@@ -63,136 +80,205 @@ def copy(source: NDArray[Any], target: NDArray[Any]) -> None:
 class Gufunc:
     """A loop over one row, compiled at the first call into a gufunc that broadcasts over rows.
 
-    Arrays are made C-contiguous, and the loop is compiled for such arrays, so that it vectorises. The machine code is
-    kept on disk, see ``kernel_cache``, and compiled anew when the loop, or anything that it calls in any file, is
-    edited; if nothing can be written, each process compiles it. Within ``ata_gym.threads`` several threads share the
-    rows.
+    Arrays are made C-contiguous, and the loop is compiled for such arrays, so that it vectorises.
+    The machine code is kept on disk, see ``kernel_cache``. It is compiled anew when the loop, or
+    anything that it calls in any file, is edited. If nothing can be written, each process compiles
+    it. Within ``ata_gym.threads`` several threads share the rows.
+
+    Args:
+        loop: The function, with annotations of ``ata_gym.typing``.
+        layout: The layout of its arrays, as in ``numba.guvectorize``.
+        writable: The positions of arguments that the loop fills.
     """
 
     def __init__(self, loop: Callable[..., None], layout: str, writable: tuple[int, ...]) -> None:
         self.__doc__ = loop.__doc__
-        self._axes = [len(names.split(",")) if names else 0 for names in re.findall(r"\(([^)]*)\)", layout)]
-        self._loop, self._layout, self._writable = loop, layout, writable
+        self._axes = [
+            len(names.split(",")) if names else 0 for names in re.findall(r"\(([^)]*)\)", layout)
+        ]
+        self._loop = loop
+        self._layout = layout
+        self._writable = writable
         self._signature = _signature(loop, self._axes)
         self._ufunc: Callable[..., Any] | None = None
 
     def __call__(self, *arrays: Any) -> Any:
         ufunc = self._ufunc or self.compile()
-        contiguous = np.asarray  # a local name: this line takes a good part of the time of a small step
+        # A local name is quicker; this loop takes a good part of the time of a small step.
+        contiguous = np.asarray
         inputs = [contiguous(array, order="C") for array in arrays]
         if (count := _count.get()) > 1:
             return self._in_blocks(ufunc, inputs, count)
         return ufunc(*inputs)
 
     def compile(self) -> Callable[..., Any]:
-        """Compile the loop, or load its machine code, before the first call; return NumPy's gufunc."""
+        """Compile the loop, or load its machine code, and return NumPy's gufunc."""
         with postponed():
             self._ufunc = self._compile()
         return self._ufunc
 
     @property
     def kept(self) -> bool:
-        """Whether there is machine code of it, in this process or on disk, or there can be none on disk."""
-        return self._ufunc is not None or is_kept(self._loop, str(self._signature), self._layout, self._writable)
+        """Whether there is machine code here or on disk, or there can be none on disk."""
+        if self._ufunc is not None:
+            return True
+        return is_kept(self._loop, str(self._signature), self._layout, self._writable)
 
-    def _in_blocks(self, ufunc: Callable[..., Any], inputs: list[NDArray[Any]], threads: int) -> Any:
-        extra = [array.ndim - own for array, own in zip(inputs, self._axes, strict=False)]
-        rows = max(len(array) if more else 1 for array, more in zip(inputs, extra, strict=True))
-        split = [more == 1 and len(array) == rows for array, more in zip(inputs, extra, strict=True)]
+    def _in_blocks(
+        self,
+        ufunc: Callable[..., Any],
+        inputs: list[NDArray[Any]],
+        threads: int,
+    ) -> Any:
+        """Call the gufunc on blocks of rows, each in a thread, if the work is worth it."""
+        # ``extra_axes`` counts the axes of each array that the gufunc broadcasts over; ``split``
+        # marks the arrays that have a first axis of all rows.
+        extra_axes = [array.ndim - axes for array, axes in zip(inputs, self._axes, strict=False)]
+        rows = max(
+            len(array) if count else 1 for array, count in zip(inputs, extra_axes, strict=True)
+        )
+        split = [
+            count == 1 and len(array) == rows
+            for array, count in zip(inputs, extra_axes, strict=True)
+        ]
         blocks = min(threads, rows)
-        work = sum(array.size for array, own in zip(inputs, split, strict=True) if own)
-        if blocks < 2 or work < _LEAST_WORK or max(extra) > 1 or not all(split[k] for k in self._writable):
+        work = sum(array.size for array, is_split in zip(inputs, split, strict=True) if is_split)
+        # Two blocks must not write to the same array.
+        independent = max(extra_axes) <= 1 and all(split[k] for k in self._writable)
+        if blocks < 2 or work < _LEAST_WORK or not independent:
             return ufunc(*inputs)
         ends = [rows * k // blocks for k in range(blocks + 1)]
-        given = [
-            [array[first:last] if own else array for array, own in zip(inputs, split, strict=True)]
+        block_inputs = [
+            [
+                array[first:last] if is_split else array
+                for array, is_split in zip(inputs, split, strict=True)
+            ]
             for first, last in pairwise(ends)
         ]
-        results = run_together([partial(ufunc, *arrays) for arrays in given])
+        results = run_together([partial(ufunc, *arrays) for arrays in block_inputs])
         if isinstance(results[0], tuple):
             return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))
-        return None if results[0] is None else np.concatenate(results)
+        if results[0] is None:
+            return None
+        return np.concatenate(results)
 
     def _compile(self) -> Any:
+        """Compile or load the loop; the owner of the machine code is kept, too."""
+
         def build(loop: Scalar, cache: bool) -> Any:
+            """Compile a loop, through numba's cache or without it."""
             options = {"writable_args": self._writable, "cache": cache, "nopython": True}
             with only_for_kernels():
                 return numba.guvectorize([self._signature], self._layout, **options)(loop)
 
+        options = (str(self._signature), self._layout, self._writable)
         try:
-            with kernel_cache(self._loop, str(self._signature), self._layout, self._writable) as (loop, cached):
+            with kernel_cache(self._loop, *options) as (loop, cached):
                 self._owner = build(loop, cached)
-        except OSError:  # there is no temporary folder, or it is full
+        # There is no temporary folder, or it is full.
+        except OSError:
             self._owner = build(self._loop, cache=False)
-        return self._owner.ufunc  # NumPy's own, without numba's wrapper around it
+        # This is NumPy's own gufunc, without numba's wrapper around it.
+        return self._owner.ufunc
 
 
 def kernel(layout: str, writable: tuple[int, ...] = ()) -> Callable[[Callable[..., None]], Gufunc]:
-    """Compile a loop over one row lazily; ``layout`` as in ``numba.guvectorize``.
+    """Compile a loop over one row lazily.
 
-    The types are those of its annotations, aliases such as those of ``ata_gym.typing``. An array has as many axes as
-    the layout says, and a number is an array of length 1. ``writable`` names the positions of arguments that the loop
-    fills, for outputs whose size no input gives.
+    The types follow from its annotations, which are aliases of ``ata_gym.typing``. An array has as
+    many axes as the layout says, and a number is an array of length 1.
 
-    >>> import numpy as np
-    >>> from ata_gym.typing import Floats
-    >>> @kernel("(n),()->(n)")
-    ... def scaled(x: Floats, factor: Floats, out: Floats) -> None:
-    ...     out[:] = factor[0] * x
-    >>> scaled(np.ones((2, 3)), 2.0)
-    array([[2., 2., 2.],
-           [2., 2., 2.]])
+    Args:
+        layout: The layout of the arrays, as in ``numba.guvectorize``.
+        writable: The positions of arguments that the loop fills, for outputs whose size no input
+            gives.
+
+    Example:
+        >>> import numpy as np
+        >>> from ata_gym.typing import Floats
+        >>> @kernel("(n),()->(n)")
+        ... def scaled(x: Floats, factor: Floats, out: Floats) -> None:
+        ...     out[:] = factor[0] * x
+        >>> scaled(np.ones((2, 3)), 2.0)
+        array([[2., 2., 2.],
+               [2., 2., 2.]])
     """
     return lambda loop: Gufunc(loop, layout, writable)
 
 
 def kernels_in(modules: Iterable[str]) -> dict[str, Gufunc]:
-    """The kernels that modules define, by their names: ``module:name``."""
-    found = ((module, *item) for module in modules for item in vars(import_module(module)).items())
-    return {f"{m}:{name}": one for m, name, one in found if isinstance(one, Gufunc) and one._loop.__module__ == m}
+    """The kernels that modules define, by their names ``module:name``."""
+    members = (
+        (module, *item) for module in modules for item in vars(import_module(module)).items()
+    )
+    return {
+        f"{m}:{name}": value
+        for m, name, value in members
+        if isinstance(value, Gufunc) and value._loop.__module__ == m
+    }
 
 
 def compile_together(modules: Sequence[str]) -> None:
-    """Compile the kernels of modules side by side, in processes of their own, if those of the first are not compiled.
+    """Compile the kernels of modules side by side, in processes of their own.
 
-    It is for kernels that will be called soon, and take long. Nothing is done on a single processor, where several
-    processes may do so at once, as the ranks of torchrun, and in a frozen program, which would start itself.
+    It is for kernels that will be called soon, and take long. Nothing is done if the kernels of the
+    first module are compiled, or on a single processor. Nothing is done either where several
+    processes may call this at once, as the ranks of torchrun, and in a frozen program, which would
+    start itself.
+
+    Args:
+        modules: The dotted names of modules.
     """
-    alone = os.environ.get("LOCAL_WORLD_SIZE", "1") == "1" and parent_process() is None and not hasattr(sys, "frozen")
-    if not alone or all(one.kept for one in kernels_in(modules[:1]).values()):
+    single_process = (
+        os.environ.get("LOCAL_WORLD_SIZE", "1") == "1"
+        and parent_process() is None
+        and not hasattr(sys, "frozen")
+    )
+    if not single_process or all(gufunc.kept for gufunc in kernels_in(modules[:1]).values()):
         return
-    missing = [name for name, one in kernels_in(modules).items() if not one.kept]
-    if (count := min(_PROCESSES, processors(), len(missing))) > 1:
+    missing = [name for name, gufunc in kernels_in(modules).items() if not gufunc.kept]
+    if (count := min(_MOST_PROCESSES, processors(), len(missing))) > 1:
         with compiling(len(missing)):
             list(compile_in_processes(missing, count))
 
 
 def _signature(loop: Callable[..., None], axes: list[int]) -> Any:
-    """The signature of a loop over C-contiguous arrays; TypeError for an annotation that stands for no dtype."""
+    """Return the signature of a loop, with TypeError for an annotation without a dtype."""
     annotations = {name: alias for name, alias in loop.__annotations__.items() if name != "return"}
     arrays = []
     for (name, alias), count in zip(annotations.items(), axes, strict=True):
         if alias not in DTYPES:
             place = f"{loop.__module__}.{loop.__qualname__}"
-            raise TypeError(f"{place}: {name} is {alias!r}, and a kernel takes the arrays of ata_gym.typing.DTYPES")
+            raise TypeError(
+                f"{place}: {name} is {alias!r}, and a kernel takes the arrays of"
+                " ata_gym.typing.DTYPES",
+            )
         arrays.append(numba.types.Array(numba.from_dtype(DTYPES[alias]), max(count, 1), "C"))
     return numba.void(*arrays)
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Within this block, kernels over many rows run in ``count`` threads; the results keep their bits.
+    """Run kernels over many rows in ``count`` threads within this block, with the same bits.
 
-    It applies to envs, policies and functions that this thread calls. It is faster from about a thousand rows of 51
-    workers on; kernels over fewer rows take hardly longer than the hand-over to another thread, and run in this one.
-    ValueError if the count is not a whole number of at least 1.
+    It applies to envs, policies and functions that this thread calls. It is faster from about a
+    thousand rows of 51 workers on; kernels over fewer rows take hardly longer than the hand-over to
+    another thread, and run in this one.
 
-    >>> import gymnasium, ata_gym, ata_policies
-    >>> envs = gymnasium.make_vec("ata_gym/TaskAllocation-v0", num_envs=512, scenario="icml2025-regret")
-    >>> policy = ata_policies.make("ata", envs)
-    >>> with ata_gym.threads(2):
-    ...     action, state = policy.predict(envs.reset(seed=0)[0])
-    ...     observation = envs.step(action)[0]
+    Args:
+        count: The number of threads.
+
+    Raises:
+        ValueError: If the count is not a whole number of at least 1.
+
+    Example:
+        >>> import gymnasium, ata_gym, ata_policies
+        >>> env_id = "ata_gym/TaskAllocation-v0"
+        >>> envs = gymnasium.make_vec(env_id, num_envs=512, scenario="icml2025-regret")
+        >>> policy = ata_policies.make("ata", envs)
+        >>> with ata_gym.threads(2):
+        ...     action, state = policy.predict(envs.reset(seed=0)[0])
+        ...     observation = envs.step(action)[0]
     """
     token = _count.set(whole_number("threads", count))
     try:
@@ -202,15 +288,24 @@ def threads(count: int) -> Iterator[None]:
 
 
 def run_together(parts: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Call functions that release the interpreter's lock, the first in this thread and each other in one of its own."""
-    others = [_executor().submit(part) for part in parts[1:]]
-    return [parts[0](), *(other.result() for other in others)]
+    """Call functions at the same time, and return their results.
+
+    The first one runs in this thread, and each other in a thread of its own. They must release the
+    interpreter's lock.
+
+    Args:
+        parts: The functions, at least one.
+    """
+    futures = [_executor().submit(part) for part in parts[1:]]
+    return [parts[0](), *(future.result() for future in futures)]
 
 
 @cache
 def _executor() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=256, thread_name_prefix="ata-gym-kernel")  # they start as they are needed
+    """The threads of this process, which start as they are needed."""
+    return ThreadPoolExecutor(max_workers=256, thread_name_prefix="ata-gym-kernel")
 
 
-if hasattr(os, "register_at_fork"):  # not on every system
-    os.register_at_fork(after_in_child=_executor.cache_clear)  # a child process has none of these threads
+# A child process has none of these threads. Not every system has forks.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_executor.cache_clear)

@@ -1,4 +1,4 @@
-"""Errors as text: what went wrong, and where in the code of the user, which is called from deep inside."""
+"""Errors as text: the error, and the place in the user's code, which is called from inside."""
 
 import linecache
 import pickle
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_PLACE = "_ata_gym_place"
+_PLACE = "_ata_gym_place"  # the attribute that keeps the place in an error of another process
 _OURS = frozenset({"ata_gym", "ata_policies"})
 _LIBRARY = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")})
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
@@ -16,11 +16,14 @@ _named: set[str] = set()  # packages that are the user's own even where they are
 
 
 class SentError(RuntimeError):
-    """Stands for an error that another process could not read; its text is that of ``described``."""
+    """An error in place of one that another process could not read.
+
+    Its text is the text of ``described``.
+    """
 
 
 class RoundError(RuntimeError):
-    """An error of a policy that is played; its text says in which round it was raised, and by its name, which."""
+    """An error of a policy that is played; its text names the policy and the round."""
 
 
 def is_ours(module: str) -> bool:
@@ -29,41 +32,68 @@ def is_ours(module: str) -> bool:
 
 
 def note_own(module: str) -> None:
-    """Note that the user named something in a module: its package is the user's own."""
+    """Note that the user named an object in a module, so its package is the user's own."""
     _named.add(module.partition(".")[0])
 
 
 def is_installed(file: str | Path) -> bool:
     """Whether a file belongs to Python itself or to an installed package."""
     path = Path(file)
-    return not _PACKAGES.isdisjoint(path.parts) or any(path.is_relative_to(place) for place in _LIBRARY)
+    return not _PACKAGES.isdisjoint(path.parts) or any(
+        path.is_relative_to(place) for place in _LIBRARY
+    )
 
 
 def described(error: BaseException) -> str:
-    """An error with its type, and file, line and source of the place where a user's own code raised it, if it did.
+    """An error as text, with its type and the place where a user's own code raised it.
 
-    >>> described(ZeroDivisionError("division by zero")), described(KeyError())
-    ('ZeroDivisionError: division by zero', 'KeyError')
+    The place is file, line and source; it is left out where no code of a user raised the error.
+
+    Args:
+        error: The error.
+
+    Example:
+        >>> described(ZeroDivisionError("division by zero")), described(KeyError())
+        ('ZeroDivisionError: division by zero', 'KeyError')
     """
     if isinstance(error, SentError):
         return str(error)
     place = place_of(error)
-    words = str(error) if isinstance(error, RoundError) else f"{type(error).__name__}: {error}".removesuffix(": ")
-    return words if place is None else f"{words} ({place})"
+    if isinstance(error, RoundError):
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    if place is None:
+        return text
+    return f"{text} ({place})"
 
 
 def explained(error: BaseException) -> str:
-    """The text of ``described``; of a ValueError of ours the message alone, since it is a whole sentence."""
+    """The text of ``described``, or the message alone of a ValueError of this package.
+
+    Such a message is a whole sentence.
+
+    Args:
+        error: The error.
+    """
     plain = isinstance(error, ValueError) and place_of(error) is None
-    return str(error) if plain else described(error)
+    if plain:
+        return str(error)
+    return described(error)
 
 
 @contextmanager
 def named_failure(what: str) -> Iterator[None]:
-    """Turn whatever a user's own code raises, or sys.exit in it, into a ValueError that names the code and the place.
+    """Turn any error of a user's own code, or its sys.exit, into a ValueError with the place.
 
-    What lack of memory raises passes as it is, and so do ValueError, OSError, ImportError and FloatingPointError that
-    no code of the user's raised: they become one sentence anyway.
+    A MemoryError passes as it is. ValueError, OSError, ImportError and FloatingPointError pass,
+    too, if no code of the user raised them: they become one sentence anyway.
+
+    Args:
+        what: The name of the code, for the message.
+
+    Raises:
+        ValueError: In place of the error.
     """
     try:
         yield
@@ -77,39 +107,57 @@ def named_failure(what: str) -> Iterator[None]:
 
 
 def place_of(error: BaseException) -> str | None:
-    """File, line and source of the user's code that raised an error, or called what did; None if there is none.
+    """File, line and source of the user's code that an error came from, or None.
 
-    It is the innermost place in a file that is neither ours nor installed, or in a package that the user has named.
+    It is the innermost place in a file that is neither ours nor installed, or in a package that the
+    user has named. The code raised the error, or called the code that did.
+
+    Args:
+        error: The error, with its traceback.
     """
-    kept: str | None = vars(error).get(_PLACE)
-    if kept is not None:
-        return kept
-    found = None
+    noted_place: str | None = vars(error).get(_PLACE)
+    if noted_place is not None:
+        return noted_place
+    place = None
     for frame, line in traceback.walk_tb(error.__traceback__):
-        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
+        file = frame.f_code.co_filename
+        module = str(frame.f_globals.get("__name__"))
         linecache.checkcache(file)
         source = linecache.getline(file, line, frame.f_globals).strip()
+        # Code without a file and without a source is generated, and belongs to no user.
         if is_ours(module) or (file.startswith("<") and not source):
             continue
         if module.partition(".")[0] in _named or not is_installed(file):
-            found = f"{_shown(file)}, line {line}{f': {source}' * bool(source)}"
-    if found is None and error.__cause__ is not None:
+            place = f"{_shown(file)}, line {line}"
+            if source:
+                place += f": {source}"
+    if place is None and error.__cause__ is not None:
         return place_of(error.__cause__)
-    return found
+    return place
 
 
 def portable(error: Exception) -> Exception:
-    """The error that a process sends to another one: with its place, or a SentError if it cannot be made again."""
+    """The error that a process sends to another one, with its place.
+
+    It is a SentError if the other process could not make the error again.
+
+    Args:
+        error: The error, which gets an attribute for the place.
+    """
     setattr(error, _PLACE, place_of(error))
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        sent = SentError(described(error))
-        sent.__cause__ = error
-        return sent
+        sent_error = SentError(described(error))
+        sent_error.__cause__ = error
+        return sent_error
     return error
 
 
-def _shown(file: str) -> str:  # a path relative to the current folder if it lies in there, otherwise as it is
-    path, here = Path(file), Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else file
+def _shown(file: str) -> str:
+    """A path relative to the current folder if it is inside, otherwise as it is."""
+    path = Path(file)
+    folder = Path.cwd()
+    if path.is_relative_to(folder):
+        return str(path.relative_to(folder))
+    return file

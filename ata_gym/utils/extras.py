@@ -10,19 +10,31 @@ from ata_gym.utils.errors import described, note_own, place_of
 
 
 class MissingExtraError(ImportError):
-    """An optional dependency is not installed; the message is one sentence with the install command."""
+    """An optional dependency is not installed.
+
+    The message is one sentence with the install command.
+    """
 
 
 def require(module: str, extra: str, purpose: str = "This part of ata-gym") -> ModuleType:
-    """Import an optional dependency by its dotted name; ``extra`` of ata-gym installs it, and ``purpose`` needs it.
+    """Import an optional dependency.
 
-    Raises MissingExtraError if the module or a package around it is not installed. Any error from inside an installed
-    module passes unchanged.
+    Any error from inside an installed module passes unchanged.
 
-    >>> require("no_such_module", extra="bench", purpose="Reading a trace")
-    Traceback (most recent call last):
-    ...
-    ata_gym.utils.extras.MissingExtraError: Reading a trace needs no_such_module: pip install "ata-gym[bench]"
+    Args:
+        module: The dotted name of the module.
+        extra: The extra of ata-gym that installs it.
+        purpose: The part of ata-gym that needs it, for the message.
+
+    Raises:
+        MissingExtraError: If the module or a package around it is not installed.
+
+    Example:
+        >>> try:
+        ...     require("no_such_module", extra="bench", purpose="Reading a trace")
+        ... except MissingExtraError as error:
+        ...     print(error)
+        Reading a trace needs no_such_module: pip install "ata-gym[bench]"
     """
     try:
         return importlib.import_module(module)
@@ -34,11 +46,18 @@ def require(module: str, extra: str, purpose: str = "This part of ata-gym") -> M
 
 
 def load_object(kind: str, name: str) -> Any:
-    """Import the object ``package.module:name``; errors call it a ``kind``.
+    """Import the object ``package.module:name``.
 
-    If the module is found nowhere else, the current folder is put at the end of ``sys.path``. Raises MissingExtraError
-    if its module needs an extra that is not installed, and ValueError if there is no such module or attribute, or the
-    module cannot be imported, even if it calls ``sys.exit``.
+    If the module is found nowhere else, the current folder is put at the end of ``sys.path``.
+
+    Args:
+        kind: The word for the object in errors.
+        name: The name, as ``package.module:name``.
+
+    Raises:
+        MissingExtraError: If its module needs an extra that is not installed.
+        ValueError: If there is no such module or attribute, or the module cannot be imported, even
+            if it calls ``sys.exit``.
     """
     module, _, attribute = name.partition(":")
     note_own(module)
@@ -47,18 +66,27 @@ def load_object(kind: str, name: str) -> Any:
     except MissingExtraError:
         raise
     except (ModuleNotFoundError, AttributeError) as error:
-        reason = str(error) if place_of(error) is None else described(error)
-    except (Exception, SystemExit) as error:  # a module may do anything when it is imported
+        if place_of(error) is None:
+            reason = str(error)
+        else:
+            reason = described(error)
+    # A module may raise any error when it is imported.
+    except (Exception, SystemExit) as error:
         reason = f"importing {module} failed with {described(error)}"
     raise ValueError(f"there is no {kind} {name!r}: {reason}")
 
 
 def _imported(module: str) -> ModuleType:
+    """Import a module, at last from the current folder."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        here = str(Path.cwd())
-        if here in sys.path or error.name is None or not f"{module}.".startswith(f"{error.name}."):
+        folder = str(Path.cwd())
+        if (
+            folder in sys.path
+            or error.name is None
+            or not f"{module}.".startswith(f"{error.name}.")
+        ):
             raise
-    sys.path.append(here)
+    sys.path.append(folder)
     return importlib.import_module(module)

@@ -1,6 +1,7 @@
-"""JSON from outside: a text becomes plain data or one sentence, and rules say what its fields may hold.
+"""JSON from outside: plain data or an error of one sentence, and rules for the fields.
 
-A rule is a function of a name and a value, as ``whole_number`` is: it raises ValueError, which names the field.
+A rule is a function of a name and a value, as ``whole_number`` is: it raises ValueError, which
+names the field.
 """
 
 import json
@@ -14,54 +15,74 @@ from ata_gym.utils.validation import as_float, short
 
 Rule = Callable[[str, Any], object]
 
-_DEEPEST = 50
-"""Lists and objects in each other; Python's own recursion, as that of ``repr``, ends at a thousand."""
+_MOST_LEVELS = 50
+"""Levels of lists and objects at most; Python's own recursion ends at a thousand."""
 
 
 def parse_object(content: str | bytes) -> dict[str, Any]:
-    """The object that a JSON text holds; ValueError, which says what is wrong with it, if it holds none.
+    """Return the object that a JSON text holds.
 
-    >>> parse_object("[" * 100_000)
-    Traceback (most recent call last):
-        ...
-    ValueError: its lists and objects are nested too deeply
+    Args:
+        content: The text, or its bytes.
+
+    Raises:
+        ValueError: If it holds none; the message gives the reason.
+
+    Example:
+        >>> parse_object("[" * 100_000)
+        Traceback (most recent call last):
+            ...
+        ValueError: its lists and objects are nested too deeply
     """
-    found = _parsed(content)
-    if not isinstance(found, dict):
-        raise ValueError(f"it holds no object, but {short(found)}")  # noqa: TRY004
-    return found
+    data = _parsed(content)
+    if not isinstance(data, dict):
+        raise ValueError(f"it holds no object, but {short(data)}")  # noqa: TRY004
+    return data
 
 
 def parse_list(content: str | bytes) -> list[Any]:
-    """The list that a JSON text holds; ValueError as of ``parse_object``."""
-    found = _parsed(content)
-    if not isinstance(found, list):
-        raise ValueError(f"it holds no list, but {short(found)}")  # noqa: TRY004
-    return found
+    """Return the list that a JSON text holds, with ValueError as for ``parse_object``."""
+    data = _parsed(content)
+    if not isinstance(data, list):
+        raise ValueError(f"it holds no list, but {short(data)}")  # noqa: TRY004
+    return data
 
 
 def _parsed(content: str | bytes) -> Any:
+    """The data of a JSON text, with ValueError where it is nested too deeply."""
     too_deep = "its lists and objects are nested too deeply"
     try:
-        found = json.loads(content)
+        data = json.loads(content)
     except RecursionError:
         raise ValueError(too_deep) from None
-    level = [found]
-    for _ in range(_DEEPEST):
-        level = [child for one in level for child in _inside(one)]
+    # The values of one level after the other, without recursion.
+    level = [data]
+    for _ in range(_MOST_LEVELS):
+        level = [child for value in level for child in _inside(value)]
     if level:
         raise ValueError(too_deep)
-    return found
+    return data
 
 
 def _inside(value: Any) -> Iterable[Any]:
+    """The values inside an object or a list."""
     if isinstance(value, dict):
         return value.values()
-    return value if isinstance(value, list) else ()
+    if isinstance(value, list):
+        return value
+    return ()
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; FileNotFoundError, or ValueError that names the file and says what is wrong."""
+    """Return the object in a JSON file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileNotFoundError: If there is no file.
+        ValueError: If it holds no object; the message names the file and gives the reason.
+    """
     content = read_source(path)
     try:
         return parse_object(content)
@@ -69,25 +90,38 @@ def read_object(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read as a JSON object: {error}") from error
 
 
-def fields(rules: Mapping[str, Rule], may_lack: Collection[str] = (), others: Rule | None = None) -> Rule:
-    """The rule of an object with these fields; others may follow, which keep the rule for ``others`` if it is given.
+def fields(
+    rules: Mapping[str, Rule],
+    may_lack: Collection[str] = (),
+    others: Rule | None = None,
+) -> Rule:
+    """The rule of an object with certain fields; other fields may follow.
 
-    >>> fields({"policies": items(fields({"name": text}))})("", {"policies": [{"name": "ata"}, {"name": 5}]})
-    Traceback (most recent call last):
-        ...
-    ValueError: policies[1].name must be text, not 5
+    Args:
+        rules: The rules of the fields, by name.
+        may_lack: Fields that may be missing.
+        others: The rule of other fields; without it they may hold any value.
+
+    Example:
+        >>> rule = fields({"policies": items(fields({"name": text}))})
+        >>> rule("", {"policies": [{"name": "ata"}, {"name": 5}]})
+        Traceback (most recent call last):
+            ...
+        ValueError: policies[1].name must be text, not 5
     """
 
     def check(name: str, value: Any) -> None:
+        """Check an object."""
         if not isinstance(value, dict):
-            raise ValueError(f"{name or 'it'} must be an object, not {short(value)}")  # noqa: TRY004
+            subject = name or "it"
+            raise ValueError(f"{subject} must be an object, not {short(value)}")  # noqa: TRY004
         for key in rules:
             if key not in value and key not in may_lack:
                 raise ValueError(f"{_inner(name, key)} is missing")
-        for key, one in value.items():
+        for key, item in value.items():
             text("the name of a field", key)
             if rule := rules.get(key, others):
-                rule(_inner(name, key), one)
+                rule(_inner(name, key), item)
 
     return check
 
@@ -96,10 +130,11 @@ def items(rule: Rule) -> Rule:
     """The rule of a list whose items keep a rule."""
 
     def check(name: str, value: Any) -> None:
+        """Check a list."""
         if not isinstance(value, list):
             raise ValueError(f"{name} must be a list, not {short(value)}")  # noqa: TRY004
-        for place, one in enumerate(value):
-            rule(f"{name}[{place}]", one)
+        for index, item in enumerate(value):
+            rule(f"{name}[{index}]", item)
 
     return check
 
@@ -122,14 +157,15 @@ def text(name: str, value: Any) -> None:
 
 
 def inner_path(name: str, value: Any) -> None:
-    """The rule of a path, with /, that leads no way out of the folder to which it is relative."""
+    """The rule of a relative path, with /, that does not leave its folder."""
     text(name, value)
     path = PurePosixPath(value)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{name} must be a path inside the folder, not {short(value)}")
 
 
-def _is_unicode(value: str) -> bool:  # JSON may hold half of a character
+def _is_unicode(value: str) -> bool:
+    """Whether a text holds whole characters: JSON may hold half of one."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -138,4 +174,7 @@ def _is_unicode(value: str) -> bool:  # JSON may hold half of a character
 
 
 def _inner(name: str, key: str) -> str:
-    return f"{name}.{key}" if name else key
+    """The name of a field inside an object of a name."""
+    if name:
+        return f"{name}.{key}"
+    return key

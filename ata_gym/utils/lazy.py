@@ -1,4 +1,4 @@
-"""Names of a package whose modules are imported when a name is first used, since that takes a while."""
+"""Names of a package whose modules are imported when a name is first used."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -6,24 +6,37 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, str], check: Callable[[str], None] | None = None
+    package: str,
+    homes: Mapping[str, str],
+    check: Callable[[str], None] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The ``__getattr__`` and the ``__dir__`` of a package (PEP 562).
 
-    - ``homes``: for each name the module below the package that has it; a name at home in itself is that module.
-    - ``check``: called with a name before its module is imported; it raises an error where that cannot work.
+    An import may take a while, so it waits until a name is used.
 
-    >>> find, list_names = lazy_names("ata_gym", {"scenario_names": "scenarios", "pools": "pools"})
-    >>> find("pools").__name__, "five-workers" in find("scenario_names")(), list_names()
-    ('ata_gym.pools', True, ['pools', 'scenario_names'])
+    Args:
+        package: The dotted name of the package.
+        homes: For each name, the module below the package that has it; a name whose module has the
+            same name is the module itself.
+        check: Called with a name before its module is imported; it raises an error where the import
+            cannot work.
+
+    Example:
+        >>> homes = {"scenario_names": "scenarios", "pools": "pools"}
+        >>> find, list_names = lazy_names("ata_gym", homes)
+        >>> find("pools").__name__, "five-workers" in find("scenario_names")(), list_names()
+        ('ata_gym.pools', True, ['pools', 'scenario_names'])
     """
 
     def find(name: str) -> Any:
+        """Import the object of a name."""
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if check is not None:
             check(name)
         module = import_module(f"{package}.{homes[name]}")
-        return module if homes[name] == name else getattr(module, name)
+        if homes[name] == name:
+            return module
+        return getattr(module, name)
 
     return find, lambda: sorted(homes)

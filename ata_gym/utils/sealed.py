@@ -1,6 +1,6 @@
-"""Files that end with a checksum of their content, and checkpoints beside which the last one is kept.
+"""Files that end with a checksum of their content, and checkpoints with the previous one.
 
-Readers of ZIP archives, such as those of NumPy and torch, ignore bytes behind an archive.
+Readers of ZIP archives, as in NumPy and torch, ignore bytes behind an archive.
 """
 
 import hashlib
@@ -16,12 +16,13 @@ from ata_gym.utils.atomic import kind_of, write_whole
 T = TypeVar("T")
 
 _MARK = b"\nata-gym sha256 "
-_LENGTH = len(_MARK) + 64
-_FORMS = {"b": "<i8", "i": "<i8", "f": "<f8"}  # the type as which numbers of a kind enter a checksum
+_SEAL_LENGTH = len(_MARK) + 64
+_FORMS = {"b": "<i8", "i": "<i8", "f": "<f8"}
+"""The type as which numbers of a kind enter a checksum."""
 
 
 class DamagedError(ValueError):
-    """A file is not what was written."""
+    """A file does not have the content that was written."""
 
 
 def write_sealed(path: Path, content: bytes) -> None:
@@ -31,31 +32,54 @@ def write_sealed(path: Path, content: bytes) -> None:
 
 
 def read_sealed(path: Path) -> bytes:
-    """The content of a file without the checksum; DamagedError if that is missing, or belongs to other content."""
-    whole = read_kept(path)
-    content, seal = whole[:-_LENGTH], whole[-_LENGTH:]
+    """Return the content of a file without the checksum.
+
+    Args:
+        path: The path of the file.
+
+    Raises:
+        DamagedError: If the checksum is missing, or belongs to other content.
+    """
+    sealed_content = read_kept(path)
+    content = sealed_content[:-_SEAL_LENGTH]
+    seal = sealed_content[-_SEAL_LENGTH:]
     if not seal.startswith(_MARK):
-        raise DamagedError("it does not end with a checksum of ata-gym: it was cut off, or is foreign")
+        raise DamagedError(
+            "it does not end with a checksum of ata-gym: it was cut off, or is foreign",
+        )
     if seal.removeprefix(_MARK) != hashlib.sha256(content).hexdigest().encode():
-        raise DamagedError("it is damaged: its content does not have the checksum that was written with it")
+        raise DamagedError(
+            "it is damaged: its content does not have the checksum that was written with it",
+        )
     return content
 
 
 def read_kept(path: Path) -> bytes:
-    """The content of a file that ata-gym keeps; DamagedError if something else has its place."""
+    """Return the content of a file, with DamagedError if a folder, for example, has its place."""
     if path.exists() and not path.is_file():
-        raise DamagedError(f"{path} is {kind_of(path)} in the place of a file: remove it, and run the command again")
+        raise DamagedError(
+            f"{path} is {kind_of(path)} in the place of a file: remove it, and run the command"
+            " again",
+        )
     return path.read_bytes()
 
 
 def checksum(values: Mapping[str, Any]) -> str:
-    """The SHA-256 of the names, shapes and values of arrays, whether these are arrays, lists, tensors or texts."""
+    """The SHA-256 of the names, shapes and values of arrays.
+
+    Args:
+        values: Arrays, lists, tensors or texts, by name.
+    """
     digest = hashlib.sha256()
     for name in sorted(values):
         array = np.asarray(values[name])
+        # NaN has many forms of bits, and text keeps only one.
         if array.dtype.kind == "f":
-            array = np.where(np.isnan(array), np.nan, array)  # to one form of NaN, the only one that text keeps
-        content = str(array).encode() if array.dtype.kind == "U" else array.astype(_FORMS[array.dtype.kind]).tobytes()
+            array = np.where(np.isnan(array), np.nan, array)
+        if array.dtype.kind == "U":
+            content = str(array).encode()
+        else:
+            content = array.astype(_FORMS[array.dtype.kind]).tobytes()
         digest.update(f"{name} {array.shape} ".encode() + content)
     return digest.hexdigest()
 
@@ -68,18 +92,26 @@ def save_checkpoint(path: Path, content: bytes) -> None:
 
 
 def load_checkpoint(path: Path, read: Callable[[bytes], T]) -> T | None:
-    """What ``read`` makes of the newest whole checkpoint that was saved at ``path``; None if there is none.
+    """Read the newest whole checkpoint that was saved at ``path``; None if there is none.
 
-    A damaged one is renamed to ``NAME.damaged``, with a warning.
+    A damaged checkpoint is renamed to ``NAME.damaged``, with a warning.
+
+    Args:
+        path: The path of the checkpoint.
+        read: Called with the content; its result is returned.
     """
     for candidate in (path, _previous(path)):
         if candidate.exists():
             try:
                 return read(read_sealed(candidate))
             except DamagedError as error:
-                aside = candidate.with_name(f"{candidate.name}.damaged")
-                candidate.replace(aside)
-                warnings.warn(f"{candidate}: {error}; now {aside.name}; the run goes on from before it", stacklevel=2)
+                damaged_path = candidate.with_name(f"{candidate.name}.damaged")
+                candidate.replace(damaged_path)
+                warnings.warn(
+                    f"{candidate}: {error}; now {damaged_path.name}; the run goes on from before"
+                    " it",
+                    stacklevel=2,
+                )
     return None
 
 
@@ -95,4 +127,5 @@ def remove_checkpoint(path: Path) -> None:
 
 
 def _previous(path: Path) -> Path:
+    """The path of the checkpoint before the last."""
     return path.with_name(f"{path.name}.previous")

@@ -1,4 +1,7 @@
-"""What may end a command: Ctrl-C and SIGTERM, on which a run saves first, and readers of its output that go away."""
+"""The ends of a command by Ctrl-C, SIGTERM, and readers of its output that go away.
+
+On the signals, a run saves first.
+"""
 
 import io
 import os
@@ -14,42 +17,59 @@ from typing import Any
 
 
 class TerminatedError(KeyboardInterrupt):
-    """The process got SIGTERM, which schedulers send before they kill it; its exit code is not that of Ctrl-C."""
+    """The process got SIGTERM, which schedulers send before they kill it.
+
+    Its exit code differs from the exit code of Ctrl-C.
+    """
 
 
 _SIGNALS = signal.SIGINT, signal.SIGTERM
 
 _begun: ContextVar[bool] = ContextVar("begun", default=False)
-"""Whether the block of ``quiet_start`` is that of a command."""
+"""Whether a command runs in the block of ``quiet_start``."""
 
 
 @contextmanager
 def quiet_start() -> Iterator[None]:
-    """While the command imports its modules, Ctrl-C and SIGTERM end it at once and without a traceback.
+    """Let Ctrl-C and SIGTERM end the command at once and quietly while it imports its modules.
 
-    If Python was not started with the command, this does nothing.
+    There is no traceback. If Python was not started with the command, this does nothing.
     """
+    # The command is among the first arguments, after options of Python.
     names = {Path(argument).name for argument in sys.orig_argv[1:8]}
-    ours = bool(names & {"ata-gym", "ata_gym"}) and threading.current_thread() is threading.main_thread()
-    usual = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    before = _begun.set(ours)
+    is_command = (
+        bool(names & {"ata-gym", "ata_gym"})
+        and threading.current_thread() is threading.main_thread()
+    )
+    handlers: dict[int, Any] = {}
+    if is_command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        handlers[signal.SIGINT] = signal.SIG_DFL
+    token = _begun.set(is_command)
     try:
-        with _handled({signal.SIGINT: signal.SIG_DFL} if usual else {}):
+        with _handled(handlers):
             yield
     finally:
-        _begun.reset(before)
+        _begun.reset(token)
 
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM raise errors inside the block, so that a command saves; see :func:`quiet_start`.
+    """Let Ctrl-C and SIGTERM raise errors inside the block, so that a command saves.
 
-    A signal that the process ignores stays ignored, and the other one raises all the same: a shell starts
-    ``ata-gym ... &`` of a script with Ctrl-C ignored. Where other code makes another error of these, as Python does
-    while it makes a class, they are raised all the same.
+    It works in the block of :func:`quiet_start`. A signal that the process ignores stays ignored,
+    and the other one still raises: a shell starts ``ata-gym ... &`` of a script with Ctrl-C
+    ignored. Where other code turns these errors into another one, as Python does while it makes a
+    class, the errors are still raised.
     """
-    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _raise} if _begun.get() else {}
-    with _handled({which: how for which, how in handlers.items() if signal.getsignal(which) is signal.SIG_DFL}):
+    new_handlers: dict[int, Any] = {}
+    if _begun.get():
+        new_handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _raise}
+    handlers = {
+        number: handler
+        for number, handler in new_handlers.items()
+        if signal.getsignal(number) is signal.SIG_DFL
+    }
+    with _handled(handlers):
         try:
             yield
         except Exception as error:
@@ -59,8 +79,12 @@ def raising() -> Iterator[None]:
 
 
 def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
+    """The interrupt in the chain of causes and contexts of an error; None if there is none."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__context__ if error.__cause__ is None else error.__cause__
+        if error.__cause__ is None:
+            error = error.__context__
+        else:
+            error = error.__cause__
     return error
 
 
@@ -68,93 +92,113 @@ def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
 def stop_requested() -> Iterator[Callable[[], bool]]:
     """Hold Ctrl-C and SIGTERM back inside the block, so that it ends where everything is saved.
 
-    The block gets a function that says whether a signal came, and the end of the block raises its error:
-    KeyboardInterrupt, or TerminatedError for SIGTERM in the block of ``raising``. A second signal raises its error at
-    once. Threads other than the main one get no signals, so nothing is held back there.
+    The block gets a function that says whether a signal came, and the end of the block raises its
+    error: KeyboardInterrupt, or TerminatedError for SIGTERM in the block of ``raising``. A second
+    signal raises its error at once. Threads other than the main one get no signals, so nothing is
+    held back there.
     """
-    came: list[int] = []
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
     raising_handlers = {signal.default_int_handler, _raise}
-    held = [which for which in _SIGNALS if signal.getsignal(which) in raising_handlers]
+    signals = [number for number in _SIGNALS if signal.getsignal(number) in raising_handlers]
 
-    def hold(which: int, frame: FrameType | None) -> None:
-        if came:
-            _raise(which, frame)
-        came.append(which)
+    def hold(number: int, frame: FrameType | None) -> None:
+        """Note the first signal, and raise the error of the second one."""
+        if received:
+            _raise(number, frame)
+        received.append(number)
 
-    with _handled(dict.fromkeys(held, hold)):
-        yield lambda: bool(came)
-    if came:
-        _raise(came[0], None)
+    with _handled(dict.fromkeys(signals, hold)):
+        yield lambda: bool(received)
+    if received:
+        _raise(received[0], None)
 
 
 @contextmanager
 def postponed() -> Iterator[None]:
     """Call the handlers of signals that come inside the block at its end, in their order.
 
-    If a handler raises an error while compiled code calls Python back, as the compiler of numba does, the compiled code
-    prints and drops the error, and goes on. In a thread other than the main one nothing is postponed.
+    Without it, a handler may raise an error while compiled code calls Python back, as the compiler
+    of numba does. The compiled code then prints and drops the error, and goes on. In a thread other
+    than the main one nothing is postponed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
-    handlers = {int(which): signal.getsignal(which) for which in signal.valid_signals()}
-    usual = {which: handler for which, handler in handlers.items() if callable(handler)}
+    received: list[tuple[int, FrameType | None]] = []
+    handlers = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
+    usual_handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
     try:
-        with _handled(dict.fromkeys(usual, lambda which, frame: came.append((which, frame)))):
+        with _handled(
+            dict.fromkeys(usual_handlers, lambda number, frame: received.append((number, frame)))
+        ):
             yield
     finally:
-        for which, frame in came:
-            usual[which](which, frame)
+        for number, frame in received:
+            usual_handlers[number](number, frame)
 
 
 @contextmanager
 def handlers_kept() -> Iterator[None]:
     """Keep the handlers of Ctrl-C and SIGTERM, which a library changes inside the block.
 
-    What the library sets for Ctrl-C is undone at the end of the block. What it sets for SIGTERM has no effect, and a
-    SIGTERM is handled at the end, so that the library is not interrupted. In a thread other than the main one this does
-    nothing.
+    The library's handler of Ctrl-C is undone at the end of the block. Its handler of SIGTERM has no
+    effect, and a SIGTERM is handled at the end, so that the library is not interrupted. In a thread
+    other than the main one this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-    usual = signal.signal
+    received: list[int] = []
+    set_signal = signal.signal
 
-    def set_handler(which: int, handler: Any) -> Any:
-        return signal.getsignal(which) if which == signal.SIGTERM else usual(which, handler)
+    def set_handler(number: int, handler: Any) -> Any:
+        """Set a handler as ``signal.signal`` does, but none of SIGTERM."""
+        if number == signal.SIGTERM:
+            return signal.getsignal(number)
+        return set_signal(number, handler)
 
-    kept = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: lambda which, _: came.append(which)}
+    kept_handlers = {
+        signal.SIGINT: signal.getsignal(signal.SIGINT),
+        signal.SIGTERM: lambda number, _: received.append(number),
+    }
+    # A handler that was not set from Python is None, and could not be set again.
+    handlers: dict[int, Any] = {
+        number: handler
+        for number, handler in kept_handlers.items()
+        if signal.getsignal(number) is not None
+    }
     try:
-        with _handled({which: handler for which, handler in kept.items() if signal.getsignal(which) is not None}):
+        with _handled(handlers):
             signal.signal = set_handler  # type: ignore[assignment]
             try:
                 yield
             finally:
-                signal.signal = usual
+                signal.signal = set_signal
     finally:
-        for which in came:
-            signal.raise_signal(which)
+        for number in received:
+            signal.raise_signal(number)
 
 
 @contextmanager
 def alarms_cancelled() -> Iterator[None]:
-    """Cancel each alarm that is set inside the block, within a second; if one is set before, nothing is done.
+    """Cancel each alarm that is set inside the block, within a second.
 
-    Where a signal such as SIGTERM meets the handler of a library in C++, this handler may set an alarm that aborts the
-    process some seconds later, also where the signal is dealt with by then: so does that of abseil, after 3 s.
+    If an alarm is set before the block, nothing is done. Where a signal such as SIGTERM meets the
+    handler of a library in C++, this handler may set an alarm that aborts the process some seconds
+    later, even if the signal has been handled by then: the handler of abseil does so after 3 s.
     """
-    if not hasattr(signal, "setitimer") or signal.getitimer(signal.ITIMER_REAL)[0] > 0.0:  # Windows has none
+    # Windows has no alarms.
+    if not hasattr(signal, "setitimer") or signal.getitimer(signal.ITIMER_REAL)[0] > 0.0:
         yield
         return
-    over = threading.Event()
+    ended = threading.Event()
 
     def cancel() -> None:
-        while not over.wait(0.5):
+        """Cancel the alarm every half second until the block ends."""
+        while not ended.wait(0.5):
             signal.setitimer(signal.ITIMER_REAL, 0.0)
 
     watching = threading.Thread(target=cancel, daemon=True)
@@ -162,54 +206,73 @@ def alarms_cancelled() -> Iterator[None]:
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         watching.join()
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
 @contextmanager
 def _handled(handlers: Mapping[int, Any]) -> Iterator[None]:
-    """Use these handlers inside the block; afterwards the old ones are back, even if a handler raises an error."""
+    """Use these handlers inside the block, and the old ones again afterwards.
+
+    The old ones come back even if a handler raises an error.
+    """
     with ExitStack() as stack:
-        for which, handler in handlers.items():
-            stack.callback(signal.signal, which, signal.signal(which, handler))
+        for number, handler in handlers.items():
+            stack.callback(signal.signal, number, signal.signal(number, handler))
         yield
 
 
-def _raise(which: int, frame: FrameType | None) -> None:
+def _raise(number: int, frame: FrameType | None) -> None:
+    """Raise the error of a signal."""
     del frame
-    raise TerminatedError if which == signal.SIGTERM else KeyboardInterrupt
+    if number == signal.SIGTERM:
+        raise TerminatedError
+    raise KeyboardInterrupt
 
 
 def outlive_readers() -> None:
-    """Drop what is written to a closed stdout or stderr, or to a pipe without a reader; a full disk is an error.
+    """Drop the output to a closed stdout or stderr, or to a pipe without a reader.
 
-    A closed stream gets the null device, so that no file that is opened later takes its place. What the encoding of a
-    stream does not have, such as bytes of a file's name that are no text, is written with backslashes.
+    A full disk is an error. A closed stream gets the null device, so that no file that is opened
+    later takes its place. Characters that the encoding of a stream does not have, such as bytes of
+    a file's name that are no text, are written with backslashes.
     """
-    while (spare := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free
+    # ``os.open`` takes the lowest number that is free, so each closed stream gets the null device.
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
-    os.close(spare)
+    os.close(descriptor)
     for number, name in ((1, "stdout"), (2, "stderr")):
         stream: Any = getattr(sys, name)
-        form: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace", "line_buffering": True}
+        options: dict[str, Any] = {
+            "encoding": "utf-8",
+            "errors": "backslashreplace",
+            "line_buffering": True,
+        }
         if stream is not None:
             stream.flush()
-            form = {key: getattr(stream, key) for key in form}
-            form["errors"] = "backslashreplace" if form["errors"] == "strict" else form["errors"]
-        setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(_Pipe(number, "w", closefd=False)), **form))
+            options = {key: getattr(stream, key) for key in options}
+            if options["errors"] == "strict":
+                options["errors"] = "backslashreplace"
+        pipe = io.BufferedWriter(_Pipe(number, "w", closefd=False))
+        setattr(sys, name, io.TextIOWrapper(pipe, **options))
 
 
 @contextmanager
 def whole_output(command: str) -> Iterator[None]:
-    """Where stdout cannot be written, as on a full disk, end with one sentence and exit code 2."""
+    """End with one sentence and exit code 2 where stdout cannot be written, as on a full disk.
+
+    Args:
+        command: The name of the command, for the sentence.
+    """
     try:
         try:
             yield
         finally:
             sys.stdout.flush()
     except OSError as error:
-        with suppress(OSError):  # of stderr
+        # stderr may be full, too.
+        with suppress(OSError):
             print(f"{command}: {error}", file=sys.stderr)
         raise SystemExit(2) from error
 
@@ -218,6 +281,7 @@ class _Pipe(io.FileIO):
     """A stream that may lose its reader; any other error is raised once."""
 
     lost = False
+    """Whether an error has come."""
 
     def write(self, content: Any) -> int:
         """Write, or do nothing if there is no reader."""

@@ -1,4 +1,4 @@
-"""Reading tables of users with polars; an error is one sentence, without the advice of polars."""
+"""Reading tables of users with polars, with errors of one sentence, without polars' advice."""
 
 import re
 from collections.abc import Iterator
@@ -12,13 +12,23 @@ _ADVICE = re.compile(r"\s*(Consider |You might want |Hint: |\n).*", re.DOTALL)
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn an error of polars, or of the file system, into a ValueError: ``what``, and the reason."""
+    """Turn an error of polars, or of the file system, into a ValueError.
+
+    Args:
+        what: The first words of the message; the reason follows.
+
+    Raises:
+        ValueError: In place of the error.
+    """
     pl = require("polars", extra="bench", purpose="Reading a table")
     try:
         yield
     except pl.exceptions.PanicException as error:
-        text = str(error)
-        raise ValueError(f"{what}: {'it is damaged' if '::' in text else text}") from error  # no names of Rust
+        reason = str(error)
+        # A message with names of Rust helps no user.
+        if "::" in reason:
+            reason = "it is damaged"
+        raise ValueError(f"{what}: {reason}") from error
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = _ADVICE.sub("", str(error))
         if "found more fields than defined" in reason:

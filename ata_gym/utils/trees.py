@@ -12,10 +12,17 @@ from numpy.typing import ArrayLike
 
 
 def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each leaf with its name: the fields, keys and positions that lead to it, joined by dots after ``name``.
+    """Yield each leaf of a tree with its name.
 
-    >>> dict(leaves((1, {"key": [2, 3]}, None), "state"))
-    {'state.0': 1, 'state.1.key.0': 2, 'state.1.key.1': 3}
+    The name is the fields, keys and positions that lead to the leaf, joined by dots.
+
+    Args:
+        tree: The tree.
+        name: The first part of all names.
+
+    Example:
+        >>> dict(leaves((1, {"key": [2, 3]}, None), "state"))
+        {'state.0': 1, 'state.1.key.0': 2, 'state.1.key.1': 3}
     """
     if tree is None:
         return
@@ -27,73 +34,121 @@ def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def rebuild(like: Any, values: Iterable[Any]) -> Any:
-    """Return a tree of the form of ``like`` whose leaves are ``values``, in the order of :func:`leaves`.
+    """Return a tree of the form of ``like`` whose leaves are ``values``.
 
-    A mapping becomes a dict, other containers keep their type. ValueError for more or fewer values than leaves.
+    A mapping becomes a dict, other containers keep their type.
+
+    Args:
+        like: A tree.
+        values: The new leaves, in the order of :func:`leaves`.
+
+    Raises:
+        ValueError: For more or fewer values than leaves.
     """
-    rest = iter(values)
+    remaining = iter(values)
     try:
-        tree = _rebuild(like, rest)
+        tree = _rebuild(like, remaining)
     except StopIteration:
         raise ValueError("there are fewer values than leaves") from None
-    if next(rest, rest) is not rest:
+    if next(remaining, remaining) is not remaining:
         raise ValueError("there are more values than leaves")
     return tree
 
 
 def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """Return a tree of the form of ``tree`` whose leaves are ``function`` of its leaves and those of the ``others``.
+    """Return a tree of the form of ``tree`` whose leaves are computed by a function.
 
-    ValueError if the trees differ in their number of leaves.
+    Args:
+        function: Called with a leaf of each tree.
+        tree: The first tree.
+        *others: The other trees.
+
+    Raises:
+        ValueError: If the trees differ in their number of leaves.
     """
-    columns = [[leaf for _, leaf in leaves(one)] for one in (tree, *others)]
+    columns = [[leaf for _, leaf in leaves(operand)] for operand in (tree, *others)]
     return rebuild(tree, (function(*row) for row in zip(*columns, strict=True)))
 
 
 def choose_rows(rows: ArrayLike, first: Any, second: Any) -> Any:
-    """Return the rows of ``first`` where ``rows`` (E,) is true, and those of ``second`` elsewhere.
+    """Return rows of one tree where a mask is true, and rows of another tree elsewhere.
 
-    Both are trees of one form; each leaf is an array with a leading axis of size E.
+    Args:
+        rows: The mask, shape (E,).
+        first: The tree where the mask is true; each leaf is an array with a first axis of size E.
+        second: The other tree, of the same form.
     """
     mask = np.asarray(rows, np.bool_)
-    return map_leaves(lambda a, b: np.where(mask.reshape(-1, *(1,) * (np.ndim(a) - 1)), a, b), first, second)
+
+    def choose(first_leaf: Any, second_leaf: Any) -> Any:
+        """The rows of two leaves."""
+        # The mask gets as many axes as the leaf.
+        shape = (-1, *(1,) * (np.ndim(first_leaf) - 1))
+        return np.where(mask.reshape(shape), first_leaf, second_leaf)
+
+    return map_leaves(choose, first, second)
 
 
 def as_lists(tree: Any) -> Any:
     """Return a tree of the same form with lists in place of tuples, as JSON gives it back.
 
-    >>> as_lists({"key": (1, (2.0, None))})
-    {'key': [1, [2.0, None]]}
+    Example:
+        >>> as_lists({"key": (1, (2.0, None))})
+        {'key': [1, [2.0, None]]}
     """
     if isinstance(tree, Mapping):
         return {name: as_lists(child) for name, child in tree.items()}
-    return [as_lists(child) for child in tree] if isinstance(tree, tuple | list) else tree
+    if isinstance(tree, tuple | list):
+        return [as_lists(child) for child in tree]
+    return tree
 
 
 def finite(tree: Any) -> bool:
-    """Whether no leaf holds NaN or an infinity; only numbers, arrays and tensors are looked at."""
+    """Whether no leaf holds NaN or an infinity; leaves that are no numbers count as finite."""
     return all(map(_finite, (leaf for _, leaf in leaves(tree))))
 
 
 def difference(first: Any, second: Any) -> str | None:
-    """Return the name of the first leaf that only one tree has, or that differs in dtype, shape or bits; or None."""
-    one, other = ({name: _bits(leaf) for name, leaf in leaves(tree)} for tree in (first, second))
-    return next((name for name in {**one, **other} if one.get(name) != other.get(name)), None)
+    """Return the name of the first leaf that differs between two trees, or None.
+
+    A leaf differs if only one tree has it, or in dtype, shape or bits.
+
+    Args:
+        first: A tree.
+        second: Another tree.
+    """
+    first_leaves, second_leaves = (
+        {name: _bits(leaf) for name, leaf in leaves(tree)} for tree in (first, second)
+    )
+    return next(
+        (
+            name
+            for name in {**first_leaves, **second_leaves}
+            if first_leaves.get(name) != second_leaves.get(name)
+        ),
+        None,
+    )
 
 
 def _finite(leaf: Any) -> bool:
+    """Whether a leaf is finite; torch is used only if it is imported already."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(leaf, torch.Tensor):
-        values = leaf if leaf.layout is torch.strided else leaf.to_sparse_coo()._values()
+        if leaf.layout is torch.strided:
+            values = leaf
+        else:
+            values = leaf.to_sparse_coo()._values()
         return bool(torch.isfinite(values).all())
     try:
         array = np.asarray(leaf)
-    except (TypeError, ValueError):  # an object of the user that is no array
+    # An object of a user may be no array.
+    except (TypeError, ValueError):
         return True
     return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 
 
 def _bits(leaf: Any) -> tuple[Any, ...]:
+    """The dtype, shape and bytes of a leaf."""
     array = np.asarray(leaf)
     return array.dtype, array.shape, array.tobytes()
 
@@ -108,6 +163,7 @@ def _children(tree: Any) -> Iterable[tuple[Any, Any]] | None:
 
 
 def _rebuild(like: Any, values: Iterator[Any]) -> Any:
+    """A tree of the form of ``like`` that takes its leaves from ``values``."""
     if like is None:
         return None
     if (children := _children(like)) is None:
@@ -115,4 +171,6 @@ def _rebuild(like: Any, values: Iterator[Any]) -> Any:
     parts = {name: _rebuild(child, values) for name, child in children}
     if isinstance(like, Mapping):
         return parts
-    return type(like)(*parts.values()) if hasattr(like, "_fields") else type(like)(parts.values())
+    if hasattr(like, "_fields"):
+        return type(like)(*parts.values())
+    return type(like)(parts.values())

@@ -1,1 +1,1 @@
-"""``python -m docs.gpu``: the tests that need a GPU, one after the other, and what came of each in a table."""
+"""``python -m docs.gpu``: run the tests that need a GPU, and list what came of each."""

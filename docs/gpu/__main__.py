@@ -1,9 +1,11 @@
-"""Run the tests that need a GPU within a limit of time, print what came of each, and write it into their page.
+"""Run the tests that need a GPU within a limit of time, and list what came of each.
 
-The first step is the import of both packages. Then come the tests of the page, in the order of its rows. Each row of
-the table is printed as soon as it is known, and the page is written after each test, so that a run that is cut off
-loses nothing. A test that does not end is given up, and the tests after it are run. Without a GPU the page stays as
-it is.
+The table is printed, and written into their page.
+
+The first step is the import of both packages. Then come the tests of the page, in the order of its
+rows. Each row of the table is printed as soon as it is known, and the page is written after each
+test, so that a run that is cut off loses nothing. A test that does not end is given up, and the
+tests after it are run. Without a GPU the page stays as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from docs.gpu.page import PAGE, ROOT, Machine, Outcome, in_order, summary, writt
 from docs.gpu.recorder import FILE
 
 _ONE_TEST = 150.0
-"""Seconds after which a test is given up; a test compiles a model, or starts three processes, in less than a minute."""
+"""Seconds after which a test is given up.
+
+A test compiles a model, or starts three processes, in less than a minute.
+"""
 
 Lines = Callable[[], list[dict[str, str]]]
 
@@ -39,7 +44,10 @@ print(torch.__version__)
 
 
 class Report:
-    """What is known of the tests: printed as a table while it grows, and written into the page where a GPU is."""
+    """What is known of the tests: printed as a table while it grows.
+
+    It is written into the page where there is a GPU.
+    """
 
     def __init__(self, machine: Machine, has_gpu: bool) -> None:
         self._machine = machine
@@ -76,25 +84,54 @@ class Report:
 
 def main() -> None:
     """Run the tests; the exit code is 1 if one failed, did not end, or was not reached."""
-    parser = argparse.ArgumentParser(prog="python -m docs.gpu", description=__doc__.partition("\n")[0])
-    parser.add_argument("tests", nargs="*", help="rows of the page that contain one of these texts; default: all")
+    parser = argparse.ArgumentParser(
+        prog="python -m docs.gpu",
+        description=__doc__.partition("\n")[0],
+    )
+    parser.add_argument(
+        "tests",
+        nargs="*",
+        help="rows of the page that contain one of these texts; default: all",
+    )
     parser.add_argument("--minutes", type=float, default=8.0, help="for all of it (8)")
-    parser.add_argument("--log", type=Path, default=ROOT / "build" / "gpu.log", help="for all that pytest says")
+    parser.add_argument(
+        "--log",
+        type=Path,
+        default=ROOT / "build" / "gpu.log",
+        help="for all that pytest says",
+    )
     options = parser.parse_args()
     options.log.parent.mkdir(parents=True, exist_ok=True)
     options.log.write_bytes(b"")
     end = time.monotonic() + 60.0 * options.minutes
     tests = in_order(PAGE.read_text(encoding="utf-8"))
-    chosen = [test for test in tests if not options.tests or any(text in test for text in options.tests)]
+    chosen = [
+        test for test in tests if not options.tests or any(text in test for text in options.tests)
+    ]
     if not chosen:
         sys.exit(f"no row of {PAGE.relative_to(ROOT)} contains any of {options.tests}")
-    code = "import numpy, ata_gym, ata_policies; print(f'both packages import with numpy {numpy.__version__}')"
-    if subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, check=False).returncode:
+    code = (
+        "import numpy, ata_gym, ata_policies; print(f'both packages import with numpy"
+        " {numpy.__version__}')"
+    )
+    if subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=ROOT,
+        check=False,
+    ).returncode:
         sys.exit("no test can run before both packages import")
-    answer = subprocess.run([sys.executable, "-c", _MACHINE], check=True, capture_output=True, text=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", _MACHINE],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     count, device, torch = answer.stdout.splitlines()
     machine = Machine(device, driver(), torch, datetime.now(UTC).date().isoformat())
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end the tests, and print what is known
+    signal.signal(
+        signal.SIGTERM,
+        signal.default_int_handler,
+    )  # both end the tests, and print what is known
     report = Report(machine, has_gpu=int(count) > 0)
     try:
         report.print_head()
@@ -124,8 +161,8 @@ def driver() -> str:
 def run(tests: list[str], report: Report, log: Path, end: float) -> list[str]:
     """Run tests until a moment of the clock, and return those that were not reached.
 
-    One process runs as many of them as it can. Where it dies, or a test does not end, the next process begins with the
-    test after that one.
+    One process runs as many of them as it can. Where it dies, or a test does not end, the next
+    process begins with the test after that one.
     """
     left = list(tests)
     while left and time.monotonic() < end:
@@ -137,13 +174,18 @@ def run(tests: list[str], report: Report, log: Path, end: float) -> list[str]:
 
 
 def run_some(tests: list[str], report: Report, log: Path, end: float) -> str:
-    """Run tests in one process until it ends, or is ended; the last test that has begun, or an empty text."""
+    """Run tests in one process until it ends, or is ended; return the last one that began.
+
+    The text is empty if none is left that has begun and not ended.
+    """
     test = ""
     begun = time.monotonic()
     finished = True
     with running(tests, log) as (process, lines):
         while True:
-            ended = process.poll() is not None  # asked first: what it wrote before its end is read below
+            ended = (
+                process.poll() is not None
+            )  # asked first: what it wrote before its end is read below
             for line in lines():
                 finished = "ended" in line
                 if finished:
@@ -156,28 +198,46 @@ def run_some(tests: list[str], report: Report, log: Path, end: float) -> str:
                 break
             time.sleep(0.2)
     if not finished:
-        how = "ended its process" if ended else f"did not end in {spent:.0f} s"
+        if ended:
+            how = "ended its process"
+        else:
+            how = f"did not end in {spent:.0f} s"
         report.add(Outcome(test, how))
     return test
 
 
 @contextmanager
 def running(tests: list[str], log: Path) -> Iterator[tuple[subprocess.Popen[bytes], Lines]]:
-    """A process of pytest that runs tests, and a function that gives the new lines of its recorder."""
-    command = [sys.executable, "-m", "pytest", "-p", "docs.gpu.recorder", "-p", "no:cacheprovider", "-rA"]
+    """A process of pytest that runs tests, and a reader of its recorder's new lines."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "docs.gpu.recorder",
+        "-p",
+        "no:cacheprovider",
+        "-rA",
+    ]
     command += [f"--rootdir={ROOT}", *tests]  # the names of tests are relative to it
     with tempfile.TemporaryDirectory() as folder, log.open("ab") as output:
         file = Path(folder, "lines")
         file.touch()
         process = subprocess.Popen(
-            command, cwd=ROOT, stdout=output, stderr=output, env=os.environ | {FILE: str(file)}, start_new_session=True
+            command,
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+            env=os.environ | {FILE: str(file)},
+            start_new_session=True,
         )
         read = 0
 
         def lines() -> list[dict[str, str]]:
             nonlocal read
             new = file.read_bytes()[read:].rpartition(b"\n")[0]
-            read += len(new) + 1 if new else 0
+            if new:
+                read += len(new) + 1
             return [json.loads(line) for line in new.splitlines()]
 
         try:

@@ -1,4 +1,4 @@
-"""The page of the tests that need a GPU, ``tests/gpu/README.md``: a row for each test, and what came of it."""
+"""The page of the tests that need a GPU, ``tests/gpu/README.md``: a row for each test."""
 
 from __future__ import annotations
 
@@ -47,18 +47,22 @@ def marked() -> set[str]:
                 continue
             marks = [*marks_of_all, *map(ast.unparse, test.decorator_list)]
             # A mark inside of parametrize belongs to one set of parameters alone.
-            if any("pytest.mark.gpu" in mark for mark in marks if not mark.startswith("pytest.mark.parametrize")):
+            if any(
+                "pytest.mark.gpu" in mark
+                for mark in marks
+                if not mark.startswith("pytest.mark.parametrize")
+            ):
                 tests.add(f"{path.relative_to(ROOT).as_posix()}::{test.name}")
     return tests
 
 
 def in_order(page: str) -> list[str]:
-    """The tests of the page's table, in the order of its rows, which is the order of what is worth its time most."""
+    """The tests of the page's table, in the order of its rows: what is worth its time most."""
     return [row["test"] for row in ROW.finditer(page)]
 
 
 def summary(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """What came of each test, over all of its parameters: how many passed, what failed, and what was measured."""
+    """How many cases of each test passed, what failed, and what was measured."""
     by_test: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_test[outcome.test].append(outcome)
@@ -66,9 +70,14 @@ def summary(outcomes: Iterable[Outcome]) -> dict[str, str]:
 
 
 def _in_words(outcomes: list[Outcome]) -> str:
-    counts = Counter(f"{one.result} ({one.reason})" if one.reason else one.result for one in outcomes)
+    counts = Counter(
+        f"{one.result} ({one.reason})" if one.reason else one.result for one in outcomes
+    )
     words = [f"{count} {what}" for what, count in sorted(counts.items())]
-    return "; ".join([", ".join(words), *(one.figures for one in outcomes if one.figures)]).replace("|", "/")
+    return "; ".join([", ".join(words), *(one.figures for one in outcomes if one.figures)]).replace(
+        "|",
+        "/",
+    )
 
 
 def written(page: str, results: Mapping[str, str], machine: Machine) -> str:

@@ -1,4 +1,4 @@
-"""Guides and notebooks as pages of the site: Markdown and notebooks of the repository, with links between the pages."""
+"""Guides and notebooks as pages of the site, with links between the pages."""
 
 from __future__ import annotations
 
@@ -21,19 +21,33 @@ from pygments.lexers import get_lexer_for_filename
 ROOT = Path(__file__).parents[2]
 GROUPS = {
     "Start": {
-        "docs/guide/install.md": "from a clone or with pip, what each extra is for, and what takes how long",
-        "README.md": "what it is, a snippet for each kind of user, and the published numbers beside ours",
+        "docs/guide/install.md": (
+            "from a clone or with pip, what each extra is for, and what takes how long"
+        ),
+        "README.md": (
+            "what it is, a snippet for each kind of user, and the published numbers beside ours"
+        ),
     },
     "Guides": {
-        "docs/guide/theory.md": "round time and worker time, ATA's bounds and its theorem, what each default minimises",
-        "policies/README.md": "every policy in one table, how to compose one, and how to write your own",
+        "docs/guide/theory.md": (
+            "round time and worker time, ATA's bounds and its theorem, what each default minimises"
+        ),
+        "policies/README.md": (
+            "every policy in one table, how to compose one, and how to write your own"
+        ),
         "notebooks/agents/README.md": "an env for twelve RL libraries, with a script for each",
-        "notebooks/cluster/README.md": "`what-if` on a log that you have, then torchrun, Ray and other trainers",
-        "notebooks/results.md": "what a results folder promises: kills, damaged files, changed code",
+        "notebooks/cluster/README.md": (
+            "`what-if` on a log that you have, then torchrun, Ray and other trainers"
+        ),
+        "notebooks/results.md": (
+            "what a results folder promises: kills, damaged files, changed code"
+        ),
         "notebooks/README.md": "the notebooks, and a command for each figure of the paper",
     },
     "Measured": {
-        "policies/leaderboard.md": "who costs least, on which workers, at which price of worker time",
+        "policies/leaderboard.md": (
+            "who costs least, on which workers, at which price of worker time"
+        ),
         "policies/changing.md": "who follows workers that change",
         "policies/learned.md": "the card of the trained network: where it wins, and where it loses",
         "policies/ablation.md": "what each constant of the default is worth",
@@ -51,7 +65,12 @@ GROUPS = {
 """The Markdown that is shown, by chapter, each with what it says, in Markdown."""
 
 _CODE = "pdoc-code codehilite"  # the classes of code that pdoc's style knows
-_EXTRAS = {"fenced-code-blocks": {"cssclass": _CODE}, "tables": None, "cuddled-lists": None, "code-friendly": None}
+_EXTRAS = {
+    "fenced-code-blocks": {"cssclass": _CODE},
+    "tables": None,
+    "cuddled-lists": None,
+    "code-friendly": None,
+}
 _HEADING = re.compile(r"<h([1-6])[^>]*>(.*?)</h\1>", re.DOTALL)
 _LINK = re.compile(r'<a ([^>]*?)href="([^"]*)"([^>]*)>(.*?)</a>', re.DOTALL)
 _IMAGE = re.compile(r'<img ([^>]*?)src="([^"]*)"')
@@ -61,10 +80,13 @@ _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", re.DOTALL)
 class Guide(NamedTuple):
     """A page that is made of a file of the repository."""
 
-    source: str  # the path of that file
+    source: str
+    """The path of that file."""
     title: str
-    about: str  # what it says: of a notebook its question
-    body: str  # HTML
+    about: str
+    """What it says: of a notebook its question."""
+    body: str
+    """HTML."""
 
     @property
     def file(self) -> str:
@@ -74,43 +96,60 @@ class Guide(NamedTuple):
     @property
     def sections(self) -> list[tuple[str, str]]:
         """The anchor and the text of each heading of the second level."""
-        return [(slug(text), _plain(text)) for level, text in _HEADING.findall(self.body) if level == "2"]
+        return [
+            (slug(text), _plain(text))
+            for level, text in _HEADING.findall(self.body)
+            if level == "2"
+        ]
 
 
 def page_of(source: str) -> str:
     """The name of the page that a file of the repository becomes; pages lie side by side.
 
-    >>> page_of("notebooks/cluster/README.md"), page_of("notebooks/cluster.ipynb"), page_of("docs/gpu.py")
-    ('guide-notebooks-cluster.html', 'notebook-cluster.html', 'guide-docs-gpu-py.html')
+    Example:
+        >>> pages = ("notebooks/cluster/README.md", "notebooks/cluster.ipynb", "docs/gpu.py")
+        >>> tuple(page_of(page) for page in pages)
+        ('guide-notebooks-cluster.html', 'notebook-cluster.html', 'guide-docs-gpu-py.html')
     """
     if source.endswith(".ipynb"):
         return f"notebook-{Path(source).stem}.html"
-    return f"guide-{re.sub(r'[/._]', '-', source.removesuffix('.md').removesuffix('/README')).lower()}.html"
+    stem = source.removesuffix(".md").removesuffix("/README")
+    return f"guide-{re.sub(r'[/._]', '-', stem).lower()}.html"
 
 
 def slug(heading: str) -> str:
     """The anchor of a heading, as forges make it.
 
-    >>> slug("Published <code>against</code> measured: n, B")
-    'published-against-measured-n-b'
+    Example:
+        >>> slug("Published <code>against</code> measured: n, B")
+        'published-against-measured-n-b'
     """
     return re.sub(r"[^\w\- ]", "", _plain(heading).lower()).strip().replace(" ", "-")
 
 
 def notebooks() -> list[str]:
     """The paths of all notebooks, in the order of their list."""
-    listed = re.findall(r"^\| \[([\w-]+\.ipynb)\]", (ROOT / "notebooks/README.md").read_text("utf-8"), re.MULTILINE)
+    listed = re.findall(
+        r"^\| \[([\w-]+\.ipynb)\]",
+        (ROOT / "notebooks/README.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
     return [f"notebooks/{name}" for name in listed]
 
 
 def every(sources: list[str]) -> tuple[list[Guide], dict[str, bytes]]:
-    """The pages of some files and of those that they link to, and the pictures that they show, by name."""
-    made, pictures, waiting = dict[str, Guide](), dict[str, bytes](), list(sources)
+    """The pages of some files and of files they link to, and their pictures by name."""
+    made = dict[str, Guide]()
+    pictures = dict[str, bytes]()
+    waiting = list(sources)
     while waiting:
         source = waiting.pop(0)
         if source not in made:
             body = _body(ROOT / source)
-            targets = [normpath(join(dirname(source), unquote(urlsplit(one[1]).path))) for one in _LINK.findall(body)]
+            targets = [
+                normpath(join(dirname(source), unquote(urlsplit(one[1]).path)))
+                for one in _LINK.findall(body)
+            ]
             waiting += [target for target in targets if _is_text(target)]
             body = _HEADING.sub(lambda m: f'<h{m[1]} id="{slug(m[2])}">{m[2]}</h{m[1]}>', body)
             body = _LINK.sub(partial(_link, folder=dirname(source)), body)
@@ -122,21 +161,34 @@ def every(sources: list[str]) -> tuple[list[Guide], dict[str, bytes]]:
 
 
 def _guide(source: str, body: str) -> Guide:
-    heading, question = (re.search(rf"<{tag}[^>]*>(.*?)</{tag}>", body, re.DOTALL) for tag in ("h1", "strong"))
+    heading, question = (
+        re.search(rf"<{tag}[^>]*>(.*?)</{tag}>", body, re.DOTALL) for tag in ("h1", "strong")
+    )
     about = next((listed[source] for listed in GROUPS.values() if source in listed), "")
     if source.endswith(".ipynb") and question:
         about = _plain(question[1])
-    return Guide(
-        source, "Overview" if source == "README.md" else _plain(heading[1]) if heading else source, about, body
-    )
+    title = source
+    if source == "README.md":
+        title = "Overview"
+    elif heading:
+        title = _plain(heading[1])
+    return Guide(source, title, about, body)
 
 
 def _body(path: Path) -> str:
     text = path.read_text("utf-8")
     if path.suffix == ".ipynb":
-        exporter = nbconvert.HTMLExporter(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True)
+        exporter = nbconvert.HTMLExporter(
+            template_name="basic",
+            exclude_input_prompt=True,
+            exclude_output_prompt=True,
+        )
         exporter.exclude_anchor_links = True
-        return re.sub(r'class="\s*highlight[^"]*"', f'class="{_CODE}"', str(exporter.from_filename(str(path))[0]))
+        return re.sub(
+            r'class="\s*highlight[^"]*"',
+            f'class="{_CODE}"',
+            str(exporter.from_filename(str(path))[0]),
+        )
     if path.suffix != ".md":
         code = highlight(text, get_lexer_for_filename(path.name), HtmlFormatter(cssclass=_CODE))
         return f"<h1><code>{escape(path.relative_to(ROOT).as_posix())}</code></h1>{code}"
@@ -147,14 +199,27 @@ def _body(path: Path) -> str:
 
 
 def _formula(match: re.Match[str]) -> str:
-    display = "block" if match[1] else "inline"
-    made = str(latex2mathml.converter.convert(match[1] or match[2], display=display)).replace("\n", "")
-    return made if match[1] else f"<span>{made}</span>"  # a line that begins with a formula begins no block
+    if match[1]:
+        display = "block"
+    else:
+        display = "inline"
+    made = str(latex2mathml.converter.convert(match[1] or match[2], display=display)).replace(
+        "\n",
+        "",
+    )
+    # a line that begins with a formula begins no block
+    if match[1]:
+        return made
+    return f"<span>{made}</span>"
 
 
 def _is_text(target: str) -> bool:  # whether a link leads to a file that can be a page
     path = ROOT / target
-    return path.is_file() and path.suffix in {".md", ".ipynb", ".py", ".sh", ".yaml"} and not target.startswith("..")
+    return (
+        path.is_file()
+        and path.suffix in {".md", ".ipynb", ".py", ".sh", ".yaml"}
+        and not target.startswith("..")
+    )
 
 
 def _link(match: re.Match[str], folder: str) -> str:
@@ -164,7 +229,10 @@ def _link(match: re.Match[str], folder: str) -> str:
     target = normpath(join(folder, unquote(parts.path)))
     if not _is_text(target):
         return match[4]  # a folder, or a file that is no text, has no page
-    anchor = f"#{parts.fragment}" if parts.fragment else ""
+    if parts.fragment:
+        anchor = f"#{parts.fragment}"
+    else:
+        anchor = ""
     return f'<a href="{page_of(target)}{anchor}">{match[4]}</a>'
 
 
@@ -175,7 +243,9 @@ def _pictures(body: str, folder: str) -> Iterator[tuple[str, Path]]:
 
 
 def _shown_as(source: str) -> str:
-    return source if urlsplit(source).scheme else f"picture-{basename(source)}"
+    if urlsplit(source).scheme:
+        return source
+    return f"picture-{basename(source)}"
 
 
 def _plain(html: str) -> str:

@@ -1,4 +1,4 @@
-"""The check that every link of the site leads somewhere, and that nothing is loaded from another machine."""
+"""The check that every link of the site leads somewhere, and all is loaded from here."""
 
 from collections.abc import Collection, Mapping
 from html.parser import HTMLParser
@@ -27,18 +27,20 @@ class _Links(HTMLParser):
 
 
 def faults(texts: Mapping[str, str], others: Collection[str] = ()) -> list[str]:
-    """A sentence for each link that leads nowhere, and each thing that a page loads from another machine.
+    """A sentence for each link that leads nowhere, and each thing loaded from elsewhere.
 
-    ``texts`` are the built files by their paths, and ``others`` the paths of files that are no text. Links of ``<a>``
-    to other sites are left alone.
+    ``texts`` are the built files by their paths, and ``others`` the paths of files that are no
+    text. Links of ``<a>`` to other sites are left alone.
 
-    >>> top = '<a href="a/b.html#x"><a href="#top"><a href="https://example.org"><link href="https://example.org/a.css">'
-    >>> faults({"index.html": top, "a/b.html": '<p id="x"><a href="../index.html"><a href="c.html"><img src="p.png">'})
-    ... # doctest: +NORMALIZE_WHITESPACE
-    ['index.html: #top leads nowhere',
-     'index.html: https://example.org/a.css is not part of the reference',
-     'a/b.html: c.html leads nowhere',
-     'a/b.html: p.png is not part of the reference']
+    Example:
+        >>> top = '<a href="a/b.html#x"><a href="#top"><link href="https://example.org/a.css">'
+        >>> below = '<p id="x"><a href="../index.html"><a href="c.html"><img src="p.png">'
+        >>> faults({"index.html": top, "a/b.html": below})
+        ... # doctest: +NORMALIZE_WHITESPACE
+        ['index.html: #top leads nowhere',
+         'index.html: https://example.org/a.css is not part of the reference',
+         'a/b.html: c.html leads nowhere',
+         'a/b.html: p.png is not part of the reference']
     """
     parsed: dict[str, _Links] = {}
     for file, text in texts.items():
@@ -49,10 +51,19 @@ def faults(texts: Mapping[str, str], others: Collection[str] = ()) -> list[str]:
     for file, links in parsed.items():
         for target in sorted(links.links):
             parts = urlsplit(target)
-            to = normpath(join(dirname(file), unquote(parts.path))) if parts.path else file
+            if parts.path:
+                to = normpath(join(dirname(file), unquote(parts.path)))
+            else:
+                to = file
             anchor = unquote(parts.fragment)
-            if not parts.scheme and (to not in texts or (anchor and anchor not in parsed[to].anchors)):
+            if not parts.scheme and (
+                to not in texts or (anchor and anchor not in parsed[to].anchors)
+            ):
                 found.append(f"{file}: {target} leads nowhere")
-        outside = sorted(one for one in links.loaded if not one.startswith("data:") and one not in {*texts, *others})
+        outside = sorted(
+            one
+            for one in links.loaded
+            if not one.startswith("data:") and one not in {*texts, *others}
+        )
         found += [f"{file}: {one} is not part of the reference" for one in outside]
     return found

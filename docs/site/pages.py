@@ -1,4 +1,4 @@
-"""The pages of what has a name: the contents, the envs, the cards of policies and scenarios, and the commands."""
+"""The pages of what has a name: contents, envs, cards of policies and scenarios, commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, cast
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from pdoc.docstrings import numpy as numpy_docstring
 from PIL import Image
 from typer.main import get_command
 
@@ -28,7 +27,9 @@ from ata_policies.registry import default_name, env_ids, load
 from ata_policies.steps import play
 from docs.site import guides
 
-SHOWN, ROUNDS = "five-workers", 40  # what the picture of an env shows, and after how many rounds
+# what the picture of an env shows, and after how many rounds
+SHOWN = "five-workers"
+ROUNDS = 40
 
 ROOMS = {
     "At the top": "ata_gym",
@@ -50,9 +51,11 @@ ROOMS = {
 class Entry(NamedTuple):
     """A thing with a name, on a page of many."""
 
-    name: str  # also its anchor
+    name: str
+    """Also its anchor."""
     card: Card
-    code: str = ""  # the full name of what it is made of; may be empty
+    code: str = ""
+    """The full name of what it is made of; may be empty."""
 
 
 class Page(NamedTuple):
@@ -61,18 +64,37 @@ class Page(NamedTuple):
     file: str
     template: str
     title: str
-    about: str  # Markdown below the title
-    groups: dict[str, list[Any]]  # what it shows, by the title of the group
+    about: str
+    """Markdown below the title."""
+    groups: dict[str, list[Any]]
+    """What it shows, by the title of the group."""
 
 
-def every(modules: Collection[str], guides: Collection[guides.Guide], left_out: Mapping[str, str]) -> list[Page]:
-    """All pages but those of modules; the contents have the chapters of which there are modules or guides."""
+def every(
+    modules: Collection[str],
+    guides: Collection[guides.Guide],
+    left_out: Mapping[str, str],
+) -> list[Page]:
+    """All pages that are no module; the contents list only chapters that exist."""
     envs = [env_page(env_id) for env_id in env_ids()]
     shown = [
-        Page(one.file, "guide.html.jinja2", one.title, one.about, {"sections": one.sections, "body": [one.body]})
+        Page(
+            one.file,
+            "guide.html.jinja2",
+            one.title,
+            one.about,
+            {"sections": one.sections, "body": [one.body]},
+        )
         for one in guides
     ]
-    return [_contents(modules, guides, left_out), *envs, _policies(), _scenarios(), _commands(), *shown]
+    return [
+        _contents(modules, guides, left_out),
+        *envs,
+        _policies(),
+        _scenarios(),
+        _commands(),
+        *shown,
+    ]
 
 
 def summary(thing: object) -> str:
@@ -86,10 +108,15 @@ class Chapter(NamedTuple):
     anchor: str
     file: str
     title: str
-    about: str  # Markdown
+    about: str
+    """Markdown."""
 
 
-def _contents(modules: Collection[str], all_guides: Collection[guides.Guide], left_out: Mapping[str, str]) -> Page:
+def _contents(
+    modules: Collection[str],
+    all_guides: Collection[guides.Guide],
+    left_out: Mapping[str, str],
+) -> Page:
     """The front page: an example, and the chapters."""
     by_source = {one.source: one for one in all_guides}
 
@@ -99,25 +126,40 @@ def _contents(modules: Collection[str], all_guides: Collection[guides.Guide], le
 
     named = [
         ("policies.html", "Policies", f"a card for each of {len(ata_policies.names())}"),
-        ("scenarios.html", "Scenarios", f"a card for each of {len(ata_gym.scenario_names())}, and the recorded ones"),
+        (
+            "scenarios.html",
+            "Scenarios",
+            f"a card for each of {len(ata_gym.scenario_names())}, and the recorded ones",
+        ),
         ("commands.html", "Commands", "every command of `ata-gym`, with its options"),
     ]
     groups = {title: listed(sources) for title, sources in guides.GROUPS.items()}
     rooms = [(title, name) for title, name in ROOMS.items() if name in modules]
     groups = {
-        "Start": groups["Start"], "Guides": groups["Guides"], "Notebooks": listed(guides.notebooks()),
+        "Start": groups["Start"],
+        "Guides": groups["Guides"],
+        "Notebooks": listed(guides.notebooks()),
         "Environments": [Chapter(one, env_file(one), one, summary(_env(one))) for one in env_ids()],
         "By name": [Chapter(file, file, title, about) for file, title, about in named],
         "Measured": groups["Measured"],
         "API": [
-            Chapter(name, f"{name.replace('.', '/')}.html", title, summary(importlib.import_module(name)))
+            Chapter(
+                name,
+                f"{name.replace('.', '/')}.html",
+                title,
+                summary(importlib.import_module(name)),
+            )
             for title, name in rooms
         ],
-        "Left out of the API here": [Chapter(name, "", name, reason) for name, reason in left_out.items()],
+        "Left out of the API here": [
+            Chapter(name, "", name, reason) for name, reason in left_out.items()
+        ],
         "Project": groups["Project"],
-    }  # fmt: skip
+    }
     example = (
-        (inspect.getdoc(_env(next(iter(env_ids())))) or "").partition("Examples\n--------\n")[2].partition("\n\n")[0]
+        (inspect.getdoc(_env(next(iter(env_ids())))) or "")
+        .partition("## Example\n\n")[2]
+        .partition("\n\n")[0]
     )
     about = f"{summary(ata_gym)}\n\n```pycon\n{example}\n```"
     shown = {title: list[Any](entries) for title, entries in groups.items() if entries}
@@ -134,11 +176,15 @@ def env_page(env_id: str) -> Page:
     kind = _env(env_id)
     api = f"{kind.__module__.replace('.', '/')}.html#{kind.__name__}"
     caption = (
-        f"A round of {SHOWN} after {ROUNDS} others, decided by the default policy, {default_name(env_id)}: "
-        "on the left the tasks of each worker and when they ended, on the right what is known of their mean times."
+        f"A round of {SHOWN} after {ROUNDS} others, decided by the default policy,"
+        f" {default_name(env_id)}: on the left the tasks of each worker and when they ended, on the"
+        " right what is known of their mean times."
     )
-    about = numpy_docstring(inspect.getdoc(kind) or "")
-    told = {"picture": [(picture_file(env_id), caption)], "api": [(api, f"{kind.__module__}.{kind.__name__}")]}
+    about = inspect.getdoc(kind) or ""
+    told = {
+        "picture": [(picture_file(env_id), caption)],
+        "api": [(api, f"{kind.__module__}.{kind.__name__}")],
+    }
     return Page(env_file(env_id), "env.html.jinja2", env_id, about, told)
 
 
@@ -166,11 +212,17 @@ def _policies() -> Page:
     groups: dict[str, list[Entry]] = {env_id: [] for env_id in env_ids()}
     for name in ata_policies.names():
         policy = load(name)
-        made_of = policy.parts[0] if isinstance(policy, Preset) else policy
-        groups[policy.env_id].append(Entry(name, policy_card(name), f"{made_of.__module__}.{made_of.__qualname__}"))
+        if isinstance(policy, Preset):
+            made_of = policy.parts[0]
+        else:
+            made_of = policy
+        groups[policy.env_id].append(
+            Entry(name, policy_card(name), f"{made_of.__module__}.{made_of.__qualname__}"),
+        )
     about = (
-        "A name is made into a policy by `ata_policies.make`, and a name may be followed by hyperparameters: "
-        '`"ata:alpha=0.5"`. On a terminal, `ata-gym policies NAME` shows the same.'
+        "A name is made into a policy by `ata_policies.make`, and a name may be followed by"
+        ' hyperparameters: `"ata:alpha=0.5"`. On a terminal, `ata-gym policies NAME` shows the'
+        " same."
     )
     return Page("policies.html", "cards.html.jinja2", "Policies", about, dict(groups))
 
@@ -188,9 +240,9 @@ def _scenarios() -> Page:
         card = Card(name, f"{one.summary}.", told, "", f"ata-gym scenarios {name} --data FOLDER")
         groups["recorded"].append(Entry(name, card))
     about = (
-        'A name is an argument of every env: `gymnasium.make("ata_gym/TaskAllocation-v0", scenario="five-workers")`. '
-        "On a terminal, `ata-gym scenarios NAME` shows the same. The recorded ones are made of a file that does not "
-        "come with the package."
+        'A name is an argument of every env: `gymnasium.make("ata_gym/TaskAllocation-v0",'
+        ' scenario="five-workers")`. On a terminal, `ata-gym scenarios NAME` shows the same. The'
+        " recorded ones are made of a file that does not come with the package."
     )
     return Page("scenarios.html", "cards.html.jinja2", "Scenarios", about, dict(groups))
 
@@ -200,7 +252,8 @@ class Command(NamedTuple):
 
     name: str
     about: str
-    options: list[tuple[str, str, str, str]]  # the names, kind, default and help of each option and argument
+    options: list[tuple[str, str, str, str]]
+    """The names, kind, default and help of each option and argument."""
 
 
 def _commands() -> Page:
@@ -209,15 +262,26 @@ def _commands() -> Page:
         panel: [_command(commands.commands[one.__name__.replace("_", "-")]) for one in members]
         for panel, members in PANELS.items()
     }
-    about = "`ata-gym --install-completion` lets a shell complete names; `ata-gym COMMAND --help` shows one of these."
+    about = (
+        "`ata-gym --install-completion` lets a shell complete names; `ata-gym COMMAND --help` shows"
+        " one of these."
+    )
     return Page("commands.html", "commands.html.jinja2", "Commands", about, dict(groups))
 
 
 def _command(command: Any) -> Command:
     options = []
     for one in command.params:
-        names = ", ".join([*one.opts, *one.secondary_opts]) if one.opts[0].startswith("-") else one.name.upper()
-        default = "required" if one.required else "" if one.default in {None, False, ""} else str(one.default)
+        if one.opts[0].startswith("-"):
+            names = ", ".join([*one.opts, *one.secondary_opts])
+        else:
+            names = one.name.upper()
+        if one.required:
+            default = "required"
+        elif one.default in {None, False, ""}:
+            default = ""
+        else:
+            default = str(one.default)
         options.append((names, str(one.metavar or ""), default, one.help or ""))
     return Command(command.name, inspect.cleandoc(command.help), options)
 

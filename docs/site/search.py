@@ -1,4 +1,4 @@
-"""The index that the search box of the site reads: names, and the first sentence of what is said of each."""
+"""The index that the search box of the site reads: names, and a first sentence for each."""
 
 from __future__ import annotations
 
@@ -16,29 +16,52 @@ _SENTENCE = re.compile(r"^.*?[.:](?=\s|<|$)", re.DOTALL)
 
 
 def index(
-    modules: Mapping[str, pdoc.doc.Module], is_public: Callable[[Any], str], pages: Iterable[tuple[str, str, str]]
+    modules: Mapping[str, pdoc.doc.Module],
+    is_public: Callable[[Any], str],
+    pages: Iterable[tuple[str, str, str]],
 ) -> str:
-    """The script with all public names of modules, and with ``pages``: file, title and text of each.
+    """The script with all public names of modules, and file, title and text of ``pages``.
 
-    ValueError if it is longer than 2 MB. It is not compiled beforehand, which would make it several times as long.
+    Raises:
+        ValueError: If it is longer than 2 MB. It is not compiled beforehand, which would make it
+            several times as long.
     """
     found = pdoc.search.make_index(modules, lambda one: bool(is_public(one).strip()), "numpy")
     documents = [_short(one) for one in found if "Alias for field number" not in one.get("doc", "")]
     for file, title, text in pages:
         name = file.removesuffix(".html")
-        told = {"fullname": title, "modulename": name, "qualname": "", "kind": "page", "doc": _first(text)}
-        documents.append(told | {"bases": title})  # a field that counts more than the text, and is not shown
-    text = pdoc.render.env.get_template("search.js.jinja2").render(search_index=json.dumps(documents))
+        told = {
+            "fullname": title,
+            "modulename": name,
+            "qualname": "",
+            "kind": "page",
+            "doc": _first(text),
+        }
+        documents.append(
+            told | {"bases": title},
+        )  # a field that counts more than the text, and is not shown
+    text = pdoc.render.env.get_template("search.js.jinja2").render(
+        search_index=json.dumps(documents),
+    )
     if len(text) > MOST:
-        raise ValueError(f"the search index has {len(text):,} bytes, more than {MOST:,}: index less of each name")
+        raise ValueError(
+            f"the search index has {len(text):,} bytes, more than {MOST:,}: index less of each"
+            " name",
+        )
     return text
 
 
 def _short(document: dict[str, str]) -> dict[str, str]:
     kept = {
-        name: document[name] for name in ("fullname", "modulename", "qualname", "kind", "funcdef") if name in document
+        name: document[name]
+        for name in ("fullname", "modulename", "qualname", "kind", "funcdef")
+        if name in document
     }
-    return {**kept, "doc": _first(document.get("doc", "")), **({"signature": ""} if "signature" in document else {})}
+    return {
+        **kept,
+        "doc": _first(document.get("doc", "")),
+        **({"signature": ""} if "signature" in document else {}),
+    }
 
 
 def _first(text: str) -> str:

@@ -1,6 +1,8 @@
-"""Draw how CleanRL's four files learn on five workers, with the lines changed that README.md here shows.
+"""Draw how CleanRL's four files learn on five workers, with the lines changed that README.md here
+shows.
 
-``python notebooks/agents/cleanrl_curves.py CLEANRL``, with the folder of its checkout, writes ``pictures/cleanrl.png``.
+``python notebooks/agents/cleanrl_curves.py CLEANRL``, with the folder of its checkout, writes
+``pictures/cleanrl.png``.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ FILES: dict[str, tuple[str, ...]] = {
 
 
 def changed_lines(name: str) -> list[tuple[str, str]]:
-    """The lines of a file that the page changes, and what it puts in their place; the page says how many."""
+    """The lines of a file that the page changes, and what it puts in their place; the page says how
+    many.
+    """
     page = (HERE / "README.md").read_text(encoding="utf-8")
     title = rf"^In [^\n]*`{name}\.py`[^\n]*, (\d) lines:\n\n```diff\n(.*?)^```"
     ((count, block),) = re.findall(title, page, re.MULTILINE | re.DOTALL)
@@ -89,27 +93,49 @@ def played(policy: str) -> float:
 
 
 def main(cleanrl: Path) -> None:
-    """Train with all files and seeds, and draw seconds a round against rounds and against processor time."""
+    """Train with all files and seeds, and draw seconds a round against rounds and against processor
+    time.
+    """
     torch.set_num_threads(1)
     sys.path.insert(0, str(cleanrl))
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     for color, name in zip(("tab:blue", "tab:cyan", "tab:orange", "tab:green"), FILES, strict=True):
         for seed in SEEDS:
             seconds, processor = train(cleanrl, name, seed)
-            smooth, label = np.convolve(seconds, np.ones(LAST) / LAST, "valid"), "_" * (seed != SEEDS[0]) + f"{name}.py"
-            print(f"{name}, seed {seed}: {smooth[-1]:.2f} s a round after {processor[-1]:.0f} s", flush=True)
-            for axis, x in zip(axes, (ROUNDS * np.arange(1, seconds.size + 1), processor), strict=True):
+            smooth = np.convolve(seconds, np.ones(LAST) / LAST, "valid")
+            label = f"{name}.py"
+            if seed != SEEDS[0]:
+                label = f"_{label}"  # a line without a place in the legend
+            print(
+                f"{name}, seed {seed}: {smooth[-1]:.2f} s a round after {processor[-1]:.0f} s",
+                flush=True,
+            )
+            for axis, x in zip(
+                axes,
+                (ROUNDS * np.arange(1, seconds.size + 1), processor),
+                strict=True,
+            ):
                 axis.plot(x[LAST - 1 :], smooth, color=color, label=label)
     for policy, label, style in (("uta", "uniform", ":"), ("default", "the default", "--")):
         level = played(policy)
         print(f"{label}: {level:.2f} s a round")
         for axis in axes:
             axis.axhline(level, color="black", linestyle=style, label=label)
-    axes[0].set(xlabel="rounds", ylabel=f"seconds a round, mean of {LAST} episodes", xscale="log", yscale="log")
+    axes[0].set(
+        xlabel="rounds",
+        ylabel=f"seconds a round, mean of {LAST} episodes",
+        xscale="log",
+        yscale="log",
+    )
     axes[1].set(xlabel="seconds of processor time")
     axes[0].set_yticks([8, 10, 15, 20, 30], ["8", "10", "15", "20", "30"])
     axes[0].yaxis.set_minor_formatter("")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+    )
     figure.savefig(HERE.parent / "pictures" / "cleanrl.png", dpi=110, metadata={"Software": None})
 
 

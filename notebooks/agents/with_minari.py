@@ -1,4 +1,6 @@
-"""Minari: the rounds of two policies as data sets, with allocations, infos and the env itself; nothing is learned."""
+"""Minari: the rounds of two policies as data sets, with allocations, infos and the env itself;
+nothing is learned.
+"""
 
 import os
 import tempfile
@@ -14,13 +16,26 @@ from ata_gym.pools import shifted_exponential
 os.environ["MINARI_DATASETS_PATH"] = tempfile.mkdtemp()  # by default they are in the home folder
 warnings.simplefilter("ignore")  # it asks for an author, a description and so on
 pool = shifted_exponential([1.0, 1.5, 2.0, 3.0, 6.0], [1.0, 1.5, 2.0, 3.0, 6.0])
-env = gym.make("ata_gym/TaskAllocation-v0", pool=pool, budget=8, horizon=50, reward_unit="even round")
-bare = gym.make("ata_gym/TaskAllocation-v0", pool=pool, budget=8, horizon=50)  # policies know no unit of rewards
+env = gym.make(
+    "ata_gym/TaskAllocation-v0",
+    pool=pool,
+    budget=8,
+    horizon=50,
+    reward_unit="even round",
+)
+bare = gym.make(
+    "ata_gym/TaskAllocation-v0",
+    pool=pool,
+    budget=8,
+    horizon=50,
+)  # policies know no unit of rewards
 for name in ("thompson-gamma", "uta"):
     collector = minari.DataCollector(env, record_infos=True)
     policy = ata_policies.make(name, bare, seed=0)
     for episode in range(32):
-        seen, state, over = collector.reset(seed=episode)[0], None, False
+        seen = collector.reset(seed=episode)[0]
+        state = None
+        over = False
         while not over:
             allocation, state = policy.predict(seen, state)
             seen, _, _, over, _ = collector.step(allocation)

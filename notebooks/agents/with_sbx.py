@@ -9,9 +9,14 @@ from ata_gym.rl.sb3.vec_env import NativeVecEnv, make_vec_env
 
 def rows(seed: int) -> NativeVecEnv:
     return make_vec_env(
-        "ata_gym/TaskAllocation-v0", n_envs=16, seed=seed, observation="flat", action="shares", horizon=20,
+        "ata_gym/TaskAllocation-v0",
+        n_envs=16,
+        seed=seed,
+        observation="flat",
+        action="shares",
+        horizon=20,
         reward_unit="even round",
-    )  # fmt: skip
+    )
 
 
 class Uniform:
@@ -22,7 +27,13 @@ class Uniform:
 
 
 settings = {"n_steps": 40, "batch_size": 160, "n_epochs": 8, "learning_rate": 1e-3, "gamma": 0.9}
-agent = PPO("MlpPolicy", rows(0), **settings, policy_kwargs={"log_std_init": -1.0, "net_arch": [64]}, seed=0)
+agent = PPO(
+    "MlpPolicy",
+    rows(0),
+    **settings,
+    policy_kwargs={"log_std_init": -1.0, "net_arch": [64]},
+    seed=0,
+)
 agent.learn(20_000)
 for name, policy in (("PPO", agent), ("uniform", Uniform())):
     print(f"{name}: {evaluate_policy(policy, rows(1_000_000), n_eval_episodes=64)[0]:.2f}")

@@ -1,4 +1,6 @@
-"""TorchRL's own wrapper: PPO learns shares, on the native rows as they are; the masks of actions need our bridge."""
+"""TorchRL's own wrapper: PPO learns shares, on the native rows as they are; the masks of actions
+need our bridge.
+"""
 
 import gymnasium as gym
 import torch
@@ -21,16 +23,25 @@ def rows(number: int) -> GymWrapper:
 torch.manual_seed(0)
 env = rows(16)
 env.set_seed(0)
-inputs, n = env.observation_spec["observation"].shape[-1], env.action_spec.shape[-1]
+inputs = env.observation_spec["observation"].shape[-1]
+n = env.action_spec.shape[-1]
 net = nn.Sequential(
-    MLP(inputs, 2 * n, num_cells=[64], activation_class=nn.Tanh), NormalParamExtractor("biased_softplus_0.4")
+    MLP(inputs, 2 * n, num_cells=[64], activation_class=nn.Tanh),
+    NormalParamExtractor("biased_softplus_0.4"),
 )
 actor = ProbabilisticActor(
-    TensorDictModule(net, ["observation"], ["loc", "scale"]), in_keys=["loc", "scale"], spec=env.action_spec,
-    distribution_class=TanhNormal, return_log_prob=True,
-)  # fmt: skip
-critic = ValueOperator(MLP(inputs, 1, num_cells=[64], activation_class=nn.Tanh), in_keys=["observation"])
-loss, advantage = ClipPPOLoss(actor, critic, entropy_coeff=0.0), GAE(gamma=0.9, lmbda=0.95, value_network=critic)
+    TensorDictModule(net, ["observation"], ["loc", "scale"]),
+    in_keys=["loc", "scale"],
+    spec=env.action_spec,
+    distribution_class=TanhNormal,
+    return_log_prob=True,
+)
+critic = ValueOperator(
+    MLP(inputs, 1, num_cells=[64], activation_class=nn.Tanh),
+    in_keys=["observation"],
+)
+loss = ClipPPOLoss(actor, critic, entropy_coeff=0.0)
+advantage = GAE(gamma=0.9, lmbda=0.95, value_network=critic)
 optimizer = torch.optim.Adam(loss.parameters(), lr=1e-3)
 for steps in Collector(env, actor, frames_per_batch=16 * 40, total_frames=40 * 16 * 40):
     with torch.no_grad():
@@ -45,4 +56,6 @@ for name, policy in (("PPO", actor), ("uniform", even)):
     test = rows(64)
     test.set_seed(1_000_000)
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-        print(f"{name}: {test.rollout(FORM['horizon'], policy)['next', 'reward'].sum(1).mean():.2f}")
+        print(
+            f"{name}: {test.rollout(FORM['horizon'], policy)['next', 'reward'].sum(1).mean():.2f}",
+        )

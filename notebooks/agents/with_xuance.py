@@ -1,4 +1,6 @@
-"""XuanCe: PPO learns shares, on single envs, with the file of its own example for a Box of actions."""
+"""XuanCe: PPO learns shares, on single envs, with the file of its own example for a Box of
+actions.
+"""
 
 import tempfile
 
@@ -12,7 +14,9 @@ FORM = {"observation": "flat", "action": "shares", "reward_unit": "even round", 
 
 
 class Env(gym.Wrapper):
-    """With its arguments; XuanCe makes an id without arguments, such as TaskAllocation-flat-shares-v0, by itself."""
+    """With its arguments; XuanCe makes an id without arguments, such as
+    TaskAllocation-flat-shares-v0, by itself.
+    """
 
     def __init__(self, config) -> None:
         super().__init__(gym.make(ID, **FORM))
@@ -23,16 +27,37 @@ class Env(gym.Wrapper):
 REGISTRY_ENV["ata"] = Env
 config = get_arguments("ppo", "classic_control", "Pendulum-v1")
 folder = tempfile.mkdtemp()
-own = {"env_name": "ata", "env_id": ID, "parallels": 16, "horizon_size": 40, "n_minibatch": 4, "gamma": 0.9}
-own |= {"representation_hidden_size": [64], "actor_hidden_size": [64], "critic_hidden_size": [64], "ent_coef": 0.0}
-own |= {"learning_rate": 1e-3, "use_obsnorm": False, "log_dir": folder, "model_dir": folder, "logger": "tensorboard"}
+own = {
+    "env_name": "ata",
+    "env_id": ID,
+    "parallels": 16,
+    "horizon_size": 40,
+    "n_minibatch": 4,
+    "gamma": 0.9,
+}
+own |= {
+    "representation_hidden_size": [64],
+    "actor_hidden_size": [64],
+    "critic_hidden_size": [64],
+    "ent_coef": 0.0,
+}
+own |= {
+    "learning_rate": 1e-3,
+    "use_obsnorm": False,
+    "log_dir": folder,
+    "model_dir": folder,
+    "logger": "tensorboard",
+}
 vars(config).update(own)
 agent = PPO_Agent(config, make_envs(config))
 agent.train(30 * config.horizon_size)
 rows = gym.make_vec(ID, num_envs=64, **FORM)
 for name, weight in (("PPO", 1.0), ("uniform", 0.0)):
-    seen, total = rows.reset(seed=1_000_000)[0], 0.0
+    seen = rows.reset(seed=1_000_000)[0]
+    total = 0.0
     for _ in range(FORM["horizon"]):
-        seen, reward, *_ = rows.step(weight * agent.get_actions(seen, deterministic=True)["actions"])
+        seen, reward, *_ = rows.step(
+            weight * agent.get_actions(seen, deterministic=True)["actions"],
+        )
         total += reward.mean()
     print(f"{name}: {total:.2f}")

@@ -1,7 +1,9 @@
-"""Compare policies on emulated workers: `torchrun --nproc-per-node 4 compare.py --emulate 0.01,0.01,0.02,0.04`.
+"""Compare policies on emulated workers: `torchrun --nproc-per-node 4 compare.py --emulate
+0.01,0.01,0.02,0.04`.
 
-Each policy trains the same network on the same samples; a task that is computed before its emulated time has passed
-waits for the rest. Rank 0 prints how long steps take once a policy has settled, and leaves a picture in --out.
+Each policy trains the same network on the same samples; a task that is computed before its emulated
+time has passed waits for the rest. Rank 0 prints how long steps take once a policy has settled, and
+leaves a picture in --out.
 """
 
 from __future__ import annotations
@@ -21,14 +23,20 @@ from ata_gym.theory.allocation.proxy_loss import allocate
 from ata_gym.training import make_problem
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--emulate", default="0.01,0.01,0.02,0.04", help="seconds of a task on each worker")
+parser.add_argument(
+    "--emulate",
+    default="0.01,0.01,0.02,0.04",
+    help="seconds of a task on each worker",
+)
 parser.add_argument("--policies", default="uta,lb-bsp-ema,ata-empirical-icml:eta=0.2,default")
 parser.add_argument("--budget", type=int, default=64, help="tasks of a step, of one sample each")
 parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--problem", default="digits", help="digits or cifar100")
 parser.add_argument("--problem-data", type=Path)
 parser.add_argument(
-    "--change-at", type=int, help="the step from which on the workers have each other's speeds, reversed"
+    "--change-at",
+    type=int,
+    help="the step from which on the workers have each other's speeds, reversed",
 )
 parser.add_argument("--stall", help="STEP,WORKER,SECONDS: a worker hangs once")
 parser.add_argument("--away", help="FIRST,LAST,WORKER: a worker is away in these steps")
@@ -36,28 +44,41 @@ parser.add_argument("--out", type=Path, default=Path("compared"))
 arguments = parser.parse_args()
 
 dist.init_process_group("gloo")
-rank, size = dist.get_rank(), dist.get_world_size()
+rank = dist.get_rank()
+size = dist.get_world_size()
 times = np.array([float(each) for each in arguments.emulate.split(",")])
 if len(times) != size:
     parser.error(f"--emulate needs a time for each of {size} processes, and has {len(times)}")
 if arguments.budget < size or arguments.steps < 10:
     parser.error(f"--budget must be at least {size}, and --steps at least 10")
 torch.set_num_threads(1)
-stall = tuple(float(each) for each in arguments.stall.split(",")) if arguments.stall else (0, 0, 0.0)
-away = tuple(int(each) for each in arguments.away.split(",")) if arguments.away else (0, -1, 0)
+if arguments.stall:
+    stall = tuple(float(each) for each in arguments.stall.split(","))
+else:
+    stall = (0, 0, 0.0)
+if arguments.away:
+    away = tuple(int(each) for each in arguments.away.split(","))
+else:
+    away = (0, -1, 0)
 problem = make_problem(arguments.problem, arguments.problem_data)
 
 
 def task_times(step: int) -> np.ndarray:
     """Seconds of a task on each worker in a step; infinite for who is away."""
-    now = times[::-1].copy() if arguments.change_at and step >= arguments.change_at else times.copy()
+    if arguments.change_at and step >= arguments.change_at:
+        now = times[::-1].copy()
+    else:
+        now = times.copy()
     if away[0] <= step <= away[1]:
         now[away[2]] = np.inf
     return now
 
 
 def play(policy: str) -> tuple[np.ndarray, np.ndarray, list[float]]:
-    """Train; seconds of each step, tasks of each worker, and losses. In double precision, where rounding is small."""
+    """Train; seconds of each step, tasks of each worker, and losses.
+
+    In double precision, where rounding is small.
+    """
     torch.manual_seed(0)
     model = problem.build().double()
     model.register_forward_pre_hook(lambda _, inputs: (inputs[0].double(),))
@@ -65,11 +86,21 @@ def play(policy: str) -> tuple[np.ndarray, np.ndarray, list[float]]:
     allocator = TorchAllocator(arguments.budget, policy, name=f"worker {rank}")
     sampler = TaskSampler(allocator, problem.size)
     loader = DataLoader(range(problem.size), batch_sampler=sampler, collate_fn=problem.at)
-    seconds, tasks, losses, last = [], [], [], perf_counter()
+    seconds = []
+    tasks = []
+    losses = []
+    last = perf_counter()
     for step in range(1, arguments.steps + 1):
-        allocator.leave() if away[0] <= step + 1 <= away[1] and away[2] == rank else allocator.join()
+        (
+            allocator.leave()
+            if away[0] <= step + 1 <= away[1] and away[2] == rank
+            else allocator.join()
+        )
         pause = float(task_times(step)[rank])
-        hang = stall[2] if (step, rank) == stall[:2] else 0.0
+        if (step, rank) == stall[:2]:
+            hang = stall[2]
+        else:
+            hang = 0.0
         with allocator.round(model) as share:
             for batch in share.take(loader):
                 began = perf_counter()
@@ -91,18 +122,43 @@ def draw(found: dict[str, tuple[np.ndarray, np.ndarray, list[float]]], best: lis
     steps = np.arange(1, arguments.steps + 1)
     with style.figure(1.4 + 2.6 * len(found), 4.6) as picture:
         grid = picture.subplots(2, len(found), sharex=True, sharey="row", squeeze=False)
-        for (policy, (seconds, tasks, _)), (above, below) in zip(found.items(), grid.T, strict=True):
+        for (policy, (seconds, tasks, _)), (above, below) in zip(
+            found.items(),
+            grid.T,
+            strict=True,
+        ):
             labels = [f"worker {place}: {1000 * time:.3g} ms" for place, time in enumerate(times)]
-            above.stackplot(steps, tasks.T, labels=labels, colors=style.OKABE_ITO, step="mid", linewidth=0)
+            above.stackplot(
+                steps,
+                tasks.T,
+                labels=labels,
+                colors=style.OKABE_ITO,
+                step="mid",
+                linewidth=0,
+            )
             above.set(title=policy, xlim=(1, arguments.steps), ylim=(0, arguments.budget))
             below.plot(steps, seconds, color="#333333", linewidth=0.9, label="a step")
-            below.plot(steps, best, color="#D55E00", linewidth=1.2, linestyle=(0, (4, 2)), label="best split")
-            below.set(xlabel="step", ylim=(0, 1.25 * max(np.quantile(one[0], 0.95) for one in found.values())))
+            below.plot(
+                steps,
+                best,
+                color="#D55E00",
+                linewidth=1.2,
+                linestyle=(0, (4, 2)),
+                label="best split",
+            )
+            below.set(
+                xlabel="step",
+                ylim=(0, 1.25 * max(np.quantile(one[0], 0.95) for one in found.values())),
+            )
         grid[0, 0].set_ylabel("tasks of each worker")
         grid[1, 0].set_ylabel("seconds")
         for axes in grid[:, -1]:
             axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        style.save(picture, arguments.out / "compared", f"{arguments.problem}, B = {arguments.budget}")
+        style.save(
+            picture,
+            arguments.out / "compared",
+            f"{arguments.problem}, B = {arguments.budget}",
+        )
 
 
 events = [each for each in (arguments.change_at, stall[0], away[0]) if each]
@@ -121,8 +177,9 @@ if rank == 0:
     for policy, time in usual.items():
         differ = max(abs(a / b - 1.0) for a, b in zip(found[policy][2], alone, strict=True))
         print(
-            f"{policy}: {1000 * time:.0f} ms a step, {first / time:.2f} times as fast as {next(iter(usual))}, "
-            f"{time / best[0]:.2f} times the best split; losses differ by {differ:.0e}",
+            f"{policy}: {1000 * time:.0f} ms a step, {first / time:.2f} times as fast as"
+            f" {next(iter(usual))}, {time / best[0]:.2f} times the best split; losses differ by"
+            f" {differ:.0e}",
             flush=True,
         )
     draw(found, best)

@@ -1,8 +1,9 @@
-"""Train a network on unequal workers: `torchrun --nproc-per-node 4 train.py`, on one machine or on many.
+"""Train a network on unequal workers: `torchrun --nproc-per-node 4 train.py`, on one machine or on
+many.
 
-Every rank runs this file. TorchAllocator says how many tasks of each step are its own, and learns from their times.
-The checkpoint holds the model, the optimiser and what is known of the workers; a restart goes on from it, maybe with
-other workers.
+Every rank runs this file. TorchAllocator says how many tasks of each step are its own, and learns
+from their times. The checkpoint holds the model, the optimiser and what is known of the workers; a
+restart goes on from it, maybe with other workers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ parser.add_argument("--policy", default="default")
 parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
 parser.add_argument("--save-every", type=int, default=100, help="steps")
 parser.add_argument("--tensorboard", type=Path, help="folder for TensorBoard")
-parser.add_argument("--emulate", help="seconds of a task on each worker, such as 0.01,0.01,0.02,0.04, to try it out")
+parser.add_argument(
+    "--emulate",
+    help="seconds of a task on each worker, such as 0.01,0.01,0.02,0.04, to try it out",
+)
 arguments = parser.parse_args()
 
 device = torch.device("cpu")
@@ -68,8 +72,14 @@ def save() -> None:
 
 stopped = []
 signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
-writer = SummaryWriter(arguments.tensorboard) if arguments.tensorboard and rank == 0 else None
-pause = 0.0 if arguments.emulate is None else float(arguments.emulate.split(",")[rank])
+if arguments.tensorboard and rank == 0:
+    writer = SummaryWriter(arguments.tensorboard)
+else:
+    writer = None
+if arguments.emulate is None:
+    pause = 0.0
+else:
+    pause = float(arguments.emulate.split(",")[rank])
 while allocator.rounds < arguments.steps:
     with allocator.round(model) as share:
         for x, y in share.take(loader):
@@ -84,7 +94,11 @@ while allocator.rounds < arguments.steps:
             allocator.last.write(writer)
         if allocator.rounds % 20 == 1:
             print(allocator.last, flush=True)
-        if stopped or allocator.rounds % arguments.save_every == 0 or allocator.rounds == arguments.steps:
+        if (
+            stopped
+            or allocator.rounds % arguments.save_every == 0
+            or allocator.rounds == arguments.steps
+        ):
             save()
     if stopped:
         sys.exit(143)

@@ -46,10 +46,16 @@ dist.init_process_group("gloo" if arguments.cpu else "nccl")
 allocator = TorchAllocator(budget=64)  # these lines are new
 loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data, together=16))
 trainer = pl.Trainer(
-    strategy=TaskStrategy(allocator), accelerator="cpu" if arguments.cpu else "gpu", logger=False,
-    devices=int(os.environ["LOCAL_WORLD_SIZE"]), num_nodes=dist.get_world_size() // int(os.environ["LOCAL_WORLD_SIZE"]),
-    max_steps=arguments.steps, gradient_clip_val=1.0, default_root_dir=arguments.out, enable_progress_bar=False,
-)  # fmt: skip
+    strategy=TaskStrategy(allocator),
+    accelerator="cpu" if arguments.cpu else "gpu",
+    logger=False,
+    devices=int(os.environ["LOCAL_WORLD_SIZE"]),
+    num_nodes=dist.get_world_size() // int(os.environ["LOCAL_WORLD_SIZE"]),
+    max_steps=arguments.steps,
+    gradient_clip_val=1.0,
+    default_root_dir=arguments.out,
+    enable_progress_bar=False,
+)
 trainer.fit(Digits(), loader)
 if trainer.is_global_zero:
     print(allocator.last)

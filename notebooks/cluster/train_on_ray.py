@@ -1,4 +1,5 @@
-"""SGD on a Ray cluster, as a race: each round needs 8 gradients, and the slow half of the workers may come too late.
+"""SGD on a Ray cluster, as a race: each round needs 8 gradients, and the slow half of the workers
+may come too late.
 
 python notebooks/cluster/train_on_ray.py                             # on this machine alone
 python notebooks/cluster/train_on_ray.py --address auto --workers 8   # the cluster of this node
@@ -31,7 +32,10 @@ def make_task(worker):
 
 
 parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-parser.add_argument("--address", help="of a Ray cluster; without it, one is started here, on loopback only")
+parser.add_argument(
+    "--address",
+    help="of a Ray cluster; without it, one is started here, on loopback only",
+)
 parser.add_argument("--workers", type=int, default=4)
 parser.add_argument("--rounds", type=int, default=100)
 given = parser.parse_args()

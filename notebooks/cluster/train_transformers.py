@@ -1,4 +1,6 @@
-"""Train with the Trainer of transformers on unequal workers: `torchrun --nproc-per-node 4 train_transformers.py`."""
+"""Train with the Trainer of transformers on unequal workers: `torchrun --nproc-per-node 4
+train_transformers.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,24 @@ parser.add_argument("--out", default="trained")
 own = parser.parse_args()
 
 torch.manual_seed(0)
-model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=32, n_embd=64, n_layer=2, n_head=4))  # your model here
+model = GPT2LMHeadModel(
+    GPT2Config(vocab_size=64, n_positions=32, n_embd=64, n_layer=2, n_head=4),
+)  # your model here
 texts = (torch.arange(32) + torch.randint(64, (2000, 1))) % 64  # your data here
 data = [{"input_ids": text, "labels": text} for text in texts]
 arguments = TrainingArguments(
-    own.out, max_steps=own.steps, per_device_train_batch_size=2, learning_rate=1e-3, logging_steps=20, use_cpu=own.cpu,
-    save_steps=50, max_grad_norm=1.0, report_to=[], disable_tqdm=True, ddp_backend="gloo" if own.cpu else None,
-)  # fmt: skip
+    own.out,
+    max_steps=own.steps,
+    per_device_train_batch_size=2,
+    learning_rate=1e-3,
+    logging_steps=20,
+    use_cpu=own.cpu,
+    save_steps=50,
+    max_grad_norm=1.0,
+    report_to=[],
+    disable_tqdm=True,
+    ddp_backend="gloo" if own.cpu else None,
+)
 
 
 def tokens(batch: dict[str, torch.Tensor]) -> int:
@@ -31,7 +44,14 @@ def tokens(batch: dict[str, torch.Tensor]) -> int:
 
 
 allocator = TorchAllocator(budget=32)  # these two lines are new; a task has two texts
-trainer = TaskTrainer(model, arguments, train_dataset=data, allocator=allocator, together=4, weight_of=tokens)
+trainer = TaskTrainer(
+    model,
+    arguments,
+    train_dataset=data,
+    allocator=allocator,
+    together=4,
+    weight_of=tokens,
+)
 trainer.train()
 if trainer.is_world_process_zero():
     print(allocator.last)

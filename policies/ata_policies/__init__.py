@@ -15,7 +15,29 @@ from ata_policies.setting import Setting
 from ata_policies.steps import Step, play
 
 __all__ = [
-    "AllocationPolicy", "Allocator", "Belief", "Clock", "DispatchPolicy", "Dispatcher", "Explanation", "Exposure",
-    "Moments", "Policy", "PolicyError", "Preset", "Setting", "State", "Step", "Totals", "check_policy", "default_name",
-    "explain_default", "from_agent", "load", "make", "make_for", "names", "play",
-]  # fmt: skip
+    "AllocationPolicy",
+    "Allocator",
+    "Belief",
+    "Clock",
+    "DispatchPolicy",
+    "Dispatcher",
+    "Explanation",
+    "Exposure",
+    "Moments",
+    "Policy",
+    "PolicyError",
+    "Preset",
+    "Setting",
+    "State",
+    "Step",
+    "Totals",
+    "check_policy",
+    "default_name",
+    "explain_default",
+    "from_agent",
+    "load",
+    "make",
+    "make_for",
+    "names",
+    "play",
+]

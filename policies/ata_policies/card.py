@@ -1,4 +1,4 @@
-"""The card of a policy, and what ATA does in a scenario for the card of that."""
+"""The card of a policy, and what the theory of ATA adds to the card of a scenario."""
 
 import numpy as np
 
@@ -12,56 +12,95 @@ from ata_policies.setting import Setting
 
 
 def policy_card(name: str) -> Card:
-    """The card of a policy, which is named as for ``load``, with the same errors.
+    """Return the card of a policy.
 
-    >>> card = policy_card("thompson-beta")
-    >>> card.facts["plays"], card.facts["made of"]
-    ('allocation', 'estimate thompson-gamma, memory everything, rule beta')
+    Args:
+        name: Its name, as for ``load``, with the same errors.
+
+    Raises:
+        ValueError: If there is no such policy.
+
+    Example:
+        >>> card = policy_card("thompson-beta")
+        >>> card.facts["plays"], card.facts["made of"]
+        ('allocation', 'estimate thompson-gamma, memory everything, rule beta')
     """
     name = full_name(name)
-    policy, named = load(name), parse(name)[1]
+    policy = load(name)
+    hyperparameters = parse(name)[1]
     plays = short_name(policy.env_id)
-    parts = policy.made_of(**named)
-    preset = dict(policy.hyperparameters) if isinstance(policy, Preset) else {}
+    parts = policy.made_of(**hyperparameters)
+    if isinstance(policy, Preset):
+        preset = dict(policy.hyperparameters)
+    else:
+        preset = {}
+    plays_what = plays
+    if default_name(policy.env_id) == name:
+        plays_what += ", where it is the default"
     facts = {
-        "plays": plays + ", where it is the default" * (default_name(policy.env_id) == name),
-        "made of": ", ".join(f"{key} {value}" for key, value in (preset | named).items()),
-        "must know beforehand": together(parts, "knows"), "assumes": policy.assumes, "constants": policy.constants,
+        "plays": plays_what,
+        "made of": ", ".join(f"{key} {value}" for key, value in (preset | hyperparameters).items()),
+        "must know beforehand": together(parts, "knows"),
+        "assumes": policy.assumes,
+        "constants": policy.constants,
         "unit of time": together(parts, "time_unit"),
         "looks at the price": "yes" if policy.priced else "no",
-        "for workers that change": "yes" if policy.nonstationary else "no", "source": policy.source,
-    }  # fmt: skip
+        "for workers that change": "yes" if policy.nonstationary else "no",
+        "source": policy.source,
+    }
     summary = policy.summary()
     text = policy.documentation().removeprefix(summary).strip()
-    beside, rounds = _BESIDE[plays]
-    players = ",".join(dict.fromkeys((*beside, name)))
-    command = f"ata-gym bench --scenario icml2025-cifar100 --rounds {rounds} --policies {players} --out results/try"
+    competitors, rounds = _COMPARED_WITH[plays]
+    players = ",".join(dict.fromkeys((*competitors, name)))
+    command = (
+        f"ata-gym bench --scenario icml2025-cifar100 --rounds {rounds} --policies {players} --out"
+        " results/try"
+    )
     return Card(name, summary, {name: fact for name, fact in facts.items() if fact}, text, command)
 
 
 def full_scenario_card(scenario: Scenario) -> Card:
-    """The card of a scenario, with what the theory of ATA says of it where workers stay as they are, with finite means.
+    """Return the card of a scenario, with what the theory of ATA says of it.
 
-    >>> from ata_gym.scenarios import scenario
-    >>> full_scenario_card(scenario("icml2025-cifar100")).facts["uniform phase"][:73]
-    'all scores 0 to about round: ata 23,835, some to 2,644,440; ata-empirical'
+    The theory says something where workers stay as they are, with finite means.
+
+    Example:
+        >>> from ata_gym.scenarios import scenario
+        >>> full_scenario_card(scenario("icml2025-cifar100")).facts["uniform phase"][:73]
+        'all scores 0 to about round: ata 23,835, some to 2,644,440; ata-empirical'
     """
-    card, pool = scenario_card(scenario), scenario.pool
+    card = scenario_card(scenario)
+    pool = scenario.pool
     if not scenario.stationary or not np.isfinite(pool.mean()).all():
         return card
-    setting, phases = Setting.in_scenario(scenario), []
+    setting = Setting.in_scenario(scenario)
+    phases = []
     for ending, version in (("", "preprint"), ("-icml", "icml")):
         for name, kind in (("ata", Ata), ("ata-empirical", AtaEmpirical)):
-            every, some = kind(version=version).uniform_phase(setting)
-            phases.append(f"{name}{ending} {every:,}" + f", some to {some:,}" * (some > every))
+            round_of_all, round_of_some = kind(version=version).uniform_phase(setting)
+            phase = f"{name}{ending} {round_of_all:,}"
+            if round_of_some > round_of_all:
+                phase += f", some to {round_of_some:,}"
+            phases.append(phase)
     try:
-        made = ((version, Ata(version=version).guarantee(setting)) for version in ("icml", "preprint"))
-        promise = "; ".join(f"{version}: {guarantee.statement}" for version, guarantee in made)
+        guarantees = (
+            (version, Ata(version=version).guarantee(setting)) for version in ("icml", "preprint")
+        )
+        promise = "; ".join(
+            f"{version}: {guarantee.statement}" for version, guarantee in guarantees
+        )
     except ValueError as error:  # heavy tails
         promise = str(error)
-    facts = {"uniform phase": f"all scores 0 to about round: {'; '.join(phases)}", "ATA's guarantee": promise}
+    facts = {
+        "uniform phase": f"all scores 0 to about round: {'; '.join(phases)}",
+        "ATA's guarantee": promise,
+    }
     return card._replace(facts={**card.facts, **facts})
 
 
-_BESIDE = {"allocation": (("uta", "ata-icml"), 2000), "race": (("gta",), 2000), "dispatch": (("dispatch-gta",), 200)}
+_COMPARED_WITH = {
+    "allocation": (("uta", "ata-icml"), 2000),
+    "race": (("gta",), 2000),
+    "dispatch": (("dispatch-gta",), 200),
+}
 """For each env, policies to compare with, and a number of rounds that takes a few seconds."""

@@ -1,4 +1,7 @@
-"""Our policies by name, as data from which the registry makes them: a new one is one more line."""
+"""Our policies by name, as data from which the registry makes them.
+
+A new policy is one more line.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +15,12 @@ from ata_policies.allocation.distribution_learner import DistributionLearner
 from ata_policies.allocation.exponentiated_gradient import ExponentiatedGradient
 from ata_policies.allocation.oracles import DynamicOfta, DynamicOracle, Oracle
 from ata_policies.dispatch.learner import DispatchLearner
-from ata_policies.dispatch.oracles import DispatchCaps, DispatchDynamicOracle, DispatchGta, DispatchOracle
+from ata_policies.dispatch.oracles import (
+    DispatchCaps,
+    DispatchDynamicOracle,
+    DispatchGta,
+    DispatchOracle,
+)
 from ata_policies.dispatch.remaining_time import DispatchRest
 from ata_policies.facts import Described, together
 from ata_policies.lb_bsp.cpu import PREDICTORS, LbBsp, Probes
@@ -25,36 +33,43 @@ from ata_policies.race.oracles import RaceDynamicOracle, RaceOracle
 from ata_policies.setting import Setting
 
 
-def _fact(name: str) -> Any:  # a property of a preset: what its parts say, together
+def _fact(name: str) -> Any:
+    """Make a property of a preset: what its parts say of a fact, together."""
     return property(lambda preset: together(preset.parts, name))
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A named policy: a class, its hyperparameters, and the parts whose docstrings and facts describe it.
+    """A named policy: a class, its hyperparameters, and the parts that describe it.
 
-    A call makes the policy; the hyperparameters of the call override the preset's.
+    The docstrings and facts of the parts tell what the policy is. A call makes the policy; the
+    hyperparameters of the call override the preset's.
     """
 
     name: str
-    build: type[Policy]  # the policy's class
+    build: type[Policy]
+    """The policy's class."""
     hyperparameters: Mapping[str, Any]
-    parts: tuple[type[Described], ...]  # what it is made of; the docstring of the first is the policy's
-    about: str = ""  # one sentence; by default the first line of the docstring
+    parts: tuple[type[Described], ...]
+    """What it is made of; the docstring of the first is the policy's."""
+    about: str = ""
+    """One sentence; by default the first line of the docstring."""
 
     def __call__(self, setting: Setting, *, seed: int = 0, **hyperparameters: Any) -> Policy:
-        return self.build(setting, seed=seed, **{**self.hyperparameters, **hyperparameters})
+        chosen = {**self.hyperparameters, **hyperparameters}
+        return self.build(setting, seed=seed, **chosen)
 
     def made_of(self, **hyperparameters: Any) -> Sequence[type[Described]]:
-        """The parts of the policy with these hyperparameters of a call."""
-        return self.build.made_of(**{**self.hyperparameters, **hyperparameters})
+        """Return the parts of the policy with these hyperparameters of a call."""
+        chosen = {**self.hyperparameters, **hyperparameters}
+        return self.build.made_of(**chosen)
 
     def summary(self) -> str:
-        """What the policy does, in a sentence."""
+        """Return what the policy does, in a sentence."""
         return self.about or self.parts[0].summary()
 
     def documentation(self) -> str:
-        """The docstring, without indentation."""
+        """Return the docstring, without indentation."""
         return self.parts[0].documentation()
 
     # the attributes of a class of policies, see ``Policy``
@@ -74,21 +89,45 @@ class Preset:
 
 
 def _plain(name: str, policy: type[Policy]) -> Preset:
+    """Name a class of policies, with its default hyperparameters."""
     return Preset(name, policy, {}, (policy,))
 
 
 def _composed(
-    name: str, estimate: str, about: str = "", *, memory: str = "everything", rule: str = "proxy", **more: Any
+    name: str,
+    estimate: str,
+    about: str = "",
+    *,
+    memory: str = "everything",
+    rule: str = "proxy",
+    **hyperparameters: Any,
 ) -> Preset:
-    chosen = {"estimate": estimate, "memory": memory, "rule": rule, **more}
-    return Preset(name, ComposedPolicy, chosen, (ESTIMATES[estimate], RULES[rule], MEMORIES[memory]), about)
+    """Name a composition of memory, estimate and rule."""
+    chosen = {"estimate": estimate, "memory": memory, "rule": rule, **hyperparameters}
+    return Preset(
+        name,
+        ComposedPolicy,
+        chosen,
+        (ESTIMATES[estimate], RULES[rule], MEMORIES[memory]),
+        about,
+    )
 
 
-def _lb_bsp(name: str, predictor: str, about: str, *beside: type[Described], **more: Any) -> Preset:
-    return Preset(name, LbBsp, {"predictor": predictor, **more}, (LbBsp, PREDICTORS[predictor], *beside), about)
+def _lb_bsp(
+    name: str, predictor: str, about: str, *further_parts: type[Described], **hyperparameters: Any
+) -> Preset:
+    """Name a variant of LB-BSP with a predictor of speeds."""
+    return Preset(
+        name,
+        LbBsp,
+        {"predictor": predictor, **hyperparameters},
+        (LbBsp, PREDICTORS[predictor], *further_parts),
+        about,
+    )
 
 
 def _recent(name: str, predictor: str, about: str) -> Preset:
+    """Name a rule that allocates by predicted times, with the machinery of LB-BSP."""
     chosen = {"predictor": predictor, "forecast": "time", "least": 0}
     return Preset(name, LbBsp, chosen, (PREDICTORS[predictor],), about)
 
@@ -96,20 +135,55 @@ def _recent(name: str, predictor: str, about: str) -> Preset:
 _RESTARTING = "The beta rule on Thompson's draws that starts anew when a change is detected."
 _PRESETS = (
     # the ATA paper's
-    _composed("ata", "ata", "ATA as in the preprint and all its figures: (m - 4 e alpha f)+, alpha bounds norms of X."),
-    _composed("ata-icml", "ata", "ATA as at ICML: (m - 2 alpha f)+, alpha bounds norms of X - mean.", version="icml"),
-    _composed("ata-empirical", "ata-empirical", "ATA-Empirical as in the preprint: m (1 - 4 e eta f)+."),
-    _composed("ata-empirical-icml", "ata-empirical", "ATA-Empirical as at ICML: m (1 - 2 eta f)+.", version="icml"),
+    _composed(
+        "ata",
+        "ata",
+        "ATA as in the preprint and all its figures: (m - 4 e alpha f)+, alpha bounds norms of X.",
+    ),
+    _composed(
+        "ata-icml",
+        "ata",
+        "ATA as at ICML: (m - 2 alpha f)+, alpha bounds norms of X - mean.",
+        version="icml",
+    ),
+    _composed(
+        "ata-empirical",
+        "ata-empirical",
+        "ATA-Empirical as in the preprint: m (1 - 4 e eta f)+.",
+    ),
+    _composed(
+        "ata-empirical-icml",
+        "ata-empirical",
+        "ATA-Empirical as at ICML: m (1 - 2 eta f)+.",
+        version="icml",
+    ),
     _plain("uta", Uta),
     _plain("ofta", Ofta),
     _plain("gta", Gta),
     _plain("exponentiated-gradient", ExponentiatedGradient),
     # bandits
-    *(_composed(name, name) for name in ("thompson", "thompson-gamma", "cucb", "ucb-v", "kl-lcb", "kl-gamma")),
-    *(_composed(name, name) for name in ("median-of-means", "catoni", "truncated-mean")),
-    _composed("thompson-beta", "thompson-gamma", "Thompson sampling for gamma times, with the beta rule.", rule="beta"),
+    _composed("thompson", "thompson"),
+    _composed("thompson-gamma", "thompson-gamma"),
+    _composed("cucb", "cucb"),
+    _composed("ucb-v", "ucb-v"),
+    _composed("kl-lcb", "kl-lcb"),
+    _composed("kl-gamma", "kl-gamma"),
+    _composed("median-of-means", "median-of-means"),
+    _composed("catoni", "catoni"),
+    _composed("truncated-mean", "truncated-mean"),
+    _composed(
+        "thompson-beta",
+        "thompson-gamma",
+        "Thompson sampling for gamma times, with the beta rule.",
+        rule="beta",
+    ),
     _composed("certainty-equivalence", "mean"),
-    _composed("epsilon-uniform", "mean", "Certainty equivalence, but some rounds are uniform.", rule="epsilon-uniform"),
+    _composed(
+        "epsilon-uniform",
+        "mean",
+        "Certainty equivalence, but some rounds are uniform.",
+        rule="epsilon-uniform",
+    ),
     _plain("explore-then-commit", ExploreThenCommit),
     # the expected cost itself, and oracles
     _plain("distribution-learner", DistributionLearner),
@@ -119,14 +193,44 @@ _PRESETS = (
     _plain("dynamic-oracle", DynamicOracle),
     # workers that change
     _composed("restarting-beta", "thompson-gamma", _RESTARTING, memory="restarting", rule="beta"),
-    _recent("recent-average", "ema", "Certainty equivalence on moving averages of the workers' mean times in a round."),
-    _recent("recent-median", "median", "Certainty equivalence on medians of the workers' last mean times in a round."),
+    _recent(
+        "recent-average",
+        "ema",
+        "Certainty equivalence on moving averages of the workers' mean times in a round.",
+    ),
+    _recent(
+        "recent-median",
+        "median",
+        "Certainty equivalence on medians of the workers' last mean times in a round.",
+    ),
     # LB-BSP
-    _lb_bsp("lb-bsp-last", "last", "LB-BSP for CPU clusters, with each worker's speed in its last round."),
-    _lb_bsp("lb-bsp-ema", "ema", "LB-BSP for CPU clusters with an exponential moving average of each worker's speed."),
-    _lb_bsp("lb-bsp-linear", "linear", "LB-BSP for CPU clusters with a linear autoregression of speeds and signals."),
-    _lb_bsp("lb-bsp-narx", "narx", "LB-BSP for CPU clusters as in the paper: a NARX network (needs torch)."),
-    _lb_bsp("lb-bsp-federated", "ema", "LB-BSP for workers that come and go.", Probes, availability=True),
+    _lb_bsp(
+        "lb-bsp-last",
+        "last",
+        "LB-BSP for CPU clusters, with each worker's speed in its last round.",
+    ),
+    _lb_bsp(
+        "lb-bsp-ema",
+        "ema",
+        "LB-BSP for CPU clusters with an exponential moving average of each worker's speed.",
+    ),
+    _lb_bsp(
+        "lb-bsp-linear",
+        "linear",
+        "LB-BSP for CPU clusters with a linear autoregression of speeds and signals.",
+    ),
+    _lb_bsp(
+        "lb-bsp-narx",
+        "narx",
+        "LB-BSP for CPU clusters as in the paper: a NARX network (needs torch).",
+    ),
+    _lb_bsp(
+        "lb-bsp-federated",
+        "ema",
+        "LB-BSP for workers that come and go.",
+        Probes,
+        availability=True,
+    ),
     _plain("lb-bsp-gpu", LbBspGpu),
     _plain("lb-bsp-profiled", LbBspProfiled),
     # races
@@ -143,5 +247,6 @@ _PRESETS = (
     _plain("dispatch-gta", DispatchGta),
     _plain("dispatch-oracle", DispatchOracle),
     _plain("dispatch-dynamic-oracle", DispatchDynamicOracle),
-)  # fmt: skip
-PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in _PRESETS})  # the presets by name
+)
+PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in _PRESETS})
+"""The presets by name."""

@@ -13,18 +13,33 @@ from ata_gym.bench.experiment.run import Job, PolicyRun
 
 
 class Round(NamedTuple):
-    tasks: np.ndarray  # that each worker started
+    tasks: np.ndarray
+    """That each worker started."""
     info: dict[str, Any]
-    means: np.ndarray  # of the workers, before it
-    distribution: np.ndarray  # which each worker had
+    means: np.ndarray
+    """Of the workers, before it."""
+    distribution: np.ndarray
+    """Which each worker had."""
 
 
 def by_hand(policy: str, played: Experiment, seed: int) -> Iterator[Round]:
-    """Each round that a policy plays on a seed of an experiment; those of dispatch have several steps."""
-    env: Any = gym.make(ata_policies.load(policy).env_id, scenario=played.scenario, horizon=played.rounds)
-    (observation, _), player, state = env.reset(seed=seed), ata_policies.make(policy, env, seed=seed), None
+    """Each round that a policy plays on a seed of an experiment; those of dispatch have several
+    steps.
+    """
+    env: Any = gym.make(
+        ata_policies.load(policy).env_id,
+        scenario=played.scenario,
+        horizon=played.rounds,
+    )
+    (observation, _), player, state = (
+        env.reset(seed=seed),
+        ata_policies.make(policy, env, seed=seed),
+        None,
+    )
     for _ in range(played.rounds):
-        conditions, means, over = env.unwrapped.conditions(), env.unwrapped.means(), False
+        conditions = env.unwrapped.conditions()
+        means = env.unwrapped.means()
+        over = False
         while not over:
             action, state = player.predict(observation, state, privileged=conditions)
             tasks = action + observation.get("started", 0)
@@ -33,8 +48,17 @@ def by_hand(policy: str, played: Experiment, seed: int) -> Iterator[Round]:
         yield Round(tasks, info, means, conditions.distribution)
 
 
-def play_all(played, policies, folder, run_of=PolicyRun, effort=USUAL, progress=lambda _policy, _rounds: None):
+def play_all(
+    played,
+    policies,
+    folder,
+    run_of=PolicyRun,
+    effort=USUAL,
+    progress=lambda _policy, _rounds: None,
+):
     failures = play_jobs(
-        [Job(played, one, folder, run_of) for one in policies], effort, lambda job, k: progress(job[1], k)
+        [Job(played, one, folder, run_of) for one in policies],
+        effort,
+        lambda job, k: progress(job[1], k),
     )
     return {job.policy: error for job, error in failures.items()}

@@ -14,7 +14,12 @@ from tests.bench.by_hand import play_all
 
 @pytest.fixture
 def played(tmp_path: Path) -> Callable[..., Folder]:
-    def play(experiment: Experiment, *policies: str, name: str = "out", run_of: type[PolicyRun] = PolicyRun) -> Folder:
+    def play(
+        experiment: Experiment,
+        *policies: str,
+        name: str = "out",
+        run_of: type[PolicyRun] = PolicyRun,
+    ) -> Folder:
         folder = open_folder(tmp_path / name, experiment.config())
         assert play_all(experiment, policies, folder, run_of, effort=Effort(jobs=1)) == {}
         return folder

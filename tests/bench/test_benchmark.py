@@ -28,7 +28,10 @@ class Fastest(AllocationPolicy):
         self.worker = worker
 
     def allocate(self, state):
-        return np.tile(np.eye(self.setting.n, dtype=np.int64)[self.worker] * self.setting.budget, (len(state.round), 1))
+        return np.tile(
+            np.eye(self.setting.n, dtype=np.int64)[self.worker] * self.setting.budget,
+            (len(state.round), 1),
+        )
 
 
 CELL = '''
@@ -41,7 +44,9 @@ class Mine(Base):
 
 
 def in_a_notebook(cell: str = CELL) -> type[AllocationPolicy]:
-    """The class of a cell, which belongs to no file; as IPython does, linecache knows the text of the cell."""
+    """The class of a cell, which belongs to no file; as IPython does, linecache knows the text of
+    the cell.
+    """
     name = f"<cell {abs(hash(cell))}>"
     linecache.cache[name] = len(cell), None, cell.splitlines(keepends=True), name
     spaces: dict[str, Any] = {"Base": Fastest, "__name__": "__main__"}
@@ -53,32 +58,47 @@ def test_names_classes_and_objects_play_side_by_side(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     named = {"b": Fastest, "c": in_a_notebook(), "d": Fastest(Setting(5, 8), worker=1)}
     results = bench.run(["uta", named["b"], named["c"]], "five-workers", **SMALL)
-    assert list(results.table()["policy"].unique(maintain_order=True)) == ["uta", f"{__name__}:Fastest", "Mine"]
+    assert list(results.table()["policy"].unique(maintain_order=True)) == [
+        "uta",
+        f"{__name__}:Fastest",
+        "Mine",
+    ]
     results = bench.run(named, "five-workers", **SMALL)
     runtime = results.table().filter(quantity="runtime").rows_by_key("policy", unique=True)
     assert runtime["b"] == runtime["c"] != runtime["d"]
     unknown: dict[str, Any] = {"Base": Fastest, "__name__": "__main__"}
     exec(CELL, unknown)
     assert not bench.run(unknown["Mine"], "five-workers", **SMALL).failures
-    with pytest.raises(ValueError, match="the source of each policy, and that of Mine cannot be had"):
+    with pytest.raises(
+        ValueError,
+        match="the source of each policy, and that of Mine cannot be had",
+    ):
         bench.run(unknown["Mine"], "five-workers", out=tmp_path / "out", **SMALL)
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="Mine"):
         ata_policies.load("Mine")
 
 
-@pytest.mark.parametrize(("policies", "scenarios", "more", "message"), [
-    ([], "five-workers", {}, "name at least one policy"),
-    ([3], "five-workers", {}, "a policy is a name, or a class or an object"),
-    ({"uta": Fastest}, "five-workers", {}, "uta is the name of another policy"),
-    ([type("Twin", (Fastest,), {}), type("Twin", (Fastest,), {})], "five-workers", {}, "policies are named Twin"),
-    (Fastest(Setting(9, 2)), "five-workers", {}, "was made for 9 workers, a budget of 2"),
-    ("utah", "five-workers", {}, "utah"),
-    ("uta", [], {}, "name at least one scenario"),
-    ("uta", ["five-workers", "five-workers"], {}, "several scenarios need names"),
-    ("uta", "five-workers", {"jobs": 0}, "jobs"),
-    ("uta", "five-workers", {"out": ""}, "its name is empty"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("policies", "scenarios", "more", "message"),
+    [
+        ([], "five-workers", {}, "name at least one policy"),
+        ([3], "five-workers", {}, "a policy is a name, or a class or an object"),
+        ({"uta": Fastest}, "five-workers", {}, "uta is the name of another policy"),
+        (
+            [type("Twin", (Fastest,), {}), type("Twin", (Fastest,), {})],
+            "five-workers",
+            {},
+            "policies are named Twin",
+        ),
+        (Fastest(Setting(9, 2)), "five-workers", {}, "was made for 9 workers, a budget of 2"),
+        ("utah", "five-workers", {}, "utah"),
+        ("uta", [], {}, "name at least one scenario"),
+        ("uta", ["five-workers", "five-workers"], {}, "several scenarios need names"),
+        ("uta", "five-workers", {"jobs": 0}, "jobs"),
+        ("uta", "five-workers", {"out": ""}, "its name is empty"),
+    ],
+)
 def test_what_cannot_be_run_is_refused(policies, scenarios, more, message):
     with pytest.raises(ValueError, match=message):
         bench.run(policies, scenarios, **{**SMALL, **more})
@@ -93,7 +113,8 @@ def unreported(monkeypatch):
 @pytest.mark.usefixtures("unreported")
 def test_the_same_call_goes_on_with_the_policies_that_are_missing(tmp_path):
     run = partial(bench.run, scenario="five-workers", out=tmp_path, **SMALL)
-    first, before = run("uta"), {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/*")}
+    first = run("uta")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/*")}
     second = run(["uta", in_a_notebook()])
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
     assert second.records.filter(policy="uta").equals(first.records)
@@ -104,14 +125,18 @@ def test_the_same_call_goes_on_with_the_policies_that_are_missing(tmp_path):
     fast, slow = ({"mine": Fastest(Setting(5, 8), worker=worker)} for worker in (0, 1))
     before = run(fast).records
     assert run(fast).records.equals(before)
-    with pytest.raises(ValueError, match=r"the code of mine"):  # an object with other hyperparameters is other code
+    with pytest.raises(
+        ValueError,
+        match=r"the code of mine",
+    ):  # an object with other hyperparameters is other code
         run(slow)
     assert (run(slow, rerun_changed=True).records["runtime"] > before["runtime"]).all()
 
 
 @pytest.mark.usefixtures("unreported")
 def test_neither_processes_nor_the_folder_change_the_results(tmp_path, monkeypatch):
-    names, told = ["uta", "ata-icml", "Mine"], set()
+    names = ["uta", "ata-icml", "Mine"]
+    told = set()
 
     @contextmanager
     def bars(totals):
@@ -149,12 +174,25 @@ def test_a_policy_that_fails_is_told_and_leaves_the_others_alone(tmp_path):
         nothing = bench.run(Failing, "five-workers", out=tmp_path / "new", **SMALL)
     with pytest.raises(ValueError, match="no policy has finished"):
         nothing.table()
-    bench.run("uta", "five-workers", out=tmp_path / "new", **{**SMALL, "rounds": 5})  # a corrected call is taken
+    bench.run(
+        "uta",
+        "five-workers",
+        out=tmp_path / "new",
+        **{**SMALL, "rounds": 5},
+    )  # a corrected call is taken
 
 
 def test_several_scenarios_are_compared_together(tmp_path):
-    several = bench.run(["uta", "ofta", "oracle"], ["five-workers", "icml2025-regret"], price=0.1, **SMALL)
-    assert several.table()["scenario"].unique(maintain_order=True).to_list() == ["five-workers", "icml2025-regret"]
+    several = bench.run(
+        ["uta", "ofta", "oracle"],
+        ["five-workers", "icml2025-regret"],
+        price=0.1,
+        **SMALL,
+    )
+    assert several.table()["scenario"].unique(maintain_order=True).to_list() == [
+        "five-workers",
+        "icml2025-regret",
+    ]
     comparison = several.compare("ofta", "uta")
     assert comparison.ratio.high < 1.0
     assert not comparison.tied
@@ -178,17 +216,27 @@ def test_the_cost_regret_is_that_of_the_expected_cost():
     results = bench.run(["uta", "oracle", Fastest], played, rounds=30, seeds=2, jobs=1)
     everything_to_one = 4 * 1.0 * 1.2 - optimal_allocation(POOL, 4, 0.2).cost
     one = results.records.filter(policy=f"{__name__}:Fastest")
-    assert one["cost_regret"].to_numpy() == pytest.approx(everything_to_one * one["round"].to_numpy(), rel=1e-5)
+    assert one["cost_regret"].to_numpy() == pytest.approx(
+        everything_to_one * one["round"].to_numpy(),
+        rel=1e-5,
+    )
     assert (results.records.filter(policy="oracle")["cost_regret"] == 0.0).all()
     uta = results.records.filter(policy="uta", seed=0)["cost_regret"].to_numpy()
     assert (np.diff(uta) > 0).all()
     for name in ("changing-load", "icml2025-regret"):
         records = bench.run(["gta", "uta"], name, rounds=3, seeds=1, jobs=1).records
-        unknown = {policy for (policy,), mine in records.group_by("policy") if mine["cost_regret"].is_null().all()}
+        unknown = {
+            policy
+            for (policy,), mine in records.group_by("policy")
+            if mine["cost_regret"].is_null().all()
+        }
         assert unknown == ({"gta", "uta"} if name == "changing-load" else {"gta"})
 
 
-def test_what_an_optimum_that_is_not_proved_may_lack_is_said_beside_the_cost_regret(monkeypatch, tmp_path):
+def test_what_an_optimum_that_is_not_proved_may_lack_is_said_beside_the_cost_regret(
+    monkeypatch,
+    tmp_path,
+):
     monkeypatch.setattr("ata_gym.theory.optimal.branch_and_bound.NODES", 20)
     played = Scenario(exponential(np.linspace(1.0, 10.0, 60)), 400, horizon=3, name="wide")
     best = optimal_allocation(played.pool, played.budget)
@@ -204,19 +252,28 @@ def test_what_an_optimum_that_is_not_proved_may_lack_is_said_beside_the_cost_reg
 
 
 def test_a_performance_profile_is_the_share_of_runs_within_a_ratio_of_the_best():
-    costs = {"a": [np.array([1.0, 2.0]), np.array([3.0, 3.0])], "b": [np.array([2.0, 2.0]), np.array([1.0, 6.0])]}
+    costs = {
+        "a": [np.array([1.0, 2.0]), np.array([3.0, 3.0])],
+        "b": [np.array([2.0, 2.0]), np.array([1.0, 6.0])],
+    }
     profile = performance_profile(costs)
     first, last = (profile.filter(pl.col("ratio") == end) for end in (1.0, profile["ratio"].max()))
     assert dict(first.select("policy", "share").iter_rows()) == {"a": 0.75, "b": 0.5}
     assert (last["share"] == 1.0).all()
     assert ((profile["low"] <= profile["share"]) & (profile["share"] <= profile["high"])).all()
     assert performance_profile({"a": [np.zeros(1)]})["low"].is_null().all()
+    free = performance_profile({"a": [np.array([0.0, 1.0])], "b": [np.array([1.0, 1.0])]})
+    assert free["ratio"].max() == pytest.approx(2.0)  # there is no ratio to a cost of 0
 
 
 def test_the_progress_in_a_notebook_is_gone_at_the_end(monkeypatch):
     shown: list[str] = []
     cell = SimpleNamespace(update=shown.append)
-    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=lambda *_, **__: cell))
+    monkeypatch.setitem(
+        sys.modules,
+        "IPython.display",
+        SimpleNamespace(HTML=str, display=lambda *_, **__: cell),
+    )
     monkeypatch.setattr(progress, "Console", lambda **_: SimpleNamespace(is_jupyter=True))
     monkeypatch.setattr(progress, "CELL_EVERY", 0.0)
     with progress.progress_bars({"<b>": 10}) as update:

@@ -39,14 +39,23 @@ def test_workers_that_are_drawn_anew_are_played_and_prices_are_not():
     for policy in ("distribution-learner", "dispatch-dynamic-oracle"):
         drawn(2).try_out(policy)
     for priced in ((0.1, 1.0), (0.5, 0.5)):
-        with pytest.raises(ValueError, match="policies know one price, and this scenario draws one for each episode"):
+        with pytest.raises(
+            ValueError,
+            match="policies know one price, and this scenario draws one for each episode",
+        ):
             drawn(2, changes=(Redraw(PoolDistribution(3, fewest=2), price=priced),))
 
 
-@pytest.mark.parametrize(("name", "other"), [
-    ("icml2025-cifar100", {"rounds": 4_000_000, "budget": 5}),
-    *((REGRET, other) for other in ({"seeds": 3}, {"seed": 1}, {"price": 0.5}, {"rounds": 10}, {"budget": 6})),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("icml2025-cifar100", {"rounds": 4_000_000, "budget": 5}),
+        *(
+            (REGRET, other)
+            for other in ({"seeds": 3}, {"seed": 1}, {"price": 0.5}, {"rounds": 10}, {"budget": 6})
+        ),
+    ],
+)
 def test_the_configuration_is_plain_data_and_tells_experiments_apart(name, other):
     config = Experiment.on_scenario(REGRET, seeds=2).config()
     assert json.loads(json.dumps(config)) == config
@@ -54,7 +63,8 @@ def test_the_configuration_is_plain_data_and_tells_experiments_apart(name, other
 
 
 def test_the_configuration_of_a_trace_is_that_of_its_content(tmp_path):
-    text, configs = "worker,time\n0,1.5\n1,2.5\n0,3.5\n", []
+    text = "worker,time\n0,1.5\n1,2.5\n0,3.5\n"
+    configs = []
     for name, content in (("a.csv", text), ("b.csv", text), ("c.csv", text.replace("3.5", "3.6"))):
         (tmp_path / name).write_text(content)
         pool = read_trace(tmp_path / name, worker="worker", duration="time")

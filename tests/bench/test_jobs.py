@@ -49,13 +49,25 @@ def broken_after(begin: bool) -> Any:
     return executor
 
 
-def test_processes_that_end_before_they_begin_are_told_from_those_that_are_killed(tmp_path, monkeypatch):
-    """The first are those of a script that does not guard what it runs, which each process imports."""
+def test_processes_that_end_before_they_begin_are_told_from_those_that_are_killed(
+    tmp_path,
+    monkeypatch,
+):
+    """The first are those of a script that does not guard what it runs, which each process
+    imports.
+    """
     played = experiment(5)
-    play = partial(play_all, played, POLICIES, open_folder(tmp_path, played.config()), effort=Effort(jobs=2))
+    play = partial(
+        play_all,
+        played,
+        POLICIES,
+        open_folder(tmp_path, played.config()),
+        effort=Effort(jobs=2),
+    )
     monkeypatch.setattr(jobs, "ProcessPoolExecutor", broken_after(begin=False))
     with pytest.raises(
-        jobs.NotStartedError, match=r'^put what the script runs under if __name__ == "__main__": or give'
+        jobs.NotStartedError,
+        match=r'^put what the script runs under if __name__ == "__main__": or give',
     ):
         play()
     monkeypatch.setattr(jobs, "ProcessPoolExecutor", broken_after(begin=True))
@@ -66,7 +78,9 @@ def test_processes_that_end_before_they_begin_are_told_from_those_that_are_kille
 
 def test_jobs_in_this_process_go_on_after_ctrl_c_and_end_with_the_same_bytes(tmp_path):
     played = experiment(400)
-    whole, stopped = (open_folder(tmp_path / name, played.config()) for name in ("whole", "stopped"))
+    whole, stopped = (
+        open_folder(tmp_path / name, played.config()) for name in ("whole", "stopped")
+    )
 
     def interrupt(policy: str, rounds: int) -> None:
         if policy == POLICIES[1] and 0 < rounds < 300:
@@ -83,14 +97,26 @@ def test_jobs_in_this_process_go_on_after_ctrl_c_and_end_with_the_same_bytes(tmp
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
 def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(tmp_path):
-    """After a first checkpoint, and after a first result; SIGTERM comes in the background of a script."""
-    played, out = experiment(ROUNDS), tmp_path / "out"
-    line = f"bench --scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies {','.join(POLICIES)} --jobs 2"
+    """After a first checkpoint, and after a first result; SIGTERM comes in the background of a
+    script.
+    """
+    played = experiment(ROUNDS)
+    out = tmp_path / "out"
+    line = (
+        f"bench --scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies"
+        f" {','.join(POLICIES)} --jobs 2"
+    )
     command = [sys.executable, "-m", "ata_gym", *line.split(), "--save-every", "0.05", "--out", out]
     in_background = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
     said = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
     for before, when in ((in_background, "*.npz"), ([], "*.parquet")):
-        with Popen([*before, *command], start_new_session=True, stdout=DEVNULL, stderr=PIPE, text=True) as process:
+        with Popen(
+            [*before, *command],
+            start_new_session=True,
+            stdout=DEVNULL,
+            stderr=PIPE,
+            text=True,
+        ) as process:
             try:
                 until(lambda when=when: list(out.rglob(when)), process)
                 if before:

@@ -7,7 +7,12 @@ import pytest
 import ata_policies
 from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
-from ata_gym.bench.leaderboard.scenario_set import DYNAMIC_ORACLES, FOLLOWERS, ScenarioSet, usual_policies
+from ata_gym.bench.leaderboard.scenario_set import (
+    DYNAMIC_ORACLES,
+    FOLLOWERS,
+    ScenarioSet,
+    usual_policies,
+)
 from ata_gym.bench.leaderboard.sets import CHANGING, DRAWN, SETS, STEADY, UNSEEN
 from ata_gym.bench.report.headline import Competitor
 from ata_gym.changes import Change, Jump, OnOff, Redraw
@@ -32,13 +37,20 @@ def test_nobody_changes_a_set_without_a_new_version(chosen: ScenarioSet) -> None
         chosen.find("nowhere")
 
 
-@pytest.mark.parametrize(("of", "name"), [(one.name, name) for one in SETS.values() for name in one.built])
+@pytest.mark.parametrize(
+    ("of", "name"),
+    [(one.name, name) for one in SETS.values() for name in one.built],
+)
 def test_every_scenario_has_its_name_and_can_be_played(of: str, name: str) -> None:
     found = SETS[of].find(name)
     assert found.name == name
     assert found.summary
     for policy in ("ata", "dynamic-ofta", "gta"):
-        env = gym.make_vec(ata_policies.load(policy).env_id, num_envs=1, scenario=replace(found, horizon=2))
+        env = gym.make_vec(
+            ata_policies.load(policy).env_id,
+            num_envs=1,
+            scenario=replace(found, horizon=2),
+        )
         observation, _ = env.reset(seed=0)
         action, _ = decide(ata_policies.make(policy, env), env, observation)
         assert env.step(action)[4]["runtime"] > 0
@@ -57,7 +69,9 @@ def test_who_plays_is_named_once_and_can_be_loaded(chosen: ScenarioSet) -> None:
 
 def test_all_races_and_dispatch_play_where_workers_change() -> None:
     learned = {name for name in ata_policies.names() if ata_policies.load(name).knows == "nothing"}
-    others = {name for name in learned if ata_policies.load(name).env_id != "ata_gym/TaskAllocation-v0"}
+    others = {
+        name for name in learned if ata_policies.load(name).env_id != "ata_gym/TaskAllocation-v0"
+    }
     for one in (CHANGING, UNSEEN, DRAWN):
         assert {*others, *DYNAMIC_ORACLES} <= set(one.players())
         assert not {"ofta", "oracle", "race-oracle", "dispatch-oracle"} & set(one.players())
@@ -66,14 +80,21 @@ def test_all_races_and_dispatch_play_where_workers_change() -> None:
 def test_workers_change_in_one_set_and_stay_in_another() -> None:
     assert all(STEADY.find(name).stationary for name in STEADY.built)
     assert not any(CHANGING.find(name).stationary for name in CHANGING.built)
-    shared = {kind for kind in Change.__subclasses__() if kind.__subclasses__()}  # what others have in common
-    kinds = {*Change.__subclasses__(), *(leaf for kind in shared for leaf in kind.__subclasses__())} - shared
+    shared = {
+        kind for kind in Change.__subclasses__() if kind.__subclasses__()
+    }  # what others have in common
+    kinds = {
+        *Change.__subclasses__(),
+        *(leaf for kind in shared for leaf in kind.__subclasses__()),
+    } - shared
     played = {type(change) for name in CHANGING.built for change in CHANGING.find(name).changes}
     assert played | {Redraw} == kinds
 
 
 def test_the_unseen_set_holds_what_a_default_must_survive() -> None:
-    racks, back, fast, drawn = (UNSEEN.find(one) for one in ("racks", "fail-and-return", "eight-fast", "drawn-on-off"))
+    racks, back, fast, drawn = (
+        UNSEEN.find(one) for one in ("racks", "fail-and-return", "eight-fast", "drawn-on-off")
+    )
     assert [change.rack for change in racks.changes if isinstance(change, OnOff)] == [6]
     ((jump,), means) = back.changes, back.pool.mean()
     assert isinstance(jump, Jump)
@@ -92,4 +113,6 @@ def test_drawn_workers_are_those_of_seeds_that_no_policy_was_trained_on(tmp_path
     assert play_jobs([job.job], effort=Effort(jobs=1)) == {}
     ends = finals([job])
     assert (ends["seed"].to_list(), ends["runtime"].n_unique()) == ([*SPLITS["test"][:3]], 3)
-    assert set(SPLITS["test"]).isdisjoint([*SPLITS["train"][:2], SPLITS["train"][-1], *SPLITS["validation"][-2:]])
+    assert set(SPLITS["test"]).isdisjoint(
+        [*SPLITS["train"][:2], SPLITS["train"][-1], *SPLITS["validation"][-2:]],
+    )

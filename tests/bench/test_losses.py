@@ -20,7 +20,9 @@ SMALL: dict[str, Any] = {"rounds": 40, "seeds": 2, "jobs": 1}
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Without the other pictures and the page of a command, which take most of the time of a small run."""
+    """Without the other pictures and the page of a command, which take most of the time of a small
+    run.
+    """
     monkeypatch.setattr("ata_gym.bench.report.report.draw", lambda *_: [])
     monkeypatch.setattr("ata_gym.cli.studies.report.pages", lambda _: [])
 
@@ -38,7 +40,8 @@ def refused(line: str, sentence: str) -> None:
 @given(st.lists(st.floats(0.01, 9.0), min_size=2, max_size=30), st.data())
 def test_the_loss_at_a_time_is_the_curve_at_the_round_that_is_over_by_then(durations, data):
     last = len(durations)
-    loss, ends = data.draw(st.lists(st.floats(-9.0, 9.0), min_size=last + 1, max_size=last + 1)), np.cumsum(durations)
+    loss = data.draw(st.lists(st.floats(-9.0, 9.0), min_size=last + 1, max_size=last + 1))
+    ends = np.cumsum(durations)
     clock = pl.DataFrame({"policy": "mine", "round": np.arange(1, last + 1), "runtime": ends})
     curve = losses.loss_curve({"round": range(last + 1), "loss": loss}, np.arange(1, last + 1))
     drawn = losses.on_clocks(curve, clock.with_columns(total_worker_time=3.0 * pl.col("runtime")))
@@ -47,7 +50,10 @@ def test_the_loss_at_a_time_is_the_curve_at_the_round_that_is_over_by_then(durat
     assert drawn.filter(pl.col("runtime") <= time)["loss"][-1] == loss[over]
     kept = data.draw(st.sets(st.integers(0, last - 1))) | {last - 1}
     sparse = losses.on_clocks(curve, clock.with_columns(total_worker_time=1.0)[sorted(kept)])
-    assert sparse["runtime"].to_numpy()[[k + 1 for k in sorted(kept)]].tolist() == ends[sorted(kept)].tolist()
+    assert (
+        sparse["runtime"].to_numpy()[[k + 1 for k in sorted(kept)]].tolist()
+        == ends[sorted(kept)].tolist()
+    )
     assert (np.diff(sparse["runtime"]) >= 0).all()
 
 
@@ -56,7 +62,12 @@ def test_a_file_and_its_columns_are_the_same_curve_and_a_folder_keeps_it(tmp_pat
     path = tmp_path / "loss.csv"
     pl.DataFrame(CURVE).select("loss", "round").write_csv(path)
     kept = bench.run("uta", "five-workers", loss_curve=path, out=tmp_path / "out", **SMALL)
-    columns = bench.run(["uta"], ["five-workers", "icml2025-regret"], loss_curve=pl.DataFrame(CURVE), **SMALL)
+    columns = bench.run(
+        ["uta"],
+        ["five-workers", "icml2025-regret"],
+        loss_curve=pl.DataFrame(CURVE),
+        **SMALL,
+    )
     curve = kept.parts[0].note["loss_curve"]
     assert [part.note["loss_curve"] for part in columns.parts] == [curve, curve]
     assert curve["loss"] == pytest.approx(np.interp(curve["round"], CURVE["round"], CURVE["loss"]))
@@ -72,27 +83,44 @@ def test_a_file_and_its_columns_are_the_same_curve_and_a_folder_keeps_it(tmp_pat
         bench.run("uta", "five-workers", **SMALL).plot("loss")
 
 
-@pytest.mark.parametrize(("text", "sentence"), [
-    ("round,Loss\n0,1\n", "has no column loss: it must have round and loss, and has round, Loss"),
-    ("round,loss\n0,3\n2,2\n2,1\n", "rounds must be whole numbers that rise, the first of them 0 or 1"),
-    ("round,loss\n2,3\n40,1\n", "the first of them 0 or 1"),
-    ("round,loss\n0,3\n1.5,2\n40,1\n", "whole numbers"),
-    ("round,loss\n0,3\n40,nan\n", "row 2 has the loss 'nan'; it must be a finite number"),
-    ("round,loss\n0,3\n40,\n", "row 2 has the loss None"),
-    ("round,loss\n0,3\n39,1\n", "ends at round 39, and 40 rounds are played: give the loss up to the last round, or"),
-    ("round,loss\n", "must be whole numbers"),
-    ("", "loss.csv: empty"),
-    (None, "there is no file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "round,Loss\n0,1\n",
+            "has no column loss: it must have round and loss, and has round, Loss",
+        ),
+        (
+            "round,loss\n0,3\n2,2\n2,1\n",
+            "rounds must be whole numbers that rise, the first of them 0 or 1",
+        ),
+        ("round,loss\n2,3\n40,1\n", "the first of them 0 or 1"),
+        ("round,loss\n0,3\n1.5,2\n40,1\n", "whole numbers"),
+        ("round,loss\n0,3\n40,nan\n", "row 2 has the loss 'nan'; it must be a finite number"),
+        ("round,loss\n0,3\n40,\n", "row 2 has the loss None"),
+        (
+            "round,loss\n0,3\n39,1\n",
+            "ends at round 39, and 40 rounds are played: give the loss up to the last round, or",
+        ),
+        ("round,loss\n", "must be whole numbers"),
+        ("", "loss.csv: empty"),
+        (None, "there is no file"),
+    ],
+)
 def test_a_bad_curve_is_refused_and_leaves_nothing(tmp_path, text, sentence):
-    path, out = tmp_path / "loss.csv", tmp_path / "out"
+    path = tmp_path / "loss.csv"
+    out = tmp_path / "out"
     if text is not None:
         path.write_text(text)
     line = (
-        f"bench --scenario five-workers --policies uta --rounds 40 --seeds 1 --jobs 1 --loss-curve {path} --out {out}"
+        "bench --scenario five-workers --policies uta --rounds 40 --seeds 1 --jobs 1 --loss-curve"
+        f" {path} --out {out}"
     )
     refused(line, sentence)
-    line = f"reproduce icml2025-cifar100 --rounds 40 --seeds 1 --jobs 1 --loss-curve {path} --out {out}"
+    line = (
+        f"reproduce icml2025-cifar100 --rounds 40 --seeds 1 --jobs 1 --loss-curve {path} --out"
+        f" {out}"
+    )
     refused(line, sentence)
     assert not out.exists()
 
@@ -111,10 +139,15 @@ def lines() -> pl.DataFrame:
 def test_ours_are_drawn_on_the_published_lines(tmp_path):
     path = tmp_path / "lines.csv"
     lines().write_csv(path)
-    line = f"reproduce icml2025-cifar100 --rounds 20 --seeds 2 --jobs 1 --published {path} --out {tmp_path / 'out'}"
+    line = (
+        f"reproduce icml2025-cifar100 --rounds 20 --seeds 2 --jobs 1 --published {path} --out"
+        f" {tmp_path / 'out'}"
+    )
     result = run(line)
     assert result.exit_code == 0, result.output
-    assert {"loss.png", "published.png", "published.svg"} <= {each.name for each in (tmp_path / "out/plots").iterdir()}
+    assert {"loss.png", "published.png", "published.svg"} <= {
+        each.name for each in (tmp_path / "out/plots").iterdir()
+    }
     assert "points of their lines" not in result.output  # 20 rounds end before the first of them
     theirs = cifar100.read_lines(path, cifar100.CIFAR100)
     curve = cifar100.common_curve(theirs, 100)

@@ -20,14 +20,21 @@ from ata_gym.scenarios import Scenario
 
 
 def test_pictures_and_tables_are_the_same_bytes_each_time(played):
-    experiment, policies = Experiment.on_scenario("icml2025-regret", rounds=40, seeds=3), ["gta", "ofta", "ata-icml"]
-    folder, bytes_of = played(experiment, *policies), []
+    experiment = Experiment.on_scenario("icml2025-regret", rounds=40, seeds=3)
+    policies = ["gta", "ofta", "ata-icml"]
+    folder = played(experiment, *policies)
+    bytes_of = []
     for width in ({}, {"lines.linewidth": 9.0}):  # the user's own style changes nothing
         with mpl.rc_context(width):
             made = report(experiment, policies, folder)
         bytes_of.append({path.name: path.read_bytes() for path in (*made.pictures, *made.files)})
-    assert (bytes_of[0], [path.parent for path in made.pictures]) == (bytes_of[1], [folder.path / "plots"] * 6)
-    expected = [f"{stem}.{kind}" for stem in ("runtime", "worker_time", "regret") for kind in ("png", "svg")]
+    assert (bytes_of[0], [path.parent for path in made.pictures]) == (
+        bytes_of[1],
+        [folder.path / "plots"] * 6,
+    )
+    expected = [
+        f"{stem}.{kind}" for stem in ("runtime", "worker_time", "regret") for kind in ("png", "svg")
+    ]
     assert [*bytes_of[0]][:6] == expected
     assert bytes_of[0]["runtime.png"].startswith(b"\x89PNG")
     assert b"</svg>" in bytes_of[0]["runtime.svg"]
@@ -46,7 +53,9 @@ def test_recorded_times_of_zero_are_drawn_and_compared(played, tmp_path, monkeyp
     records = played(experiment, "gta", "ofta").results(["gta", "ofta"])
     assert draw(records, experiment, tmp_path) == ["runtime", "worker_time", "regret"]
     assert draw(records.filter(policy="gta"), experiment, tmp_path) == ["runtime", "worker_time"]
-    ratio = summarise(records).row(by_predicate=(pl.col("policy") == "gta") & (pl.col("quantity") == "runtime/ofta"))
+    ratio = summarise(records).row(
+        by_predicate=(pl.col("policy") == "gta") & (pl.col("quantity") == "runtime/ofta"),
+    )
     assert ratio[2] == (None if rounds < 3 else 1.0)
 
 
@@ -63,21 +72,27 @@ def test_a_policy_has_its_own_line_in_any_company():
 def test_labels_lie_on_no_other_and_inside_the_axes(crowd, spread):
     rng = np.random.default_rng(crowd)
     with style.figure(8.0, 6.2) as picture:
-        axes, labelled = picture.subplots(), []
+        axes = picture.subplots()
+        labelled = []
         for k in range(crowd):
             x, y = np.exp(spread * rng.normal(size=2))
             axes.plot(x, y, "o")
             labelled.append((f"some-policy-{k}", "black", x, y))
-        fronts._scales(axes)
+        fronts._describe(axes, "a title")
         picture.draw_without_rendering()
         picture.set_layout_engine("none")
-        notes, renderer = fronts.place_labels(picture, axes, labelled), picture.canvas.get_renderer()
+        notes = fronts.place_labels(picture, axes, labelled)
+        renderer = picture.canvas.get_renderer()
         for note in notes:
             note.update_positions(renderer)
-        texts, room = [Text.get_window_extent(note, renderer) for note in notes], axes.get_window_extent(renderer)
+        texts = [Text.get_window_extent(note, renderer) for note in notes]
+        room = axes.get_window_extent(renderer)
     assert len(texts) == crowd
     assert not any(one.overlaps(other) for one, other in combinations(texts, 2))
-    assert all(room.x0 <= box.x0 <= box.x1 <= room.x1 and room.y0 <= box.y0 <= box.y1 <= room.y1 for box in texts)
+    assert all(
+        room.x0 <= box.x0 <= box.x1 <= room.x1 and room.y0 <= box.y0 <= box.y1 <= room.y1
+        for box in texts
+    )
 
 
 ROUNDS = Experiment.on_scenario("icml2025-regret", seeds=1, rounds=100_000).record_at()
@@ -95,11 +110,15 @@ def records(curves: dict[str, list[np.ndarray]]) -> pl.DataFrame:
 
 def test_regret_that_grows_as_the_logarithm_has_its_factor_as_slope():
     factors = [3.0, 4.0, 5.5]
-    found = regret_figure.slopes(records({"log": [factor * np.log(ROUNDS) + 7.0 for factor in factors]}))
+    found = regret_figure.slopes(
+        records({"log": [factor * np.log(ROUNDS) + 7.0 for factor in factors]}),
+    )
     assert found["part"].to_list() == [0, 1, 2, 3]
     interval = stats.ttest_1samp(factors, 0.0).confidence_interval(0.95)
     for row in found.to_dicts():
-        assert (row["slope"], row["low"], row["high"]) == pytest.approx((np.mean(factors), *interval))
+        assert (row["slope"], row["low"], row["high"]) == pytest.approx(
+            (np.mean(factors), *interval),
+        )
         assert row["deviation"] == pytest.approx(0.0)
     assert found["from"].to_list() == pytest.approx([10**3.5, 10**3.5, 10**4, 10**4.5])
     assert found["to"].to_list() == pytest.approx([10**5, 10**4, 10**4.5, 10**5])
@@ -107,16 +126,31 @@ def test_regret_that_grows_as_the_logarithm_has_its_factor_as_slope():
 
 
 def test_other_growth_is_told_apart():
-    curves = {"log": np.log(ROUNDS), "square": np.log(ROUNDS) ** 2, "power": ROUNDS**0.25, "flat": 0.0 * ROUNDS}
+    curves = {
+        "log": np.log(ROUNDS),
+        "square": np.log(ROUNDS) ** 2,
+        "power": ROUNDS**0.25,
+        "flat": 0.0 * ROUNDS,
+    }
     found = regret_figure.slopes(records({name: [curve, curve] for name, curve in curves.items()}))
-    assert regret_figure.constant(found) == {"log": True, "square": True, "power": False, "flat": False}
+    assert regret_figure.constant(found) == {
+        "log": True,
+        "square": True,
+        "power": False,
+        "flat": False,
+    }
     # the slope of ln^2 K is 2 ln K: over half decades, at their geometric means
     square = found.filter(pl.col("policy") == "square")["slope"].to_list()
-    assert square == pytest.approx([2 * np.log(10**middle) for middle in (4.25, 3.75, 4.25, 4.75)], rel=0.01)
+    assert square == pytest.approx(
+        [2 * np.log(10**middle) for middle in (4.25, 3.75, 4.25, 4.75)],
+        rel=0.01,
+    )
 
 
 def test_table_and_picture(tmp_path):
-    played = records({"ata-icml": [3 * np.log(ROUNDS), 4 * np.log(ROUNDS)], "ata": [ROUNDS**0.5, ROUNDS**0.5]})
+    played = records(
+        {"ata-icml": [3 * np.log(ROUNDS), 4 * np.log(ROUNDS)], "ata": [ROUNDS**0.5, ROUNDS**0.5]},
+    )
     found = regret_figure.slopes(played)
     text = markdown([regret_figure.table(found, "100,000 rounds")])
     assert "K = 3.2k to 100k" in text

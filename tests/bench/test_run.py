@@ -24,7 +24,9 @@ def experiment(rounds: int) -> Experiment:
 
 @pytest.fixture
 def play(played):
-    return lambda policy, experiment, name="out": played(experiment, policy, name=name).results([policy])
+    return lambda policy, experiment, name="out": played(experiment, policy, name=name).results(
+        [policy],
+    )
 
 
 class Shrinking(DispatchPolicy):
@@ -42,16 +44,31 @@ DISPATCH = f"{__name__}:Shrinking"
 def test_the_records_are_those_of_single_envs_played_by_hand(play, policy):
     played = experiment(60)
     records = play(policy, played)
-    assert (records.schema, records["round"].unique().to_list()) == (pl.Schema(SCHEMA), played.record_at().tolist())
+    assert (records.schema, records["round"].unique().to_list()) == (
+        pl.Schema(SCHEMA),
+        played.record_at().tolist(),
+    )
     pool = played.scenario.pool
     least = proxy_loss(proxy_optimal(pool, 5), pool.mean())
     for seed in (5, 6, 7):
-        regret, mine = 0.0, {row["round"]: row for row in records.filter(pl.col("seed") == seed).to_dicts()}
+        regret = 0.0
+        mine = {row["round"]: row for row in records.filter(pl.col("seed") == seed).to_dicts()}
         for k, (tasks, info, means, _) in enumerate(by_hand(policy, played, seed), start=1):
             regret += proxy_loss(tasks, means) - least
             if k in mine:
-                times, kept = (info["runtime"], info["total_worker_time"]), regret if tasks.sum() == 5 else None
-                assert (*mine[k].values(),) == (policy, seed, k, *times, kept, np.count_nonzero(tasks))
+                times = (info["runtime"], info["total_worker_time"])
+                if tasks.sum() == 5:
+                    kept = regret
+                else:
+                    kept = None
+                assert (*mine[k].values(),) == (
+                    policy,
+                    seed,
+                    k,
+                    *times,
+                    kept,
+                    np.count_nonzero(tasks),
+                )
 
 
 def changing(*changes: Change, rounds: int = 60) -> Experiment:
@@ -61,14 +78,25 @@ def changing(*changes: Change, rounds: int = 60) -> Experiment:
 
 @pytest.mark.parametrize("policy", ["ata-icml", "ofta", "dynamic-ofta"])
 def test_where_workers_change_the_regret_is_against_the_best_of_each_round(play, policy):
-    played = changing(Switch(every=13), Walk(0.1, 0.7), Jump(20, (3,), 0.1, until=40), Outliers(0.1, 2, 4))
-    records, every = play(policy, played), np.array([a for a in np.ndindex(5, 5, 5, 5) if sum(a) == 4])
+    played = changing(
+        Switch(every=13),
+        Walk(0.1, 0.7),
+        Jump(20, (3,), 0.1, until=40),
+        Outliers(0.1, 2, 4),
+    )
+    records = play(policy, played)
+    every = np.array([a for a in np.ndindex(5, 5, 5, 5) if sum(a) == 4])
     for seed in (5, 6):
         rounds = list(by_hand(policy, played, seed))
-        regret = [(a * means).max() - (every * means).max(axis=1).min() for a, _, means, _ in rounds]
+        regret = [
+            (a * means).max() - (every * means).max(axis=1).min() for a, _, means, _ in rounds
+        ]
         mine = records.filter(pl.col("seed") == seed)
         assert mine["runtime"][-1] == rounds[-1].info["runtime"]
-        assert mine["regret"].to_numpy() == pytest.approx(np.cumsum(regret)[played.record_at() - 1], abs=1e-9)
+        assert mine["regret"].to_numpy() == pytest.approx(
+            np.cumsum(regret)[played.record_at() - 1],
+            abs=1e-9,
+        )
         assert (mine["regret"][-1] == 0) == (policy == "dynamic-ofta")
 
 
@@ -89,7 +117,8 @@ def test_a_run_that_is_stopped_goes_on_and_ends_with_the_same_bytes(tmp_path, po
     played, run_of = STOPPED[policy]
     whole, parts = (open_folder(tmp_path / name, played.config()) for name in ("whole", "parts"))
     play_to_end(Job(played, policy, whole, run_of))
-    told, seconds = [], None
+    told = []
+    seconds = None
     for most in (1, 9, 60, 10**6):
         if seconds is None:
             stop = partial(next, chain(repeat(False, most - 1), repeat(True)))

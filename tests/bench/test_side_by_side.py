@@ -30,13 +30,20 @@ def test_a_player_plays_whole_rounds_of_its_own_env(policy: str) -> None:
     assert [timeline.round for timeline in player.recent] == [1, 2, 3]
     assert all(timeline.over for timeline in player.recent)
     assert player.times == [timeline.time for timeline in player.recent]
-    for timeline, busy, wasted in zip(player.recent, player.worker_times, player.wasted, strict=True):
+    for timeline, busy, wasted in zip(
+        player.recent,
+        player.worker_times,
+        player.wasted,
+        strict=True,
+    ):
         assert [timeline.busy.sum(), timeline.wasted_by.sum()] == pytest.approx([busy, wasted])
         assert timeline.tasks.sum() >= player.budget
 
 
 def test_players_of_a_seed_have_the_same_task_times() -> None:
-    """An even share and ATA, which begins with one, have the same first round; another seed has another."""
+    """An even share and ATA, which begins with one, have the same first round; another seed has
+    another.
+    """
     first = [played(policy, 1, seed=7).times for policy in ("uta", "ata-empirical-icml")]
     assert first[0] == first[1] != played("uta", 1, seed=8).times
 

@@ -14,21 +14,37 @@ from ata_gym.bench.experiment.claim import HOLDER, LOCK, claim, is_ours
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.run import Job
-from ata_gym.bench.experiment.store import Folder, begin, check_code, open_folder, save_tree, verify, write_frame
+from ata_gym.bench.experiment.store import (
+    Folder,
+    begin,
+    check_code,
+    open_folder,
+    save_tree,
+    verify,
+    write_frame,
+)
 from ata_gym.bench.page.note import read_note, write_note
 from ata_gym.utils import manifest
 from ata_gym.utils.atomic import write_whole
 from ata_gym.utils.sealed import DamagedError, save_checkpoint
 
 CONFIG = {"rounds": 10, "seeds": 2, "pool": "a" * 64}
-OPEN = "import sys; from ata_gym.bench.experiment.store import open_folder; open_folder(sys.argv[1], {'rounds': 1})"
+OPEN = (
+    "import sys; from ata_gym.bench.experiment.store import open_folder; open_folder(sys.argv[1],"
+    " {'rounds': 1})"
+)
 
 
 def test_a_folder_is_one_processes_until_it_lets_go(tmp_path):
     path = tmp_path / "out"
     folder = open_folder(path, {"rounds": 1})
     assert claim(path) is folder.claim
-    other = subprocess.run([sys.executable, "-c", OPEN, path], capture_output=True, text=True, check=False)
+    other = subprocess.run(
+        [sys.executable, "-c", OPEN, path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert other.returncode == 1
     assert f"is in use by process {os.getpid()} on " in other.stderr
     copy = pickle.loads(pickle.dumps(folder))  # as a worker process gets it
@@ -49,8 +65,13 @@ def test_a_folder_is_one_processes_until_it_lets_go(tmp_path):
     open_folder(path, {"rounds": 1})
     gc.collect()
     assert sorted(file.name for file in path.iterdir()) == [
-        LOCK, ".ata-gym.sums.lock", manifest.NAME, "checkpoints", "config.json", "results",
-    ]  # fmt: skip
+        LOCK,
+        ".ata-gym.sums.lock",
+        manifest.NAME,
+        "checkpoints",
+        "config.json",
+        "results",
+    ]
 
 
 @pytest.mark.parametrize("name", ["thesis.txt", ".part-mine", "results"])
@@ -64,14 +85,27 @@ def test_a_folder_with_foreign_files_is_refused_and_left_as_it_is(tmp_path, name
     assert (tmp_path / "deep" / ".part-1-x").read_text() == "precious"
 
 
-ROOMS = ("", "results", "checkpoints", "allocations", "plots", "sources", "failures", "methods/deep")
+ROOMS = (
+    "",
+    "results",
+    "checkpoints",
+    "allocations",
+    "plots",
+    "sources",
+    "failures",
+    "methods/deep",
+)
 
 
 def test_only_half_written_files_of_ours_are_cleared(tmp_path):
     open_folder(tmp_path, {})
     inner = open_folder(tmp_path / "scenarios" / "one", {})  # it may be another process's
     gc.collect()
-    foreign = [tmp_path / "plots" / ".part-of-my-thesis", tmp_path / ".part-mine", inner.path / ".part-7-config.json"]
+    foreign = [
+        tmp_path / "plots" / ".part-of-my-thesis",
+        tmp_path / ".part-mine",
+        inner.path / ".part-7-config.json",
+    ]
     ours = [tmp_path / room / ".part-7-ata.parquet" for room in ROOMS]
     for file in (*foreign, *ours):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -81,9 +115,13 @@ def test_only_half_written_files_of_ours_are_cleared(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs links of POSIX")
-@pytest.mark.parametrize("link", ["results", "plots", "checkpoints", "scenarios/one", LOCK, manifest.LOCK])
+@pytest.mark.parametrize(
+    "link",
+    ["results", "plots", "checkpoints", "scenarios/one", LOCK, manifest.LOCK],
+)
 def test_a_link_that_leads_out_is_refused_by_every_door_and_what_it_leads_to_stays(tmp_path, link):
-    outside, out = tmp_path / "outside", tmp_path / "out"
+    outside = tmp_path / "outside"
+    out = tmp_path / "out"
     if link in (LOCK, manifest.LOCK):
         outside.write_text("precious")
     else:
@@ -104,7 +142,10 @@ def test_a_link_that_leads_out_is_refused_by_every_door_and_what_it_leads_to_sta
         with pytest.raises(ValueError, match=f"{place} is a link that leads out of {out}"):
             door(out)
     assert any("is a link that leads out" in one.fault for one in verify(out))
-    kept = outside if outside.is_file() else outside / ".part-7-ata.parquet"
+    if outside.is_file():
+        kept = outside
+    else:
+        kept = outside / ".part-7-ata.parquet"
     assert kept.read_text() == "precious"
     place.unlink()
     (out / "elsewhere").mkdir()
@@ -115,7 +156,8 @@ def test_a_link_that_leads_out_is_refused_by_every_door_and_what_it_leads_to_sta
 
 @pytest.mark.skipif(os.name == "nt", reason="needs links of POSIX")
 def test_a_link_in_a_circle_is_replaced_or_refused_and_a_folder_may_be_a_link(tmp_path):
-    circle, real = tmp_path / "circle", tmp_path / "real"
+    circle = tmp_path / "circle"
+    real = tmp_path / "real"
     circle.symlink_to(circle)
     write_whole(circle, lambda part: part.write_text("new"))
     assert circle.read_text() == "new"
@@ -147,11 +189,23 @@ def test_the_folder_of_a_scenario_is_opened_again(tmp_path):
         assert (folder.path / "config.json").read_bytes() == before
 
 
-@pytest.mark.parametrize(("text", "config", "told"), [
-    (None, {**CONFIG, "rounds": 20, "price": 1.5}, "another configuration: rounds is 10 there and 20 .* null .* 1.5"),
-    *((text, CONFIG, "is damaged") for text in ("{", "[1]", "")),
-])  # fmt: skip
-def test_a_folder_of_another_configuration_is_refused_with_what_differs(tmp_path, text, config, told):
+@pytest.mark.parametrize(
+    ("text", "config", "told"),
+    [
+        (
+            None,
+            {**CONFIG, "rounds": 20, "price": 1.5},
+            "another configuration: rounds is 10 there and 20 .* null .* 1.5",
+        ),
+        *((text, CONFIG, "is damaged") for text in ("{", "[1]", "")),
+    ],
+)
+def test_a_folder_of_another_configuration_is_refused_with_what_differs(
+    tmp_path,
+    text,
+    config,
+    told,
+):
     open_folder(tmp_path, CONFIG)
     file = tmp_path / "config.json"
     if text is not None:
@@ -163,26 +217,47 @@ def test_a_folder_of_another_configuration_is_refused_with_what_differs(tmp_path
 
 
 def test_names_of_policies_make_distinct_file_names(tmp_path):
-    names = ["ata", "my.package:Ata", "my.package/Ata", "../ata", "my.package%3AAta", "..", "ü" * 100, "\udcff"]
+    names = [
+        "ata",
+        "my.package:Ata",
+        "my.package/Ata",
+        "../ata",
+        "my.package%3AAta",
+        "..",
+        "ü" * 100,
+        "\udcff",
+    ]
     names += ["x" * 1000, "x" * 999, "y" + "x" * 999, ":" * 90, "x" * 199 + ":"]
     folder = Folder(tmp_path)
-    for room in (folder.result, folder.allocations, folder.checkpoint, folder.source, folder.failure):
+    for room in (
+        folder.result,
+        folder.allocations,
+        folder.checkpoint,
+        folder.source,
+        folder.failure,
+    ):
         paths = {room(name) for name in names}
         assert (len(paths), len({path.parent for path in paths})) == (len(names), 1)
         for path in paths:
             path.parent.mkdir(exist_ok=True)
             for step in (b"first", b"second"):
                 save_checkpoint(path, step)
-            path.with_name(f"{path.name}.previous").rename(path.with_name(f"{path.name}.previous.damaged"))
+            path.with_name(f"{path.name}.previous").rename(
+                path.with_name(f"{path.name}.previous.damaged"),
+            )
         assert {path.read_bytes()[:6] for path in paths} == {b"second"}
 
 
 def test_timings_of_several_policies_are_kept_and_damaged_ones_do_not_stop_a_run(tmp_path):
-    folder, timings = open_folder(tmp_path, CONFIG), tmp_path / "timings.json"
+    folder = open_folder(tmp_path, CONFIG)
+    timings = tmp_path / "timings.json"
     folder.note_timing("ata", 2.0, 100)
     folder.note_timing("uta", 4.0, 100)
     uta = {"seconds": 4.0, "rounds_per_second": 25.0}
-    assert json.loads(timings.read_text()) == {"ata": {"seconds": 2.0, "rounds_per_second": 50.0}, "uta": uta}
+    assert json.loads(timings.read_text()) == {
+        "ata": {"seconds": 2.0, "rounds_per_second": 50.0},
+        "uta": uta,
+    }
     timings.write_text("[")
     with pytest.warns(UserWarning, match="damaged"):
         folder.note_timing("uta", 4.0, 100)
@@ -211,7 +286,8 @@ def test_damage_of_a_result_is_noticed(tmp_path, ending):
 
 
 def test_what_other_code_has_made_is_told_apart(tmp_path):
-    folder, experiment = played(tmp_path), Experiment.on_scenario("icml2025-regret", rounds=10, seeds=2)
+    folder = played(tmp_path)
+    experiment = Experiment.on_scenario("icml2025-regret", rounds=10, seeds=2)
     ata, uta = (Job(experiment, name, folder).made() for name in ("ata", "uta"))
     assert (ata.changed(), uta.changed()) == (None, None)
     edited = {**ata.by, "code": {**ata.by["code"], "ata_gym.pools.pool": ""}}
@@ -219,10 +295,20 @@ def test_what_other_code_has_made_is_told_apart(tmp_path):
     begin(folder.checkpoint("uta"), {**uta.by, "code": {**uta.by["code"], "my_const": ""}})
     for _ in range(2):
         save_tree(folder.checkpoint("uta"), (1.0,))
-    folder.checkpoint("uta").unlink()  # a kill between the two steps of a save leaves the one before
-    assert (ata.changed(), uta.changed()) == ("the code of ata-gym (ata_gym.pools.pool)", "the code of uta (my_const)")
-    with pytest.raises(ValueError, match=r"pool\) .* of ata were made; .*my_const\) .* of uta were .*--rerun-changed"):
+    folder.checkpoint(
+        "uta",
+    ).unlink()  # a kill between the two steps of a save leaves the one before
+    assert (ata.changed(), uta.changed()) == (
+        "the code of ata-gym (ata_gym.pools.pool)",
+        "the code of uta (my_const)",
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"pool\) .* of ata were made; .*my_const\) .* of uta were .*--rerun-changed",
+    ):
         check_code([ata, uta], rerun_changed=False)
     assert folder.finished("ata")
     check_code([ata, uta], rerun_changed=True)
-    assert not [path for path in tmp_path.rglob("*.json") if path.parent.name in ("results", "checkpoints")]
+    assert not [
+        path for path in tmp_path.rglob("*.json") if path.parent.name in ("results", "checkpoints")
+    ]

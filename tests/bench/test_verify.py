@@ -31,19 +31,34 @@ def test_each_file_of_a_whole_folder_is_looked_at_and_its_damage_is_named(tmp_pa
     assert play_all(played, ["uta"], folder, effort=Effort(jobs=1)) == {}
     assert list(play_all(played, ["gta"], folder, Fails, effort=Effort(jobs=1))) == ["gta"]
     answers = iter([False, True])
-    assert play_to_end(Job(played, "ata", folder), save_every=0.0, stop=lambda: next(answers)) is None
+    assert (
+        play_to_end(Job(played, "ata", folder), save_every=0.0, stop=lambda: next(answers)) is None
+    )
     assert {str(one.file.relative_to(folder.path)) for one in verify(tmp_path)} == {
-        "ata-gym.sha256", "config.json", "failures/gta.txt", "results/uta.parquet", "results/uta.json",
-        "allocations/uta.parquet", "allocations/uta.json", "checkpoints/ata.npz", "checkpoints/ata.npz.previous",
-        "checkpoints/ata.json", "checkpoints/gta.json",
-    }  # fmt: skip
+        "ata-gym.sha256",
+        "config.json",
+        "failures/gta.txt",
+        "results/uta.parquet",
+        "results/uta.json",
+        "allocations/uta.parquet",
+        "allocations/uta.json",
+        "checkpoints/ata.npz",
+        "checkpoints/ata.npz.previous",
+        "checkpoints/ata.json",
+        "checkpoints/gta.json",
+    }
     assert unseen(folder.path) == []
     lines = (folder.path / manifest.NAME).read_text().splitlines()[:-2]  # as sha256sum writes them
     assert lines == sorted(lines, key=lambda line: line[66:])
-    assert all(line[:64] == sha256((folder.path / line[66:]).read_bytes()).hexdigest() for line in lines)
+    assert all(
+        line[:64] == sha256((folder.path / line[66:]).read_bytes()).hexdigest() for line in lines
+    )
 
 
-@pytest.mark.parametrize(("folder", "error"), [("", "holds no results"), ("none", "there is no folder")])
+@pytest.mark.parametrize(
+    ("folder", "error"),
+    [("", "holds no results"), ("none", "there is no folder")],
+)
 def test_a_folder_without_results_is_refused(tmp_path, folder, error):
     with pytest.raises((ValueError, FileNotFoundError), match=error):
         verify(tmp_path / folder)
@@ -51,20 +66,27 @@ def test_a_folder_without_results_is_refused(tmp_path, folder, error):
 
 
 def test_a_missing_file_is_named_and_one_of_the_users_own_is_not(tmp_path):
-    folder, frame = open_folder(tmp_path / "out", {}), pl.DataFrame({"round": [1]})
+    folder = open_folder(tmp_path / "out", {})
+    frame = pl.DataFrame({"round": [1]})
     write_frame(folder.result("ata"), frame, {})
     (folder.path / "notes.txt").write_text("mine")
     assert not [one for one in verify(tmp_path) if one.fault]
-    copied, elsewhere = folder.result("uta"), tmp_path / "elsewhere.parquet"
+    copied = folder.result("uta")
+    elsewhere = tmp_path / "elsewhere.parquet"
     for ending in (".parquet", ".json"):
-        copied.with_suffix(ending).write_bytes(folder.result("ata").with_suffix(ending).read_bytes())
-    with pytest.raises(DamagedError, match=r"uta\.json is damaged"):  # as the manifest does not list it
+        copied.with_suffix(ending).write_bytes(
+            folder.result("ata").with_suffix(ending).read_bytes(),
+        )
+    with pytest.raises(
+        DamagedError,
+        match=r"uta\.json is damaged",
+    ):  # as the manifest does not list it
         read_frame(copied)
     write_frame(elsewhere, frame, {})
     assert read_frame(elsewhere)["round"].to_list() == [1]
     folder.result("ata").unlink()
     assert [(one.file, one.fault) for one in verify(tmp_path) if one.fault] == [
-        (folder.result("ata"), "it is missing: the same command makes it anew")
+        (folder.result("ata"), "it is missing: the same command makes it anew"),
     ]
     (folder.path / manifest.NAME).unlink()
     assert [one.fault for one in verify(tmp_path)] == ["it is missing: bring back a copy of it"]
@@ -88,10 +110,17 @@ def run(path):
 
 
 def contents(path):
-    return {file.name: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name[0] != "."}
+    return {
+        file.name: file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and file.name[0] != "."
+    }
 
 
-def test_a_run_that_is_killed_at_any_step_is_whole_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
+def test_a_run_that_is_killed_at_any_step_is_whole_and_ends_with_the_same_bytes(
+    tmp_path,
+    monkeypatch,
+):
     left = [10**9]
 
     def counted(name):
@@ -111,10 +140,12 @@ def test_a_run_that_is_killed_at_any_step_is_whole_and_ends_with_the_same_bytes(
     monkeypatch.setattr(os, "fsync", lambda _: None)  # the machine does not stop here
     gc.freeze()  # a collection looks at what is made from here on, and is quick
     run(tmp_path / "whole")
-    steps, expected = 10**9 - left[0], contents(tmp_path / "whole")
+    steps = 10**9 - left[0]
+    expected = contents(tmp_path / "whole")
     assert 20 < steps < 60
     for k in range(steps):
-        path, left[0] = tmp_path / str(k), k
+        path = tmp_path / str(k)
+        left[0] = k
         with pytest.raises(Kill):
             run(path)
         left[0] = 10**9
@@ -127,7 +158,9 @@ def test_a_run_that_is_killed_at_any_step_is_whole_and_ends_with_the_same_bytes(
 
 
 def test_a_damaged_file_that_was_about_to_change_is_not_taken_for_whole(tmp_path, monkeypatch):
-    out, path, replace = tmp_path / "out", tmp_path / "out" / "table.md", Path.replace
+    out = tmp_path / "out"
+    path = tmp_path / "out" / "table.md"
+    replace = Path.replace
 
     def killed(part, target):
         if target == path:
@@ -165,7 +198,9 @@ def test_files_that_are_written_side_by_side_are_all_listed(tmp_path):
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_damaged(tmp_path, monkeypatch):
-    folder, path, original = open_folder(tmp_path, {}), tmp_path / "about.json", manifest.read
+    folder = open_folder(tmp_path, {})
+    path = tmp_path / "about.json"
+    original = manifest.read
     write_json(path, {"k": 0})
 
     def read(place):

@@ -22,7 +22,11 @@ from tests.mutated import refused_by_field
 
 def job(n=3, steps=60, seed=0, slow=3.0):
     rng = np.random.default_rng(seed)
-    times = rng.gamma(50.0, 0.02, (steps, n)) * rng.gamma(20.0, 0.05, (steps, 1))  # what they share stays shared
+    times = rng.gamma(50.0, 0.02, (steps, n)) * rng.gamma(
+        20.0,
+        0.05,
+        (steps, 1),
+    )  # what they share stays shared
     times[:, -1] *= slow
     return times
 
@@ -36,7 +40,11 @@ def frame(times):
 @pytest.mark.parametrize("name", ["alibaba_job_1.csv", "alibaba_job_4.csv"])
 def test_on_recorded_jobs_it_is_a_simulation_of_the_same_times_by_hand(shared_data, name):
     log = read_log(shared_data / name)
-    table = pl.read_csv(shared_data / name).pivot("worker", index="time", values="batch_time_norm").sort("time")
+    table = (
+        pl.read_csv(shared_data / name)
+        .pivot("worker", index="time", values="batch_time_norm")
+        .sort("time")
+    )
     times = table.select(str(i) for i in range(10)).drop_nulls().to_numpy().astype(float)[:100]
     log = log._replace(seconds=log.seconds[:100], tasks=log.tasks[:100])
     np.testing.assert_array_equal(log.seconds, times)
@@ -47,7 +55,9 @@ def test_on_recorded_jobs_it_is_a_simulation_of_the_same_times_by_hand(shared_da
     slowest = np.bincount(times.argmax(axis=1), minlength=10) / 100
     np.testing.assert_allclose(found.last, slowest)
     by_name = {one.name: one for one in found.alternatives}
-    allocator, runtime, busy = Allocator(10, 80, "restarting-beta"), [], 0.0
+    allocator = Allocator(10, 80, "restarting-beta")
+    runtime = []
+    busy = 0.0
     for step in times / 8:
         tasks = allocator.allocate()
         ends = [count * step[who] for who, count in tasks.items()]
@@ -57,8 +67,13 @@ def test_on_recorded_jobs_it_is_a_simulation_of_the_same_times_by_hand(shared_da
     np.testing.assert_allclose(by_name["restarting-beta"].runtime, runtime, rtol=1e-9)
     assert by_name["restarting-beta"].worker_time == pytest.approx(busy)
     without = [np.delete(times, i, axis=1).max(axis=1).sum() * 10 / 9 for i in range(10)]
-    assert by_name[f"without {int(np.argmin(without))}"].runtime.sum() == pytest.approx(min(without))
-    for other in ("race", "dispatch"):  # no way to share is faster than a perfect one, and B results end the round
+    assert by_name[f"without {int(np.argmin(without))}"].runtime.sum() == pytest.approx(
+        min(without),
+    )
+    for other in (
+        "race",
+        "dispatch",
+    ):  # no way to share is faster than a perfect one, and B results end the round
         assert (by_name[other].runtime >= 80 / rate - 1e-9).all()
         assert by_name[other].runtime.sum() <= 1.05 * times.max(axis=1).sum()
 
@@ -74,9 +89,11 @@ def test_the_fixed_split_is_the_best_of_all_in_small_cases():
 def traces(times, folder, gzipped=False):
     """As of a profiler: steps, with a collective beside a kernel of half its length."""
     for rank in range(times.shape[1]):
-        events, now = [{"ph": "M", "name": "process_name"}], 1e6
+        events = [{"ph": "M", "name": "process_name"}]
+        now = 1e6
         for step, seconds in enumerate(times[:, rank]):
-            length, wait = 1e6 * seconds, 4e5
+            length = 1e6 * seconds
+            wait = 4e5
             events += [
                 {
                     "ph": "X",
@@ -96,21 +113,27 @@ def traces(times, folder, gzipped=False):
             ]
             now += length + wait
         text = json.dumps({"traceEvents": events}).encode()
-        (folder / f"rank{rank}.json{'.gz' * gzipped}").write_bytes(gzip.compress(text) if gzipped else text)
+        (folder / f"rank{rank}.json{'.gz' * gzipped}").write_bytes(
+            gzip.compress(text) if gzipped else text,
+        )
     return folder
 
 
-@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet", "jsonl", "records", "traces", "traces.gz"])
+@pytest.mark.parametrize(
+    "kind",
+    ["csv", "csv.gz", "parquet", "jsonl", "records", "traces", "traces.gz"],
+)
 def test_every_kind_of_log_is_read_to_the_same_times(tmp_path, kind):
-    times, path = job() + 0.5, tmp_path / f"times.{kind}"
+    times = job() + 0.5
+    path = tmp_path / f"times.{kind}"
     table = frame(times)
     if kind.startswith("traces"):
         path = traces(times, tmp_path, kind.endswith("gz"))
     elif kind == "records":  # of a TraceRecorder, two tasks each
         path = tmp_path / "records.csv"
-        table = table.rename({"rank": "worker", "step": "round", "seconds": "duration"}).with_columns(
-            pl.col("duration") / 2
-        )
+        table = table.rename(
+            {"rank": "worker", "step": "round", "seconds": "duration"},
+        ).with_columns(pl.col("duration") / 2)
         pl.concat([table, table]).write_csv(path)
     elif kind == "parquet":
         table.write_parquet(path)
@@ -126,7 +149,8 @@ def test_every_kind_of_log_is_read_to_the_same_times(tmp_path, kind):
 PROFILED = """
 import sys, torch
 with torch.profiler.profile(
-    activities=[torch.profiler.ProfilerActivity.CPU], schedule=torch.profiler.schedule(wait=0, warmup=1, active=3),
+    activities=[torch.profiler.ProfilerActivity.CPU],
+    schedule=torch.profiler.schedule(wait=0, warmup=1, active=3),
     on_trace_ready=lambda profiler: profiler.export_chrome_trace(sys.argv[1]),
 ) as profiler:
     for _ in range(4):
@@ -138,7 +162,11 @@ with torch.profiler.profile(
 def test_a_real_profiler_trace_is_read(tmp_path):
     pytest.importorskip("torch")
     for rank in range(2):
-        subprocess.run([sys.executable, "-c", PROFILED, tmp_path / f"rank{rank}.json"], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-c", PROFILED, tmp_path / f"rank{rank}.json"],
+            check=True,
+            capture_output=True,
+        )
     log = read_log(tmp_path)
     assert (log.workers, log.seconds.shape) == (["rank0", "rank1"], (3, 2))
     assert (log.seconds > 0).all()
@@ -146,29 +174,50 @@ def test_a_real_profiler_trace_is_read(tmp_path):
 
 def trace():
     events = [
-        {"ph": "X", "name": f"ProfilerStep#{step}", "ts": 1e6 * step, "dur": 5e5, "cat": "user_annotation"}
+        {
+            "ph": "X",
+            "name": f"ProfilerStep#{step}",
+            "ts": 1e6 * step,
+            "dur": 5e5,
+            "cat": "user_annotation",
+        }
         for step in range(3)
     ]
-    return {"traceEvents": [*events, {"ph": "X", "name": "gemm", "ts": 1e6, "dur": 1e5, "cat": "kernel"}]}
+    return {
+        "traceEvents": [
+            *events,
+            {"ph": "X", "name": "gemm", "ts": 1e6, "dur": 1e5, "cat": "kernel"},
+        ],
+    }
 
 
 def test_a_trace_that_holds_something_else_is_refused_by_file_and_field(tmp_path):
-    whole, path = tmp_path / "rank0.json", tmp_path / "rank1.json"
+    whole = tmp_path / "rank0.json"
+    path = tmp_path / "rank1.json"
     for file in (whole, path):
         file.write_text(json.dumps(trace()))
     (tmp_path / ".part-7-rank2.json").write_text("{")
     assert read_log(tmp_path).seconds.shape == (3, 2)
     taken = refused_by_field(path, lambda: read_log(tmp_path))
-    assert {f"traceEvents[{place}].{field}" for place in (0, 3) for field in ("ph", "name", "cat")} < taken
+    assert {
+        f"traceEvents[{place}].{field}" for place in (0, 3) for field in ("ph", "name", "cat")
+    } < taken
     for wrong in ({"traceEvents": {}}, {"traceEvents": 3}, {}, [], 5, {"traceEvents": [5]}):
         path.write_text(json.dumps(wrong))
-        with pytest.raises(ValueError, match=r"rank1\.json cannot be read as a trace of the profiler: "):
+        with pytest.raises(
+            ValueError,
+            match=r"rank1\.json cannot be read as a trace of the profiler: ",
+        ):
             read_log(tmp_path)
     compressed = gzip.compress(json.dumps(trace()).encode())
     for name, content in (
-        ("rank1.json", b"[" * 100_000), ("rank1.json", b'{"traceEvents": ' * 100_000), ("rank1.json", b"\xff\xfe"),
-        ("rank1.json.gz", b"no gzip"), ("rank1.json.gz", compressed[:-9]), ("rank1.json.gz", compressed[:20] * 2),
-    ):  # fmt: skip
+        ("rank1.json", b"[" * 100_000),
+        ("rank1.json", b'{"traceEvents": ' * 100_000),
+        ("rank1.json", b"\xff\xfe"),
+        ("rank1.json.gz", b"no gzip"),
+        ("rank1.json.gz", compressed[:-9]),
+        ("rank1.json.gz", compressed[:20] * 2),
+    ):
         path.unlink(missing_ok=True)
         path = tmp_path / name
         path.write_bytes(content)
@@ -189,7 +238,8 @@ def command(*words):
 
 
 def test_the_command_leaves_a_page_and_a_state_that_starts_the_real_run(tmp_path):
-    path, out = tmp_path / "times.csv", tmp_path / "out"
+    path = tmp_path / "times.csv"
+    out = tmp_path / "out"
     frame(job()).write_csv(path)
     done = command(path, "--policies", "restarting-beta", "--out", out)
     assert done.exit_code == 0, done.output
@@ -204,12 +254,20 @@ def test_the_command_leaves_a_page_and_a_state_that_starts_the_real_run(tmp_path
 def test_of_near_equal_workers_the_verdict_is_no_and_of_a_short_log_nothing():
     rng = np.random.default_rng(0)
     times = rng.normal(1.0, 0.002, (60, 4))
-    found = what_if(Log("job", list("abcd"), times, np.ones_like(times)), policies=["restarting-beta"])
+    found = what_if(
+        Log("job", list("abcd"), times, np.ones_like(times)),
+        policies=["restarting-beta"],
+    )
     assert found.verdict.startswith("Not worth it: workers are near equal")
     chance = np.random.default_rng(0).gamma(25.0, 0.04, (200, 6))
-    by_chance = what_if(Log("job", list("abcdef"), chance, np.ones_like(chance)), policies=["restarting-beta"]).verdict
+    by_chance = what_if(
+        Log("job", list("abcdef"), chance, np.ones_like(chance)),
+        policies=["restarting-beta"],
+    ).verdict
     assert re.match(
-        r"Not worth it: .*, by other shares alone\. A race, which cancels .*, would save 2\d\.\d %\.", by_chance
+        r"Not worth it: .*, by other shares alone\. A race, which cancels .*, would save"
+        r" 2\d\.\d %\.",
+        by_chance,
     )
     short = Log("job", list("abc"), job()[:6], np.ones((6, 3)))
     assert "too short to say" in what_if(short, policies=["uta"]).verdict
@@ -218,7 +276,14 @@ def test_of_near_equal_workers_the_verdict_is_no_and_of_a_short_log_nothing():
 @pytest.mark.parametrize(
     ("content", "words", "sentence"),
     [
-        ("a,b\n1,2\n", (), r"the column of the worker is not found among \['a', 'b'\]: name it with --worker-column"),
+        (
+            "a,b\n1,2\n",
+            (),
+            (
+                r"the column of the worker is not found among \['a', 'b'\]: name it with"
+                r" --worker-column"
+            ),
+        ),
         (
             "rank,node,seconds\n0,0,1\n",
             (),
@@ -226,7 +291,11 @@ def test_of_near_equal_workers_the_verdict_is_no_and_of_a_short_log_nothing():
         ),
         ("rank,seconds\n0,1\n0,2\n", (), "there is one worker, '0'"),
         ("rank,step,seconds\n0,1,1\n1,2,1\n", (), "0 steps have times of all 2 workers"),
-        ("rank,step,seconds\n0,1,-1\n1,1,1\n", (), "each duration must be a finite number, not negative"),
+        (
+            "rank,step,seconds\n0,1,-1\n1,1,1\n",
+            (),
+            "each duration must be a finite number, not negative",
+        ),
         ("", (), "cannot be read"),
     ],
 )

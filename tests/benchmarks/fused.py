@@ -1,7 +1,8 @@
-"""The bare arithmetic of ATA on shifted exponential times, fused by hand, to measure the env and the policy against.
+"""The bare arithmetic of ATA on shifted exponential times, fused by hand, to measure the env and
+the policy against.
 
-It keeps no promises: numba's own generator, so no pairing; no feedback recorded; no checks; one family; one row after
-the other.
+It keeps no promises: numba's own generator, so no pairing; no feedback recorded; no checks; one
+family; one row after the other.
 """
 
 import math
@@ -16,10 +17,15 @@ def run(mean: NDArray[np.float64], budget: int, rounds: int, absolute: float, se
     """Play ``rounds`` rounds of ATA with radius ``absolute`` f, and return the runtime."""
     np.random.seed(seed)  # noqa: NPY002 - numba's generator
     n = len(mean)
-    counts, totals, scores = np.zeros(n), np.zeros(n), np.zeros(n)
-    allocation, order, runtime = np.zeros(n, np.int64), np.arange(n), 0.0
+    counts = np.zeros(n)
+    totals = np.zeros(n)
+    scores = np.zeros(n)
+    allocation = np.zeros(n, np.int64)
+    order = np.arange(n)
+    runtime = 0.0
     for k in range(1, rounds + 1):
-        level, zeros = math.log(2.0 * k * k), 0
+        level = math.log(2.0 * k * k)
+        zeros = 0
         for i in range(n):
             scores[i] = 0.0
             if counts[i] > 0:

@@ -1,4 +1,6 @@
-"""A step with TorchAllocator against one of plain DDP, on equal workers: processes of this machine, in turn."""
+"""A step with TorchAllocator against one of plain DDP, on equal workers: processes of this machine,
+in turn.
+"""
 
 import os
 from collections.abc import Iterator
@@ -23,19 +25,32 @@ from ata_policies import Allocator  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 
 
-def steps(policy: str, budget: int, together: int, turns: int, length: int, device: str = "cpu") -> dict[str, Any]:
-    """In ``turns`` times ``length`` steps of each, in turn: seconds per step, and seconds of processor time; shares.
+def steps(
+    policy: str,
+    budget: int,
+    together: int,
+    turns: int,
+    length: int,
+    device: str = "cpu",
+) -> dict[str, Any]:
+    """In ``turns`` times ``length`` steps of each, in turn: seconds per step, and seconds of
+    processor time; shares.
 
-    Both compute ``together`` tasks of one sample in each pass; DDP accumulates the gradients of its passes.
+    Both compute ``together`` tasks of one sample in each pass; DDP accumulates the gradients of its
+    passes.
     """
-    rank, size = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
+    size = dist.get_world_size()
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(5000, 3, 32, 32), torch.randint(100, (5000,)))
-    parallel, plain = DistributedDataParallel(_cnn().to(device)), _cnn().to(device)
+    parallel = DistributedDataParallel(_cnn().to(device))
+    plain = _cnn().to(device)
     optimizers = [torch.optim.Adam(model.parameters(), lr=8e-5) for model in (parallel, plain)]
     allocator = TorchAllocator(budget, policy, name=f"worker {rank}")
     ours = DataLoader(data, batch_sampler=TaskSampler(allocator, data, together=together))
-    theirs = _endless(DataLoader(data, batch_size=min(together, budget // size), shuffle=True, drop_last=True))
+    theirs = _endless(
+        DataLoader(data, batch_size=min(together, budget // size), shuffle=True, drop_last=True),
+    )
     passes = budget // size // min(together, budget // size)
     tasks: list[list[int]] = []
 
@@ -60,12 +75,15 @@ def steps(policy: str, budget: int, together: int, turns: int, length: int, devi
     for turn in range(turns + 1):
         for name, step in (("ddp", step_of_ddp), ("ours", step_of_ours)):
             dist.barrier()
-            start, busy = perf_counter(), process_time()
+            start = perf_counter()
+            busy = process_time()
             for _ in range(length):
                 step()
             dist.barrier()
             if turn:  # the first warms up
-                seconds[name].append(((perf_counter() - start) / length, (process_time() - busy) / length))
+                seconds[name].append(
+                    ((perf_counter() - start) / length, (process_time() - busy) / length),
+                )
     return {**{name: np.array(each) for name, each in seconds.items()}, "tasks": np.array(tasks)}
 
 
@@ -80,13 +98,15 @@ def test_allocation_costs_little_beside_ddp(ranks: int, policy: str) -> None:
     for together, what in ((1, "a sample in a pass"), (64, "all in one pass")):
         told = on_ranks(ranks, steps, policy, 64, together, 16, 10)
         clock, processor = (
-            np.mean([np.median(one["ours"][:, which] / one["ddp"][:, which]) for one in told]) for which in (0, 1)
+            np.mean([np.median(one["ours"][:, which] / one["ddp"][:, which]) for one in told])
+            for which in (0, 1)
         )
         shares = told[0]["tasks"][-50:].mean(axis=0)
         print(
-            f"CIFAR-100 CNN, B = 64, {ranks} ranks on {os.cpu_count()} cores, {policy}, {what}: {clock:.3f} times the "
-            f"time of DDP ({1000 * np.median(told[0]['ddp'][:, 0]):.0f} ms), {processor:.3f} times its processor time; "
-            f"shares {shares.min():.0f} to {shares.max():.0f}"
+            f"CIFAR-100 CNN, B = 64, {ranks} ranks on {os.cpu_count()} cores, {policy}, {what}:"
+            f" {clock:.3f} times the time of DDP ({1000 * np.median(told[0]['ddp'][:, 0]):.0f} ms),"
+            f" {processor:.3f} times its processor time; shares {shares.min():.0f} to"
+            f" {shares.max():.0f}",
         )
         assert processor < 1.5
 
@@ -94,14 +114,25 @@ def test_allocation_costs_little_beside_ddp(ranks: int, policy: str) -> None:
 @pytest.mark.parametrize("policy", ["uta", "lb-bsp-ema", "restarting-beta", "default"])
 @pytest.mark.parametrize("ranks", [1_000, 10_000])
 def test_what_a_rank_spends_on_decisions_where_there_are_thousands(ranks: int, policy: str) -> None:
-    rng, spent = np.random.default_rng(0), []
-    mean, allocator = rng.uniform(1.0, 4.0, ranks), Allocator(ranks, 4 * ranks, policy)
+    rng = np.random.default_rng(0)
+    spent = []
+    mean = rng.uniform(1.0, 4.0, ranks)
+    allocator = Allocator(ranks, 4 * ranks, policy)
     for _ in range(30):
-        start, tasks, decided = process_time(), allocator.allocate(), process_time()
-        times = {worker: mean[worker] * rng.normal(1.0, 0.05, count) for worker, count in tasks.items() if count}
+        start = process_time()
+        tasks = allocator.allocate()
+        decided = process_time()
+        times = {
+            worker: mean[worker] * rng.normal(1.0, 0.05, count)
+            for worker, count in tasks.items()
+            if count
+        }
         told = process_time()
         allocator.observe(times)
         spent.append((decided - start, process_time() - told))
     decision, learning = 1000 * np.median(spent, axis=0)
-    print(f"{ranks:,} ranks, B = {4 * ranks:,}, {policy}: {decision:.1f} ms to decide, {learning:.1f} ms to learn")
+    print(
+        f"{ranks:,} ranks, B = {4 * ranks:,}, {policy}: {decision:.1f} ms to decide, {learning:.1f}"
+        " ms to learn",
+    )
     assert sum(tasks.values()) == 4 * ranks

@@ -1,7 +1,9 @@
-"""What a GPU gives: figures beside the CPU, plain PyTorch and plain DDP, for the table of tests/gpu/README.md.
+"""What a GPU gives: figures beside the CPU, plain PyTorch and plain DDP, for the table of
+tests/gpu/README.md.
 
-``python -m docs.gpu tests/benchmarks`` runs them on a GPU. What is asserted is that the results agree; the times are
-figures of the table. Each body takes its device, so that it runs on a CPU, too.
+``python -m docs.gpu tests/benchmarks`` runs them on a GPU. What is asserted is that the results
+agree; the times are figures of the table. Each body takes its device, so that it runs on a CPU,
+too.
 """
 
 import time
@@ -25,7 +27,12 @@ from tests.gpu_table import warnings_of_inductor  # noqa: E402
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.gpu]
 
-OPTIONS = {"eager": (), "graphs": ("graphs",), "compiled": ("compile",), "both": ("compile", "graphs")}
+OPTIONS = {
+    "eager": (),
+    "graphs": ("graphs",),
+    "compiled": ("compile",),
+    "both": ("compile", "graphs"),
+}
 """How a round of a Trainer runs on a GPU."""
 
 Figures = dict[str, str]
@@ -37,14 +44,22 @@ def synchronize(device: str) -> None:
 
 
 def training_of_cifar100(device: str, folder: Path, rounds: int = 20, timed: int = 100) -> Figures:
-    """The losses of the first rounds equal those on the CPU; figures: the last of them, and milliseconds a round."""
+    """The losses of the first rounds equal those on the CPU; figures: the last of them, and
+    milliseconds a round.
+    """
     case = cifar(folder)
     told = {"optimizer": case.optimizer, "lr": case.rate}
     on_cpu = Trainer(case.problem, WORLD.budget, **told)
     losses = [on_cpu.step() for _ in range(rounds)]
     figures = {f"loss of round {rounds} on the CPU": f"{losses[-1]:.4f}"}
     for name, options in OPTIONS.items() if device == "cuda" else [("eager", ())]:
-        trainer = Trainer(case.problem, WORLD.budget, device=device, **told, **dict.fromkeys(options, True))
+        trainer = Trainer(
+            case.problem,
+            WORLD.budget,
+            device=device,
+            **told,
+            **dict.fromkeys(options, True),
+        )
         ours = [trainer.step() for _ in range(rounds)]
         np.testing.assert_allclose(ours, losses, rtol=0.02)
         synchronize(device)
@@ -52,22 +67,33 @@ def training_of_cifar100(device: str, folder: Path, rounds: int = 20, timed: int
         for _ in range(timed):
             trainer.step()
         synchronize(device)
-        figures[name] = f"{ours[-1]:.4f}, {1e3 * (time.perf_counter() - start) / timed:.3f} ms a round"
+        figures[name] = (
+            f"{ours[-1]:.4f}, {1e3 * (time.perf_counter() - start) / timed:.3f} ms a round"
+        )
     return figures
 
 
 def wrapper_beside_plain(device: str, folder: Path, length: int = 200) -> Figures:
-    """Steps of the wrapper against a plain loop of the same network, batch and optimiser: ratios of times."""
+    """Steps of the wrapper against a plain loop of the same network, batch and optimiser: ratios of
+    times.
+    """
     case = cifar(folder)
-    options = OPTIONS if device == "cuda" else {"eager": ()}
+    if device == "cuda":
+        options = OPTIONS
+    else:
+        options = {"eager": ()}
     ours = [wrapped(case, device, **dict.fromkeys(option, True)) for option in options.values()]
 
     def times(step: Callable[[], float]) -> Callable[[], list[float]]:
-        return lambda: [step() for _ in range(length)]  # each reads its loss, and so waits for the device
+        return lambda: [
+            step() for _ in range(length)
+        ]  # each reads its loss, and so waits for the device
 
     by_hand, *seconds = best(*map(times, (plain(case, device), *ours)), clock=time.perf_counter)
     figures = {f"plain, {WORLD.budget} samples": f"{1e3 * by_hand / length:.3f} ms a step"}
-    return figures | {name: f"{one / by_hand:.3f} of it" for name, one in zip(options, seconds, strict=True)}
+    return figures | {
+        name: f"{one / by_hand:.3f} of it" for name, one in zip(options, seconds, strict=True)
+    }
 
 
 def sum_of_ranks(device: str) -> float:
@@ -78,7 +104,9 @@ def sum_of_ranks(device: str) -> float:
 
 
 def groups_of_two_ranks(device: str) -> Figures:
-    """Two ranks on one device sum with gloo; whether they do with NCCL, which may refuse that, is a figure."""
+    """Two ranks on one device sum with gloo; whether they do with NCCL, which may refuse that, is a
+    figure.
+    """
     assert on_ranks(2, sum_of_ranks, device) == [3.0, 3.0]
     if device != "cuda":
         return {}
@@ -91,7 +119,9 @@ def groups_of_two_ranks(device: str) -> Figures:
 
 
 def allocator_beside_ddp(device: str, turns: int = 8, length: int = 10) -> Figures:
-    """A step of two ranks with TorchAllocator against one of plain DDP, all samples of a rank in one pass: ratios."""
+    """A step of two ranks with TorchAllocator against one of plain DDP, all samples of a rank in
+    one pass: ratios.
+    """
     figures = {}
     for policy in ("uta", "default"):
         told = on_ranks(2, steps, policy, 64, 64, turns, length, device)

@@ -1,4 +1,6 @@
-"""The bridge to Stable-Baselines3 against its own vector env: the env alone, and whole iterations of PPO."""
+"""The bridge to Stable-Baselines3 against its own vector env: the env alone, and whole iterations
+of PPO.
+"""
 
 import os
 import time
@@ -15,7 +17,12 @@ sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed
 pytestmark = pytest.mark.benchmark
 
 ROWS = 256
-FORM = {"scenario": "drawn-6-v1", "observation": "workers", "action": "shares", "reward_unit": "even round"}
+FORM = {
+    "scenario": "drawn-6-v1",
+    "observation": "workers",
+    "action": "shares",
+    "reward_unit": "even round",
+}
 ID = "ata_gym/TaskAllocation-v0"
 
 
@@ -32,11 +39,18 @@ def apart() -> Any:
 
 
 def test_the_bridge_steps_faster_than_single_envs() -> None:
-    envs, actions = [bridged(), apart()], np.random.default_rng(0).uniform(-1, 1, (ROWS, 6)).astype(np.float32)
+    envs = [bridged(), apart()]
+    actions = np.random.default_rng(0).uniform(-1, 1, (ROWS, 6)).astype(np.float32)
     for env in envs:
         env.reset()
-    ours, theirs = best(*(lambda env=env: [env.step(actions) for _ in range(10)] for env in envs), repeats=10)
-    print(f"steps of {ROWS} rows: {10 * ROWS / ours:,.0f} a second, {theirs / ours:.1f} times DummyVecEnv's")
+    ours, theirs = best(
+        *(lambda env=env: [env.step(actions) for _ in range(10)] for env in envs),
+        repeats=10,
+    )
+    print(
+        f"steps of {ROWS} rows: {10 * ROWS / ours:,.0f} a second, {theirs / ours:.1f} times"
+        " DummyVecEnv's",
+    )
     assert theirs > 10 * ours
 
 
@@ -46,12 +60,23 @@ def test_an_iteration_of_ppo_is_faster_with_the_bridge() -> None:
     torch.set_num_threads(os.cpu_count() or 1)
     agents = [
         sb3.PPO(
-            "MlpPolicy", envs, n_steps=32, batch_size=1024, n_epochs=4, seed=0, device="cpu",
+            "MlpPolicy",
+            envs,
+            n_steps=32,
+            batch_size=1024,
+            n_epochs=4,
+            seed=0,
+            device="cpu",
             policy_kwargs={"net_arch": [32, 32]},
         )
         for envs in (bridged(), apart())
-    ]  # fmt: skip
-    learn = [lambda agent=agent: agent.learn(32 * ROWS, reset_num_timesteps=False) for agent in agents]
+    ]
+    learn = [
+        lambda agent=agent: agent.learn(32 * ROWS, reset_num_timesteps=False) for agent in agents
+    ]
     ours, theirs = best(*learn, repeats=4, clock=time.perf_counter)  # torch uses all cores
-    print(f"PPO, {32 * ROWS} steps of {ROWS} rows: {theirs / ours:.1f} times as fast as with DummyVecEnv")
+    print(
+        f"PPO, {32 * ROWS} steps of {ROWS} rows: {theirs / ours:.1f} times as fast as with"
+        " DummyVecEnv",
+    )
     assert theirs > 3 * ours

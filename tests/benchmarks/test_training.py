@@ -1,4 +1,5 @@
-"""What the wrapper costs: its step beside a plain PyTorch loop of the same model, batch and optimiser.
+"""What the wrapper costs: its step beside a plain PyTorch loop of the same model, batch and
+optimiser.
 
 Printed as a ratio of times, measured in turns in this run. ``make benchmark`` runs it.
 """
@@ -33,16 +34,30 @@ class Case(NamedTuple):
     times: int
     target: float
     limit: float
-    """Above the target, since a shared processor slows the small arrays of the env more than long products."""
+    """Above the target, since a shared processor slows the small arrays of the env more than long
+    products.
+    """
 
 
 def cifar(folder: Path) -> Case:
     """The network of CIFAR-100 on images of noise; what is in them does not change the time."""
-    rng, path = np.random.default_rng(0), folder / "noise.npz"
-    parts = {f"{which}_x": rng.integers(0, 256, (5000, 32, 32, 3), np.uint8) for which in ("train", "test")}
+    rng = np.random.default_rng(0)
+    path = folder / "noise.npz"
+    parts = {
+        f"{which}_x": rng.integers(0, 256, (5000, 32, 32, 3), np.uint8)
+        for which in ("train", "test")
+    }
     labels = {f"{which}_y": rng.integers(0, 100, 5000) for which in ("train", "test")}
     np.savez(path, allow_pickle=False, **parts, **labels)
-    return Case(make_problem("cifar100", path), "adam", 8e-5, lambda x: x.float() / 127.5 - 1, 100, 1.03, 1.15)
+    return Case(
+        make_problem("cifar100", path),
+        "adam",
+        8e-5,
+        lambda x: x.float() / 127.5 - 1,
+        100,
+        1.03,
+        1.15,
+    )
 
 
 def digits(_: Path) -> Case:
@@ -57,7 +72,8 @@ def linear(_: Path) -> Case:
 
 
 def plain(case: Case, device: str = "cpu") -> Callable[[], float]:
-    model, make = case.problem.build().to(device), {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[case.optimizer]
+    model = case.problem.build().to(device)
+    make = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[case.optimizer]
     optimizer = make(model.parameters(), lr=case.rate)
     images, labels = (part.to(device) for part in case.problem._train)
 
@@ -75,8 +91,12 @@ def plain(case: Case, device: str = "cpu") -> Callable[[], float]:
 def wrapped(case: Case, device: str = "cpu", **options: Any) -> Callable[[], float]:
     env = TrainingWrapper(
         gym.make("ata_gym/TaskAllocation-v0", scenario=WORLD.name),
-        case.problem, optimizer=case.optimizer, lr=case.rate, device=device, **options,
-    )  # fmt: skip
+        case.problem,
+        optimizer=case.optimizer,
+        lr=case.rate,
+        device=device,
+        **options,
+    )
     env.reset(seed=0)
     allocation = np.zeros(WORLD.pool.n, np.int64)
     allocation[: WORLD.budget] = 1
@@ -84,11 +104,18 @@ def wrapped(case: Case, device: str = "cpu", **options: Any) -> Callable[[], flo
 
 
 @pytest.mark.parametrize("problem", [cifar, digits, linear])
-def test_overhead_on_a_cpu(problem: Callable[[Path], Case], tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_overhead_on_a_cpu(
+    problem: Callable[[Path], Case],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
     case = problem(tmp_path)
     request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
     torch.set_num_threads(1)  # the waiting of more threads for each other would hide it
     by_hand, ours = best(plain(case), wrapped(case), repeats=case.times)
-    print(f"\n{problem.__name__}, B = {WORLD.budget}: plain {by_hand * 1e6:.0f} us, wrapped {ours * 1e6:.0f} us a step")
+    print(
+        f"\n{problem.__name__}, B = {WORLD.budget}: plain {by_hand * 1e6:.0f} us, wrapped"
+        f" {ours * 1e6:.0f} us a step",
+    )
     print(f"ratio {ours / by_hand:.3f} (target: at most {case.target})")
     assert ours / by_hand < case.limit

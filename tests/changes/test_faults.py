@@ -1,4 +1,7 @@
-"""Workers that leave, die and return: envs of all ids under schedules of faults. Their rounds: tests/simulation."""
+"""Workers that leave, die and return: envs of all ids under schedules of faults.
+
+Their rounds: tests/simulation.
+"""
 
 from typing import Any
 
@@ -11,26 +14,55 @@ from ata_gym.pools import deterministic, exponential, trace
 from tests.changes.test_changes import process
 from tests.envs.playing import DISPATCH, IDS
 
-POOL = deterministic([1.0, 2.0]) + exponential([1.0, 3.0]) + trace([[1.0, 0.0, 2.0]])  # with ties, and with no time
-MANY, N = deterministic(np.ones(16)), POOL.n
-chances, deadlines = st.floats(0.01, 1.0), st.sampled_from([0.0, 1.0, 2.5, 7.0])
+POOL = (
+    deterministic([1.0, 2.0]) + exponential([1.0, 3.0]) + trace([[1.0, 0.0, 2.0]])
+)  # with ties, and with no time
+MANY = deterministic(np.ones(16))
+N = POOL.n
+chances = st.floats(0.01, 1.0)
+deadlines = st.sampled_from([0.0, 1.0, 2.5, 7.0])
 spots = st.builds(Spot, chances, chances, deadlines)
 crashes = st.builds(Crash, chances, st.floats(0.1, 5.0), st.integers(0, 3), deadlines)
 
 
 @settings(max_examples=25)
-@given(st.sampled_from(IDS), st.lists(spots | crashes, min_size=1, max_size=3), st.integers(1, 7), st.integers(0, 99))
-def test_no_schedule_of_faults_hangs_a_round_or_loses_or_doubles_a_result(env_id, changes, budget, seed) -> None:
-    rows, rounds = 2, 6
-    env: Any = gym.make_vec(env_id, rows, pool=POOL, budget=budget, horizon=rounds, changes=[*changes])
+@given(
+    st.sampled_from(IDS),
+    st.lists(spots | crashes, min_size=1, max_size=3),
+    st.integers(1, 7),
+    st.integers(0, 99),
+)
+def test_no_schedule_of_faults_hangs_a_round_or_loses_or_doubles_a_result(
+    env_id,
+    changes,
+    budget,
+    seed,
+) -> None:
+    rows = 2
+    rounds = 6
+    env: Any = gym.make_vec(
+        env_id,
+        rows,
+        pool=POOL,
+        budget=budget,
+        horizon=rounds,
+        changes=[*changes],
+    )
     env.reset(seed=seed)
     env.action_space.seed(seed)
-    done, busy, lost = np.zeros((rows, N), np.int64), np.zeros(rows), np.zeros(rows, np.int64)
-    for _ in range(rounds * (budget if env_id == DISPATCH else 1)):  # a round takes that many steps, whoever dies
+    done = np.zeros((rows, N), np.int64)
+    busy = np.zeros(rows)
+    lost = np.zeros(rows, np.int64)
+    for _ in range(
+        rounds * (budget if env_id == DISPATCH else 1),
+    ):  # a round takes that many steps, whoever dies
         dies = env.unwrapped.conditions().dies
         assert np.isinf(dies).any(axis=1).all()
         observation, _, _, truncated, info = env.step(env.action_space.sample())
-        over = info["round_over"] if env_id == DISPATCH else np.ones(rows, bool)
+        if env_id == DISPATCH:
+            over = info["round_over"]
+        else:
+            over = np.ones(rows, bool)
         for e, worker in enumerate(observation["worker"]):
             done[e] += np.bincount(worker, minlength=N)
             assert (dies[e, worker] > 0).all()
@@ -46,11 +78,12 @@ def test_no_schedule_of_faults_hangs_a_round_or_loses_or_doubles_a_result(env_id
     np.testing.assert_allclose(info["total_worker_time"], busy, atol=1e-9)
 
 
-def test_workers_that_are_away_or_die_follow_their_chains_and_the_lowest_lives_where_all_would_die() -> None:
+def test_workers_follow_their_chains_and_the_lowest_lives_where_all_would_die() -> None:
     spot = [now.dies == 0 for now in process(MANY, 200, 30, [Spot(0.1, 0.3)])]
     np.testing.assert_allclose(np.mean(spot), 0.25, atol=0.01)
     dies = np.array([now.dies for now in process(MANY, 200, 30, [Crash(0.1, within=2.0, away=3)])])
-    there, died = dies > 0, (dies > 0) & np.isfinite(dies)
+    there = dies > 0
+    died = (dies > 0) & np.isfinite(dies)
     assert there[0].all()
     np.testing.assert_allclose(died.sum() / there.sum(), 0.1, atol=4 * (0.09 / there.sum()) ** 0.5)
     for k in range(1, 5):  # after a death, three rounds away

@@ -22,9 +22,13 @@ from tests.envs.playing import ALLOCATION, DISPATCH, IDS, same
 POOLS = PoolDistribution(5, families=("gamma", "uniform", "log-normal"), cv=(0.1, 0.8))
 PADDED = replace(POOLS, fewest=1)
 INSIDE: tuple[tuple[Change, ...], ...] = (
-    (), (Switch(every=2),), (Walk(0.3, 0.5), Jump(at=3, workers=(1, 4), factor=0.2)), (OnOff(5, 0.2, 0.4),),
-    (Spot(0.2, 0.5, deadline=3), Switch(every=3)), (Crash(0.2, within=2, away=2, deadline=1),),
-)  # fmt: skip
+    (),
+    (Switch(every=2),),
+    (Walk(0.3, 0.5), Jump(at=3, workers=(1, 4), factor=0.2)),
+    (OnOff(5, 0.2, 0.4),),
+    (Spot(0.2, 0.5, deadline=3), Switch(every=3)),
+    (Crash(0.2, within=2, away=2, deadline=1),),
+)
 
 
 def world(first: Redraw, *changes: Change, horizon: int | None = 4, **options: Any) -> Scenario:
@@ -55,15 +59,21 @@ def episodes(env_id: str, chosen: Scenario, policy: int, steps: int) -> list[Con
 
 
 @pytest.mark.parametrize(
-    "changes", [(Redraw(POOLS, among=INSIDE),), (Redraw(PADDED, (0.1, 2.0), every=2), Walk(0.1, 1.0))]
+    "changes",
+    [(Redraw(POOLS, among=INSIDE),), (Redraw(PADDED, (0.1, 2.0), every=2), Walk(0.1, 1.0))],
 )
 def test_the_seed_decides_whatever_the_policy_and_the_id(changes: tuple[Change, ...]) -> None:
     chosen = world(*changes)
     found = episodes(ALLOCATION, chosen, 0, 9)
     for env_id in IDS:
-        stride = chosen.budget if env_id == DISPATCH else 1
+        if env_id == DISPATCH:
+            stride = chosen.budget
+        else:
+            stride = 1
         others = episodes(env_id, chosen, 1, 9 * stride)[::stride]
-        assert all(same(one._asdict(), other._asdict()) for one, other in zip(found, others, strict=True))
+        assert all(
+            same(one._asdict(), other._asdict()) for one, other in zip(found, others, strict=True)
+        )
 
 
 def test_a_new_episode_has_new_workers() -> None:
@@ -80,8 +90,15 @@ def test_workers_are_drawn_again_every_so_many_rounds() -> None:
 
 
 def test_each_list_is_drawn_as_often() -> None:
-    lists = ((), (Jump(0, (0,), 0.5),), (Jump(0, (1,), 0.5),), (Jump(0, (2,), 0.5), Jump(0, (3,), 4.0)))
-    plain, times = (process(Redraw(POOLS, among=among), 3_000, 1)[0].factor for among in ((), lists))
+    lists = (
+        (),
+        (Jump(0, (0,), 0.5),),
+        (Jump(0, (1,), 0.5),),
+        (Jump(0, (2,), 0.5), Jump(0, (3,), 4.0)),
+    )
+    plain, times = (
+        process(Redraw(POOLS, among=among), 3_000, 1)[0].factor for among in ((), lists)
+    )
     patterns = np.array([[1, 1, 1, 1, 1], [0.5, 1, 1, 1, 1], [1, 0.5, 1, 1, 1], [1, 1, 0.5, 4, 1]])
     counts = [int(np.isclose(times / plain, pattern).all(axis=1).sum()) for pattern in patterns]
     assert sum(counts) == 3_000
@@ -89,19 +106,31 @@ def test_each_list_is_drawn_as_often() -> None:
 
 
 def test_a_drawn_list_does_what_its_changes_do_alone() -> None:
-    """The conditions are, bit for bit, those of the changes by themselves with the same random numbers."""
-    rows, rounds, n, redraw = 240, 8, POOLS.n, Redraw(POOLS, among=INSIDE)
-    keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
-    together, plain = process(redraw, rows, rounds), process(Redraw(POOLS), rows, rounds)
-    lists, place = redraw.first(RoundContext(keys, zero, zero, 0, n))[:, 4, 0], 1000
+    """The conditions are, bit for bit, those of the changes by themselves with the same random
+    numbers.
+    """
+    rows = 240
+    rounds = 8
+    n = POOLS.n
+    redraw = Redraw(POOLS, among=INSIDE)
+    keys = stream_keys(0, rows)
+    zero = np.zeros(rows, np.int64)
+    together = process(redraw, rows, rounds)
+    plain = process(Redraw(POOLS), rows, rounds)
+    lists = redraw.first(RoundContext(keys, zero, zero, 0, n))[:, 4, 0]
+    place = 1000
     for k, changes in enumerate(INSIDE):
-        mine, memories = lists == k, {}
+        mine = lists == k
+        memories = {}
         assert 20 < mine.sum() < rows - 20
         for round in range(rounds):
             expected = plain[round]
             for j, change in enumerate(changes):
                 now = RoundContext(keys, zero, zero + round, place + j, n)
-                memories[j] = change.next(now, memories[j]) if round else change.first(now)
+                if round:
+                    memories[j] = change.next(now, memories[j])
+                else:
+                    memories[j] = change.first(now)
                 expected = change.apply(expected, memories[j])
             expected = expected.with_survivor()
             for name in ("distribution", "factor", "dies"):
@@ -112,7 +141,9 @@ def test_a_drawn_list_does_what_its_changes_do_alone() -> None:
         assert (deadlines == {4: 3.0, 5: 1.0}.get(k, 0.0)).all()
 
 
-WALK, SWAP, SLOW = Walk(0.3, 0.5), Switch(every=2), OnOff(5, 0.2, 0.4)
+WALK = Walk(0.3, 0.5)
+SWAP = Switch(every=2)
+SLOW = OnOff(5, 0.2, 0.4)
 MOVING: tuple[Change, ...] = (
     Switch(at=(1, 4), permutation=(1, 2, 3, 4, 0)),
     Jump(at=2, workers=(1, 3), factor=0.05, until=5),
@@ -124,22 +155,40 @@ MOVING: tuple[Change, ...] = (
     ("inside", "beside"),
     [
         *(((change,), ()) for change in MOVING),
-        *(((), (change,)) for change in (*MOVING, Outliers(0.05, 10, 30), Load(0.5, 0.3, 0.2, 0.9))),
-        *(((WALK, SWAP), ()), ((SWAP, WALK), ()), ((WALK,), (SWAP,)), ((SWAP,), (WALK,)), ((), (WALK, SWAP))),
+        *(
+            ((), (change,))
+            for change in (*MOVING, Outliers(0.05, 10, 30), Load(0.5, 0.3, 0.2, 0.9))
+        ),
+        *(
+            ((WALK, SWAP), ()),
+            ((SWAP, WALK), ()),
+            ((WALK,), (SWAP,)),
+            ((SWAP,), (WALK,)),
+            ((), (WALK, SWAP)),
+        ),
         *(((SWAP, WALK), (Switch(at=(3,)),)), ((SWAP, SLOW, Switch(every=3)), ()), ((), (SLOW,))),
     ],
 )
-def test_means_move_as_those_of_a_pool_do(inside: tuple[Change, ...], beside: tuple[Change, ...]) -> None:
-    rows, n, moved, redraw = 20, POOLS.n, False, Redraw(POOLS, among=(inside,))
-    keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
+def test_means_move_as_those_of_a_pool_do(
+    inside: tuple[Change, ...],
+    beside: tuple[Change, ...],
+) -> None:
+    rows = 20
+    n = POOLS.n
+    moved = False
+    redraw = Redraw(POOLS, among=(inside,))
+    keys = stream_keys(0, rows)
+    zero = np.zeros(rows, np.int64)
     followed = ChangeProcess(POOLS.catalogue, [redraw, *beside], rows, n)
     followed.start_episode(slice(None), keys, zero, zero)
-    place, drawn = followed.memories[0][:, 0].astype(np.int64), followed.memories[0][:, 1]
+    place = followed.memories[0][:, 0].astype(np.int64)
+    drawn = followed.memories[0][:, 1]
     median = POOLS.catalogue.median()[place] * drawn
     for k in range(8):
         if k:
             followed.next_round(None, keys, zero, zero + k)
-        start, alone = 5, Conditions.unchanged(zero + k, n)
+        start = 5
+        alone = Conditions.unchanged(zero + k, n)
         for change in inside:
             alone = change.apply(alone, followed.memories[0][:, start : start + change.slots])
             start += change.slots
@@ -160,7 +209,9 @@ def test_workers_exchange_nothing_with_empty_places() -> None:
     assert (seen[0].present == seen[2].present).all()  # type: ignore[union-attr]
     assert len(np.unique(seen[0].present.sum(axis=1))) == 5  # type: ignore[union-attr]
     for after in means[1:]:
-        assert (np.sort(after, axis=1) == np.sort(means[0], axis=1)).all()  # infinite where a place is empty
+        assert (
+            np.sort(after, axis=1) == np.sort(means[0], axis=1)
+        ).all()  # infinite where a place is empty
     assert (means[1] != means[0])[np.isfinite(means[0])].mean() > 0.4
 
 
@@ -172,11 +223,17 @@ def test_the_drawn_price_enters_the_reward(low: float, high: float) -> None:
     drawn = env.conditions().price
     for _ in range(2):  # the same in all rounds
         _, reward, _, _, info = env.step(np.tile(act(ALLOCATION, 5, 6, 0), (600, 1)))
-        assert (-reward - info["round_time"]) / info["worker_time"] == pytest.approx(drawn, abs=1e-9)
+        assert (-reward - info["round_time"]) / info["worker_time"] == pytest.approx(
+            drawn,
+            abs=1e-9,
+        )
     if low == high:
         assert drawn == pytest.approx(low)
     else:
-        part = drawn / high if low == 0 else np.log(drawn / low) / np.log(high / low)
+        if low == 0:
+            part = drawn / high
+        else:
+            part = np.log(drawn / low) / np.log(high / low)
         assert stats.kstest(part, "uniform").pvalue > 1e-3
 
 
@@ -191,10 +248,17 @@ def test_empty_places_get_no_task(env_id: str) -> None:
         assert observation["present"].dtype == np.int8
         assert (np.isinf(env.means()) == ~present).all()
         assert (env.conditions().present == present).all()
-        asked = np.tile(act(env_id, 5, 6, 1), (15, 1))  # the last place gets all, where it is not dispatch
+        asked = np.tile(
+            act(env_id, 5, 6, 1),
+            (15, 1),
+        )  # the last place gets all, where it is not dispatch
         observation, _, _, truncated, info = env.step(asked)
         worker = observation["worker"][~truncated]
-        assert np.take_along_axis(present[~truncated], worker, axis=1).all()  # all results came, from who is there
+        assert np.take_along_axis(
+            present[~truncated],
+            worker,
+            axis=1,
+        ).all()  # all results came, from who is there
         assert (worker >= 0).all()
         assert (info["round_time"][~truncated] > 0).all()
     assert counts == {1, 2, 3, 4, 5}

@@ -24,7 +24,9 @@ def invoke(line: str, code: int = 0) -> Result:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Run a command in an empty folder: it ends with the expected exit code, never with a traceback."""
+    """Run a command in an empty folder: it ends with the expected exit code, never with a
+    traceback.
+    """
     monkeypatch.chdir(tmp_path)
 
     return invoke
@@ -52,7 +54,10 @@ class Benched(NamedTuple):
 
 @pytest.fixture(scope="session")
 def whole_bench(tmp_path_factory: pytest.TempPathFactory) -> Benched:
-    line = "bench --scenario icml2025-regret --rounds 20 --seeds 2 --jobs 1 --policies ofta,uta,gta --out out"
+    line = (
+        "bench --scenario icml2025-regret --rounds 20 --seeds 2 --jobs 1 --policies ofta,uta,gta"
+        " --out out"
+    )
     place = tmp_path_factory.mktemp("benched")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)

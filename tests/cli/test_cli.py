@@ -20,34 +20,72 @@ def trace(tmp_path: Path) -> None:
 
 def test_bench_leaves_records_tables_and_pictures_and_says_where(run, benched):
     assert run(benched.line).stdout == benched.told
-    for name in ("table.md", "table.csv", "config.json", "timings.json", "results/uta.parquet", "plots/regret.svg"):
+    for name in (
+        "table.md",
+        "table.csv",
+        "config.json",
+        "timings.json",
+        "results/uta.parquet",
+        "plots/regret.svg",
+    ):
         assert (benched.out / name).stat().st_size > 0
-    for file in ("out/table.{md,csv}", "out/plots/runtime.{png,svg}", "out/plots/worker_time.{png,svg}"):
+    for file in (
+        "out/table.{md,csv}",
+        "out/plots/runtime.{png,svg}",
+        "out/plots/worker_time.{png,svg}",
+    ):
         assert file in benched.told
     records = pl.read_parquet("out/results/uta.parquet")
     assert records["round"].max() == 20
     assert records["seed"].unique().to_list() == [0, 1]
 
 
-@pytest.mark.parametrize(("by", "rounds", "says"), [
-    ("step", None, "6 rounds; 6 rounds are played\n"),
-    ("step", 8, "6 rounds; 8 rounds are played; a record that ends starts over\n"),
-    (None, None, "4 times as many tasks as a round needs; 4 rounds are played; a record that ends starts over\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("by", "rounds", "says"),
+    [
+        ("step", None, "6 rounds; 6 rounds are played\n"),
+        ("step", 8, "6 rounds; 8 rounds are played; a record that ends starts over\n"),
+        (
+            None,
+            None,
+            (
+                "4 times as many tasks as a round needs; 4 rounds are played; a record that ends"
+                " starts over\n"
+            ),
+        ),
+    ],
+)
 @pytest.mark.usefixtures("run")
 def test_a_trace_is_told_with_how_much_it_holds(capsys, by, rounds, says):
-    found = options.Source(None, None, Path("trace.csv"), "machine", "seconds", by, 3, rounds).find()
+    found = options.Source(
+        None,
+        None,
+        Path("trace.csv"),
+        "machine",
+        "seconds",
+        by,
+        3,
+        rounds,
+    ).find()
     assert capsys.readouterr().out == f"trace.csv holds {says}"
     assert (found.name, found.budget, found.pool.n) == ("trace.csv", 3, 2)
 
 
 def test_track_tells_how_long_a_change_takes_and_goes_on_from_what_is_there(run, tmp_path):
     line = f"{TRACK} --change 3 --before 2 --after 3 --policies"
-    first, second = run(f"{line} uta"), run(f"{line} uta,dynamic-ofta")
+    first = run(f"{line} uta")
+    second = run(f"{line} uta,dynamic-ofta")
     assert "a change after 3 rounds, 1 seed\n" in first.stdout
     assert " 1 of 1 " in second.stdout  # uta never follows
     assert run(f"{line} uta,dynamic-ofta").stdout == second.stdout
-    for name in ("table.md", "table.csv", "delays.csv", "results/uta.parquet", "plots/change.png", "plots/change.svg"):
+    for name in (
+        "table.md",
+        "table.csv",
+        "delays.csv",
+        "results/uta.parquet",
+        "plots/change.png",
+        "plots/change.svg",
+    ):
         assert (tmp_path / "out" / name).stat().st_size > 0
     assert unseen(tmp_path / "out") == []
     delays = pl.read_csv("out/delays.csv")
@@ -57,15 +95,24 @@ def test_track_tells_how_long_a_change_takes_and_goes_on_from_what_is_there(run,
 
 def test_a_trace_is_benched(run):
     pl.read_csv("trace.csv").write_parquet("trace.parquet")
-    line = "bench --trace trace.parquet --worker-column machine --duration-column seconds --round-column step"
+    line = (
+        "bench --trace trace.parquet --worker-column machine --duration-column seconds"
+        " --round-column step"
+    )
     result = run(f"{line} --budget 3 --seeds 2 --jobs 1 --out out")
     assert all(f" {name} " in result.stdout for name in options.PUBLISHED.split(","))
     assert pl.read_parquet("out/results/uta.parquet")["round"].max() == 6
 
 
 def test_recorded_scenarios_are_shown_and_played(run, shared_data):
-    assert "a training job of 10 near-equal workers" in run(f"scenarios alibaba-1 --data '{shared_data}'").stdout
-    result = run(f"bench --scenario alibaba-1 --data '{shared_data}' --policies uta --seeds 1 --jobs 1 --out job1")
+    assert (
+        "a training job of 10 near-equal workers"
+        in run(f"scenarios alibaba-1 --data '{shared_data}'").stdout
+    )
+    result = run(
+        f"bench --scenario alibaba-1 --data '{shared_data}' --policies uta --seeds 1 --jobs 1 --out"
+        " job1",
+    )
     assert "alibaba-1: n = 10, B = 10" in result.stdout
     assert "300 rounds" in result.stdout
 
@@ -85,7 +132,10 @@ def test_reproduce_tells_whether_the_regret_grows_as_the_logarithm(run, monkeypa
     result = run("reproduce icml2025-regret --rounds 300 --seeds 2 --jobs 1 --out out")
     assert "constant" in result.stdout
     assert "4,000,000 rounds and 5 seeds" in result.stdout
-    assert "alpha = 40 lies below the psi1 norm of 10 of 20 workers (up to 80); eta = 1 lies below" in result.stdout
+    assert (
+        "alpha = 40 lies below the psi1 norm of 10 of 20 workers (up to 80); eta = 1 lies below"
+        in result.stdout
+    )
     for name in ("slopes.md", "slopes.csv", "plots/regret.png", "plots/regret.svg"):
         assert Path("out", name).stat().st_size > 0
 
@@ -96,13 +146,21 @@ def test_a_figure_of_which_the_papers_numbers_are_unknown_says_what_is_ours(run,
     told = run(line).stdout
     assert told == run(line).stdout
     assert "\nOurs: the " in told
-    assert all(Path("out", name).exists() for name in ("table.md", "report.html", "plots/worker_time.svg"))
-    ratios = pl.read_csv("out/table.csv").filter(quantity="runtime/ofta").rows_by_key("policy", unique=True)
+    assert all(
+        Path("out", name).exists() for name in ("table.md", "report.html", "plots/worker_time.svg")
+    )
+    ratios = (
+        pl.read_csv("out/table.csv")
+        .filter(quantity="runtime/ofta")
+        .rows_by_key("policy", unique=True)
+    )
     if figure == "motivation":
         assert ratios["gta"][1] < ratios["ofta"][1] == ratios["oracle"][1] < ratios["uta"][1]
         return
     assert ratios["right-prior"][1] < ratios["ata-icml"][1] < ratios["wrong-prior"][1]
-    right, wrong = (read_prior(Path("out", f"{name}-prior.csv")).mean()[0] for name in ("right", "wrong"))
+    right, wrong = (
+        read_prior(Path("out", f"{name}-prior.csv")).mean()[0] for name in ("right", "wrong")
+    )
     assert right == pytest.approx(2 * np.arange(1, 21), rel=0.15)
     assert wrong == pytest.approx(right[::-1])
 
@@ -117,53 +175,86 @@ TRACK = (
 TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column seconds --seeds 1"
 
 
-@pytest.mark.parametrize(("line", "sentence"), [
-    (f"{BENCH} --scenario nowhere --rounds 5", "there is no scenario 'nowhere'"),
-    (f"{BENCH} --scenario alibaba-4", "made of alibaba_job_4.csv: give the folder of that file (--data)"),
-    (f"{BENCH} --trace trace.csv --data .", "--data only goes with --scenario"),
-    (BENCH, "either --scenario or --trace"),
-    (f"{REGRET} --worker-column machine", "--worker-column only goes with --trace"),
-    (f"{REGRET} --policies ata,nobody", "there is no policy 'nobody'"),
-    (f"{REGRET} --rounds 0", "rounds must be"),
-    (f"{REGRET} --seeds -1", "seeds must be"),
-    (f"{REGRET} --seed -1", "seed must be"),
-    (f"{REGRET} --budget 0", "budget must be"),
-    (f"{REGRET} --price nan", "price must be"),
-    (f"{REGRET} --jobs 0", "jobs must be"),
-    (f"{REGRET} --save-every nan", "save-every must be"),
-    (f"{REGRET} --out trace.csv", "trace.csv is a file"),
-    (f"{TRACED}", "needs --worker-column, --duration-column and --budget"),
-    (f"{TRACED} --budget 2 --trace ragged.csv", "the file cannot be read: a line has more fields than the"),
-    (f"{TRACK}", "nothing changes abruptly within 6 rounds of trace.csv: choose a scenario in which workers trade"),
-    ("track --out out --scenario changing-walk", "such as changing-permuted-linear-n51, or name the round with --"),
-    (f"{TRACK} --change 0", "change must be a whole number from 1"),
-    (f"{TRACK} --change 6", "change must be below the number of rounds, 6, not 6"),
-    (f"{TRACK} --change 3 --after 0", "after must be"),
-    (f"{TRACK} --change 3 --policies race", "race plays ata_gym/TaskRace-v0: only allocations that sum"),
-    ("track --out out --scenario changing-spot", "away or die"),
-    (f"{BOARD} --policies uta:speed=3", "uta"),
-    (f"{BOARD} --scenarios paretto", "there is no scenario of the leaderboard 'paretto'; did you mean pareto"),
-    (f"{BOARD} --quick --scenarios many", "there is no quick scenario of the leaderboard 'many'"),
-    (f"{BOARD} --scenarios ,", "name at least one scenario"),
-    (f"{BOARD} --scenarios alibaba-1 --data .", "no file alibaba_job_1.csv"),
-    (f"{BOARD} --set unseen --scenarios regret", "there is no scenario of the leaderboard 'regret'"),
-    (f"{BOARD} --prices 0,cheap", "--prices must be numbers of at least 0, separated by commas"),
-    (f"{BOARD} --prices 0,-1", "--prices must be numbers of at least 0"),
-    ("check ata --data .", "--data only goes with --scenario"),
-    ("watch nowhere", "there is no scenario 'nowhere'"),
-    ("watch --policies ,", "name at least one policy"),
-    ("watch --policies utaa", "there is no policy 'utaa'"),
-    ("watch --rounds 0", "rounds must be a whole number"),
-    ("watch --speed 0", "speed must be a finite number above 0"),
-    ("watch --seed -1", "seed must be a whole number"),
-    ("policies atta", "there is no policy 'atta'; did you mean ata"),
-    ("policies ata --env race", "--env is for the list: give it without a name"),
-    ("scenarios five-worker", "there is no scenario 'five-worker'; did you mean five-workers"),
-    ("scenarios five-workers --data .", "five-workers needs no data"),
-    ("scenarios alibaba-1", "made of alibaba_job_1.csv: give the folder of that file (--data)"),
-    ("scenarios --data .", "--data goes with the name of a recorded scenario"),
-    ("demo --rounds 0", "rounds must be"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (f"{BENCH} --scenario nowhere --rounds 5", "there is no scenario 'nowhere'"),
+        (
+            f"{BENCH} --scenario alibaba-4",
+            "made of alibaba_job_4.csv: give the folder of that file (--data)",
+        ),
+        (f"{BENCH} --trace trace.csv --data .", "--data only goes with --scenario"),
+        (BENCH, "either --scenario or --trace"),
+        (f"{REGRET} --worker-column machine", "--worker-column only goes with --trace"),
+        (f"{REGRET} --policies ata,nobody", "there is no policy 'nobody'"),
+        (f"{REGRET} --rounds 0", "rounds must be"),
+        (f"{REGRET} --seeds -1", "seeds must be"),
+        (f"{REGRET} --seed -1", "seed must be"),
+        (f"{REGRET} --budget 0", "budget must be"),
+        (f"{REGRET} --price nan", "price must be"),
+        (f"{REGRET} --jobs 0", "jobs must be"),
+        (f"{REGRET} --save-every nan", "save-every must be"),
+        (f"{REGRET} --out trace.csv", "trace.csv is a file"),
+        (f"{TRACED}", "needs --worker-column, --duration-column and --budget"),
+        (
+            f"{TRACED} --budget 2 --trace ragged.csv",
+            "the file cannot be read: a line has more fields than the",
+        ),
+        (
+            f"{TRACK}",
+            (
+                "nothing changes abruptly within 6 rounds of trace.csv: choose a scenario in which"
+                " workers trade"
+            ),
+        ),
+        (
+            "track --out out --scenario changing-walk",
+            "such as changing-permuted-linear-n51, or name the round with --",
+        ),
+        (f"{TRACK} --change 0", "change must be a whole number from 1"),
+        (f"{TRACK} --change 6", "change must be below the number of rounds, 6, not 6"),
+        (f"{TRACK} --change 3 --after 0", "after must be"),
+        (
+            f"{TRACK} --change 3 --policies race",
+            "race plays ata_gym/TaskRace-v0: only allocations that sum",
+        ),
+        ("track --out out --scenario changing-spot", "away or die"),
+        (f"{BOARD} --policies uta:speed=3", "uta"),
+        (
+            f"{BOARD} --scenarios paretto",
+            "there is no scenario of the leaderboard 'paretto'; did you mean pareto",
+        ),
+        (
+            f"{BOARD} --quick --scenarios many",
+            "there is no quick scenario of the leaderboard 'many'",
+        ),
+        (f"{BOARD} --scenarios ,", "name at least one scenario"),
+        (f"{BOARD} --scenarios alibaba-1 --data .", "no file alibaba_job_1.csv"),
+        (
+            f"{BOARD} --set unseen --scenarios regret",
+            "there is no scenario of the leaderboard 'regret'",
+        ),
+        (
+            f"{BOARD} --prices 0,cheap",
+            "--prices must be numbers of at least 0, separated by commas",
+        ),
+        (f"{BOARD} --prices 0,-1", "--prices must be numbers of at least 0"),
+        ("check ata --data .", "--data only goes with --scenario"),
+        ("watch nowhere", "there is no scenario 'nowhere'"),
+        ("watch --policies ,", "name at least one policy"),
+        ("watch --policies utaa", "there is no policy 'utaa'"),
+        ("watch --rounds 0", "rounds must be a whole number"),
+        ("watch --speed 0", "speed must be a finite number above 0"),
+        ("watch --seed -1", "seed must be a whole number"),
+        ("policies atta", "there is no policy 'atta'; did you mean ata"),
+        ("policies ata --env race", "--env is for the list: give it without a name"),
+        ("scenarios five-worker", "there is no scenario 'five-worker'; did you mean five-workers"),
+        ("scenarios five-workers --data .", "five-workers needs no data"),
+        ("scenarios alibaba-1", "made of alibaba_job_1.csv: give the folder of that file (--data)"),
+        ("scenarios --data .", "--data goes with the name of a recorded scenario"),
+        ("demo --rounds 0", "rounds must be"),
+    ],
+)
 def test_bad_input_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, line, sentence):
     (tmp_path / "ragged.csv").write_text("machine,seconds\na,1\nb,1,2\n")
     before = sorted(tmp_path.rglob("*"))
@@ -172,17 +263,35 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, 
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes of POSIX")
-@pytest.mark.parametrize(("line", "sentence"), [
-    (f"{TRACED} --budget 2 --trace pipe.csv", "pipe.csv is a pipe: name a file"),
-    ("pretrain --out pipe.safetensors", "pipe.safetensors cannot be written: it is a pipe"),
-    ("pretrain --out taken/x.safetensors", "taken/x.safetensors cannot be written"),
-    ("watch five-workers --out taken", "taken/who-waits.png cannot be written"),
-    ("train --scenario icml2025-regret --problem cifar100 --data pipe.csv --out out", "pipe.csv is a pipe"),
-    (f"{REGRET} --policies learned:weights=pipe.safetensors", "pipe.safetensors is a pipe: name a"),
-    (f"{REGRET} --policies uta --out others", "others holds files that are not of ata-gym"),
-    ("leaderboard --policies uta --jobs 1 --out taken", "taken is a file; the results need a folder"),
-])  # fmt: skip
-def test_places_are_tried_before_the_work_and_left_as_they_are(refused, tmp_path, monkeypatch, line, sentence):
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (f"{TRACED} --budget 2 --trace pipe.csv", "pipe.csv is a pipe: name a file"),
+        ("pretrain --out pipe.safetensors", "pipe.safetensors cannot be written: it is a pipe"),
+        ("pretrain --out taken/x.safetensors", "taken/x.safetensors cannot be written"),
+        ("watch five-workers --out taken", "taken/who-waits.png cannot be written"),
+        (
+            "train --scenario icml2025-regret --problem cifar100 --data pipe.csv --out out",
+            "pipe.csv is a pipe",
+        ),
+        (
+            f"{REGRET} --policies learned:weights=pipe.safetensors",
+            "pipe.safetensors is a pipe: name a",
+        ),
+        (f"{REGRET} --policies uta --out others", "others holds files that are not of ata-gym"),
+        (
+            "leaderboard --policies uta --jobs 1 --out taken",
+            "taken is a file; the results need a folder",
+        ),
+    ],
+)
+def test_places_are_tried_before_the_work_and_left_as_they_are(
+    refused,
+    tmp_path,
+    monkeypatch,
+    line,
+    sentence,
+):
     def work(*_: object, **__: object) -> None:
         raise AssertionError("the work has begun")
 
@@ -190,7 +299,7 @@ def test_places_are_tried_before_the_work_and_left_as_they_are(refused, tmp_path
     for target in ("side_by_side.play.Player.play_round", "experiment.jobs.play_jobs"):
         monkeypatch.setattr(f"ata_gym.bench.{target}", work)
     if find_spec("torch"):
-        monkeypatch.setattr("ata_gym.rl.pretraining.learned.Training", work)
+        monkeypatch.setattr("ata_gym.rl.pretraining.learned.Pretraining", work)
     for name in ("pipe.csv", "pipe.safetensors"):
         os.mkfifo(tmp_path / name)
     (tmp_path / "taken").touch()
@@ -202,11 +311,24 @@ def test_places_are_tried_before_the_work_and_left_as_they_are(refused, tmp_path
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs names of bytes")
-@pytest.mark.parametrize("line", [
-    f"{REGRET} --out NAME", "report NAME", "compare NAME trace.csv", "verify NAME", "what-if NAME", "check NAME:Policy",
-    f"{TRACED} --budget 2 --trace NAME", f"{REGRET} --loss-curve NAME", "scenarios NAME", "watch --out NAME",
-    f"{REGRET} --policies learned:weights=NAME", f"{BOARD} --data NAME", "pretrain --out NAME.safetensors",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{REGRET} --out NAME",
+        "report NAME",
+        "compare NAME trace.csv",
+        "verify NAME",
+        "what-if NAME",
+        "check NAME:Policy",
+        f"{TRACED} --budget 2 --trace NAME",
+        f"{REGRET} --loss-curve NAME",
+        "scenarios NAME",
+        "watch --out NAME",
+        f"{REGRET} --policies learned:weights=NAME",
+        f"{BOARD} --data NAME",
+        "pretrain --out NAME.safetensors",
+    ],
+)
 def test_bytes_that_are_no_text_are_refused_before_the_work(refused, tmp_path, line):
     before = sorted(tmp_path.rglob("*"))
     assert "b\\xffd" in refused(line.replace("NAME", os.fsdecode(b"b\xffd"))).replace("\\\\", "\\")
@@ -214,9 +336,13 @@ def test_bytes_that_are_no_text_are_refused_before_the_work(refused, tmp_path, l
 
 
 def test_warmup_compiles_all_kernels_that_are_in_the_sources(run, monkeypatch, tmp_path):
-    module, root = import_module("ata_gym.cli.warmup"), Path(__file__).parents[2]
-    found, files = module.kernels(), [*(root / "ata_gym").rglob("*.py"), *(root / "policies").rglob("*.py")]
-    texts = [path.read_text("utf-8") for path in files if "training" not in path.parts]  # which needs an extra
+    module = import_module("ata_gym.cli.warmup")
+    root = Path(__file__).parents[2]
+    found = module.kernels()
+    files = [*(root / "ata_gym").rglob("*.py"), *(root / "policies").rglob("*.py")]
+    texts = [
+        path.read_text("utf-8") for path in files if "training" not in path.parts
+    ]  # which needs an extra
     written = [line for text in texts for line in text.splitlines() if line.startswith("@kernel(")]
     assert len(found) == len(set(found)) == len(written) > 50
     monkeypatch.setattr(module, "kernels", lambda: ["ata_gym.simulation.keys:_derive_key"])

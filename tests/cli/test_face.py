@@ -23,7 +23,9 @@ def examples(text: str) -> list[str]:
 
 
 def parse(line: str) -> None:
-    """Fail unless the command line names a command and gives options and arguments that it takes."""
+    """Fail unless the command line names a command and gives options and arguments that it
+    takes.
+    """
     name, *arguments = shlex.split(line)[1:]
     COMMANDS[name].make_context(name, arguments)
 
@@ -39,7 +41,11 @@ def test_nothing_but_the_name_greets_with_commands_that_can_be_typed(run):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_is_listed_with_help_that_is_short_first_has_examples_that_parse_and_fits(run, monkeypatch, name):
+def test_a_command_is_listed_with_help_that_is_short_first_has_examples_that_parse_and_fits(
+    run,
+    monkeypatch,
+    name,
+):
     monkeypatch.setenv("COLUMNS", "80")
     lines = run("--help").stdout.splitlines()
     assert max(map(len, lines)) <= 80
@@ -57,7 +63,9 @@ def test_a_command_is_listed_with_help_that_is_short_first_has_examples_that_par
         parse(line)
     shown = run(f"{name} --help").stdout
     assert max(map(len, shown.splitlines())) <= 80
-    flags = [flag for option in COMMANDS[name].params for flag in option.opts if flag.startswith("--")]
+    flags = [
+        flag for option in COMMANDS[name].params for flag in option.opts if flag.startswith("--")
+    ]
     assert flags or name == "cite"
     assert not [flag for flag in flags if f" {flag} " not in shown]  # whole, not cut
 
@@ -68,11 +76,25 @@ def test_the_installed_command_completes_names_without_importing_anything_heavy(
     line = "ata-gym bench --policies ofta,ata-i"
     asked = {"_ATA_GYM_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "3"}
     command = [sys.executable, "-X", "importtime", "-m", "ata_gym"]
-    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command,
+        env=os.environ | asked,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.split() == ["ofta,ata-icml"]
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "ata_gym.cli.studies.train" in loaded
-    assert not loaded & {"torch", "polars", "matplotlib", "jinja2", "ray", "sklearn", "stable_baselines3"}
+    assert not loaded & {
+        "torch",
+        "polars",
+        "matplotlib",
+        "jinja2",
+        "ray",
+        "sklearn",
+        "stable_baselines3",
+    }
 
 
 @pytest.mark.parametrize("line", ["--version", "--help", "bench --help"])
@@ -84,17 +106,27 @@ def test_what_only_tells_of_the_commands_imports_no_compiler(line):
     assert not loaded & {"numba", "scipy", "ata_policies", "ata_gym.scenarios"}
 
 
-@pytest.mark.parametrize(("option", "names"), [
-    ("--policies", ("default", *ata_policies.names())),
-    ("--scenario", (*ata_gym.scenario_names(), *RECORDINGS)),
-    ("--problem", problem_names()),
-    ("--env", ("allocation", "race", "dispatch")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("option", "names"),
+    [
+        ("--policies", ("default", *ata_policies.names())),
+        ("--scenario", (*ata_gym.scenario_names(), *RECORDINGS)),
+        ("--problem", problem_names()),
+        ("--env", ("allocation", "race", "dispatch")),
+    ],
+)
 def test_every_option_that_takes_a_name_completes_it(option, names):
-    found = [(command, one) for command in COMMANDS.values() for one in command.params if option in one.opts]
+    found = [
+        (command, one)
+        for command in COMMANDS.values()
+        for one in command.params
+        if option in one.opts
+    ]
     assert found
     for command, parameter in found:
         context = typer.Context(command, resilient_parsing=True)
-        assert sorted(item.value for item in parameter.shell_complete(context, "")) == sorted(names), command.name
+        assert sorted(item.value for item in parameter.shell_complete(context, "")) == sorted(
+            names,
+        ), command.name
         assert names[0] in [item.value for item in parameter.shell_complete(context, names[0][:-1])]
         assert parameter.shell_complete(context, "no-such-name") == []

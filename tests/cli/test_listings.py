@@ -18,11 +18,9 @@ class Mine(Uta):
 
     See ``Uta``.
 
-    Parameters
-    ----------
-    seed
-        Of its randomness, which is
-        not much.
+    Args:
+        seed: Of its randomness, which is
+            not much.
     \"\"\"
 """
 
@@ -31,14 +29,24 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize(("command", "names"), [
-    ("policies", ata_policies.names()),
-    ("scenarios", (*ata_gym.scenario_names(), *RECORDINGS)),
-])  # fmt: skip
-def test_a_list_has_each_whole_and_fits_80_columns_or_a_wide_terminal(run, monkeypatch, command, names):
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("policies", ata_policies.names()),
+        ("scenarios", (*ata_gym.scenario_names(), *RECORDINGS)),
+    ],
+)
+def test_a_list_has_each_whole_and_fits_80_columns_or_a_wide_terminal(
+    run,
+    monkeypatch,
+    command,
+    names,
+):
     lines = run(command).stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    cells = [line.split() for line in lines if re.match(r" \S", line) and line.strip(" ─")]  # names stand at the left
+    cells = [
+        line.split() for line in lines if re.match(r" \S", line) and line.strip(" ─")
+    ]  # names stand at the left
     assert command == "scenarios" or sum("THE DEFAULT" in line for line in lines) == 3
     listed = [words for words in cells if words[0] not in {"policy", "scenario"}]
     assert sorted(words[0] for words in listed) == sorted(names)
@@ -49,10 +57,16 @@ def test_a_list_has_each_whole_and_fits_80_columns_or_a_wide_terminal(run, monke
     assert len(wide) < len(lines)
 
 
-@pytest.mark.parametrize(("command", "card"), [
-    *(("policies", policy_card(name)) for name in ata_policies.names()),
-    *(("scenarios", full_scenario_card(ata_gym.scenario(name))) for name in ata_gym.scenario_names()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("command", "card"),
+    [
+        *(("policies", policy_card(name)) for name in ata_policies.names()),
+        *(
+            ("scenarios", full_scenario_card(ata_gym.scenario(name)))
+            for name in ata_gym.scenario_names()
+        ),
+    ],
+)
 def test_a_card_says_everything(run, command, card):
     told = run(f"{command} {card.name}").stdout
     assert max(map(len, told.splitlines()[:-1])) <= 80
@@ -84,11 +98,18 @@ def test_scripts_get_one_document(run, benched, capsys):
     policies = document(run, "policies")
     assert [policy["name"] for policy in policies] == list(ata_policies.names())
     assert document(run, "policies ata") == policy_card("ata").to_data()
-    assert {policy["facts"]["plays"].split(",")[0] for policy in document(run, "policies --env race")} == {"race"}
+    assert {
+        policy["facts"]["plays"].split(",")[0] for policy in document(run, "policies --env race")
+    } == {"race"}
     scenarios = document(run, "scenarios")
     assert [one["name"] for one in scenarios["scenarios"]] == list(ata_gym.scenario_names())
-    assert [one["file"] for one in scenarios["recorded"]] == [one.file for one in RECORDINGS.values()]
-    assert document(run, "scenarios five-workers") == full_scenario_card(ata_gym.scenario("five-workers")).to_data()
+    assert [one["file"] for one in scenarios["recorded"]] == [
+        one.file for one in RECORDINGS.values()
+    ]
+    assert (
+        document(run, "scenarios five-workers")
+        == full_scenario_card(ata_gym.scenario("five-workers")).to_data()
+    )
     assert document(run, "check uta --scenario five-workers --rounds 4")["faults"] == []
     if find_spec("torch"):
         from ata_gym.training.methods import METHODS

@@ -1,4 +1,6 @@
-"""Files of results folders that are something else: one sentence, which names the file, and the field of a note."""
+"""Files of results folders that are something else: one sentence, which names the file, and the
+field of a note.
+"""
 
 import json
 import os
@@ -34,7 +36,10 @@ def test_a_note_of_bench_is_refused_by_file_and_field(benched: Any) -> None:
     about["policies"] = about["policies"][:1]
     about["loss_curve"] = {"round": [1, 20], "loss": [5.0, 3.0]}
     (out / "about.json").write_text(json.dumps(about))
-    curve = {"loss_curve", *(f"loss_curve.{name}[{place}]" for name in ("round", "loss") for place in (0, 1))}
+    curve = {
+        "loss_curve",
+        *(f"loss_curve.{name}[{place}]" for name in ("round", "loss") for place in (0, 1)),
+    }
     optional = {"price", "least_cost", "policies[0].own", *curve}
     for read in (lambda: write_page(out), lambda: two_folders.side_by_side(out, out)):
         taken = refused_by_field(out / "about.json", read)
@@ -49,11 +54,24 @@ def test_a_note_of_bench_is_refused_by_file_and_field(benched: Any) -> None:
 @pytest.mark.usefixtures("unwritten")
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes of POSIX")
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
-@pytest.mark.parametrize("name", [
-    "about.json", "config.json", manifest.NAME, "results/ofta.json", "results/ofta.parquet", "allocations/ofta.json",
-    "allocations/ofta.parquet",
-])  # fmt: skip
-def test_what_is_no_file_is_refused_and_never_waited_for(benched: Any, refused: Any, name: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "about.json",
+        "config.json",
+        manifest.NAME,
+        "results/ofta.json",
+        "results/ofta.parquet",
+        "allocations/ofta.json",
+        "allocations/ofta.parquet",
+    ],
+)
+def test_what_is_no_file_is_refused_and_never_waited_for(
+    benched: Any,
+    refused: Any,
+    name: str,
+    kind: str,
+) -> None:
     place = benched.out / name
     shutil.copytree(benched.out, "whole")
     place.unlink()
@@ -61,7 +79,10 @@ def test_what_is_no_file_is_refused_and_never_waited_for(benched: Any, refused: 
         os.mkfifo(place)
     else:
         place.mkdir()
-    for door in (lambda: write_page(benched.out), lambda: two_folders.side_by_side(benched.out, Path("whole"))):
+    for door in (
+        lambda: write_page(benched.out),
+        lambda: two_folders.side_by_side(benched.out, Path("whole")),
+    ):
         with pytest.raises((ValueError, OSError), match=f"{name}.* is a {kind} "):
             door()
     assert [one.file for one in verify(benched.out) if one.fault] == [place]

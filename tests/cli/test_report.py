@@ -21,11 +21,17 @@ from ata_policies.allocation.baselines import Uta
 
 
 def test_the_command_writes_the_page_that_report_writes(run, tmp_path):
-    line = "bench --scenario icml2025-regret --rounds 9 --seeds 2 --jobs 1 --policies ofta --out 'my results'"
-    told, page = run(line).stdout, tmp_path / "my results" / NAME
+    line = (
+        "bench --scenario icml2025-regret --rounds 9 --seeds 2 --jobs 1 --policies ofta --out 'my"
+        " results'"
+    )
+    told = run(line).stdout
+    page = tmp_path / "my results" / NAME
     assert "my results/report.html" in told
     html = page.read_text("utf-8")
-    words = shlex.split(unescape(re.search(r'id="reproduce".*?<code>(.*?)</code>', html, re.DOTALL)[1]))
+    words = shlex.split(
+        unescape(re.search(r'id="reproduce".*?<code>(.*?)</code>', html, re.DOTALL)[1]),
+    )
     assert sorted(words) == sorted(["ata-gym", *shlex.split(line)])
     assert "other.html" in run("report 'my results' --out deep/other.html").stdout
     assert (tmp_path / "deep" / "other.html").read_text("utf-8") == html
@@ -33,13 +39,22 @@ def test_the_command_writes_the_page_that_report_writes(run, tmp_path):
     assert all(study in told for study in PAGES)
 
 
-def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_pipe(benched, refused, monkeypatch):
+def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_pipe(
+    benched,
+    refused,
+    monkeypatch,
+):
     before = (benched.out / NAME).read_bytes()
     if hasattr(os, "mkfifo"):
         os.mkfifo("pipe.html")
         with monkeypatch.context() as patch:
-            patch.setattr("ata_gym.bench.page.experiment_page.page", None)  # the door is tried before the work
-            assert "pipe.html cannot be written: it is a pipe" in refused("report out --out pipe.html")
+            patch.setattr(
+                "ata_gym.bench.page.experiment_page.page",
+                None,
+            )  # the door is tried before the work
+            assert "pipe.html cannot be written: it is a pipe" in refused(
+                "report out --out pipe.html",
+            )
         assert Path("pipe.html").is_fifo()
     assert "cannot be written: it is a folder" in refused("report out --out .")
     config = Path("out", "config.json")
@@ -73,24 +88,47 @@ def test_folders_without_a_page_are_refused_with_what_to_do(refused, tmp_path):
     assert "no policy has finished in out" in refused("report out")
 
 
-def test_two_folders_are_compared_seed_by_seed_and_what_is_alike_has_one_row(benched, run, monkeypatch):
+def test_two_folders_are_compared_seed_by_seed_and_what_is_alike_has_one_row(
+    benched,
+    run,
+    monkeypatch,
+):
     mine = type("Mine", (Uta,), {"__module__": "mine"})
     monkeypatch.setitem(sys.modules, "mine", ModuleType("mine"))
     monkeypatch.setattr("mine.Mine", mine, raising=False)
-    line = benched.line.replace("--seeds 2", "--seeds 6").removesuffix("out").replace("gta", "mine:Mine,{}")
+    line = (
+        benched.line.replace("--seeds 2", "--seeds 6")
+        .removesuffix("out")
+        .replace("gta", "mine:Mine,{}")
+    )
     run(f"{line} before".format("gta"))
-    mine.allocate = lambda _, state: np.tile(5 * np.eye(1, 20, dtype=np.int64), (len(state.round), 1))
+    mine.allocate = lambda _, state: np.tile(
+        5 * np.eye(1, 20, dtype=np.int64),
+        (len(state.round), 1),
+    )
     run(f"{line} after".format("default"))
     told = run("compare before after --out compared.html").stdout
-    a, b = (pl.read_parquet(f"{folder}/results/mine%3AMine.parquet") for folder in ("before", "after"))
-    ratios = [ends(b)[name]["mine:Mine"] / ends(a)[name]["mine:Mine"] for name in ("runtime", "total_worker_time")]
+    a, b = (
+        pl.read_parquet(f"{folder}/results/mine%3AMine.parquet") for folder in ("before", "after")
+    )
+    ratios = [
+        ends(b)[name]["mine:Mine"] / ends(a)[name]["mine:Mine"]
+        for name in ("runtime", "total_worker_time")
+    ]
     means = [100 * abs(float(np.exp(np.log(ratio).mean())) - 1) for ratio in ratios]
     said = re.search(r"mine:Mine beside A: (\S+) % \w+ runtime .*?, (\S+) % \w+ worker time", told)
     assert [float(one.replace(",", "")) for one in said.groups()] == pytest.approx(means, rel=0.06)
-    assert [told.count(f"\n {name} ") for name in ("ofta", "uta", "mine:Mine (A)", "mine:Mine (B)")] == [1, 1, 1, 1]
-    assert "The same in A and B: ofta, uta.\nOnly in A: gta.\nOnly in B: distribution-learner.\n" in told
+    assert [
+        told.count(f"\n {name} ") for name in ("ofta", "uta", "mine:Mine (A)", "mine:Mine (B)")
+    ] == [1, 1, 1, 1]
+    assert (
+        "The same in A and B: ofta, uta.\nOnly in A: gta.\nOnly in B: distribution-learner.\n"
+        in told
+    )
     assert "beside A" not in run("compare after after").stdout
-    assert Path("compared.html").read_text("utf-8").count('data-name="mine:Mine (B)"') == 2  # table, card
+    assert (
+        Path("compared.html").read_text("utf-8").count('data-name="mine:Mine (B)"') == 2
+    )  # table, card
 
 
 def test_folders_that_cannot_be_compared_are_refused_with_what_differs(benched, run, refused):
@@ -102,7 +140,10 @@ def test_folders_that_cannot_be_compared_are_refused_with_what_differs(benched, 
     Path("longer/results/gta.json").unlink()
     assert "Not finished in A: gta." in run("compare longer longer").stdout
     note = read_note(Path("out"))
-    for change, said in (({"study": "train"}, "only those of bench"), ({"price": None}, "another version of ata-gym")):
+    for change, said in (
+        ({"study": "train"}, "only those of bench"),
+        ({"price": None}, "another version of ata-gym"),
+    ):
         kept = {name: value for name, value in (note | change).items() if value is not None}
         write_listed(Path("out", NOTE), partial(Path.write_text, data=json.dumps(kept)))
         assert said in refused("compare out out")

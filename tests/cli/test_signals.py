@@ -12,12 +12,18 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs the signals of PO
 COMMAND = ["-m", "ata_gym", "bench", "--scenario", "icml2025-regret", "--policies", "uta", "--out"]
 
 
-@pytest.mark.parametrize(("module", "which"), [("numpy", signal.SIGINT), ("ata_gym.cli", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("module", "which"),
+    [("numpy", signal.SIGINT), ("ata_gym.cli", signal.SIGTERM)],
+)
 def test_a_signal_while_the_command_starts_leaves_no_traceback(tmp_path, module, which):
     process = subprocess.Popen(
         [sys.executable, "-X", "importtime", *COMMAND, tmp_path / "out"],
-        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stderr is not None
     imported = next(line for line in process.stderr if line.split("|")[-1].strip() == module)
     os.killpg(process.pid, which)
@@ -28,12 +34,17 @@ def test_a_signal_while_the_command_starts_leaves_no_traceback(tmp_path, module,
 
 
 def test_ctrl_c_while_kernels_are_compiled_stops_the_command_when_they_are_ready(tmp_path):
-    begun, own = tmp_path / "tmp", {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "tmp")}
+    begun = tmp_path / "tmp"
+    own = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "tmp")}
     begun.mkdir()
     process = subprocess.Popen(
         [sys.executable, *COMMAND, tmp_path / "out"],
-        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, **own},
-    )  # fmt: skip
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **own},
+    )
     until(lambda: list(begun.glob("ata-gym-kernel-*")), process)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE)

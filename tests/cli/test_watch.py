@@ -35,7 +35,10 @@ def test_a_terminal_shows_the_rounds_pass_by():
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "180", "LINES": "50"}
-    command = [sys.executable, *shlex.split("-m ata_gym watch five-workers --rounds 5 --speed 50 --policies uta,gta")]
+    command = [
+        sys.executable,
+        *shlex.split("-m ata_gym watch five-workers --rounds 5 --speed 50 --policies uta,gta"),
+    ]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     seen = b""
@@ -46,7 +49,9 @@ def test_a_terminal_shows_the_rounds_pass_by():
     assert process.wait() == 0
     text = seen.decode()
     for k in range(1, 6):
-        assert text.count(f"Round {k}: ") == (4 if k == 5 else 2)  # the last is left as it is, in full
+        assert text.count(f"Round {k}: ") == (
+            4 if k == 5 else 2
+        )  # the last is left as it is, in full
     assert all(line in text for line in ("five-workers: 5 workers", "estimate      mean", "█ done"))
     assert "averages of rounds 3 to 5" in text
 

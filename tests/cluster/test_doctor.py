@@ -1,4 +1,6 @@
-"""What the doctor says of this environment, of one with the base packages alone, and of faults made for it."""
+"""What the doctor says of this environment, of one with the base packages alone, and of faults made
+for it.
+"""
 
 import os
 import subprocess
@@ -39,7 +41,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
         info = tmp_path / f"{module}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        (info / "RECORD").write_text(f"{module}.py,,\n{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
+        (info / "RECORD").write_text(
+            f"{module}.py,,\n{info.name}/METADATA,,\n{info.name}/RECORD,,\n",
+        )
 
     return make
 
@@ -49,7 +53,10 @@ def test_the_machine_the_base_and_every_extra_appear(monkeypatch):
     found = by_subject([*doctor.machine(), *doctor.packages()])
     extras = metadata.metadata("ata-gym").get_all("Provides-Extra")
     assert {f"extra {extra}" for extra in extras if extra not in ("all", "dev")} <= found.keys()
-    assert all(found[name].state == "ok" for name in ("ata-gym", "python", "system", "processors", "memory", "base"))
+    assert all(
+        found[name].state == "ok"
+        for name in ("ata-gym", "python", "system", "processors", "memory", "base")
+    )
     for name in ("gymnasium", "numba", "numpy", "scipy"):
         assert f"{name} {metadata.version(name)}" in found["base"].detail
     assert found["ata-gym"].detail == f"{ata_gym.__version__} from {Path(ata_gym.__file__).parent}"
@@ -67,20 +74,52 @@ def test_what_is_missing_old_or_broken_is_named_with_its_cure(package, monkeypat
         monkeypatch.setattr(metadata, "requires", lambda _name: lines)
         return by_subject(doctor.packages())
 
-    force, old, good = "pip install --force-reinstall ", "made-old 0.9 is outside >=1.0", "made-good 2.3"
+    force = "pip install --force-reinstall "
+    old = "made-old 0.9 is outside >=1.0"
+    good = "made-good 2.3"
     cases = {
         "good": (["Made_Good>=2,<3"], "ok", "Made_Good 2.3", ""),
-        "missing": (["made-good>=2", "made-nowhere>=1"], "missing", f"not installed: made-nowhere; {good}", force),
+        "missing": (
+            ["made-good>=2", "made-nowhere>=1"],
+            "missing",
+            f"not installed: made-nowhere; {good}",
+            force,
+        ),
         "old": (["made-old>=1.0"], "broken", old, force),
-        "unwanted": (["made-old>=1.0", "made-nowhere"], "missing", f"{old}; not installed: made-nowhere", force),
-        "broken": (["made-broken", "made-good"], "broken",
-                   f"made-broken 1.0 cannot be imported: OSError: libmade.so: cannot open; {good}", force),
-        "leaving": (["made-leaving"], "broken", "made-leaving 1.0 cannot be imported: SystemExit: no", force),
-        "crashing": (["made-crashing", "made-good"], "broken",
-                     f"made-crashing 1.0 cannot be imported: its process was ended by SIGKILL; {good}", force),
-        "ending": (["made-ending"], "broken", "made-ending 1.0 cannot be imported: its process ended", force),
-    }  # fmt: skip
-    extras = [f'{line}; extra == "{extra}"' for extra, (lines, *_) in cases.items() for line in lines]
+        "unwanted": (
+            ["made-old>=1.0", "made-nowhere"],
+            "missing",
+            f"{old}; not installed: made-nowhere",
+            force,
+        ),
+        "broken": (
+            ["made-broken", "made-good"],
+            "broken",
+            f"made-broken 1.0 cannot be imported: OSError: libmade.so: cannot open; {good}",
+            force,
+        ),
+        "leaving": (
+            ["made-leaving"],
+            "broken",
+            "made-leaving 1.0 cannot be imported: SystemExit: no",
+            force,
+        ),
+        "crashing": (
+            ["made-crashing", "made-good"],
+            "broken",
+            f"made-crashing 1.0 cannot be imported: its process was ended by SIGKILL; {good}",
+            force,
+        ),
+        "ending": (
+            ["made-ending"],
+            "broken",
+            "made-ending 1.0 cannot be imported: its process ended",
+            force,
+        ),
+    }
+    extras = [
+        f'{line}; extra == "{extra}"' for extra, (lines, *_) in cases.items() for line in lines
+    ]
     found = found_of("made-good", *extras)
     for extra, (_, state, detail, cure) in cases.items():
         whole = cure and f'{cure}"ata-gym[{extra}]"'
@@ -92,27 +131,54 @@ def test_what_is_missing_old_or_broken_is_named_with_its_cure(package, monkeypat
 
 @pytest.mark.skipif(os.name != "posix", reason="it makes symbolic links")
 def test_with_the_base_alone_it_says_what_to_install(tmp_path):
-    requirements, names = pytest.importorskip("packaging.requirements"), ["ata-gym"]
+    requirements = pytest.importorskip("packaging.requirements")
+    names = ["ata-gym"]
     for name in names:  # which grows
         distribution = metadata.distribution(name)
         for line in map(requirements.Requirement, distribution.requires or ()):
             wanted = line.marker is None or line.marker.evaluate({"extra": ""})
-            names += [line.name] if wanted and line.name not in names else []
-        for entry in {file.parts[0] for file in distribution.files or () if file.parts[0] not in {"..", "__pycache__"}}:
+            if wanted and line.name not in names:
+                names += [line.name]
+        for entry in {
+            file.parts[0]
+            for file in distribution.files or ()
+            if file.parts[0] not in {"..", "__pycache__"}
+        }:
             if not (tmp_path / entry).exists() and not entry.endswith(".pth"):
                 (tmp_path / entry).symlink_to(distribution.locate_file(entry))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [tmp_path, ROOT, ROOT / "policies"]))}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, [tmp_path, ROOT, ROOT / "policies"])),
+    }
     line = [sys.executable, "-S", "-m", "ata_gym", "doctor"]  # without the packages of this Python
-    ended = subprocess.run(line, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+    ended = subprocess.run(
+        line,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
-    for line in ("missing  extras: packaging is not installed", "missing  torch: not installed", "ok       kernels: ",
-                 "missing  ray: not installed\n         -> pip install \"ata-gym[cluster]\""):  # fmt: skip
+    for line in (
+        "missing  extras: packaging is not installed",
+        "missing  torch: not installed",
+        "ok       kernels: ",
+        'missing  ray: not installed\n         -> pip install "ata-gym[cluster]"',
+    ):
         assert f"\n{line}" in ended.stdout
 
 
 def test_a_trial_that_hangs_is_ended(package):
-    package("made-hanging", "1.0", "import signal, time; signal.signal(signal.SIGINT, lambda *_: 0); time.sleep(9e9)")
-    for seconds in (2, 30, PATIENCE):  # as long as a busy machine needs to come to the module that hangs
+    package(
+        "made-hanging",
+        "1.0",
+        "import signal, time; signal.signal(signal.SIGINT, lambda *_: 0); time.sleep(9e9)",
+    )
+    for seconds in (
+        2,
+        30,
+        PATIENCE,
+    ):  # as long as a busy machine needs to come to the module that hangs
         (found,) = outcomes([["imports", "math", "made_hanging"]], seconds)
         if "math" in found:
             break
@@ -120,8 +186,13 @@ def test_a_trial_that_hangs_is_ended(package):
 
 
 def test_two_processes_add_numbers_with_gloo_and_each_gpu_computes_right():
-    torch, found = pytest.importorskip("torch"), by_subject(doctor.torch_findings())
-    assert found["backend gloo"] == Finding("backend gloo", "ok", "two processes added their numbers")
+    torch = pytest.importorskip("torch")
+    found = by_subject(doctor.torch_findings())
+    assert found["backend gloo"] == Finding(
+        "backend gloo",
+        "ok",
+        "two processes added their numbers",
+    )
     assert found["torchrun"].state == "ok"
     assert torch.__version__ in found["torch"].detail
     assert found["backend nccl"].state in {"ok", "missing"}
@@ -130,34 +201,84 @@ def test_two_processes_add_numbers_with_gloo_and_each_gpu_computes_right():
         assert torch.cuda.get_device_name(index) in found[f"device cuda:{index}"].detail
 
 
-FACTS = {"version": "2.9.0", "built for": "12.8", "driver": None, "devices": 0, "torchrun": "", "backends": ["gloo"]}
+FACTS = {
+    "version": "2.9.0",
+    "built for": "12.8",
+    "driver": None,
+    "devices": 0,
+    "torchrun": "",
+    "backends": ["gloo"],
+}
 ONE = {"driver": "570", "devices": 1, "cuda:0 is": "H200, 140.0 GiB"}
 
 
 @pytest.mark.parametrize(
     ("facts", "sums", "expected"),
     [
-        ({"built for": None}, ["", ""], {"device cuda": ("missing", "there is no NVIDIA driver", "")}),
-        ({"built for": None, "driver": "570"}, ["", ""], {"device cuda": ("missing", "driver of the machine is 570",
-                                                                         "pytorch.org/get-started")}),
-        ({"driver": "570", "start": "too old"}, ["", ""], {"device cuda": ("broken", "none: too old", "pytorch.org")}),
-        ({"start": "no driver"}, ["", ""], {"device cuda": ("missing", "torch sees none: no driver", "")}),
-        (ONE | {"cuda:0": "", "backends": ["gloo", "nccl"]}, ["", ""], {
-            "device cuda:0": ("ok", "H200, 140.0 GiB; it computes right", ""),
-            "backend nccl": ("missing", "not tried: it needs two CUDA devices, and torch sees 1", "")}),
-        (ONE | {"cuda:0": "no kernel image"}, ["", ""], {"device cuda:0": ("broken", "140.0 GiB: no k", "pytorch")}),
-        ({"driver": "570", "devices": 1, "fault": "it took too long"}, ["", ""], {
-            "device cuda:0": ("broken", "took too long", "pytorch")}),
-        ({}, ["no address", ""], {"backend gloo": ("broken", "could not add: no address", "GLOO_SOCKET_IFNAME"),
-                                  "backend nccl": ("missing", "built without it", "")}),
-        ({"torchrun": "ImportError: x"}, ["", ""], {"torchrun": ("broken", "does not start: ImportError: x", "pip")}),
+        (
+            {"built for": None},
+            ["", ""],
+            {"device cuda": ("missing", "there is no NVIDIA driver", "")},
+        ),
+        (
+            {"built for": None, "driver": "570"},
+            ["", ""],
+            {"device cuda": ("missing", "driver of the machine is 570", "pytorch.org/get-started")},
+        ),
+        (
+            {"driver": "570", "start": "too old"},
+            ["", ""],
+            {"device cuda": ("broken", "none: too old", "pytorch.org")},
+        ),
+        (
+            {"start": "no driver"},
+            ["", ""],
+            {"device cuda": ("missing", "torch sees none: no driver", "")},
+        ),
+        (
+            ONE | {"cuda:0": "", "backends": ["gloo", "nccl"]},
+            ["", ""],
+            {
+                "device cuda:0": ("ok", "H200, 140.0 GiB; it computes right", ""),
+                "backend nccl": (
+                    "missing",
+                    "not tried: it needs two CUDA devices, and torch sees 1",
+                    "",
+                ),
+            },
+        ),
+        (
+            ONE | {"cuda:0": "no kernel image"},
+            ["", ""],
+            {"device cuda:0": ("broken", "140.0 GiB: no k", "pytorch")},
+        ),
+        (
+            {"driver": "570", "devices": 1, "fault": "it took too long"},
+            ["", ""],
+            {"device cuda:0": ("broken", "took too long", "pytorch")},
+        ),
+        (
+            {},
+            ["no address", ""],
+            {
+                "backend gloo": ("broken", "could not add: no address", "GLOO_SOCKET_IFNAME"),
+                "backend nccl": ("missing", "built without it", ""),
+            },
+        ),
+        (
+            {"torchrun": "ImportError: x"},
+            ["", ""],
+            {"torchrun": ("broken", "does not start: ImportError: x", "pip")},
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_torch_lacks_is_said_with_its_cure(facts, sums, expected, monkeypatch):
     pytest.importorskip("torch")
 
     def told(trials, _seconds):
-        return [FACTS | facts] if trials == [["torch"]] else [{"sum": fault} for fault in sums]
+        if trials == [["torch"]]:
+            return [FACTS | facts]
+        return [{"sum": fault} for fault in sums]
 
     monkeypatch.setattr(doctor, "outcomes", told)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

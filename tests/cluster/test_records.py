@@ -5,9 +5,16 @@ import pytest
 from ata_gym.cluster import RoundRecord, TraceRecorder
 
 RECORD = RoundRecord(
-    7, {"a": 2, "b": 3, "c": 0}, {"a": (0.5, 0.7), "b": (2.0, 2.0)}, 4.5, estimates={"a": 0.6}, communication=0.25,
-    wasted={"b": 1.5}, away={"c": "it has left"}, loss=0.125,
-)  # fmt: skip
+    7,
+    {"a": 2, "b": 3, "c": 0},
+    {"a": (0.5, 0.7), "b": (2.0, 2.0)},
+    4.5,
+    estimates={"a": 0.6},
+    communication=0.25,
+    wasted={"b": 1.5},
+    away={"c": "it has left"},
+    loss=0.125,
+)
 
 
 def test_a_line_says_who_got_how_many_who_was_waited_for_and_who_is_away():
@@ -20,7 +27,10 @@ def test_a_line_says_who_got_how_many_who_was_waited_for_and_who_is_away():
 
 
 def test_times_add_up_also_of_who_did_nothing_and_every_scalar_is_written_at_its_round():
-    assert (repr(RECORD.busy), RECORD.idle) == ("{'a': 1.2, 'b': 4.0, 'c': 0.0}", {"a": 2.8, "b": 0.0, "c": 4.0})
+    assert (repr(RECORD.busy), RECORD.idle) == (
+        "{'a': 1.2, 'b': 4.0, 'c': 0.0}",
+        {"a": 2.8, "b": 0.0, "c": 4.0},
+    )
     assert RECORD.worker_time == 6.7
     assert RoundRecord(1, {"a": 0}, {}, 0.0).waited_for is None
 
@@ -53,13 +63,19 @@ def test_each_round_is_in_the_file_at_once_and_a_line_that_was_cut_off_is_remove
 def test_another_file_is_left_alone(tmp_path, content):
     path = tmp_path / "other.csv"
     path.write_text(content)
-    with pytest.raises(ValueError, match="holds something else than the columns worker, round, duration"):
+    with pytest.raises(
+        ValueError,
+        match="holds something else than the columns worker, round, duration",
+    ):
         TraceRecorder(path)
     assert path.read_text() == content
 
 
 def test_a_closed_recorder_and_a_name_of_two_lines_are_refused(tmp_path):
-    with TraceRecorder(str(tmp_path / "times.csv")) as recorder, pytest.raises(ValueError, match="must be one line"):
+    with (
+        TraceRecorder(str(tmp_path / "times.csv")) as recorder,
+        pytest.raises(ValueError, match="must be one line"),
+    ):
         recorder.add(RoundRecord(1, {"a\nb": 1}, {"a\nb": (1.0,)}, 1.0))
     with pytest.raises(ValueError, match="closed"):
         recorder.add(RECORD)

@@ -1,4 +1,6 @@
-"""Worlds in which the envs are tested, every form of observations and actions, and actions to play in them."""
+"""Worlds in which the envs are tested, every form of observations and actions, and actions to play
+in them.
+"""
 
 from typing import Any
 
@@ -7,11 +9,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ata_gym  # noqa: F401 - registers the ids
-from ata_gym.changes import Change, Correlated, Crash, Jump, Load, OnOff, Outliers, Periodic, Redraw, Spot, Switch, Walk
+from ata_gym.changes import (
+    Change,
+    Correlated,
+    Crash,
+    Jump,
+    Load,
+    OnOff,
+    Outliers,
+    Periodic,
+    Redraw,
+    Spot,
+    Switch,
+    Walk,
+)
 from ata_gym.pools import PoolDistribution, deterministic, exponential, gamma, trace
 from ata_gym.scenarios import Scenario
 
-ALLOCATION, RACE, DISPATCH = IDS = ("ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch-v0")
+ALLOCATION, RACE, DISPATCH = IDS = (
+    "ata_gym/TaskAllocation-v0",
+    "ata_gym/TaskRace-v0",
+    "ata_gym/TaskDispatch-v0",
+)
 FORMS = [
     *((ALLOCATION, form) for form in ("allocation", "shares", "assign")),
     *((RACE, form) for form in ("allocation", "shares")),
@@ -29,25 +48,44 @@ ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"),
 """Rows that use this trace unevenly end apart."""
 
 CHANGES: list[Change] = [
-    Switch(every=2), Jump(at=1, workers=(0, 3), factor=0.1), Periodic(7, 0.5), Walk(0.3, 0.5), OnOff(5, 0.2, 0.4),
-    Correlated(0.6, 0.8), Outliers(0.05, 10, 30), Spot(0.2, 0.5, deadline=3), Crash(0.2, within=2, away=2, deadline=1),
+    Switch(every=2),
+    Jump(at=1, workers=(0, 3), factor=0.1),
+    Periodic(7, 0.5),
+    Walk(0.3, 0.5),
+    OnOff(5, 0.2, 0.4),
+    Correlated(0.6, 0.8),
+    Outliers(0.05, 10, 30),
+    Spot(0.2, 0.5, deadline=3),
+    Crash(0.2, within=2, away=2, deadline=1),
     Load(0.5, 0.3, 0.2, 0.9),
-]  # fmt: skip
+]
 _TIMES = np.random.default_rng(0).exponential(size=(2, 7)) + 0.1
 _ENDING = trace([*_TIMES], end="truncate") + exponential([1.0, 3.0]) + gamma(2.5, 0.7)
-_DRAWN = Redraw(PoolDistribution(5, fewest=2), (0.1, 2.0), among=((), (Switch(every=2),), (Spot(0.2, 0.5),)))
-_MIXED = exponential([1.0, 2.0], [0.5, 0.0]) + gamma(2.5, 0.7) + trace([[1.0, 5.0, 2.0]]) + deterministic([3.0])
+_DRAWN = Redraw(
+    PoolDistribution(5, fewest=2),
+    (0.1, 2.0),
+    among=((), (Switch(every=2),), (Spot(0.2, 0.5),)),
+)
+_MIXED = (
+    exponential([1.0, 2.0], [0.5, 0.0])
+    + gamma(2.5, 0.7)
+    + trace([[1.0, 5.0, 2.0]])
+    + deterministic([3.0])
+)
 WORLDS: dict[str, Scenario] = {
     "ending": Scenario(_ENDING, budget=4, horizon=6, price=0.3),
     "drawn": Scenario(_DRAWN.pools, 4, 3, (_DRAWN,)),  # type: ignore[arg-type]
     "changing": Scenario(_MIXED, 4, 3, tuple(CHANGES), 0.5),
 }
-"""In the first, episodes end apart with a record; in the second, workers, prices and changes are drawn, and places are
-empty; in the third, everything changes and workers die."""
+"""In the first, episodes end apart with a record; in the second, workers, prices and changes are
+drawn, and places are empty; in the third, everything changes and workers die.
+"""
 
 
 def name(form: dict[str, str]) -> str:
-    return "-".join([form["id"][len("ata_gym/Task") : -len("-v0")], form["observation"], form["action"]])
+    return "-".join(
+        [form["id"][len("ata_gym/Task") : -len("-v0")], form["observation"], form["action"]],
+    )
 
 
 def arguments(form: dict[str, str]) -> tuple[str, dict[str, Any]]:
@@ -55,17 +93,25 @@ def arguments(form: dict[str, str]) -> tuple[str, dict[str, Any]]:
 
 
 def single(env_id: str, world: str | Scenario, **options: Any) -> Any:
-    return gym.make(env_id, scenario=WORLDS[world] if isinstance(world, str) else world, **options).unwrapped
+    return gym.make(
+        env_id,
+        scenario=WORLDS[world] if isinstance(world, str) else world,
+        **options,
+    ).unwrapped
 
 
 def vector(env_id: str, world: str | Scenario, rows: int, **options: Any) -> Any:
-    scenario = WORLDS[world] if isinstance(world, str) else world
+    if isinstance(world, str):
+        scenario = WORLDS[world]
+    else:
+        scenario = world
     return gym.make_vec(env_id, num_envs=rows, scenario=scenario, **options).unwrapped
 
 
 class Player:
     def __init__(self, space: Any, seed: int) -> None:
-        self.space, self.rng = space, np.random.default_rng(seed)
+        self.space = space
+        self.rng = np.random.default_rng(seed)
         space.seed(seed)
 
     def __call__(self, mask: NDArray[np.int8] | None = None) -> Any:
@@ -77,7 +123,10 @@ class Player:
 def same(one: Any, other: Any) -> bool:
     if isinstance(one, dict) or isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
-    a, b = np.asarray(one), np.asarray(other)
+    a = np.asarray(one)
+    b = np.asarray(other)
     if a.dtype == object:
-        return a.shape == b.shape and all(x is y or same(x, y) for x, y in zip(a.flat, b.flat, strict=True))
+        return a.shape == b.shape and all(
+            x is y or same(x, y) for x, y in zip(a.flat, b.flat, strict=True)
+        )
     return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())

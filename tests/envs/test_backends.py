@@ -12,11 +12,17 @@ from ata_gym.simulation.dispatch import Completion, RoundState, dispatch_step
 from ata_gym.simulation.rounds import RoundResult, race_round
 from tests.envs.playing import ALLOCATION, DISPATCH, IDS, RACE, same
 
-POOL = {"family": ["exponential", "gamma", "log-normal"], "shift": [1.0, 0.0, 0.5], "shape": [1.0, 3.0, 0.7]}
+POOL = {
+    "family": ["exponential", "gamma", "log-normal"],
+    "shift": [1.0, 0.0, 0.5],
+    "shape": [1.0, 3.0, 0.7],
+}
 
 
 class Simulated:
-    """The simulation as a backend of all three ids; what it gives may be changed, and it may break."""
+    """The simulation as a backend of all three ids; what it gives may be changed, and it may
+    break.
+    """
 
     def __init__(self) -> None:
         self.wrong: dict[str, Any] = {}
@@ -46,9 +52,14 @@ def made(env_id: str, backend: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("env_id", IDS)
 @pytest.mark.parametrize("changes", [(), (Periodic(5, 0.5),)])
-def test_a_backend_runs_the_rounds_and_an_error_leaves_the_env_as_it_was(env_id: str, changes: Any) -> None:
+def test_a_backend_runs_the_rounds_and_an_error_leaves_the_env_as_it_was(
+    env_id: str,
+    changes: Any,
+) -> None:
     backend = Simulated()
-    env, plain = (made(env_id, one, price=0.5, changes=changes, render_mode="ansi") for one in (backend, None))
+    env, plain = (
+        made(env_id, one, price=0.5, changes=changes, render_mode="ansi") for one in (backend, None)
+    )
     env.reset(seed=2)
     plain.reset(seed=2)
     for k in range(9):
@@ -72,18 +83,34 @@ FRESH = RoundState.start(1, 3, 1)
 @pytest.mark.parametrize(
     ("env_id", "wrong", "message"),
     [
-        (ALLOCATION, {"duration": np.array([[1.0, np.nan, 1.0]])}, "duration must be finite and at least 0"),
+        (
+            ALLOCATION,
+            {"duration": np.array([[1.0, np.nan, 1.0]])},
+            "duration must be finite and at least 0",
+        ),
         (ALLOCATION, {"elapsed": np.array([[0.0, -1.0, 0.0]])}, "elapsed must be finite"),
         (RACE, {"round_time": np.array([np.inf])}, "round_time must be finite"),
         (RACE, {"worker": np.array([[0, 1]])}, r"worker must have shape \(1, 3\), not \(1, 2\)"),
         (RACE, {"worker": np.array([[0, 1, 3]])}, "worker must be from 0 to 2"),
         (DISPATCH, {"age": np.array([[0.0, -1.0, 0.0]])}, "age must be finite and at least 0"),
         (DISPATCH, {"worker": np.array([3])}, "worker must be from 0 to 2"),
-        (DISPATCH, {"round_over": np.array([True])}, r"one result of the \[2\] that are missing, so that \[1\] are"),
+        (
+            DISPATCH,
+            {"round_over": np.array([True])},
+            r"one result of the \[2\] that are missing, so that \[1\] are",
+        ),
         (DISPATCH, {"round_time": np.zeros(1)}, "must not become less within a round"),
         (DISPATCH, {"round_state": FRESH._replace(missing=np.array([1, 1]))}, "one result of the"),
-        (DISPATCH, {"round_state": FRESH._replace(lost=np.zeros(2))}, r"lost must have shape \(1,\)"),
-        (DISPATCH, {"round_state": FRESH._replace(tasks=np.array([[0, 4, 0]]))}, "tasks must be from 0 to 3"),
+        (
+            DISPATCH,
+            {"round_state": FRESH._replace(lost=np.zeros(2))},
+            r"lost must have shape \(1,\)",
+        ),
+        (
+            DISPATCH,
+            {"round_state": FRESH._replace(tasks=np.array([[0, 4, 0]]))},
+            "tasks must be from 0 to 3",
+        ),
     ],
 )
 def test_what_a_backend_gives_is_checked(env_id: str, wrong: dict[str, Any], message: str) -> None:
@@ -102,8 +129,14 @@ def test_what_a_backend_gives_is_checked(env_id: str, wrong: dict[str, Any], mes
 def test_a_backend_that_cannot_be_used_is_refused_when_the_env_is_made(env_id: str) -> None:
     with pytest.raises(ValueError, match="it has B = 3, not 4"):
         made(env_id, Simulated(), budget=4)
-    wrong = "backend of TaskDispatch-v0 must have a method dispatch" if env_id == DISPATCH else "must be a function .* "
+    if env_id == DISPATCH:
+        wrong = "backend of TaskDispatch-v0 must have a method dispatch"
+    else:
+        wrong = "must be a function .* "
     with pytest.raises(ValueError, match=f"{wrong}.*3"):
         made(env_id, 3)
-    with pytest.raises(ValueError, match=r"a backend runs the tasks of a single env: use gymnasium\.make"):
+    with pytest.raises(
+        ValueError,
+        match=r"a backend runs the tasks of a single env: use gymnasium\.make",
+    ):
         gym.make_vec(env_id, num_envs=2, pool=POOL, budget=3, backend=print)

@@ -1,4 +1,6 @@
-"""Checkpoints: an env goes on from its own bit for bit, and refuses wrong numbers by name or plays on."""
+"""Checkpoints: an env goes on from its own bit for bit, and refuses wrong numbers by name or plays
+on.
+"""
 
 import pickle
 import re
@@ -13,10 +15,25 @@ from ata_gym.changes import Crash, Load, OnOff, Redraw, Spot, Switch, Walk
 from ata_gym.pools import shifted_exponential
 from ata_gym.pools.pool_distribution import PoolDistribution
 from ata_gym.utils.trees import difference
-from tests.envs.playing import ALLOCATION, DISPATCH, EVERY_FORM, RACE, WORLDS, Player, arguments, same
+from tests.envs.playing import (
+    ALLOCATION,
+    DISPATCH,
+    EVERY_FORM,
+    RACE,
+    WORLDS,
+    Player,
+    arguments,
+    same,
+)
 
 DRAWN = PoolDistribution(4, fewest=2)
-FAULTS = [Walk(0.1, 1.0), Spot(0.2, 0.5, 3.0), Crash(0.2, 2.0, 2, 4.0), Load(0.3, 0.3, 0.1, 0.9), OnOff(4.0, 0.2, 0.3)]
+FAULTS = [
+    Walk(0.1, 1.0),
+    Spot(0.2, 0.5, 3.0),
+    Crash(0.2, 2.0, 2, 4.0),
+    Load(0.3, 0.3, 0.1, 0.9),
+    OnOff(4.0, 0.2, 0.3),
+]
 AGAIN = Redraw(DRAWN, price=(0.01, 1.0), among=((), (Switch(every=2), Walk(0.2, 1.0))), every=3)
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     (ALLOCATION, {"changes": FAULTS, "signals": True}),
@@ -25,7 +42,10 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     (DISPATCH, {"changes": FAULTS}),
     (DISPATCH, {"pool": DRAWN, "changes": [AGAIN], "action": "start", "observation": "flat"}),
 ]
-WRONG = {"i": (-2, 10**6, -(10**6), 2**62, -(2**62)), "f": (np.nan, np.inf, -np.inf, -1.0, 0.5, 1e6, 1e300, -1e300)}
+WRONG = {
+    "i": (-2, 10**6, -(10**6), 2**62, -(2**62)),
+    "f": (np.nan, np.inf, -np.inf, -1.0, 0.5, 1e6, 1e300, -1e300),
+}
 
 
 def made(env_id: str, options: dict[str, Any]) -> Any:
@@ -37,9 +57,18 @@ def made(env_id: str, options: dict[str, Any]) -> Any:
 
 
 def with_last(field: Any, value: float) -> Any:
-    """The array with another last number; one that an integer type does not hold is cut to what it does."""
-    broken, limits = field.copy(), np.iinfo(field.dtype) if field.dtype.kind == "i" else None
-    broken[(-1,) * field.ndim] = value if limits is None else min(max(value, limits.min), limits.max)
+    """The array with another last number; one that an integer type does not hold is cut to what it
+    does.
+    """
+    broken = field.copy()
+    if field.dtype.kind == "i":
+        limits = np.iinfo(field.dtype)
+    else:
+        limits = None
+    if limits is None:
+        broken[(-1,) * field.ndim] = value
+    else:
+        broken[(-1,) * field.ndim] = min(max(value, limits.min), limits.max)
     return broken
 
 
@@ -54,8 +83,12 @@ def refusal(bare: Any, checkpoint: dict[str, Any]) -> str | None:
 
 @pytest.mark.parametrize(("env_id", "options"), OPTIONS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_wrong_numbers_are_refused_by_name_or_played_on(env_id: str, options: dict[str, Any]) -> None:
-    env, refused = made(env_id, options), set()
+def test_wrong_numbers_are_refused_by_name_or_played_on(
+    env_id: str,
+    options: dict[str, Any],
+) -> None:
+    env = made(env_id, options)
+    refused = set()
     bare = env.unwrapped
     for _ in range(11):
         env.step(env.action_space.sample())
@@ -72,7 +105,11 @@ def test_wrong_numbers_are_refused_by_name_or_played_on(env_id: str, options: di
             for _ in range(4):
                 _, reward, _, _, info = env.step(env.action_space.sample())
                 assert np.isfinite(reward).all(), (name, value)
-                assert all(np.isfinite(info[key]).all() for key in ("runtime", "total_worker_time") if key in info)
+                assert all(
+                    np.isfinite(info[key]).all()
+                    for key in ("runtime", "total_worker_time")
+                    if key in info
+                )
             bare.restore(kept)
     assert refused == {name for name, field in kept.items() if field.dtype.kind in "if"}
 
@@ -81,15 +118,23 @@ def test_wrong_numbers_are_refused_by_name_or_played_on(env_id: str, options: di
     ("changes", "said"),
     [
         ({"missing": 0}, "'missing' must be from 1 to 5, and holds 0"),
-        ({"running": 1, "begun": 9.0, "now": 3.0, "finish": 10.0}, "'finish' must be before and after 'now'"),
-        ({"running": 1, "begun": 1.0, "now": 3.0, "finish": 2.0}, "'finish' must be before and after 'now'"),
+        (
+            {"running": 1, "begun": 9.0, "now": 3.0, "finish": 10.0},
+            "'finish' must be before and after 'now'",
+        ),
+        (
+            {"running": 1, "begun": 1.0, "now": 3.0, "finish": 2.0},
+            "'finish' must be before and after 'now'",
+        ),
         ({"started": 0.5}, "'started' must hold int64"),
     ],
 )
 def test_what_is_wrong_is_said(changes: dict[str, float], said: str) -> None:
     bare = made(DISPATCH, {}).unwrapped
     kept = bare.checkpoint()
-    broken = {name: np.full(kept[name].shape, value, type(value)) for name, value in changes.items()}
+    broken = {
+        name: np.full(kept[name].shape, value, type(value)) for name, value in changes.items()
+    }
     assert said in str(refusal(bare, kept | broken))
     assert difference(bare.checkpoint(), kept) is None
 
@@ -130,9 +175,15 @@ def test_envs_go_on_from_a_checkpoint_bit_for_bit(form, world, mode, steps) -> N
                 later.restore(env.checkpoint())
                 ended = f"the episodes of rows {np.flatnonzero(seen[3]).tolist()} have ended: reset"
                 for one in (env, later):
-                    with pytest.raises(ValueError, match="call reset" if make is gym.make else re.escape(ended)):
+                    with pytest.raises(
+                        ValueError,
+                        match="call reset" if make is gym.make else re.escape(ended),
+                    ):
                         one.step(action)
-                reset = {} if make is gym.make else {"options": {"reset_mask": seen[3].copy()}}
+                if make is gym.make:
+                    reset = {}
+                else:
+                    reset = {"options": {"reset_mask": seen[3].copy()}}
                 assert same(env.reset(**reset)[0], later.reset(**reset)[0])
         before = env.checkpoint()
         for name in ("round", "over", *["finish"] * (env_id == DISPATCH)):

@@ -1,4 +1,6 @@
-"""The action spaces: their rule, their samples, the Python objects they are, and what Gymnasium does with them."""
+"""The action spaces: their rule, their samples, the Python objects they are, and what Gymnasium
+does with them.
+"""
 
 import copy
 import importlib
@@ -20,16 +22,20 @@ from scipy.stats import chisquare
 
 from ata_gym.envs.spaces import Allocation, Dispatch, RaceAllocation
 
-CLASSES, counts = [Allocation, RaceAllocation], st.integers(1, 12)
+CLASSES = [Allocation, RaceAllocation]
+counts = st.integers(1, 12)
 
 
 def legal(space_class, tasks, budget):
-    total, in_range = sum(int(t) for t in tasks), all(0 <= int(t) <= budget for t in tasks)
+    total = sum(int(t) for t in tasks)
+    in_range = all(0 <= int(t) <= budget for t in tasks)
     return in_range and (total >= budget if space_class is RaceAllocation else total == budget)
 
 
 def elements(space_class, n, budget):
-    return [v for v in itertools.product(range(budget + 1), repeat=n) if legal(space_class, v, budget)]
+    return [
+        v for v in itertools.product(range(budget + 1), repeat=n) if legal(space_class, v, budget)
+    ]
 
 
 INTEGERS = hnp.integer_dtypes() | hnp.unsigned_integer_dtypes()
@@ -39,7 +45,11 @@ INTEGERS = hnp.integer_dtypes() | hnp.unsigned_integer_dtypes()
 @given(
     st.sampled_from(CLASSES),
     st.integers(1, 4),
-    hnp.arrays(np.int64, st.integers(1, 4), elements=st.integers(-1, 5) | st.integers(-(2**63), 2**63 - 1))
+    hnp.arrays(
+        np.int64,
+        st.integers(1, 4),
+        elements=st.integers(-1, 5) | st.integers(-(2**63), 2**63 - 1),
+    )
     | hnp.arrays(INTEGERS, st.integers(1, 4), elements=st.integers(0, 3)),
 )
 def test_check_accepts_exactly_the_elements_of_every_integer_dtype(space_class, budget, action):
@@ -54,7 +64,10 @@ def test_check_takes_lists_views_and_its_own_array_uncopied():
     assert Allocation(3, 5).check([5, 0, 0]).tolist() == [5, 0, 0]
     assert Allocation(3, 5).check(np.array([5, 9, 0, 9, 0, 9])[::2]).tolist() == [5, 0, 0]
     assert Dispatch(3).check([1, 0, 1]).tolist() == [1, 0, 1]
-    for space, action in ((Allocation(3, 5), np.array([1, 2, 2])), (Dispatch(3), np.array([1, 0, 1], np.int8))):
+    for space, action in (
+        (Allocation(3, 5), np.array([1, 2, 2])),
+        (Dispatch(3), np.array([1, 0, 1], np.int8)),
+    ):
         action.setflags(write=False)
         assert space.check(action) is action
 
@@ -66,8 +79,10 @@ class Unreadable:
 
 INT64 = 2**63 - 1
 WRONG = [
-    ([5, 0], r"must have shape \(3,\), not \(2,\)"), (5, r"must have shape \(3,\), not \(\)"),
-    (None, r"must have shape \(3,\), not \(\)"), ([[5], [0, 0]], r"must be an array of shape \(3,\): "),
+    ([5, 0], r"must have shape \(3,\), not \(2,\)"),
+    (5, r"must have shape \(3,\), not \(\)"),
+    (None, r"must have shape \(3,\), not \(\)"),
+    ([[5], [0, 0]], r"must be an array of shape \(3,\): "),
     (Unreadable(), r"must be an array of shape \(3,\): no numbers here"),
     (np.array([5.0, 0.0, 0.0]), "integer dtype such as int64, not float64"),
     (np.array([True, False, False]), "integer dtype such as int64, not bool"),
@@ -77,15 +92,21 @@ WRONG = [
     ([5, -1, 1], "worker 1 must have 0 or more tasks, not -1"),
     ([0, -(2**63), 0], f"worker 1 must have 0 or more tasks, not -{2**63}"),
     ([0, 0, 6], "worker 2 must have at most 5 tasks, the budget, not 6"),
-    (np.array([2**64 - 1, 6, 0], dtype=np.uint64), f"worker 0 must have at most 5 tasks.* {2**64 - 1}"),
+    (
+        np.array([2**64 - 1, 6, 0], dtype=np.uint64),
+        f"worker 0 must have at most 5 tasks.* {2**64 - 1}",
+    ),
     ([INT64, INT64, 7], f"worker 0 must have at most 5 tasks, the budget, not {INT64}"),
     ([2, 2, 0], r"the tasks must sum to (at least )?the budget of 5, not to 4"),
-]  # fmt: skip
+]
 WRONG_DISPATCH = [
-    ([1, 0], r"must have shape \(3,\), not \(2,\)"), ([0.5, 0.0, 0.0], "integer dtype such as int64, not float64"),
-    (["1", "0", "0"], "integer dtype such as int64, not <U1"), ([[1], [0, 0]], r"must be an array of shape \(3,\): "),
-    ([0, -1, 0], "worker 1 must have 0 or 1, not -1"), ([0, 0, 256], "worker 2 must have 0 or 1, not 256"),
-]  # fmt: skip
+    ([1, 0], r"must have shape \(3,\), not \(2,\)"),
+    ([0.5, 0.0, 0.0], "integer dtype such as int64, not float64"),
+    (["1", "0", "0"], "integer dtype such as int64, not <U1"),
+    ([[1], [0, 0]], r"must be an array of shape \(3,\): "),
+    ([0, -1, 0], "worker 1 must have 0 or 1, not -1"),
+    ([0, 0, 256], "worker 2 must have 0 or 1, not 256"),
+]
 
 
 @pytest.mark.parametrize(
@@ -113,8 +134,12 @@ def test_sums_do_not_overflow(space_class):
 
 
 def test_check_names_the_row():
-    space, action = Allocation(2, 3, rows=4), np.array([[3, 0], [0, 3], [2, 2], [1, 2]])
-    with pytest.raises(ValueError, match="the tasks of row 2 must sum to the budget of 3, not to 4"):
+    space = Allocation(2, 3, rows=4)
+    action = np.array([[3, 0], [0, 3], [2, 2], [1, 2]])
+    with pytest.raises(
+        ValueError,
+        match="the tasks of row 2 must sum to the budget of 3, not to 4",
+    ):
         space.check(action)
     assert action in RaceAllocation(2, 3, rows=4)
     with pytest.raises(ValueError, match=r"must have shape \(4, 2\), not \(2,\)"):
@@ -135,10 +160,14 @@ def test_the_constructor_refuses_what_is_no_count(space_class, wrong):
         space_class(3, 3, rows=wrong)
 
 
-@pytest.mark.parametrize(("n", "budget", "rows"), [(1, 3, None), (2, 5, 50), (3, 4, None), (6, 2, 50)])
+@pytest.mark.parametrize(
+    ("n", "budget", "rows"),
+    [(1, 3, None), (2, 5, 50), (3, 4, None), (6, 2, 50)],
+)
 @pytest.mark.parametrize("space_class", CLASSES)
 def test_samples_are_uniform(space_class, n, budget, rows):
-    space, all_elements = space_class(n, budget, rows=rows, seed=7), elements(space_class, n, budget)
+    space = space_class(n, budget, rows=rows, seed=7)
+    all_elements = elements(space_class, n, budget)
     draws = 40 * len(all_elements) // (rows or 1) + 1
     sample = np.stack([space.sample() for _ in range(draws)]).reshape(-1, n)
     found, observed = np.unique(sample, axis=0, return_counts=True)
@@ -159,7 +188,8 @@ def test_sample_refuses_masks(argument):
 @settings(max_examples=30)
 @given(hnp.arrays(INTEGERS | hnp.boolean_dtypes() | hnp.floating_dtypes(), st.integers(1, 4)))
 def test_dispatch_accepts_exactly_zeros_and_ones(action):
-    space, legal = Dispatch(len(action)), set(action.tolist()) <= {0, 1}
+    space = Dispatch(len(action))
+    legal = set(action.tolist()) <= {0, 1}
     assert (action in space) == legal
     if legal:
         checked = space.check(action)
@@ -192,7 +222,10 @@ def test_repr_copy_pickle_and_json(space):
     assert all(np.array_equal(twin.sample(), sample) for twin in twins)
     samples = [sample, space.sample()]
     again = space.from_jsonable(json.loads(json.dumps(space.to_jsonable(samples))))
-    assert all(a.dtype == space.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(again, samples, strict=True))
+    assert all(
+        a.dtype == space.dtype == b.dtype and np.array_equal(a, b)
+        for a, b in zip(again, samples, strict=True)
+    )
     assert all(sample in space for sample in samples)
     if space in ALLOCATIONS:
         with pytest.raises(ValueError, match="integer dtype"):
@@ -209,7 +242,10 @@ def dispatching(*modules):
 
 @pytest.mark.parametrize("space_class", [*CLASSES, Dispatch])
 def test_every_dispatching_function_knows_the_space(space_class):
-    names = [found.name for found in pkgutil.walk_packages(vector_utils.__path__, "gymnasium.vector.utils.")]
+    names = [
+        found.name
+        for found in pkgutil.walk_packages(vector_utils.__path__, "gymnasium.vector.utils.")
+    ]
     functions = dispatching(space_utils, wrapper_utils, *map(importlib.import_module, names))
     assert set(dispatching(vector_utils)) < set(functions)
     assert len(functions) >= 14
@@ -223,7 +259,10 @@ def test_batching_and_its_way_back(space_class, n, budget, size):
     space = space_class(n, budget, seed=1)
     batch = vector_utils.batch_space(space, size)
     assert type(batch) is space_class
-    assert (batch.shape, batch) == ((size, *space.shape), vector_utils.batch_differing_spaces([space] * size))
+    assert (batch.shape, batch) == (
+        (size, *space.shape),
+        vector_utils.batch_differing_spaces([space] * size),
+    )
     assert all(wrapper_utils.create_zero_array(one) in one for one in (space, batch))
     sample = batch.sample()
     items = list(vector_utils.iterate(batch, sample))
@@ -236,16 +275,25 @@ def test_batching_and_its_way_back(space_class, n, budget, size):
 
 
 def test_dispatch_batches_and_flattens_as_a_multi_discrete():
-    space, plain = Dispatch(3), MultiDiscrete([2, 2, 2])
-    assert vector_utils.batch_space(space, 4) == vector_utils.batch_space(plain, 4) == Box(0, 1, (4, 3), np.int64)
+    space = Dispatch(3)
+    plain = MultiDiscrete([2, 2, 2])
+    assert (
+        vector_utils.batch_space(space, 4)
+        == vector_utils.batch_space(plain, 4)
+        == Box(0, 1, (4, 3), np.int64)
+    )
     assert vector_utils.batch_differing_spaces([space, space]) == Box(0, 1, (2, 3), np.int64)
     assert space_utils.flatten_space(space) == space_utils.flatten_space(plain)
     assert space_utils.flatten(space, np.array([0, 1, 1])).tolist() == [1, 0, 0, 1, 0, 1]
 
 
 def test_a_batch_draws_nothing_from_the_generator_of_its_space():
-    space, twin = Allocation(9, 20, seed=1), Allocation(9, 20, seed=1)
-    for batch in (vector_utils.batch_space(space, 3), vector_utils.batch_differing_spaces([space, space])):
+    space = Allocation(9, 20, seed=1)
+    twin = Allocation(9, 20, seed=1)
+    for batch in (
+        vector_utils.batch_space(space, 3),
+        vector_utils.batch_differing_spaces([space, space]),
+    ):
         batch.sample()
     assert np.array_equal(space.sample(), twin.sample())
 
@@ -260,7 +308,8 @@ def test_spaces_that_differ_form_no_batch():
 
 @pytest.mark.parametrize("space", [*OF_THREE[:-1], Allocation(3, 5, rows=4)], ids=repr)
 def test_flattening(space):
-    flat_space, sample = space_utils.flatten_space(space), space.sample()
+    flat_space = space_utils.flatten_space(space)
+    sample = space.sample()
     flat = space_utils.flatten(space, sample)
     assert space.is_np_flattenable
     assert flat_space == Box(0, space.budget, (math.prod(space.shape),), np.int64)
@@ -271,6 +320,8 @@ def test_flattening(space):
 
 @pytest.mark.parametrize("space", [*OF_THREE, Allocation(3, 5, rows=4)], ids=repr)
 def test_a_space_is_not_taken_for_a_discrete_one(space):
-    """Libraries that do not look at the class of a space look for ``n``, how many choices there are."""
+    """Libraries that do not look at the class of a space look for ``n``, how many choices there
+    are.
+    """
     assert not hasattr(space, "n")
     assert space.n_workers == 3

@@ -1,4 +1,6 @@
-"""Rows of the native vector envs: those of Gymnasium's own vector envs of single envs, in every form and mode."""
+"""Rows of the native vector envs: those of Gymnasium's own vector envs of single envs, in every
+form and mode.
+"""
 
 from typing import Any
 
@@ -23,14 +25,18 @@ from tests.envs.playing import (
     vector,
 )
 
-ROWS, SEED, MODES = 3, 5, list(AutoresetMode)
+ROWS = 3
+SEED = 5
+MODES = list(AutoresetMode)
 PAIRWISE = [
     (form, mode, list(WORLDS)[(i + k) % 3], REWARD_UNITS[(i + i // 7 + k) % 2])
     for i, form in enumerate(EVERY_FORM)
     for k, mode in enumerate(MODES)
     if form["observation"] == "feedback" or (i + i // 7) % 3 == k
 ]
-"""Every form of actions in every mode, and of observations in one; worlds and units of reward by turns."""
+"""Every form of actions in every mode, and of observations in one; worlds and units of reward by
+turns.
+"""
 
 
 def pair(env_id: str, mode: AutoresetMode, **options: Any) -> tuple[Any, Any]:
@@ -46,19 +52,35 @@ def pair(env_id: str, mode: AutoresetMode, **options: Any) -> tuple[Any, Any]:
 def check_alike(native: tuple[Any, ...], sync: tuple[Any, ...]) -> None:
     """The whole of what a step gives, keys, dtypes and masks of the info too."""
     assert same(native[0], sync[0])
-    assert all(ours.tolist() == other.tolist() for ours, other in zip(native[1:4], sync[1:4], strict=True))
+    assert all(
+        ours.tolist() == other.tolist() for ours, other in zip(native[1:4], sync[1:4], strict=True)
+    )
     assert same(native[4], sync[4])
 
 
 @pytest.mark.parametrize(
-    ("form", "mode", "world", "unit"), PAIRWISE, ids=lambda part: name(part) if isinstance(part, dict) else str(part)
+    ("form", "mode", "world", "unit"),
+    PAIRWISE,
+    ids=lambda part: name(part) if isinstance(part, dict) else str(part),
 )
 def test_rows_are_those_of_gymnasiums_vector_env(form, mode, world, unit) -> None:
-    (env_id, options), signals = arguments(form), world == "changing" and form["observation"] == "feedback"
-    chance, masked = np.random.default_rng(SEED), form["action"] in ("assign", "start")
-    options |= {"scenario": WORLDS[world], "reward_unit": unit, "signals": signals, "render_mode": "ansi"}
+    (env_id, options), signals = (
+        arguments(form),
+        world == "changing" and form["observation"] == "feedback",
+    )
+    chance = np.random.default_rng(SEED)
+    masked = form["action"] in ("assign", "start")
+    options |= {
+        "scenario": WORLDS[world],
+        "reward_unit": unit,
+        "signals": signals,
+        "render_mode": "ansi",
+    }
     if (world, unit) == ("drawn", "time"):  # with a time limit, for some in the midst of a round
-        options["max_episode_steps"] = 7 if masked or env_id == DISPATCH else 2
+        if masked or env_id == DISPATCH:
+            options["max_episode_steps"] = 7
+        else:
+            options["max_episode_steps"] = 2
     native, sync = pair(env_id, mode, **options)
     (seen, info), (others, other_info) = native.reset(seed=SEED), sync.reset(seed=SEED)
     assert same(seen, others)
@@ -66,21 +88,42 @@ def test_rows_are_those_of_gymnasiums_vector_env(form, mode, world, unit) -> Non
     told = {key for key in info if not key.startswith("_")}
     assert {"round_time", "worker_time", "runtime", "total_worker_time"} <= told
     players = [Player(native.single_action_space, e) for e in range(ROWS)]
-    due, ends, lost, by_mask = np.zeros(ROWS, np.bool_), set(), 0, 0
-    for k in range((90 if world == "ending" else 40) if masked else 20):
+    due = np.zeros(ROWS, np.bool_)
+    ends = set()
+    lost = 0
+    by_mask = 0
+    steps = 20
+    if masked:
+        steps = 90 if world == "ending" else 40
+    for k in range(steps):
         assert native.observation_space.contains(seen)
-        masks = native.call("action_masks") if masked else None
+        if masked:
+            masks = native.call("action_masks")
+        else:
+            masks = None
         if k % 3 == 0:
             assert same(native.call("means"), sync.call("means"))
             conditions = native.unwrapped.conditions()
             for e, own in enumerate(sync.call("conditions")):
                 parts = zip(own, conditions, strict=True)
-                assert all(np.array_equal(a, b[e] if isinstance(b, np.ndarray) else b) for a, b in parts)
+                assert all(
+                    np.array_equal(a, b[e] if isinstance(b, np.ndarray) else b) for a, b in parts
+                )
         assert masks is None or same(masks, sync.call("action_masks"))
-        acts = np.array([play(None if masks is None else masks[e].astype(np.int8)) for e, play in enumerate(players)])
+        acts = np.array(
+            [
+                play(None if masks is None else masks[e].astype(np.int8))
+                for e, play in enumerate(players)
+            ],
+        )
         if mode is AutoresetMode.NEXT_STEP and due.any() and not masked:
-            acts[due] = acts[due] * np.nan if acts.dtype.kind == "f" else -1  # the action of a reset row is ignored
-        ours, theirs = native.step(acts), sync.step(acts)
+            # the action of a reset row is ignored
+            if acts.dtype.kind == "f":
+                acts[due] = acts[due] * np.nan
+            else:
+                acts[due] = -1
+        ours = native.step(acts)
+        theirs = sync.step(acts)
         check_alike(ours, theirs)
         seen, _, _, due, info = ours
         assert {key for key in info if not key.startswith(("_", "final_"))} == told
@@ -100,7 +143,10 @@ def test_rows_are_those_of_gymnasiums_vector_env(form, mode, world, unit) -> Non
     assert world != "changing" or form["action"] == "start" or lost > 0
 
 
-@pytest.mark.parametrize(("env_id", "action"), [(ALLOCATION, "shares"), (RACE, "allocation"), (DISPATCH, "start")])
+@pytest.mark.parametrize(
+    ("env_id", "action"),
+    [(ALLOCATION, "shares"), (RACE, "allocation"), (DISPATCH, "start")],
+)
 def test_processes_give_the_same_as_the_native_rows(env_id: str, action: str) -> None:
     options: dict[str, Any] = {"scenario": WORLDS["changing"], "action": action, "signals": True}
     native = gym.make_vec(env_id, num_envs=2, **options)
@@ -136,7 +182,10 @@ def test_picks_of_a_row_that_is_reset_are_forgotten() -> None:
     envs.reset(seed=0)
     envs.step(np.array([1, 2]))
     seen, _ = envs.reset(options={"reset_mask": np.array([True, False])})
-    assert (seen["missing"].tolist(), np.argwhere(seen["started"]).tolist()) == ([[4], [3]], [[1, 2]])
+    assert (seen["missing"].tolist(), np.argwhere(seen["started"]).tolist()) == (
+        [[4], [3]],
+        [[1, 2]],
+    )
 
 
 ALL = np.ones(2, np.bool_)
@@ -146,13 +195,23 @@ ALL = np.ones(2, np.bool_)
     ("mode", "options", "error", "sentence"),
     [
         ("Disabled", {"reset_mask": [True, False]}, TypeError, "must be an array of booleans"),
-        ("Disabled", {"reset_mask": np.ones(3, np.bool_)}, ValueError, r"must have shape \(2,\) and mark a row"),
+        (
+            "Disabled",
+            {"reset_mask": np.ones(3, np.bool_)},
+            ValueError,
+            r"must have shape \(2,\) and mark a row",
+        ),
         ("Disabled", {"reset_mask": ~ALL}, ValueError, "and mark a row"),
         ("Disabled", {"reset_mask": ALL, "price": 1.0}, ValueError, "comes alone"),
         ("NextStep", {"reset_mask": ALL}, ValueError, "is for autoreset_mode DISABLED"),
     ],
 )
-def test_a_mask_that_cannot_be_used_is_refused(mode: str, options: dict[str, Any], error: Any, sentence: str) -> None:
+def test_a_mask_that_cannot_be_used_is_refused(
+    mode: str,
+    options: dict[str, Any],
+    error: Any,
+    sentence: str,
+) -> None:
     with pytest.raises(error, match=sentence):
         vector(ALLOCATION, "ending", 2, autoreset_mode=mode).reset(options=options)
 
@@ -204,7 +263,8 @@ def test_what_the_envs_have_themselves_cannot_be_set(env_id: str) -> None:
         "_state",
     ):
         with pytest.raises(
-            AttributeError, match=f"^{attribute} belongs to the envs and cannot be set: make them with other"
+            AttributeError,
+            match=f"^{attribute} belongs to the envs and cannot be set: make them with other",
         ):
             native.unwrapped.set_attr(attribute, 3)  # type: ignore[attr-defined]
     assert same(native.unwrapped.checkpoint(), kept)  # type: ignore[attr-defined]

@@ -1,4 +1,6 @@
-"""What may go wrong, tried again and again for a given time: ``python -m tests.fuzz --minutes 60``."""
+"""What may go wrong, tried again and again for a given time: ``python -m tests.fuzz --minutes
+60``.
+"""
 
 import argparse
 import sys
@@ -22,7 +24,9 @@ HAZARDS: dict[str, Callable[[np.random.Generator, Path], None]] = {
     "actors: SIGKILL of Ray's actors in the midst of rounds": actors.attempt,
     "states: wrong numbers in a policy's state": states.attempt,
 }
-"""Each a function of a generator and an empty folder, which tries it once and raises if it is not handled well."""
+"""Each a function of a generator and an empty folder, which tries it once and raises if it is not
+handled well.
+"""
 
 _NEEDS = {ranks.attempt: "torch", actors.attempt: "ray"}
 
@@ -33,14 +37,22 @@ def try_out(hazard: str, seed: int, folder: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0, help="how long, shared evenly by the hazards")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=60.0,
+        help="how long, shared evenly by the hazards",
+    )
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--only", default="", help="one hazard, by the word before the colon")
     given = parser.parse_args()
     here = [name for name, attempt in HAZARDS.items() if find_spec(_NEEDS.get(attempt, "numpy"))]
-    hazards, table = [name for name in here if name.startswith(given.only)], []
+    hazards = [name for name in here if name.startswith(given.only)]
+    table = []
     for name in hazards:
-        end, seed, failed = time.monotonic() + 60 * given.minutes / len(hazards), given.seed, []
+        end = time.monotonic() + 60 * given.minutes / len(hazards)
+        seed = given.seed
+        failed = []
         while seed == given.seed or time.monotonic() < end:
             with tempfile.TemporaryDirectory(prefix="ata-gym-fuzz-") as folder:
                 try:
@@ -51,7 +63,10 @@ def main() -> int:
                     failed.append(seed)
                     print(f"{name}, seed {seed}: {type(error).__name__}: {error}", file=sys.stderr)
             seed += 1
-        first = f", the first with --seed {failed[0]} --only {name.partition(':')[0]}" if failed else ""
+        if failed:
+            first = f", the first with --seed {failed[0]} --only {name.partition(':')[0]}"
+        else:
+            first = ""
         table.append(f"{name}: {seed - given.seed} tries, {len(failed)} failures{first}")
     print("\n".join(table))
     return int(any("--seed" in line for line in table))

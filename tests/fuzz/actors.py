@@ -1,4 +1,6 @@
-"""Actors that are killed in the midst of rounds: every round gives exactly B results of its own, and no time lies."""
+"""Actors that are killed in the midst of rounds: every round gives exactly B results of its own,
+and no time lies.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,17 @@ SLEEPS = {"a": 0.002, "b": 0.008}
 """How long the tasks of the workers take at least."""
 MODES = ("allocation", "race", "dispatch")
 DEADLINE = 5.0
-"""Seconds without an answer after which a worker counts as lost: more than one that is well needs on a busy machine."""
+"""Seconds without an answer after which a worker counts as lost: more than one that is well needs
+on a busy machine.
+"""
 
 
 def attempt(rng: np.random.Generator, folder: Path) -> None:
     del folder
-    with local_cluster(), watched_runner(str(rng.choice(MODES)), budget=int(rng.integers(1, 9))) as watched:
+    with (
+        local_cluster(),
+        watched_runner(str(rng.choice(MODES)), budget=int(rng.integers(1, 9))) as watched,
+    ):
         watched.play_with_kills(rng, rounds=60, kills=int(rng.integers(1, 9)), pause=1.5)
 
 
@@ -55,9 +62,21 @@ def local_cluster() -> Iterator[None]:
 def watched_runner(mode: str, budget: int = 6) -> Iterator[Watched]:
     from ata_gym.cluster import RayRunner
 
-    policy, options = "certainty-equivalence" if mode == "allocation" else "default", {"num_cpus": 0.25}
+    if mode == "allocation":
+        policy = "certainty-equivalence"
+    else:
+        policy = "default"
+    options = {"num_cpus": 0.25}
     workers = dict.fromkeys(SLEEPS, options)
-    with RayRunner(make_caller(), workers, budget, policy, mode=mode, deadline=DEADLINE, seed=3) as runner:
+    with RayRunner(
+        make_caller(),
+        workers,
+        budget,
+        policy,
+        mode=mode,
+        deadline=DEADLINE,
+        seed=3,
+    ) as runner:
         yield Watched(runner, budget)
 
 
@@ -94,21 +113,27 @@ def make_sleep(sleeps: Mapping[Any, float] = SLEEPS) -> Callable[..., None]:
 
 class Watched:
     def __init__(self, runner: Any, budget: int) -> None:
-        self.runner, self.budget = runner, budget
+        self.runner = runner
+        self.budget = budget
         self.used: list[int] = []
         self.times: dict[Any, list[float]] = defaultdict(list)
         self.processes: dict[Any, int] = {}
 
     def round(self, argument: Any, function: Callable[..., Any] | None = None) -> Any:
-        """Exactly B results of this argument, each of a sample of its own, with times that the tasks had."""
-        number, sleeps = self.runner.rounds, function is None
+        """Exactly B results of this argument, each of a sample of its own, with times that the
+        tasks had.
+        """
+        number = self.runner.rounds
+        sleeps = function is None
         done = self.runner.round((function or make_sleep(), argument))
         record = done.record
         assert self.runner.rounds == record.round == number + 1
         assert len(done.values) == len(done.indices) == self.budget
         told = [value[1:4] for value in done.values]
         assert told == [(argument, *own) for own in zip(done.indices, done.workers, strict=True)]
-        assert list(done.indices) == sorted(set(done.indices) - set(self.used)), "a sample was used twice"
+        assert list(done.indices) == sorted(set(done.indices) - set(self.used)), (
+            "a sample was used twice"
+        )
         if self.runner.mode == "allocation":
             assert done.indices == tuple(range(number * self.budget, (number + 1) * self.budget))
         counts = {worker: len(times) for worker, times in record.seconds.items()}
@@ -120,7 +145,9 @@ class Watched:
         for worker, expected in record.estimates.items():
             assert np.isfinite(expected), worker
         self.used += done.indices
-        self.processes |= {worker: value[-1] for worker, value in zip(done.workers, done.values, strict=True)}
+        self.processes |= {
+            worker: value[-1] for worker, value in zip(done.workers, done.values, strict=True)
+        }
         return done
 
     def check_samples(self) -> None:
@@ -128,12 +155,23 @@ class Watched:
         state = self.runner.state_dict()
         assert sorted([*self.used, *state["returned_samples"]]) == list(range(state["next_sample"]))
 
-    def until(self, happens: Callable[[Any], Any], function: Callable[..., Any] | None = None) -> Any:
+    def until(
+        self,
+        happens: Callable[[Any], Any],
+        function: Callable[..., Any] | None = None,
+    ) -> Any:
         numbers = itertools.count()
         return until(lambda: done if happens(done := self.round(next(numbers), function)) else None)
 
-    def play_with_kills(self, rng: np.random.Generator, rounds: int, kills: int, pause: float = 0.3) -> None:
-        """Play while processes of actors are killed at random moments; what is believed is what was seen.
+    def play_with_kills(
+        self,
+        rng: np.random.Generator,
+        rounds: int,
+        kills: int,
+        pause: float = 0.3,
+    ) -> None:
+        """Play while processes of actors are killed at random moments; what is believed is what was
+        seen.
 
         After each kill at most so many seconds pass before the next round.
         """
@@ -144,7 +182,8 @@ class Watched:
                 pid = self.processes.pop(str(rng.choice(list(self.processes))))
                 killer = threading.Timer(rng.uniform(0, 0.03), kill, (pid,))
                 killer.start()
-            before, done = {worker: np.mean(times) for worker, times in self.times.items()}, self.round(k)
+            before = {worker: np.mean(times) for worker, times in self.times.items()}
+            done = self.round(k)
             if killer is not None:
                 killer.join()
                 time.sleep(rng.uniform(0, pause))

@@ -1,4 +1,6 @@
-"""Damaged files: those from outside are refused with a sentence, and results are mended or refused, never misread."""
+"""Damaged files: those from outside are refused with a sentence, and results are mended or refused,
+never misread.
+"""
 
 import atexit
 import contextlib
@@ -24,7 +26,8 @@ from ata_gym.bench.experiment.store import open_folder
 from ata_gym.pools import Pool, read_trace
 from tests.bench.by_hand import play_all
 
-_SIZES, _POLICIES = {"train": 7, "test": 3}, ["uta", "ata", "thompson"]
+_SIZES = {"train": 7, "test": 3}
+_POLICIES = ["uta", "ata", "thompson"]
 
 
 def read_inputs(rng: np.random.Generator, folder: Path) -> None:
@@ -45,7 +48,11 @@ def read_inputs(rng: np.random.Generator, folder: Path) -> None:
 def mutated(rng: np.random.Generator, content: bytes) -> bytes:
     changed = bytearray(content)
     for _ in range(int(rng.integers(1, 8))):
-        where, how = (int(rng.integers(len(changed))) if changed else 0), rng.integers(5)
+        if changed:
+            where = int(rng.integers(len(changed)))
+        else:
+            where = 0
+        how = rng.integers(5)
         if how == 0 and changed:
             changed[where] ^= 1 << int(rng.integers(8))
         elif how == 1:
@@ -53,14 +60,18 @@ def mutated(rng: np.random.Generator, content: bytes) -> bytes:
         elif how == 2:
             del changed[where : where + int(rng.integers(1, 9))]
         elif how == 3:
-            changed[where : where + 1] = rng.choice([b"\0", b",", b'"', b"\n", b"9" * 30, b"nan", b"-", b"1e999"])
+            changed[where : where + 1] = rng.choice(
+                [b"\0", b",", b'"', b"\n", b"9" * 30, b"nan", b"-", b"1e999"],
+            )
         elif rng.random() < 0.2:
             del changed[where:]
     return bytes(changed)
 
 
 def _write_trace(path: Path) -> None:
-    frame = pl.DataFrame({"worker": [1, 2] * 20, "seconds": np.linspace(1, 5, 40), "note": ["a", "b,c"] * 20})
+    frame = pl.DataFrame(
+        {"worker": [1, 2] * 20, "seconds": np.linspace(1, 5, 40), "note": ["a", "b,c"] * 20},
+    )
     if path.suffix == ".parquet":
         frame.write_parquet(path)
     elif path.suffix == ".gz":
@@ -71,9 +82,16 @@ def _write_trace(path: Path) -> None:
 
 def _write_images(path: Path) -> None:
     rng = np.random.default_rng(0)
-    parts = {which: (rng.integers(0, 256, (k, 3072), np.uint8), rng.integers(0, 100, k)) for which, k in _SIZES.items()}
+    parts = {
+        which: (rng.integers(0, 256, (k, 3072), np.uint8), rng.integers(0, 100, k))
+        for which, k in _SIZES.items()
+    }
     if path.suffix == ".npz":
-        arrays = {f"{which}_{what}": one for which, pair in parts.items() for what, one in zip("xy", pair, strict=True)}
+        arrays = {
+            f"{which}_{what}": one
+            for which, pair in parts.items()
+            for what, one in zip("xy", pair, strict=True)
+        }
         np.savez_compressed(path, **arrays)
         assert zipfile.is_zipfile(path)
         return
@@ -88,7 +106,9 @@ def _write_images(path: Path) -> None:
 def run_again(rng: np.random.Generator, folder: Path) -> None:
     (made, whole), out = _reference(), folder / "out"
     shutil.copytree(made, out)
-    files = sorted(file for file in out.rglob("*") if file.is_file() and file.name != "timings.json")
+    files = sorted(
+        file for file in out.rglob("*") if file.is_file() and file.name != "timings.json"
+    )
     victim = files[int(rng.integers(len(files)))]
     if rng.random() < 0.1:
         victim.unlink()
@@ -99,7 +119,9 @@ def run_again(rng: np.random.Generator, folder: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a damaged checkpoint is set aside with one
             results = open_folder(out, played.config())
-            assert play_all(played, _POLICIES, results, effort=Effort(jobs=1)) == {}, f"{victim.name}: a policy failed"
+            assert play_all(played, _POLICIES, results, effort=Effort(jobs=1)) == {}, (
+                f"{victim.name}: a policy failed"
+            )
             records = results.results(_POLICIES)
     except ValueError:  # refused with a sentence
         return
@@ -112,7 +134,9 @@ def _experiment() -> Experiment:
 
 @functools.cache
 def _reference():
-    """A folder with a finished policy, an unfinished one and one to come, and the records that all have in the end."""
+    """A folder with a finished policy, an unfinished one and one to come, and the records that all
+    have in the end.
+    """
     place = Path(tempfile.mkdtemp(prefix="ata-gym-fuzz-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     played = _experiment()

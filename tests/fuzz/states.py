@@ -1,7 +1,8 @@
-"""A state with a wrong number is refused at the door, or played on legally: no crash, no hang, nothing illegal.
+"""A state with a wrong number is refused at the door, or played on legally: no crash, no hang,
+nothing illegal.
 
-The states are tried in a process of their own, whose kernels check the bounds of arrays. It says what it is about to
-try, so that what a crash or a hang was about is known.
+The states are tried in a process of their own, whose kernels check the bounds of arrays. It says
+what it is about to try, so that what a crash or a hang was about is known.
 """
 
 import os
@@ -24,7 +25,11 @@ from ata_gym.utils.ranges import Within, declared
 from ata_gym.utils.trees import leaves, rebuild
 from ata_policies.steps import decide, play
 
-N, BUDGET, ROWS, PLAYED, MORE = 4, 5, 2, 6, 3
+N = 4
+BUDGET = 5
+ROWS = 2
+PLAYED = 6
+MORE = 3
 COMBINATIONS = (
     *(
         "thompson:memory=window",
@@ -32,13 +37,31 @@ COMBINATIONS = (
         "ata:memory=discount",
         "kl-gamma:memory=discount",
     ),
-    *("thompson:memory=restarting:detector=cusum", "kl-gamma:memory=restarting:detector=glr", "ata:availability=True"),
+    *(
+        "thompson:memory=restarting:detector=cusum",
+        "kl-gamma:memory=restarting:detector=glr",
+        "ata:availability=True",
+    ),
     *("certainty-equivalence:memory=prior", "lb-bsp-federated:predictor=linear:forecast=time"),
 )
 """Parts of policies that no preset has."""
 WRONG = {
     "i": (-1, -2, 0, 1, 10**6, -(10**6), 2**31 - 1, 2**40 - 1, 2**62, -(2**62)),
-    "f": (np.nan, np.inf, -np.inf, -1.0, 0.0, 5e-324, 1e-300, 0.5, 1e6, 2.0**50, 1e300, -1e300, 1.7e308),
+    "f": (
+        np.nan,
+        np.inf,
+        -np.inf,
+        -1.0,
+        0.0,
+        5e-324,
+        1e-300,
+        0.5,
+        1e6,
+        2.0**50,
+        1e300,
+        -1e300,
+        1.7e308,
+    ),
 }
 """By kind of number; an integer that its type cannot hold is cut to the largest that it can."""
 _WAIT = 900.0
@@ -54,7 +77,8 @@ class Try(NamedTuple):
     price: float
 
 
-LAST, EVERYWHERE = -1, ...
+LAST = -1
+EVERYWHERE = ...
 """The places of one entry in the last row, and of all entries."""
 
 
@@ -68,7 +92,8 @@ class Game(NamedTuple):
 
 @cache
 def played(name: str, price: float) -> Game:
-    kind, pool = ata_policies.load(name), shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
+    kind = ata_policies.load(name)
+    pool = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
     env: Any = gym.make_vec(kind.env_id, num_envs=ROWS, pool=pool, budget=BUDGET, price=price)
     policy = ata_policies.make(name, env)
     *_, last = islice(play(policy, env, seed=3), PLAYED)
@@ -76,11 +101,20 @@ def played(name: str, price: float) -> Game:
 
 
 def tries(name: str) -> Iterator[Try]:
-    """Every number of every leaf of integers and floats of a policy's state: one entry, a column or all of them."""
+    """Every number of every leaf of integers and floats of a policy's state: one entry, a column or
+    all of them.
+    """
     for price in (0.1, 0.0) if ata_policies.load(name).priced else (0.1,):
         for leaf, array, within in declared(played(name, price).state):
-            columns = max((np.size(bound) for bound in (within.low, within.high)), default=1) if within else 1
-            places = [LAST, EVERYWHERE, *((..., column) for column in range(columns) if columns > 1)]
+            if within:
+                columns = max((np.size(bound) for bound in (within.low, within.high)), default=1)
+            else:
+                columns = 1
+            places = [
+                LAST,
+                EVERYWHERE,
+                *((..., column) for column in range(columns) if columns > 1),
+            ]
             for value, place in product(WRONG.get(np.asarray(array).dtype.kind, ()), places):
                 yield Try(name, leaf, value, place, price)
 
@@ -104,7 +138,8 @@ def outcome(one: Try) -> str:
     """What became of it: "refused" at the door, "legal", or what went wrong."""
     game = played(one.policy, one.price)
     game.env.unwrapped.restore(game.checkpoint)
-    state, observation = tampered(game, one), game.observation
+    state = tampered(game, one)
+    observation = game.observation
     try:
         game.policy.check_state(state, ROWS)
     except ValueError:
@@ -122,13 +157,20 @@ def outcome(one: Try) -> str:
 
 
 def undeclared(name: str) -> list[str]:
-    """Leaves of a policy's state whose fields do not say what their numbers may be; keys may be any."""
+    """Leaves of a policy's state whose fields do not say what their numbers may be; keys may be
+    any.
+    """
     said: Iterator[tuple[str, Any, Within | None]] = declared(played(name, 0.1).state)
-    return [leaf for leaf, array, within in said if within is None and np.asarray(array).dtype.kind in "if"]
+    return [
+        leaf
+        for leaf, array, within in said
+        if within is None and np.asarray(array).dtype.kind in "if"
+    ]
 
 
 def in_child(chosen: list[Try], bounds: bool, wait: float = _WAIT) -> list[str]:
-    """Try some in another process, whose kernels may check bounds; a line for each that was neither refused nor legal.
+    """Try some in another process, whose kernels may check bounds; a line for each that was neither
+    refused nor legal.
 
     If it crashes, or does not end in time, the last line before says what it was trying.
     """
@@ -141,8 +183,12 @@ def in_child(chosen: list[Try], bounds: bool, wait: float = _WAIT) -> list[str]:
     with tempfile.NamedTemporaryFile("w+") as said:
         process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.states"],
-            stdin=subprocess.PIPE, stdout=said, stderr=subprocess.DEVNULL, text=True, env=environment,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
         try:
             process.communicate("\n".join(map(repr, map(tuple, chosen))), timeout=wait)
             ended = f"ended with {process.returncode}"

@@ -1,4 +1,6 @@
-"""A few random tries of some hazards, the others have tests of their own; ``make fuzz`` goes on for an hour."""
+"""A few random tries of some hazards, the others have tests of their own; ``make fuzz`` goes on for
+an hour.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""CUDA graphs of a ``Trainer``: what changes from replay to replay, and a thread beside their capture."""
+"""CUDA graphs of a ``Trainer``: what changes from replay to replay, and a thread beside their
+capture.
+"""
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +21,11 @@ pytestmark = pytest.mark.gpu
 
 
 def run(between=lambda _trainer: None, *, dropout=0.0, device="cuda", **settings):
-    """The losses of nine rounds, and the weights after them; another function runs after each round."""
-    trainer, losses = Trainer(network(dropout), BUDGET, device=device, **settings), []
+    """The losses of nine rounds, and the weights after them; another function runs after each
+    round.
+    """
+    trainer = Trainer(network(dropout), BUDGET, device=device, **settings)
+    losses = []
     for _ in range(9):
         losses.append(trainer.step())
         between(trainer)
@@ -36,7 +41,11 @@ HALF = {"between": rescaled, "precision": "float16", "micro_batch": 2}
 
 @pytest.mark.parametrize(
     ("options", "fast"),
-    [({"dropout": 0.5}, {"graphs": True}), (HALF, {"graphs": True}), (HALF, {"graphs": True, "compile": True})],
+    [
+        ({"dropout": 0.5}, {"graphs": True}),
+        (HALF, {"graphs": True}),
+        (HALF, {"graphs": True, "compile": True}),
+    ],
     ids=["dropout", "scale", "scale, compiled"],
 )
 @warnings_of_inductor
@@ -46,11 +55,18 @@ def test_a_replay_has_the_dropout_and_the_scale_of_its_round(options, fast):
     assert "dropout" not in options or not torch.allclose(exact[0], run()[0], rtol=1e-2)
 
 
-@pytest.mark.parametrize("fast", [{"graphs": True}, {"graphs": True, "compile": True}], ids=["", "compiled"])
+@pytest.mark.parametrize(
+    "fast",
+    [{"graphs": True}, {"graphs": True, "compile": True}],
+    ids=["", "compiled"],
+)
 @warnings_of_inductor
 def test_a_thread_of_a_loader_pins_memory_while_graphs_are_captured(fast):
-    own = torch.Generator()  # else an epoch draws a number from torch's own, which the trainer has seeded
-    loader, pinned = DataLoader(torch.ones(64, 1024), 8, pin_memory=True, generator=own), deque(maxlen=2)
+    own = (
+        torch.Generator()
+    )  # else an epoch draws a number from torch's own, which the trainer has seeded
+    loader = DataLoader(torch.ones(64, 1024), 8, pin_memory=True, generator=own)
+    pinned = deque(maxlen=2)
     enough = Event()
 
     def pin():
@@ -60,7 +76,10 @@ def test_a_thread_of_a_loader_pins_memory_while_graphs_are_captured(fast):
     def copied(_trainer):
         while not (pinned or beside.done()):
             enough.wait(0.001)
-        pinned.pop().to("cuda", non_blocking=True)  # for whose end the other thread asks when it pins again
+        pinned.pop().to(
+            "cuda",
+            non_blocking=True,
+        )  # for whose end the other thread asks when it pins again
 
     with ThreadPoolExecutor(1) as threads:
         beside = threads.submit(pin)

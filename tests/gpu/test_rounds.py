@@ -21,7 +21,8 @@ from tests.cluster.torchrun.test_faults import what_is_let_through  # noqa: E402
 from tests.cluster.torchrun.test_shares import BUDGET, DATA, alike, net, train  # noqa: E402
 
 pytestmark = pytest.mark.gpu
-MIB, on_cuda = 2**20, partial(train, device="cuda")
+MIB = 2**20
+on_cuda = partial(train, device="cuda")
 
 
 @contextmanager
@@ -39,13 +40,17 @@ def in_side_stream(work, *arguments):
 
 
 WORK = {"plain": on_cuda, "split": partial(on_cuda, split=True)}
-SIDE = {"side": partial(in_side_stream, on_cuda), "side forward": partial(on_cuda, within=side_stream)}
+SIDE = {
+    "side": partial(in_side_stream, on_cuda),
+    "side forward": partial(on_cuda, within=side_stream),
+}
 
 
 @pytest.mark.parametrize("together", [1, None])
 @pytest.mark.parametrize("work", [*WORK.values(), *SIDE.values()], ids=[*WORK, *SIDE])
 def test_the_gradient_is_that_of_one_process_and_a_part_is_sent_in_the_last_pass(work, together):
-    ranks, (one,) = on_ranks(3, work, together), on_ranks(1, on_cuda, together)
+    ranks = on_ranks(3, work, together)
+    (one,) = on_ranks(1, on_cuda, together)
     alike(ranks, one)
     assert any(early for rank in ranks for *_, early in rank[1:])
 
@@ -74,7 +79,9 @@ def layers(device, width, count):
 
 
 def one_round(allocator, model, x, within=nullcontext):
-    """A round whose tasks are passes of one input; how many parts were sent in them, and the share."""
+    """A round whose tasks are passes of one input; how many parts were sent in them, and the
+    share.
+    """
     with allocator.round(model) as share:
         for _ in range(share.tasks):
             with share.timed():
@@ -89,7 +96,8 @@ def one_round(allocator, model, x, within=nullcontext):
 
 
 def order_of_events(device, width, within=nullcontext):
-    """What each of three rounds sent in its passes; when the last pass began to send, when it ended, and a plain one.
+    """What each of three rounds sent in its passes; when the last pass began to send, when it
+    ended, and a plain one.
 
     In the last two rounds torch raises an error where the host waits for CUDA in a pass.
     """
@@ -100,7 +108,10 @@ def order_of_events(device, width, within=nullcontext):
         marks.append(allocator.share.watch.mark())  # in the stream of autograd's thread
         return real(*arguments, **options)
 
-    with mock.patch.object(buckets.dist, "all_reduce", noted), mock.patch.object(buckets, "_SIZE", 8 * width**2):
+    with (
+        mock.patch.object(buckets.dist, "all_reduce", noted),
+        mock.patch.object(buckets, "_SIZE", 8 * width**2),
+    ):
         for mode in ("default", "error", "error"):
             marks.clear()
             torch.cuda.set_sync_debug_mode(mode)
@@ -112,7 +123,10 @@ def order_of_events(device, width, within=nullcontext):
     return found, watch.seconds(begun, marks[0]), watch.seconds(begun, ended), alone
 
 
-ASIDE = {"side": partial(in_side_stream, order_of_events), "side forward": partial(order_of_events, within=side_stream)}
+ASIDE = {
+    "side": partial(in_side_stream, order_of_events),
+    "side forward": partial(order_of_events, within=side_stream),
+}
 
 
 @pytest.mark.parametrize("work", [order_of_events, *ASIDE.values()], ids=["plain", *ASIDE])
@@ -124,7 +138,9 @@ def test_a_part_is_sent_before_the_device_ends_the_task_and_the_host_waits_for_n
 
 
 def peaks(passes):
-    """The peak memory of plain passes and of two rounds, above what is held before, and the size of the gradient."""
+    """The peak memory of plain passes and of two rounds, above what is held before, and the size of
+    the gradient.
+    """
     (model, x), found, allocator = layers("cuda", 1024, 16), [], TorchAllocator(passes, "uta")
     model(x).mean().backward()  # libraries reserve memory of their own
     model.zero_grad()
@@ -133,27 +149,42 @@ def peaks(passes):
     with mock.patch.object(buckets, "_SIZE", 4 * MIB):
         for plain in (True, False, False):
             torch.cuda.reset_peak_memory_stats()
-            _ = [model(x).mean().backward() for _ in range(passes)] if plain else one_round(allocator, model, x)
+            if plain:
+                _ = [model(x).mean().backward() for _ in range(passes)]
+            else:
+                _ = one_round(allocator, model, x)
             found.append(torch.cuda.max_memory_allocated() - held)
             model.zero_grad()
     return found, sum(4 * one.numel() for one in model.parameters())
 
 
 @pytest.mark.parametrize("passes", [1, 3])
-def test_a_round_needs_the_memory_of_plain_passes_and_of_one_more_gradient_if_it_has_one_pass(passes):
+def test_a_round_needs_the_memory_of_plain_passes_and_of_one_more_gradient_if_it_has_one_pass(
+    passes,
+):
     (((plain, *rounds), gradient),) = on_ranks(1, peaks, passes, backend="nccl")
-    more = gradient if passes == 1 else 0  # plain passes keep the gradient, too, while the next one runs
+    # plain passes keep the gradient, too, while the next one runs
+    if passes == 1:
+        more = gradient
+    else:
+        more = 0
     assert max(rounds) <= plain + more + 8 * MIB  # of 64 MiB, in buckets of 4 MiB
 
 
 def where_memory_lacks(limit):
-    """The sizes of the passes in two rounds, and how much the memory that is held before each pass differs."""
-    model, allocator, seen = net(device="cuda"), TorchAllocator(BUDGET, "uta"), []
+    """The sizes of the passes in two rounds, and how much the memory that is held before each pass
+    differs.
+    """
+    model = net(device="cuda")
+    allocator = TorchAllocator(BUDGET, "uta")
+    seen = []
     loader = DataLoader(DATA, batch_sampler=TaskSampler(allocator, DATA, together=None))
 
     def loss_of(batch):
         seen.append((len(batch[2]), torch.cuda.memory_allocated()))
-        return model(batch[2].cuda()).float().expand(-1, 2**24).exp().sum()  # 64 MiB a sample, and backward as much
+        return (
+            model(batch[2].cuda()).float().expand(-1, 2**24).exp().sum()
+        )  # 64 MiB a sample, and backward as much
 
     loss_of(DATA[:1]).backward()
     model.zero_grad()

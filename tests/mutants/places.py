@@ -12,18 +12,33 @@ from cosmic_ray.plugins import get_operator
 
 SOURCES = ("ata_gym", "policies/ata_policies")
 _PAIRS = {
-    "Binary": ("Add_Sub Sub_Add Mul_Div Div_Mul FloorDiv_Mul Mod_Mul Pow_Mul LShift_RShift RShift_LShift "
-               "BitOr_BitAnd BitAnd_BitOr BitXor_BitOr"),
-    "Comparison": "Eq_NotEq NotEq_Eq Lt_LtE Lt_Gt LtE_Lt LtE_Gt Gt_GtE Gt_Lt GtE_Gt GtE_Lt Is_IsNot IsNot_Is",
+    "Binary": (
+        "Add_Sub Sub_Add Mul_Div Div_Mul FloorDiv_Mul Mod_Mul Pow_Mul LShift_RShift RShift_LShift "
+        "BitOr_BitAnd BitAnd_BitOr BitXor_BitOr"
+    ),
+    "Comparison": (
+        "Eq_NotEq NotEq_Eq Lt_LtE Lt_Gt LtE_Lt LtE_Gt Gt_GtE Gt_Lt GtE_Gt GtE_Lt Is_IsNot IsNot_Is"
+    ),
     "Unary": "USub_UAdd Delete_Not Delete_Invert",
-}  # fmt: skip
+}
 OPERATORS = (
-    *(f"core/Replace{kind}Operator_{pair}" for kind, pairs in _PAIRS.items() for pair in pairs.split()),
-    *("core/AddNot", "core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue", "core/ReplaceAndWithOr"),
+    *(
+        f"core/Replace{kind}Operator_{pair}"
+        for kind, pairs in _PAIRS.items()
+        for pair in pairs.split()
+    ),
+    *(
+        "core/AddNot",
+        "core/ReplaceTrueWithFalse",
+        "core/ReplaceFalseWithTrue",
+        "core/ReplaceAndWithOr",
+    ),
     *("core/ReplaceOrWithAnd", "core/ReplaceBreakWithContinue", "core/ReplaceContinueWithBreak"),
     *("core/NumberReplacer", "core/ZeroIterationForLoop"),
 )
-"""Changes of Cosmic Ray that a test should see. Those that replace any operator by each other one are left out: they
+"""Changes of Cosmic Ray that a test should see.
+
+Those that replace any operator by each other one are left out: they
 give many mutants at one place, most of which fail at once."""
 
 
@@ -37,10 +52,17 @@ class Place(NamedTuple):
 
     @property
     def room(self) -> str:
-        """The room of the file: the first folder of its package, as in "pools" or "policies/race"."""
+        """The room of the file: the first folder of its package, as in "pools" or
+        "policies/race".
+        """
         package, *rest = self.file.removeprefix("policies/").split("/")
-        room = rest[0] if len(rest) > 1 else "the root"
-        return room if package == "ata_gym" else f"policies/{room}"
+        if len(rest) > 1:
+            room = rest[0]
+        else:
+            room = "the root"
+        if package == "ata_gym":
+            return room
+        return f"policies/{room}"
 
     @property
     def tests(self) -> str:
@@ -59,8 +81,10 @@ def all_places(root: Path) -> list[list[Place]]:
     operators = {name: get_operator(name)() for name in OPERATORS}
     for folder in SOURCES:
         for path in sorted((root / folder).rglob("*.py")):
-            source, file = path.read_text(encoding="utf-8"), path.relative_to(root).as_posix()
-            nodes, unseen = list(ast_nodes(get_ast(source))), _annotations(source)
+            source = path.read_text(encoding="utf-8")
+            file = path.relative_to(root).as_posix()
+            nodes = list(ast_nodes(get_ast(source)))
+            unseen = _annotations(source)
             for name, operator in operators.items():
                 positions = (at for node in nodes for at in operator.mutation_positions(node))
                 for occurrence, (start, _) in enumerate(positions):
@@ -71,12 +95,21 @@ def all_places(root: Path) -> list[list[Place]]:
 
 def sample(root: Path, number: int, seed: int, room: str = "") -> list[Place]:
     """So many mutants on different lines of a checkout, or of one of its rooms, in random order."""
-    generator, places = random.Random(seed), [own for own in all_places(root) if own[0].room.startswith(room)]
+    generator = random.Random(seed)
+    places = [own for own in all_places(root) if own[0].room.startswith(room)]
     return [generator.choice(own) for own in generator.sample(places, min(number, len(places)))]
 
 
 def _annotations(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """The spans of type annotations, which are never evaluated: no test can see a change of them."""
+    """The spans of type annotations, which are never evaluated: no test can see a change of
+    them.
+    """
     nodes = ast.walk(ast.parse(source))
-    found: list[Any] = [getattr(node, "annotation", None) or getattr(node, "returns", None) for node in nodes]
-    return [((one.lineno, one.col_offset), (one.end_lineno, one.end_col_offset)) for one in found if one is not None]
+    found: list[Any] = [
+        getattr(node, "annotation", None) or getattr(node, "returns", None) for node in nodes
+    ]
+    return [
+        ((one.lineno, one.col_offset), (one.end_lineno, one.end_col_offset))
+        for one in found
+        if one is not None
+    ]

@@ -1,6 +1,7 @@
 """Which tests run which lines, and how long each takes: recorded once by a run of all tests.
 
-As a plugin of pytest (``-p tests.mutants.recording``) this file notes the seconds of each test that passes.
+As a plugin of pytest (``-p tests.mutants.recording``) this file notes the seconds of each test that
+passes.
 """
 
 import ast
@@ -15,7 +16,8 @@ from coverage import CoverageData
 
 from tests.mutants.places import Place
 
-DURATIONS, COVERAGE = "durations.json", "coverage.db"
+DURATIONS = "durations.json"
+COVERAGE = "coverage.db"
 SAVED_AT = "ATA_GYM_MUTANTS"
 """The environment variable that names the folder of the recording."""
 
@@ -40,15 +42,18 @@ class Recording:
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root = root
-        self._seconds: dict[str, float] = json.loads((folder / DURATIONS).read_text(encoding="utf-8"))
+        self._seconds: dict[str, float] = json.loads(
+            (folder / DURATIONS).read_text(encoding="utf-8"),
+        )
         self._data = CoverageData(str(folder / COVERAGE))
         self._data.read()
 
     def tests_of(self, place: Place, seconds: float) -> list[str]:
-        """Tests that could see a mutant, no more than take so many seconds: its own ones first, then the quickest.
+        """Tests that could see a mutant, no more than take so many seconds: its own ones first,
+        then the quickest.
 
-        A line that is run when its file is imported, or by machine code, is seen by the tests that run functions of its
-        file, and by those of its folder.
+        A line that is run when its file is imported, or by machine code, is seen by the tests that
+        run functions of its file, and by those of its folder.
         """
         ran = self._contexts(place.file)
         tests = {test for line in self._lines(place) for test in ran.get(line, ())}
@@ -61,7 +66,8 @@ class Recording:
         def order(test: str) -> tuple[bool, float]:
             return not test.startswith((place.tests, place.file)), self._seconds[test]
 
-        chosen, total = [], 0.0
+        chosen = []
+        total = 0.0
         for test in sorted(tests & self._seconds.keys(), key=order):
             total += self._seconds[test]
             if total > seconds and chosen:
@@ -72,10 +78,14 @@ class Recording:
     @cache  # noqa: B019 - one recording is made
     def _contexts(self, file: str) -> dict[int, set[str]]:
         lines = self._data.contexts_by_lineno(str(self._root / file))
-        return {line: {one.rpartition("|")[0] for one in tests if one} for line, tests in lines.items()}
+        return {
+            line: {one.rpartition("|")[0] for one in tests if one} for line, tests in lines.items()
+        }
 
     def _lines(self, place: Place) -> range:
         tree = ast.parse((self._root / place.file).read_text(encoding="utf-8"))
         statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
-        starts = [one.lineno for one in statements if one.lineno <= place.line <= (one.end_lineno or 0)]
+        starts = [
+            one.lineno for one in statements if one.lineno <= place.line <= (one.end_lineno or 0)
+        ]
         return range(max(starts, default=place.line), place.line + 1)

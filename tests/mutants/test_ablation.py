@@ -25,7 +25,9 @@ _SMALL = 2.0**-4
 
 @pytest.fixture
 def copies(tmp_path, monkeypatch) -> list[str]:
-    """A checkout with one file, whose copy needs as many rounds as its ``_CLIP`` says; and what was played so far."""
+    """A checkout with one file, whose copy needs as many rounds as its ``_CLIP`` says; and what was
+    played so far.
+    """
     place = tmp_path / "policies" / "ata_policies" / "planning" / "one.py"
     place.parent.mkdir(parents=True)
     place.write_text(SOURCE)
@@ -56,7 +58,7 @@ def run(folder: Path, only: str = "") -> pl.DataFrame:
 @pytest.mark.usefixtures("copies")
 def test_numbers_and_tuples_of_numbers_are_found_and_replaced():
     assert [(name, value) for _, name, value in ablation.constants(SOURCE)] == [
-        *(("_CLIP", 5.0), ("PASSES", 3), ("REACH", (float("inf"), 8.0)), ("_SMALL", 0.0625))
+        *(("_CLIP", 5.0), ("PASSES", 3), ("REACH", (float("inf"), 8.0)), ("_SMALL", 0.0625)),
     ]
     made = list(ablation.variants(Variant("a", 1, 1), ""))
     assert [one.becomes for one in made if one.name == "_CLIP"] == ["2.5", "10.0", "0.0", "inf"]
@@ -72,7 +74,11 @@ def test_losses_are_paired_by_seed_and_a_stopped_run_goes_on(copies, tmp_path):
     assert len(copies) == 5
     doubled = lost.filter(becomes="10.0").rows_by_key("world", named=True, unique=True)
     assert doubled["a"]["loss"] == pytest.approx(100 * (2**0.5 - 1))
-    assert (doubled["a"]["worst"], doubled["b"]["worst"], doubled["all"]["worst"]) == (100.0, 0.0, 100.0)
+    assert (doubled["a"]["worst"], doubled["b"]["worst"], doubled["all"]["worst"]) == (
+        100.0,
+        0.0,
+        100.0,
+    )
     assert doubled["all"]["loss"] == pytest.approx(100 * (2**0.25 - 1))
     assert lost.filter(becomes="0.0")["loss"].null_count() == 3
     assert "| fails |" in " ".join((tmp_path / "out" / "ablation.md").read_text().split())

@@ -28,26 +28,40 @@ class Run(NamedTuple):
 
 
 def blank(n: int, budget: int, *rows: int) -> dict[str, Any]:
-    worker, duration = np.full((*rows, budget), -1), np.zeros((*rows, budget))
+    worker = np.full((*rows, budget), -1)
+    duration = np.zeros((*rows, budget))
     return {"worker": worker, "duration": duration, "elapsed": np.zeros((*rows, n))}
 
 
 @pytest.fixture(scope="session")
 def play() -> Callable[..., Run]:
-    """Let a policy, or one of a class or a name, play some rounds of an env, or of one with these options."""
+    """Let a policy, or one of a class or a name, play some rounds of an env, or of one with these
+    options.
+    """
 
     def played(
-        policy: str | Policy | type[Policy], rounds: int, rows: int = 4, seed: int = 0,
-        hyperparameters: dict[str, Any] | None = None, env: Any = None, **options: Any,
-    ) -> Run:  # fmt: skip
-        kind = ata_policies.load(policy) if isinstance(policy, str) else policy
+        policy: str | Policy | type[Policy],
+        rounds: int,
+        rows: int = 4,
+        seed: int = 0,
+        hyperparameters: dict[str, Any] | None = None,
+        env: Any = None,
+        **options: Any,
+    ) -> Run:
+        if isinstance(policy, str):
+            kind = ata_policies.load(policy)
+        else:
+            kind = policy
         env = env or gym.make_vec(kind.env_id, num_envs=rows, **options)
         made: Any = policy
         if isinstance(policy, str):
             made = ata_policies.make(policy, env, seed=seed, **hyperparameters or {})
         elif isinstance(policy, type):
             made = policy(Setting.of(env), seed=seed, **hyperparameters or {})
-        observation, state, steps, ends = env.reset(seed=seed)[0], None, [], []
+        observation = env.reset(seed=seed)[0]
+        state = None
+        steps = []
+        ends = []
         for _ in range(rounds * (env.unwrapped.budget if isinstance(made, DispatchPolicy) else 1)):
             action, state = decide(made, env, observation, state)
             means = np.broadcast_to(env.unwrapped.means(), action.shape)
@@ -58,7 +72,12 @@ def play() -> Callable[..., Run]:
             observation = after
         seen, actions, states, means, costs = zip(*steps, strict=True)
         return Run(
-            [*seen], np.array(actions), [*states], np.array(means), np.array(costs), *np.array(ends).swapaxes(0, 1)
+            [*seen],
+            np.array(actions),
+            [*states],
+            np.array(means),
+            np.array(costs),
+            *np.array(ends).swapaxes(0, 1),
         )
 
     return played
@@ -66,7 +85,12 @@ def play() -> Callable[..., Run]:
 
 @pytest.fixture(scope="session")
 def refuses() -> Callable[..., None]:
-    def refused(name: str, message: str, setting: Setting | None = None, **hyperparameters: Any) -> None:
+    def refused(
+        name: str,
+        message: str,
+        setting: Setting | None = None,
+        **hyperparameters: Any,
+    ) -> None:
         with pytest.raises(ValueError, match=message):
             ata_policies.load(name)(setting or Setting(n=3, budget=2), **hyperparameters)
 

@@ -1,4 +1,6 @@
-"""Oracles where the distributions of each round are known: by their definition, and against those of one pool."""
+"""Oracles where the distributions of each round are known: by their definition, and against those
+of one pool.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +17,19 @@ from ata_gym.scenarios import Scenario
 from ata_gym.theory.optimal.allocation import optimal_allocation
 from tests.policies.conftest import Run
 
-BUDGET, POOL = 6, exponential(np.arange(1.0, 9.0))
-OFTA, BEST, RACE, DISPATCH = "dynamic-ofta", "dynamic-oracle", "race-dynamic-oracle", "dispatch-dynamic-oracle"
+BUDGET = 6
+POOL = exponential(np.arange(1.0, 9.0))
+OFTA = "dynamic-ofta"
+BEST = "dynamic-oracle"
+RACE = "race-dynamic-oracle"
+DISPATCH = "dispatch-dynamic-oracle"
 ORACLES = {OFTA: "ofta", BEST: "oracle", RACE: "race-oracle", DISPATCH: "dispatch-oracle"}
-DRAWN = PoolDistribution(5, families=("gamma", "log-normal"), heterogeneity=(2.0, 9.0), cv=(0.2, 1.0))
+DRAWN = PoolDistribution(
+    5,
+    families=("gamma", "log-normal"),
+    heterogeneity=(2.0, 9.0),
+    cv=(0.2, 1.0),
+)
 PADDED = PoolDistribution(16, fewest=3, families="gamma")  # with as many distributions as places
 
 
@@ -27,14 +38,33 @@ def world(name: str, rows: int = 3, **options: Any) -> Any:
     return gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, **options)
 
 
-def drawn(name: str, rows: int, pools: PoolDistribution = DRAWN, price: float = 0.1, **options: Any) -> Any:
+def drawn(
+    name: str,
+    rows: int,
+    pools: PoolDistribution = DRAWN,
+    price: float = 0.1,
+    **options: Any,
+) -> Any:
     return world(name, rows, pool=pools, price=price, changes=[Redraw(pools, **options)])
 
 
 @pytest.fixture
 def run(play: Any) -> Callable[..., Run]:
-    def played(name: str, rounds: int, env: Any = None, seed: int = 0, more: Any = None, **options: Any) -> Run:
-        result: Run = play(name, rounds, seed=seed, hyperparameters=more, env=env or world(name, **options))
+    def played(
+        name: str,
+        rounds: int,
+        env: Any = None,
+        seed: int = 0,
+        more: Any = None,
+        **options: Any,
+    ) -> Run:
+        result: Run = play(
+            name,
+            rounds,
+            seed=seed,
+            hyperparameters=more,
+            env=env or world(name, **options),
+        )
         return result
 
     return played
@@ -42,12 +72,21 @@ def run(play: Any) -> Callable[..., Run]:
 
 @pytest.mark.parametrize(
     "changes",
-    [(Switch(every=4),), (Periodic(20, 0.5),), (Spot(0.3, 0.3, deadline=5.0),), (Switch(every=4), Periodic(20, 0.5))],
+    [
+        (Switch(every=4),),
+        (Periodic(20, 0.5),),
+        (Spot(0.3, 0.3, deadline=5.0),),
+        (Switch(every=4), Periodic(20, 0.5)),
+    ],
 )
 def test_dynamic_ofta_allocates_by_the_means_of_the_round(run: Any, changes: Any) -> None:
     found = run(OFTA, 30, changes=changes)
     assert len(np.unique(found.means.reshape(-1, 8), axis=0)) > 3
-    for allocation, now in zip(found.actions.reshape(-1, 8), found.means.reshape(-1, 8), strict=True):
+    for allocation, now in zip(
+        found.actions.reshape(-1, 8),
+        found.means.reshape(-1, 8),
+        strict=True,
+    ):
         there = np.isfinite(now)
         np.testing.assert_array_equal(allocation[there], allocate(now[there], BUDGET))
         assert not allocation[~there].any()
@@ -59,21 +98,40 @@ def test_where_nothing_changes_it_is_the_plain_oracle(run: Any, dynamic: str) ->
 
 
 @pytest.mark.parametrize(("name", "price"), [(BEST, 0.0), (BEST, 0.3), (RACE, 0.1)])
-def test_the_plan_is_the_same_whoever_has_the_distributions(run: Any, name: str, price: float) -> None:
+def test_the_plan_is_the_same_whoever_has_the_distributions(
+    run: Any,
+    name: str,
+    price: float,
+) -> None:
     found = run(name, 40, price=price, changes=[Switch(every=4)])
     plans = np.take_along_axis(found.actions, np.argsort(found.means, axis=-1), axis=-1)
     (plan,) = np.unique(plans.reshape(-1, 8), axis=0)
-    assert name == RACE or plan.tolist() == optimal_allocation(POOL, BUDGET, price).allocation.tolist()
+    assert (
+        name == RACE or plan.tolist() == optimal_allocation(POOL, BUDGET, price).allocation.tolist()
+    )
     assert len(np.unique(found.actions.reshape(-1, 8), axis=0)) > 5
 
 
 @pytest.mark.parametrize("name", [OFTA, BEST])
-def test_a_plan_is_kept_while_no_mean_differs_by_more_than_the_tolerance(run: Any, name: str) -> None:
-    found = run(name, 40, more={"tolerance": 0.3}, changes=[Periodic(60, 0.5), Spot(0.02, 0.2, deadline=9.0)])
-    planned, kept = found.states[0].plan.mean.copy(), 0
+def test_a_plan_is_kept_while_no_mean_differs_by_more_than_the_tolerance(
+    run: Any,
+    name: str,
+) -> None:
+    found = run(
+        name,
+        40,
+        more={"tolerance": 0.3},
+        changes=[Periodic(60, 0.5), Spot(0.02, 0.2, deadline=9.0)],
+    )
+    planned = found.states[0].plan.mean.copy()
+    kept = 0
     for state, now, before in zip(found.states[1:], found.means[1:], found.means, strict=False):
         gone = np.isinf(planned)
-        near = np.abs(np.where(gone, 0.0, now) - np.where(gone, 0.0, planned)) <= 0.3 * np.where(gone, 1.0, planned)
+        near = np.abs(np.where(gone, 0.0, now) - np.where(gone, 0.0, planned)) <= 0.3 * np.where(
+            gone,
+            1.0,
+            planned,
+        )
         same = ((gone == np.isinf(now)) & (near | np.isinf(now))).all(axis=1)
         planned = np.where(same[:, None], planned, now)
         np.testing.assert_array_equal(state.plan.mean, planned)
@@ -94,7 +152,10 @@ def test_it_follows_workers_that_trade_their_distributions(dynamic: str, run: An
     assert (still < 1.03 * plain).all()
 
 
-@pytest.mark.parametrize(("name", "price"), [(RACE, 0.0), (RACE, 1.0), (DISPATCH, 0.0), (DISPATCH, 1.0)])
+@pytest.mark.parametrize(
+    ("name", "price"),
+    [(RACE, 0.0), (RACE, 1.0), (DISPATCH, 0.0), (DISPATCH, 1.0)],
+)
 def test_who_is_away_starts_nothing(name: str, price: float, run: Any) -> None:
     changes = [Spot(0.2, 0.4, deadline=5.0), Periodic(9, 0.5), Outliers(0.01, 5, 9)]
     found = run(name, 30, price=price, changes=changes)
@@ -107,19 +168,32 @@ def test_who_is_away_starts_nothing(name: str, price: float, run: Any) -> None:
 
 @pytest.mark.parametrize("name", [RACE, DISPATCH])
 def test_it_knows_the_times_of_a_round_that_is_replayed(name: str, run: Any) -> None:
-    fast, slow = [1.0, 1.0, 50.0, 50.0], [50.0, 50.0, 1.0, 1.0]
+    fast = [1.0, 1.0, 50.0, 50.0]
+    slow = [50.0, 50.0, 1.0, 1.0]
     found = run(name, 40, price=1.0, pool=trace([fast, slow, [80.0]], replay="round"))
     assert not found.actions[found.means >= 50.0].any()
 
 
-@pytest.mark.parametrize(("dynamic", "price"), [(name, price) for name in ORACLES for price in (0.0, 0.3)])
-def test_where_workers_are_drawn_it_is_the_oracle_of_each_draw(dynamic: str, price: float, run: Any) -> None:
-    env, plain = drawn(dynamic, 3, price=price), ORACLES[dynamic]
+@pytest.mark.parametrize(
+    ("dynamic", "price"),
+    [(name, price) for name in ORACLES for price in (0.0, 0.3)],
+)
+def test_where_workers_are_drawn_it_is_the_oracle_of_each_draw(
+    dynamic: str,
+    price: float,
+    run: Any,
+) -> None:
+    env = drawn(dynamic, 3, price=price)
+    plain = ORACLES[dynamic]
     ours = run(dynamic, 15, env, seed=4).costs.sum(axis=0)
     for e in range(3):
         env.reset(seed=4)
         pool = env.unwrapped.conditions().row(e).pool(env.unwrapped.scenario.catalogue)
-        alone = gym.make_vec(ata_policies.load(plain).env_id, num_envs=1, scenario=Scenario(pool, BUDGET, price=price))
+        alone = gym.make_vec(
+            ata_policies.load(plain).env_id,
+            num_envs=1,
+            scenario=Scenario(pool, BUDGET, price=price),
+        )
         fixed = run(plain, 15, alone, seed=4 + e).costs.sum()
         assert ours[e] == pytest.approx(fixed, rel=0.08 if dynamic == RACE else 1e-9)
 
@@ -132,25 +206,38 @@ def test_the_shadow_price_is_chosen_for_each_draw_and_kept_in_between(run: Any) 
     assert (anew[3 * BUDGET - 1].plan.shadow != anew[-1].plan.shadow).any()
 
 
-@pytest.mark.parametrize("given", [None, {"means": [1.0, 2.0]}, np.ones(2), "conditions", (1, 2), 2])
+@pytest.mark.parametrize(
+    "given",
+    [None, {"means": [1.0, 2.0]}, np.ones(2), "conditions", (1, 2), 2],
+)
 def test_privileged_information_of_another_type_or_of_other_rows_is_refused(given: Any) -> None:
-    env, said = world(OFTA, 3), r"DynamicOfta is an oracle, and privileged is .*: call predict\(\.\.\., priv"
-    policy, (observation, _) = ata_policies.make(OFTA, env), env.reset(seed=0)
+    env = world(OFTA, 3)
+    said = r"DynamicOfta is an oracle, and privileged is .*: call predict\(\.\.\., priv"
+    policy = ata_policies.make(OFTA, env)
+    observation, _ = env.reset(seed=0)
     if isinstance(given, int):
         other = world(OFTA, given)
         other.reset(seed=0)
-        given, said = other.unwrapped.conditions(), r"the conditions of 3 rows of 8 workers, not of shape \(2, 8\)"
+        given = other.unwrapped.conditions()
+        said = r"the conditions of 3 rows of 8 workers, not of shape \(2, 8\)"
     with pytest.raises(ValueError, match=said):
         policy.predict(observation, privileged=given)
 
 
 @pytest.mark.parametrize(("name", "plain"), ORACLES.items())
-def test_empty_places_get_nothing_and_an_oracle_of_one_pool_says_so(name: str, plain: str, run: Any) -> None:
+def test_empty_places_get_nothing_and_an_oracle_of_one_pool_says_so(
+    name: str,
+    plain: str,
+    run: Any,
+) -> None:
     found = run(name, 2 if name == DISPATCH else 10, drawn(name, 4, PADDED), seed=1)
     present = np.array([seen["present"] for seen in found.seen])
     assert not present.all()
     assert not found.actions[present == 0].any()
     assert found.actions.any(axis=-1).all() or name == DISPATCH
     for pools in (DRAWN, PADDED):
-        with pytest.raises(ValueError, match=r"the workers, and here they are drawn anew: use a dynamic oracle"):
+        with pytest.raises(
+            ValueError,
+            match=r"the workers, and here they are drawn anew: use a dynamic oracle",
+        ):
             ata_policies.make(plain, drawn(plain, 1, pools))

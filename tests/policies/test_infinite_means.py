@@ -1,4 +1,6 @@
-"""Every policy where means are infinite: of all workers, of those who are there, or since their places are empty."""
+"""Every policy where means are infinite: of all workers, of those who are there, or since their
+places are empty.
+"""
 
 from typing import Any
 
@@ -16,7 +18,8 @@ from ata_policies.lb_bsp.gpu import balanced
 from ata_policies.planning.race_search import EVERYTHING, race_allocation
 from ata_policies.steps import decide
 
-N, ROUNDS = 4, 200
+N = 4
+ROUNDS = 200
 ENDLESS = pareto([0.6] * N, [1.0, 2.0, 1.5, 3.0])
 ONE = pareto([0.6] * (N - 1), [1.0, 2.0, 3.0]) + exponential(2.0)
 LEAVE = Spot(0.3, 0.5, deadline=5.0)
@@ -28,15 +31,28 @@ WORLDS: dict[str, dict[str, Any]] = {
     "all but one, which leaves": {"pool": ONE, "changes": [LEAVE]},
     "all but one, in turn": {"pool": ONE, "changes": [Switch(every=7), LEAVE]},
     "places are empty": {"pool": PLACES, "changes": [Redraw(PLACES, every=100, among=((LEAVE,),))]},
-    "beside recorded rounds": {"pool": ENDLESS + trace([[1.0, 2.0, 3.0]], replay="round"), "changes": [LEAVE]},
+    "beside recorded rounds": {
+        "pool": ENDLESS + trace([[1.0, 2.0, 3.0]], replay="round"),
+        "changes": [LEAVE],
+    },
 }
 NAMES = ata_policies.names()
-KNOWING = [name for name in NAMES if "distributions" in ata_policies.load(name).knows or "oracle" in name]
+KNOWING = [
+    name for name in NAMES if "distributions" in ata_policies.load(name).knows or "oracle" in name
+]
 
 
 def refused_or_played(name: str, world: str, budget: int, price: float) -> str | None:
-    """What a policy says where it is refused; None where it has played, by actions that the env takes."""
-    envs = gym.make_vec(ata_policies.load(name).env_id, num_envs=1, budget=budget, price=price, **WORLDS[world])
+    """What a policy says where it is refused; None where it has played, by actions that the env
+    takes.
+    """
+    envs = gym.make_vec(
+        ata_policies.load(name).env_id,
+        num_envs=1,
+        budget=budget,
+        price=price,
+        **WORLDS[world],
+    )
     try:
         policy = ata_policies.make(name, envs, seed=1)
     except ValueError as error:
@@ -60,7 +76,9 @@ def test_every_policy_is_refused_in_a_sentence_or_plays(name: str) -> None:
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("name", KNOWING)
 def test_oracles_with_every_budget(name: str, world: str) -> None:
-    """They are refused where no worker has a finite mean by which they go, at any budget, or where no pool is known."""
+    """They are refused where no worker has a finite mean by which they go, at any budget, or where
+    no pool is known.
+    """
     by_means = name in ("ofta", "oracle", "dynamic-ofta", "dynamic-oracle", "race-dynamic-oracle")
     fixed = not ata_policies.load(name).privileged
     for budget in (1, 2, 3, N, 2 * N + 1) if world == "all but one, which leaves" else (2 * N + 1,):
@@ -75,15 +93,20 @@ def test_oracles_with_every_budget(name: str, world: str) -> None:
             assert said is None
 
 
-@pytest.mark.parametrize("name", ["dynamic-ofta", "dynamic-oracle", "race-dynamic-oracle", "dispatch-dynamic-oracle"])
+@pytest.mark.parametrize(
+    "name",
+    ["dynamic-ofta", "dynamic-oracle", "race-dynamic-oracle", "dispatch-dynamic-oracle"],
+)
 def test_who_is_away_gets_nothing_and_the_medians_decide_where_no_mean_does(name: str) -> None:
     world = {"pool": ONE, "changes": [LEAVE], "budget": 9, "price": 0.1}
     envs = gym.make_vec(ata_policies.load(name).env_id, num_envs=2, **world)
     policy = ata_policies.make(name, envs)
-    observation, state = envs.reset(seed=0)[0], None
+    observation = envs.reset(seed=0)[0]
+    state = None
     endless = 0
     for _ in range(200):
-        means, there = envs.unwrapped.means(), envs.unwrapped.conditions().dies > 0.0
+        means = envs.unwrapped.means()
+        there = envs.unwrapped.conditions().dies > 0.0
         action, state = decide(policy, envs, observation, state)
         assert not action[~there].any()
         for row in np.flatnonzero(np.isinf(means).all(axis=1)):
@@ -116,16 +139,26 @@ def one_by_one(flat: Floats, intercept: Floats, slope: Floats, most: Ints, budge
 
 
 def test_tasks_that_end_at_the_same_time_are_handed_out_in_one_step() -> None:
-    """The time of 10^12 tasks at 10^30 + x is the same for very many x; small cases are as if handed out one by one."""
+    """The time of 10^12 tasks at 10^30 + x is the same for very many x; small cases are as if
+    handed out one by one.
+    """
     budget = 10**12
-    shared = balanced(np.zeros(3), np.full(3, 1e30), np.array([1.0, 2.0, 1e14]), np.full(3, budget), budget)
+    shared = balanced(
+        np.zeros(3),
+        np.full(3, 1e30),
+        np.array([1.0, 2.0, 1e14]),
+        np.full(3, budget),
+        budget,
+    )
     assert shared.tolist() == [budget, 0, 0]
     rng = np.random.default_rng(0)
     for _ in range(300):
-        n, tasks = rng.integers(1, 7), int(rng.integers(1, 40))
+        n = rng.integers(1, 7)
+        tasks = int(rng.integers(1, 40))
         most = rng.integers(0, tasks + 1, n)
         most[0] = tasks
-        flat, intercept = rng.integers(0, 9, n) * 1.0, rng.integers(0, 5, n) * rng.choice([1.0, 1e16])
+        flat = rng.integers(0, 9, n) * 1.0
+        intercept = rng.integers(0, 5, n) * rng.choice([1.0, 1e16])
         slope = rng.integers(1, 5, n) * rng.choice([1.0, 0.37])
         expected = one_by_one(flat, intercept, slope, most, tasks)
         np.testing.assert_array_equal(balanced(flat, intercept, slope, most, tasks), expected)

@@ -20,7 +20,11 @@ from ata_policies.card import policy_card
 from docs import policy_costs
 
 PAGE = (Path(__file__).parents[2] / "policies" / "README.md").read_text(encoding="utf-8")
-OURS = [name for name in ata_policies.names() if ata_policies.load(name).__module__.startswith("ata_policies.")]
+OURS = [
+    name
+    for name in ata_policies.names()
+    if ata_policies.load(name).__module__.startswith("ata_policies.")
+]
 
 
 def blocks(language: str) -> list[str]:
@@ -28,10 +32,17 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_table_has_every_policy_as_it_describes_itself() -> None:
-    """All but the cost, which is measured: ``python -m docs.policy_costs`` prints the table anew."""
+    """All but the cost, which is measured: ``python -m docs.policy_costs`` prints the table
+    anew.
+    """
     rows = [line for line in PAGE.splitlines() if line.startswith("|")]
-    expected = policy_costs.table(map(policy_card, OURS), dict.fromkeys(OURS, (1.0, 1.0, 1.0))).splitlines()
-    assert [row.rsplit(" | ", 3)[0] for row in rows] == [row.rsplit(" | ", 3)[0] for row in expected]
+    expected = policy_costs.table(
+        map(policy_card, OURS),
+        dict.fromkeys(OURS, (1.0, 1.0, 1.0)),
+    ).splitlines()
+    assert [row.rsplit(" | ", 3)[0] for row in rows] == [
+        row.rsplit(" | ", 3)[0] for row in expected
+    ]
     costs = [cost.strip(" |") for row in rows[2:] for cost in row.rsplit(" | ", 3)[1:]]
     assert all(cost == "-" or float(cost) > 0 for cost in costs)  # -: not measured yet
 
@@ -49,11 +60,17 @@ def test_the_list_can_be_of_one_env_and_costs_are_measured() -> None:
 
 
 def test_the_decisions_of_one_policy_are_timed_by_the_number_of_workers(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(decision_cost, "FIRST", 3)
     told = CliRunner().invoke(app, ["policies", "uta", "--cost"]).stdout
-    for world in ("n = 51, B = 23", "the same, speeds walk", "n = 1,000, B = 500", "n = 10,000, B = 23"):
+    for world in (
+        "n = 51, B = 23",
+        "the same, speeds walk",
+        "n = 1,000, B = 500",
+        "n = 10,000, B = 23",
+    ):
         ((mean, worst),) = re.findall(rf"{world} +([\d.e-]+) +([\d.e-]+)", told)
         assert 0 < float(mean) <= float(worst)
     data = json.loads(CliRunner().invoke(app, ["policies", "uta", "--cost", "--json"]).stdout)
@@ -70,8 +87,11 @@ def test_the_first_example_runs() -> None:
 
 @pytest.fixture
 def users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package as the page tells to write it, installed as pip would: code and metadata on the path."""
-    module, (project,) = blocks("python")[1], blocks("toml")
+    """A package as the page tells to write it, installed as pip would: code and metadata on the
+    path.
+    """
+    module = blocks("python")[1]
+    (project,) = blocks("toml")
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "__init__.py").touch()
     (tmp_path / "my_package" / "my_module.py").write_text(module, encoding="utf-8")
@@ -79,7 +99,10 @@ def users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
     groups = tomllib.loads(project)["project"]["entry-points"]
-    lines = [f"[{group}]\n" + "".join(f"{n} = {v}\n" for n, v in points.items()) for group, points in groups.items()]
+    lines = [
+        f"[{group}]\n" + "".join(f"{n} = {v}\n" for n, v in points.items())
+        for group, points in groups.items()
+    ]
     (installed / "entry_points.txt").write_text("".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -116,10 +139,14 @@ def test_the_commands_of_the_page_run() -> None:
 def test_check_says_what_is_wrong_and_two_packages_may_not_share_a_name(users_folder: Path) -> None:
     module = users_folder / "my_package" / "my_module.py"
     points = users_folder / "my_package-1.0.dist-info" / "entry_points.txt"
-    module.write_text(module.read_text().replace("self.setting.budget,", "self.setting.budget - 1,"))
+    module.write_text(
+        module.read_text().replace("self.setting.budget,", "self.setting.budget - 1,"),
+    )
     done = CliRunner().invoke(app, ["check", "my_package.my_module:Hopeful"])
     assert done.exit_code == 1
-    illegal = "its action is illegal in round 1: the tasks of row 0 must sum to the budget of 7, not to 6"
+    illegal = (
+        "its action is illegal in round 1: the tasks of row 0 must sum to the budget of 7, not to 6"
+    )
     assert f"fault: {illegal}" in done.stdout
     done = CliRunner().invoke(app, ["check", "my_package.my_module:Hopeless"])
     assert done.exit_code == 2

@@ -1,4 +1,6 @@
-"""Policies by name, and every one of them played: by its contract, rows alone, in an RL library, on extreme times."""
+"""Policies by name, and every one of them played: by its contract, rows alone, in an RL library, on
+extreme times.
+"""
 
 import contextlib
 import functools
@@ -22,7 +24,8 @@ from ata_policies.allocation.composition import ESTIMATES, MEMORIES, RULES, Comp
 from ata_policies.registry import DEFAULTS, env_ids
 from ata_policies.steps import decide, play_on
 
-DISPATCH, POOL = "ata_gym/TaskDispatch-v0", shifted_exponential([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+DISPATCH = "ata_gym/TaskDispatch-v0"
+POOL = shifted_exponential([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
 
 
 def made(name: str, env_id: str = "ata_gym/TaskAllocation-v0", **hyperparameters: Any) -> Any:
@@ -34,7 +37,10 @@ def test_every_policy_says_what_it_is() -> None:
         assert found.env_id in env_ids()
         assert 10 < len(found.summary()) <= 120
         assert all((found.source, found.constants, found.knows, found.assumes))
-        assert {type(flag) for flag in (found.learns, found.priced, found.nonstationary, found.privileged)} == {bool}
+        assert {
+            type(flag)
+            for flag in (found.learns, found.priced, found.nonstationary, found.privileged)
+        } == {bool}
 
 
 def test_a_preset_says_what_its_parts_say_together() -> None:
@@ -46,33 +52,56 @@ def test_a_preset_says_what_its_parts_say_together() -> None:
     assert ata_policies.load("certainty-equivalence").constants == "none"
 
 
-@pytest.mark.parametrize(("name", "hyperparameters", "message"), [
-    ("atta", {}, "did you mean ata"), ("no.such.module:Thing", {}, "there is no policy"),
-    ("ata_policies.allocation.baselines:Nothing", {}, "there is no policy"),
-    ("ata_policies.policy:Totals", {}, "Totals is no policy: make it a subclass"),
-    ("uta", {"alpha": 1.0}, "does not take"), ("ata", {"alpha": -1.0}, "alpha"), ("ata", {"seed": -1}, "seed must be"),
-])  # fmt: skip
-def test_unknown_names_and_hyperparameters(name: str, hyperparameters: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "hyperparameters", "message"),
+    [
+        ("atta", {}, "did you mean ata"),
+        ("no.such.module:Thing", {}, "there is no policy"),
+        ("ata_policies.allocation.baselines:Nothing", {}, "there is no policy"),
+        ("ata_policies.policy:Totals", {}, "Totals is no policy: make it a subclass"),
+        ("uta", {"alpha": 1.0}, "does not take"),
+        ("ata", {"alpha": -1.0}, "alpha"),
+        ("ata", {"seed": -1}, "seed must be"),
+    ],
+)
+def test_unknown_names_and_hyperparameters(
+    name: str,
+    hyperparameters: dict[str, Any],
+    message: str,
+) -> None:
     with pytest.raises(ValueError, match=message):
         made(name, **hyperparameters)
 
 
 def test_what_is_no_env_of_ours_is_refused() -> None:
-    text = "an env is needed here, not the text 'ata_gym/TaskAllocation-v0': make it first, by gymnasium.make"
+    text = (
+        "an env is needed here, not the text 'ata_gym/TaskAllocation-v0': make it first, by"
+        " gymnasium.make"
+    )
     other = "is not an env of ata_gym: make one with gymnasium.make"
     wrong: tuple[Any, ...] = ("ata_gym/TaskAllocation-v0", None, 3, gym.make("CartPole-v1"))
-    for one, said in zip(wrong, (text, f"None {other}", f"3 {other}", "not an env of ata_gym"), strict=True):
-        for asked in (lambda one=one: ata_policies.make("ata", one), lambda one=one: Setting.of(one)):
+    for one, said in zip(
+        wrong,
+        (text, f"None {other}", f"3 {other}", "not an env of ata_gym"),
+        strict=True,
+    ):
+        for asked in (
+            lambda one=one: ata_policies.make("ata", one),
+            lambda one=one: Setting.of(one),
+        ):
             with pytest.raises(ValueError, match=said):
                 asked()
 
 
 def test_the_default_policy_of_an_env() -> None:
     for env_id in DEFAULTS:
-        policy, preset = made("default", env_id, seed=3), ata_policies.load(default_name(env_id))
+        policy = made("default", env_id, seed=3)
+        preset = ata_policies.load(default_name(env_id))
         assert isinstance(preset, ata_policies.Preset)
         assert (type(policy), policy.seed) == (preset.build, 3)
-    assert ata_policies.load("default") is ata_policies.load(default_name("ata_gym/TaskAllocation-v0"))
+    assert ata_policies.load("default") is ata_policies.load(
+        default_name("ata_gym/TaskAllocation-v0"),
+    )
     with pytest.raises(ValueError, match="no default policy is named for ata_gym/TaskNothing-v0"):
         default_name("ata_gym/TaskNothing-v0")
 
@@ -90,16 +119,47 @@ def test_a_policy_is_made_for_its_own_env_alone(name: str, env_id: str) -> None:
         if found.env_id == env_id:
             assert ata_policies.make(name, env).setting.n == 3
         else:
-            with pytest.raises(ValueError, match=f"{found.__name__} plays {found.env_id}, and this env is {env_id}"):
+            with pytest.raises(
+                ValueError,
+                match=f"{found.__name__} plays {found.env_id}, and this env is {env_id}",
+            ):
                 ata_policies.make(name, env)
 
 
 NAMES = ata_policies.names()
 BY_KIND = (
-    *("ata", "thompson-beta", "kl-gamma", "catoni", "restarting-beta", "thompson:memory=window:of=rounds"),
-    *("cucb:memory=discount", "epsilon-uniform", "uta", "explore-then-commit", "exponentiated-gradient"),
-    *("distribution-learner", "dynamic-oracle", "lb-bsp-federated", "lb-bsp-linear", "lb-bsp-gpu", "lb-bsp-profiled"),
-    *("learned", "race", "race-backup", "race-dynamic-oracle", "dispatch", "dispatch-rest", "dispatch-dynamic-oracle"),
+    *(
+        "ata",
+        "thompson-beta",
+        "kl-gamma",
+        "catoni",
+        "restarting-beta",
+        "thompson:memory=window:of=rounds",
+    ),
+    *(
+        "cucb:memory=discount",
+        "epsilon-uniform",
+        "uta",
+        "explore-then-commit",
+        "exponentiated-gradient",
+    ),
+    *(
+        "distribution-learner",
+        "dynamic-oracle",
+        "lb-bsp-federated",
+        "lb-bsp-linear",
+        "lb-bsp-gpu",
+        "lb-bsp-profiled",
+    ),
+    *(
+        "learned",
+        "race",
+        "race-backup",
+        "race-dynamic-oracle",
+        "dispatch",
+        "dispatch-rest",
+        "dispatch-dynamic-oracle",
+    ),
 )
 """At least one policy of each class, and one with each memory."""
 
@@ -109,7 +169,16 @@ def test_every_class_is_among_the_kinds() -> None:
     made = [ata_policies.load(name) for name in NAMES]
     kinds = {one.build for one in made if isinstance(one, ata_policies.Preset)}
     assert {kind.predict for kind in kinds} == {Policy.predict}
-    fixed = {"Ofta", "Oracle", "Gta", "DispatchGta", "DispatchOracle", "DispatchCaps", "RaceOracle", "RaceCaps"}
+    fixed = {
+        "Ofta",
+        "Oracle",
+        "Gta",
+        "DispatchGta",
+        "DispatchOracle",
+        "DispatchCaps",
+        "RaceOracle",
+        "RaceCaps",
+    }
     alike = {"DynamicOfta", "RaceFastest"}  # to DynamicOracle and RaceBackup
     played = {ata_policies.load(name).build.__name__ for name in BY_KIND}  # type: ignore[union-attr]
     assert {kind.__name__ for kind in kinds} - fixed - alike == played
@@ -117,18 +186,37 @@ def test_every_class_is_among_the_kinds() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_keeps_the_contract(name: str) -> None:
-    """Legal, reproducible, the same alone as in a batch, and more; here its advice is an error too."""
+    """Legal, reproducible, the same alone as in a batch, and more; here its advice is an error
+    too.
+    """
     dispatch = "Dispatch" in ata_policies.load(name).env_id
-    check_policy(name, rounds=(6 if dispatch else 16) if name in BY_KIND else 4)
+    rounds = 4
+    if name in BY_KIND:
+        rounds = 6 if dispatch else 16
+    check_policy(name, rounds=rounds)
 
 
 WORKERS = st.one_of(
     st.builds(lambda mean: exponential([mean]), st.floats(0.1, 10.0)),
-    st.builds(lambda shape, mean: gamma([shape], [mean / shape]), st.floats(0.3, 9.0), st.floats(0.1, 10.0)),
-    st.builds(lambda sigma, mu: log_normal([mu], [sigma]), st.floats(0.1, 2.0), st.floats(-1.0, 2.0)),
+    st.builds(
+        lambda shape, mean: gamma([shape], [mean / shape]),
+        st.floats(0.3, 9.0),
+        st.floats(0.1, 10.0),
+    ),
+    st.builds(
+        lambda sigma, mu: log_normal([mu], [sigma]),
+        st.floats(0.1, 2.0),
+        st.floats(-1.0, 2.0),
+    ),
     st.builds(lambda times: trace([times]), st.lists(st.floats(0.1, 10.0), min_size=1, max_size=9)),
 )
-CHANGES = (Switch(every=4), Walk(0.1, 0.7), OnOff(5.0, 0.2, 0.3), Jump(9, (0,), 6.0), Spot(0.1, 0.3, 0.5))
+CHANGES = (
+    Switch(every=4),
+    Walk(0.1, 0.7),
+    OnOff(5.0, 0.2, 0.3),
+    Jump(9, (0,), 6.0),
+    Spot(0.1, 0.3, 0.5),
+)
 NARROW = Published(*[AtaConstants(alpha=0.1, eta=0.1)] * 2)
 """Bounds so narrow that scores are above 0 after few rounds."""
 
@@ -142,8 +230,23 @@ NARROW = Published(*[AtaConstants(alpha=0.1, eta=0.1)] * 2)
     price=st.sampled_from([0.0, 0.2]),
     seed=st.integers(0, 99),
 )
-def test_a_row_of_a_batch_is_the_row_alone(play, name, workers, changes, budget, price, seed) -> None:
-    scenario = Scenario(concatenate(workers), budget, horizon=11, changes=tuple(changes), price=price, published=NARROW)
+def test_a_row_of_a_batch_is_the_row_alone(
+    play,
+    name,
+    workers,
+    changes,
+    budget,
+    price,
+    seed,
+) -> None:
+    scenario = Scenario(
+        concatenate(workers),
+        budget,
+        horizon=11,
+        changes=tuple(changes),
+        price=price,
+        published=NARROW,
+    )
     batch = play(name, 16, 3, seed, scenario=scenario)
     for e in (0, 2):
         alone = play(name, 16, 1, seed + e, scenario=scenario)
@@ -154,7 +257,9 @@ def test_a_row_of_a_batch_is_the_row_alone(play, name, workers, changes, budget,
 
 @pytest.mark.parametrize("name", ["ata", "race", "dispatch"])
 def test_stable_baselines3_evaluates_a_policy_over_a_monitored_env(name: str) -> None:
-    """As it does its own agents; only policies that need privileged information cannot be driven so."""
+    """As it does its own agents; only policies that need privileged information cannot be driven
+    so.
+    """
     pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
@@ -163,7 +268,12 @@ def test_stable_baselines3_evaluates_a_policy_over_a_monitored_env(name: str) ->
     env, by_hand = (gym.make(env_id, scenario="icml2025-regret", horizon=20) for _ in range(2))
     policy = ata_policies.make(name, env, seed=3)
     env.reset(seed=3)
-    returns, lengths = evaluate_policy(policy, Monitor(env), n_eval_episodes=2, return_episode_rewards=True)
+    returns, lengths = evaluate_policy(
+        policy,
+        Monitor(env),
+        n_eval_episodes=2,
+        return_episode_rewards=True,
+    )
     steps = 20 * (env.unwrapped.budget if env_id == DISPATCH else 1)  # type: ignore[attr-defined]
     assert lengths == [steps, steps]
     by_hand.reset(seed=3)
@@ -176,44 +286,65 @@ def test_stable_baselines3_evaluates_a_policy_over_a_monitored_env(name: str) ->
 
 SIZES = ((5, 7), (12, 3), (1, 4))
 """Workers and budget."""
-ROUNDS, EXTREMES = 14, [0.0, 1e-300, 1.0, 1e300]
+ROUNDS = 14
+EXTREMES = [0.0, 1e-300, 1.0, 1e300]
 
 
 def durations(budget: int, rng: np.random.Generator) -> dict[str, Any]:
     """How long tasks take, by round and task, (rounds, B) or (rounds, 1)."""
-    k, ones = np.arange(ROUNDS)[:, None], np.ones((ROUNDS, 1))
+    k = np.arange(ROUNDS)[:, None]
+    ones = np.ones((ROUNDS, 1))
     return {
-        "zero": 0.0 * ones, "smallest": 5e-324 * ones, "huge": 1e300 * ones, "largest": np.finfo(float).max * ones,
+        "zero": 0.0 * ones,
+        "smallest": 5e-324 * ones,
+        "huge": 1e300 * ones,
+        "largest": np.finfo(float).max * ones,
         "zero, then huge": np.where(k < ROUNDS // 2, 0.0, 1e300),
-        "huge, then zero": np.where(k < ROUNDS // 2, 1e300, 0.0), "by turns": np.where(k % 2, 1e-300, 1e300),
-        "one huge outlier": np.where(k == 6, 1e300, 1.0), "growing": 10.0 ** (-300 + 43 * k),
+        "huge, then zero": np.where(k < ROUNDS // 2, 1e300, 0.0),
+        "by turns": np.where(k % 2, 1e-300, 1e300),
+        "one huge outlier": np.where(k == 6, 1e300, 1.0),
+        "growing": 10.0 ** (-300 + 43 * k),
         "mixed": rng.choice(EXTREMES, (ROUNDS, budget)),
         "of any size": 10.0 ** rng.uniform(-300, 300, (ROUNDS, budget)),
-    }  # fmt: skip
+    }
 
 
-LENGTHS, WHOSE = list(durations(1, np.random.default_rng(0))), ("as asked", "all of one", "of any")
+LENGTHS = list(durations(1, np.random.default_rng(0)))
+WHOSE = ("as asked", "all of one", "of any")
 CASES = [
-    (length, WHOSE[(i + turn) % 3], bool((i // 3 + turn) % 2)) for i, length in enumerate(LENGTHS) for turn in range(2)
+    (length, WHOSE[(i + turn) % 3], bool((i // 3 + turn) % 2))
+    for i, length in enumerate(LENGTHS)
+    for turn in range(2)
 ]
-"""Each is a row: how long tasks take, and by turns whose results they are, and whether tasks are cancelled."""
+"""Each is a row: how long tasks take, and by turns whose results they are, and whether tasks are
+cancelled.
+"""
 
 
 @functools.cache
 def feedback(n: int, budget: int) -> tuple[Floats, Ints, Floats]:
-    """Durations and workers (rounds, cases, B), elapsed (rounds, cases, n); a worker of -1 is still to be filled in."""
-    rng, worker = np.random.default_rng(0), np.zeros((ROUNDS, len(CASES), budget), np.int64)
-    duration, elapsed = np.zeros(worker.shape), np.zeros((ROUNDS, len(CASES), n))
+    """Durations and workers (rounds, cases, B), elapsed (rounds, cases, n); a worker of -1 is still
+    to be filled in.
+    """
+    rng = np.random.default_rng(0)
+    worker = np.zeros((ROUNDS, len(CASES), budget), np.int64)
+    duration = np.zeros(worker.shape)
+    elapsed = np.zeros((ROUNDS, len(CASES), n))
     for e, (length, whose, cancelled) in enumerate(CASES):
-        duration[:, e], anybody = durations(budget, rng)[length], np.sort(rng.integers(0, n, (ROUNDS, budget)))
+        duration[:, e] = durations(budget, rng)[length]
+        anybody = np.sort(rng.integers(0, n, (ROUNDS, budget)))
         worker[:, e] = {"as asked": -1, "all of one": 0, "of any": anybody}[whose]
-        elapsed[:, e] = rng.choice(EXTREMES, (ROUNDS, n)) if cancelled else 0.0
+        if cancelled:
+            elapsed[:, e] = rng.choice(EXTREMES, (ROUNDS, n))
+        else:
+            elapsed[:, e] = 0.0
     return duration, worker, elapsed
 
 
 class NumbersOnly:
     def __init__(self, rule: Any) -> None:
-        self.rule, self.needs_shape = rule, rule.needs_shape
+        self.rule = rule
+        self.needs_shape = rule.needs_shape
 
     def allocate(self, scores: Any, coming: Any) -> Any:
         assert not np.isnan(scores.score).any()
@@ -222,7 +353,9 @@ class NumbersOnly:
 
 
 def started(name: str, n: int, budget: int, rows: int, **hyperparameters: Any) -> tuple[Any, Any]:
-    """A first observation, and a function that lets a policy act on one and fails at an illegal action or NaN."""
+    """A first observation, and a function that lets a policy act on one and fails at an illegal
+    action or NaN.
+    """
     pool = shifted_exponential(np.arange(1.0, n + 1), np.arange(1.0, n + 1))
     env: Any = gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, pool=pool, budget=budget)
     policy: Any = ata_policies.make(name, env, **hyperparameters)
@@ -245,13 +378,17 @@ def started(name: str, n: int, budget: int, rows: int, **hyperparameters: Any) -
 def play_legally(name: str, n: int, budget: int, **hyperparameters: Any) -> None:
     observation, act = started(name, n, budget, len(CASES), **hyperparameters)
     for duration, worker, elapsed in zip(*feedback(n, budget), strict=True):
-        action, filled = act(observation), worker.copy()
+        action = act(observation)
+        filled = worker.copy()
         for e in np.flatnonzero(worker[:, 0] < 0):
             filled[e] = np.resize(np.repeat(np.arange(n), action[e]), budget)
         observation = {"worker": filled, "duration": duration, "elapsed": elapsed}
 
 
-@pytest.mark.parametrize("name", [name for name in BY_KIND if ata_policies.load(name).env_id != DISPATCH])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in BY_KIND if ata_policies.load(name).env_id != DISPATCH],
+)
 def test_actions_of_every_kind_of_policy_stay_legal(name: str) -> None:
     for n, budget in SIZES:
         play_legally(name, n, budget)
@@ -266,7 +403,8 @@ def test_actions_of_every_composition_stay_legal(estimate: str, memory: str) -> 
     n, budget = SIZES[place % 2]
     parts: dict[str, Any] = {"estimate": estimate, "memory": memory, "availability": True}
     if memory == "prior":
-        counts, totals = [1.0, 0.0, 1e300, 3.0, 1e-300], [0.0, 0.0, 1e300, 1e300, 1e-300]
+        counts = [1.0, 0.0, 1e300, 3.0, 1e-300]
+        totals = [0.0, 0.0, 1e300, 1e300, 1e-300]
         parts["prior"] = Totals(np.resize(counts, (1, n)), np.resize(totals, (1, n)))
     for turn in range(len(RULES)):
         parts["rule"] = [*RULES][(place + turn) % len(RULES)]
@@ -277,19 +415,27 @@ def test_actions_of_every_composition_stay_legal(estimate: str, memory: str) -> 
     return None
 
 
-@pytest.mark.parametrize("name", [name for name in ata_policies.names() if ata_policies.load(name).env_id == DISPATCH])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in ata_policies.names() if ata_policies.load(name).env_id == DISPATCH],
+)
 def test_actions_of_dispatch_stay_legal(name: str) -> None:
-    lengths = np.array([length.ravel() for length in durations(1, np.random.default_rng(0)).values()])
+    lengths = np.array(
+        [length.ravel() for length in durations(1, np.random.default_rng(0)).values()],
+    )
     for n, budget in ((3, 5), (1, 3), (6, 2)):
-        rng, rows = np.random.default_rng(n), len(lengths)
+        rng = np.random.default_rng(n)
+        rows = len(lengths)
         observation, act = started(name, n, budget, rows)
         for k, done in itertools.product(range(0, ROUNDS, 2), range(budget)):
             act(observation)
             running = rng.integers(0, 2, (rows, n)).astype(np.int8) * (done > 0)
             observation = {
-                "worker": rng.integers(0, n, (rows, 1)), "duration": lengths[:, [k]],
+                "worker": rng.integers(0, n, (rows, 1)),
+                "duration": lengths[:, [k]],
                 "elapsed": lengths[:, [k]] * rng.integers(0, 2, (rows, n)) * (done == 0),
                 "missing": np.full((rows, 1), budget - done),
                 "started": np.maximum(rng.integers(0, budget + 1, (rows, n)) * (done > 0), running),
-                "running": running, "age": lengths[:, [k]] * running,
-            }  # fmt: skip
+                "running": running,
+                "age": lengths[:, [k]] * running,
+            }

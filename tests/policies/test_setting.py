@@ -12,7 +12,16 @@ import ata_policies
 from ata_gym import allocate
 from ata_gym.pools import PoolDistribution, exponential, gamma
 from ata_gym.scenarios import AtaConstants, Published
-from ata_policies import AllocationPolicy, Allocator, Dispatcher, DispatchPolicy, Policy, Preset, Setting, from_agent
+from ata_policies import (
+    AllocationPolicy,
+    Allocator,
+    Dispatcher,
+    DispatchPolicy,
+    Policy,
+    Preset,
+    Setting,
+    from_agent,
+)
 from ata_policies.allocation.baselines import Ofta, Uta
 from ata_policies.allocation.composition import ComposedPolicy
 from ata_policies.card import policy_card
@@ -32,7 +41,9 @@ PIECES = ("pool", "drawn", "published", "norms")
 class Reads(AllocationPolicy):
     """Reads a piece of its setting in its first round."""
 
-    source, constants, assumes = "ours", "none", "nothing"
+    source = "ours"
+    constants = "none"
+    assumes = "nothing"
     piece = "pool"
 
     def allocate(self, state):
@@ -51,7 +62,9 @@ class ReadsWhenMade(Reads):
 class HoldsAnOracle(AllocationPolicy):
     """Does what an oracle does that it makes itself."""
 
-    source, constants, assumes = "ours", "none", "nothing"
+    source = "ours"
+    constants = "none"
+    assumes = "nothing"
 
     def __init__(self, setting, *, seed=0):
         super().__init__(setting, seed=seed)
@@ -74,11 +87,18 @@ def of(base: type[Policy], **attributes: Any) -> Any:
 
 
 def predicted(policy: Policy) -> Any:
-    game = gym.make(policy.env_id, pool=exponential(np.ones(policy.setting.n)), budget=policy.setting.budget)
+    game = gym.make(
+        policy.env_id,
+        pool=exponential(np.ones(policy.setting.n)),
+        budget=policy.setting.budget,
+    )
     return policy.predict(game.reset(seed=0)[0])
 
 
-@pytest.mark.parametrize("knows", ["nothing", "nothing; or the shape", "the weather", "a bound on the psi1 norms"])
+@pytest.mark.parametrize(
+    "knows",
+    ["nothing", "nothing; or the shape", "the weather", "a bound on the psi1 norms"],
+)
 @pytest.mark.parametrize("piece", PIECES)
 @pytest.mark.parametrize("base", [Reads, ReadsWhenMade])
 def test_what_is_not_declared_is_not_given(base: type[Reads], piece: str, knows: str) -> None:
@@ -86,9 +106,17 @@ def test_what_is_not_declared_is_not_given(base: type[Reads], piece: str, knows:
     if piece in granted(knows):
         predicted(mine(WHOLE))
         return
-    with pytest.raises(UndeclaredError, match=f'^Mine says knows = "{knows}", so setting.{piece} is not given to it'):
+    with pytest.raises(
+        UndeclaredError,
+        match=f'^Mine says knows = "{knows}", so setting.{piece} is not given to it',
+    ):
         predicted(mine(WHOLE))
-    for declared in ("the means", "the distributions", "the distributions, of each round", "nothing; the means"):
+    for declared in (
+        "the means",
+        "the distributions",
+        "the distributions, of each round",
+        "nothing; the means",
+    ):
         predicted(of(base, piece=piece, knows=declared)(WHOLE))
 
 
@@ -97,7 +125,9 @@ def test_what_everybody_may_know_is_given_to_everybody() -> None:
     for piece in ("n", "budget", "price", "horizon", "unit_costs"):
         assert getattr(told, piece) == getattr(WHOLE, piece)
     assert told.prices.tolist() == [0.5, 1.0, 0.5]
-    assert not {POOL, PUBLISHED, DRAWN} & {part for part in told if not isinstance(part, float | int)}
+    assert not {POOL, PUBLISHED, DRAWN} & {
+        part for part in told if not isinstance(part, float | int)
+    }
     for again in (copy.deepcopy(told), pickle.loads(pickle.dumps(told)), told._replace(price=1.0)):
         assert again.n == 3
         with pytest.raises(UndeclaredError, match=r"setting\.pool is not given"):
@@ -107,33 +137,51 @@ def test_what_everybody_may_know_is_given_to_everybody() -> None:
 def test_a_bound_is_told_without_the_pool() -> None:
     told: Any = of(Reads, knows="a bound on the psi1 norms")(WHOLE._replace(drawn=None)).setting
     assert told.published == PUBLISHED
-    assert told.norms.largest(centred=False, relative=False)[0] == pytest.approx(POOL.psi1_norm().max())
-    public = {name: getattr(told.norms, name) for name in dir(told.norms) if not name.startswith("_")}
+    assert told.norms.largest(centred=False, relative=False)[0] == pytest.approx(
+        POOL.psi1_norm().max(),
+    )
+    public = {
+        name: getattr(told.norms, name) for name in dir(told.norms) if not name.startswith("_")
+    }
     assert list(public) == ["largest"]
     drawn = Norms(exponential([1.0]), DRAWN).largest(centred=False, relative=False)
     assert drawn == (pytest.approx(4 * exponential([1.0]).psi1_norm()[0]), " that can be drawn")
 
 
 def test_a_policy_cannot_tell_another_what_it_was_not_told() -> None:
-    with pytest.raises(UndeclaredError, match=r'^HoldsAnOracle says knows = "nothing", so setting\.pool'):
+    with pytest.raises(
+        UndeclaredError,
+        match=r'^HoldsAnOracle says knows = "nothing", so setting\.pool',
+    ):
         HoldsAnOracle(WHOLE)
     declared = of(HoldsAnOracle, knows="the means")(WHOLE._replace(drawn=None))
-    assert predicted(declared)[0].tolist() == predicted(Ofta(WHOLE._replace(drawn=None)))[0].tolist()
+    assert (
+        predicted(declared)[0].tolist() == predicted(Ofta(WHOLE._replace(drawn=None)))[0].tolist()
+    )
     estimated = Uta(WHOLE).setting._replace(pool=exponential([1.0, 1.0, 9.0]))  # a pool of its own
     assert predicted(Ofta(estimated))[0].tolist() == [2, 2, 0]
 
 
 def test_every_way_to_make_a_policy_is_the_same_door() -> None:
     env = gym.make(ENV, pool=POOL, budget=4)
-    by_name, agent_env = f"{__name__}:Reads", gym.make(ENV, observation="workers", action="shares")
+    by_name = f"{__name__}:Reads"
+    agent_env = gym.make(ENV, observation="workers", action="shares")
     agent = from_agent(lambda workers: workers[..., 1], agent_env)
     peeking = of(agent, act=lambda self, state, _: (self.setting.pool, state), only_size=None)
-    liar = Preset("liar", Reads, {}, (Ofta,))  # what its parts say does not count, but what it builds
+    liar = Preset(
+        "liar",
+        Reads,
+        {},
+        (Ofta,),
+    )  # what its parts say does not count, but what it builds
     ways = [
-        lambda: Reads(Setting.of(env)), lambda: ata_policies.make(by_name, env), lambda: liar(Setting.of(env)),
-        lambda: ata_policies.make_for(by_name, Setting.of(env), ENV), lambda: peeking(Setting.of(env)),
+        lambda: Reads(Setting.of(env)),
+        lambda: ata_policies.make(by_name, env),
+        lambda: liar(Setting.of(env)),
+        lambda: ata_policies.make_for(by_name, Setting.of(env), ENV),
+        lambda: peeking(Setting.of(env)),
         lambda: next(play(Reads(Setting.of(env)), env)),
-    ]  # fmt: skip
+    ]
     for way in ways:
         with pytest.raises(UndeclaredError, match=r"setting\.pool is not given to it"):
             predicted(way())
@@ -150,7 +198,10 @@ def test_every_way_to_make_a_policy_is_the_same_door() -> None:
 
 def test_conditions_of_each_round_are_for_who_declares_them() -> None:
     peeks = {"privileged": True}
-    said = 'what predict gets as privileged is not given to it: .*knows = "the distributions, of each round"'
+    said = (
+        'what predict gets as privileged is not given to it: .*knows = "the distributions, of each'
+        ' round"'
+    )
     for knows in ("nothing", "the means", "the distributions", "a bound on the psi1 norms"):
         with pytest.raises(UndeclaredError, match=said):
             of(Uta, knows=knows, **peeks)(WHOLE)
@@ -168,9 +219,16 @@ def test_conditions_of_each_round_are_for_who_declares_them() -> None:
 
 
 def test_check_says_what_is_not_declared_in_its_own_sentence() -> None:
-    for base, piece in ((Reads, "pool"), (ReadsWhenMade, "drawn"), (Reads, "published"), (Reads, "norms")):
+    for base, piece in (
+        (Reads, "pool"),
+        (ReadsWhenMade, "drawn"),
+        (Reads, "published"),
+        (Reads, "norms"),
+    ):
         (fault,), _ = examine(of(base, piece=piece))
-        assert fault.startswith(f'Mine says knows = "nothing", so setting.{piece} is not given to it: a policy that')
+        assert fault.startswith(
+            f'Mine says knows = "nothing", so setting.{piece} is not given to it: a policy that',
+        )
         assert "test_setting.py, line" in fault
     (fault,), _ = examine(of(Uta, privileged=True))
     assert fault.startswith("Mine says knows")
@@ -190,8 +248,12 @@ def test_what_a_composed_policy_knows_hangs_on_its_parts() -> None:
 
 
 @pytest.mark.parametrize("name", ata_policies.names())
-def test_policies_of_the_zoo_read_what_they_declare_and_declare_what_they_read(name, monkeypatch) -> None:
-    reads, told = set(), _ToldSetting._told
+def test_policies_of_the_zoo_read_what_they_declare_and_declare_what_they_read(
+    name,
+    monkeypatch,
+) -> None:
+    reads = set()
+    told = _ToldSetting._told
 
     def noting(self: _ToldSetting, piece: str, value: Any) -> Any:
         reads.add(piece)

@@ -14,9 +14,11 @@ from ata_gym.scenarios import Scenario
 
 LEVELS = 16
 LARGEST_CV = {
-    "deterministic": 0.0, "exponential": 1.0, "uniform": stats.uniform.std() / stats.uniform.mean(),
+    "deterministic": 0.0,
+    "exponential": 1.0,
+    "uniform": stats.uniform.std() / stats.uniform.mean(),
     "half-normal": stats.halfnorm.std() / stats.halfnorm.mean(),
-}  # fmt: skip
+}
 """Of families that have one shape only."""
 ALL = (*LARGEST_CV, "gamma", "log-normal", "weibull", "pareto")
 
@@ -25,7 +27,10 @@ ALL = (*LARGEST_CV, "gamma", "log-normal", "weibull", "pareto")
 @given(low=st.floats(0.05, 3.0), ratio=st.floats(1.0, 3.0), family=st.sampled_from(ALL[1:]))
 def test_the_catalogue_has_mean_1_and_the_wanted_cvs(low: float, ratio: float, family: str) -> None:
     catalogue = PoolDistribution(2, families=(family,), cv=(low, low * ratio)).catalogue
-    wanted = np.minimum(low * ratio ** (np.arange(LEVELS) / (LEVELS - 1)), LARGEST_CV.get(family, np.inf))
+    wanted = np.minimum(
+        low * ratio ** (np.arange(LEVELS) / (LEVELS - 1)),
+        LARGEST_CV.get(family, np.inf),
+    )
     assert catalogue.mean() == pytest.approx(np.ones(LEVELS), rel=1e-9)
     assert catalogue.sd() == pytest.approx(wanted, rel=1e-6)
 
@@ -50,7 +55,9 @@ def test_families_levels_and_counts_are_equally_likely() -> None:
     counts = np.bincount(found.present.sum(axis=1))
     assert not counts[:3].any()
     assert stats.chisquare(counts[3:]).pvalue > 1e-3
-    assert (np.diff(found.present.astype(int), axis=1) <= 0).all()  # the workers are at the first places
+    assert (
+        np.diff(found.present.astype(int), axis=1) <= 0
+    ).all()  # the workers are at the first places
 
 
 def test_means_are_log_uniform_up_to_a_log_uniform_ratio() -> None:
@@ -62,7 +69,10 @@ def test_means_are_log_uniform_up_to_a_log_uniform_ratio() -> None:
     ratio = PoolDistribution(4, heterogeneity=(2.0, 50.0)).draw(uniforms).mean
     assert (ratio == ratio[:, :1]).all()
     found = drawn(same_ratio)
-    for values in (np.log(found.mean), found.place.astype(float)):  # workers do not depend on each other
+    for values in (
+        np.log(found.mean),
+        found.place.astype(float),
+    ):  # workers do not depend on each other
         correlation = np.corrcoef(values.T)[np.triu_indices(4, 1)]
         assert np.abs(correlation).max() < 5 / np.sqrt(len(values))
     assert stats.kstest(np.log(ratio[:, 0] / 2) / np.log(25), "uniform").pvalue > 1e-3
@@ -71,7 +81,8 @@ def test_means_are_log_uniform_up_to_a_log_uniform_ratio() -> None:
 @settings(max_examples=15)
 @given(st.integers(1, 12), st.data())
 def test_every_draw_is_a_pool(n: int, data: st.DataObject) -> None:
-    fewest, low = data.draw(st.integers(1, n)), data.draw(st.floats(1.0, 50.0))
+    fewest = data.draw(st.integers(1, n))
+    low = data.draw(st.floats(1.0, 50.0))
     pools = PoolDistribution(n, fewest, heterogeneity=(low, 2 * low))
     edges = st.sampled_from([5e-324, 1e-300, 0.5, 1 - 2**-53])
     uniforms = np.array(data.draw(st.lists(edges, min_size=4 * n, max_size=4 * n))).reshape(1, 4, n)
@@ -82,7 +93,12 @@ def test_every_draw_is_a_pool(n: int, data: st.DataObject) -> None:
 
 
 def test_the_typical_pool_is_in_the_middle() -> None:
-    pools = PoolDistribution(8, families=("gamma", "uniform"), heterogeneity=(4.0, 9.0), cv=(0.25, 1.0))
+    pools = PoolDistribution(
+        8,
+        families=("gamma", "uniform"),
+        heterogeneity=(4.0, 9.0),
+        cv=(0.25, 1.0),
+    )
     typical = pools.typical()
     assert (typical.families, typical.sd() / typical.mean()) == (("gamma",) * 8, pytest.approx(0.5))
     assert np.prod(typical.mean()) ** (1 / 8) == pytest.approx(6.0**0.5)  # log-uniform from 1 to 6
@@ -106,8 +122,16 @@ def test_plain_data_survive_json() -> None:
         ("families", "no family to draw from 'gama'.*gamma", [("gama",)]),
         ("families", "no family to draw from 'trace-by-task'", [("trace-by-task",)]),
         ("families", "must name at least one family", [()]),
-        ("heterogeneity", "heterogeneity must be two numbers from 1", [(0.5, 2.0), (3.0, 2.0), 2.0, (1.0, np.nan)]),
-        ("cv", "cv must be two numbers from 0.01 to 10", [(0.0, 1.0), (0.1, 11.0), (0.1, 0.2, 0.3), "ab"]),
+        (
+            "heterogeneity",
+            "heterogeneity must be two numbers from 1",
+            [(0.5, 2.0), (3.0, 2.0), 2.0, (1.0, np.nan)],
+        ),
+        (
+            "cv",
+            "cv must be two numbers from 0.01 to 10",
+            [(0.0, 1.0), (0.1, 11.0), (0.1, 0.2, 0.3), "ab"],
+        ),
     ],
 )
 def test_bad_input_is_said(field: str, sentence: str, values: list[Any]) -> None:
@@ -118,5 +142,8 @@ def test_bad_input_is_said(field: str, sentence: str, values: list[Any]) -> None
 
 def test_data_of_something_else_are_refused() -> None:
     for data in ({"n": 4, "colour": 1}, {}, 7):
-        with pytest.raises(ValueError, match="the data of a PoolDistribution hold n, fewest, families"):
+        with pytest.raises(
+            ValueError,
+            match="the data of a PoolDistribution hold n, fewest, families",
+        ):
             PoolDistribution.from_data(data)  # type: ignore[arg-type]

@@ -15,16 +15,25 @@ shifted = st.floats(0, 20)
 
 
 def exponential_moment(pool, c, *, centred):
-    """E exp(|Y| / c) of worker 0 as 1 + (integral of exp(y / c) P(|Y| > y) dy) / c, from scipy's tails."""
-    shift, scale, z = pool.distributions.shift[0], pool.distributions.scale[0], pool.standard(0)
-    mean, sd = pool.mean()[0], pool.sd()[0]
+    """E exp(|Y| / c) of worker 0 as 1 + (integral of exp(y / c) P(|Y| > y) dy) / c, from scipy's
+    tails.
+    """
+    shift = pool.distributions.shift[0]
+    scale = pool.distributions.scale[0]
+    z = pool.standard(0)
+    mean = pool.mean()[0]
+    sd = pool.sd()[0]
 
     def integrand(y):
         above = z.logsf(((mean if centred else 0.0) + y - shift) / scale)
-        below = z.logcdf((mean - y - shift) / scale) if centred else -np.inf
+        if centred:
+            below = z.logcdf((mean - y - shift) / scale)
+        else:
+            below = -np.inf
         return np.exp(y / c + np.logaddexp(above, below)) / c
 
-    low, high = shift + scale * z.support()[0], shift + scale * min(z.support()[1], z.isf(1e-300))
+    low = shift + scale * z.support()[0]
+    high = shift + scale * min(z.support()[1], z.isf(1e-300))
     cuts = [low, *(mean + np.array([-40, -20, -10, -5, -2, 0, 2, 5, 10, 20, 40]) * sd), high]
     cuts = sorted({0.0, *(abs(x - mean) if centred else x for x in cuts if low <= x <= high)})
     ranges = [(a, b) for a, b in pairwise(cuts) if b - a > 1e-12 * b]
@@ -49,22 +58,36 @@ def test_the_exponential_moment_is_two(pool, centred):
 
 def test_closed_forms():
     k = np.array([1e-3, 0.1, 1.0, 30.0, 1e6])
-    np.testing.assert_allclose(pools.gamma(k, 2.0).psi1_norm(), -2 / np.expm1(-np.log(2) / k), rtol=1e-12)
-    # a gamma distribution of many shapes is normal: 2 exp(t^2 / 2) Phi(t) = 2, the raw equation of the half-normal
-    # distribution
+    np.testing.assert_allclose(
+        pools.gamma(k, 2.0).psi1_norm(),
+        -2 / np.expm1(-np.log(2) / k),
+        rtol=1e-12,
+    )
+    # a gamma distribution of many shapes is normal: 2 exp(t^2 / 2) Phi(t) = 2, the raw equation of
+    # the half-normal distribution
     half = pools.half_normal((2 / np.pi) ** 0.5).psi1_norm()
     np.testing.assert_allclose(pools.gamma(1e14, 1e-7).psi1_norm(centred=True), half, rtol=1e-8)
     np.testing.assert_allclose(pools.gamma(1e40, 1e-20).psi1_norm(centred=True), half, rtol=1e-7)
-    # a weibull distribution of a large shape k is 1 + log(E) / k: E is cut at exp(-Euler's constant)
-    u, e = 1 / (1e8 * pools.weibull(1e8, 1.0).psi1_norm(centred=True)[0]), np.exp(-np.euler_gamma)
-    above, below = e**-u * gamma(1 + u) * gammaincc(1 + u, e), e**u * gamma(1 - u) * gammainc(1 - u, e)
+    # a weibull distribution of a large shape k is 1 + log(E) / k: E is cut at exp(-Euler's
+    # constant)
+    u = 1 / (1e8 * pools.weibull(1e8, 1.0).psi1_norm(centred=True)[0])
+    e = np.exp(-np.euler_gamma)
+    above = e**-u * gamma(1 + u) * gammaincc(1 + u, e)
+    below = e**u * gamma(1 - u) * gammainc(1 - u, e)
     assert above + below == pytest.approx(2, abs=1e-6)
 
 
 def test_heavy_tails_have_no_norm_and_shifts_may_be_far_beyond_the_scale():
-    heavy = pools.log_normal(0, [0.1, 2.9]) + pools.pareto([0.5, 3, 50], 1) + pools.weibull([0.3, 0.999], 1)
+    heavy = (
+        pools.log_normal(0, [0.1, 2.9])
+        + pools.pareto([0.5, 3, 50], 1)
+        + pools.weibull([0.3, 0.999], 1)
+    )
     for centred in (False, True):
-        np.testing.assert_array_equal((heavy + pools.pareto(3.0, 1.0, shift=-1.0)).psi1_norm(centred), np.inf)
+        np.testing.assert_array_equal(
+            (heavy + pools.pareto(3.0, 1.0, shift=-1.0)).psi1_norm(centred),
+            np.inf,
+        )
     np.testing.assert_allclose(pools.deterministic(7.0).psi1_norm(), 7 / np.log(2))
     assert pools.deterministic(7.0).psi1_norm(centred=True) == 0.0
     far = pools.exponential(1e-200, shift=1e200)
@@ -82,7 +105,10 @@ constant = st.builds(lambda time, length: [time] * length, st.floats(0.1, 1e3), 
 @example([1.0] * 99_999 + [1e6], True, 0.0)
 def test_records(times, centred, shift):
     pool = Pool("trace-by-round", times=[times], shift=shift)
-    (c,), y = pool.psi1_norm(centred), np.abs(shift + np.array(times) - (pool.mean()[0] if centred else 0))
+    (c,), y = (
+        pool.psi1_norm(centred),
+        np.abs(shift + np.array(times) - (pool.mean()[0] if centred else 0)),
+    )
     if centred and len(set(times)) == 1:
         assert c == 0.0
     elif y.max() > 1e-6:

@@ -7,7 +7,9 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> Iterator[None]:
-    """Small networks learn no faster on several threads, and much slower where the cores are shared."""
+    """Small networks learn no faster on several threads, and much slower where the cores are
+    shared.
+    """
     try:
         import torch
     except ImportError:
@@ -21,7 +23,9 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[None]:
-    """A Ray cluster of two processors; where the machine is busy, one may not be up in time, and another is started."""
+    """A Ray cluster of two processors; where the machine is busy, one may not be up in time, and
+    another is started.
+    """
     import ray
 
     from ata_gym.cluster import connect_ray

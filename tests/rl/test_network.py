@@ -1,4 +1,6 @@
-"""The network for workers and the policy class: who is in which place makes no difference, and any number will do."""
+"""The network for workers and the policy class: who is in which place makes no difference, and any
+number will do.
+"""
 
 from typing import Any
 
@@ -14,7 +16,12 @@ if True:  # after the check that they are installed
     from ata_gym.rl.sb3.policy import WorkersPolicy
     from ata_gym.rl.sb3.vec_env import make_vec_env
 
-IDS = {"shares": "TaskAllocation", "assign": "TaskAllocation", "dispatch": "TaskDispatch", "start": "TaskDispatch"}
+IDS = {
+    "shares": "TaskAllocation",
+    "assign": "TaskAllocation",
+    "dispatch": "TaskDispatch",
+    "start": "TaskDispatch",
+}
 AVAILABLE = OF_WORKER.index("available")
 
 
@@ -42,10 +49,14 @@ def randomised(module: Any) -> Any:
 
 
 @pytest.mark.parametrize("n", [1, 5, 51])
-def test_permuted_workers_have_permuted_numbers_and_those_that_are_away_do_not_touch_the_others(n: int) -> None:
+def test_permuted_workers_have_permuted_numbers_and_those_that_are_away_do_not_touch_the_others(
+    n: int,
+) -> None:
     torch.manual_seed(0)
-    net, seen = randomised(WorkersNet(for_worker=2, for_row=3, hidden=16)), features(4, n)
-    order, (of_workers, of_row) = torch.from_numpy(np.random.default_rng(1).permutation(n)), net(seen)
+    net = randomised(WorkersNet(for_worker=2, for_row=3, hidden=16))
+    seen = features(4, n)
+    order = torch.from_numpy(np.random.default_rng(1).permutation(n))
+    of_workers, of_row = net(seen)
     permuted, same = net(seen[:, order])
     torch.testing.assert_close(permuted, of_workers[:, order], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(same, of_row, rtol=1e-5, atol=1e-5)
@@ -59,13 +70,18 @@ def test_permuted_workers_have_permuted_numbers_and_those_that_are_away_do_not_t
 
 @pytest.mark.parametrize("action", IDS)
 def test_permuted_workers_permute_the_distribution_of_actions(action: str) -> None:
-    n, envs = 7, envs_of(7, action, budget=8)
-    agent, seen = ppo(envs), features(2, n)
+    n = 7
+    envs = envs_of(7, action, budget=8)
+    agent = ppo(envs)
+    seen = features(2, n)
     randomised(agent.policy)
     order = np.random.default_rng(2).permutation(n)
     for _ in range(8):
         given = np.asarray(envs.action_space.sample())
-        moved = given[order] if given.ndim else np.asarray(list(order).index(given) if given < n else given)
+        if given.ndim:
+            moved = given[order]
+        else:
+            moved = np.asarray(list(order).index(given) if given < n else given)
         log = [
             agent.policy.get_distribution(where).log_prob(torch.from_numpy(np.stack([what, what])))
             for where, what in ((seen, given), (seen[:, order], moved))
@@ -82,8 +98,15 @@ def test_the_weights_of_one_agent_play_any_number_of_workers() -> None:
 
 
 def test_an_agent_begins_as_shares_that_fall_with_the_mean() -> None:
-    envs = make_vec_env("ata_gym/TaskAllocation-v0", 1, observation="workers", action="shares", seed=0)
-    agent, observation = ppo(envs), envs.reset()
+    envs = make_vec_env(
+        "ata_gym/TaskAllocation-v0",
+        1,
+        observation="workers",
+        action="shares",
+        seed=0,
+    )
+    agent = ppo(envs)
+    observation = envs.reset()
     for _ in range(5):
         observation, *_ = envs.step(np.zeros((1, 5), np.float32))
     mean = np.asarray(observation)[0, :, OF_WORKER.index("log mean")]
@@ -93,14 +116,29 @@ def test_an_agent_begins_as_shares_that_fall_with_the_mean() -> None:
 
 def test_other_algorithms_and_other_observations_are_refused_by_a_sentence() -> None:
     for algorithm, action in (("SAC", "shares"), ("TD3", "shares"), ("DQN", "assign")):
-        with pytest.raises(AttributeError, match=r'WorkersPolicy .* for PPO and A2C; SAC, TD3 and DQN .* "MlpPolicy"'):
-            getattr(sb3, algorithm)(WorkersPolicy, envs_of(5, action, budget=8), buffer_size=10, device="cpu")
+        with pytest.raises(
+            AttributeError,
+            match=r'WorkersPolicy .* for PPO and A2C; SAC, TD3 and DQN .* "MlpPolicy"',
+        ):
+            getattr(sb3, algorithm)(
+                WorkersPolicy,
+                envs_of(5, action, budget=8),
+                buffer_size=10,
+                device="cpu",
+            )
     envs = make_vec_env("ata_gym/TaskAllocation-v0", 1, observation="flat", action="shares")
     with pytest.raises(ValueError, match='WorkersPolicy needs an env with observation="workers"'):
         sb3.PPO(WorkersPolicy, envs, device="cpu")
 
 
 def test_an_agent_without_a_rule_explores_more() -> None:
-    settings: list[dict[str, Any]] = [{}, {"from_rule": False}, {"from_rule": False, "log_std_init": -3.0}]
-    agents = [sb3.PPO(WorkersPolicy, envs_of(5, "shares", 8), policy_kwargs=one, device="cpu") for one in settings]
+    settings: list[dict[str, Any]] = [
+        {},
+        {"from_rule": False},
+        {"from_rule": False, "log_std_init": -3.0},
+    ]
+    agents = [
+        sb3.PPO(WorkersPolicy, envs_of(5, "shares", 8), policy_kwargs=one, device="cpu")
+        for one in settings
+    ]
     assert [agent.policy.log_std.item() for agent in agents] == [-2.0, -1.0, -3.0]

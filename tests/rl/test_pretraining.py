@@ -1,4 +1,6 @@
-"""The training of the learned policy, with two small worlds: it repeats itself, resumes, and improves its play."""
+"""The training of the learned policy, with two small worlds: it repeats itself, resumes, and
+improves its play.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ pytest.importorskip("safetensors", reason="extra rl is not installed")
 
 if True:  # after the check that they are installed
     from ata_gym.rl.pretraining import gradients, learned, search
-    from ata_gym.rl.pretraining.learned import Training
+    from ata_gym.rl.pretraining.learned import Pretraining
     from ata_gym.rl.pretraining.rollouts import cost_of, weights_of
     from ata_gym.rl.pretraining.worlds import WORLDS
     from ata_gym.training.models.checkpoint import pack, unpack
@@ -31,41 +33,57 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def same(first: Any, second: Any) -> bool:
-    return all(torch.equal(part, second.net().state_dict()[name]) for name, part in first.net().state_dict().items())
+    return all(
+        torch.equal(part, second.net().state_dict()[name])
+        for name, part in first.net().state_dict().items()
+    )
 
 
 def test_learned_gets_better_repeats_itself_and_goes_on_from_a_checkpoint() -> None:
-    whole, shares = Training(2, 2, seed=1, hidden=8), list[float]()
+    whole = Pretraining(2, 2, seed=1, hidden=8)
+    shares = list[float]()
     untrained = weights_of(whole.net())
-    untrained, lines, checkpoint = untrained._replace(direct=0 * untrained.direct, last=0 * untrained.last), [], b""
+    untrained = untrained._replace(direct=0 * untrained.direct, last=0 * untrained.last)
+    lines = []
+    checkpoint = b""
     while whole.done < whole.steps:
         lines.append(whole.step(shares.append))
-        checkpoint = pack(whole.checkpoint()) if whole.done == 2 else checkpoint
-    assert [line.partition(" ")[0] for line in lines] == ["iteration", "generation", "iteration", "generation"]
+        if whole.done == 2:
+            checkpoint = pack(whole.checkpoint())
+    assert [line.partition(" ")[0] for line in lines] == [
+        "iteration",
+        "generation",
+        "iteration",
+        "generation",
+    ]
     assert max(shares) == 1.0
     assert np.sum(np.diff(shares) <= 0) == 3  # it grows within each step
-    again = Training(2, 2, seed=1, hidden=8)
+    again = Pretraining(2, 2, seed=1, hidden=8)
     again.restore(unpack(checkpoint))
     assert [again.step(), again.step()] == lines[2:]
     assert same(whole, again)
     with pytest.raises(ValueError, match=r"is of a training with .*'seed': 1.* not .*'seed': 2"):
-        Training(2, 2, seed=2, hidden=8).restore(unpack(checkpoint))
-    costs = [cost_of(network, WORLDS[0], 32, 10**6) for network in (weights_of(whole.net()), untrained)]
+        Pretraining(2, 2, seed=2, hidden=8).restore(unpack(checkpoint))
+    costs = [
+        cost_of(network, WORLDS[0], 32, 10**6) for network in (weights_of(whole.net()), untrained)
+    ]
     assert costs[0] < costs[1] - 0.2  # shares in proportion to nothing are even
 
 
 def test_the_command_goes_on_after_a_stop_and_writes_weights_that_the_zoo_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    line, step = f"pretrain --iterations 1 --generations 1 --out '{tmp_path}/some/own", Training.step
+    line = f"pretrain --iterations 1 --generations 1 --out '{tmp_path}/some/own"
+    step = Pretraining.step
 
-    def stops(self: Training, *arguments: Any) -> str:
+    def stops(self: Pretraining, *arguments: Any) -> str:
         if self.done == 1:
             raise KeyboardInterrupt
         return step(self, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Training, "step", stops)
+        patched.setattr(Pretraining, "step", stops)
         invoke(f"{line}.safetensors'", code=130)
     assert [path.name for path in (tmp_path / "some").iterdir()] == ["own.checkpoint"]
     invoke(f"{line}.safetensors'")

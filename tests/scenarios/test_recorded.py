@@ -17,7 +17,8 @@ from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_every_recorded_scenario_is_read_and_played(name, shared_data):
-    found, recording = find_scenario(name, shared_data), RECORDINGS[name]
+    found = find_scenario(name, shared_data)
+    recording = RECORDINGS[name]
     assert (found.name, found.budget, found.horizon) == (name, recording.budget, recording.rounds)
     assert found.summary
     assert (found.changes, pickle.loads(pickle.dumps(found))) == (recording.changes, found)
@@ -29,7 +30,10 @@ def test_every_recorded_scenario_is_read_and_played(name, shared_data):
 
 def test_the_jump_is_on_top_of_what_was_recorded(shared_data):
     plain, jumping = (find_scenario(name, shared_data) for name in ("alibaba-4", "alibaba-4-jump"))
-    assert (jumping.pool, jumping.changes) == (plain.pool, (Jump(at=1_000, workers=(4,), factor=4.0),))
+    assert (jumping.pool, jumping.changes) == (
+        plain.pool,
+        (Jump(at=1_000, workers=(4,), factor=4.0),),
+    )
     assert 4 in np.argsort(plain.pool.mean())[:5]  # in use before
     assert set(plain.pool.families) == {"trace-by-round"}
 
@@ -44,14 +48,30 @@ def test_phones_are_of_many_speeds(shared_data):
 def test_another_recording_under_the_same_name_is_refused(tmp_path, shared_data):
     other, this = (RECORDINGS[name] for name in ("alibaba-1", "alibaba-4"))
     shutil.copy(shared_data / other.file, tmp_path / this.file)
-    with pytest.raises(ValueError, match=r"alibaba_job_4.csv holds other times than those of .* alibaba-4 is made"):
+    with pytest.raises(
+        ValueError,
+        match=r"alibaba_job_4.csv holds other times than those of .* alibaba-4 is made",
+    ):
         find_scenario("alibaba-4", tmp_path)
 
 
-@pytest.mark.parametrize("content", [
-    "[]", "{}", "5", "[5]", "[{}]", '[{"CPU_F_AI_Score": "fast"}]', '[{"CPU_F_AI_Score": null}]', "[" * 100_000, "{",
-    '[{"CPU_F_AI_Score": 1e999}]', '[{"CPU_F_AI_Score": 0}]', '[{"CPU_F_AI_Score": 7}]',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "{}",
+        "5",
+        "[5]",
+        "[{}]",
+        '[{"CPU_F_AI_Score": "fast"}]',
+        '[{"CPU_F_AI_Score": null}]',
+        "[" * 100_000,
+        "{",
+        '[{"CPU_F_AI_Score": 1e999}]',
+        '[{"CPU_F_AI_Score": 0}]',
+        '[{"CPU_F_AI_Score": 7}]',
+    ],
+)
 def test_a_file_that_holds_no_phones_is_refused_by_name(tmp_path, content):
     file = tmp_path / RECORDINGS["phones"].file
     file.write_text(content)
@@ -60,9 +80,15 @@ def test_a_file_that_holds_no_phones_is_refused_by_name(tmp_path, content):
 
 
 def test_what_is_missing_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no file .*alibaba_job_1.csv, of which .* alibaba-1 is made"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"no file .*alibaba_job_1.csv, of which .* alibaba-1 is made",
+    ):
         find_scenario("alibaba-1", tmp_path)
-    with pytest.raises(ValueError, match=r"made of mlperf_v07_resnet50_speed.csv.gz: give the folder .*--data"):
+    with pytest.raises(
+        ValueError,
+        match=r"made of mlperf_v07_resnet50_speed.csv.gz: give the folder .*--data",
+    ):
         find_scenario("mlperf")
     with pytest.raises(ValueError, match="did you mean alibaba-4"):
         find_scenario("alibabba-4")

@@ -1,4 +1,6 @@
-"""The named scenarios: as they were published, built, played, and changed when they say so; and sums that overflow."""
+"""The named scenarios: as they were published, built, played, and changed when they say so; and
+sums that overflow.
+"""
 
 import json
 import pickle
@@ -28,7 +30,11 @@ def test_each_is_plain_data_and_says_where_it_is_from(name: str) -> None:
     assert not name.startswith("changing") or found.changes
     data = json.loads(json.dumps(found.to_data()))
     again = Scenario(**data)
-    assert (again.pool, again.changes, again.published) == (found.pool, found.changes, found.published)
+    assert (again.pool, again.changes, again.published) == (
+        found.pool,
+        found.changes,
+        found.published,
+    )
     assert json.loads(json.dumps(again.to_data())) == data
     assert pickle.loads(pickle.dumps(found)) == found
 
@@ -70,7 +76,10 @@ def test_a_scenario_may_be_shortened() -> None:
     assert plain.horizon is None
 
 
-@pytest.mark.parametrize(("name", "env_id"), list(zip((*CHANGING, *STRAGGLERS), cycle(IDS), strict=False)))
+@pytest.mark.parametrize(
+    ("name", "env_id"),
+    list(zip((*CHANGING, *STRAGGLERS), cycle(IDS), strict=False)),
+)
 def test_each_can_be_played(name: str, env_id: str) -> None:
     env: Any = gym.make(env_id, scenario=name, signals=True).unwrapped
     env.action_space.seed(0)
@@ -93,16 +102,30 @@ def test_splits_do_not_overlap() -> None:
 def test_times_that_can_overflow_are_refused() -> None:
     pool = {"family": "exponential", "scale": [1.0, 2.0]}
     huge: list[tuple[list[Change], str]] = [
-        ([Load(0.3, 0.3, 1e4, 0.5)], "Load"), ([Outliers(0.5, 1e308, 1.7e308)], "Outliers"),
-        ([Jump(1, (0,), 1e20), Jump(2, (0,), 1e20)], r"Jump\(at=2"), ([Walk(1.0, 100.0)] * 7, "Walk"),
-        ([Periodic(5, 0.9)] * 1100, "Periodic"), ([OnOff(1e299, 0.1, 0.1)], "OnOff"),
-        ([Crash(0.1, within=1e308, away=1)], "Crash"), ([Spot(0.1, 0.1, deadline=1e308)], "Spot"),
-    ]  # fmt: skip
+        ([Load(0.3, 0.3, 1e4, 0.5)], "Load"),
+        ([Outliers(0.5, 1e308, 1.7e308)], "Outliers"),
+        ([Jump(1, (0,), 1e20), Jump(2, (0,), 1e20)], r"Jump\(at=2"),
+        ([Walk(1.0, 100.0)] * 7, "Walk"),
+        ([Periodic(5, 0.9)] * 1100, "Periodic"),
+        ([OnOff(1e299, 0.1, 0.1)], "OnOff"),
+        ([Crash(0.1, within=1e308, away=1)], "Crash"),
+        ([Spot(0.1, 0.1, deadline=1e308)], "Spot"),
+    ]
     for changes, name in huge:
-        with pytest.raises(ValueError, match=rf"with {name}.* times of up to .* use smaller factors"):
+        with pytest.raises(
+            ValueError,
+            match=rf"with {name}.* times of up to .* use smaller factors",
+        ):
             Scenario(pool, budget=3, changes=changes)
-    for arguments in ({"price": 1e308}, {"pool": {"family": "pareto", "shape": 0.05}}, {"pool": exponential([1e299])}):
-        with pytest.raises(ValueError, match=r"with the pool, times of up to .* smaller price, or a larger unit"):
+    for arguments in (
+        {"price": 1e308},
+        {"pool": {"family": "pareto", "shape": 0.05}},
+        {"pool": exponential([1e299])},
+    ):
+        with pytest.raises(
+            ValueError,
+            match=r"with the pool, times of up to .* smaller price, or a larger unit",
+        ):
             Scenario(**{"pool": pool, "budget": 3} | arguments)
     Scenario(exponential([1e20]), budget=3, changes=[Jump(1, (0,), 1e-300), OnOff(1e12, 0.1, 0.1)])
 
@@ -110,7 +133,13 @@ def test_times_that_can_overflow_are_refused() -> None:
 @pytest.mark.parametrize("env_id", IDS)
 def test_the_largest_times_have_finite_rewards(env_id: str) -> None:
     changes = [Load(0.9, 0.09, 1.0, 0.5, swap=0.0), Outliers(0.5, 1e2, 1e3)]
-    envs = gym.make_vec(env_id, num_envs=50, pool=pareto([0.8, 0.6], 1.0), budget=3, changes=changes)
+    envs = gym.make_vec(
+        env_id,
+        num_envs=50,
+        pool=pareto([0.8, 0.6], 1.0),
+        budget=3,
+        changes=changes,
+    )
     envs.reset(seed=0)
     for _ in range(6):
         observation, reward, *_ = envs.step(np.tile([1, 1 if env_id == DISPATCH else 2], (50, 1)))

@@ -1,4 +1,6 @@
-"""Rounds, races and dispatch, with and without deaths, against event loops written from the definition; the noise."""
+"""Rounds, races and dispatch, with and without deaths, against event loops written from the
+definition; the noise.
+"""
 
 from functools import partial
 
@@ -7,10 +9,27 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import stats
 
-from ata_gym.pools import deterministic, exponential, gamma, half_normal, log_normal, pareto, trace, uniform, weibull
+from ata_gym.pools import (
+    deterministic,
+    exponential,
+    gamma,
+    half_normal,
+    log_normal,
+    pareto,
+    trace,
+    uniform,
+    weibull,
+)
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
 from ata_gym.simulation.disturbances import Disturbances, undisturbed
-from ata_gym.simulation.keys import NoiseKeys, derive_keys, permutations, philox, stream_keys, uniforms
+from ata_gym.simulation.keys import (
+    NoiseKeys,
+    derive_keys,
+    permutations,
+    philox,
+    stream_keys,
+    uniforms,
+)
 from ata_gym.simulation.rounds import allocation_round, race_round
 from ata_gym.simulation.task_times import longest_times, task_times
 
@@ -26,11 +45,17 @@ POOL = (
     + pareto(3.0, 1.0)
     + weibull(1.7, 2.0)
 )
-N, INF = POOL.n, np.inf
+N = POOL.n
+INF = np.inf
 BEFORE = np.arange(1, N + 1) % 4  # tasks that the workers have started in earlier rounds
 
-moments_of_death = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 2.7, 4.0, INF]), min_size=N, max_size=N)
-deaths, deadlines = st.one_of(st.just([INF] * N), moments_of_death), st.sampled_from([0.0, 1.0, 2.5, 7.0])
+moments_of_death = st.lists(
+    st.sampled_from([0.0, 0.5, 1.0, 2.0, 2.7, 4.0, INF]),
+    min_size=N,
+    max_size=N,
+)
+deaths = st.one_of(st.just([INF] * N), moments_of_death)
+deadlines = st.sampled_from([0.0, 1.0, 2.5, 7.0])
 
 
 def survivors(dies: list[float]) -> np.ndarray:
@@ -44,11 +69,18 @@ def disturbances(dies: np.ndarray, deadline: float = 0.0) -> Disturbances:
 
 
 def time_of(worker: int, task: int, seed: int, episode: int = 0, round_index: int = 0) -> float:
-    return float(task_times(POOL.distributions, stream_keys(seed), episode, round_index, worker, task)[0])
+    return float(
+        task_times(POOL.distributions, stream_keys(seed), episode, round_index, worker, task)[0],
+    )
 
 
 def play(runner, allocation, budget: int, dies, deadline: float, seed=0, episode=0, round_index=0):
-    noise_keys = NoiseKeys(stream_keys(seed), np.array([episode]), np.array([round_index]), BEFORE[None])
+    noise_keys = NoiseKeys(
+        stream_keys(seed),
+        np.array([episode]),
+        np.array([round_index]),
+        BEFORE[None],
+    )
     faults = disturbances(np.array(dies), deadline)
     return runner(POOL.distributions, noise_keys, np.array([allocation]), budget, faults)
 
@@ -56,9 +88,18 @@ def play(runner, allocation, budget: int, dies, deadline: float, seed=0, episode
 class ByDefinition:
     """One round as events in order of (moment, worker)."""
 
-    def __init__(self, allocation: list[int], budget: int, dies: np.ndarray, deadline: float, *when: int) -> None:
-        self.dies, self.when = dies, when
-        self.now, self.lost = 0.0, 0
+    def __init__(
+        self,
+        allocation: list[int],
+        budget: int,
+        dies: np.ndarray,
+        deadline: float,
+        *when: int,
+    ) -> None:
+        self.dies = dies
+        self.when = when
+        self.now = 0.0
+        self.lost = 0
         self.todo = [a if dies[i] > 0 else 0 for i, a in enumerate(allocation)]
         self.begun: dict[int, float] = {}  # of those who run a task
         self.idle_since = [0.0] * N
@@ -69,7 +110,11 @@ class ByDefinition:
             self.start(i)
         while True:
             while self.now >= deadline and self.short_of(budget):
-                heirs = [(self.idle_since[i], i) for i in range(N) if i not in self.begun and dies[i] > self.now]
+                heirs = [
+                    (self.idle_since[i], i)
+                    for i in range(N)
+                    if i not in self.begun and dies[i] > self.now
+                ]
                 if not heirs:
                     break
                 heir = min(heirs)[1]
@@ -81,7 +126,9 @@ class ByDefinition:
                 continue
             self.now = moment
             if self.ends(i) <= dies[i]:
-                self.results.append((i, self.started[i] - 1, self.ends(i) - self.begun[i], self.begun[i]))
+                self.results.append(
+                    (i, self.started[i] - 1, self.ends(i) - self.begun[i], self.begun[i]),
+                )
             else:
                 self.lost += 1
                 self.elapsed[i] = moment - self.begun[i]
@@ -97,7 +144,9 @@ class ByDefinition:
             self.elapsed[i] = self.now - begun
 
     def short_of(self, budget: int) -> bool:
-        return len(self.results) + len(self.begun) + sum(self.todo) < budget  # who will die is not known
+        return (
+            len(self.results) + len(self.begun) + sum(self.todo) < budget
+        )  # who will die is not known
 
     def start(self, i: int) -> None:
         if self.todo[i]:
@@ -113,12 +162,20 @@ class ByDefinition:
 
 
 @settings(max_examples=60)
-@given(st.lists(st.integers(0, 4), min_size=N, max_size=N).filter(any), st.data(), deaths, deadlines, st.integers(0, 9))
+@given(
+    st.lists(st.integers(0, 4), min_size=N, max_size=N).filter(any),
+    st.data(),
+    deaths,
+    deadlines,
+    st.integers(0, 9),
+)
 def test_a_round_equals_its_definition(allocation, data, dies, deadline, seed) -> None:
     total = sum(allocation)
     budget = data.draw(st.just(total) | st.integers(max(allocation), total))
-    moments, when = survivors(dies), (seed, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 3)))
-    expected, begun = ByDefinition(allocation, budget, moments, deadline, *when), np.empty((1, budget))
+    moments = survivors(dies)
+    when = (seed, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 3)))
+    expected = ByDefinition(allocation, budget, moments, deadline, *when)
+    begun = np.empty((1, budget))
     outcome = play(partial(race_round, begun=begun), allocation, budget, moments, deadline, *when)
     if budget == total:
         plain = play(allocation_round, allocation, budget, moments, deadline, *when)
@@ -131,25 +188,46 @@ def test_a_round_equals_its_definition(allocation, data, dies, deadline, seed) -
     assert (outcome.started[0].tolist(), outcome.lost[0]) == (expected.started, expected.lost)
     np.testing.assert_allclose(outcome.round_time[0], expected.now)
     # worker time is what gave a result and what did not
-    np.testing.assert_allclose(outcome.worker_time[0], outcome.duration[0].sum() + outcome.elapsed[0].sum(), atol=1e-12)
+    np.testing.assert_allclose(
+        outcome.worker_time[0],
+        outcome.duration[0].sum() + outcome.elapsed[0].sum(),
+        atol=1e-12,
+    )
 
 
 @settings(max_examples=50)
 @given(
     st.lists(st.lists(st.integers(0, 1), min_size=N, max_size=N), min_size=1, max_size=10),
-    deaths, st.integers(1, 5), st.integers(0, 30),
-)  # fmt: skip
-def test_dispatch_equals_its_definition(decisions: list[list[int]], dies: list[float], budget: int, seed: int) -> None:
-    moments, zero = survivors(dies), np.zeros(1, np.int64)
-    started, round_state, now = np.zeros((1, N), np.int64), RoundState.start(1, N, budget), 0.0
+    deaths,
+    st.integers(1, 5),
+    st.integers(0, 30),
+)
+def test_dispatch_equals_its_definition(
+    decisions: list[list[int]],
+    dies: list[float],
+    budget: int,
+    seed: int,
+) -> None:
+    moments = survivors(dies)
+    zero = np.zeros(1, np.int64)
+    started = np.zeros((1, N), np.int64)
+    round_state = RoundState.start(1, N, budget)
+    now = 0.0
     running: dict[int, tuple[float, float]] = {}  # (due, begun)
-    spent, elapsed, tasks = 0.0, np.zeros(N), [0] * N
+    spent = 0.0
+    elapsed = np.zeros(N)
+    tasks = [0] * N
     for results, action in enumerate(decisions, start=1):
         at = dispatch_step(
-            POOL.distributions, NoiseKeys(stream_keys(seed), zero, zero, started), round_state,
-            np.array([action], np.int8), budget, disturbances(moments),
-        )  # fmt: skip
-        started, round_state = at.started, at.round_state
+            POOL.distributions,
+            NoiseKeys(stream_keys(seed), zero, zero, started),
+            round_state,
+            np.array([action], np.int8),
+            budget,
+            disturbances(moments),
+        )
+        started = at.started
+        round_state = at.round_state
         while True:
             alive = [i for i in range(N) if moments[i] > now]
             chosen = [i for i in alive if action[i] and i not in running]
@@ -169,7 +247,11 @@ def test_dispatch_equals_its_definition(decisions: list[list[int]], dies: list[f
         assert (at.worker[0], at.round_over[0]) == (i, over)
         np.testing.assert_allclose(at.round_time[0], now)
         np.testing.assert_allclose(at.worker_time[0], spent + age.sum(), atol=1e-12)
-        np.testing.assert_allclose(at.elapsed[0], elapsed + age if over else np.zeros(N), atol=1e-12)
+        np.testing.assert_allclose(
+            at.elapsed[0],
+            elapsed + age if over else np.zeros(N),
+            atol=1e-12,
+        )
         np.testing.assert_allclose(at.age[0], np.zeros(N) if over else age, atol=1e-12)
         assert (round_state.lost[0], started[0].tolist()) == (np.count_nonzero(elapsed), tasks)
         if over:
@@ -178,14 +260,16 @@ def test_dispatch_equals_its_definition(decisions: list[list[int]], dies: list[f
 
 
 @pytest.mark.parametrize(("dead", "heirs"), [(3, [0, 1]), (0, [1, 2]), (1, [0, 2])])
-def test_of_workers_that_are_idle_as_long_the_lowest_inherits_first(dead: int, heirs: list[int]) -> None:
-    pool, allocation, dies, zero = (
-        deterministic(np.ones(4)),
-        np.ones((1, 4), np.int64),
-        np.full(4, INF),
-        np.zeros(1, int),
-    )
-    allocation[0, dead], dies[dead] = 2, 0.5
+def test_of_workers_that_are_idle_as_long_the_lowest_inherits_first(
+    dead: int,
+    heirs: list[int],
+) -> None:
+    pool = deterministic(np.ones(4))
+    allocation = np.ones((1, 4), np.int64)
+    dies = np.full(4, INF)
+    zero = np.zeros(1, int)
+    allocation[0, dead] = 2
+    dies[dead] = 0.5
     keys = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 4), np.int64))
     outcome = race_round(pool.distributions, keys, allocation, 5, disturbances(dies, deadline=1.5))
     counts = np.where(np.arange(4) == dead, 0, 1)
@@ -202,30 +286,50 @@ def test_somebody_must_live() -> None:
 @pytest.mark.parametrize("bad", [np.nan, INF])
 @pytest.mark.parametrize("dies", [[INF, INF], [INF, 1.5], [0.0, INF]])
 def test_a_round_with_times_beyond_floating_point_ends(bad, dies):
-    """No env has such times: a loop that is not compiled to end could not be stopped from Python."""
-    good, zero, faults = deterministic([1.0, 1.0]).distributions, np.zeros(1, np.int64), disturbances(np.array(dies))
+    """No env has such times: a loop that is not compiled to end could not be stopped from
+    Python.
+    """
+    good = deterministic([1.0, 1.0]).distributions
+    zero = np.zeros(1, np.int64)
+    faults = disturbances(np.array(dies))
     for shift in ([bad, 0.0], [0.0, bad], [bad, bad]):
         distributions = good._replace(shift=np.array(shift))
         now = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64))
         for allocation in ([3, 2], [5, 5]):
-            assert race_round(distributions, now, np.array([allocation]), 5, faults).started.sum() >= 5
+            assert (
+                race_round(distributions, now, np.array([allocation]), 5, faults).started.sum() >= 5
+            )
         at = RoundState.start(rows=1, n=2, budget=5)
         for k in range(5):
             completion = dispatch_step(distributions, now, at, np.ones((1, 2), np.int8), 5, faults)
-            now, at = now._replace(started=completion.started), completion.round_state
+            now = now._replace(started=completion.started)
+            at = completion.round_state
             assert completion.round_over[0] == (k == 4)
 
 
 def test_times_follow_the_distribution_of_the_pool() -> None:
-    times = task_times(POOL.distributions, stream_keys(0), 0, 0, np.arange(N), np.arange(20_000)[:, None])
-    shift, scale, longest = POOL.distributions.shift, POOL.distributions.scale, longest_times(POOL.distributions)
+    times = task_times(
+        POOL.distributions,
+        stream_keys(0),
+        0,
+        0,
+        np.arange(N),
+        np.arange(20_000)[:, None],
+    )
+    shift = POOL.distributions.shift
+    scale = POOL.distributions.scale
+    longest = longest_times(POOL.distributions)
     assert (times[:, :2] == [1.0, 2.0]).all()
     assert longest[[0, 1, 4, 5]].tolist() == [1.0, 2.0, 2.0, 4.0]
     assert POOL.median()[[0, 1, 4, 5]].tolist() == [1.0, 2.0, 1.0, 3.5]
     for i in (2, 3, *range(6, N)):
         standard = POOL.standard(i)
         assert stats.kstest((times[:, i] - shift[i]) / scale[i], standard.cdf).pvalue > 1e-3
-        np.testing.assert_allclose(longest[i], shift[i] + scale[i] * standard.isf(2.0**-53), rtol=1e-6)
+        np.testing.assert_allclose(
+            longest[i],
+            shift[i] + scale[i] * standard.isf(2.0**-53),
+            rtol=1e-6,
+        )
         np.testing.assert_allclose(POOL.median()[i], shift[i] + scale[i] * standard.median())
 
 
@@ -233,14 +337,22 @@ def test_philox_known_answers() -> None:
     """Vectors published with the generator (Random123), for its first two words."""
     assert philox(np.uint64(0), 0, 0, 0) == (0x6627E8D5, 0xE169C58D)
     ones = np.uint64(2**64 - 1)
-    assert philox(ones, np.int64(-1), np.int64(2**32 - 1), np.int64(2**32 - 1)) == (0x408F276D, 0x41C83B0E)
-    pi, task = np.uint64(0x299F31D0A4093822), np.int64(np.uint64(0x85A308D3243F6A88).astype(np.int64))
+    assert philox(ones, np.int64(-1), np.int64(2**32 - 1), np.int64(2**32 - 1)) == (
+        0x408F276D,
+        0x41C83B0E,
+    )
+    pi = np.uint64(0x299F31D0A4093822)
+    task = np.int64(np.uint64(0x85A308D3243F6A88).astype(np.int64))
     assert philox(pi, task, np.int64(0x13198A2E), np.int64(0x03707344)) == (0xD16CFE09, 0x94FDCCEB)
 
 
 def grid_of_noise(keys: np.ndarray, workers: int, tasks: int, episode: int = 0) -> np.ndarray:
-    """Uniform noise, shape (seeds, workers, tasks), read off a pool whose times are the noise itself."""
-    pool, worker, task = uniform(np.zeros(workers), 1.0), np.arange(workers)[:, None], np.arange(tasks)
+    """Uniform noise, shape (seeds, workers, tasks), read off a pool whose times are the noise
+    itself.
+    """
+    pool = uniform(np.zeros(workers), 1.0)
+    worker = np.arange(workers)[:, None]
+    task = np.arange(tasks)
     return task_times(pool.distributions, keys[:, None, None], episode, 3, worker, task)
 
 

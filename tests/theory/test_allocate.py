@@ -15,12 +15,17 @@ from ata_gym.pools import exponential, pareto
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 
-POSITIVE = st.one_of(st.floats(0.01, 100.0), st.integers(1, 4).map(float), st.floats(1e-300, 1e300))  # and many ties
+POSITIVE = st.one_of(
+    st.floats(0.01, 100.0),
+    st.integers(1, 4).map(float),
+    st.floats(1e-300, 1e300),
+)  # and many ties
 
 
 def one_at_a_time(scores: np.ndarray, budget: int) -> np.ndarray:
     """Hand each task to the worker with the least (a_i + 1) s_i, the lowest index first."""
-    allocation, longer = np.zeros(len(scores), np.int64), [(score, i) for i, score in enumerate(scores.tolist())]
+    allocation = np.zeros(len(scores), np.int64)
+    longer = [(score, i) for i, score in enumerate(scores.tolist())]
     heapify(longer)
     for _ in range(budget):
         i = longer[0][1]
@@ -30,7 +35,9 @@ def one_at_a_time(scores: np.ndarray, budget: int) -> np.ndarray:
 
 
 def recursive(scores: np.ndarray, budget: int) -> np.ndarray:
-    """RAS as the paper states it: ties to the fewest coordinates at the maximum, then to the lowest index."""
+    """RAS as the paper states it: ties to the fewest coordinates at the maximum, then to the lowest
+    index.
+    """
     one_more = np.eye(len(scores), dtype=np.int64)
     allocation = 0 * one_more[0]
     for _ in range(budget):
@@ -45,22 +52,37 @@ def beta_rule(scores: np.ndarray, *rest: Any) -> np.ndarray:
 
 
 @settings(max_examples=50)
-@given(st.lists(POSITIVE, min_size=1, max_size=9), st.lists(st.integers(1, 6), min_size=1, max_size=6), st.data())
-def test_equals_one_task_at_a_time_and_the_papers_recursion_ties_included(any_scores, tied_scores, data) -> None:
+@given(
+    st.lists(POSITIVE, min_size=1, max_size=9),
+    st.lists(st.integers(1, 6), min_size=1, max_size=6),
+    st.data(),
+)
+def test_equals_one_task_at_a_time_and_the_papers_recursion_ties_included(
+    any_scores,
+    tied_scores,
+    data,
+) -> None:
     for scores, most, rule in ((any_scores, 40, one_at_a_time), (tied_scores, 12, recursive)):
-        s, budget = np.array(scores, float), data.draw(st.integers(1, most))
+        s = np.array(scores, float)
+        budget = data.draw(st.integers(1, most))
         np.testing.assert_array_equal(allocate(s, budget), rule(s, budget))
 
 
 @settings(max_examples=50)
-@given(st.lists(st.one_of(st.just(0.0), st.floats(0.1, 10)), min_size=1, max_size=8), st.integers(1, 30), st.data())
+@given(
+    st.lists(st.one_of(st.just(0.0), st.floats(0.1, 10)), min_size=1, max_size=8),
+    st.integers(1, 30),
+    st.data(),
+)
 def test_zero_scores(scores: list[float], budget: int, data: st.DataObject) -> None:
     s = np.array(scores)
     untried = np.array(data.draw(st.lists(st.booleans(), min_size=len(s), max_size=len(s))))
     a = allocate(s, budget, stream_keys(data.draw(st.integers(0, 10)))[0], untried)
     assert a.sum() == budget
     assert a.min() >= 0
-    new, clipped, positive = (s == 0) & untried, (s == 0) & ~untried, s > 0
+    new = (s == 0) & untried
+    clipped = (s == 0) & ~untried
+    positive = s > 0
     left = budget - min(budget, int(new.sum()))
     if not left:  # the untried come first, one each
         assert (a[new].max(), a[~new].sum()) == (1, 0)
@@ -75,11 +97,17 @@ def test_zero_scores(scores: list[float], budget: int, data: st.DataObject) -> N
         assert a.max() - a.min() <= 1
 
 
-@pytest.mark.parametrize(("rule", "untried"), [(allocate, True), (allocate, False), (beta_rule, True)])
+@pytest.mark.parametrize(
+    ("rule", "untried"),
+    [(allocate, True), (allocate, False), (beta_rule, True)],
+)
 def test_the_choice_among_zeros_is_uniform(rule, untried: bool) -> None:
-    rows, n = 5_000, 6
+    rows = 5_000
+    n = 6
     a = rule(np.zeros((rows, n)), 2, stream_keys(5, rows), np.full(n, untried))
-    pairs = np.array([(a[:, list(pair)] == 1).all(axis=1).sum() for pair in itertools.combinations(range(n), 2)])
+    pairs = np.array(
+        [(a[:, list(pair)] == 1).all(axis=1).sum() for pair in itertools.combinations(range(n), 2)],
+    )
     assert pairs.sum() == rows
     assert stats.chisquare(pairs).pvalue > 1e-3
 
@@ -87,7 +115,8 @@ def test_the_choice_among_zeros_is_uniform(rule, untried: bool) -> None:
 @pytest.mark.parametrize("rule", [allocate, beta_rule])
 def test_rows_do_not_touch_each_other(rule) -> None:
     rng = np.random.default_rng(0)
-    scores, untried = np.where(rng.random((50, 8)) < 0.3, 0.0, rng.random((50, 8))), rng.random((50, 8)) < 0.5
+    scores = np.where(rng.random((50, 8)) < 0.3, 0.0, rng.random((50, 8)))
+    untried = rng.random((50, 8)) < 0.5
     keys = stream_keys(9, 50)
     batch = rule(scores, 11, keys, untried)
     for e in range(50):
@@ -100,7 +129,10 @@ def test_scores_of_any_layout_and_scale_and_any_budget() -> None:
     scores = np.asfortranarray(np.random.default_rng(1).random((7, 5)))
     np.testing.assert_array_equal(allocate(scores, 9), allocate(np.ascontiguousarray(scores), 9))
     np.testing.assert_array_equal(allocate(scores[:, ::-2], 9), allocate(scores[:, ::-2].copy(), 9))
-    np.testing.assert_array_equal(allocate(np.zeros(5), 7), [2, 2, 1, 1, 1])  # without keys the lowest come first
+    np.testing.assert_array_equal(
+        allocate(np.zeros(5), 7),
+        [2, 2, 1, 1, 1],
+    )  # without keys the lowest come first
     np.testing.assert_array_equal(allocate(np.zeros(5), 3, untried=np.ones(5)), [1, 1, 1, 0, 0])
     scores = np.array([1.0, 3.0, 0.7])
     for budget in (1, 10**6, 2**50):
@@ -108,13 +140,18 @@ def test_scores_of_any_layout_and_scale_and_any_budget() -> None:
         assert a.sum() == budget
         assert (a * scores).max() <= ((a + 1) * scores).min()
     for scale in (5e-324, 1e-310, 1e-300, 1.0, 1e300, 1.7e307):
-        np.testing.assert_array_equal(allocate(np.array([1.0, 2.0, 4.0, 10.0]) * scale, 17), [10, 5, 2, 0])
+        np.testing.assert_array_equal(
+            allocate(np.array([1.0, 2.0, 4.0, 10.0]) * scale, 17),
+            [10, 5, 2, 0],
+        )
 
 
 @pytest.mark.parametrize("budget", [1, 23, 300, 7000])
 def test_many_workers(budget: int) -> None:
     """Also with ties, and where the workers of a sample, evenly spaced, are not like the others."""
-    rng, n, few_values = np.random.default_rng(0), 40_000, np.array([1.0, 2.0, 4.0])
+    rng = np.random.default_rng(0)
+    n = 40_000
+    few_values = np.array([1.0, 2.0, 4.0])
     for scores in (
         rng.exponential(size=n),
         rng.choice(few_values, n),
@@ -137,10 +174,16 @@ def test_many_workers(budget: int) -> None:
         ("n of at least 1", [([], 3), (1.0, 3)]),
         ("budget must be a whole number", [([1.0], bad) for bad in (0, -2, 2.0, 2**50 + 1, True)]),
         ("one uint64 key per row", [(np.zeros((2, 3)), 2, np.zeros(3, np.uint64))]),
-        ("at least one worker must be available in", [(np.ones((2, 3)), 2, None, None, [[True] * 3, [False] * 3])]),
+        (
+            "at least one worker must be available in",
+            [(np.ones((2, 3)), 2, None, None, [[True] * 3, [False] * 3])],
+        ),
         (
             "available must have a shape that broadcasts",
-            [(np.ones((2, 3)), 2, None, None, bad) for bad in (True, [True], [True, True], np.ones((3, 3)))],
+            [
+                (np.ones((2, 3)), 2, None, None, bad)
+                for bad in (True, [True], [True, True], np.ones((3, 3)))
+            ],
         ),
     ],
 )
@@ -159,27 +202,55 @@ def test_proxy_optimal() -> None:
 
 
 @settings(max_examples=50)
-@given(st.lists(POSITIVE | st.just(0.0), min_size=1, max_size=9), st.integers(1, 40), st.booleans(), st.data())
+@given(
+    st.lists(POSITIVE | st.just(0.0), min_size=1, max_size=9),
+    st.integers(1, 40),
+    st.booleans(),
+    st.data(),
+)
 def test_unavailable_workers_are_as_if_they_did_not_exist(scores, budget, by_chance, data) -> None:
     masks = st.lists(st.booleans(), min_size=len(scores), max_size=len(scores))
-    available, untried = np.array(data.draw(masks.filter(any))), np.array(data.draw(masks))
-    s, spread = np.array(scores), np.array(scores[::-1])
+    available = np.array(data.draw(masks.filter(any)))
+    untried = np.array(data.draw(masks))
+    s = np.array(scores)
+    spread = np.array(scores[::-1])
     junk = data.draw(st.sampled_from([np.nan, -1.0, 0.0, 1e-300]))
-    keys, never = (stream_keys(data.draw(st.integers(0, 99)))[0], untried) if by_chance else (None, None)
+    if by_chance:
+        keys = stream_keys(data.draw(st.integers(0, 99)))[0]
+        never = untried
+    else:
+        keys = None
+        never = None
     for rule, parts in ((allocate, (s,)), (allocate_by_cost, (s, spread))):
         if rule is allocate_by_cost:
             keys = None  # its random order is drawn by worker, so that it depends on who is there
-        a = rule(*(np.where(available, part, junk) for part in parts), budget, keys, never, available)
+        a = rule(
+            *(np.where(available, part, junk) for part in parts),
+            budget,
+            keys,
+            never,
+            available,
+        )
         assert not a[~available].any()
-        some = None if never is None else never[available]
-        np.testing.assert_array_equal(a[available], rule(*(part[available] for part in parts), budget, keys, some))
+        if never is None:
+            some = None
+        else:
+            some = never[available]
+        np.testing.assert_array_equal(
+            a[available],
+            rule(*(part[available] for part in parts), budget, keys, some),
+        )
         everybody = rule(*parts, budget, keys, never, np.ones(len(s), bool))
         np.testing.assert_array_equal(everybody, rule(*parts, budget, keys, never))
 
 
 @settings(max_examples=25)
 @given(n=st.integers(1, 40), budget=st.integers(1, 10**6), seed=st.integers(0, 10**6))
-def test_the_beta_rule_gives_available_workers_the_whole_budget(n: int, budget: int, seed: int) -> None:
+def test_the_beta_rule_gives_available_workers_the_whole_budget(
+    n: int,
+    budget: int,
+    seed: int,
+) -> None:
     rng = np.random.default_rng(seed)
     mean, spread = rng.random((2, 4, n)) * (rng.random((2, 4, n)) < rng.random((2, 4, 1)))
     untried, available = rng.random((2, 4, n)) < rng.random((2, 4, 1))
@@ -196,14 +267,19 @@ def test_the_beta_rule_gives_available_workers_the_whole_budget(n: int, budget: 
 
 
 @settings(max_examples=25)
-@given(st.lists(st.tuples(POSITIVE, POSITIVE), min_size=1, max_size=5), st.integers(1, 2000), st.data())
+@given(
+    st.lists(st.tuples(POSITIVE, POSITIVE), min_size=1, max_size=5),
+    st.integers(1, 2000),
+    st.data(),
+)
 def test_the_beta_rule_hands_out_many_tasks_at_once_as_one_by_one(costs, budget, data) -> None:
     mean, spread = np.array(costs).T
     never = np.array(data.draw(st.lists(st.booleans(), min_size=len(mean), max_size=len(mean))))
     expected = np.where(never & (budget >= never.sum()), 1, 0)
     if never.all() or budget < never.sum():
         expected = budget // len(mean) + (np.arange(len(mean)) < budget % len(mean))
-        expected = expected if never.all() else never * (np.cumsum(never) <= budget)
+        if not (never.all()):
+            expected = never * (np.cumsum(never) <= budget)
     else:
         unit = 2.0 ** np.floor(np.log2(np.maximum(mean, spread)[~never].min()))
         for _ in range(budget - int(expected.sum())):
@@ -216,13 +292,19 @@ def test_the_beta_rule_hands_out_many_tasks_at_once_as_one_by_one(costs, budget,
 
 @pytest.mark.parametrize("budget", [3, 17, 10**6, 2**50])
 def test_the_beta_rule_at_any_scale_and_budget(budget: int) -> None:
-    mean, spread = np.array([1.0, 2.0, 4.0, 10.0]), np.array([8.0, 1.0, 0.0, 3.0])
+    mean = np.array([1.0, 2.0, 4.0, 10.0])
+    spread = np.array([8.0, 1.0, 0.0, 3.0])
     a = allocate_by_cost(mean, spread, budget)
     for scale in (5e-324, 1e-310, 1e-300, 1.7e307):
         np.testing.assert_array_equal(allocate_by_cost(mean * scale, spread * scale, budget), a)
     assert a.sum() == budget
     cost = mean * a + spread * np.sqrt(a)
-    assert np.where(a > 0, cost, 0.0).max() <= (mean * (a + 1) + spread * np.sqrt(a + 1)).min() * (1 + 1e-12)
-    np.testing.assert_array_equal(allocate_by_cost(np.array([1.0, 0.0, 0.0]), np.zeros(3), budget), [0, budget, 0])
+    assert np.where(a > 0, cost, 0.0).max() <= (mean * (a + 1) + spread * np.sqrt(a + 1)).min() * (
+        1 + 1e-12
+    )
+    np.testing.assert_array_equal(
+        allocate_by_cost(np.array([1.0, 0.0, 0.0]), np.zeros(3), budget),
+        [0, budget, 0],
+    )
     even = allocate_by_cost(np.array([1.0, 2.0]), np.zeros(2), budget, untried=np.ones(2, np.bool_))
     np.testing.assert_array_equal(even, [budget - budget // 2, budget // 2])

@@ -6,21 +6,46 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from ata_gym import expected_round_time, optimal_allocation, pools, proxy_loss, proxy_optimal, scenario
-from ata_gym.pools import Pool, concatenate, deterministic, exponential, gamma, log_normal, pareto, trace
+from ata_gym import (
+    expected_round_time,
+    optimal_allocation,
+    pools,
+    proxy_loss,
+    proxy_optimal,
+    scenario,
+)
+from ata_gym.pools import (
+    Pool,
+    concatenate,
+    deterministic,
+    exponential,
+    gamma,
+    log_normal,
+    pareto,
+    trace,
+)
 
-TOLERANCE, CIFAR = 1e-6, scenario("icml2025-cifar100").pool
-SMALL = pools.shifted_exponential([1.0, 2.0], [1.0, 2.0]) + gamma([4.0, 9.0], [0.7, 0.2]) + log_normal(0.5, 0.8)
+TOLERANCE = 1e-6
+CIFAR = scenario("icml2025-cifar100").pool
+SMALL = (
+    pools.shifted_exponential([1.0, 2.0], [1.0, 2.0])
+    + gamma([4.0, 9.0], [0.7, 0.2])
+    + log_normal(0.5, 0.8)
+)
 
 
 def least(pool: Pool, budget: int, price: float = 0.0) -> float:
     places = budget + pool.n - 1
     all_bars = [[-1, *bars, places] for bars in combinations(range(places), pool.n - 1)]
-    return min(expected_round_time(pool, a) + price * (a @ pool.mean()) for a in np.diff(all_bars) - 1)
+    return min(
+        expected_round_time(pool, a) + price * (a @ pool.mean()) for a in np.diff(all_bars) - 1
+    )
 
 
 def check(pool: Pool, budget: int, price: float = 0.0) -> float:
-    """The allocation is legal, its round time and cost are what it says, and its gap is; returns the gap."""
+    """The allocation is legal, its round time and cost are what it says, and its gap is; returns
+    the gap.
+    """
     found = optimal_allocation(pool, budget, price)
     assert (found.allocation.dtype, found.allocation.shape) == (np.int64, (pool.n,))
     assert (found.allocation.min() >= 0, found.allocation.sum()) == (True, budget)
@@ -32,43 +57,70 @@ def check(pool: Pool, budget: int, price: float = 0.0) -> float:
     return found.gap
 
 
-@pytest.mark.parametrize(("name", "ofta", "best"), [
-    ("icml2025-cifar100", 780.024, 727.595), ("icml2025-regret", 9.327, 8.790),
-    ("icml2025-mixed-n45", 368.643, 356.721), ("icml2025-quadratic-sqrt-n459", 424.880, 406.953),
-    ("icml2025-quadratic-log-n51", 317.713, 305.684), ("icml2025-quadratic-square-n459", 1209.872, 1115.416),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "ofta", "best"),
+    [
+        ("icml2025-cifar100", 780.024, 727.595),
+        ("icml2025-regret", 9.327, 8.790),
+        ("icml2025-mixed-n45", 368.643, 356.721),
+        ("icml2025-quadratic-sqrt-n459", 424.880, 406.953),
+        ("icml2025-quadratic-log-n51", 317.713, 305.684),
+        ("icml2025-quadratic-square-n459", 1209.872, 1115.416),
+    ],
+)
 def test_published_settings_are_proved(name, ofta, best):
     world = scenario(name)
-    assert expected_round_time(world.pool, proxy_optimal(world.pool, world.budget)) == pytest.approx(ofta, abs=1e-3)
+    assert expected_round_time(
+        world.pool,
+        proxy_optimal(world.pool, world.budget),
+    ) == pytest.approx(ofta, abs=1e-3)
     found = optimal_allocation(world.pool, world.budget)
     assert (found.round_time, found.gap) == (pytest.approx(best, abs=1e-3), 0)
 
 
 # mean times about m; few shapes, so that sums are convolved once
 MAKERS = [
-    deterministic, exponential, pools.half_normal, lambda m: pools.shifted_exponential(m / 2, m / 2),
-    lambda m: pools.uniform(0.5 * m, 1.5 * m), lambda m: gamma(0.1, 10 * m), lambda m: gamma(1e6, m / 1e6),
-    lambda m: log_normal(np.log(m) - 2.0, 2.0), lambda m: pools.weibull(0.5, m / 2), lambda m: pareto(1.5, m / 3),
+    deterministic,
+    exponential,
+    pools.half_normal,
+    lambda m: pools.shifted_exponential(m / 2, m / 2),
+    lambda m: pools.uniform(0.5 * m, 1.5 * m),
+    lambda m: gamma(0.1, 10 * m),
+    lambda m: gamma(1e6, m / 1e6),
+    lambda m: log_normal(np.log(m) - 2.0, 2.0),
+    lambda m: pools.weibull(0.5, m / 2),
+    lambda m: pareto(1.5, m / 3),
     lambda m: trace([[0.2 * m, 0.3 * m, 2.5 * m, m]], "task"),
-]  # fmt: skip
+]
 WORKERS = st.builds(lambda m, make: make(round(m, 1)), st.floats(1.0, 5.0), st.sampled_from(MAKERS))
 
 
 @settings(max_examples=8)
 @example(
-    deterministic([2.6, 3.5]) + log_normal(np.log(3.5) - 2, 2.0), 7, 0.0
+    deterministic([2.6, 3.5]) + log_normal(np.log(3.5) - 2, 2.0),
+    7,
+    0.0,
 )  # single swaps from the proxy optimum: + 10 %
 @example(SMALL, 3, 30.0)
 @example(SMALL + trace([[1.0, 4.0, 2.0]]), 3, 0.1)
-@given(st.lists(WORKERS, min_size=1, max_size=3).map(concatenate), st.integers(1, 5), st.sampled_from([0.0, 0.1]))
+@given(
+    st.lists(WORKERS, min_size=1, max_size=3).map(concatenate),
+    st.integers(1, 5),
+    st.sampled_from([0.0, 0.1]),
+)
 def test_small_pools_are_solved(pool, budget, price):
     assert check(pool, budget, price) == 0
 
 
 def test_gaps_shrink_with_more_nodes(monkeypatch):
     rng = np.random.default_rng(0)
-    pool = exponential(rng.uniform(1, 4, 8)) + log_normal(rng.uniform(-1, 0, 8), 1.2) + gamma(0.5, rng.uniform(1, 8, 8))
-    best, found = optimal_allocation(pool, 24), []
+    pool = (
+        exponential(rng.uniform(1, 4, 8))
+        + log_normal(rng.uniform(-1, 0, 8), 1.2)
+        + gamma(0.5, rng.uniform(1, 8, 8))
+    )
+    best = optimal_allocation(pool, 24)
+    found = []
     for nodes in (0, 30):
         monkeypatch.setattr("ata_gym.theory.optimal.branch_and_bound.NODES", nodes)
         found.append(optimal_allocation(pool, 24))
@@ -81,7 +133,10 @@ def test_gaps_shrink_with_more_nodes(monkeypatch):
 def test_workers_that_share_their_rounds():
     rng = np.random.default_rng(3)
     busy = rng.exponential(1.0, 40)  # a load that all feel
-    records = [m + rng.uniform(0, 1, 40) + busy * b for m, b in ((1.0, 2.0), (1.5, 0.0), (2.0, 1.0), (3.0, 0.0))]
+    records = [
+        m + rng.uniform(0, 1, 40) + busy * b
+        for m, b in ((1.0, 2.0), (1.5, 0.0), (2.0, 1.0), (3.0, 0.0))
+    ]
     assert check(trace(records, "round"), 6) == 0
     check(trace(records[:2], "round") + exponential([2.0, 1.0]), 5)
     for end in ("truncate", "wrap"):
@@ -99,11 +154,15 @@ def test_workers_alike_and_of_constant_times():
 ODD = exponential([1.0, 2.0]) + deterministic(3.0) + trace([[2.0, 4.0, 5.0]])
 
 
-@pytest.mark.parametrize(("pool", "budget", "price", "most"), [
-    (exponential(np.linspace(1.0, 10.0, 60)), 400, 0.0, 0.02),
-    (exponential(np.linspace(1.0, 10.0, 60)), 20_000, 0.0, 0.2), (ODD + pools.weibull(0.7, 1.5), 10**6, 0.1, 4e-3),
-    (ODD, 2**50, 0.0, 4e-3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pool", "budget", "price", "most"),
+    [
+        (exponential(np.linspace(1.0, 10.0, 60)), 400, 0.0, 0.02),
+        (exponential(np.linspace(1.0, 10.0, 60)), 20_000, 0.0, 0.2),
+        (ODD + pools.weibull(0.7, 1.5), 10**6, 0.1, 4e-3),
+        (ODD, 2**50, 0.0, 4e-3),
+    ],
+)
 def test_large_budgets_get_a_gap(pool, budget, price, most, monkeypatch):
     monkeypatch.setattr("ata_gym.theory.optimal.branch_and_bound.NODES", 20)
     found = optimal_allocation(pool, budget, price)
@@ -120,17 +179,25 @@ def test_infinite_means_get_nothing():
         optimal_allocation(pareto([1.0, 0.7], 1.0), 3)
 
 
-@pytest.mark.parametrize("bad", [{"budget": 0}, {"budget": 2.0}, {"budget": 2**60}, {"budget": 3, "price": -1.0}])
+@pytest.mark.parametrize(
+    "bad",
+    [{"budget": 0}, {"budget": 2.0}, {"budget": 2**60}, {"budget": 3, "price": -1.0}],
+)
 def test_bad_numbers(bad):
     with pytest.raises(ValueError, match=f"{[*bad][-1]} must be"):
         optimal_allocation(exponential([1.0, 2.0]), **bad)
 
 
 def test_priced_allocations_of_a_published_setting() -> None:
-    """A price of 0 gives the optimum of the round time; worker time falls and round time grows with the price."""
+    """A price of 0 gives the optimum of the round time; worker time falls and round time grows with
+    the price.
+    """
     found = [optimal_allocation(CIFAR, 23, price) for price in (0.0, 0.01, 0.1, 1.0)]
     assert [best.gap for best in found] == [0.0] * 4
-    np.testing.assert_allclose([best.worker_time for best in found], [best.allocation @ CIFAR.mean() for best in found])
+    np.testing.assert_allclose(
+        [best.worker_time for best in found],
+        [best.allocation @ CIFAR.mean() for best in found],
+    )
     assert np.all(np.diff([best.worker_time for best in found]) <= 0)
     assert np.all(np.diff([best.round_time for best in found]) >= 0)
     assert found[3].allocation[0] == 23

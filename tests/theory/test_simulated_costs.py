@@ -12,7 +12,13 @@ from ata_policies.beliefs.distributions.slices import exponential_sample
 from tests.theory.test_optimal import CIFAR, SMALL
 
 MIXED = scenario("icml2025-mixed-n15").pool
-POOLS = [CIFAR, MIXED, gamma([0.3, 2.0, 50.0], 1.0), deterministic([2.0, 3.0]), pareto(2.5, 1.0) + log_normal(0.0, 1.5)]
+POOLS = [
+    CIFAR,
+    MIXED,
+    gamma([0.3, 2.0, 50.0], 1.0),
+    deterministic([2.0, 3.0]),
+    pareto(2.5, 1.0) + log_normal(0.0, 1.5),
+]
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -32,7 +38,11 @@ def test_known_samples_of_traces_and_of_infinite_means() -> None:
     heavy = known_sample(pareto(0.9, 1.0), 64)[0]
     assert np.isfinite(heavy).all()
     assert (np.diff(heavy) > 0).all()
-    np.testing.assert_allclose(known_sample(exponential([3.0]), 50)[0], 3.0 * exponential_sample(50), rtol=1e-4)
+    np.testing.assert_allclose(
+        known_sample(exponential([3.0]), 50)[0],
+        3.0 * exponential_sample(50),
+        rtol=1e-4,
+    )
     with pytest.raises(ValueError, match="size must be"):
         known_sample(CIFAR, 0)
 
@@ -42,17 +52,26 @@ def test_simulated_round_times_are_the_expected_ones() -> None:
     costs = simulate(known_sample(MIXED, 512), candidates, 23, 4096)
     exact = [expected_round_time(MIXED, a) for a in candidates]
     np.testing.assert_allclose(costs.round_time, exact, rtol=0.015)
-    np.testing.assert_allclose(costs.worker_time, candidates @ MIXED.mean(), rtol=1e-9)  # each time equally often
+    np.testing.assert_allclose(
+        costs.worker_time,
+        candidates @ MIXED.mean(),
+        rtol=1e-9,
+    )  # each time equally often
     np.testing.assert_allclose(costs.total(0.5), costs.round_time + 0.5 * costs.worker_time)
 
 
 def test_a_candidate_costs_the_same_whatever_stands_beside_it() -> None:
-    times, candidates = known_sample(SMALL, 64), np.array([[5, 0, 0, 0, 0], [2, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
-    exact, alone = simulate(times, candidates, 5, 128), [simulate(times, candidates[[c]], 5, 128) for c in range(3)]
+    times = known_sample(SMALL, 64)
+    candidates = np.array([[5, 0, 0, 0, 0], [2, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
+    exact = simulate(times, candidates, 5, 128)
+    alone = [simulate(times, candidates[[c]], 5, 128) for c in range(3)]
     np.testing.assert_array_equal(np.transpose(exact), np.array(alone)[..., 0])
     unused = times.copy()
     unused[4] = np.nan  # a worker without a distribution, and without a task
-    np.testing.assert_array_equal(simulate(unused, candidates[:2], 5).round_time, simulate(times, candidates[:2], 5)[0])
+    np.testing.assert_array_equal(
+        simulate(unused, candidates[:2], 5).round_time,
+        simulate(times, candidates[:2], 5)[0],
+    )
 
 
 def test_too_many_task_times() -> None:

@@ -1,4 +1,6 @@
-"""A small problem and its samples, the weights of a trainer, a whole run of a method, and a malicious pickle."""
+"""A small problem and its samples, the weights of a trainer, a whole run of a method, and a
+malicious pickle.
+"""
 
 from itertools import islice
 from types import SimpleNamespace
@@ -37,5 +39,8 @@ class Malicious:
 def run_method(method, pool, problem, *, updates, **arguments):
     run = MethodRun(method, pool, problem, **arguments)
     records = list(islice(run, updates))
-    columns = {name: np.array([getattr(record, name) for record in records]) for name in UpdateRecord._fields}
+    columns = {
+        name: np.array([getattr(record, name) for record in records])
+        for name in UpdateRecord._fields
+    }
     return SimpleNamespace(**columns, model=run.model)

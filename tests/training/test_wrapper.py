@@ -21,7 +21,8 @@ from ata_policies.steps import play_on
 from tests.training.small_problem import SAMPLES, Malicious, mean_loss, small, weights
 
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
-POOL, GOOD = {"family": "exponential", "scale": [1.0, 2.0, 4.0, 8.0]}, np.array([3, 2, 1, 0])
+POOL = {"family": "exponential", "scale": [1.0, 2.0, 4.0, 8.0]}
+GOOD = np.array([3, 2, 1, 0])
 
 
 def make(env_id=IDS[0], **kwargs):
@@ -39,7 +40,10 @@ def test_the_checker_of_gymnasium_finds_nothing():
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_observations_rewards_and_flags_stay_as_they_are_and_every_episode_trains_anew(env_id):
-    wrapped, plain, losses, runtimes = TrainingWrapper(make(env_id), small(), evaluate=2), make(env_id), [], []
+    wrapped = TrainingWrapper(make(env_id), small(), evaluate=2)
+    plain = make(env_id)
+    losses = []
+    runtimes = []
     for seed in (3, None, 3):
         seen = play(wrapped, seed=seed)
         losses.append([info["loss"] for *_, info in seen[1:]])
@@ -51,7 +55,10 @@ def test_observations_rewards_and_flags_stay_as_they_are_and_every_episode_train
             assert theirs[-1].items() <= ours[-1].items()
     assert losses[0] == losses[1] == losses[2]
     assert runtimes[0] == runtimes[2] != runtimes[1]
-    assert (wrapped.observation_space, wrapped.action_space) == (plain.observation_space, plain.action_space)
+    assert (wrapped.observation_space, wrapped.action_space) == (
+        plain.observation_space,
+        plain.action_space,
+    )
 
 
 def test_the_trajectory_is_the_trainers_whatever_the_policy_and_the_task_times():
@@ -65,13 +72,14 @@ def test_the_trajectory_is_the_trainers_whatever_the_policy_and_the_task_times()
             assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("kwargs", [{"env_id": IDS[0]}, {"env_id": IDS[1]}, {"env_id": IDS[1], "observation": "flat"}])
+@pytest.mark.parametrize(
+    "kwargs",
+    [{"env_id": IDS[0]}, {"env_id": IDS[1]}, {"env_id": IDS[1], "observation": "flat"}],
+)
 def test_data_that_differ_by_worker_are_of_those_whose_results_counted(kwargs):
-    env, plain, trainer = (
-        TrainingWrapper(make(**kwargs), "heterogeneous"),
-        make(kwargs["env_id"]),
-        Trainer("heterogeneous", 6),
-    )
+    env = TrainingWrapper(make(**kwargs), "heterogeneous")
+    plain = make(kwargs["env_id"])
+    trainer = Trainer("heterogeneous", 6)
     for ours, theirs in zip(play(env)[1:], play(plain)[1:], strict=True):
         assert ours[-1]["loss"] == trainer.step(np.bincount(theirs[0]["worker"], minlength=4))
     assert torch.equal(env.model.x, trainer.model.x)
@@ -80,7 +88,9 @@ def test_data_that_differ_by_worker_are_of_those_whose_results_counted(kwargs):
 def test_evaluation_at_chosen_rounds():
     def rounds(evaluate):
         infos = [step[-1] for step in play(TrainingWrapper(make(), small(), evaluate=evaluate))]
-        assert all({"accuracy", "test_loss"} <= info.keys() or "accuracy" not in info for info in infos)
+        assert all(
+            {"accuracy", "test_loss"} <= info.keys() or "accuracy" not in info for info in infos
+        )
         return [k for k, info in enumerate(infos) if "accuracy" in info]
 
     assert (rounds(None), rounds(2)) == ([], [0, 2, 4])
@@ -96,7 +106,11 @@ def test_rounds_to_evaluate_are_whole_numbers(evaluate):
 def test_the_spec_rebuilds_the_wrapped_env():
     env = TrainingWrapper(make(IDS[1]), "digits", optimizer="adam", lr=0.01, seed=2, evaluate=3)
     seen = play(env, rounds=3)
-    for spec in (env.spec, EnvSpec.from_json(env.spec.to_json()), pickle.loads(pickle.dumps(env.spec))):
+    for spec in (
+        env.spec,
+        EnvSpec.from_json(env.spec.to_json()),
+        pickle.loads(pickle.dumps(env.spec)),
+    ):
         again = gym.make(spec)
         assert isinstance(again, TrainingWrapper)
         assert [step[-1] for step in play(again, rounds=3)] == [step[-1] for step in seen]
@@ -122,15 +136,34 @@ def shuffled():
     return Tasks(model, mean_loss, loader, evaluate=lambda model: {"bias": float(model[3].bias[0])})
 
 
-@pytest.mark.parametrize(("problem", "options", "rounds"), [
-    (small(network), {}, 0), (small(network), {}, 3),
-    (small(network), {"optimizer": "momentum", "schedule": "cosine:7"}, 3),
-    (small(network), {"optimizer": "adamw", "precision": "float16", "micro_batch": 2}, 3),
-    (small(network), {"optimizer": optim.RMSprop, "schedule": partial(optim.lr_scheduler.StepLR, step_size=2)}, 3),
-    (shuffled(), {"optimizer": "adam", "ema": 0.75, "seed": 2}, 7),
-])  # fmt: skip
-def test_training_goes_on_bit_for_bit_whatever_was_drawn_elsewhere(tmp_path, problem, options, rounds):
-    (trainer, later), state = (Trainer(problem, 6, **options) for _ in range(2)), torch.get_rng_state()
+@pytest.mark.parametrize(
+    ("problem", "options", "rounds"),
+    [
+        (small(network), {}, 0),
+        (small(network), {}, 3),
+        (small(network), {"optimizer": "momentum", "schedule": "cosine:7"}, 3),
+        (small(network), {"optimizer": "adamw", "precision": "float16", "micro_batch": 2}, 3),
+        (
+            small(network),
+            {
+                "optimizer": optim.RMSprop,
+                "schedule": partial(optim.lr_scheduler.StepLR, step_size=2),
+            },
+            3,
+        ),
+        (shuffled(), {"optimizer": "adam", "ema": 0.75, "seed": 2}, 7),
+    ],
+)
+def test_training_goes_on_bit_for_bit_whatever_was_drawn_elsewhere(
+    tmp_path,
+    problem,
+    options,
+    rounds,
+):
+    (trainer, later), state = (
+        (Trainer(problem, 6, **options) for _ in range(2)),
+        torch.get_rng_state(),
+    )
     for _ in range(rounds):
         trainer.step()
     assert torch.equal(torch.get_rng_state(), state)
@@ -138,24 +171,41 @@ def test_training_goes_on_bit_for_bit_whatever_was_drawn_elsewhere(tmp_path, pro
     torch.manual_seed(2)
     later.step()  # it is where the checkpoint was, whatever it did before
     later.restore(checkpoint.load(tmp_path / "run.pt"))
-    assert (later.round, [later.step() for _ in range(5)]) == (rounds, [trainer.step() for _ in range(5)])
-    for ours, theirs in zip(later.model.state_dict().values(), trainer.model.state_dict().values(), strict=True):
+    assert (later.round, [later.step() for _ in range(5)]) == (
+        rounds,
+        [trainer.step() for _ in range(5)],
+    )
+    for ours, theirs in zip(
+        later.model.state_dict().values(),
+        trainer.model.state_dict().values(),
+        strict=True,
+    ):
         assert torch.equal(ours, theirs)
     assert later.evaluate() == trainer.evaluate()
 
 
-@pytest.mark.parametrize(("options", "sentence"), [
-    ({"lr": 0.3}, "another configuration: lr is 0.1 there"),
-    ({"seed": 3, "micro_batch": 2}, "micro_batch is 1 there, seed is 0 there"),
-    ({"schedule": "linear:3"}, "schedule is 'constant' there"), ({"model": nn.Linear(2, 3)}, "another model"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"lr": 0.3}, "another configuration: lr is 0.1 there"),
+        ({"seed": 3, "micro_batch": 2}, "micro_batch is 1 there, seed is 0 there"),
+        ({"schedule": "linear:3"}, "schedule is 'constant' there"),
+        ({"model": nn.Linear(2, 3)}, "another model"),
+    ],
+)
 def test_a_checkpoint_of_something_else_is_refused(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         Trainer(small(network), 6, **options).restore(Trainer(small(network), 6).checkpoint())
 
 
 def training(env_id=IDS[0], **options):
-    return TrainingWrapper(make(env_id, horizon=8), small(network), optimizer="adam", evaluate=3, **options)
+    return TrainingWrapper(
+        make(env_id, horizon=8),
+        small(network),
+        optimizer="adam",
+        evaluate=3,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("name", ["ata", "gta"])
@@ -171,15 +221,24 @@ def test_env_policy_and_training_go_on_bit_for_bit(tmp_path, name):
     seen, state = later.load(str(tmp_path / "run.pt"), like=again.predict(last.observation)[1])
     assert all(np.array_equal(seen[part], last.observation[part]) for part in seen)
     assert type(state) is type(last.state)
-    ours, theirs = ([step[4:] for step in steps] for steps in (play_on(again, later, seen, state), played))
+    ours, theirs = (
+        [step[4:] for step in steps] for steps in (play_on(again, later, seen, state), played)
+    )
     assert ours == theirs
     assert len(ours) == 4  # to the horizon
     assert torch.equal(weights(later.trainer), weights(env.trainer))
-    assert all(np.array_equal(a, b) for a, b in zip(later.reset()[0].values(), env.reset()[0].values(), strict=True))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(later.reset()[0].values(), env.reset()[0].values(), strict=True)
+    )
 
 
-def test_the_file_appears_whole_or_not_at_all_and_what_does_not_fit_is_refused(tmp_path, monkeypatch):
-    env, path = training(), tmp_path / "run.pt"
+def test_the_file_appears_whole_or_not_at_all_and_what_does_not_fit_is_refused(
+    tmp_path,
+    monkeypatch,
+):
+    env = training()
+    path = tmp_path / "run.pt"
     with pytest.raises(ValueError, match=r"nothing to save: call reset\(\) first"):
         env.save(path)
     state = ata_policies.make("ata", env).predict(env.reset(seed=0)[0])[1]
@@ -197,14 +256,18 @@ def test_the_file_appears_whole_or_not_at_all_and_what_does_not_fit_is_refused(t
     monkeypatch.setattr(os, "fsync", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         env.save(path)
-    assert (path.read_bytes(), sorted(part.name for part in tmp_path.iterdir())) == (before, ["other.pt", "run.pt"])
+    assert (path.read_bytes(), sorted(part.name for part in tmp_path.iterdir())) == (
+        before,
+        ["other.pt", "run.pt"],
+    )
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:torch")
 def test_no_code_in_a_file_is_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"trainer": Malicious(os.mkdir, "ran")}, "evil.pt")
-    whole, env = (tmp_path / "evil.pt").read_bytes(), training()
+    whole = (tmp_path / "evil.pt").read_bytes()
+    env = training()
     env.reset(seed=0)
     for content in (whole, whole[:100], b"", pickle.dumps(Malicious(os.mkdir, "ran"))):
         (tmp_path / "evil.pt").write_bytes(content)
@@ -215,11 +278,17 @@ def test_no_code_in_a_file_is_run(tmp_path, monkeypatch):
                 env.load("evil.pt")
     assert not (tmp_path / "ran").exists()
     checkpoint.save(tmp_path / "weights.pt", env.model.state_dict())
-    with pytest.raises(ValueError, match=r"weights.pt is no checkpoint of this kind: it must hold trainer, env"):
+    with pytest.raises(
+        ValueError,
+        match=r"weights.pt is no checkpoint of this kind: it must hold trainer, env",
+    ):
         env.load("weights.pt")
 
 
 def test_only_plain_values_are_saved(tmp_path):
-    with pytest.raises(ValueError, match=r"tensors and plain values, but schedule\.made is \{1, 2\}"):
+    with pytest.raises(
+        ValueError,
+        match=r"tensors and plain values, but schedule\.made is \{1, 2\}",
+    ):
         checkpoint.save(tmp_path / "run.pt", {"schedule": {"made": {1, 2}}})
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,6 @@
-"""What is done after the import of another package: whoever comes first, once, and not where it never comes."""
+"""What is done after the import of another package: whoever comes first, once, and not where it
+never comes.
+"""
 
 import importlib
 import subprocess
@@ -25,7 +27,8 @@ USE = """
 import sys
 for name in sys.argv[1:]:
     __import__(name)
-    assert (name == "minari") or ("minari" in sys.argv[1 : sys.argv.index(name)]) or ("minari" not in sys.modules)
+    earlier = sys.argv[1 : sys.argv.index(name) + 1]
+    assert "minari" in earlier or "minari" not in sys.modules
 import json
 from ata_gym.envs.spaces import Allocation, RaceAllocation
 from minari.serialization import deserialize_space, serialize_space
@@ -36,8 +39,14 @@ for space in (Allocation(3, 5), RaceAllocation(2, 4), Allocation(3, 5, rows=2)):
 """
 
 
-@pytest.mark.parametrize("order", [("ata_gym", "minari"), ("minari", "ata_gym"), ("ata_gym.envs.spaces", "minari")])
-def test_minari_knows_our_spaces_whatever_is_imported_first(order: tuple[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "order",
+    [("ata_gym", "minari"), ("minari", "ata_gym"), ("ata_gym.envs.spaces", "minari")],
+)
+def test_minari_knows_our_spaces_whatever_is_imported_first(
+    order: tuple[str, str],
+    tmp_path: Path,
+) -> None:
     package = tmp_path / "minari"
     package.mkdir()
     (package / "__init__.py").write_text("from minari import serialization\n", encoding="utf-8")
@@ -55,9 +64,13 @@ def called() -> None:
 
 
 def test_the_call_is_made_once_and_the_module_is_imported_as_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "imported_late.py").write_text("import imported_never_before\nx = 1\n", encoding="utf-8")
+    (tmp_path / "imported_late.py").write_text(
+        "import imported_never_before\nx = 1\n",
+        encoding="utf-8",
+    )
     (tmp_path / "imported_never_before.py").write_text("", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     finders = list(sys.meta_path)

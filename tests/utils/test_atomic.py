@@ -39,9 +39,15 @@ def test_a_file_appears_whole_or_not_at_all_and_an_error_names_it(tmp_path):
 
 
 DOORS: list[Callable[[Path], object]] = [
-    check_place, check_source, read_source, read_object, lambda path: write_whole(path, Path.touch),
-    lambda path: Allocator(2, 2, "uta", prior=path), read_prior, read_kept,
-]  # fmt: skip
+    check_place,
+    check_source,
+    read_source,
+    read_object,
+    lambda path: write_whole(path, Path.touch),
+    lambda path: Allocator(2, 2, "uta", prior=path),
+    read_prior,
+    read_kept,
+]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes of POSIX")
@@ -54,7 +60,8 @@ def test_only_files_are_read_and_replaced(tmp_path, monkeypatch, door):
     monkeypatch.chdir(tmp_path)  # the path of a socket must be short
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(plug.name)
-    null, kinds = Path("/dev/null"), {pipe: "a pipe", link: "a pipe", folder: "a folder", plug: "a socket"}
+    null = Path("/dev/null")
+    kinds = {pipe: "a pipe", link: "a pipe", folder: "a folder", plug: "a socket"}
     for path, what in (*kinds.items(), (null, "a device")):
         with pytest.raises((OSError, ValueError), match=f"{path}.* is {what}"):
             door(path)
@@ -74,8 +81,13 @@ def test_names_that_are_no_text_are_refused_by_every_door(tmp_path):
         read_log,
         lambda one: read_trace(one, worker="w", duration="d"),
     ]
-    for door in (one for one in doors if one is not read_kept):  # which reads what ata-gym has named
-        with pytest.raises(ValueError, match=r"b'.*b\\xffd\.csv' holds bytes that are no UTF-8: rename it"):
+    for door in (
+        one for one in doors if one is not read_kept
+    ):  # which reads what ata-gym has named
+        with pytest.raises(
+            ValueError,
+            match=r"b'.*b\\xffd\.csv' holds bytes that are no UTF-8: rename it",
+        ):
             door(path)
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 

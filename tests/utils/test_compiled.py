@@ -26,35 +26,52 @@ SCRIPT = """
 import sys
 import numba, numpy as np
 for _ in range(int(sys.argv[1])):
-    numba.njit(lambda x: x)(1)  # numba counts what a process has compiled, and names kernels by that count
+    # numba counts what a process has compiled, and names kernels by that count
+    numba.njit(lambda x: x)(1)
 from kernels import least, total
 for _ in range(2):
     assert total(np.arange(4.0)) == 6 and least(np.arange(4.0)) == 0
 """
-KERNELS = "from ata_gym.typing import Floats\nfrom ata_gym.utils.compiled import kernel\n" + "".join(f"""
+KERNELS = (
+    "from ata_gym.typing import Floats\nfrom ata_gym.utils.compiled import kernel\n"
+    + "".join(
+        f"""
 @kernel("(n)->()")
 def {name}(x: Floats, out: Floats):
     out[0] = x.{method}()
-""" for name, method in (("least", "min"), ("total", "sum")))  # fmt: skip
+"""
+        for name, method in (("least", "min"), ("total", "sum"))
+    )
+)
 
 
 def test_processes_share_a_whole_cache_and_mend_what_is_damaged(tmp_path, monkeypatch):
-    """Whatever they compiled before, wherever their source lies, and with a temporary folder each, as in containers."""
-    cache, temporary = tmp_path / "cache" / "ata-gym", [tmp_path / f"tmp-{k}" for k in range(3)]
+    """Whatever they compiled before, wherever their source lies, and with a temporary folder each,
+    as in containers.
+    """
+    cache = tmp_path / "cache" / "ata-gym"
+    temporary = [tmp_path / f"tmp-{k}" for k in range(3)]
     for folder in (*temporary, tmp_path / "here"):
         folder.mkdir()
     (tmp_path / "here" / "kernels.py").write_text(KERNELS)
     search = os.pathsep.join([str(tmp_path / "here"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": search}
     together = [
-        subprocess.Popen([sys.executable, "-c", SCRIPT, str(k)], env={**environment, "TMPDIR": str(temporary[k])})
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(k)],
+            env={**environment, "TMPDIR": str(temporary[k])},
+        )
         for k in range(2)
     ]
     assert [process.wait() for process in together] == [0, 0]
 
     def kept():
         return {
-            folder: {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+            folder: {
+                path.relative_to(folder): path.read_bytes()
+                for path in folder.rglob("*")
+                if path.is_file()
+            }
             for folder in sorted(cache.iterdir())
         }
 
@@ -64,7 +81,8 @@ def test_processes_share_a_whole_cache_and_mend_what_is_damaged(tmp_path, monkey
 
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(temporary[2]))
-    whole, made = kept(), {folder: folder.stat().st_ino for folder in cache.iterdir()}
+    whole = kept()
+    made = {folder: folder.stat().st_ino for folder in cache.iterdir()}
     assert [folder.name.split("-")[0] for folder in whole] == ["kernels.least", "kernels.total"]
     load()
     assert {folder: folder.stat().st_ino for folder in cache.iterdir()} == made
@@ -77,13 +95,18 @@ def test_processes_share_a_whole_cache_and_mend_what_is_damaged(tmp_path, monkey
                 elif harm == "cut":
                     (folder / name).write_bytes(content[:middle])
                 elif name.name != SUMS:
-                    flipped = content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :]
+                    flipped = (
+                        content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :]
+                    )
                     (folder / name).write_bytes(flipped)
         load()
         for folder, files in kept().items():
             assert files.keys() == whole[folder].keys()
             sums = {line[66:]: line[:64] for line in files.pop(Path(SUMS)).decode().splitlines()}
-            assert sums == {name.as_posix(): hashlib.sha256(content).hexdigest() for name, content in files.items()}
+            assert sums == {
+                name.as_posix(): hashlib.sha256(content).hexdigest()
+                for name, content in files.items()
+            }
     assert not any(list(folder.iterdir()) for folder in temporary)
 
 
@@ -125,7 +148,13 @@ scaled = make(1.0)
 """Gives 4 x + 3 for numbers up to 100."""
 
 
-def imported(monkeypatch, helpers=HELPERS, kernel=KERNEL, place="/one/checkout", kernels="kernels_of_a_test"):
+def imported(
+    monkeypatch,
+    helpers=HELPERS,
+    kernel=KERNEL,
+    place="/one/checkout",
+    kernels="kernels_of_a_test",
+):
     for name, source in (("helpers_of_a_test", helpers), (kernels, kernel)):
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
@@ -133,25 +162,38 @@ def imported(monkeypatch, helpers=HELPERS, kernel=KERNEL, place="/one/checkout",
     return module
 
 
-@pytest.mark.parametrize(("before", "after", "same"), [
-    ("return x * FACTOR", "return x / FACTOR", False),
-    ("FACTOR, TABLE = 2.0", "FACTOR, TABLE = 3.0", False),
-    ("np.arange(3.0)", "np.arange(4.0)", False),
-    ("more=1.0", "more=2.0", False),
-    ('helper("nsz")', 'helper("contract")', False),
-    ("x[0]) + offset", "x[0]) - offset", False),
-    ("make(1.0)", "make(2.0)", False),
-    ("return inner(x)", "return (lambda y: inner(y) * FACTOR)(x)", False),
-    ('"""Inner."""', '"""Of another text."""\n    # and a comment', True),
-    ("  # a comment", "", True),
-    ("def unused(x):\n    return x", "", True),
-    ("A kernel", "Another text", True),
-    ("def make", "\n\ndef make", True),
-])  # fmt: skip
-def test_an_edit_makes_a_kernel_another_one_where_it_changes_numbers(monkeypatch, before, after, same):
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("return x * FACTOR", "return x / FACTOR", False),
+        ("FACTOR, TABLE = 2.0", "FACTOR, TABLE = 3.0", False),
+        ("np.arange(3.0)", "np.arange(4.0)", False),
+        ("more=1.0", "more=2.0", False),
+        ('helper("nsz")', 'helper("contract")', False),
+        ("x[0]) + offset", "x[0]) - offset", False),
+        ("make(1.0)", "make(2.0)", False),
+        ("return inner(x)", "return (lambda y: inner(y) * FACTOR)(x)", False),
+        ('"""Inner."""', '"""Of another text."""\n    # and a comment', True),
+        ("  # a comment", "", True),
+        ("def unused(x):\n    return x", "", True),
+        ("A kernel", "Another text", True),
+        ("def make", "\n\ndef make", True),
+    ],
+)
+def test_an_edit_makes_a_kernel_another_one_where_it_changes_numbers(
+    monkeypatch,
+    before,
+    after,
+    same,
+):
     assert before in HELPERS + KERNEL
     first = identity(imported(monkeypatch).scaled._loop)
-    edited = imported(monkeypatch, HELPERS.replace(before, after), KERNEL.replace(before, after), "/another/checkout")
+    edited = imported(
+        monkeypatch,
+        HELPERS.replace(before, after),
+        KERNEL.replace(before, after),
+        "/another/checkout",
+    )
     assert (identity(edited.scaled._loop) == first) == same
 
 
@@ -161,11 +203,15 @@ def folders(tmp_path, monkeypatch):
     return lambda: {folder.name for folder in (tmp_path / "ata-gym").glob("*")}
 
 
-def test_a_helper_in_another_file_that_was_edited_is_compiled_anew_and_nothing_else(monkeypatch, folders):
+def test_a_helper_in_another_file_that_was_edited_is_compiled_anew_and_nothing_else(
+    monkeypatch,
+    folders,
+):
     edited = HELPERS.replace("FACTOR, TABLE = 2.0", "FACTOR, TABLE = 3.0")
     for text, result in ((HELPERS, 15.0), (edited, 21.0)):
         for place, anew in (("/one/checkout", True), ("/another", False)):
-            module, before = imported(monkeypatch, text, place=place), folders()
+            module = imported(monkeypatch, text, place=place)
+            before = folders()
             assert module.scaled([3.0]) == result
             assert (folders() != before, bool(module.helpers.outer.overloads)) == (anew, anew)
 
@@ -173,32 +219,47 @@ def test_a_helper_in_another_file_that_was_edited_is_compiled_anew_and_nothing_e
 def test_a_constant_that_numba_has_frozen_is_not_kept_under_its_new_value(monkeypatch, folders):
     module = imported(monkeypatch)
     assert module.scaled([3.0]) == 15.0
-    before, module.helpers.FACTOR = folders(), 3.0
-    assert module.make(2.0)([3.0]) == 16.0  # this process goes on with the helper that it has compiled
+    before = folders()
+    module.helpers.FACTOR = 3.0
+    assert (
+        module.make(2.0)([3.0]) == 16.0
+    )  # this process goes on with the helper that it has compiled
     assert folders() == before
 
 
 def test_kernels_of_one_name_and_of_other_settings_of_numba_are_kept_apart(monkeypatch, folders):
-    """Also where processes that compiled one of them each gave both the same number, which is in their symbols."""
+    """Also where processes that compiled one of them each gave both the same number, which is in
+    their symbols.
+    """
     module = imported(monkeypatch)
     for offset, check in ((1.0, None), (2.0, None), (1.0, 1)):
-        monkeypatch.setattr("numba.core.bytecode.FunctionIdentity._unique_ids", itertools.count(10**6))
+        monkeypatch.setattr(
+            "numba.core.bytecode.FunctionIdentity._unique_ids",
+            itertools.count(10**6),
+        )
         monkeypatch.setattr(numba.config, "BOUNDSCHECK", check)
         assert module.make(offset)([3.0]) == 14.0 + offset
     assert len(folders()) == 3
 
 
-@pytest.mark.parametrize("kernel", [
-    KERNEL.replace("= outer(", "= helpers.outer("),
-    KERNEL.replace("offset):", "offset, outer=helpers.outer):"),
-    KERNEL.replace("outer(x[0])", "14.0 * ratio(x[0])").replace("def make", """
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        KERNEL.replace("= outer(", "= helpers.outer("),
+        KERNEL.replace("offset):", "offset, outer=helpers.outer):"),
+        KERNEL.replace("outer(x[0])", "14.0 * ratio(x[0])").replace(
+            "def make",
+            """
 import numba
 ratio = numba.vectorize(lambda x: x / x)
-def make"""),
-])  # fmt: skip
+def make""",
+        ),
+    ],
+)
 def test_what_cannot_be_told_from_another_is_compiled_and_not_kept(monkeypatch, folders, kernel):
-    """A module of a user, a helper in a closure, which numba names anew in each process, and an object that is no
-    constant."""
+    """A module of a user, a helper in a closure, which numba names anew in each process, and an
+    object that is no constant.
+    """
     assert imported(monkeypatch, kernel=kernel).scaled([3.0]) == 15.0
     assert not folders()
 
@@ -217,7 +278,9 @@ def test_kernels_are_kept_for_the_user_and_else_beside_the_source(monkeypatch, t
 
 
 def test_a_kernel_whose_cache_has_no_place_is_compiled_all_the_same():
-    """Source that lies in no file has no place for a cache, just as an installation where nothing can be written."""
+    """Source that lies in no file has no place for a cache, just as an installation where nothing
+    can be written.
+    """
     names = {}
     exec(compile(KERNELS, "<nowhere>", "exec"), names)
     assert names["total"]([[1.0, 2.0], [3.0, 4.0]]).tolist() == [3.0, 7.0]
@@ -231,7 +294,11 @@ def test_a_terminal_tells_of_compilation_and_of_what_is_kept_it_tells_nothing(tm
     seen = []
     for _ in range(2):
         ours, theirs = pty.openpty()
-        process = subprocess.Popen([sys.executable, "-c", SCRIPT, "0"], stderr=theirs, env=environment)
+        process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, "0"],
+            stderr=theirs,
+            env=environment,
+        )
         os.close(theirs)
         said = b""
         with contextlib.suppress(OSError):  # at last its end of the terminal is closed
@@ -240,13 +307,18 @@ def test_a_terminal_tells_of_compilation_and_of_what_is_kept_it_tells_nothing(tm
         os.close(ours)
         assert process.wait() == 0
         seen.append(said.decode())
-    assert all(f"\rata-gym compiles, once on this machine (half a minute): kernel {k}, " in seen[0] for k in (1, 2))
+    assert all(
+        f"\rata-gym compiles, once on this machine (half a minute): kernel {k}, " in seen[0]
+        for k in (1, 2)
+    )
     assert seen[0].endswith(f"\r{'':78}\r")
     assert seen[1] == ""
 
 
 def test_helpers_serve_python_and_other_code_after_kernels_were_compiled_with_less(monkeypatch):
-    text = HELPERS + "\n@helper()\ndef third(x):\n    return x + np.take(TABLE, 1) + np.max(TABLE)\n"
+    text = (
+        HELPERS + "\n@helper()\ndef third(x):\n    return x + np.take(TABLE, 1) + np.max(TABLE)\n"
+    )
     made = []
     for newest in (NEWEST, (0, 0)):  # as with a numba that is newer than all that are known
         monkeypatch.setattr("ata_gym.utils.kernels.internals.NEWEST", newest)
@@ -259,7 +331,13 @@ def test_helpers_serve_python_and_other_code_after_kernels_were_compiled_with_le
 
 
 @pytest.mark.parametrize(("processes", "ranks"), [(1, 1), (2, 2), (2, 1)])
-def test_kernels_that_are_needed_together_are_compiled_in_processes(monkeypatch, tmp_path, folders, processes, ranks):
+def test_kernels_that_are_needed_together_are_compiled_in_processes(
+    monkeypatch,
+    tmp_path,
+    folders,
+    processes,
+    ranks,
+):
     broken = '@kernel("(n)->()")\ndef broken(x: Floats, out: Floats):\n    out[0] = x.no_such()\n'
     for name, text in (("first_kernels", KERNELS), ("second_kernels", KERNELS + broken)):
         (tmp_path / f"{name}.py").write_text(text)
@@ -269,7 +347,9 @@ def test_kernels_that_are_needed_together_are_compiled_in_processes(monkeypatch,
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
     monkeypatch.setattr("ata_gym.utils.compiled.processors", lambda: processes)
     compile_together(["first_kernels", "second_kernels"])
-    assert sum(name.startswith("first_kernels.") for name in folders()) == (2 if processes > ranks else 0)
+    assert sum(name.startswith("first_kernels.") for name in folders()) == (
+        2 if processes > ranks else 0
+    )
     modules = [__import__(name) for name in ("first_kernels", "second_kernels")]
     assert [module.total([1.0, 2.0]) for module in modules] == [3.0, 3.0]
     with pytest.raises(numba.TypingError, match="no_such"):
@@ -278,8 +358,13 @@ def test_kernels_that_are_needed_together_are_compiled_in_processes(monkeypatch,
 
 @pytest.mark.parametrize("name", DEFAULTS.values())
 def test_a_default_names_modules_of_kernels_that_it_plays_with(monkeypatch, name):
-    called, call = set(), Gufunc.__call__
-    monkeypatch.setattr(Gufunc, "__call__", lambda own, *given: called.add(own._loop.__module__) or call(own, *given))
+    called = set()
+    call = Gufunc.__call__
+    monkeypatch.setattr(
+        Gufunc,
+        "__call__",
+        lambda own, *given: called.add(own._loop.__module__) or call(own, *given),
+    )
     policy = make(name, env := gym.make(load(name).env_id, scenario="five-workers"))
     list(itertools.islice(play(policy, env, 0), 300))
     assert set() < set(policy.kernels) <= called
@@ -299,13 +384,27 @@ print(scaled(np.array([3.0])), scaled.kept)
 """
 
 
-@pytest.mark.parametrize(("lacking", "kept"), [
-    (["numba.core.compiler_lock:global_compiler_lock"], True),
-    (["numba.core.lowering:BaseLower", "numba.core.cpu:CPUContext", "numba.core.dispatcher:_DispatcherBase"], True),
-    (["numba.core.caching:FunctionCache"], False),
-    (["numba.core.dispatcher:Dispatcher"], False),
-])  # fmt: skip
-def test_kernels_have_the_same_results_where_numba_lacks_what_is_not_public(tmp_path, lacking, kept):
+@pytest.mark.parametrize(
+    ("lacking", "kept"),
+    [
+        (["numba.core.compiler_lock:global_compiler_lock"], True),
+        (
+            [
+                "numba.core.lowering:BaseLower",
+                "numba.core.cpu:CPUContext",
+                "numba.core.dispatcher:_DispatcherBase",
+            ],
+            True,
+        ),
+        (["numba.core.caching:FunctionCache"], False),
+        (["numba.core.dispatcher:Dispatcher"], False),
+    ],
+)
+def test_kernels_have_the_same_results_where_numba_lacks_what_is_not_public(
+    tmp_path,
+    lacking,
+    kept,
+):
     (tmp_path / "helpers_of_a_test.py").write_text(HELPERS)
     (tmp_path / "kernels_of_a_test.py").write_text(KERNEL)
     search = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -317,6 +416,12 @@ def test_kernels_have_the_same_results_where_numba_lacks_what_is_not_public(tmp_
 
 
 def test_a_kernel_whose_annotation_stands_for_no_dtype_is_refused_by_name(monkeypatch):
-    text = KERNEL.replace("import Floats", "import Floats\nimport numpy as np\nfrom numpy.typing import NDArray")
-    with pytest.raises(TypeError, match=r"scaled: x is .*int16.*, and a kernel takes the arrays of ata_gym.typing"):
+    text = KERNEL.replace(
+        "import Floats",
+        "import Floats\nimport numpy as np\nfrom numpy.typing import NDArray",
+    )
+    with pytest.raises(
+        TypeError,
+        match=r"scaled: x is .*int16.*, and a kernel takes the arrays of ata_gym.typing",
+    ):
         imported(monkeypatch, kernel=text.replace("x: Floats", "x: NDArray[np.int16]"))

@@ -44,13 +44,17 @@ def test_the_place_is_the_innermost_of_the_users_own(monkeypatch: pytest.MonkeyP
     assert place_of(outer) == place_of(error)
 
 
-def test_an_error_of_ours_or_of_a_library_has_no_place_but_in_what_the_user_names(monkeypatch) -> None:
+def test_an_error_of_ours_or_of_a_library_has_no_place_but_in_what_the_user_names(
+    monkeypatch,
+) -> None:
     monkeypatch.setattr(errors, "_LIBRARY", (*errors._LIBRARY, str(Path(__file__).parent)))
     monkeypatch.setattr(errors, "_named", set())
     assert place_of(caught(lambda: json.loads("{"))) is None
     ours = caught(lambda: whole_number("rounds", 0))
     assert explained(ours) == str(ours)
-    assert explained(caught(lambda: np.ones(2) + np.ones(3))).startswith("operands could not be broadcast")
+    assert explained(caught(lambda: np.ones(2) + np.ones(3))).startswith(
+        "operands could not be broadcast",
+    )
     assert explained(caught(lambda: {}["a"])) == "KeyError: 'a'"
 
     failed = caught(own("def own():\n    return 1 / 0"))
@@ -60,9 +64,13 @@ def test_an_error_of_ours_or_of_a_library_has_no_place_but_in_what_the_user_name
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"), [(TwoPartsError("lost", "its way"), SentError), (RuntimeError("lost"), RuntimeError)]
+    ("error", "kind"),
+    [(TwoPartsError("lost", "its way"), SentError), (RuntimeError("lost"), RuntimeError)],
 )
-def test_a_place_goes_with_an_error_to_another_process(error: Exception, kind: type[Exception]) -> None:
+def test_a_place_goes_with_an_error_to_another_process(
+    error: Exception,
+    kind: type[Exception],
+) -> None:
     def fail() -> None:
         raise error
 

@@ -17,19 +17,23 @@ def test_a_missing_module_or_parent_is_one_sentence_with_the_command(module, mon
     for inner in ("polars.io", "polars.io.csv"):
         monkeypatch.delitem(sys.modules, inner, raising=False)
     with pytest.raises(
-        MissingExtraError, match=r'^Reading a trace needs polars.*: pip install "ata-gym\[bench\]"$'
+        MissingExtraError,
+        match=r'^Reading a trace needs polars.*: pip install "ata-gym\[bench\]"$',
     ) as it:
         require(module, extra="bench", purpose="Reading a trace")
     assert it.value.__suppress_context__
 
 
-@pytest.mark.parametrize(("body", "error"), [
-    ("import a_module_that_is_not_there", ModuleNotFoundError),
-    ("import broken_module_more", ModuleNotFoundError),  # a longer name with the same beginning
-    ("from json import a_name_that_is_not_there", ImportError),
-    ("raise RuntimeError('a driver is too old')", RuntimeError),
-    ("raise ModuleNotFoundError('no name given')", ModuleNotFoundError),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("import a_module_that_is_not_there", ModuleNotFoundError),
+        ("import broken_module_more", ModuleNotFoundError),  # a longer name with the same beginning
+        ("from json import a_name_that_is_not_there", ImportError),
+        ("raise RuntimeError('a driver is too old')", RuntimeError),
+        ("raise ModuleNotFoundError('no name given')", ModuleNotFoundError),
+    ],
+)
 def test_an_installed_but_broken_module_shows_its_own_error(body, error, tmp_path, monkeypatch):
     (tmp_path / "broken_module.py").write_text(body)
     monkeypatch.syspath_prepend(tmp_path)
@@ -43,7 +47,10 @@ def test_torchrl_is_named_where_it_is_missing(monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.delitem(sys.modules, "ata_gym.rl.torchrl", raising=False)
     monkeypatch.setitem(sys.modules, "tensordict", None)
-    with pytest.raises(MissingExtraError, match=r"ata_gym\.rl\.torchrl needs TorchRL: pip install torchrl"):
+    with pytest.raises(
+        MissingExtraError,
+        match=r"ata_gym\.rl\.torchrl needs TorchRL: pip install torchrl",
+    ):
         importlib.import_module("ata_gym.rl.torchrl")
 
 
@@ -65,7 +72,10 @@ def test_the_command_without_its_extra_says_one_sentence(missing, monkeypatch):
 
 @pytest.mark.usefixtures("_stdout_is_kept")
 @pytest.mark.filterwarnings("ignore:'ata_gym.__main__' found in sys.modules:RuntimeWarning")
-@pytest.mark.parametrize("start", [command.main, lambda: runpy.run_module("ata_gym", run_name="__main__")])
+@pytest.mark.parametrize(
+    "start",
+    [command.main, lambda: runpy.run_module("ata_gym", run_name="__main__")],
+)
 def test_the_command_names_itself_however_it_is_started(start, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["another", "--help"])
     with pytest.raises(SystemExit) as ended:
@@ -76,14 +86,24 @@ def test_the_command_names_itself_however_it_is_started(start, monkeypatch, caps
 
 def test_an_object_of_a_module_in_the_current_folder_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    monkeypatch.setattr(
+        sys,
+        "path",
+        [place for place in sys.path if place not in ("", str(tmp_path))],
+    )
     (tmp_path / "only_here.py").write_text("THERE = 3\nimport json\n")
     (tmp_path / "json.py").write_text("raise RuntimeError")
     assert load_object("thing", "math:floor")(1.5) == 1
     assert str(tmp_path) not in sys.path
-    with pytest.raises(ValueError, match="there is no thing 'nowhere:X': No module named 'nowhere'"):
+    with pytest.raises(
+        ValueError,
+        match="there is no thing 'nowhere:X': No module named 'nowhere'",
+    ):
         load_object("thing", "nowhere:X")
-    assert (load_object("thing", "only_here:THERE"), load_object("thing", "json:loads")("1")) == (3, 1)
+    assert (load_object("thing", "only_here:THERE"), load_object("thing", "json:loads")("1")) == (
+        3,
+        1,
+    )
     assert sys.path[-1] == str(tmp_path)
     monkeypatch.delitem(sys.modules, "only_here")
 
@@ -107,20 +127,36 @@ for name in sys.argv[1:]:
 
 def test_every_module_for_training_is_imported_or_names_its_extra_without_torch():
     root = Path(ata_gym.__file__).parent
-    files = [file for room in ("training", "rl", "cluster") for file in sorted((root / room).rglob("*.py"))]
+    files = [
+        file
+        for room in ("training", "rl", "cluster")
+        for file in sorted((root / room).rglob("*.py"))
+    ]
     names = [".".join(file.relative_to(root.parent).with_suffix("").parts) for file in files]
     names = [name.removesuffix(".__init__") for name in names]
     done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_TORCH, *names], capture_output=True, text=True, check=False, cwd=root.parent
+        [sys.executable, "-c", _WITHOUT_TORCH, *names],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=root.parent,
     )
     assert done.returncode == 0, done.stderr
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert list(said) == names
     assert said["ata_gym.rl.native_rows"] == said["ata_gym.training.problem"] == "imported"
     for name, extra in {
-        "training.trainer.trainer": "train", "training.studies.curves": "train", "training.problems.digits": "train",
-        "rl.learning.run": "rl", "rl.sb3.policy": "rl", "rl.sb3.vec_env": "rl", "rl.network": "rl", "rl.rllib": "rl",
-        "rl.pretraining.learned": "train", "training.devices.clock": "train", "cluster.torchrun.share": "cluster",
+        "training.trainer.trainer": "train",
+        "training.studies.curves": "train",
+        "training.problems.digits": "train",
+        "rl.learning.run": "rl",
+        "rl.sb3.policy": "rl",
+        "rl.sb3.vec_env": "rl",
+        "rl.network": "rl",
+        "rl.rllib": "rl",
+        "rl.pretraining.learned": "train",
+        "training.devices.clock": "train",
+        "cluster.torchrun.share": "cluster",
         "cluster.trainers.lightning": "cluster",
-    }.items():  # fmt: skip
+    }.items():
         assert said[f"ata_gym.{name}"].endswith(f'needs torch: pip install "ata-gym[{extra}]"')

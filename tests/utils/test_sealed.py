@@ -24,7 +24,10 @@ def test_any_changed_byte_and_any_cut_is_noticed(tmp_path, content, data):
         read_sealed(path)
 
 
-def test_a_checkpoint_that_is_damaged_or_half_saved_gives_way_to_the_one_before(tmp_path, monkeypatch):
+def test_a_checkpoint_that_is_damaged_or_half_saved_gives_way_to_the_one_before(
+    tmp_path,
+    monkeypatch,
+):
     path = tmp_path / "run.npz"
     assert load_checkpoint(path, bytes) is None
     for content in (b"first", b"second", b"third"):

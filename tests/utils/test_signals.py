@@ -10,7 +10,14 @@ import pytest
 
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import kernel
-from ata_gym.utils.signals import TerminatedError, handlers_kept, postponed, quiet_start, raising, stop_requested
+from ata_gym.utils.signals import (
+    TerminatedError,
+    handlers_kept,
+    postponed,
+    quiet_start,
+    raising,
+    stop_requested,
+)
 
 
 @pytest.fixture
@@ -30,9 +37,13 @@ def _usual_handlers(monkeypatch, ctrl_c_is):
         signal.signal(which, handler)
 
 
-@pytest.mark.parametrize(("which", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, TerminatedError)])
+@pytest.mark.parametrize(
+    ("which", "error"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, TerminatedError)],
+)
 def test_a_signal_is_held_back_until_the_end_of_the_block(which, error):
-    callback, heard = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), which)), []
+    callback = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), which))
+    heard = []
 
     def run(block):
         with block() as stop:
@@ -66,7 +77,8 @@ def test_where_ctrl_c_is_ignored_it_stays_so_and_sigterm_is_heard():
 
 
 def test_a_signal_while_a_kernel_is_compiled_is_raised_when_it_is_ready(monkeypatch):
-    guvectorize, count = numba.guvectorize, []
+    guvectorize = numba.guvectorize
+    count = []
 
     def interrupted(*args, **options):
         count.append(os.kill(os.getpid(), signal.SIGINT))
@@ -83,7 +95,10 @@ def test_a_signal_while_a_kernel_is_compiled_is_raised_when_it_is_ready(monkeypa
 
 
 @pytest.mark.parametrize(("times", "error"), [(1, ZeroDivisionError), (2, KeyboardInterrupt)])
-def test_a_second_signal_is_raised_at_once_and_an_error_inside_the_block_is_not_hidden(times, error):
+def test_a_second_signal_is_raised_at_once_and_an_error_inside_the_block_is_not_hidden(
+    times,
+    error,
+):
     def run():
         with stop_requested():
             for _ in range(times):
@@ -124,7 +139,8 @@ def test_a_library_does_not_take_the_handlers_and_is_not_interrupted():
             os.kill(os.getpid(), signal.SIGTERM)
             heard.append("done")
 
-    heard, mine = [], {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
+    heard = []
+    mine = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
     with pytest.raises(TerminatedError):
         library(heard)
     assert heard == ["done"]
@@ -150,7 +166,12 @@ print(signal.getitimer(signal.ITIMER_REAL)[0] > 0)
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs the timers of POSIX")
 @pytest.mark.parametrize(("when", "left"), [("inside", "False\n"), ("before", "True\n")])
 def test_an_alarm_that_is_set_inside_the_block_does_not_end_the_process(when, left):
-    done = subprocess.run([sys.executable, "-c", ALARM, when], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", ALARM, when],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (0, left)
 
 

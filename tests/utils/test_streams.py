@@ -15,7 +15,9 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs the pipes
 
 
 def ended(prepare: Callable[[], object]) -> int:
-    """The exit code of a child process that prints and then opens a file, whose number is the code."""
+    """The exit code of a child process that prints and then opens a file, whose number is the
+    code.
+    """
     child = os.fork()
     if child == 0:
         prepare()
@@ -48,7 +50,15 @@ def test_a_full_disk_is_one_sentence(words: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
 def test_what_an_encoding_does_not_have_is_written_with_backslashes(encoding: str) -> None:
-    code = "from ata_gym.utils.signals import outlive_readers; outlive_readers(); print('\\udcff \u00b1')"
+    code = (
+        "from ata_gym.utils.signals import outlive_readers; outlive_readers(); print('\\udcff"
+        " \u00b1')"
+    )
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=True,
+        env=environment,
+    )
     assert done.stdout in (b"\\udcff \xc2\xb1\n", b"\\udcff \\xb1\n")

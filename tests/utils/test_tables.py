@@ -10,14 +10,25 @@ from ata_gym.utils.tables import reading
 
 def test_a_panic_is_one_sentence():
     with pytest.raises(ValueError, match=r"^the file: it is damaged$"), reading("the file"):
-        raise pl.exceptions.PanicException("called `Result::unwrap()` on an `Err` value: JoinError::Panic(Id(75))")
+        raise pl.exceptions.PanicException(
+            "called `Result::unwrap()` on an `Err` value: JoinError::Panic(Id(75))",
+        )
 
 
-@pytest.mark.parametrize(("said", "ours"), [
-    ("found more fields than defined in 'Schema'\n\nConsider 'truncate_ragged_lines=True'.", "a line has more"),
-    ("could not parse `x` as dtype `i64`\n\nYou might want to try", "could not parse `x` as dtype `i64`$"),
-    ("no data: empty CSV", "no data: empty CSV$"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("said", "ours"),
+    [
+        (
+            "found more fields than defined in 'Schema'\n\nConsider 'truncate_ragged_lines=True'.",
+            "a line has more",
+        ),
+        (
+            "could not parse `x` as dtype `i64`\n\nYou might want to try",
+            "could not parse `x` as dtype `i64`$",
+        ),
+        ("no data: empty CSV", "no data: empty CSV$"),
+    ],
+)
 def test_the_advice_of_polars_is_left_out(said, ours):
     with pytest.raises(ValueError, match=f"^x: {ours}"), reading("x"):
         raise pl.exceptions.ComputeError(said)

@@ -28,11 +28,14 @@ def played(name, count, scenario):
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize(("name", "scenario", "count"), [
-    ("restarting-beta", "changing-spot", 3),
-    ("thompson-gamma", "icml2025-regret", 9),
-    ("race-fastest", "changing-spot", 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "scenario", "count"),
+    [
+        ("restarting-beta", "changing-spot", 3),
+        ("thompson-gamma", "icml2025-regret", 9),
+        ("race-fastest", "changing-spot", 2),
+    ],
+)
 def test_threads_change_no_bits(name, scenario, count):
     assert difference(played(name, count, scenario), played(name, 1, scenario)) is None
 
@@ -59,7 +62,8 @@ def test_it_holds_in_its_block_only_and_an_error_of_another_thread_is_raised_her
 def test_a_forked_process_has_threads_of_its_own():
     scores = np.random.default_rng(0).random((8, 5))
     with ata_gym.threads(2):
-        expected, child = ata_gym.allocate(scores, 7), os.fork()
+        expected = ata_gym.allocate(scores, 7)
+        child = os.fork()
         if child == 0:
             os._exit(0 if (ata_gym.allocate(scores, 7) == expected).all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -33,7 +33,10 @@ def test_a_tree_is_rebuilt_from_its_named_leaves_and_mapped() -> None:
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 def test_a_number_that_is_not_finite_is_found_anywhere(number: float) -> None:
-    good = {"loss": 1.0, "rest": [np.arange(3), None, "nan", object(), np.ones(2, np.complex64), np.array([None])]}
+    good = {
+        "loss": 1.0,
+        "rest": [np.arange(3), None, "nan", object(), np.ones(2, np.complex64), np.array([None])],
+    }
     assert finite(good)
     for bad in (number, complex(0, number), np.float16(number), np.array([[0.0, number]])):
         assert not finite(bad)
@@ -55,12 +58,15 @@ def test_rows_are_chosen_by_a_mask() -> None:
     assert (chosen.count.tolist(), chosen.rest[:, :, 0].tolist()) == ([1, 0], [[1] * 3, [0] * 3])
 
 
-@pytest.mark.parametrize(("other", "name"), [
-    (TREE._replace(count=np.array([0, 1, 3])), "count"),
-    (TREE._replace(count=np.arange(3, dtype=np.int32)), "count"),
-    (TREE._replace(count=np.arange(3)[None]), "count"),
-    (TREE._replace(rest=None), "rest.0.key.0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        (TREE._replace(count=np.array([0, 1, 3])), "count"),
+        (TREE._replace(count=np.arange(3, dtype=np.int32)), "count"),
+        (TREE._replace(count=np.arange(3)[None]), "count"),
+        (TREE._replace(rest=None), "rest.0.key.0"),
+    ],
+)
 def test_the_first_difference_is_named(other: Pair, name: str) -> None:
     assert difference(TREE, TREE) is None
     assert (difference(TREE, other), difference(other, TREE)) == (name, name)

@@ -1,4 +1,4 @@
-"""Where a policy failed that was played in many rows: in which round, in which rows, and on which seeds."""
+"""A policy failed in a batch of rows: in which round, in which rows, and on which seeds."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,50 +12,95 @@ from ata_policies.policy import Policy, State
 
 
 def located(
-    error: BaseException, policy: Policy, envs: Any, observation: Observation, state: State | None, first_seed: int
+    error: BaseException,
+    policy: Policy,
+    envs: Any,
+    observation: Observation,
+    state: State | None,
+    first_seed: int,
 ) -> RoundError:
-    """The error with its place in the game; its cause is the error itself.
+    """Return an error that says where in the episode another one was raised.
 
-    It was raised where the policy was asked for, or the vector env was given, the action on this observation, before
-    which the policy had this state. Which rows it is from is found out by asking again, the whole batch and each row.
+    To find the rows that it comes from, the policy is asked again, for the whole batch and for each
+    row alone.
+
+    Args:
+        error: What the policy raised when it was asked for an action, or the vector env when it got
+            the action.
+        policy: The policy that was played.
+        envs: The vector env, in the round of the error.
+        observation: The observation of this round, with a leading row axis.
+        state: The state of the policy before this round; None before the first.
+        first_seed: The seed of the first row.
     """
-    bare = envs.unwrapped
-    round, rows = int(bare.checkpoint()["round"][0]) + 1, len(observation["worker"])
-    before = policy.first_state(rows) if state is None else state
-    now = {"privileged": bare.conditions()} if policy.privileged else {}
-    failing = _failing(policy, envs, observation, before, now)
-    where = f"in round {round}"
+    base_envs = envs.unwrapped
+    round = int(base_envs.checkpoint()["round"][0]) + 1
+    rows = len(observation["worker"])
+    if state is None:
+        previous_state = policy.first_state(rows)
+    else:
+        previous_state = state
+    if policy.privileged:
+        keywords = {"privileged": base_envs.conditions()}
+    else:
+        keywords = {}
+    failing = _failing(policy, envs, observation, previous_state, keywords)
+    place = f"in round {round}"
     if failing:
-        where += f", row {failing[0]} (seed {first_seed + failing[0]})"
-        where += f" and {len(failing) - 1} more of {rows} rows" if failing[1:] else ""
+        place += f", row {failing[0]} (seed {first_seed + failing[0]})"
+        if failing[1:]:
+            place += f" and {len(failing) - 1} more of {rows} rows"
     elif failing is not None:
-        where += f", in no row alone but in {rows} rows together (seeds {first_seed} to {first_seed + rows - 1})"
+        place += (
+            f", in no row alone but in {rows} rows together (seeds {first_seed} to"
+            f" {first_seed + rows - 1})"
+        )
     if isinstance(error, SystemExit):
-        return RoundError(f"{where}: the policy called sys.exit({error.code!r})")
-    return RoundError(f"{where}: {type(error).__name__}: {error}")
+        return RoundError(f"{place}: the policy called sys.exit({error.code!r})")
+    return RoundError(f"{place}: {type(error).__name__}: {error}")
 
 
 def _failing(
-    policy: Policy, envs: Any, observation: Observation, before: State, now: Mapping[str, Any]
+    policy: Policy,
+    envs: Any,
+    observation: Observation,
+    state: State,
+    keywords: Mapping[str, Any],
 ) -> list[int] | None:
-    """The rows whose action is illegal or cannot be had; None if all is well now."""
+    """Return the rows that fail now; None if no row does.
+
+    A row fails if its action is illegal, or if the policy raises an error for this row alone. The
+    list is empty where the policy fails for the whole batch, but for no row alone.
+    """
     rows = range(len(observation["worker"]))
     try:
-        actions, _ = policy.predict(observation, before, **now)
+        actions, _ = policy.predict(observation, state, **keywords)
     except (Exception, SystemExit):
-        return [e for e in rows if _fails_alone(policy, observation, before, now, e)]
+        return [e for e in rows if _fails_alone(policy, observation, state, keywords, e)]
     space = envs.single_action_space
     illegal = [e for e in rows if not _is_legal(space, actions, e)]
     return illegal or None
 
 
-def _fails_alone(policy: Policy, observation: Observation, before: State, now: Mapping[str, Any], e: int) -> bool:
-    def row(leaf: Any) -> Any:
-        return leaf[e : e + 1] if isinstance(leaf, np.ndarray) else leaf
+def _fails_alone(
+    policy: Policy,
+    observation: Observation,
+    state: State,
+    keywords: Mapping[str, Any],
+    e: int,
+) -> bool:
+    """Return whether the policy raises an error for row ``e`` alone."""
 
-    seen, state, alone = (map_leaves(row, tree) for tree in (observation, before, now))
+    def row(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray):
+            return leaf[e : e + 1]
+        return leaf
+
+    row_observation, row_state, row_keywords = (
+        map_leaves(row, tree) for tree in (observation, state, keywords)
+    )
     try:
-        policy.predict(seen, state, **alone)
+        policy.predict(row_observation, row_state, **row_keywords)
     except (Exception, SystemExit):
         return True
     return False

@@ -1,1 +1,1 @@
-"""The zoo on a fixed, versioned set of scenarios: who plays what, ranking, tables and the front."""
+"""The zoo on a fixed, versioned set of scenarios: who plays what, ranking, tables, picture."""

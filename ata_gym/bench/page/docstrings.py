@@ -1,47 +1,82 @@
-"""The parts of a docstring in NumPy's form, as pages and terminals show them."""
+"""The parts of a docstring in Google's form, as pages and terminals show them."""
 
 import re
+from textwrap import dedent
+
+_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Example|Note):\n", re.MULTILINE)
+_NAMED = ("Args", "Attributes", "Raises")
+_TITLES = {"Args": "Arguments"}
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    r"""The paragraphs of a docstring, each with its kind: ``text``, ``title``, ``list``, ``code`` or ``terms``.
+    r"""Return the paragraphs of a docstring, each with its kind.
 
-    >>> blocks("One\ntwo.\n\nParameters\n----------\nweight\n    Above 0.\n\n>>> 1 + 1\n2")
-    [('text', 'One two.'), ('title', 'Parameters'), ('terms', 'weight\n    Above 0.'), ('code', '>>> 1 + 1\n2')]
-    >>> blocks("- one,\n  and\n- two")
-    [('list', '- one, and\n- two')]
+    A kind is ``text``, ``title`` (the name of a section), ``list``, ``code`` or ``terms`` (names
+    with descriptions).
+
+    Example:
+        >>> blocks("One\ntwo.\n\nArgs:\n    weight: Above 0.\n\nExample:\n    >>> 1 + 1\n    2")[:2]
+        [('text', 'One two.'), ('title', 'Arguments')]
+        >>> blocks("Args:\n    weight: Above 0.\n\nExample:\n    >>> 1 + 1\n    2")[1:]
+        [('terms', 'weight: Above 0.'), ('title', 'Example'), ('code', '>>> 1 + 1\n2')]
+        >>> blocks("- one,\n  and\n- two")
+        [('list', '- one, and\n- two')]
     """
-    found: list[tuple[str, str]] = []
-    for part in re.split(r"\n\s*\n", re.sub(r"(?m)^(.+)\n-{3,}$", r"\1\n\n", text.strip("\n"))):
+    paragraphs: list[tuple[str, str]] = []
+    section = ""
+    for part in re.split(r"\n\s*\n", text.strip("\n")):
         if not part.strip():
             continue
-        if f"{part.strip()}\n---" in text:
-            found.append(("title", part.strip()))
-        elif part.lstrip().startswith(">>>") or all(line.startswith("    ") for line in part.splitlines()):
-            found.append(("code", part))
-        elif part.startswith("- "):
-            found.append(("list", re.sub(r"\n +", " ", part)))
-        elif "\n    " in part and not part.startswith(" "):
-            found.append(("terms", part))
+        heading = _SECTION.match(part)
+        if heading is None:
+            # A section ends with the first paragraph that is not indented.
+            if not part.startswith(" "):
+                section = ""
+            paragraphs.append(_paragraph(part, section))
         else:
-            found.append(("text", " ".join(part.split())))
-    return found
+            section = heading[1]
+            paragraphs.append(("title", _TITLES.get(section, section)))
+            paragraphs.append(_paragraph(part[heading.end() :], section))
+    return paragraphs
+
+
+def _paragraph(part: str, section: str) -> tuple[str, str]:
+    """Return the kind of a paragraph of a section, and its text without the indentation.
+
+    ``section`` is empty for a paragraph outside of all sections.
+    """
+    part = dedent(part)
+    if section in _NAMED:
+        return "terms", part
+    if part.startswith(">>>") or section == "Example":
+        return "code", part
+    if part.startswith("- "):
+        return "list", re.sub(r"\n +", " ", part)
+    return "text", " ".join(part.split())
 
 
 def terms(text: str) -> list[tuple[str, str]]:
-    r"""The names of a list of parameters, each with its description.
+    r"""Return the names of a list of parameters, each with its description.
 
-    >>> terms("weight\n    Above 0.\nbeta\n    At least\n    1.")
-    [('weight', 'Above 0.'), ('beta', 'At least 1.')]
+    Example:
+        >>> terms("weight: Above 0.\nbeta: At least\n    1.")
+        [('weight', 'Above 0.'), ('beta', 'At least 1.')]
     """
-    parts = re.split(r"\n(?! )", text)
-    return [(part.partition("\n")[0], " ".join(part.partition("\n")[2].split())) for part in parts]
+    descriptions = []
+    # A line that begins with a space continues the description above it.
+    for part in re.split(r"\n(?! )", text):
+        name, _, description = part.partition(": ")
+        descriptions.append((name, " ".join(description.split())))
+    return descriptions
 
 
 def pieces(text: str) -> list[tuple[bool, str]]:
-    """The pieces of a paragraph, each with whether it is code, which stands in double backquotes.
+    """Return the pieces of a paragraph, each with whether it is code.
 
-    >>> pieces("of ``a_i`` tasks")
-    [(False, 'of '), (True, 'a_i'), (False, ' tasks')]
+    Code stands in double backquotes.
+
+    Example:
+        >>> pieces("of ``a_i`` tasks")
+        [(False, 'of '), (True, 'a_i'), (False, ' tasks')]
     """
     return [(place % 2 == 1, piece) for place, piece in enumerate(text.split("``")) if piece]

@@ -1,4 +1,4 @@
-"""What a page holds, as data: no HTML and no colours; the template and the scripts set it."""
+"""What a page holds, as data, without HTML and colours; the template and the scripts show it."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 from ata_gym.bench.report.table import Cell
 
 Choice = Mapping[str, str]
-"""For which scenario, price or policy something is shown; empty where there is nothing to choose."""
+"""For which scenario, price or policy something is shown; empty where there is no choice."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Player(NamedTuple):
+class Series(NamedTuple):
     """A policy, or a training method, that has a colour and can be switched off."""
 
     name: str
-    kind: str = ""  # such as learner, oracle or baseline; may be empty
+    kind: str = ""
+    """Such as learner, oracle or baseline; may be empty."""
 
 
 class Column(NamedTuple):
@@ -30,9 +31,11 @@ class TableView(NamedTuple):
     """One table of a section."""
 
     columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]  # the text of the first cell is the name of a player
+    rows: Sequence[Sequence[Cell]]
+    """The text of the first cell is the name of a player."""
     choice: Choice = _NOTHING
-    best: Sequence[str] = ()  # players whose rows are in bold
+    best: Sequence[str] = ()
+    """Players whose rows are in bold."""
 
 
 class Tables(NamedTuple):
@@ -40,14 +43,16 @@ class Tables(NamedTuple):
 
     id: str
     title: str
-    note: str  # what one sees, and which direction is good
+    note: str
+    """What one sees, and which direction is good."""
     views: Sequence[TableView]
 
 
 class View(NamedTuple):
     """One picture of a chart."""
 
-    data: Mapping[str, Any]  # what the script of this kind of chart draws
+    data: Mapping[str, Any]
+    """What the script of this kind of chart draws."""
     choice: Choice = _NOTHING
 
 
@@ -55,11 +60,14 @@ class Chart(NamedTuple):
     """A section with a picture."""
 
     id: str
-    title: str  # what one sees, and which direction is good
+    title: str
+    """What one sees, and which direction is good."""
     note: str
-    kind: str  # ``curves``, ``front``, ``heat`` or ``spread``
+    kind: str
+    """``curves``, ``front``, ``heat`` or ``spread``."""
     views: Sequence[View]
-    settings: Mapping[str, Any] = _NOTHING  # titles of the axes, and whether they may be logarithmic
+    settings: Mapping[str, Any] = _NOTHING
+    """The titles of the axes, whether they are logarithmic, and what else the script needs."""
 
 
 class Page(NamedTuple):
@@ -67,34 +75,51 @@ class Page(NamedTuple):
 
     study: str
     title: str
-    lead: str  # what was compared, and who is best in each game, a line each
+    lead: str
+    """What was compared, and who is best in each game, a line each."""
     facts: Sequence[tuple[str, str]]
-    players: Sequence[Player]
+    """Sizes, each with its name first."""
+    players: Sequence[Series]
     sections: Sequence[Tables | Chart]
-    cards: Sequence[Mapping[str, Any]]  # of the scenarios and the policies, as ``Card.to_data`` gives them
+    cards: Sequence[Mapping[str, Any]]
+    """The cards of the scenarios and the policies, as ``Card.to_data`` returns them."""
     command: Sequence[str]
-    origin: Sequence[tuple[str, str]]  # Versions, commit and machine
+    """The words of the command that made the results."""
+    origin: Sequence[tuple[str, str]]
+    """Versions, commit and machine, each with its name first."""
     remarks: Sequence[str] = ()
+    """Sentences that a reader should know."""
 
 
 def joined(pages: Mapping[str, Page]) -> Page:
-    """One page of several scenarios, by their names, of which the reader chooses one; of a single one its own page.
+    """Join the pages of several scenarios into one, on which the reader chooses a scenario.
 
-    A section that only some of them have is shown for these.
+    A section that only some of them have is shown for these. A single page stays as it is.
+
+    Args:
+        pages: The page of each scenario, by the scenario's name.
     """
-    first, *others = pages.values()
-    if not others:
+    first, *further_pages = pages.values()
+    if not further_pages:
         return first
     sections: dict[str, Tables | Chart] = {}
     for name, page in pages.items():
         for section in page.sections:
-            views: Any = [view._replace(choice={"scenario": name, **view.choice}) for view in section.views]
-            before: Any = sections.get(section.id)
-            sections[section.id] = section._replace(views=[*(before.views if before else ()), *views])
+            views: Any = [
+                view._replace(choice={"scenario": name, **view.choice}) for view in section.views
+            ]
+            earlier_section: Any = sections.get(section.id)
+            if earlier_section:
+                views = [*earlier_section.views, *views]
+            sections[section.id] = section._replace(views=views)
     cards = {card["name"]: card for page in pages.values() for card in page.cards}
     return first._replace(
-        title=", ".join(pages), lead="\n".join(f"{name}\n{page.lead}" for name, page in pages.items()),
-        facts=[(f"{name}: {what}", value) for name, page in pages.items() for what, value in page.facts],
-        sections=list(sections.values()), cards=list(cards.values()),
+        title=", ".join(pages),
+        lead="\n".join(f"{name}\n{page.lead}" for name, page in pages.items()),
+        facts=[
+            (f"{name}: {fact}", value) for name, page in pages.items() for fact, value in page.facts
+        ],
+        sections=list(sections.values()),
+        cards=list(cards.values()),
         remarks=list(dict.fromkeys(remark for page in pages.values() for remark in page.remarks)),
-    )  # fmt: skip
+    )

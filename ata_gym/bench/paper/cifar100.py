@@ -1,4 +1,7 @@
-"""The published CIFAR-100 figure, and ours beside it: the end points, and the lines from a file of a user."""
+"""The published CIFAR-100 figure, and ours beside it.
+
+Its end points are here; its lines come from a file of the user.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,9 +24,13 @@ class EndPoint(NamedTuple):
     """Where a policy's line ends in a published figure."""
 
     runtime: float
+    """The runtime of all rounds, in units of time."""
     total_worker_time: float
+    """The worker time of all rounds, in units of time."""
     runtime_to_ofta: float
+    """Its ratio to the runtime of OFTA."""
     total_worker_time_to_ofta: float
+    """Its ratio to the total worker time of OFTA."""
 
 
 class PublishedFigure(NamedTuple):
@@ -33,36 +40,59 @@ class PublishedFigure(NamedTuple):
     rounds: int
     end_points: Mapping[str, EndPoint]
     source: str
-    tolerance: float  # how far ours may be from a published ratio, as a share of it
+    tolerance: float
+    """How far our ratio may be from a published one, as a share of the published one."""
 
 
 CIFAR100 = PublishedFigure(
-    scenario="icml2025-cifar100", rounds=750_000,
+    scenario="icml2025-cifar100",
+    rounds=750_000,
     end_points={
-        "gta": EndPoint(0.36906e9, 1.88262e10, 0.6331, 6.2904), "ofta": EndPoint(0.58292e9, 0.29929e10, 1.0, 1.0),
+        "gta": EndPoint(0.36906e9, 1.88262e10, 0.6331, 6.2904),
+        "ofta": EndPoint(0.58292e9, 0.29929e10, 1.0, 1.0),
         "ata-empirical": EndPoint(1.15514e9, 0.52672e10, 1.9817, 1.7599),
-        "ata": EndPoint(1.57554e9, 0.64149e10, 2.7029, 2.1434), "uta": EndPoint(3.57091e9, 2.59473e10, 6.1259, 8.6697),
+        "ata": EndPoint(1.57554e9, 0.64149e10, 2.7029, 2.1434),
+        "uta": EndPoint(3.57091e9, 2.59473e10, 6.1259, 8.6697),
     },
-    source=f"{PAPER}, CIFAR-100 figure, vector paths of the authors' poster", tolerance=0.005,
-)  # fmt: skip
+    source=f"{PAPER}, CIFAR-100 figure, vector paths of the authors' poster",
+    tolerance=0.005,
+)
 
 _RATIOS = ("runtime/ofta", "total_worker_time/ofta")
-QUANTITIES = ("runtime", "total_worker_time", *_RATIOS)  # of ``EndPoint``, as ``statistics.summarise`` names them
+QUANTITIES = ("runtime", "total_worker_time", *_RATIOS)
+"""The fields of ``EndPoint`` in their order, as ``statistics.summarise`` names them."""
 
 
 def compare(figure: PublishedFigure, summary: pl.DataFrame, rounds: int) -> pl.DataFrame:
-    """Ours beside the published: columns policy, quantity, ours, high, published, deviation (a share of it).
+    """Our end points beside the published ones.
 
-    Where ``rounds`` is not the published number, the deviation is null, and the totals are left out.
+    Args:
+        figure: The published figure.
+        summary: Our results, as ``statistics.summarise`` gives them.
+        rounds: The number of our rounds. Where it is not the published number, the deviation is
+            null, and the totals are left out.
+
+    Returns:
+        Columns policy, quantity, ours, high, published, deviation; the last is a share of the
+        published value.
     """
     comparable = rounds == figure.rounds
-    ours = {(row["policy"], row["quantity"]): row for row in summary.to_dicts()}
+    our_rows = {(row["policy"], row["quantity"]): row for row in summary.to_dicts()}
+    names: tuple[str, ...]
+    if comparable:
+        names = QUANTITIES
+    else:
+        names = _RATIOS
     rows = []
-    for name in QUANTITIES if comparable else _RATIOS:
-        for policy, end in figure.end_points.items():
-            mine, published = ours[policy, name], end[QUANTITIES.index(name)]
-            deviation = mine["mean"] / published - 1 if comparable else None
-            rows.append((policy, name, mine["mean"], mine["high"], published, deviation))
+    for name in names:
+        for policy, end_point in figure.end_points.items():
+            our_row = our_rows[policy, name]
+            published = end_point[QUANTITIES.index(name)]
+            if comparable:
+                deviation = our_row["mean"] / published - 1
+            else:
+                deviation = None
+            rows.append((policy, name, our_row["mean"], our_row["high"], published, deviation))
     schema = ["policy", "quantity", "ours", "high", "published", "deviation"]
     return pl.DataFrame(rows, schema, orient="row")
 
@@ -77,102 +107,192 @@ def comparison_table(figure: PublishedFigure, comparison: pl.DataFrame) -> Table
     rows: list[tuple[str, ...]] = []
     for (name,), compared in comparison.group_by("quantity", maintain_order=True):
         unit = float(units.get(str(name), 1))
-        quantity = _in_words(str(name)) + (f" ({units[str(name)]})" if name in units else "")
+        quantity = _in_words(str(name))
+        if name in units:
+            quantity += f" ({units[str(name)]})"
+        # an empty row stands above the rows of each quantity
         rows.append(())
         for row in compared.to_dicts():
-            deviation = "not comparable" if row["deviation"] is None else f"{row['deviation']:+.2%}"
-            ours, published = show(row["ours"], row["high"], unit), f"{row['published'] / unit:.5g}"
+            if row["deviation"] is None:
+                deviation = "not comparable"
+            else:
+                deviation = f"{row['deviation']:+.2%}"
+            ours = show(row["ours"], row["high"], unit)
+            published = f"{row['published'] / unit:.5g}"
             rows.append((row["policy"], quantity, ours, published, deviation))
     columns = {"policy": LEFT, "": LEFT, **right(("ours", "published", "deviation"))}
     return Table(f"beside the published figure\n({figure.source})", columns, rows)
 
 
 def verdict(figure: PublishedFigure, comparison: pl.DataFrame, rounds: int) -> tuple[bool, str]:
-    """Whether the figure was reproduced, and a sentence on it; a run of another length proves nothing either way."""
+    """Whether the figure was reproduced, and a sentence on it.
+
+    A run of another length proves nothing, and counts as reproduced.
+    """
     if rounds != figure.rounds:
-        return True, (
-            f"The published end points are for {figure.rounds:,} rounds; these are {rounds:,}, so the ratios of "
-            "the policies that learn are not comparable. Without --rounds the run has the published length."
+        sentence = (
+            f"The published end points are for {figure.rounds:,} rounds; these are {rounds:,},"
+            " so the ratios of the policies that learn are not comparable. Without --rounds"
+            " the run has the published length."
         )
+        return True, sentence
     ratios = comparison.filter(pl.col("quantity").is_in(_RATIOS))
     worst = ratios.sort(pl.col("deviation").abs(), maintain_order=True).row(-1, named=True)
-    most = f"the largest deviation is {worst['deviation']:+.2%} ({worst['policy']}, {_in_words(worst['quantity'])})"
+    deviation_text = (
+        f"the largest deviation is {worst['deviation']:+.2%} ({worst['policy']},"
+        f" {_in_words(worst['quantity'])})"
+    )
     if abs(worst["deviation"]) <= figure.tolerance:
-        return True, f"Reproduced: every ratio is within {figure.tolerance:.1%} of the published one; {most}."
-    return False, f"Not reproduced: a ratio is more than {figure.tolerance:.1%} from the published one; {most}."
+        sentence = (
+            f"Reproduced: every ratio is within {figure.tolerance:.1%} of the published one;"
+            f" {deviation_text}."
+        )
+        return True, sentence
+    sentence = (
+        f"Not reproduced: a ratio is more than {figure.tolerance:.1%} from the published one;"
+        f" {deviation_text}."
+    )
+    return False, sentence
 
 
-EVEN = ("gta", "ofta", "uta")  # their rounds are alike, so that a share of the time is that share of the rounds
-_KNOWN_FROM = 0.01  # of the rounds: before, the even lines have no point but their first
+EVEN = ("gta", "ofta", "uta")
+"""Policies whose rounds are alike: a share of the time is the same share of the rounds."""
+
+_KNOWN_FROM = 0.01
+"""The share of the rounds from which on the lines of ``EVEN`` are known.
+
+Before, they have only their first point.
+"""
 
 
 def read_lines(path: Path, figure: PublishedFigure) -> pl.DataFrame:
-    """The lines in a CSV file with the columns axis, policy, time and loss_above_optimum: clock, policy, time, loss.
+    """The lines of a published figure, from a CSV file.
 
-    ``axis`` is runtime or total_worker_time. ValueError if a line of the figure is not there, or a number is none.
+    Args:
+        path: A file with the columns axis (runtime or total_worker_time), policy, time and
+            loss_above_optimum.
+        figure: The figure whose policies have lines.
+
+    Returns:
+        Columns clock, policy, time, loss.
+
+    Raises:
+        ValueError: If a line of the figure is not in the file, or a number is none.
     """
     lines = read_columns(path, ["time", "loss_above_optimum"], ["axis", "policy"])[1]
     lines = lines.rename({"axis": "clock", "loss_above_optimum": "loss"})
-    there = set(lines.select("clock", "policy").unique().rows())
+    present = set(lines.select("clock", "policy").unique().rows())
     missing = [
-        f"{policy} against {clock}" for clock in CLOCKS for policy in figure.end_points if (clock, policy) not in there
+        f"{policy} against {clock}"
+        for clock in CLOCKS
+        for policy in figure.end_points
+        if (clock, policy) not in present
     ]
     if missing:
         raise ValueError(
-            f"{path} must have the lines of all policies for the axes runtime and total_worker_time; it lacks "
-            f"{listed(missing)}"
+            f"{path} must have the lines of all policies for the axes runtime and"
+            f" total_worker_time; it lacks {listed(missing)}",
         )
     return lines
 
 
 def common_curve(lines: pl.DataFrame, rounds: int) -> pl.DataFrame:
-    """The loss of each round, columns round and loss: all points of the lines of ``EVEN``, which end after ``rounds``.
+    """The loss by round, from all points of the lines of ``EVEN``.
 
-    >>> points = {"clock": "runtime", "policy": "uta", "time": [0.0, 3.0, 4.0], "loss": [5.0, 2.0, 1.0]}
-    >>> common_curve(pl.DataFrame(points), 100).rows()
-    [(0, 5.0), (75, 2.0), (100, 1.0)]
+    Args:
+        lines: Lines as ``read_lines`` gives them.
+        rounds: The number of rounds after which these lines end.
+
+    Returns:
+        Columns round and loss, the rounds rising.
+
+    Example:
+        >>> points = {"time": [0.0, 3.0, 4.0], "loss": [5.0, 2.0, 1.0]}
+        >>> line = pl.DataFrame({"clock": "runtime", "policy": "uta", **points})
+        >>> common_curve(line, 100).rows()
+        [(0, 5.0), (75, 2.0), (100, 1.0)]
     """
     time = pl.col("time")
-    at = (rounds * time / time.max().over("clock", "policy")).clip(0).round().cast(pl.Int64)
-    even = lines.filter(pl.col("policy").is_in(EVEN)).with_columns(round=at)
+    rounds_at = (rounds * time / time.max().over("clock", "policy")).clip(0).round().cast(pl.Int64)
+    even = lines.filter(pl.col("policy").is_in(EVEN)).with_columns(round=rounds_at)
     return even.group_by("round").agg(pl.col("loss").mean()).sort("round")
 
 
-def report_lines(lines: pl.DataFrame, curve: pl.DataFrame, records: pl.DataFrame, rounds: int, folder: Path) -> Report:
-    """Draw our lines on the published ones, and say how far these are from one curve; ``rounds`` are the published.
+def report_lines(
+    lines: pl.DataFrame,
+    curve: pl.DataFrame,
+    records: pl.DataFrame,
+    rounds: int,
+    folder: Path,
+) -> Report:
+    """Draw our lines on the published ones, and say how far these are from one curve.
 
-    The summary has each published point from ``_KNOWN_FROM`` on, our round then, and its ``distance`` from the curve.
+    Args:
+        lines: The published lines, as ``read_lines`` gives them.
+        curve: The loss by round, as ``common_curve`` gives it.
+        records: Our records.
+        rounds: The published number of rounds.
+        folder: The folder of the picture.
+
+    Returns:
+        A report. Its summary has each published point from ``_KNOWN_FROM`` on, our round at its
+        time, and its ``distance`` from the curve, in units of the loss.
     """
-    clocks, frames = mean_clocks(records), []
+    clocks = mean_clocks(records)
+    frames = []
     for (clock, policy), line in lines.group_by("clock", "policy", maintain_order=True):
-        ours = clocks.filter(policy=policy)
-        at = np.interp(line["time"], ours[str(clock)], ours["round"], left=0.0, right=np.inf)
-        gap = (line["loss"] - np.interp(at, curve["round"], curve["loss"])).abs()
-        frames.append(line.with_columns(round=at, distance=gap))
-    found = pl.concat(frames).filter(pl.col("round").is_between(_KNOWN_FROM * rounds, rounds))
-    away, first = found["distance"].to_numpy(), f"{_KNOWN_FROM * rounds:,.0f}"
+        our_clocks = clocks.filter(policy=policy)
+        rounds_at = np.interp(
+            line["time"], our_clocks[str(clock)], our_clocks["round"], left=0.0, right=np.inf
+        )
+        gap = (line["loss"] - np.interp(rounds_at, curve["round"], curve["loss"])).abs()
+        frames.append(line.with_columns(round=rounds_at, distance=gap))
+    points = pl.concat(frames).filter(pl.col("round").is_between(_KNOWN_FROM * rounds, rounds))
+    distances = points["distance"].to_numpy()
+    first_round = f"{_KNOWN_FROM * rounds:,.0f}"
     pictures = draw(lines, on_clocks(curve, records), folder / "plots" / "published")
-    if not len(away):
-        return Report(found, [], [], pictures)
-    said = (
-        f"\nThe published loss is the same function of the round for all policies: from round {first} on, the "
-        f"{len(away):,} points of their lines are on average {away.mean():.3f}, and at most {away.max():.3f}, from "
-        f"one curve in the round that our clocks show, falling from {curve['loss'][0]:.2f} to {curve['loss'][-1]:.2f}."
+    if not len(distances):
+        return Report(points, [], [], pictures)
+    remark = (
+        "\nThe published loss is the same function of the round for all policies: from round"
+        f" {first_round} on, the {len(distances):,} points of their lines are on"
+        f" average {distances.mean():.3f}, and at most {distances.max():.3f}, from one curve in the"
+        f" round that our clocks show, falling from {curve['loss'][0]:.2f} to"
+        f" {curve['loss'][-1]:.2f}."
     )
-    return Report(found, [], [], pictures, remark=said)
+    return Report(points, [], [], pictures, remark=remark)
 
 
 def draw(lines: pl.DataFrame, ours: pl.DataFrame, stem: Path) -> list[Path]:
     """Draw ours, dashed, on the published lines, on linear axes as there."""
+    looks = style.lines(lines["policy"].unique(maintain_order=True).to_list())
     with style.figure(9.5, 4.2) as picture:
         for axes, clock in zip(picture.subplots(1, 2, sharey=True), CLOCKS, strict=True):
-            for policy, look in style.lines(lines["policy"].unique(maintain_order=True).to_list()).items():
-                line, mine = lines.filter(clock=clock, policy=policy), ours.filter(policy=policy)
-                axes.plot(line["time"], line["loss"], color=look["color"], linewidth=4.0, alpha=0.45, label=policy)
-                axes.plot(mine[clock], mine["loss"], color="black", linewidth=1.0, linestyle=(0, (4, 2)))
+            for policy, look in looks.items():
+                line = lines.filter(clock=clock, policy=policy)
+                our_line = ours.filter(policy=policy)
+                axes.plot(
+                    line["time"],
+                    line["loss"],
+                    color=look["color"],
+                    linewidth=4.0,
+                    alpha=0.45,
+                    label=policy,
+                )
+                axes.plot(
+                    our_line[clock],
+                    our_line["loss"],
+                    color="black",
+                    linewidth=1.0,
+                    linestyle=(0, (4, 2)),
+                )
             axes.get_lines()[-1].set_label("ours, on our clocks")
             axes.set(xlabel=clock.replace("_", " "), xlim=(0, None), ylim=(0, None))
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         picture.axes[0].set_ylabel("$f - f^*$")
-        picture.legend(*picture.axes[0].get_legend_handles_labels(), loc="outside right upper", handlelength=2.6)
+        picture.legend(
+            *picture.axes[0].get_legend_handles_labels(),
+            loc="outside right upper",
+            handlelength=2.6,
+        )
         return style.save(picture, stem, "The published lines (wide) and ours (dashed)")

@@ -1,4 +1,7 @@
-"""Losses on the clocks of policies: the loss of each round is given, and it is the same for all of them."""
+"""Losses on the clocks of policies.
+
+The loss after each round is given, and is the same for all policies, which differ in their clocks.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -19,124 +22,232 @@ from ata_gym.utils.atomic import check_source
 from ata_gym.utils.json_files import fields, items, number
 from ata_gym.utils.tables import reading
 
-SHOWN = 1000  # the pictures begin at the longest time divided by this number; before, little happens
+SHOWN = 1000
+"""Pictures begin at the longest time divided by this number; before, little happens."""
 CLOCKS = ("runtime", "total_worker_time")
+"""The columns of records that are clocks."""
 _TITLES = ("how long training takes (left is faster)", "how much work it costs (left is cheaper)")
-_POINTS = 300  # of a given curve that are kept beside those of the recorded rounds
+_MOST_CURVE_POINTS = 300  # points of a given curve that are kept beside the recorded rounds
 
 SAME = (
-    "The loss as a function of the round is the one given, and the same for all policies: an allocation changes when "
-    "gradients are there, never what they are. The pictures of the loss simulate the rest, which is the clocks."
+    "The loss as a function of the round is the one given, and the same for all policies: an"
+    " allocation changes when gradients are there, never what they are. The pictures of the loss"
+    " simulate the rest, which is the clocks."
 )
 
-Curve = Mapping[str, Sequence[float]]  # the columns of a ``loss_curve``
+Curve = Mapping[str, Sequence[float]]
+"""The columns of a ``loss_curve``."""
 GivenCurve = str | os.PathLike[str] | Mapping[str, Any] | pl.DataFrame
 """A loss curve as users give it: a CSV file, or columns; see ``loss_curve``."""
 
 
 def loss_curve(given: GivenCurve, rounds: Ints) -> pl.DataFrame:
-    """The loss in each of ``rounds``, which rise, and in some more: columns round and loss.
+    """Return the loss in each of ``rounds`` and in some more, as columns round and loss.
 
-    What is given is a CSV file, or columns: ``round``, whole numbers that rise from 0 (before the first round) or 1 at
-    least to the last of ``rounds``, and ``loss``, finite numbers: the loss when so many rounds are over. Between its
-    rounds it is taken to be straight. ValueError if it is not so, FileNotFoundError if there is no such file.
+    Between the rounds of the given curve the loss is interpolated linearly.
 
-    >>> loss_curve({"round": [0, 10], "loss": [5.0, 3.0]}, np.array([5])).rows()
-    [(0, 5.0), (5, 4.0)]
+    Args:
+        given: A CSV file, or columns. ``round`` has whole numbers that rise from 0 (before the
+            first round) or 1 to the last of ``rounds`` or beyond. ``loss`` has finite numbers: the
+            loss when so many rounds are over.
+        rounds: The recorded rounds, rising.
+
+    Raises:
+        ValueError: If the given curve is not like that.
+        FileNotFoundError: If there is no such file.
+
+    Example:
+        >>> loss_curve({"round": [0, 10], "loss": [5.0, 3.0]}, np.array([5])).rows()
+        [(0, 5.0), (5, 4.0)]
     """
-    what, table = read_columns(given, ["round", "loss"])
-    at, loss = table["round"].to_numpy(), table["loss"].to_numpy()
-    if not len(at) or at[0] not in (0, 1) or (at != np.floor(at)).any() or (np.diff(at) <= 0).any():
-        raise ValueError(f"{what}: the rounds must be whole numbers that rise, the first of them 0 or 1")
-    if at[-1] < rounds[-1]:
-        ends = f"{what} ends at round {int(at[-1]):,}, and {rounds[-1]:,} rounds are played"
-        raise ValueError(f"{ends}: give the loss up to the last round, or play at most {int(at[-1]):,}")
-    own = at[at <= rounds[-1]].astype(np.int64)
-    shown = np.union1d(rounds, own[np.linspace(0, len(own) - 1, min(_POINTS, len(own))).astype(np.int64)])
-    return pl.DataFrame({"round": shown, "loss": np.interp(shown, at, loss)})
+    source, table = read_columns(given, ["round", "loss"])
+    given_rounds = table["round"].to_numpy()
+    loss = table["loss"].to_numpy()
+    if (
+        not len(given_rounds)
+        or given_rounds[0] not in (0, 1)
+        or (given_rounds != np.floor(given_rounds)).any()
+        or (np.diff(given_rounds) <= 0).any()
+    ):
+        raise ValueError(
+            f"{source}: the rounds must be whole numbers that rise, the first of them 0 or 1",
+        )
+    if given_rounds[-1] < rounds[-1]:
+        last = int(given_rounds[-1])
+        raise ValueError(
+            f"{source} ends at round {last:,}, and {rounds[-1]:,} rounds are played: give the loss"
+            f" up to the last round, or play at most {last:,}",
+        )
+    played_rounds = given_rounds[given_rounds <= rounds[-1]].astype(np.int64)
+    kept_indices = np.linspace(
+        0, len(played_rounds) - 1, min(_MOST_CURVE_POINTS, len(played_rounds))
+    ).astype(np.int64)
+    curve_rounds = np.union1d(rounds, played_rounds[kept_indices])
+    return pl.DataFrame(
+        {"round": curve_rounds, "loss": np.interp(curve_rounds, given_rounds, loss)}
+    )
 
 
 _CURVE = fields(dict.fromkeys(("round", "loss"), items(number)))
 
 
 def kept_curve(name: str, value: Any) -> None:
-    """The rule of a ``loss_curve`` in a note: lists of as many rounds and losses."""
+    """Check a ``loss_curve`` of a note: lists of as many rounds and losses.
+
+    Args:
+        name: The name of the field, for the error.
+        value: What the note holds.
+
+    Raises:
+        ValueError: If it is something else.
+    """
     _CURVE(name, value)
     if not len(value["round"]) == len(value["loss"]) > 0:
         raise ValueError(f"{name} must have as many rounds as losses, and at least one")
 
 
 def frame_of(curve: Curve) -> pl.DataFrame:
-    """A loss curve from a note as a frame."""
+    """Return a loss curve of a note as a frame with the columns round and loss."""
     return pl.DataFrame({name: list(map(float, curve[name])) for name in ("round", "loss")})
 
 
-def read_columns(given: Any, numbers: Sequence[str], texts: Sequence[str] = ()) -> tuple[str, pl.DataFrame]:
-    """What messages call it, and its columns of finite numbers and of text; ValueError if it lacks one."""
-    path = Path(given) if isinstance(given, str | os.PathLike) else None
-    what = "loss_curve" if path is None else str(path)
-    if path is not None:
+def read_columns(
+    given: Any,
+    numbers: Sequence[str],
+    texts: Sequence[str] = (),
+) -> tuple[str, pl.DataFrame]:
+    """Read a CSV file, or columns.
+
+    Args:
+        given: A CSV file, or columns.
+        numbers: The names of columns of finite numbers.
+        texts: The names of columns of text.
+
+    Returns:
+        A name for messages, and a frame with these columns, texts first.
+
+    Raises:
+        ValueError: If it lacks a column, or a number is not finite.
+        FileNotFoundError: If there is no such file.
+    """
+    if isinstance(given, str | os.PathLike):
+        path = Path(given)
+        source = str(path)
         check_source(path)
-    with reading(what):
-        table = pl.DataFrame(given) if path is None else pl.read_csv(path, infer_schema=False, glob=False)
-    wanted = [*texts, *numbers]
-    missing = [name for name in wanted if name not in table.columns]
-    if missing:
-        there = ", ".join(table.columns) or "none"
-        raise ValueError(f"{what} has no column {listed(missing)}: it must have {listed(wanted)}, and has {there}")
-    found = table.select(*texts, pl.col(numbers).cast(pl.Float64, strict=False).fill_null(np.nan))
+        with reading(source):
+            table = pl.read_csv(path, infer_schema=False, glob=False)
+    else:
+        source = "loss_curve"
+        with reading(source):
+            table = pl.DataFrame(given)
+    column_names = [*texts, *numbers]
+    missing_names = [name for name in column_names if name not in table.columns]
+    if missing_names:
+        present = ", ".join(table.columns) or "none"
+        raise ValueError(
+            f"{source} has no column {listed(missing_names)}: it must have {listed(column_names)},"
+            f" and has {present}",
+        )
+    # Cells that are no numbers become NaN, and are refused below with their row.
+    columns = table.select(*texts, pl.col(numbers).cast(pl.Float64, strict=False).fill_null(np.nan))
     for name in numbers:
-        wrong = np.flatnonzero(~np.isfinite(found[name].to_numpy()))
-        if len(wrong):
-            cell = table[name][int(wrong[0])]
-            raise ValueError(f"{what}: row {wrong[0] + 1} has the {name} {cell!r}; it must be a finite number")
-    return what, found
+        wrong_rows = np.flatnonzero(~np.isfinite(columns[name].to_numpy()))
+        if len(wrong_rows):
+            cell = table[name][int(wrong_rows[0])]
+            raise ValueError(
+                f"{source}: row {wrong_rows[0] + 1} has the {name} {cell!r}; it must be a finite"
+                " number",
+            )
+    return source, columns
 
 
 def mean_clocks(records: pl.DataFrame) -> pl.DataFrame:
-    """The clocks of each policy at the recorded rounds, means over the seeds."""
+    """Return the clocks of each policy at the recorded rounds, means over the seeds."""
     return records.group_by("policy", "round", maintain_order=True).agg(pl.col(*CLOCKS).mean())
 
 
 def on_clocks(figures: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """Figures with a column round on the clocks of records: columns policy, those of the figures, and ``CLOCKS``.
+    """Put figures on the clocks of policies.
 
-    Clocks are means over the seeds; between two recorded rounds a clock is taken to run evenly.
+    Clocks are means over the seeds. Between two recorded rounds a clock is interpolated linearly.
+
+    Args:
+        figures: A column round, and any other columns.
+        records: The records of policies.
+
+    Returns:
+        The figures once for each policy: columns policy, the columns of the figures, and
+        ``CLOCKS``.
     """
-    at, frames = figures["round"].to_numpy(), []
+    figure_rounds = figures["round"].to_numpy()
+    frames = []
     for (policy,), clock in mean_clocks(records).group_by("policy", maintain_order=True):
+        # All clocks are 0 before the first round.
         rounds = np.append(0, clock["round"].to_numpy())
-        times = {name: np.interp(at, rounds, np.append(0.0, clock[name].to_numpy())) for name in CLOCKS}
-        frames.append(figures.select(pl.lit(policy).alias("policy"), pl.all()).with_columns(**times))
+        times = {
+            name: np.interp(figure_rounds, rounds, np.append(0.0, clock[name].to_numpy()))
+            for name in CLOCKS
+        }
+        frames.append(
+            figures.select(pl.lit(policy).alias("policy"), pl.all()).with_columns(**times),
+        )
     return pl.concat(frames)
 
 
 def equal_clocks_note(records: pl.DataFrame) -> str:
-    """Sentences on the policies whose clocks are equal in all rounds, since their lines cover each other; or "".
+    """Return sentences on the policies whose clocks are equal in all rounds.
 
-    >>> records = pl.DataFrame({"policy": ["ata", "mine"], "round": 7, "runtime": 1.0, "total_worker_time": 5.0})
-    >>> equal_clocks_note(records)
-    'ata and mine lie exactly on each other up to round 7: their allocations are equal.'
+    Their lines cover each other. The text is empty where there are none.
+
+    Example:
+        >>> clocks = {"runtime": 1.0, "total_worker_time": 5.0}
+        >>> records = pl.DataFrame({"policy": ["ata", "mine"], "round": 7, **clocks})
+        >>> equal_clocks_note(records)
+        'ata and mine lie exactly on each other up to round 7: their allocations are equal.'
     """
     groups: dict[bytes, list[str]] = {}
     for policy in records["policy"].unique(maintain_order=True):
         clocks = records.filter(policy=policy).select(CLOCKS).to_numpy()
         groups.setdefault(clocks.tobytes(), []).append(policy)
-    parts, rounds = [], int(records["round"].to_numpy().max())
-    for group in (each for each in groups.values() if len(each) > 1):
-        why = "their allocations are equal"
-        if all(name.startswith(("ata", "uta")) for name in group):  # their scores differ, unless they are 0
-            why = "all their scores are still 0, so that they allocate uniformly, as uta does"
-        parts.append(f"{listed(group)} lie exactly on each other up to round {rounds:,}: {why}.")
+    parts = []
+    rounds = int(records["round"].to_numpy().max())
+    for group in (policies for policies in groups.values() if len(policies) > 1):
+        # The scores of the variants of ATA differ, unless they are 0.
+        if all(name.startswith(("ata", "uta")) for name in group):
+            reason = "all their scores are still 0, so that they allocate uniformly, as uta does"
+        else:
+            reason = "their allocations are equal"
+        parts.append(f"{listed(group)} lie exactly on each other up to round {rounds:,}: {reason}.")
     return " ".join(parts)
 
 
 def draw(
-    curves: pl.DataFrame, evaluations: pl.DataFrame, label: str, title: str, stem: Path, note: str = ""
+    curves: pl.DataFrame,
+    evaluations: pl.DataFrame,
+    label: str,
+    title: str,
+    stem: Path,
+    note: str = "",
 ) -> list[Path]:
-    """Draw the loss, named ``label``, and each held-out figure against both clocks, as PNG and SVG."""
+    """Draw the loss and each held-out figure against both clocks, as PNG and SVG.
+
+    Args:
+        curves: The loss on clocks; see ``on_clocks``.
+        evaluations: Held-out figures on clocks: each column that ``curves`` lacks is drawn.
+        label: The title of the axis of the loss.
+        title: A line above the pictures.
+        stem: The path of the files, without its ending.
+        note: A text below the pictures.
+
+    Returns:
+        The paths of the two files.
+    """
     rows = [(curves, "loss", label)]
-    rows += [(evaluations, name, name.replace("_", " ")) for name in evaluations.columns if name not in curves.columns]
+    rows += [
+        (evaluations, name, name.replace("_", " "))
+        for name in evaluations.columns
+        if name not in curves.columns
+    ]
     with style.figure(9.5, 1.0 + 2.6 * len(rows)) as picture:
         draw_rows(picture, rows, sharex="col")
         picture.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
@@ -145,27 +256,57 @@ def draw(
         return style.save(picture, stem)
 
 
-def draw_rows(picture: Figure, rows: Sequence[tuple[pl.DataFrame, str, str]], sharex: Any = "none") -> None:
-    """Draw a row of panels for each figure, which has a label, against both clocks, with a line for each policy."""
+def draw_rows(
+    picture: Figure,
+    rows: Sequence[tuple[pl.DataFrame, str, str]],
+    sharex: Any = "none",
+) -> None:
+    """Draw a row of panels for each figure against both clocks, with a line for each policy.
+
+    Args:
+        picture: An empty figure.
+        rows: For each figure, a frame with the columns policy and ``CLOCKS``, the column of the
+            figure, and the title of its axis.
+        sharex: Which panels have a clock in common, as matplotlib names it.
+    """
     grid = picture.subplots(len(rows), 2, sharex=sharex, sharey="row", squeeze=False)
     for (frame, quantity, label), panels in zip(rows, grid, strict=True):
+        policies = frame["policy"].unique(maintain_order=True).to_list()
         for axes, clock in zip(panels, CLOCKS, strict=True):
-            for policy, line in style.lines(frame["policy"].unique(maintain_order=True).to_list()).items():
-                mine = frame.filter(policy=policy)
-                axes.plot(mine[clock].to_numpy(), mine[quantity].to_numpy(), label=policy, **line)
+            for policy, line in style.lines(policies).items():
+                policy_rows = frame.filter(policy=policy)
+                axes.plot(
+                    policy_rows[clock].to_numpy(),
+                    policy_rows[quantity].to_numpy(),
+                    label=policy,
+                    **line,
+                )
             finish(axes, frame[clock], frame[quantity])
         panels[0].set_ylabel(label)
     for top, bottom, clock, title_of_clock in zip(grid[0], grid[-1], CLOCKS, _TITLES, strict=True):
         top.set_title(title_of_clock)
         bottom.set_xlabel(clock.replace("_", " "))
     picture.align_ylabels(grid[:, 0])
-    picture.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper", handlelength=2.6)
+    picture.legend(
+        *grid[0, 0].get_legend_handles_labels(),
+        loc="outside right upper",
+        handlelength=2.6,
+    )
 
 
 def finish(axes: Axes, times: pl.Series, figures: pl.Series) -> None:
-    """Set the axes of a panel: a clock over its last decades, and a positive loss by its logarithm."""
-    logarithmic = figures.name.endswith("loss") and bool((figures > 0).all())
-    axes.set(xscale="log", yscale="log" if logarithmic else "linear")
+    """Set the axes of a panel: the last decades of a clock, and a logarithm for a positive loss.
+
+    Args:
+        axes: The panel.
+        times: A clock.
+        figures: The figure, whose name ends with "loss" if it is one.
+    """
+    if figures.name.endswith("loss") and (figures > 0).all():
+        yscale = "log"
+    else:
+        yscale = "linear"
+    axes.set(xscale="log", yscale=yscale)
     axes.margins(x=0.01)
     clock = times.to_numpy()
     if clock.min() < clock.max() / SHOWN:

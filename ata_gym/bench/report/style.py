@@ -19,30 +19,68 @@ from ata_gym.utils import colours
 from ata_gym.utils.manifest import write_listed
 
 OKABE_ITO = colours.OKABE_ITO
+"""Eight colours that colour-blind readers can tell apart (Okabe and Ito, 2008)."""
 
 _DARK = ("#2F8FD8", "#F0743A", "#2BBE93", "#DD93BC", "#F2B632", "#9AD6FA", "#F2F2F2", "#D6C71E")
 ON_DARK = dict(zip(OKABE_ITO, _DARK, strict=True))
-"""The same eight on a dark page."""
+"""The colour of ``OKABE_ITO`` that each becomes on a dark page."""
 
 _DASHES: tuple[Any, ...] = (
-    "solid", (0, (7, 3)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)), (0, (3, 3)), (0, (7, 1)), (0, (1, 3)), (0, (9, 2, 1, 2)),
-)  # fmt: skip
-"""Dashes by which lines are told apart that lie on each other."""
+    "solid",
+    (0, (7, 3)),
+    (0, (1, 1)),
+    (0, (4, 1.5, 1, 1.5)),
+    (0, (3, 3)),
+    (0, (7, 1)),
+    (0, (1, 3)),
+    (0, (9, 2, 1, 2)),
+)
+"""Dashes that tell apart lines that lie on each other: an offset, and lengths in line widths."""
 
 _FIXED = {
-    "ata": (0, 0), "ata-empirical": (1, 0), "ofta": (2, 0), "uta": (3, 0), "gta": (4, 0), "ata-empirical-icml": (5, 0),
-    "ata-icml": (6, 0), "distribution-learner": (7, 0), "race": (1, 1), "dispatch": (2, 1), "restarting-beta": (5, 1),
-    "learned": (3, 2), "lb-bsp-ema": (4, 1), "oracle": (0, 1), "dynamic-oracle": (6, 1), "dynamic-ofta": (2, 2),
-}  # fmt: skip
-"""The colour, and the turn of the dashes, of policies that have the same in every picture."""
+    "ata": (0, 0),
+    "ata-empirical": (1, 0),
+    "ofta": (2, 0),
+    "uta": (3, 0),
+    "gta": (4, 0),
+    "ata-empirical-icml": (5, 0),
+    "ata-icml": (6, 0),
+    "distribution-learner": (7, 0),
+    "race": (1, 1),
+    "dispatch": (2, 1),
+    "restarting-beta": (5, 1),
+    "learned": (3, 2),
+    "lb-bsp-ema": (4, 1),
+    "oracle": (0, 1),
+    "dynamic-oracle": (6, 1),
+    "dynamic-ofta": (2, 2),
+}
+"""Policies that look the same in every picture: the places of their colours, and their turns.
+
+A turn is a further set of dashes for the same colours.
+"""
 
 _METHODS = {
-    "rennala": (4, "o"), "ringmaster": (6, "^"), "ringmaster-stops": (6, "v"), "asgd": (7, "s"),
-    "delay-adaptive-asgd": (7, "D"), "naive-optimal-asgd": (7, "P"), "ssp": (2, "p"), "r2sp": (2, "h"),
-    "minibatch": (5, "X"), "m-synchronous": (5, "<"), "backup-workers": (5, ">"), "mindflayer": (3, "*"),
-    "malenia": (1, "H"), "ringleader": (1, "d"),
-}  # fmt: skip
-"""A training method has a marker of its own, and the colour of its family; Rennala has that of GTA, its clock."""
+    "rennala": (4, "o"),
+    "ringmaster": (6, "^"),
+    "ringmaster-stops": (6, "v"),
+    "asgd": (7, "s"),
+    "delay-adaptive-asgd": (7, "D"),
+    "naive-optimal-asgd": (7, "P"),
+    "ssp": (2, "p"),
+    "r2sp": (2, "h"),
+    "minibatch": (5, "X"),
+    "m-synchronous": (5, "<"),
+    "backup-workers": (5, ">"),
+    "mindflayer": (3, "*"),
+    "malenia": (1, "H"),
+    "ringleader": (1, "d"),
+}
+"""The place of the colour, and the marker, of each training method.
+
+A method has the colour of its family and a marker of its own. Rennala has the colour of GTA, whose
+clock it has.
+"""
 
 _SETTINGS: dict[str, Any] = {
     "font.size": 10.0,
@@ -64,33 +102,60 @@ _SETTINGS: dict[str, Any] = {
 
 
 def lines(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The look of each line: well-known policies have their own, another one a colour by its name that is free.
+    """Return the look of each line, as arguments of matplotlib's ``plot``.
 
-    A training method (``"ringmaster"``, or ``"ringmaster=0.01"`` with a learning rate) is a thin line with markers.
+    Well-known policies have a look of their own; another one gets a free colour that depends on its
+    name. A training method (``"ringmaster"``, or ``"ringmaster=0.01"`` with a learning rate) is a
+    thin line with markers.
 
-    >>> lines(["mine", "ata"])["ata"]
-    {'color': '#0072B2', 'linestyle': 'solid'}
+    Args:
+        names: The names of policies or methods, in the order of the picture.
+
+    Example:
+        >>> lines(["mine", "ata"])["ata"]
+        {'color': '#0072B2', 'linestyle': 'solid'}
     """
-    looks = {name: _marked(*_METHODS[method]) for name in names if (method := name.partition("=")[0]) in _METHODS}
+    looks = {
+        name: _marked(*_METHODS[method])
+        for name in names
+        if (method := name.partition("=")[0]) in _METHODS
+    }
+    # All pairs of a colour and a turn; the first ones have the turn 0.
     kinds = [(place, turn) for turn in range(len(_DASHES)) for place in range(len(OKABE_ITO))]
-    taken = {name: _FIXED[name] for name in names if name in _FIXED}
+    assigned = {name: _FIXED[name] for name in names if name in _FIXED}
     for name in names:
-        if name not in looks and name not in taken:
-            seen, start = [place for place, _ in taken.values()], crc32(name.encode())
-            free = [kind for kind in kinds if kind not in taken.values()] or kinds
-            # its own colour, or the next one that is seldom in the picture
-            rank = {kind: (seen.count(kind[0]), kind[1], (kind[0] - start) % len(OKABE_ITO)) for kind in free}
-            taken[name] = min(rank, key=rank.__getitem__)
-    for name, (place, turn) in taken.items():
-        looks[name] = {"color": OKABE_ITO[place], "linestyle": _DASHES[(place + 3 * turn) % len(_DASHES)]}
+        if name not in looks and name not in assigned:
+            used_places = [place for place, _ in assigned.values()]
+            # A checksum, since Python's own hash of a text differs from process to process.
+            start = crc32(name.encode())
+            free = [kind for kind in kinds if kind not in assigned.values()] or kinds
+            # First a colour that is seldom in the picture, then a low turn, and of these the colour
+            # of the name or the next one.
+            rank = {
+                kind: (used_places.count(kind[0]), kind[1], (kind[0] - start) % len(OKABE_ITO))
+                for kind in free
+            }
+            assigned[name] = min(rank, key=rank.__getitem__)
+    for name, (place, turn) in assigned.items():
+        looks[name] = {
+            "color": OKABE_ITO[place],
+            "linestyle": _DASHES[(place + 3 * turn) % len(_DASHES)],
+        }
     return {name: looks[name] for name in names}
 
 
 def _marked(place: int, marker: str) -> dict[str, Any]:
+    """Return the look of a thin line with markers."""
     return {
-        "color": OKABE_ITO[place], "linestyle": "solid", "linewidth": 1.0, "marker": marker, "markersize": 5.0,
-        "markeredgecolor": "white", "markeredgewidth": 0.6, "markevery": 0.12,
-    }  # fmt: skip
+        "color": OKABE_ITO[place],
+        "linestyle": "solid",
+        "linewidth": 1.0,
+        "marker": marker,
+        "markersize": 5.0,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.6,
+        "markevery": 0.12,
+    }
 
 
 def plain_numbers(*panels: Axes) -> None:
@@ -99,16 +164,28 @@ def plain_numbers(*panels: Axes) -> None:
         axis.set_major_formatter(EngFormatter(sep=""))
         if axis.get_scale() == "log":
             low, high = sorted(axis.get_view_interval())
-            narrow = high < (30 if axis.axis_name == "x" else 100) * low  # labels take less room one above the other
-            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
+            # A vertical axis has room for more labels than a horizontal one.
+            if axis.axis_name == "x":
+                span = 30
+            else:
+                span = 100
+            if high < span * low:
+                subs: tuple[float, ...] = (1.0, 2.0, 5.0)
+            else:
+                subs = (1.0,)
+            axis.set_major_locator(LogLocator(subs=subs))
             axis.set_minor_formatter(NullFormatter())
 
 
 def logarithmic(axis: Axis) -> None:
-    """Give an axis of ratios a logarithmic scale, with the closer labels the less it spans."""
+    """Give an axis of ratios a logarithmic scale, with more labels where it spans less."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})  # type: ignore[attr-defined]
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 20 * low else (1.0, 2.0, 5.0)))
+    if high < 20 * low:
+        subs: tuple[float, ...] = (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)
+    else:
+        subs = (1.0, 2.0, 5.0)
+    axis.set_major_locator(LogLocator(subs=subs))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
 
@@ -125,15 +202,24 @@ class Picture(Figure):
 
 @contextmanager
 def figure(width: float, height: float) -> Iterator[Picture]:
-    """An empty figure in the house style, of a size in inches."""
+    """Make an empty figure in the style of the project, of a size in inches."""
     with mpl_style.context(_SETTINGS, after_reset=True):
-        made = Picture(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(made)
-        yield made
+        picture = Picture(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(picture)
+        yield picture
 
 
 def save(made: Figure, stem: Path, title: str = "") -> list[Path]:
-    """Write a figure, maybe with a title, as PNG and SVG, the same bytes each time; give the two paths."""
+    """Write a figure as PNG and SVG, the same bytes each time.
+
+    Args:
+        made: The figure.
+        stem: The path of the files, without its ending.
+        title: A line above the figure, if not empty.
+
+    Returns:
+        The paths of the two files.
+    """
     if title:
         made.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -142,6 +228,10 @@ def save(made: Figure, stem: Path, title: str = "") -> list[Path]:
         made.draw_without_rendering()
         made.set_layout_engine("none")  # laid out once, for both
         for kind, path in paths.items():
-            metadata = {"Date": None} if kind == "svg" else None
+            # An SVG file would otherwise hold the date.
+            if kind == "svg":
+                metadata = {"Date": None}
+            else:
+                metadata = None
             write_listed(path, partial(made.savefig, format=kind, metadata=metadata))
     return list(paths.values())

@@ -1,1 +1,1 @@
-"""Policies side by side on the same workers: what each round looks like, as a picture and as an animation."""
+"""Policies side by side on the same workers: each round as a picture and as an animation."""

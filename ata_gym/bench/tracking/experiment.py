@@ -1,4 +1,4 @@
-"""Policies around abrupt changes: what they did in the rounds before and after each, and how good it was."""
+"""Policies around abrupt changes: what they did before and after each, and how good it was."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -22,27 +22,38 @@ from ata_gym.utils.validation import whole_number
 from ata_policies.steps import decide
 
 ORACLES = ("dynamic-oracle", "dynamic-ofta")
-"""What others are compared with: the least expected round time of each round, and the least proxy loss."""
+"""The policies with which others are compared.
 
-REPLICATES = 256  # rounds played to estimate an expected round time
+The first has the least expected round time in each round, and the second the least proxy loss.
+"""
+
+REPLICATES = 256
+"""The number of rounds that are simulated to estimate an expected round time."""
 
 
 def abrupt_changes(changes: Iterable[Change], rounds: int) -> tuple[int, ...]:
-    """How many rounds are played before each abrupt change (``Switch`` or ``Jump``), increasing.
+    """The numbers of rounds before each abrupt change (``Switch`` or ``Jump``), increasing.
 
-    >>> abrupt_changes([Switch(every=20), Jump(at=30, workers=(1,), factor=0.1)], rounds=60)
-    (20, 30, 40)
+    Example:
+        >>> abrupt_changes([Switch(every=20), Jump(at=30, workers=(1,), factor=0.1)], rounds=60)
+        (20, 30, 40)
     """
-    found: set[int] = set()
+    change_rounds: set[int] = set()
     for change in changes:
         if isinstance(change, Switch):
-            found |= set(change.at) if change.every is None else set(range(change.every, rounds, change.every))
+            if change.every is None:
+                change_rounds |= set(change.at)
+            else:
+                change_rounds |= set(range(change.every, rounds, change.every))
         if isinstance(change, Jump):
-            found |= {change.at} | ({change.until} if change.until is not None else set())
-    return tuple(sorted(change for change in found if 0 < change < rounds))
+            change_rounds.add(change.at)
+            if change.until is not None:
+                change_rounds.add(change.until)
+    return tuple(sorted(change for change in change_rounds if 0 < change < rounds))
 
 
 def _steady_between(scenario: Scenario) -> bool:
+    """Whether workers stay as they are between the abrupt changes of a scenario."""
     recorded = any(family.startswith("trace") for family in scenario.catalogue.families)
     return not recorded and all(
         isinstance(change, Switch | Jump) or (isinstance(change, Redraw) and not change.among)
@@ -52,51 +63,82 @@ def _steady_between(scenario: Scenario) -> bool:
 
 @dataclass(frozen=True)
 class Tracking(Experiment):
-    """An experiment of which the rounds around changes are recorded; it ends with the last of these.
+    """An experiment whose rounds around changes are recorded; it ends with the last of them.
 
     Make one with :meth:`around`.
     """
 
-    changed_at: tuple[int, ...] = ()  # how many rounds are played before each change, increasing
+    changed_at: tuple[int, ...] = ()
+    """The number of rounds before each change, increasing."""
     before: int = 0
-    after: int = 0  # rounds in the longest window before a change, and after one
+    """The number of rounds in the longest window before a change."""
+    after: int = 0
+    """The number of rounds in the longest window after a change."""
 
     @classmethod
     def around(
-        cls, experiment: Experiment, changes: Iterable[int] | None = None, *, before: int, after: int
+        cls,
+        experiment: Experiment,
+        changes: Iterable[int] | None = None,
+        *,
+        before: int,
+        after: int,
     ) -> "Tracking":
-        """Look at ``before`` rounds before and ``after`` rounds after each change, by default at those of the scenario.
+        """Record the rounds of an experiment around its changes.
 
-        ValueError if nothing changes abruptly, or not where it is said, or workers may be away.
+        Args:
+            experiment: What is played.
+            changes: The number of rounds before each change; by default the abrupt changes of the
+                scenario.
+            before: The number of rounds to record before each change.
+            after: The number of rounds to record after it.
+
+        Raises:
+            ValueError: If nothing changes abruptly, if nothing changes where ``changes`` say so, or
+                if workers may be away.
         """
         scenario = experiment.scenario
         if scenario.faulty:
-            raise ValueError("workers of this scenario may be away or die: then no round has a best allocation")
+            raise ValueError(
+                "workers of this scenario may be away or die: then no round has a best allocation",
+            )
         abrupt = abrupt_changes(scenario.changes, experiment.rounds)
         if changes is None:
-            found = abrupt
-            if not found:
+            changed_at = abrupt
+            if not changed_at:
                 raise ValueError(
-                    f"nothing changes abruptly within {experiment.rounds:,} rounds of {experiment.scenario.name}: "
-                    "choose a scenario in which workers trade their speeds or jump, such as "
-                    "changing-permuted-linear-n51, or name the round with --change"
+                    f"nothing changes abruptly within {experiment.rounds:,} rounds of"
+                    f" {experiment.scenario.name}: choose a scenario in which workers trade their"
+                    " speeds or jump, such as changing-permuted-linear-n51, or name the round with"
+                    " --change",
                 )
         else:
-            found = tuple(sorted({whole_number("change", change) for change in changes}))
-            if found[-1] >= experiment.rounds:
-                raise ValueError(f"change must be below the number of rounds, {experiment.rounds:,}, not {found[-1]:,}")
-            other = sorted({*found} - {*abrupt})
-            if other and _steady_between(scenario):
+            changed_at = tuple(sorted({whole_number("change", change) for change in changes}))
+            if changed_at[-1] >= experiment.rounds:
                 raise ValueError(
-                    f"nothing changes in {scenario.name} after {other[0]:,} rounds, so that no policy has anything to "
-                    f"follow: {'leave --change out' if abrupt else 'choose a scenario that changes'}"
+                    f"change must be below the number of rounds, {experiment.rounds:,}, not"
+                    f" {changed_at[-1]:,}",
                 )
-        own = {field.name: getattr(experiment, field.name) for field in fields(Experiment)}
-        own["rounds"] = min(experiment.rounds, found[-1] + whole_number("after", after))
-        made = cls(**own, changed_at=found, before=whole_number("before", before), after=after)
-        there = [(change - low, end - change) for low, change, end in made.windows()]
-        longest_before, longest_after = map(max, zip(*there, strict=True))
-        return replace(made, before=longest_before, after=longest_after)
+            unexpected = sorted({*changed_at} - {*abrupt})
+            if unexpected and _steady_between(scenario):
+                if abrupt:
+                    advice = "leave --change out"
+                else:
+                    advice = "choose a scenario that changes"
+                raise ValueError(
+                    f"nothing changes in {scenario.name} after {unexpected[0]:,} rounds, so that no"
+                    f" policy has anything to follow: {advice}",
+                )
+        arguments = {field.name: getattr(experiment, field.name) for field in fields(Experiment)}
+        arguments["rounds"] = min(experiment.rounds, changed_at[-1] + whole_number("after", after))
+        tracking = cls(
+            **arguments, changed_at=changed_at, before=whole_number("before", before), after=after
+        )
+        # windows may be shorter than was asked for
+        windows = tracking.windows()
+        longest_before = max(change - low for low, change, _ in windows)
+        longest_after = max(end - change for _, change, end in windows)
+        return replace(tracking, before=longest_before, after=longest_after)
 
     @property
     def uneven(self) -> bool:
@@ -104,9 +146,10 @@ class Tracking(Experiment):
         return len({end - change for _, change, end in self.windows()}) > 1
 
     def windows(self) -> list[tuple[int, int, int]]:
-        """The first round, the change and the end of each window, in rounds played before; no change is in another's.
+        """The first round, the change and the end of each window, in rounds played before.
 
-        A window is shorter where the episode or another change is near.
+        A window is shorter where an end of the episode or another change is near, so that no change
+        is in the window of another one.
         """
         edges = [0, *self.changed_at, self.rounds]
         return [
@@ -115,51 +158,80 @@ class Tracking(Experiment):
         ]
 
     def record_at(self) -> NDArray[np.int64]:
-        return np.unique(np.concatenate([np.arange(low, end) for low, _, end in self.windows()])) + 1
+        window_rounds = [np.arange(low, end) for low, _, end in self.windows()]
+        # windows count rounds played before, and records count rounds from 1
+        return np.unique(np.concatenate(window_rounds)) + 1
 
     def config(self) -> Config:
-        return super().config() | {"changed_at": list(self.changed_at), "before": self.before, "after": self.after}
+        return super().config() | {
+            "changed_at": list(self.changed_at),
+            "before": self.before,
+            "after": self.after,
+        }
 
     def try_out(self, policy: str) -> None:
         env_id = ata_policies.load(policy).env_id
         if "TaskAllocation" not in env_id:
-            raise ValueError(f"{policy} plays {env_id}: only allocations that sum to the budget can be tracked")
+            raise ValueError(
+                f"{policy} plays {env_id}: only allocations that sum to the budget can be tracked",
+            )
         super().try_out(policy)
 
 
 class ExpectedTimes:
-    """Expected round times under the distributions of a round: means over ``REPLICATES`` simulated rounds.
+    """Expected round times under the distributions of a round.
 
-    They are the same for all allocations, with an error of about 1 %. Outliers and noise in common are left out.
+    They are means over ``REPLICATES`` simulated rounds, the same ones for all allocations, with an
+    error of about 1 %. Outliers and noise in common are left out.
     """
 
     def __init__(self, pool: Pool, budget: int) -> None:
-        self.budget, self.times = budget, known_sample(pool, REPLICATES)
+        self.budget = budget
+        self.times = known_sample(pool, REPLICATES)
         self._known: dict[tuple[bytes, bytes], float] = {}
 
     def __call__(self, tasks: Ints, distribution: Ints, factor: Floats) -> Floats:
-        """Those of allocations ``tasks``, shape (E,), for workers of these distributions and factors; all (E, n)."""
+        """Expected round times of allocations, one for each row.
+
+        Args:
+            tasks: The allocations, shape (E, n).
+            distribution: The index of each worker's distribution in the pool, shape (E, n).
+            factor: The factor on each worker's task times, shape (E, n).
+
+        Returns:
+            The expected round times, shape (E,).
+        """
         return np.array([self._one(*row) for row in zip(tasks, distribution, factor, strict=True)])
 
     def _one(self, tasks: Ints, distribution: Ints, factor: Floats) -> float:
-        order = np.lexsort((factor, distribution))  # workers of the same distributions cost the same, whoever has which
-        tasks, distribution, factor = tasks[order], distribution[order], factor[order]
+        # the time depends only on the tasks of each distribution and factor, whoever has which
+        order = np.lexsort((factor, distribution))
+        tasks = tasks[order]
+        distribution = distribution[order]
+        factor = factor[order]
         key = tasks.tobytes(), distribution.tobytes() + factor.tobytes()
         if key not in self._known:
             times = self.times[distribution] * factor[:, None]
-            self._known[key] = simulate(times, tasks[None], self.budget, REPLICATES).round_time.item()
+            simulated = simulate(times, tasks[None], self.budget, REPLICATES)
+            self._known[key] = simulated.round_time.item()
         return self._known[key]
 
 
 SCHEMA: dict[str, Any] = {
     "policy": pl.String,
-    "seed": pl.Int64,  # of the row
-    "round": pl.Int64,  # counted from 1
+    # the seed of the row
+    "seed": pl.Int64,
+    # counted from 1
+    "round": pl.Int64,
     "round_time": pl.Float64,
-    "expected": pl.Float64,  # round time of the allocation, under the distributions of the round
-    **dict.fromkeys(ORACLES, pl.Float64),  # that of the oracle's allocation
-    "regret": pl.Float64,  # proxy losses above the least possible one, added up since the first round
-    "tasks": pl.List(pl.Int64),  # of each worker in the round
+    # the expected round time of the allocation, under the distributions of the round
+    "expected": pl.Float64,
+    # the expected round time of each oracle's allocation
+    **dict.fromkeys(ORACLES, pl.Float64),
+    # proxy losses above the least possible one, added up since the first round
+    "regret": pl.Float64,
+    # the tasks of each worker in the round
+    "tasks": pl.List(pl.Int64),
 }
 """The columns of a policy's records, one row for each seed and round of a window."""
 
@@ -167,18 +239,24 @@ SCHEMA: dict[str, Any] = {
 class TrackedRun(PolicyRun):
     """A policy whose rounds around the changes are recorded.
 
-    Where all workers replay a trace by round, the expected round times are those of the recorded times, and exact.
+    Where all workers replay a trace by round, the expected round times follow from the recorded
+    times, and are exact.
     """
 
     schema = SCHEMA
 
     def __init__(self, experiment: Experiment, policy: str) -> None:
         super().__init__(experiment, policy)
-        pool, budget = experiment.scenario.catalogue, experiment.scenario.budget
+        pool = experiment.scenario.catalogue
+        budget = experiment.scenario.budget
         by_round = set(pool.families) == {"trace-by-round"}
-        self.expected_times = None if by_round else ExpectedTimes(pool, budget)
+        if by_round:
+            self.expected_times = None
+        else:
+            self.expected_times = ExpectedTimes(pool, budget)
         self.oracles: list[Any] = [ata_policies.make(oracle, self.envs) for oracle in ORACLES]
-        self.plans: list[Any] = [None] * len(ORACLES)  # their states, which can be computed anew
+        self.plans: list[Any] = [None] * len(ORACLES)
+        """The states of the oracles, which a checkpoint leaves out: they can be computed anew."""
 
     def quantities(self) -> dict[str, tuple[Any, ...]]:
         floats = dict.fromkeys(("round_time", "expected", *ORACLES, "regret"), ("f8",))
@@ -186,14 +264,26 @@ class TrackedRun(PolicyRun):
 
     def measure(self) -> dict[str, NDArray[Any]]:
         if self.expected_times is None:
+            # in a recorded round a worker's tasks all take the same time: its mean
             measured = super().measure()
-            expected = {"expected": proxy_loss(measured["tasks"], self.means), **dict.fromkeys(ORACLES, self.least)}
+            expected = {
+                "expected": proxy_loss(measured["tasks"], self.means),
+                **dict.fromkeys(ORACLES, self.least),
+            }
             return measured | expected
-        conditions, best = self.bare.conditions(), {}
+        # of the round that is played below
+        conditions = self.bare.conditions()
+        oracle_tasks = {}
         for k, oracle in enumerate(ORACLES):
-            best[oracle], self.plans[k] = decide(self.oracles[k], self.envs, self.observation, self.plans[k])
+            oracle_tasks[oracle], self.plans[k] = decide(
+                self.oracles[k],
+                self.envs,
+                self.observation,
+                self.plans[k],
+            )
         measured = super().measure()
-        allocations = {"expected": measured["tasks"], **best}
+        allocations = {"expected": measured["tasks"], **oracle_tasks}
         return measured | {
-            name: self.expected_times(a, conditions.distribution, conditions.factor) for name, a in allocations.items()
+            name: self.expected_times(tasks, conditions.distribution, conditions.factor)
+            for name, tasks in allocations.items()
         }

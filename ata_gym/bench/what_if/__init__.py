@@ -1,1 +1,1 @@
-"""What stragglers cost in a job of which the times are known, and what another way to share its work would give."""
+"""What stragglers cost in a job whose times are known, and what other shares would give."""

@@ -1,1 +1,1 @@
-"""Commands that play policies or train them, and leave tables and pictures in a results folder."""
+"""Commands that play or train policies, and leave tables and pictures in a results folder."""

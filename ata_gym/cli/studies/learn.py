@@ -1,9 +1,11 @@
-"""Commands that train policies: an agent of Stable-Baselines3, and the learned policy of the zoo."""
+"""Commands that train an agent of Stable-Baselines3, and the learned policy of the zoo."""
+
+from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,42 +15,70 @@ from ata_gym.cli.options import RerunChanged, Rounds, SaveEvery
 from ata_gym.utils.atomic import check_place
 from ata_gym.utils.extras import require
 
+if TYPE_CHECKING:
+    from ata_gym.bench.experiment.jobs import Effort
+    from ata_gym.rl.learning.experiment import Learning
+
 
 def learn(
     out: options.Out = None,
     env: Annotated[
-        str, typer.Argument(metavar="ENV", help="allocation, race or dispatch.", autocompletion=options.complete_env)
+        str,
+        typer.Argument(
+            metavar="ENV",
+            help="allocation, race or dispatch.",
+            autocompletion=options.complete_env,
+        ),
     ] = "allocation",
-    scenario: Annotated[str, options.scenario_option(
-        help="A named scenario; `ata-gym scenarios` lists them. Those called drawn-... are for agents."
-    )] = "drawn-6-v1",
+    scenario: Annotated[
+        str,
+        options.scenario_option(
+            help=(
+                "A named scenario; `ata-gym scenarios` lists them. Those called drawn-... are for"
+                " agents."
+            ),
+        ),
+    ] = "drawn-6-v1",
     price: Annotated[
-        float | None, typer.Option(help="What one unit of worker time costs in units of runtime; else the scenario's.")
+        float | None,
+        typer.Option(
+            help="What one unit of worker time costs in units of runtime; else the scenario's.",
+        ),
     ] = None,
     rounds: Rounds = None,
     algorithm: Annotated[str, typer.Option(help="ppo, a2c, maskable-ppo or dqn.")] = "ppo",
-    action: Annotated[str | None, typer.Option(
-        help="shares or assign in allocation, shares in a race, dispatch or start in dispatch."
-    )] = None,
-    hyperparameter: Annotated[list[str] | None, typer.Option(
-        metavar="NAME=VALUE", help="Of the algorithm; else PPO_SETTINGS for ppo, or the library's."
-    )] = None,
+    action: Annotated[
+        str | None,
+        typer.Option(
+            help="shares or assign in allocation, shares in a race, dispatch or start in dispatch.",
+        ),
+    ] = None,
+    hyperparameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Of the algorithm; else PPO_SETTINGS for ppo, or the library's.",
+        ),
+    ] = None,
     steps: Annotated[int, typer.Option(help="Steps of training, over all rows.")] = 500_000,
     rows: Annotated[int, typer.Option(help="Episodes side by side in training.")] = 128,
     seed: Annotated[int, typer.Option(help="Of the agent, and of the first row in training.")] = 0,
     evaluations: Annotated[int, typer.Option(help="Evaluations in training, evenly spaced.")] = 20,
-    validation: Annotated[int, typer.Option(help="Seeds of each evaluation; the best agent on them is kept.")] = 64,
+    validation: Annotated[
+        int,
+        typer.Option(help="Seeds of each evaluation; the best agent on them is kept."),
+    ] = 64,
     test: Annotated[int, typer.Option(help="Seeds on which that one is played at the end.")] = 256,
     save_every: SaveEvery = 10.0,
     rerun_changed: RerunChanged = False,
-) -> None:  # fmt: skip
+) -> None:
     r"""Train an RL agent, and compare it with the policies.
 
-    The agent is one of Stable-Baselines3 or sb3-contrib, and the comparison is on other seeds. The cost is runtime +
-    price x worker time of an episode. It is compared on the same seeds with those of a uniform allocation, ATA, the
-    recommended policy and an oracle that knows the workers. After a kill the same command goes on where it stopped,
-    with the same result. OUT holds the curve, a table, a picture, and the log for `tensorboard --logdir
-    OUT/tensorboard`.
+    The agent is one of Stable-Baselines3 or sb3-contrib, and the comparison is on other seeds. The
+    cost is runtime + price x worker time of an episode. It is compared on the same seeds with those
+    of a uniform allocation, ATA, the recommended policy and an oracle that knows the workers. After
+    a kill the same command goes on where it stopped, with the same result. OUT holds the curve, a
+    table, a picture, and the log for `tensorboard --logdir OUT/tensorboard`.
 
     ```
     ata-gym learn --price 0.1 --out results/learned
@@ -63,55 +93,75 @@ def learn(
     for module in ("stable_baselines3", "sb3_contrib", "tensorboard"):
         require(module, extra="rl", purpose="The command learn")
     from ata_gym.rl.learning.experiment import Learning
-    from ata_gym.rl.learning.run import run
     from ata_gym.rl.learning.specification import AgentSpec
-    from ata_gym.rl.learning.training import agent_file
     from ata_gym.scenarios import resolve
     from ata_gym.utils.validation import whole_number
 
     effort = options.Running(save_every=save_every, rerun_changed=rerun_changed).effort()
     for option, number in (("validation", validation), ("test", test)):
         whole_number(option, number)
-    spec = AgentSpec(env, algorithm, action or "", seed, split_hyperparameters(hyperparameter or ()))
-    found = resolve(options.unrecorded(scenario, "learn"), price=price, horizon=rounds)
-    learning = Learning(spec, found, steps, rows, evaluations, validation, test)
-    study = run(learning, folder := options.results_folder(out, found.name, "learned", env), effort, say_error)
+    hyperparameters = split_hyperparameters(hyperparameter or ())
+    spec = AgentSpec(env, algorithm, action or "", seed, hyperparameters)
+    resolved = resolve(options.unrecorded(scenario, "learn"), price=price, horizon=rounds)
+    learning = Learning(spec, resolved, steps, rows, evaluations, validation, test)
+    _train_agent(learning, options.results_folder(out, resolved.name, "learned", env), effort)
+
+
+def _train_agent(learning: Learning, folder: Path, effort: Effort) -> None:
+    """Train and compare an agent, and say where it is and how to play it."""
+    from ata_gym.rl.learning.run import run
+    from ata_gym.rl.learning.training import agent_file
+
+    study = run(learning, folder, effort, say_error)
     show_report(study.report)
     say_files("agent", [agent_file(folder)])
     say(f"play it as {study.policy}")
 
 
 def split_hyperparameters(texts: Sequence[str]) -> dict[str, Any]:
-    """Hyperparameters from NAME=VALUE; a value is a literal of Python, or text. ValueError for anything else.
+    """Hyperparameters from texts NAME=VALUE; a value is a literal of Python, or text.
 
-    >>> split_hyperparameters(["n_steps=50", "ent_coef=1e-3", "policy_kwargs={'hidden': 64}"])
-    {'n_steps': 50, 'ent_coef': 0.001, 'policy_kwargs': {'hidden': 64}}
+    Raises:
+        ValueError: For anything else.
+
+    Example:
+        >>> split_hyperparameters(["n_steps=50", "ent_coef=1e-3", "policy_kwargs={'hidden': 64}"])
+        {'n_steps': 50, 'ent_coef': 0.001, 'policy_kwargs': {'hidden': 64}}
     """
     from ata_gym.utils.validation import short
 
-    found: dict[str, Any] = {}
+    hyperparameters: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not (equals and name.isidentifier() and value) or name in found:
-            raise ValueError(f"a hyperparameter is given as NAME=VALUE, each once, not as {short(text)}")
+        if not (equals and name.isidentifier() and value) or name in hyperparameters:
+            raise ValueError(
+                f"a hyperparameter is given as NAME=VALUE, each once, not as {short(text)}",
+            )
         try:
-            found[name] = ast.literal_eval(value)
+            hyperparameters[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
-            found[name] = value
-    return found
+            hyperparameters[name] = value
+    return hyperparameters
 
 
 def pretrain(
     out: Annotated[Path, typer.Option(help="The file of the weights; it ends in .safetensors.")],
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of play and gradients.")] = 36,
-    generations: Annotated[int, typer.Option(min=0, help="Generations of the search over episodes.")] = 14,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the network and of the workers that it meets.")] = 0,
+    generations: Annotated[
+        int,
+        typer.Option(min=0, help="Generations of the search over episodes."),
+    ] = 14,
+    seed: Annotated[
+        int,
+        typer.Option(min=0, help="The seed of the network and of the workers that it meets."),
+    ] = 0,
 ) -> None:
     r"""Train the network of the learned policy.
 
-    The network meets workers drawn at random, and its weights are written to a file. The defaults are those of the
-    weights in the package. The training takes some 25 minutes on one core. After a kill the same command goes on
-    where it stopped, from a checkpoint beside OUT; it gives the same weights on the same machine.
+    The network meets workers drawn at random, and its weights are written to a file. The defaults
+    are those of the weights in the package. The training takes some 25 minutes on one core. After a
+    kill the same command goes on where it stopped, from a checkpoint beside OUT; it gives the same
+    weights on the same machine.
 
     ```
     ata-gym pretrain --out learned.safetensors
@@ -126,22 +176,33 @@ def pretrain(
     import torch
 
     from ata_gym.bench.progress import progress_bars
-    from ata_gym.rl.pretraining.learned import Training
+    from ata_gym.rl.pretraining.learned import Pretraining
     from ata_gym.training.models.checkpoint import pack, unpack
     from ata_gym.utils.sealed import load_checkpoint, remove_checkpoint, save_checkpoint
     from ata_gym.utils.signals import stop_requested
     from ata_policies.learned.network import write_network
 
-    torch.set_num_threads(1)  # so that the sums do not depend on the number of cores
-    training, saved = Training(iterations, generations, seed), out.with_suffix(".checkpoint")
-    if (checkpoint := load_checkpoint(saved, unpack)) is not None:
+    # one thread, so that the sums do not depend on the number of cores
+    torch.set_num_threads(1)
+    training = Pretraining(iterations, generations, seed)
+    checkpoint_path = out.with_suffix(".checkpoint")
+    checkpoint = load_checkpoint(checkpoint_path, unpack)
+    if checkpoint is not None:
         training.restore(checkpoint)
+    # a step counts 100 in the progress, so that the bar moves within it
     total = 100 * training.steps
     with stop_requested() as stop, progress_bars({"learned": total}) as progress:
         line = ""
         while training.done < training.steps and not stop():
-            line = training.step(lambda share: progress("learned", int(100 * (training.done + share)), line))  # noqa: B023
-            save_checkpoint(saved, pack(training.checkpoint()))
-    write_network(out, {name: tensor.numpy() for name, tensor in training.net().state_dict().items()})
-    remove_checkpoint(saved)
+            line = training.step(
+                lambda share: progress(
+                    "learned",
+                    int(100 * (training.done + share)),
+                    line,  # noqa: B023 - the line of the step before
+                ),
+            )
+            save_checkpoint(checkpoint_path, pack(training.checkpoint()))
+    weights = {name: tensor.numpy() for name, tensor in training.net().state_dict().items()}
+    write_network(out, weights)
+    remove_checkpoint(checkpoint_path)
     say(f"learned is trained: {out}")

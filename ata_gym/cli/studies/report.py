@@ -1,4 +1,4 @@
-"""The pages of results folders: of one, and of two beside each other; and how the command of a study ends."""
+"""The pages of one results folder, and of two beside each other; how a study's command ends."""
 
 from __future__ import annotations
 
@@ -19,22 +19,28 @@ if TYPE_CHECKING:
     from ata_gym.bench.study import Studied
 
 PAGES = {
-    "bench": "ata_gym.bench.page.experiment_page", "leaderboard": "ata_gym.bench.leaderboard.page",
+    "bench": "ata_gym.bench.page.experiment_page",
+    "leaderboard": "ata_gym.bench.leaderboard.page",
     "train": "ata_gym.training.studies.page",
-}  # fmt: skip
+}
 """The modules that make the pages of studies: ``page(folder, note)``."""
 
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The results folder of a command.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The page to write; by default report.html in the folder.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The page to write; by default report.html in the folder.",
+        ),
     ] = None,
 ) -> None:
     """Write one HTML page with all results of a folder.
 
-    The page has tables, pictures, cards, and the command that reproduces them. It needs no network, and may be sent as
-    it is. The folders of bench, leaderboard and train have one; these commands also write it themselves.
+    The page has tables, pictures, cards, and the command that reproduces them. It needs no network,
+    and may be sent as it is. The folders of bench, leaderboard and train have one; these commands
+    also write it themselves.
 
     ```
     ata-gym bench --scenario icml2025-regret --rounds 1000 --out results/regret
@@ -46,16 +52,27 @@ def report(
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="A", help="The results folder of bench that is compared with.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Another one, of the same scenario, sizes and seeds.")],
+    first: Annotated[
+        Path,
+        typer.Argument(metavar="A", help="The results folder of bench that is compared with."),
+    ],
+    second: Annotated[
+        Path,
+        typer.Argument(metavar="B", help="Another one, of the same scenario, sizes and seeds."),
+    ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A page to write, with the pictures of both, such as b.html.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A page to write, with the pictures of both, such as b.html.",
+        ),
     ] = None,
 ) -> None:
     r"""Set two results folders of bench beside each other.
 
-    It says what a change of your policy, or of a version, has made of the results: policies whose records differ have a
-    row for A and one for B, and their ratio on the same seeds; those that are alike have one row.
+    It says what a change of your policy, or of a version, has made of the results: policies whose
+    records differ have a row for A and one for B, and their ratio on the same seeds; those that are
+    alike have one row.
 
     ```
     ata-gym bench --scenario five-workers --out results/before \
@@ -81,17 +98,25 @@ def _say_written(page: Path) -> None:
 def write_page(folder: Path, out: Path | None = None) -> Path:
     """Write the page of a results folder, by default into it.
 
-    FileNotFoundError or ValueError if there is nothing that has a page, DamagedError if a file is damaged.
+    Raises:
+        FileNotFoundError: If there are no results.
+        ValueError: If the results have no page.
+        DamagedError: If a file is damaged.
+        MissingExtraError: If a package that the page needs is not installed.
     """
     from ata_gym.bench.page.note import read_note
     from ata_gym.bench.page.render import NAME, write
 
-    note, target = read_note(folder), folder / NAME if out is None else out
+    note = read_note(folder)
+    if out is None:
+        target = folder / NAME
+    else:
+        target = out
     check_place(target)
     if note["study"] not in PAGES:
         raise ValueError(
-            f"{folder} holds the results of {note['study']!r}, which has no page here: there are pages of "
-            f"{', '.join(PAGES)}"
+            f"{folder} holds the results of {note['study']!r}, which has no page here: there are"
+            f" pages of {', '.join(PAGES)}",
         )
     if note["study"] == "train":
         require("torch", extra="train", purpose="The page of a training")
@@ -100,7 +125,10 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
 
 
 def pages(folder: Path) -> list[Path]:
-    """The page that a command leaves at its end; none, and a line on stderr, where Jinja2 or PyYAML is missing."""
+    """The page that a command leaves at its end.
+
+    Where Jinja2 or PyYAML is missing there is no page, and a line on stderr.
+    """
     try:
         return [write_page(folder)]
     except MissingExtraError as error:
@@ -124,7 +152,10 @@ def show_studied(studied: Studied, with_page: bool = True) -> None:
 
 
 def end_with(failures: Mapping[str, Exception], folder: Folder) -> None:
-    """Name each policy that failed; exit with code 1 if there is one. An empty folder takes a corrected command."""
+    """Name each policy that failed; exit with code 1 if there is one.
+
+    An empty folder takes a corrected command.
+    """
     from ata_gym.bench.experiment.store import withdraw_if_empty
 
     for policy, error in failures.items():
@@ -139,5 +170,8 @@ def say_failure(what: str, error: Exception, note: Path) -> None:
     from ata_gym.bench.experiment.jobs import KilledError
     from ata_gym.utils.errors import described
 
-    sentence = str(error) if isinstance(error, KilledError) else described(error)
+    if isinstance(error, KilledError):
+        sentence = str(error)
+    else:
+        sentence = described(error)
     say_error(f"{what} failed: {sentence} (see {note})")

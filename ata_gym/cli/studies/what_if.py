@@ -13,22 +13,39 @@ from ata_gym.utils.atomic import check_place
 
 
 def what_if(
-    log: Annotated[Path, typer.Argument(
-        metavar="FILE", help="Times of a job: .csv, .parquet, .jsonl, or a folder of profiler traces."
-    )],
-    worker_column: Annotated[str | None, typer.Option(help="The column that names the worker.")] = None,
+    log: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Times of a job: .csv, .parquet, .jsonl, or a folder of profiler traces.",
+        ),
+    ],
+    worker_column: Annotated[
+        str | None,
+        typer.Option(help="The column that names the worker."),
+    ] = None,
     duration_column: Annotated[str | None, typer.Option(help="The column of times.")] = None,
-    round_column: Annotated[str | None, typer.Option(help="The column that numbers the steps.")] = None,
-    tasks: Annotated[int, typer.Option(help="Tasks into which the share of a worker in a step is cut.")] = 8,
+    round_column: Annotated[
+        str | None,
+        typer.Option(help="The column that numbers the steps."),
+    ] = None,
+    tasks: Annotated[
+        int,
+        typer.Option(help="Tasks into which the share of a worker in a step is cut."),
+    ] = 8,
     policies: options.Policies = "default,restarting-beta,lb-bsp-ema",
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder for the page and what was learned.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A folder for the page and what was learned."),
+    ] = None,
     json: options.Json = False,
-) -> None:  # fmt: skip
+) -> None:
     r"""Say what stragglers cost in a job, from its log.
 
-    The log has the time that each worker needed in each step, before it waited for others. Its steps are played again:
-    with other shares, by policies that learn, as a race, by dispatch, and without the worst worker. What was learned is
-    in state.json, for Allocator(prior=...) and TorchAllocator(prior=...) in the real run.
+    The log has the time that each worker needed in each step, before it waited for others. Its
+    steps are played again: with other shares, by policies that learn, as a race, by dispatch, and
+    without the worst worker. What was learned is in state.json, for Allocator(prior=...) and
+    TorchAllocator(prior=...) in the real run.
 
     ```
     ata-gym what-if times.csv
@@ -44,13 +61,16 @@ def what_if(
     times = read_log(log, worker=worker_column, duration=duration_column, round=round_column)
     if out is not None:
         check_place(out / "report.html")
-    found = play(times, tasks=tasks, policies=options.split_names(policies))
-    files = [] if out is None else page.leave(found, out, command_line())
+    result = play(times, tasks=tasks, policies=options.split_names(policies))
+    if out is None:
+        files = []
+    else:
+        files = page.leave(result, out, command_line())
     if json:
-        say_json(page.to_data(found))
+        say_json(page.to_data(result))
         return
-    show(*page.tables(found))
-    for sentence in (found.verdict, page.cost(found), *times.remarks):
+    show(*page.tables(result))
+    for sentence in (result.verdict, page.cost(result), *times.remarks):
         say(sentence)
     if files:
         say_files("files", files)

@@ -1,1 +1,1 @@
-"""Work on a Ray cluster: rounds whose tasks actors compute, and sweeps whose jobs its nodes play."""
+"""Work on a Ray cluster: rounds of tasks on its actors, and sweeps of jobs on its nodes."""

@@ -1,3 +1,7 @@
-"""Allocation inside ``torch.distributed``: every rank runs the same policy on the same times, without a coordinator."""
+"""Allocation inside ``torch.distributed``, without a coordinator.
 
-import ata_gym.cluster.needs_torch  # noqa: F401 - before what needs it
+Every rank runs the same policy on the same times.
+"""
+
+# This raises the error for a missing torch before anything imports torch.
+import ata_gym.cluster.needs_torch  # noqa: F401

@@ -1,4 +1,4 @@
-"""Samples whose random augmentation does not depend on the rank or worker process that loads them."""
+"""Samples whose random augmentation does not depend on the process that loads them."""
 
 import random
 from typing import Any, Self
@@ -13,9 +13,13 @@ _CPU = torch.device("cpu")
 
 
 class Keyed(int):
-    """The number of a sample, with the key of the noise that it has at its place in the order of the training."""
+    """The number of a sample, with the key of the noise that the sample has.
+
+    The noise belongs to the place of the sample in the order of the training.
+    """
 
     key: int
+    """The key of the noise, 63 bits."""
 
     @classmethod
     def of(cls, number: int, key: int) -> Self:
@@ -26,30 +30,33 @@ class Keyed(int):
 
 
 class KeyedSamples(Dataset[Any]):
-    """A dataset whose augmentation is the same whatever the allocation, the ranks and the loader's worker processes.
+    """A dataset whose augmentation is the same whatever the allocation and the ranks.
 
-    A ``TaskSampler`` that is made for it numbers the samples of the whole training, and the generators of ``torch``,
-    ``numpy.random`` and ``random`` are seeded by that number before a sample is read; afterwards they have the states
-    that they had before. So a sample has fresh noise in each epoch, and that of one process. A number that comes from
-    elsewhere, as in validation, is looked up without a seed.
+    It is also the same whatever the loader's worker processes. A ``TaskSampler`` that is made for
+    it numbers the samples of the whole training, and the generators of ``torch``, ``numpy.random``
+    and ``random`` are seeded by that number before a sample is read; afterwards they have the
+    states that they had before. So a sample has fresh noise in each epoch, the same noise as with
+    one process. A number that comes from elsewhere, as in validation, is looked up without a seed.
 
-    - ``dataset``: finds samples by their numbers.
+    Args:
+        dataset: Finds samples by their numbers.
 
-    >>> from types import SimpleNamespace
-    >>> from torch.utils.data import DataLoader
-    >>> from ata_gym.cluster import TaskSampler
-    >>> class Noisy(Dataset):
-    ...     def __len__(self):
-    ...         return 4
-    ...     def __getitem__(self, number):
-    ...         return number + 0.5 * torch.rand(())
-    >>> def load(first, tasks):
-    ...     share = SimpleNamespace(tasks=tasks, first=first, done=0, orders=[])
-    ...     data = KeyedSamples(Noisy())
-    ...     sampler = TaskSampler(SimpleNamespace(budget=4, rounds=0, share=share), data)
-    ...     return torch.cat(list(DataLoader(data, batch_sampler=sampler)))
-    >>> bool((load(0, 4) == torch.cat([load(0, 1), load(1, 3)])).all())
-    True
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from torch.utils.data import DataLoader
+        >>> from ata_gym.cluster import TaskSampler
+        >>> class Noisy(Dataset):
+        ...     def __len__(self):
+        ...         return 4
+        ...     def __getitem__(self, number):
+        ...         return number + 0.5 * torch.rand(())
+        >>> def load(first, tasks):
+        ...     share = SimpleNamespace(tasks=tasks, first=first, done=0, orders=[])
+        ...     data = KeyedSamples(Noisy())
+        ...     sampler = TaskSampler(SimpleNamespace(budget=4, rounds=0, share=share), data)
+        ...     return torch.cat(list(DataLoader(data, batch_sampler=sampler)))
+        >>> bool((load(0, 4) == torch.cat([load(0, 1), load(1, 3)])).all())
+        True
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -61,8 +68,10 @@ class KeyedSamples(Dataset[Any]):
     def __getitem__(self, number: int) -> Any:
         if not isinstance(number, Keyed):
             return self.dataset[number]
-        states = random.getstate(), np.random.get_state()  # noqa: NPY002 - which augmentation draws from
+        # Augmentation draws from the global generators.
+        states = (random.getstate(), np.random.get_state())  # noqa: NPY002
         random.seed(number.key)
+        # NumPy takes seeds of 32 bits.
         np.random.seed(number.key & 0xFFFFFFFF)  # noqa: NPY002
         try:
             with seeded(number.key, _CPU):

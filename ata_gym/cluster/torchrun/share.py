@@ -17,41 +17,66 @@ _log = logging.getLogger("ata_gym.cluster")
 
 
 class Share:
-    """The part of one rank in a round, as ``TorchAllocator.round`` gives it, and the way to compute it.
+    """The part of one rank in a round, which ``TorchAllocator.round`` gives.
 
-    It has ``tasks`` of the round, maybe 0, from number ``first`` of the B on.
+    It has ``tasks`` of the round's B tasks, maybe 0, from number ``first`` on, and the methods that
+    compute them.
     """
 
     def __init__(
-        self, tasks: int, first: int, budget: int, watch: Stopwatch, gradients: TaskGradients,
-        left_off: MutableMapping[Any, Iterator[Any]], reduce: Callable[[], None],
+        self,
+        tasks: int,
+        first: int,
+        budget: int,
+        watch: Stopwatch,
+        gradients: TaskGradients,
+        left_off: MutableMapping[Any, Iterator[Any]],
+        reduce: Callable[[], None],
         seeded: Callable[[int], AbstractContextManager[object]] = nullcontext,
-    ) -> None:  # fmt: skip
-        self.tasks, self.first = tasks, first
-        self._budget, self.watch, self._gradients = budget, watch, gradients
-        self._left_off, self._reduce, self._seeded = left_off, reduce, seeded
-        self.one_pass = False  # whether each batch is expected to have one backward pass, as in the round before
-        self.weight = 0.0  # the sum of the weights of its losses, once it is reduced
+    ) -> None:
+        self.tasks = tasks
+        self.first = first
+        self._budget = budget
+        self.watch = watch
+        self._gradients = gradients
+        self._left_off = left_off
+        self._reduce = reduce
+        self._seeded = seeded
+        self.one_pass = False
+        """Whether each batch is expected to have one backward pass, as in the round before."""
+        self.weight = 0.0
+        """The sum of the weights of its losses, once it is reduced."""
         self._anew()
-        self.loaders: list[Any] = []  # of which batches were taken
-        self.orders: list[int] = []  # the checksum of each ``TaskSampler`` that was asked for batches in this round
+        self.loaders: list[Any] = []
+        """The loaders of which batches were taken."""
+        self.orders: list[int] = []
+        """The checksum of each ``TaskSampler`` that was asked for batches in this round."""
         self.began = watch.mark()
-        self.computed: Mark | None = None  # when this rank began to reduce
+        self.computed: Mark | None = None
+        """When this rank began to reduce."""
         self.reduced: Mark | None = None
+        """When the reduction had ended."""
 
     def _anew(self) -> None:
+        """Begin the share without any task computed."""
+        # For each batch: its tasks, its relative cost, and when it began and ended.
         self._timed: list[tuple[int, float, Mark, Mark]] = []
-        """For each batch: its tasks, its relative cost, and when it began and ended."""
-        self._now = 0  # tasks of the batch that is being computed
-        self._losses: list[Tensor] = []  # the part of the mean loss that each backward pass had
-        self._passes = 0  # backward passes that began
-        self._weights: list[float | Tensor] = []  # of the losses of this rank, where they have weights
-        self._torn = False  # whether a batch was left after its backward pass: the gradient has a part too many
-        self.scaled = False  # whether a ``GradScaler`` scaled a loss, and so deals with infinite gradients
+        # The number of tasks of the batch that is being computed; 0 between two batches.
+        self._now = 0
+        # The part of the mean loss that each backward pass had.
+        self._losses: list[Tensor] = []
+        # The number of backward passes that began.
+        self._passes = 0
+        # The weights of the losses of this rank, where they have weights.
+        self._weights: list[float | Tensor] = []
+        # Whether a batch was left after its backward pass: the gradient has a part too many.
+        self._torn = False
+        self.scaled = False
+        """Whether a ``GradScaler`` scaled a loss, and so deals with infinite gradients."""
 
     @property
     def done(self) -> int:
-        """Tasks that are computed so far."""
+        """The number of tasks that are computed so far."""
         return sum(tasks for tasks, *_ in self._timed)
 
     @property
@@ -62,64 +87,99 @@ class Share:
     def take(self, loader: Any) -> Generator[Any]:
         """Yield the batches of this share; each is timed until the next one is asked for.
 
-        A loader with a ``TaskSampler`` gives this rank's samples of the round; samplers around it, as in a loader that
-        accelerate has prepared, are taken out, since the allocation decides which rank computes what. Each batch of any
-        other loader is a task; the loader goes on from round to round, and starts over at its end. ValueError for a
-        loader that holds a ``TaskSampler`` in another way, and for one without batches.
+        A loader with a ``TaskSampler`` gives this rank's samples of the round; samplers around it,
+        as in a loader that accelerate has prepared, are taken out, since the allocation decides
+        which rank computes what. Each batch of any other loader is a task; the loader goes on from
+        round to round, and starts over at its end.
+
+        Raises:
+            ValueError: For a loader that holds a ``TaskSampler`` in another way, and for a loader
+                without batches.
         """
         self.loaders.append(loader)
-        found = batches(loader, self, self._left_off)
+        iterator = batches(loader, self, self._left_off)
         while self.done < self.tasks:
             start = self.watch.mark()
+            # A batch has two keys: one for what the loader draws, and one for what the model draws.
             number = 2 * (self.first + self.done)
-            with self._seeded(number):  # for what the loader draws, and for what the model draws
-                batch, tasks, cost = next(found)
+            with self._seeded(number):
+                batch, tasks, cost = next(iterator)
             with self._seeded(number + 1), self._timing(tasks, start, cost):
                 yield batch
 
-    def compute(self, loader: Any, loss_of: Callable[[Any], Tensor], *, scaler: GradScaler | None = None) -> None:
+    def compute(
+        self,
+        loader: Any,
+        loss_of: Callable[[Any], Tensor],
+        *,
+        scaler: GradScaler | None = None,
+    ) -> None:
         """Compute all tasks, in batches as large as the memory of this rank allows.
 
-        Where the device runs out of memory in a batch of several tasks, the ``together`` of the loader's
-        ``TaskSampler`` is halved on this rank, for this round and all later ones, and the share begins anew; the time
-        that was lost does not count as task time. The gradient is sent after the last backward pass.
+        Where the device runs out of memory in a batch of several tasks, the ``together`` of the
+        loader's ``TaskSampler`` is halved on this rank, for this round and all later ones, and the
+        share begins anew; the time that was lost does not count as task time. The gradient is sent
+        after the last backward pass.
 
-        - ``loss_of``: gives the mean loss of a batch of the loader.
-        - ``scaler``: as of ``backward``.
+        Args:
+            loader: The loader of the batches, as for ``take``.
+            loss_of: Gives the mean loss of a batch of the loader.
+            scaler: As for ``backward``.
         """
-        self.one_pass = False  # what was sent could not be taken back
+        # What was sent early could not be taken back if memory is lacking.
+        self.one_pass = False
         while self.done < self.tasks:
             try:
-                with closing(self.take(loader)) as found:  # else it is open when the share begins anew
-                    for batch in found:
+                # A generator that is left open would end its batch only after the share begins
+                # anew.
+                with closing(self.take(loader)) as share_batches:
+                    for batch in share_batches:
                         self.backward(loss_of(batch), scaler=scaler)
             except Exception as error:
-                sampler, size = sampler_of(loader), self._tried
+                sampler = sampler_of(loader)
+                size = self._tried
                 if not lacks_memory(error) or sampler is None or size == 1:
                     raise
                 sampler.together = size // 2
             else:
                 continue
-            _log.warning("memory for %d tasks in a pass is lacking on this rank: %d from now on", size, size // 2)
+            _log.warning(
+                "memory for %d tasks in a pass is lacking on this rank: %d from now on",
+                size,
+                size // 2,
+            )
             self._gradients.forget()
             self._anew()
 
     @contextmanager
     def timed(self, tasks: int = 1) -> Iterator[None]:
-        """Time the block as ``tasks`` tasks, in loops that find their own samples in place of ``take``."""
+        """Time the block as ``tasks`` tasks.
+
+        It is for loops that find their own samples in place of ``take``.
+        """
         start = self.watch.mark()
-        with self._seeded(2 * (self.first + self.done) + 1), self._timing(whole_number("tasks", tasks), start):
+        number = 2 * (self.first + self.done) + 1
+        with self._seeded(number), self._timing(whole_number("tasks", tasks), start):
             yield
 
     @contextmanager
     def _timing(self, tasks: int, start: Mark, cost: float = 1.0) -> Iterator[None]:
+        """Compute a batch of ``tasks`` tasks in the block, which began at ``start``."""
         if self._now:
-            raise RuntimeError("the tasks of a share are computed one after the other: end the last one first")
+            raise RuntimeError(
+                "the tasks of a share are computed one after the other: end the last one first",
+            )
         if self.reduced is not None or self.done + tasks > self.tasks:
-            raise RuntimeError(f"this share has {self.tasks} tasks, and {self.done} are done: {tasks} more is too many")
+            raise RuntimeError(
+                f"this share has {self.tasks} tasks, and {self.done} are done: {tasks} more is too"
+                " many",
+            )
+        # This is the last batch: its backward pass completes the gradient, which is sent meanwhile.
         if self.one_pass and self.had_one_pass and self.done + tasks == self.tasks:
             self._gradients.expect_last()
-        passes, self._now, self._tried = self._passes, tasks, tasks
+        passes = self._passes
+        self._now = tasks
+        self._tried = tasks
         try:
             yield
         except BaseException:
@@ -130,61 +190,93 @@ class Share:
         self._timed.append((tasks, cost, start, self.watch.mark()))
 
     def backward(
-        self, loss: Tensor, *, weight: float | Tensor | None = None, scaler: GradScaler | None = None, **arguments: Any
+        self,
+        loss: Tensor,
+        *,
+        weight: float | Tensor | None = None,
+        scaler: GradScaler | None = None,
+        **arguments: Any,
     ) -> None:
-        """Run the backward pass of a batch whose ``loss`` is the mean over its samples; it adds loss / B for each task.
+        """Run the backward pass of a batch; it adds loss / B for each task.
 
-        - ``weight``: what the loss is a sum over, such as the batch's tokens; then the gradient of the round is that of
-          the sum of all losses divided by the sum of all weights, whatever the split. Give it to every pass or to none.
-          A tensor is not waited for, and is checked by ``reduce``.
-        - ``scaler``: scales the loss first, so that the gradient is scaled and may be infinite; ``allocator.last.loss``
-          is not scaled.
-        - ``arguments``: those of ``Tensor.backward``.
+        Args:
+            loss: The mean over the samples of the batch, a scalar.
+            weight: What the loss is a sum over, such as the batch's tokens. Then the round has the
+                gradient of the sum of all losses divided by the sum of all weights, whatever the
+                split. Give it to every pass or to none. A tensor is not waited for, and is checked
+                by ``reduce``.
+            scaler: Scales the loss first, so that the gradient is scaled and may be infinite;
+                ``allocator.last.loss`` is not scaled.
+            arguments: The arguments of ``Tensor.backward``.
 
-        RuntimeError outside a batch; ValueError for a loss that is no scalar, and a weight that is not above 0.
+        Raises:
+            RuntimeError: Outside a batch.
+            ValueError: For a loss that is no scalar, and a weight that is not above 0.
         """
         if not self._now:
-            raise RuntimeError("call backward inside the loop over share.take(loader), or inside share.timed()")
+            raise RuntimeError(
+                "call backward inside the loop over share.take(loader), or inside share.timed()",
+            )
         if loss.ndim:
-            raise ValueError(f"the loss must be a scalar, the mean over the batch, not of shape {tuple(loss.shape)}")
+            raise ValueError(
+                "the loss must be a scalar, the mean over the batch, not of shape"
+                f" {tuple(loss.shape)}",
+            )
         if self._passes and (weight is None) != (not self._weights):
             raise ValueError("give share.backward a weight in every pass of a round, or in none")
-        if weight is not None:
-            self._weights.append(weight.detach() if isinstance(weight, Tensor) else _above_zero(weight))
-        weighted = loss * ((self._now if weight is None else 1) / self._budget)
+        if isinstance(weight, Tensor):
+            self._weights.append(weight.detach())
+        elif weight is not None:
+            self._weights.append(_above_zero(weight))
+        # A mean loss counts once for each task of the batch, a sum counts as it is.
+        count = self._now if weight is None else 1
+        weighted = loss * (count / self._budget)
         self._passes += 1
-        self.scaled = self.scaled or scaler is not None
-        (weighted if scaler is None else scaler.scale(weighted)).backward(**arguments)  # type: ignore[no-untyped-call]
+        if scaler is None:
+            scaled = weighted
+        else:
+            self.scaled = True
+            scaled = scaler.scale(weighted)
+        scaled.backward(**arguments)  # type: ignore[no-untyped-call]
         self._losses.append(weighted.detach())
 
     def reduce(self) -> None:
         """Make the gradient of the model of the round the mean over its B tasks, on every rank.
 
-        Every rank calls it once, also a rank without tasks. RuntimeError if tasks are left, or none of them had its
-        ``backward``. Where the part of one rank has a fault, such as a loss or gradient that is
-        not finite, every rank raises the same error, which names the worker, and no gradient has changed.
+        Every rank calls it once, also a rank without tasks. Where the part of one rank has a fault,
+        such as a loss or gradient that is not finite, every rank raises the same error, which names
+        the worker, and no gradient has changed.
+
+        Raises:
+            RuntimeError: If tasks are left, or none of them had its ``backward``.
         """
         if self.reduced is not None:
             raise RuntimeError("a round is reduced once")
         if self.done < self.tasks:
             raise RuntimeError(
-                f"{self.done} of the {self.tasks} tasks of this share are computed: loop over share.take(loader) to "
-                "its end, and reduce after it"
+                f"{self.done} of the {self.tasks} tasks of this share are computed: loop over"
+                " share.take(loader) to its end, and reduce after it",
             )
         if self._torn or self._passes > len(self._losses):
             raise RuntimeError(
-                "a backward pass failed, or its batch was left before the end, so that the gradient has a part too "
-                "many: begin the round again"
+                "a backward pass failed, or its batch was left before the end, so that the gradient"
+                " has a part too many: begin the round again",
             )
         if self.tasks and not self._losses:
-            raise RuntimeError("no task had a backward pass: call share.backward(loss) in place of loss.backward()")
+            raise RuntimeError(
+                "no task had a backward pass: call share.backward(loss) in place of"
+                " loss.backward()",
+            )
         self.computed = self.watch.mark()
         self.weight = sum(map(_above_zero, self._weights))
         self._reduce()
         self.reduced = self.watch.mark()
 
     def seconds(self) -> list[float]:
-        """The time of each task in seconds, for one of mean cost; tasks computed together have equal parts of it."""
+        """The time of each task in seconds, for a task of mean cost.
+
+        Tasks that were computed together have equal parts of their time.
+        """
         return [
             self.watch.seconds(start, end) / (tasks * cost)
             for tasks, cost, start, end in self._timed
@@ -192,15 +284,25 @@ class Share:
         ]
 
     def loss(self) -> float:
-        """The part of the mean loss that its tasks have; of their sum divided by B, where the losses have weights."""
-        return float(sum(self._losses[1:], self._losses[0])) if self._losses else 0.0
+        """The part of the mean loss that its tasks have.
+
+        Where the losses have weights, it is the part of their sum divided by B.
+        """
+        if self._losses:
+            return float(sum(self._losses[1:], self._losses[0]))
+        return 0.0
 
 
 def _above_zero(weight: float | Tensor) -> float:
-    own = as_float(weight.item() if isinstance(weight, Tensor) and weight.numel() == 1 else weight)
-    if not 0.0 < own < float("inf"):
+    """A weight as a number; ``ValueError`` if it is not finite and above 0."""
+    number: Any = weight
+    if isinstance(weight, Tensor) and weight.numel() == 1:
+        number = weight.item()
+    value = as_float(number)
+    if not 0.0 < value < float("inf"):
         cure = "leave out the pass of a batch in which nothing counts"
         raise ValueError(
-            f"weight must be a finite number above 0, such as the batch's tokens, not {short(weight)}; {cure}"
+            "weight must be a finite number above 0, such as the batch's tokens, not"
+            f" {short(weight)}; {cure}",
         )
-    return own
+    return value

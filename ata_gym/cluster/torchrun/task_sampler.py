@@ -14,9 +14,11 @@ from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import flag, short, whole_number
 
-_ORDER = 3  # the stream of keys for the orders of epochs
-_NOISE = 7  # and for the noise of ``KeyedSamples``
-_END = object()
+_ORDER_STREAM = 3
+"""The stream of keys for the orders of epochs."""
+_NOISE_STREAM = 7
+"""The stream of keys for the noise of ``KeyedSamples``."""
+_END_OF_BATCHES = object()
 
 
 class _Allocated(Protocol):
@@ -35,73 +37,113 @@ class _Allocated(Protocol):
 class TaskSampler(Sampler[list[int]]):
     """The ``batch_sampler`` of a ``DataLoader`` whose batches are the tasks of a rank's share.
 
-    All ranks follow one order of samples. Task t of the whole training, t = k B + b for task b of round k, has
-    ``samples`` samples of it, from place t ``samples`` on, and the allocation says which rank computes it. So the
-    gradient is that of one process with the same B, whatever the allocation and the number of ranks. The order is one
-    epoch after the other, each with every sample once; a round in which an epoch ends goes on in the next one, without
-    the samples that it had already, as long as two rounds fit into an epoch. The sampler has no state of its own.
+    All ranks follow one order of samples. Task t of the whole training, t = k B + b for task b of
+    round k, has ``samples`` samples of it, from place t ``samples`` on, and the allocation says
+    which rank computes it. So one process with the same B has the same gradient, whatever the
+    allocation and the number of ranks. The order is one epoch after the other, each with every
+    sample once. A round in which an epoch ends goes on in the next epoch, without the samples that
+    it had already, as long as two rounds fit into an epoch. The sampler has no state of its own.
 
-    - ``allocator``: its rounds are followed: each ``iter`` of the loader belongs to the one that is open, and begins
-      after the tasks that are done. With worker processes, let the loader keep them (``persistent_workers=True``).
-    - ``dataset``: the dataset that the loader reads, which finds samples by number, or its number of samples. With
-      ``KeyedSamples`` the random augmentation of samples does not depend on the allocation either.
-    - ``samples``: samples of a task.
-    - ``together``: tasks that are computed in one pass, a batch of up to ``together * samples`` samples; None for the
-      whole share. Only their sum of times is known then, and each task counts as an equal part. It may differ by rank.
-    - ``shuffle``, ``seed``: whether each epoch has an order of its own, and the seed of these.
-    - ``cost``: for each sample what the time of its task is proportional to, such as its tokens, (samples,), above 0.
-      The times of tasks are then divided by their costs and multiplied by the mean one, so that policies learn the
-      workers and not the samples.
+    Args:
+        allocator: Its rounds are followed: each ``iter`` of the loader belongs to the round that is
+            open, and begins after the tasks that are done. With worker processes, let the loader
+            keep them (``persistent_workers=True``).
+        dataset: The dataset that the loader reads, which finds samples by number, or its number of
+            samples. With ``KeyedSamples`` the random augmentation of samples does not depend on the
+            allocation either.
+        samples: The number of samples of a task.
+        together: The number of tasks that are computed in one pass, a batch of up to ``together *
+            samples`` samples; None for the whole share. Only their sum of times is known then, and
+            each task counts as an equal part. It may differ by rank.
+        shuffle: Whether each epoch has an order of its own.
+        seed: The seed of these orders.
+        cost: For each sample what the time of its task is proportional to, such as its tokens,
+            shape (samples,), above 0. The times of tasks are then divided by their costs and
+            multiplied by the mean cost, so that policies learn the workers and not the samples.
 
-    ValueError is raised for a number below 1, costs that are not above 0, or a dataset whose samples have no numbers,
-    such as an ``IterableDataset``.
+    Raises:
+        ValueError: For a number below 1, costs that are not above 0, or a dataset whose samples
+            have no numbers, such as an ``IterableDataset``.
 
-    >>> from types import SimpleNamespace
-    >>> share = SimpleNamespace(tasks=2, first=1, done=0, orders=[])
-    >>> allocator = SimpleNamespace(budget=3, rounds=1, share=share)  # as in round 1
-    >>> list(TaskSampler(allocator, 10, samples=2, shuffle=False)), list(TaskSampler(allocator, 10, together=2))
-    ([[8, 9], [0, 1]], [[0, 7]])
+    Example:
+        >>> from types import SimpleNamespace
+        >>> share = SimpleNamespace(tasks=2, first=1, done=0, orders=[])
+        >>> in_round_1 = SimpleNamespace(budget=3, rounds=1, share=share)
+        >>> list(TaskSampler(in_round_1, 10, samples=2, shuffle=False))
+        [[8, 9], [0, 1]]
+        >>> list(TaskSampler(in_round_1, 10, together=2))
+        [[0, 7]]
     """
 
     def __init__(
-        self, allocator: _Allocated, dataset: Sized | int, *, samples: int = 1, together: int | None = 1,
-        shuffle: bool = True, seed: int = 0, cost: ArrayLike | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        allocator: _Allocated,
+        dataset: Sized | int,
+        *,
+        samples: int = 1,
+        together: int | None = 1,
+        shuffle: bool = True,
+        seed: int = 0,
+        cost: ArrayLike | None = None,
+    ) -> None:
         self._allocator = allocator
-        self._size = whole_number("the number of samples", dataset if isinstance(dataset, int) else _size_of(dataset))
+        size = dataset if isinstance(dataset, int) else _size_of(dataset)
+        self._size = whole_number("the number of samples", size)
         self._samples = whole_number("samples", samples)
-        self.together = allocator.budget if together is None else whole_number("together", together)
-        self._cost = None if cost is None else _relative(cost, self._size)
-        self._shuffle, self._key = flag("shuffle", shuffle), stream_keys(whole_number("seed", seed, 0), stream=_ORDER)
-        self._noise = stream_keys(seed, stream=_NOISE)[0] if isinstance(dataset, KeyedSamples) else None
+        if together is None:
+            self.together = allocator.budget
+        else:
+            self.together = whole_number("together", together)
+        if cost is None:
+            self._cost = None
+        else:
+            self._cost = _relative(cost, self._size)
+        self._shuffle = flag("shuffle", shuffle)
+        self._key = stream_keys(whole_number("seed", seed, 0), stream=_ORDER_STREAM)
+        if isinstance(dataset, KeyedSamples):
+            self._noise = stream_keys(seed, stream=_NOISE_STREAM)[0]
+        else:
+            self._noise = None
         self._of_round = allocator.budget * self._samples
         self._orders: dict[int, Ints] = {}
-        followed = f"{self._size} {self._samples} {shuffle} {seed}"
-        self.checksum = zlib.crc32(followed.encode()) & 0xFFFFFF or 1  # of what the order follows from; never 0
-        self.coming: Any = None  # the share of the next round, while a loader begins to load it
-        self.given: list[tuple[int, float]] = []  # tasks and relative cost of each batch since the last ``iter``
+        description = f"{self._size} {self._samples} {shuffle} {seed}"
+        self.checksum = zlib.crc32(description.encode()) & 0xFFFFFF or 1
+        """A checksum, of 24 bits, of what the order follows from; never 0."""
+        self.coming: Any = None
+        """The share of the next round, while a loader begins to load it."""
+        self.given: list[tuple[int, float]] = []
+        """The number of tasks and the relative cost of each batch since the last ``iter``."""
 
     @property
     def rounds(self) -> int:
-        """Whole rounds in an epoch."""
+        """The number of whole rounds in an epoch."""
         return self._size // self._of_round
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The samples of this rank's batches in the round that is open, after those of the tasks that are done."""
-        share = self._allocator.share if self.coming is None else self.coming
+        """The samples of this rank's batches in the round that is open.
+
+        They begin after the tasks that are done.
+        """
+        if self.coming is None:
+            share = self._allocator.share
+        else:
+            share = self.coming
         share.orders.append(self.checksum)
         self.given = []
         start, number = self.place(share)
-        own = self.samples_from(start, number)
+        samples = self.samples_from(start, number)
         step = self.together * self._samples
-        for begin in range(0, len(own), step):
-            batch = own[begin : begin + step]
-            cost = 1.0 if self._cost is None else float(self._cost[batch].mean())
+        for begin in range(0, len(samples), step):
+            batch = samples[begin : begin + step]
+            if self._cost is None:
+                cost = 1.0
+            else:
+                cost = float(self._cost[batch].mean())
             self.given.append((len(batch) // self._samples, cost))
             yield batch if self._noise is None else self._keyed(batch, start + begin)
 
     def place(self, share: Any) -> tuple[int, int]:
-        """Where in the order the samples of a share begin that are left in the round, and how many there are."""
+        """Where in the order the samples begin that a share has left, and how many there are."""
         start = self._allocator.rounds * self._of_round + (share.first + share.done) * self._samples
         return start, (share.tasks - share.done) * self._samples
 
@@ -109,23 +151,36 @@ class TaskSampler(Sampler[list[int]]):
         """``number`` samples of the order of the whole training, from place ``start`` on."""
         places = np.arange(start, start + number)
         epochs = places // self._size
-        parts = [self._order(epoch)[places[epochs == epoch] % self._size] for epoch in np.unique(epochs).tolist()]
+        parts = [
+            self._order(epoch)[places[epochs == epoch] % self._size]
+            for epoch in np.unique(epochs).tolist()
+        ]
         return [sample for part in parts for sample in part.tolist()]
 
     def _keyed(self, samples: list[int], start: int) -> list[int]:
+        """Samples with the keys of their noise; the first has place ``start`` in the order."""
         assert self._noise is not None
+        # torch takes seeds of 63 bits.
         keys = derive_keys(self._noise, np.arange(start, start + len(samples)), 0) >> np.uint64(1)
         return [Keyed.of(sample, key) for sample, key in zip(samples, keys.tolist(), strict=True)]
 
     def _order(self, epoch: int) -> Ints:
+        """The order of the samples in an epoch, shape (size,)."""
         if epoch not in self._orders:
             order = self._shuffled(epoch)
-            had = epoch * self._size % self._of_round  # samples of the epoch before, in the round where this one begins
-            if had and self._shuffle and self._size >= 2 * self._of_round:
-                head = order[: self._of_round]  # which does not reach the end, where the next epoch looks
-                again = np.isin(head, self._shuffled(epoch - 1)[-had:])
-                order[: self._of_round] = np.concatenate([head[~again], head[again]])
-            self._orders = {known: self._orders[known] for known in self._orders if known >= epoch - 1}
+            # The round in which this epoch begins has so many samples of the epoch before. They
+            # move behind the others within the first round's length, so that the round has no
+            # sample twice. The end of the order stays, which the next epoch looks at.
+            overlap = epoch * self._size % self._of_round
+            if overlap and self._shuffle and self._size >= 2 * self._of_round:
+                head = order[: self._of_round]
+                repeated = np.isin(head, self._shuffled(epoch - 1)[-overlap:])
+                order[: self._of_round] = np.concatenate([head[~repeated], head[repeated]])
+            self._orders = {
+                kept_epoch: self._orders[kept_epoch]
+                for kept_epoch in self._orders
+                if kept_epoch >= epoch - 1
+            }
             self._orders[epoch] = order
         return self._orders[epoch]
 
@@ -136,17 +191,28 @@ class TaskSampler(Sampler[list[int]]):
         return np.argsort(numbers, kind="stable")
 
 
-def batches(loader: Any, share: Any, left_off: MutableMapping[Any, Any]) -> Iterator[tuple[Any, int, float]]:
-    """The batches of a loader, with the number of tasks and the relative cost of each; ValueError as of ``take``.
+def batches(
+    loader: Any,
+    share: Any,
+    left_off: MutableMapping[Any, Any],
+) -> Iterator[tuple[Any, int, float]]:
+    """The batches of a loader, with the number of tasks and the relative cost of each.
 
-    ``left_off`` holds the iterators of loaders without a ``TaskSampler``, which go on in the next round, and what
-    ``load_ahead`` has begun.
+    Args:
+        loader: The loader.
+        share: The share of the round that is open.
+        left_off: The iterators of loaders without a ``TaskSampler``, which go on in the next round,
+            and what ``load_ahead`` has begun.
+
+    Raises:
+        ValueError: As ``Share.take`` does.
     """
     sampler = sampler_of(loader)
     if sampler is None:
         return ((batch, 1, 1.0) for batch in _endless(loader, share, left_off))
     sampler.given = []
     ahead = left_off.pop(loader, None)
+    # Batches that were loaded ahead are used only if they are exactly what is needed now.
     if isinstance(ahead, _Ahead) and ahead.place == (*sampler.place(share), sampler.together):
         share.orders.append(sampler.checksum)
         sampler.given = ahead.given
@@ -154,8 +220,12 @@ def batches(loader: Any, share: Any, left_off: MutableMapping[Any, Any]) -> Iter
     return _allocated(loader, sampler, iter(loader))
 
 
-def _allocated(loader: Any, sampler: TaskSampler, found: Iterator[Any]) -> Iterator[tuple[Any, int, float]]:
-    for number, batch in enumerate(found):
+def _allocated(
+    loader: Any,
+    sampler: TaskSampler,
+    iterator: Iterator[Any],
+) -> Iterator[tuple[Any, int, float]]:
+    for number, batch in enumerate(iterator):
         if len(sampler.given) <= number:
             break
         yield batch, *sampler.given[number]
@@ -165,15 +235,27 @@ def _allocated(loader: Any, sampler: TaskSampler, found: Iterator[Any]) -> Itera
 class _Ahead(NamedTuple):
     """Batches that worker processes have begun to load for a round to come."""
 
-    place: tuple[int, int, int]  # in the order of samples, how many, and how many tasks are together
+    place: tuple[int, int, int]
+    """The place in the order of samples, the number of samples, and the tasks in a pass."""
     batches: Iterator[Any]
     given: list[tuple[int, float]]
+    """The number of tasks and the relative cost of each batch."""
 
 
-def load_ahead(loaders: list[Any], left_off: MutableMapping[Any, Any], coming: Callable[[], tuple[int, int]]) -> None:
-    """Let the worker processes of loaders begin to load the next round; others do not load before they are asked.
+def load_ahead(
+    loaders: list[Any],
+    left_off: MutableMapping[Any, Any],
+    coming: Callable[[], tuple[int, int]],
+) -> None:
+    """Let the worker processes of loaders begin to load the next round.
 
-    ``coming`` gives the tasks of this rank in the next round, and the number of the first of them.
+    Loaders without such processes do not load before they are asked.
+
+    Args:
+        loaders: The loaders of the last round.
+        left_off: Where the batches are kept; see ``batches``.
+        coming: Gives the number of tasks of this rank in the next round, and the number of the
+            first task.
     """
     for loader in loaders:
         if type(loader) is DataLoader and loader.num_workers and loader.persistent_workers:
@@ -189,68 +271,99 @@ def load_ahead(loaders: list[Any], left_off: MutableMapping[Any, Any], coming: C
 def sampler_of(loader: Any) -> TaskSampler | None:
     """The ``TaskSampler`` that says which batches a loader reads; None if there is none.
 
-    Samplers around it that have it as their ``batch_sampler``, as those of accelerate have, choose among its batches by
-    rank or by place. The allocation has chosen already, so they are taken out of the loader.
+    Samplers around it that have it as their ``batch_sampler``, such as the samplers of accelerate,
+    choose among its batches by rank or by place. The allocation has chosen already, so they are
+    taken out of the loader.
     """
-    around: list[Any] = []
+    wrappers: list[Any] = []
     sampler = _outer(loader)
     while sampler is not None and not isinstance(sampler, TaskSampler):
-        around.append(sampler)
+        wrappers.append(sampler)
         sampler = getattr(sampler, "batch_sampler", None)
-    if sampler is not None and around:
-        home = getattr(loader, "base_dataloader", loader)  # of accelerate
-        if not isinstance(home, DataLoader) or any(getattr(one, "split_batches", False) for one in around):
+    if sampler is not None and wrappers:
+        # A loader of accelerate has the user's DataLoader inside.
+        user_loader = getattr(loader, "base_dataloader", loader)
+        splits = any(getattr(wrapper, "split_batches", False) for wrapper in wrappers)
+        if not isinstance(user_loader, DataLoader) or splits:
             raise _not_understood(loader)
-        vars(home).update(batch_sampler=sampler, _iterator=None)  # a DataLoader refuses to be told by assignment
-    return sampler if isinstance(sampler, TaskSampler) else None
+        # A DataLoader refuses an assignment to its sampler.
+        vars(user_loader).update(batch_sampler=sampler, _iterator=None)
+    if isinstance(sampler, TaskSampler):
+        return sampler
+    return None
 
 
-def _endless(loader: Any, share: Any, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[Any]:
-    """Yield the batches of a loader without a ``TaskSampler``, from where the last round stopped, again and again."""
-    asked, new = len(share.orders), False
+def _endless(
+    loader: Any,
+    share: Any,
+    left_off: MutableMapping[Any, Iterator[Any]],
+) -> Iterator[Any]:
+    """Yield the batches of a loader without a ``TaskSampler``, again and again.
+
+    They begin where the last round stopped.
+    """
+    order_count = len(share.orders)
+    at_start = False
     while True:
         if loader not in left_off:
-            left_off[loader], new = iter(loader), True
-        batch = next(left_off[loader], _END)
-        if len(share.orders) > asked:
+            left_off[loader] = iter(loader)
+            at_start = True
+        batch = next(left_off[loader], _END_OF_BATCHES)
+        # A ``TaskSampler`` somewhere inside of the loader was asked for samples.
+        if len(share.orders) > order_count:
             del left_off[loader]
             raise _not_understood(loader)
-        if batch is not _END:
-            new = False
+        if batch is not _END_OF_BATCHES:
+            at_start = False
             yield batch
             continue
         del left_off[loader]
-        if new:
+        if at_start:
             raise ValueError(f"the {type(loader).__name__} has no batches")
 
 
-def _outer(loader: Any) -> Any:  # the sampler of a `DataLoader`, of batches if it has one; None for anything else
+def _outer(loader: Any) -> Any:
+    """The sampler of a ``DataLoader``, of batches if it has one; None for anything else."""
     sampler = getattr(loader, "batch_sampler", None)
-    return getattr(loader, "sampler", None) if sampler is None else sampler
+    if sampler is None:
+        return getattr(loader, "sampler", None)
+    return sampler
 
 
 def _not_understood(loader: Any) -> ValueError:
     sampler = _outer(loader)
-    within = "" if sampler is None or isinstance(sampler, TaskSampler) else f" with a {type(sampler).__name__}"
+    if sampler is None or isinstance(sampler, TaskSampler):
+        sampler_text = ""
+    else:
+        sampler_text = f" with a {type(sampler).__name__}"
     return ValueError(
-        f"the {type(loader).__name__}{within} holds a TaskSampler and does not give its batches one for one: give "
-        "share.take(...) a DataLoader with batch_sampler=TaskSampler(...)"
+        f"the {type(loader).__name__}{sampler_text} holds a TaskSampler and does not give its"
+        " batches one for one: give share.take(...) a DataLoader with"
+        " batch_sampler=TaskSampler(...)",
     )
 
 
 def _relative(cost: ArrayLike, size: int) -> Floats:
-    """The costs of all samples, (samples,), divided by their mean; ValueError for what is no such list."""
+    """The costs of all samples, divided by their mean, shape (samples,).
+
+    Raises:
+        ValueError: If there is not one cost above 0 for each sample.
+    """
     costs = np.asarray(cost, np.float64)
     if costs.shape != (size,) or not (np.isfinite(costs) & (costs > 0.0)).all():
-        raise ValueError(f"cost must be a finite number above 0 for each of the {size} samples, not {short(cost)}")
+        raise ValueError(
+            f"cost must be a finite number above 0 for each of the {size} samples, not"
+            f" {short(cost)}",
+        )
     relative: Floats = costs / costs.mean()
     return relative
 
 
 def _size_of(dataset: Any) -> int:
     if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
-        raise ValueError(  # noqa: TRY004 - a bad argument, as all others
-            f"TaskSampler finds samples by their numbers, and a {type(dataset).__name__} gives them in an order of its "
-            "own, or does not know how many it has: leave TaskSampler out, and each batch of the loader is a task"
+        raise ValueError(  # noqa: TRY004
+            f"TaskSampler finds samples by their numbers, and a {type(dataset).__name__} gives them"
+            " in an order of its own, or does not know how many it has: leave TaskSampler out, and"
+            " each batch of the loader is a task",
         )
     return len(dataset)

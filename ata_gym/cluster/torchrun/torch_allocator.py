@@ -1,4 +1,4 @@
-"""Allocation inside ``torch.distributed``: how many tasks each rank computes, and the mean of their gradients."""
+"""Allocation inside ``torch.distributed``: the tasks of each rank, and their mean gradient."""
 
 import copy
 import json
@@ -18,7 +18,7 @@ from torch import nn
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
-from ata_gym.cluster.torchrun.ranks import Fault, Part, Ranks
+from ata_gym.cluster.torchrun.ranks import Fault, RankPart, Ranks
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.task_sampler import load_ahead
 from ata_gym.cluster.torchrun.waiting import Waiting
@@ -29,101 +29,151 @@ from ata_gym.typing import Floats, Ints, Keys, Worker
 from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies import Allocator
 
-_LEFT = "it takes no tasks since it called leave()"
-_NOISE = 6  # the stream of keys for the noise of tasks
-_PLANNER = ThreadPoolExecutor(1, "ata_gym plans")  # decides on the next round while the optimiser steps
+_LEFT_REASON = "it takes no tasks since it called leave()"
+_NOISE_STREAM = 6
+"""The stream of keys for the noise of tasks."""
+_PLANNER = ThreadPoolExecutor(1, "ata_gym plans")
+"""The thread that decides on the next round while the optimiser steps."""
 
 
 class TorchAllocator:
-    """Shares the B tasks of each training step out to the ranks of a process group, and learns their speeds.
+    """Shares the B tasks of each training step out to the ranks of a process group.
 
-    Training stays synchronous, data parallel and exact: after each round every rank has the mean gradient of B tasks,
-    as one process would. There is no coordinator: every rank runs the same policy on the same times, which travel with
-    the gradient, and checksums of the allocations are compared. The user's script starts the process group, under
-    torchrun or otherwise, and makes the allocator on every rank.
+    It learns the speeds of the ranks.
+    Training stays synchronous, data parallel and exact: after each round every rank has the mean
+    gradient of B tasks, as one process would. There is no coordinator: every rank runs the same
+    policy on the same times, which travel with the gradient, and checksums of the allocations are
+    compared. The user's script starts the process group, under torchrun or otherwise, and makes the
+    allocator on every rank.
 
-    - ``budget``: tasks B of a round: gradients that a step needs. A task is one batch of the loader.
-    - ``policy``: the name of a policy of ``ata_gym/TaskAllocation-v0``; hyperparameters may follow it.
-    - ``group``: the process group of the data-parallel ranks; None is the default one.
-    - ``name``: the name of this rank's worker, the same after a restart, since what is known of a worker is kept by its
-      name. By default the host's name and the local rank.
-    - ``warm_up``: rounds after a start or restart, in which libraries are loaded and kernels compiled: their times do
-      not count.
-    - ``check_every``: rounds between two checks that the policies' states, and the models' weights, are the same on all
-      ranks.
-    - ``allow_nonfinite``: whether a loss or gradient that is not finite is let through. The gradient of a loss that a
-      ``GradScaler`` scales is always let through.
-    - ``keyed_noise``: whether dropout and augmentation depend on the seed, the round and the number of the task within
-      it, and not on the rank: each batch begins with torch's generators seeded so. With one task in a pass, every split
-      has the noise of one process then. ``KeyedSamples`` does so for what a loader's worker processes draw.
-    - ``patience``: after so many seconds, and five times the longest wait so far, ranks that all others wait for are
-      named in the log ``ata_gym.cluster``.
-    - ``price``, ``seed``, ``horizon``, ``hyperparameters``: as of ``ata_policies.Allocator``, which also takes limits
-      and a prior.
+    A round costs an all-reduce of the gradient, with B + 9 n numbers of 4 bytes more for n ranks;
+    where the gradient is not float32, these travel in a collective of their own. Each 25 MB of
+    gradient are sent when the rank's last backward pass has computed them. During a round each rank
+    has the running statistics of batch norm of its own samples, and after it their means. The next
+    round is planned while the optimiser steps.
 
-    RuntimeError is raised if there is no process group. ValueError is raised for a bad argument, and on every rank if
-    ranks were given different ones.
+    The example has a process group of one rank, which computes all tasks itself; under torchrun
+    nothing else is different.
 
-    A round costs an all-reduce of the gradient, with B + 9 n numbers of 4 bytes more for n ranks; where the gradient is
-    not float32, these travel in a collective of their own. Each 25 MB of gradient are sent when the rank's last
-    backward pass has computed them. During a round each rank has the running statistics of batch norm of its own
-    samples, and after it their means. The next round is planned while the optimiser steps.
+    Args:
+        budget: The number B of tasks of a round: gradients that a step needs. A task is one batch
+            of the loader.
+        policy: The name of a policy of ``ata_gym/TaskAllocation-v0``; hyperparameters may follow
+            it.
+        group: The process group of the data-parallel ranks; None is the default group.
+        name: The name of this rank's worker, the same after a restart, since what is known of a
+            worker is kept by its name. By default the host's name and the local rank.
+        warm_up: Rounds after a start or restart, in which libraries are loaded and kernels
+            compiled: their times do not count.
+        check_every: Rounds between two checks that the policies' states, and the models' weights,
+            are the same on all ranks.
+        allow_nonfinite: Whether a loss or gradient that is not finite is let through. The gradient
+            of a loss that a ``GradScaler`` scales is always let through.
+        keyed_noise: Whether dropout and augmentation depend on the seed, the round and the number
+            of the task within it, and not on the rank: each batch begins with torch's generators
+            seeded so. With one task in a pass, every split has the noise of one process then.
+            ``KeyedSamples`` does so for what a loader's worker processes draw.
+        patience: After so many seconds, and five times the longest wait so far, ranks that all
+            others wait for are named in the log ``ata_gym.cluster``.
+        price: What one unit of worker time costs, as for ``ata_policies.Allocator``.
+        seed: The seed of the policy's draws and of ``keyed_noise``.
+        horizon: The number of rounds, as for ``ata_policies.Allocator``.
+        hyperparameters: Other arguments of ``ata_policies.Allocator``, which also takes limits and
+            a prior.
 
-    A process group of one rank, which computes all tasks itself; under torchrun nothing else is different.
+    Raises:
+        RuntimeError: If there is no process group.
+        ValueError: For a bad argument, and on every rank if ranks were given different ones.
 
-    >>> import tempfile, torch, torch.distributed as dist
-    >>> from ata_gym.cluster import TaskSampler
-    >>> from torch.utils.data import DataLoader, TensorDataset
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> dist.init_process_group("gloo", init_method=f"file://{folder.name}/store", rank=0, world_size=1)
-    >>> allocator = TorchAllocator(budget=4, name="gpu0")
-    >>> data, model = TensorDataset(torch.ones(10, 2), torch.arange(10.0)), nn.Linear(2, 1)
-    >>> loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data))
-    >>> with allocator.round(model) as share:
-    ...     for x, y in share.take(loader):
-    ...         share.backward((model(x)[:, 0] - y).square().mean())
-    ...     share.reduce()
-    >>> allocator.last.tasks, allocator.last.loss is not None, model.weight.grad is not None
-    ({'gpu0': 4}, True, True)
-    >>> dist.destroy_process_group()
-    >>> folder.cleanup()
+    Example:
+        >>> import tempfile, torch, torch.distributed as dist
+        >>> from ata_gym.cluster import TaskSampler
+        >>> from torch.utils.data import DataLoader, TensorDataset
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> store = f"file://{folder.name}/store"
+        >>> dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+        >>> allocator = TorchAllocator(budget=4, name="gpu0")
+        >>> data, model = TensorDataset(torch.ones(10, 2), torch.arange(10.0)), nn.Linear(2, 1)
+        >>> loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data))
+        >>> with allocator.round(model) as share:
+        ...     for x, y in share.take(loader):
+        ...         share.backward((model(x)[:, 0] - y).square().mean())
+        ...     share.reduce()
+        >>> allocator.last.tasks, allocator.last.loss is not None, model.weight.grad is not None
+        ({'gpu0': 4}, True, True)
+        >>> dist.destroy_process_group()
+        >>> folder.cleanup()
     """
 
     rounds: int
-    """Rounds that have ended, over restarts."""
+    """The number of rounds that have ended, over restarts."""
     last: RoundRecord | None = None
-    """The record of the last round: the same on every rank except the communication time, which each rank measures."""
+    """The record of the last round.
+
+    It is the same on every rank except the communication time, which each rank measures."""
 
     def __init__(
-        self, budget: int, policy: str = "default", *, group: dist.ProcessGroup | None = None, name: str | None = None,
-        warm_up: int = 1, check_every: int = 100, allow_nonfinite: bool = False, keyed_noise: bool = False,
-        patience: float = 10.0, price: float = 0.0, seed: int = 0, horizon: int | None = None, **hyperparameters: Any,
-    ) -> None:  # fmt: skip
+        self,
+        budget: int,
+        policy: str = "default",
+        *,
+        group: dist.ProcessGroup | None = None,
+        name: str | None = None,
+        warm_up: int = 1,
+        check_every: int = 100,
+        allow_nonfinite: bool = False,
+        keyed_noise: bool = False,
+        patience: float = 10.0,
+        price: float = 0.0,
+        seed: int = 0,
+        horizon: int | None = None,
+        **hyperparameters: Any,
+    ) -> None:
         self._warm_up = whole_number("warm_up", warm_up, 0)
         self._check_every = whole_number("check_every", check_every)
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
         agreed = {
-            "budget": budget, "policy": policy, "warm_up": warm_up, "check_every": check_every, "price": price,
-            "allow_nonfinite": allow_nonfinite, "keyed_noise": keyed_noise, "seed": seed, "horizon": horizon,
-            **hyperparameters, "the version of ata_gym": __version__,
-        }  # fmt: skip
+            "budget": budget,
+            "policy": policy,
+            "warm_up": warm_up,
+            "check_every": check_every,
+            "price": price,
+            "allow_nonfinite": allow_nonfinite,
+            "keyed_noise": keyed_noise,
+            "seed": seed,
+            "horizon": horizon,
+            **hyperparameters,
+            "the version of ata_gym": __version__,
+        }
         self._ranks = Ranks(group, name, agreed)
         self._waiting = Waiting(self._ranks, non_negative("patience", patience))
-        self._noise = stream_keys(seed, stream=_NOISE)[0] if flag("keyed_noise", keyed_noise) else None
-        self._ahead: tuple[Allocator, Future[dict[Worker, int]]] | None = None  # that has planned the next round
-        self._one_pass = False  # whether each batch of this rank had one backward pass in the last round
+        if flag("keyed_noise", keyed_noise):
+            self._noise = stream_keys(seed, stream=_NOISE_STREAM)[0]
+        else:
+            self._noise = None
+        # The allocator that has planned the next round, and its plan.
+        self._ahead: tuple[Allocator, Future[dict[Worker, int]]] | None = None
+        # Whether each batch of this rank had one backward pass in the last round.
+        self._one_pass = False
         self._allocator = Allocator(
-            self._ranks.names, budget, policy, price=price, seed=seed, horizon=horizon, **hyperparameters
+            self._ranks.names,
+            budget,
+            policy,
+            price=price,
+            seed=seed,
+            horizon=horizon,
+            **hyperparameters,
         )
         self.rounds = self._since_start = 0
         self._leaves = False
         self._share: Share | None = None
-        self._gradients: TaskGradients | None = None  # of the last model
+        # The gradients of the last model, whose memory the next round uses again.
+        self._gradients: TaskGradients | None = None
         self._left_off: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
 
     @property
     def budget(self) -> int:
-        """Tasks B of a round."""
+        """The number B of tasks of a round."""
         return self._allocator.budget
 
     @property
@@ -133,68 +183,116 @@ class TorchAllocator:
 
     @property
     def share(self) -> Share:
-        """The part of this rank in the round that is open; RuntimeError if there is none."""
+        """The part of this rank in the round that is open.
+
+        Raises:
+            RuntimeError: If no round is open.
+        """
         if self._share is None:
-            raise RuntimeError("no round is open: take the tasks inside `with allocator.round(model) as share:`")
+            raise RuntimeError(
+                "no round is open: take the tasks inside `with allocator.round(model) as share:`",
+            )
         return self._share
 
     @contextmanager
     def round(self, model: nn.Module) -> Iterator[Share]:
-        """Run one round: the block gets the share of this rank, and at its end all ranks learn from the round.
+        """Run one round: the block gets the share of this rank, and at its end all ranks learn.
 
-        Several models are one ``torch.nn.ModuleList``. Gradients of earlier rounds are kept and added to. After an
-        error inside the block the round does not count: nothing is learned, the model has the gradients and running
-        statistics of before, and the next call begins the round again. ValueError for a model that communicates in a
-        way that a round does not respect.
+        Several models are one ``torch.nn.ModuleList``. Gradients of earlier rounds are kept and
+        added to. After an error inside the block the round does not count: nothing is learned, the
+        model has the gradients and running statistics of before, and the next call begins the round
+        again.
+
+        Raises:
+            RuntimeError: If a round is open, or the block did not call ``share.reduce``.
+            ValueError: For a model that communicates in a way that a round does not respect.
         """
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
-        shares, own, first = self._planned()
+        shares, own_tasks, first_task = self._planned()
         if self._ahead is not None:
-            (self._allocator, _), self._ahead = self._ahead, None
+            self._allocator = self._ahead[0]
+            self._ahead = None
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:
             self._gradients = TaskGradients(model, self._ranks, self._ranks.length(self.budget))
-        learned: list[tuple[list[Floats], Part]] = []
+        learned: list[tuple[list[Floats], RankPart]] = []
         with self._gradients as gradients:
 
             def reduce() -> None:
                 learned.append(self._reduce(share, shares, gradients))
 
             watch = Stopwatch(gradients.device)
-            seeded = nullcontext if self._noise is None else self._seeded(self._noise, gradients.device)
-            share = Share(own, first, self.budget, watch, gradients, self._left_off, reduce, seeded)
-            share.one_pass, self._one_pass, self._share = self._one_pass, False, share
+            seeds: Callable[[int], AbstractContextManager[object]]
+            if self._noise is None:
+                seeds = nullcontext
+            else:
+                seeds = self._seeded(self._noise, gradients.device)
+            share = Share(
+                own_tasks,
+                first_task,
+                self.budget,
+                watch,
+                gradients,
+                self._left_off,
+                reduce,
+                seeds,
+            )
+            share.one_pass = self._one_pass
+            # A round that fails is begun again without sending any part early.
+            self._one_pass = False
+            self._share = share
             try:
                 yield share
                 if not learned:
                     raise RuntimeError("call share.reduce() inside the round, on every rank")
                 self._learn(share, *learned[0], shares, expected)
             finally:
-                if gradients.partly_sent:  # after an error: the others fail, too, so that all begin the round again
-                    failed = Part(*[0.0] * len(Part._fields))._replace(fault=Fault.FAILED)
+                # After an error the others wait for the rest of the gradient: they get it with a
+                # fault, so that all ranks begin the round again.
+                if gradients.partly_sent:
+                    failed_part = RankPart(*[0.0] * len(RankPart._fields))._replace(
+                        fault=Fault.FAILED
+                    )
                     with suppress(RuntimeError):
                         gradients.fault(finite=False)
-                        gradients.sum(0.0, self._ranks.packed([0.0] * own, failed, shares))
+                        gradients.sum(
+                            0.0,
+                            self._ranks.packed([0.0] * own_tasks, failed_part, shares),
+                        )
                 self._share = None
         self._one_pass = share.had_one_pass
-        ahead = copy.copy(self._allocator)  # its state is replaced, never changed, so that this one can still be saved
+        # The state of an allocator is replaced, never changed: with a copy that plans ahead, the
+        # state of before can still be saved.
+        ahead = copy.copy(self._allocator)
         self._ahead = ahead, _PLANNER.submit(ahead.allocate)
         load_ahead(share.loaders, self._left_off, self._coming)
 
     def _planned(self) -> tuple[Ints, int, int]:
-        tasks = self._allocator.allocate() if self._ahead is None else self._ahead[1].result()
+        """The tasks of each rank, (n,), of this rank, and the number of its first task."""
+        if self._ahead is None:
+            tasks = self._allocator.allocate()
+        else:
+            tasks = self._ahead[1].result()
         shares = np.array([tasks.get(name, 0) for name in self._ranks.names])
         return shares, int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
 
     def _coming(self) -> tuple[int, int]:
+        """The number of tasks of this rank in the next round, and of its first task."""
         return self._planned()[1:]
 
-    def _seeded(self, key: Keys, device: torch.device) -> Callable[[int], AbstractContextManager[object]]:
+    def _seeded(
+        self,
+        key: Keys,
+        device: torch.device,
+    ) -> Callable[[int], AbstractContextManager[object]]:
         return lambda number: seeded(int(derive_keys(key, self.rounds, number)) >> 1, device)
 
     def leave(self) -> None:
-        """Give this rank no tasks from the next round on, until it joins; it still takes part in each round."""
+        """Give this rank no tasks from the next round on, until it joins.
+
+        It still takes part in each round.
+        """
         self._leaves = True
 
     def join(self) -> None:
@@ -204,33 +302,52 @@ class TorchAllocator:
     def state_dict(self) -> dict[str, Any]:
         """The rounds and what is known of the workers, as numbers and text, the same on every rank.
 
-        It belongs in the checkpoint that holds the model. RuntimeError inside a round.
+        It belongs in the checkpoint that holds the model.
+
+        Raises:
+            RuntimeError: Inside a round.
         """
         if self._share is not None:
             raise RuntimeError("a round is open: save the state between rounds")
         return {"rounds": self.rounds, "allocator": self._allocator.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, maybe with another number of ranks; every rank calls it with the same state.
+        """Go on from a state, maybe with another number of ranks.
 
-        Workers of the state that have no rank now are away, and nothing is known of new ones. ValueError if it is the
-        state of another budget or policy; nothing has changed then.
+        Every rank calls it with the same state. Workers of the state that have no rank now are
+        away, and nothing is known of new workers.
+
+        Raises:
+            RuntimeError: Inside a round.
+            ValueError: If it is the state of another budget or policy; nothing has changed then.
         """
         if self._share is not None:
             raise RuntimeError("a round is open: load the state between rounds")
         try:
-            rounds, allocator = whole_number("rounds", state["rounds"], 0), state["allocator"]
+            rounds = whole_number("rounds", state["rounds"], 0)
+            allocator = state["allocator"]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is no state of TorchAllocator: {error}") from error
         self._allocator.load_state_dict(allocator)
         self._ahead = None
-        self.rounds, self._since_start, self._leaves, self.last = rounds, 0, False, None
+        self.rounds = rounds
+        self._since_start = 0
+        self._leaves = False
+        self.last = None
         self._allocator.keep_only(sorted(self._ranks.names))
 
-    def _reduce(self, share: Share, shares: Ints, gradients: TaskGradients) -> tuple[list[Floats], Part]:
-        """Make the gradients those of all tasks; return the task times of each rank, and the parts of all ranks.
+    def _reduce(
+        self,
+        share: Share,
+        shares: Ints,
+        gradients: TaskGradients,
+    ) -> tuple[list[Floats], RankPart]:
+        """Make the gradients the mean over all tasks.
 
         Nothing has changed where a rank has a fault, or where the ranks do not agree.
+
+        Returns:
+            The task times of each rank, and the parts of all ranks.
         """
         packed = self._ranks.packed(share.seconds(), self._part(share, shares, gradients), shares)
         with self._waiting.at(self.rounds + 1):
@@ -240,19 +357,31 @@ class TorchAllocator:
         gradients.keep(self._factor(parts))
         return seconds, parts
 
-    def _factor(self, parts: Part) -> float:
-        """What the sums of losses divided by B, and their gradients, are multiplied by: B / weights, if there are."""
-        total = float(parts.weight.sum())
-        return self.budget / total if total else 1.0
+    def _factor(self, parts: RankPart) -> float:
+        """The factor on the sums of losses divided by B, and on their gradients.
 
-    def _part(self, share: Share, shares: Ints, gradients: TaskGradients) -> Part:
-        whole, loss = self._since_start == 0 or self.rounds % self._check_every == 0, share.loss()
-        return Part(
-            elapsed=share.watch.seconds(share.began, share.computed), loss=loss, leaves=float(self._leaves),
-            checksum=self._checksum(shares, whole), layout=gradients.layout,
-            samples=share.orders[-1] if share.orders else 0, weight=share.weight,
-            weights=fingerprint(gradients.parameters) if whole else 0.0, fault=self._fault(share, loss, gradients),
-        )  # fmt: skip
+        It is B divided by the sum of the weights, where there are weights, and else 1.
+        """
+        total = float(parts.weight.sum())
+        if total:
+            return self.budget / total
+        return 1.0
+
+    def _part(self, share: Share, shares: Ints, gradients: TaskGradients) -> RankPart:
+        # In some rounds the state of the policy and the weights of the model are compared, too.
+        complete = self._since_start == 0 or self.rounds % self._check_every == 0
+        loss = share.loss()
+        return RankPart(
+            elapsed=share.watch.seconds(share.began, share.computed),
+            loss=loss,
+            leaves=float(self._leaves),
+            checksum=self._checksum(shares, complete),
+            layout=gradients.layout,
+            samples=share.orders[-1] if share.orders else 0,
+            weight=share.weight,
+            weights=fingerprint(gradients.parameters) if complete else 0.0,
+            fault=self._fault(share, loss, gradients),
+        )
 
     def _fault(self, share: Share, loss: float, gradients: TaskGradients) -> int:
         if not (self._allow_nonfinite or isfinite(loss)):
@@ -261,28 +390,48 @@ class TorchAllocator:
         return fault + len(Fault) * place
 
     def _learn(
-        self, share: Share, seconds: list[Floats], parts: Part, shares: Ints, expected: Mapping[Worker, float]
+        self,
+        share: Share,
+        seconds: list[Floats],
+        parts: RankPart,
+        shares: Ints,
+        expected: Mapping[Worker, float],
     ) -> None:
         names = self._ranks.names
-        own_times = zip(names, seconds, strict=True)
-        times: dict[Worker, list[float]] = {name: own.tolist() for name, own in own_times if len(own)}
-        counts = self._since_start >= self._warm_up
-        self._allocator.observe(times if counts else {}, lost=() if counts else list(times))
+        named_times = zip(names, seconds, strict=True)
+        times: dict[Worker, list[float]] = {
+            name: worker_times.tolist() for name, worker_times in named_times if len(worker_times)
+        }
+        # The times of a warm-up do not count: its workers are told to the policy as lost.
+        if self._since_start >= self._warm_up:
+            self._allocator.observe(times, lost=())
+        else:
+            self._allocator.observe({}, lost=list(times))
         present = self._allocator.workers
-        self._allocator.keep_only([name for name, leaves in zip(names, parts.leaves, strict=True) if not leaves])
+        self._allocator.keep_only(
+            [name for name, leaves in zip(names, parts.leaves, strict=True) if not leaves],
+        )
         self.rounds += 1
         self._since_start += 1
+        # The time from here to the end of the reduction is waiting for the slowest rank, and then
+        # communication.
         slowest = float(parts.elapsed.max())
         waited = slowest - float(parts.elapsed[self._ranks.rank])
         communication = max(share.watch.seconds(share.computed, share.reduced) - waited, 0.0)
         self.last = RoundRecord(
-            self.rounds, dict(zip(names, shares.tolist(), strict=True)),
-            {name: tuple(own) for name, own in times.items()}, round_time=slowest + communication,
-            estimates=dict(expected), communication=communication,
-            away={name: _LEFT for name in names if name not in present},
+            self.rounds,
+            dict(zip(names, shares.tolist(), strict=True)),
+            {name: tuple(worker_times) for name, worker_times in times.items()},
+            round_time=slowest + communication,
+            estimates=dict(expected),
+            communication=communication,
+            away={name: _LEFT_REASON for name in names if name not in present},
             loss=float(parts.loss.sum()) * self._factor(parts),
-        )  # fmt: skip
+        )
 
-    def _checksum(self, shares: Ints, whole: bool) -> int:
-        state = json.dumps(self._allocator.state_dict()).encode() if whole else b""
+    def _checksum(self, shares: Ints, complete: bool) -> int:
+        if complete:
+            state = json.dumps(self._allocator.state_dict()).encode()
+        else:
+            state = b""
         return zlib.crc32(state, zlib.crc32(shares.tobytes())) & 0xFFFFFF

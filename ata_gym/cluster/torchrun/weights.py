@@ -1,4 +1,4 @@
-"""The weights of a model: whether a round leaves them unchanged, and whether they are the same on all ranks."""
+"""The weights of a model: whether they are unchanged, and the same on all ranks."""
 
 import math
 from collections.abc import Iterable
@@ -7,65 +7,88 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-_SAMPLE = 8  # how many elements along each dimension of a parameter are compared
+_SAMPLE_LENGTH = 8
+"""The number of elements along each dimension of a parameter that are compared."""
 
 
 class Unchanged:
     """The parameters of a model as they are now, to find out later which of them has changed.
 
-    The version of a tensor shows operations in place, but not that a hook replaced ``.data``; so some elements of
-    parameters with hooks are compared, too.
+    The version of a tensor shows operations in place, but not that a hook replaced ``.data``; so
+    some elements of parameters with hooks are compared, too.
     """
 
     def __init__(self, model: nn.Module, parameters: Iterable[nn.Parameter]) -> None:
         self._model = model
         self._seen = [
-            (parameter, parameter.requires_grad, parameter._version, _bits(parameter) if has_hooks(parameter) else b"")
+            (
+                parameter,
+                parameter.requires_grad,
+                parameter._version,
+                _bits(parameter) if has_hooks(parameter) else b"",
+            )
             for parameter in parameters
         ]
 
     def changed(self) -> int | None:
-        """The place of the first parameter that was changed, replaced, frozen or thawed; None if none was."""
-        now = list(self._model.parameters())
+        """The place of the first parameter that was changed; None if there is none.
+
+        A parameter also counts as changed if it was replaced, or if ``requires_grad`` changed.
+        """
+        current = list(self._model.parameters())
         for place, (parameter, trained, version, bits) in enumerate(self._seen):
-            if place >= len(now) or now[place] is not parameter or parameter.requires_grad != trained:
+            if (
+                place >= len(current)
+                or current[place] is not parameter
+                or parameter.requires_grad != trained
+            ):
                 return place
             if parameter._version != version or (bits and _bits(parameter) != bits):
                 return place
-        return len(self._seen) if len(now) > len(self._seen) else None
+        if len(current) > len(self._seen):
+            return len(self._seen)
+        return None
 
 
 def has_hooks(parameter: Tensor) -> bool:
-    """Whether functions of the user run when the gradient of a parameter is computed, beside that of ``Buckets``."""
+    """Whether functions of the user run when the gradient of a parameter is computed."""
+    # One hook after the accumulation is the hook of ``Buckets``.
     return len(parameter._post_accumulate_grad_hooks or ()) > 1 or bool(parameter._backward_hooks)
 
 
 def fingerprint(parameters: Iterable[Tensor]) -> float:
-    """A number that other weights change by more than ``TOLERANCE``, and another rounding by less.
+    """A number that other weights change by more than ``TOLERANCE``, and rounding by less.
 
-    >>> ones = torch.ones(3, 2)
-    >>> abs(fingerprint([ones]) - fingerprint([ones * (1 + 1e-6)])) < TOLERANCE
-    True
-    >>> abs(fingerprint([ones]) - fingerprint([ones * 1.1])) > TOLERANCE
-    True
+    Example:
+        >>> ones = torch.ones(3, 2)
+        >>> abs(fingerprint([ones]) - fingerprint([ones * (1 + 1e-6)])) < TOLERANCE
+        True
+        >>> abs(fingerprint([ones]) - fingerprint([ones * 1.1])) > TOLERANCE
+        True
     """
-    found = 0.0
+    total = 0.0
     for place, parameter in enumerate(parameters):
         sample = np.nan_to_num(_sample(parameter).to("cpu", torch.float64).numpy())
         length = float(np.linalg.norm(sample))
         if length > 0.0:
             factors = np.cos(place + np.arange(len(sample)))
-            found += float(factors @ sample) / length + math.cos(place) * math.log(length)
-    return found
+            total += float(factors @ sample) / length + math.cos(place) * math.log(length)
+    return total
 
 
 TOLERANCE = 0.01
-"""Rounding on unlike devices changes a fingerprint by less; other weights change it by about 1 per parameter."""
+"""The difference between fingerprints of equal weights is less than this.
+
+Rounding on unlike devices changes a fingerprint by less; other weights change it by about 1 per
+parameter."""
 
 
 def _sample(parameter: Tensor) -> Tensor:
-    found = parameter.detach()[(slice(_SAMPLE),) * parameter.ndim].flatten()
-    return torch.view_as_real(found).flatten() if found.is_complex() else found
+    """Some elements of a parameter as real numbers, in one dimension."""
+    elements = parameter.detach()[(slice(_SAMPLE_LENGTH),) * parameter.ndim].flatten()
+    if elements.is_complex():
+        return torch.view_as_real(elements).flatten()
+    return elements
 
 
 def _bits(parameter: Tensor) -> bytes:

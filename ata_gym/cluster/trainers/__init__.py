@@ -1,3 +1,4 @@
 """Allocation inside trainers of other projects: each of their batches is a round."""
 
-import ata_gym.cluster.needs_torch  # noqa: F401 - before what needs it
+# This raises the error for a missing torch before anything imports torch.
+import ata_gym.cluster.needs_torch  # noqa: F401

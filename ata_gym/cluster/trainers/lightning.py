@@ -13,27 +13,32 @@ from ata_gym.utils.extras import require
 
 require("lightning.pytorch", extra="integrations", purpose="TaskStrategy")
 
-from lightning.pytorch import LightningModule  # noqa: E402 - after the error that names the extra
+# These come after the error that names the extra.
+from lightning.pytorch import LightningModule  # noqa: E402
 from lightning.pytorch.strategies import DDPStrategy  # noqa: E402
 from lightning.pytorch.trainer.states import TrainerFn  # noqa: E402
 
-_STATE = "ata_gym"  # the key in checkpoints
+_STATE_KEY = "ata_gym"
+"""The key in checkpoints under which the allocator's state is."""
 
 
 class TaskStrategy(DDPStrategy):
-    """Lightning under torchrun with automatic optimisation, where each batch is a round of B tasks over all ranks.
+    """A strategy in which each batch of Lightning is a round of B tasks over all ranks.
 
-    The training loader has a ``TaskSampler`` as its ``batch_sampler``. For each of its batches ``training_step`` of the
-    module is called as ever, and gives the mean loss over the batch; a rank may have several batches in a round, or
-    none, so log what it computes without ``sync_dist``. Hooks around a batch get the numbers of the round's tasks.
-    ``accumulate_grad_batches`` adds up rounds; clipping, schedulers, precision plugins and checkpoints are Lightning's,
-    and what is known of the workers is part of its checkpoints. The loss that Lightning sees is the mean over all
-    tasks. In validation each rank has all samples.
+    It needs torchrun, and automatic optimisation. The training loader has a ``TaskSampler`` as its
+    ``batch_sampler``. For each of its batches ``training_step`` of the module is called as ever,
+    and gives the mean loss over the batch. A rank may have several batches in a round, or none, so
+    log what it computes without ``sync_dist``. Hooks around a batch get the numbers of the round's
+    tasks. ``accumulate_grad_batches`` adds up rounds; clipping, schedulers, precision plugins and
+    checkpoints are Lightning's, and what is known of the workers is part of its checkpoints. The
+    loss that Lightning sees is the mean over all tasks. In validation each rank has all samples.
 
-    - ``allocator``: its process group is the default one, which the script has started.
-    - ``options``: those of ``DDPStrategy``.
+    Args:
+        allocator: Its process group is the default group, which the script has started.
+        options: The options of ``DDPStrategy``.
 
-    ValueError for a training loader without a ``TaskSampler``.
+    Raises:
+        ValueError: For a training loader without a ``TaskSampler``.
     """
 
     def __init__(self, allocator: TorchAllocator, **options: Any) -> None:
@@ -41,7 +46,8 @@ class TaskStrategy(DDPStrategy):
         self.allocator = allocator
         self._tasks: DataLoader[Any] | None = None
         self._gradients: list[Tensor | None] = []
-        self._stepped = True  # whether an optimiser has stepped since the last round
+        # Whether an optimiser has stepped since the last round.
+        self._stepped = True
 
     def connect(self, model: LightningModule) -> None:
         """Take the module; Lightning does not choose samples by rank, since the allocation does."""
@@ -49,31 +55,42 @@ class TaskStrategy(DDPStrategy):
         model.trainer._accelerator_connector.use_distributed_sampler = False
 
     def process_dataloader(self, dataloader: object) -> object:
-        """The rounds of a loader with a ``TaskSampler``; any other one as it is."""
+        """The rounds of a loader with a ``TaskSampler``; any other loader as Lightning takes it."""
         if not isinstance(dataloader, DataLoader) or sampler_of(dataloader) is None:
             return super().process_dataloader(dataloader)
         self._tasks = dataloader
         return rounds_of(dataloader, self.allocator.budget)
 
     def training_step(self, *arguments: Any, **named: Any) -> Any:
-        """Play a round; the mean loss of its tasks."""
+        """Play a round, and return the mean loss of its tasks."""
         assert self.lightning_module is not None
         assert self.model is not None
         if self._tasks is None:
-            raise ValueError("TaskStrategy needs a training loader with batch_sampler=TaskSampler(allocator, dataset)")
+            raise ValueError(
+                "TaskStrategy needs a training loader with batch_sampler=TaskSampler(allocator,"
+                " dataset)",
+            )
         parameters = list(self.model.parameters())
-        if self._stepped:  # Lightning forgets the gradients of the last step after this call
+        # Lightning drops the gradients of the last step only after this call.
+        if self._stepped:
             for parameter in parameters:
                 parameter.grad = None
-        self._stepped, rounds = False, self.lightning_module.trainer.accumulate_grad_batches
+        self._stepped = False
+        rounds = self.lightning_module.trainer.accumulate_grad_batches
         scaler = getattr(self.precision_plugin, "scaler", None)
         with self.allocator.round(self.model) as share:
             for batch in share.take(self._tasks):
-                output: Any = super().training_step(self.batch_to_device(batch), *arguments[1:], **named)
-                share.backward((output if isinstance(output, Tensor) else output["loss"]) / rounds, scaler=scaler)
+                output: Any = super().training_step(
+                    self.batch_to_device(batch),
+                    *arguments[1:],
+                    **named,
+                )
+                loss = output if isinstance(output, Tensor) else output["loss"]
+                share.backward(loss / rounds, scaler=scaler)
             share.reduce()
         assert self.allocator.last is not None
         assert self.allocator.last.loss is not None
+        # Lightning sets the gradients to None before it calls ``backward``, which puts them back.
         self._gradients = [parameter.grad for parameter in parameters]
         return torch.tensor(rounds * self.allocator.last.loss, device=self.root_device)
 
@@ -93,12 +110,16 @@ class TaskStrategy(DDPStrategy):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], *arguments: Any, **named: Any) -> None:
         """Write a checkpoint with what is known of the workers."""
-        super().save_checkpoint({**checkpoint, _STATE: self.allocator.state_dict()}, *arguments, **named)
+        super().save_checkpoint(
+            {**checkpoint, _STATE_KEY: self.allocator.state_dict()},
+            *arguments,
+            **named,
+        )
 
     def load_checkpoint(self, *arguments: Any, **named: Any) -> dict[str, Any]:
         """Read a checkpoint; in ``fit``, training goes on with what was known of the workers."""
         checkpoint = super().load_checkpoint(*arguments, **named)
         assert self.lightning_module is not None
-        if _STATE in checkpoint and self.lightning_module.trainer.state.fn == TrainerFn.FITTING:
-            self.allocator.load_state_dict(checkpoint[_STATE])
+        if _STATE_KEY in checkpoint and self.lightning_module.trainer.state.fn == TrainerFn.FITTING:
+            self.allocator.load_state_dict(checkpoint[_STATE_KEY])
         return checkpoint

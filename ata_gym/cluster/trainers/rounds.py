@@ -9,13 +9,21 @@ from ata_gym.cluster.torchrun.task_sampler import sampler_of
 
 
 def rounds_of(loader: DataLoader[Any], budget: int) -> DataLoader[Any]:
-    """A loader with a batch for each whole round of B tasks in an epoch of a loader with a ``TaskSampler``, at least 1.
+    """A loader with a batch for each whole round in an epoch of tasks, and at least one batch.
 
-    A batch holds the numbers of the round's tasks, (B,), so that trainers which count batches and their sizes count
-    those of all ranks, under "task". ValueError for a loader without a ``TaskSampler``.
+    A batch holds the numbers of the round's tasks, shape (B,), under "task". So trainers which
+    count batches and their sizes count the tasks of all ranks.
+
+    Args:
+        loader: A loader with a ``TaskSampler``.
+        budget: The number B of tasks of a round.
+
+    Raises:
+        ValueError: For a loader without a ``TaskSampler``.
     """
     sampler = sampler_of(loader)
     if sampler is None:
         raise ValueError("the training loader needs batch_sampler=TaskSampler(allocator, dataset)")
     batch = {"task": torch.arange(budget)}
-    return DataLoader(range(max(sampler.rounds, 1)), batch_size=1, collate_fn=lambda _: batch)  # type: ignore[arg-type]
+    rounds: Any = range(max(sampler.rounds, 1))
+    return DataLoader(rounds, batch_size=1, collate_fn=lambda _: batch)

@@ -1,1 +1,1 @@
-"""What agents of RL libraries see and do: features of workers, shares, one task at a time, masks, rewards in a unit."""
+"""The observations, actions and rewards that agents of RL libraries can have."""

@@ -1,4 +1,4 @@
-"""The forms in which an agent may act: the env's own, shares, or one worker at a time."""
+"""The forms of an agent's actions: the actions of the env, shares, or one worker at a time."""
 
 import math
 from typing import Any, ClassVar
@@ -18,17 +18,25 @@ Actions = NDArray[Any]
 
 
 class ActionForm:
-    """How E rows of actions of an agent become actions of the env: here they are the env's own."""
+    """A form of actions: how E rows of actions of an agent become actions of the env.
+
+    Here the agent's actions are the actions of the env.
+    """
 
     picks: Ints | None = None
-    """(E, n) tasks that were picked since the last step; None where an action is a whole decision."""
+    """The tasks that were picked since the last step, shape (E, n).
+
+    None means that an action is a whole decision.
+    """
 
     def __init__(self, state: BatchState) -> None:
-        self.state, self.n, self.budget = state, state.scenario.pool.n, state.scenario.budget
+        self.state = state
+        self.n = state.scenario.pool.n
+        self.budget = state.scenario.budget
 
     @property
     def steps_of_round(self) -> float:
-        """How many steps of the agent a round takes; inf where they differ from round to round."""
+        """The steps of the agent in a round; inf where they differ from round to round."""
         return self.budget // self.state.results
 
     def space(self) -> Space[Any]:
@@ -36,22 +44,36 @@ class ActionForm:
         return self.state.action_space()
 
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
-        """Actions of this shape, (...) of one row or (E, ...); ValueError that says what is wrong with them."""
+        """The actions as an array.
+
+        Args:
+            actions: The actions.
+            shape: The shape that they must have, (...) for one row or (E, ...).
+
+        Raises:
+            ValueError: If they are not legal; the message says what is wrong.
+        """
         return self.state.check_action(actions, shape)
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
-        """The env's actions, (E, n), and in which rows the env takes its step; None: in all."""
+        """The actions of the env, shape (E, n), and the rows in which the env takes its step.
+
+        None means all rows.
+        """
         return actions, None
 
     def mask(self) -> NDArray[np.int8] | None:
-        """Which actions are of use in the next step, (E, k), 1 or 0; None where all are at all times."""
+        """1 for each action that is of use in the next step, else 0, shape (E, k).
+
+        None means that all actions are of use at all times.
+        """
         return None
 
 
 class Shares(ActionForm):
-    """A real number from -1 to 1 for each worker, and in a race one more for the total; see ``tasks_of_shares``.
+    """A real number from -1 to 1 for each worker, and in a race one more for the total.
 
-    A number outside is played as the nearer of the two.
+    A number outside is played as the nearer bound. ``tasks_of_shares`` has the definition.
     """
 
     def __init__(self, state: BatchState) -> None:
@@ -65,7 +87,10 @@ class Shares(ActionForm):
         return checked_shares(actions, shape)
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
-        tasks_of = race_of_shares if self._race else tasks_of_shares
+        if self._race:
+            tasks_of = race_of_shares
+        else:
+            tasks_of = tasks_of_shares
         return tasks_of(actions, self.budget, SCALE, self.state.present()), None
 
 
@@ -73,7 +98,8 @@ class Picks(ActionForm):
     """One worker at a time; the env takes its step when the picks of a row are complete."""
 
     picks: Ints
-    waits: ClassVar[bool] = False  # whether the last action is to let time pass
+    waits: ClassVar[bool] = False
+    """Whether there is one more action, the last one, which lets time pass."""
 
     def __init__(self, state: BatchState) -> None:
         super().__init__(state)
@@ -83,13 +109,17 @@ class Picks(ActionForm):
         return Discrete(self.n + self.waits)
 
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
-        given, most = integers(actions, shape), self.n + self.waits - 1
-        if ((given < 0) | (given > most)).any():
-            raise ValueError(f"the action must be a whole number from 0 to {most}, not {np.asarray(actions).tolist()}")
-        return given.astype(np.int64)
+        array = integers(actions, shape)
+        largest = self.n + self.waits - 1
+        if ((array < 0) | (array > largest)).any():
+            raise ValueError(
+                f"the action must be a whole number from 0 to {largest}, not"
+                f" {np.asarray(actions).tolist()}",
+            )
+        return array.astype(np.int64)
 
     def present(self) -> Mask:
-        """Places that hold a worker, (E, n)."""
+        """The places that hold a worker, shape (E, n)."""
         return all_or(self.state.present(), self.picks.shape)
 
 
@@ -105,7 +135,8 @@ class Assign(Picks):
         ready: Mask = self.picks.sum(axis=1) >= self.budget
         tasks = self.picks.copy()
         self.picks[ready] = 0
-        tasks[~ready] = self.budget * (np.arange(self.n) == 0)  # not played
+        # The other rows are not played, but their allocation must be legal.
+        tasks[~ready] = self.budget * (np.arange(self.n) == 0)
         return tasks, ready
 
     def mask(self) -> NDArray[np.int8]:
@@ -113,9 +144,10 @@ class Assign(Picks):
 
 
 class Start(Picks):
-    """Each pick lets an idle worker start a task; n, or a worker that is not idle, lets time pass.
+    """Each pick lets an idle worker start a task, or lets time pass.
 
-    Time passes, too, as soon as no worker is idle.
+    The action n, or a worker that is not idle, lets time pass. Time passes, too, as soon as no
+    worker is idle.
     """
 
     state: DispatchState
@@ -130,31 +162,52 @@ class Start(Picks):
         return working, ready
 
     def _idle(self) -> Mask:
-        return np.asarray(self.present() & (self.state.round_state.running == 0) & (self.picks == 0))
+        return np.asarray(
+            self.present() & (self.state.round_state.running == 0) & (self.picks == 0),
+        )
 
     def mask(self) -> NDArray[np.int8]:
         return start_mask(self._idle(), self.present()).astype(np.int8)
 
 
 def all_or(present: Mask | None, shape: tuple[int, ...]) -> Mask:
-    """Places that hold a worker, where None stands for all."""
-    return np.ones(shape, np.bool_) if present is None else present
+    """The places that hold a worker, where None means all of this shape."""
+    if present is None:
+        return np.ones(shape, np.bool_)
+    return present
 
 
 def pick_idle(idle: Mask, actions: Ints, picks: Ints) -> Mask:
-    """Add the idle workers that actions of "start", (E,), name to the picks, (E, n); which rows named one, (E,)."""
-    every = np.arange(len(actions))
-    started: Mask = np.append(idle, np.zeros((len(actions), 1), np.bool_), axis=1)[every, actions]
-    picks[every[started], actions[started]] = 1
+    """Add the idle workers that actions of "start" name to the picks.
+
+    Args:
+        idle: The idle workers, shape (E, n).
+        actions: The worker that each row names, or n to let time pass, shape (E,).
+        picks: The picks, shape (E, n), which are changed.
+
+    Returns:
+        Whether each row named an idle worker, shape (E,).
+    """
+    rows = np.arange(len(actions))
+    # One more column without an idle worker is for the action n.
+    started: Mask = np.append(idle, np.zeros((len(actions), 1), np.bool_), axis=1)[rows, actions]
+    picks[rows[started], actions[started]] = 1
     return started
 
 
 def start_mask(idle: Mask, present: Mask) -> Mask:
-    """Actions of "start" that are of use, (E, n + 1): idle workers, and waiting where somebody works."""
+    """The actions of "start" that are of use, shape (E, n + 1).
+
+    They are to start an idle worker, and to wait where a worker is running a task.
+    """
     return np.append(idle, np.any(present & ~idle, axis=1, keepdims=True), axis=1)
 
 
 FORMS: dict[str, type[ActionForm]] = {
-    "allocation": ActionForm, "dispatch": ActionForm, "shares": Shares, "assign": Assign, "start": Start,
-}  # fmt: skip
+    "allocation": ActionForm,
+    "dispatch": ActionForm,
+    "shares": Shares,
+    "assign": Assign,
+    "start": Start,
+}
 """The forms by the names that the argument ``action`` takes."""

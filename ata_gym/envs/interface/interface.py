@@ -1,4 +1,4 @@
-"""What the rows of an env show to an agent, what they take from it, and how they reward it."""
+"""The observations that the rows of an env show to an agent, its actions and its rewards."""
 
 import math
 from typing import Any, NamedTuple, TypeAlias
@@ -8,7 +8,14 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.actions import FORMS, Actions
-from ata_gym.envs.interface.worker_features import Features, RoundFeatures, WorkerMemory, features_of, flat, space_of
+from ata_gym.envs.interface.worker_features import (
+    Features,
+    RoundFeatures,
+    WorkerMemory,
+    features_of,
+    flat,
+    space_of,
+)
 from ata_gym.envs.rendering.recorder import Recorder
 from ata_gym.envs.states.batch_state import BatchState, Feedback
 from ata_gym.typing import Floats, Mask
@@ -19,68 +26,101 @@ from ata_gym.utils.validation import unknown
 Observation: TypeAlias = Feedback | Features
 Info: TypeAlias = dict[str, Any]
 OBSERVATIONS = ("feedback", "workers", "flat")
+"""The names that the argument ``observation`` takes."""
 REWARD_UNITS = ("time", "even round")
+"""The names that the argument ``reward_unit`` takes."""
 
 
-class Played(NamedTuple):
-    """What an agent gets of one step of E rows."""
+class AgentStep(NamedTuple):
+    """The result of one step of E rows for an agent."""
 
     observation: Observation
-    reward: Floats  # (E,) the rewards
-    info: dict[str, NDArray[Any]]  # fresh arrays of shape (E,), or (E, k) for masks of actions
-    ended: Mask  # (E,) whether the episode ended
+    """The observations, with a leading row axis."""
+    reward: Floats
+    """The rewards, shape (E,)."""
+    info: dict[str, NDArray[Any]]
+    """Fresh arrays of shape (E,), or (E, k) for masks of actions."""
+    ended: Mask
+    """Whether the episode ended, shape (E,)."""
 
 
 class Interface:
     """The observations, actions and rewards of the rows of a state.
 
-    ``observation``, ``action`` and ``reward_unit`` are those of the envs; ValueError for a name that this env does not
-    have. With ``shows_again`` the method ``observation`` gives what rows saw last, also where they see the env's own
-    feedback.
+    Args:
+        state: The state of the rows.
+        observation: The argument of the envs.
+        action: The argument of the envs; None means the first form of the state.
+        reward_unit: The argument of the envs.
+        shows_again: Whether the method ``observation`` gives what rows saw last, also where they
+            see the feedback of the env.
+
+    Raises:
+        ValueError: For a name that this env does not have.
     """
 
     def __init__(
-        self, state: BatchState, observation: str, action: str | None, reward_unit: str, *, shows_again: bool = False
+        self,
+        state: BatchState,
+        observation: str,
+        action: str | None,
+        reward_unit: str,
+        *,
+        shows_again: bool = False,
     ) -> None:
-        form = state.forms[0] if action is None else action
-        for argument, name, known in (
+        if action is None:
+            form = state.forms[0]
+        else:
+            form = action
+        for argument, name, options in (
             ("observation", observation, OBSERVATIONS),
             ("action of this env", form, state.forms),
             ("reward_unit", reward_unit, REWARD_UNITS),
         ):
-            if name not in known:
-                raise unknown(argument, str(name), known)
+            if name not in options:
+                raise unknown(argument, str(name), options)
         if state.shows_signals and observation != "feedback":
-            raise ValueError(f'signals=True shows the loads in observation="feedback", not in {observation!r}')
-        self._state, self._kind = state, observation
+            raise ValueError(
+                f'signals=True shows the loads in observation="feedback", not in {observation!r}',
+            )
+        self._state = state
+        self._kind = observation
         self.form = FORMS[form](state)
         self.own = observation == "feedback" and form == state.forms[0] and reward_unit == "time"
-        """Whether policies of the zoo can play: observations, actions and rewards are the env's own."""
+        """Whether policies of the zoo can play, as everything has the default form."""
         self._in_unit = reward_unit != "time"
-        self._unit = np.ones(state.rows)  # of the rewards of each row's episode
+        self._unit = np.ones(state.rows)
+        """The unit of the rewards in each row's episode, shape (E,)."""
         self._memory = WorkerMemory.empty(state.rows, state.scenario.pool.n)
         self._keeps = shows_again or observation != "feedback" or self.form.picks is not None
-        self._seen: Feedback = {}  # of all rows, if kept, from the first reset on
+        self._seen: Feedback = {}
+        """The last feedback of all rows from the first reset on, where it is kept."""
         self.recorder: Recorder | None = None
-        """It keeps the last rounds where they are rendered; None where they are not."""
+        """The recorder of the last rounds; None where they are not rendered."""
 
     @property
     def most_steps(self) -> float:
-        """How many steps an episode has at most; inf where it has no end, or no largest number of steps."""
+        """The largest number of steps of an episode.
+
+        It is inf where an episode has no end, or rounds have no largest number of steps.
+        """
         horizon = self._state.scenario.horizon
-        return math.inf if horizon is None else horizon * self.form.steps_of_round
+        if horizon is None:
+            return math.inf
+        return horizon * self.form.steps_of_round
 
     def observation_space(self) -> spaces.Space[Any]:
         """The space of one row's observations."""
         scenario = self._state.scenario
-        n, budget = scenario.pool.n, scenario.budget
+        n = scenario.pool.n
+        budget = scenario.budget
         if self._kind != "feedback":
             return space_of(n, in_one_row=self._kind == "flat")
-        own = self._state.observation_space()
-        if self.form.picks is not None and "missing" not in own.spaces:
-            own["started"] = spaces.Box(0, budget, (n,), np.int64)
-            own["missing"] = spaces.Box(0, budget, (1,), np.int64)
-        return own
+        space = self._state.observation_space()
+        if self.form.picks is not None and "missing" not in space.spaces:
+            space["started"] = spaces.Box(0, budget, (n,), np.int64)
+            space["missing"] = spaces.Box(0, budget, (1,), np.int64)
+        return space
 
     def start_episode(self, rows: Mask | slice) -> None:
         """Start the next episode of some rows."""
@@ -93,9 +133,9 @@ class Interface:
             self.recorder.start_episode(rows)
         if self._keeps:
             self._memory.workers[rows] = 0.0
-            seen = self._kept()
+            feedback = self._kept()
             for name, field in self._state.no_feedback(rows).items():
-                seen[name][rows] = field
+                feedback[name][rows] = field
 
     def _kept(self) -> Feedback:
         if not self._seen:
@@ -103,78 +143,119 @@ class Interface:
         return self._seen
 
     def observation(self, rows: Mask | slice = slice(None)) -> Observation:
-        """What some rows see after their reset, or see again before their next step."""
+        """The observations of some rows after their reset, or again before their next step."""
         if not self._keeps:
             return self._state.no_feedback(rows)
         return chosen(self._shown(self._seen), rows)
 
-    def step(self, actions: Actions) -> Played:
-        """Act in every row with actions, (E, ...), that the form has checked."""
-        state, price = self._state, self._state.prices
-        decided, ready = self.form.decode(actions)
+    def step(self, actions: Actions) -> AgentStep:
+        """Take a step of the agent in every row.
+
+        Args:
+            actions: Actions of shape (E, ...) that the form has checked.
+        """
+        state = self._state
+        price = self._state.prices
+        state_actions, ready = self.form.decode(actions)
         if ready is not None and ready.all():
             ready = None
         if self.recorder is not None:
-            self.recorder.begin_step(decided)
-        result = state.step(decided) if ready is None else state.step_some(decided, ready)
-        seen = result.observation
+            self.recorder.begin_step(state_actions)
+        if ready is None:
+            result = state.step(state_actions)
+        else:
+            result = state.step_some(state_actions, ready)
+        feedback = result.observation
         if self.recorder is not None:
-            self.recorder.end_step(decided, ready, seen, result.info)
+            self.recorder.end_step(state_actions, ready, feedback, result.info)
         cost = result.time + price * result.worker_time
-        shown = self._shown(self._remember(seen, decided, ready)) if self._keeps else seen
-        return Played(shown, -cost / self._unit, result.info | self._masks(), result.ended)
+        if self._keeps:
+            observation = self._shown(self._remember(feedback, state_actions, ready))
+        else:
+            observation = feedback
+        return AgentStep(observation, -cost / self._unit, result.info | self._masks(), result.ended)
 
-    def _remember(self, seen: Feedback, decided: Actions, ready: Mask | None) -> Feedback:
-        """Keep the feedback of a step for the rows that are ready (None: all), and return what all rows saw last."""
+    def _remember(self, feedback: Feedback, state_actions: Actions, ready: Mask | None) -> Feedback:
+        """Keep the feedback of a step for the rows that are ready (None: all).
+
+        Return the last feedback of all rows.
+        """
         if self._kind != "feedback":
-            memory = self._memory.asked(decided).observe(seen["worker"], seen["duration"], seen["elapsed"])
+            memory = self._memory.asked(state_actions).observe(
+                feedback["worker"],
+                feedback["duration"],
+                feedback["elapsed"],
+            )
             if ready is not None:
                 memory = choose_rows(ready, memory, self._memory)
             self._memory = memory
         if ready is not None:
-            seen = choose_rows(ready, seen, self._seen)
-        self._seen = seen
-        return seen
+            feedback = choose_rows(ready, feedback, self._seen)
+        self._seen = feedback
+        return feedback
 
-    def _shown(self, seen: Feedback) -> Observation:  # what the agent sees of the feedback, in fresh arrays
-        picks, scenario = self.form.picks, self._state.scenario
+    def _shown(self, feedback: Feedback) -> Observation:
+        """The observation that the agent gets of the feedback, in fresh arrays."""
+        picks = self.form.picks
+        scenario = self._state.scenario
         if self._kind == "feedback":
-            seen = {name: field.copy() for name, field in seen.items()}
-            if "running" in seen and picks is not None:
-                seen["running"] += picks.astype(np.int8)
-                seen["started"] += picks
+            feedback = {name: field.copy() for name, field in feedback.items()}
+            # Workers that were picked count as started before the env takes its step.
+            if "running" in feedback and picks is not None:
+                feedback["running"] += picks.astype(np.int8)
+                feedback["started"] += picks
             elif picks is not None:
-                seen["started"], seen["missing"] = picks.copy(), scenario.budget - picks.sum(axis=1, keepdims=True)
-            return seen
-        of_round = RoundFeatures(scenario.budget, self._state.prices, scenario.horizon)
-        features = features_of(self._memory, of_round, self._state.round, seen, picks)
-        return features if self._kind == "workers" else flat(features)
+                feedback["started"] = picks.copy()
+                feedback["missing"] = scenario.budget - picks.sum(axis=1, keepdims=True)
+            return feedback
+        round_features = RoundFeatures(scenario.budget, self._state.prices, scenario.horizon)
+        features = features_of(self._memory, round_features, self._state.round, feedback, picks)
+        if self._kind == "workers":
+            return features
+        return flat(features)
 
     def _even_round(self) -> Floats:
-        means, present = self._state.conditions().means(self._state.scenario.catalogue), self._state.present()
-        there = np.isfinite(means) & (True if present is None else present)
-        n = np.maximum(there.sum(axis=1), 1)
-        speed = np.where(there, 1 / means, 0.0).sum(axis=1) / n
+        """The cost of a round of equal workers that share the budget evenly, shape (E,).
+
+        Each worker has the harmonic mean of the mean task times of the workers that are there.
+        """
+        means = self._state.conditions().means(self._state.scenario.catalogue)
+        present = self._state.present()
+        working = np.isfinite(means)
+        if present is not None:
+            working = working & present
+        n = np.maximum(working.sum(axis=1), 1)
+        speed = np.where(working, 1 / means, 0.0).sum(axis=1) / n
         budget = self._state.scenario.budget
-        return np.asarray((np.ceil(budget / n) + self._state.prices * budget) / np.where(speed > 0, speed, 1.0))
+        # In units of one task time: the largest share of a worker, and the price of B tasks.
+        cost = np.ceil(budget / n) + self._state.prices * budget
+        return np.asarray(cost / np.where(speed > 0, speed, 1.0))
 
     def info(self) -> dict[str, NDArray[Any]]:
-        """The info of rows after their reset, with the keys that the info of a step has; fresh arrays."""
+        """The info of rows after their reset, in fresh arrays.
+
+        It has the same keys as the info of a step.
+        """
         return self._state.info_so_far() | self._masks()
 
     def _masks(self) -> dict[str, NDArray[Any]]:
         mask = self.form.mask()
-        return {} if mask is None else {"action_mask": mask}
+        if mask is None:
+            return {}
+        return {"action_mask": mask}
 
     def ranges(self) -> dict[str, Within]:
-        """What the numbers of ``remembered`` may be, by name."""
-        ranges = {"picks": Within(0, all_tasks), "reward_unit": Within(float(np.finfo(np.float64).tiny), FINITE)}
+        """The ranges of the numbers of ``remembered``, by name."""
+        ranges = {
+            "picks": Within(0, all_tasks),
+            "reward_unit": Within(float(np.finfo(np.float64).tiny), FINITE),
+        }
         ranges |= {name: within for name, _, within in declared(self._memory) if within}
         boxes: Any = self._state.observation_space().spaces.items()
         return ranges | {f"seen_{name}": Within(box.low, box.high) for name, box in boxes}
 
     def remembered(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint must hold beside the state of the rows."""
+        """The arrays that a checkpoint must hold beside the state of the rows, by name."""
         memory: dict[str, NDArray[Any]] = {}
         if self.form.picks is not None:
             memory["picks"] = self.form.picks
@@ -188,7 +269,7 @@ class Interface:
 
 
 def chosen(observation: Observation, rows: Any) -> Observation:
-    """Some rows of an observation, or one."""
+    """Some rows of an observation, or one row, by an index of the row axis."""
     if isinstance(observation, dict):
         return {name: field[rows] for name, field in observation.items()}
     return np.asarray(observation[rows])

@@ -1,4 +1,7 @@
-"""A round as a Gantt chart beside the estimates of the workers' mean times, drawn by matplotlib into pixels."""
+"""A round as a Gantt chart beside the estimates of the workers' mean times, in pixels.
+
+Matplotlib draws it.
+"""
 
 from typing import Any
 
@@ -16,8 +19,11 @@ from ata_gym.envs.rendering.timeline import KINDS, Timeline
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.colours import OKABE_ITO
 
-MOST = 24  # workers that have a bar; the others share a line
-WIDTH, HEIGHT = 960, 540  # the size of each frame in pixels; videos need even numbers
+MOST = 24
+"""The largest number of workers that have a bar; the others share a line."""
+# The size of each frame in pixels. Videos need even numbers.
+WIDTH = 960
+HEIGHT = 540
 _DPI = 100
 _WAITING = {"facecolor": "#ECECEC"}
 _LOOKS: tuple[dict[str, Any], ...] = (
@@ -26,17 +32,29 @@ _LOOKS: tuple[dict[str, Any], ...] = (
     {"facecolor": "#F5CDB5", "edgecolor": OKABE_ITO[1], "hatch": "xxxx"},
     {"facecolor": OKABE_ITO[5]},
 )
-"""How segments of each kind look, in the order of ``KINDS``."""
+"""The looks of segments of each kind, in the order of ``KINDS``."""
 _ESTIMATE: dict[str, Any] = {"linestyle": "", "marker": "o", "color": OKABE_ITO[1], "markersize": 5}
-_EXACT: dict[str, Any] = {"linestyle": "", "marker": "|", "color": "black", "markersize": 11, "markeredgewidth": 1.6}
-_SETTINGS: dict[str, Any] = {"font.size": 9.0, "hatch.linewidth": 0.8, "axes.linewidth": 0.6, "axes.axisbelow": True}
+_EXACT: dict[str, Any] = {
+    "linestyle": "",
+    "marker": "|",
+    "color": "black",
+    "markersize": 11,
+    "markeredgewidth": 1.6,
+}
+_SETTINGS: dict[str, Any] = {
+    "font.size": 9.0,
+    "hatch.linewidth": 0.8,
+    "axes.linewidth": 0.6,
+    "axes.axisbelow": True,
+}
 
 
 def as_pixels(timeline: Timeline) -> NDArray[np.uint8]:
     """The pixels of a round, shape (540, 960, 3)."""
     with matplotlib.style.context(_SETTINGS, after_reset=True):
         figure = Figure(figsize=(WIDTH / _DPI, HEIGHT / _DPI), dpi=_DPI, facecolor="white")
-        canvas: Any = FigureCanvasAgg(figure)  # its drawing has no types
+        # The methods that draw have no types.
+        canvas: Any = FigureCanvasAgg(figure)
         bars = figure.add_axes((0.135, 0.15, 0.6, 0.69))
         means = figure.add_axes((0.77, 0.15, 0.215, 0.69), sharey=bars)
         for axes, label in ((bars, "time since the round's start"), (means, "mean task time")):
@@ -45,9 +63,9 @@ def as_pixels(timeline: Timeline) -> NDArray[np.uint8]:
             axes.grid(axis="x", color="#E4E4E4", linewidth=0.6)
             axes.set_xlabel(label)
         shown = timeline.shown(MOST)
-        rest = timeline.about_rest(shown)
-        bars.set_ylim(max(len(shown) + 1.2 * bool(rest), 3) - 0.4, -0.75)
-        bars.text(0.0, len(shown) + 0.2, rest, va="center", color="#404040")
+        rest_text = timeline.about_rest(shown)
+        bars.set_ylim(max(len(shown) + 1.2 * bool(rest_text), 3) - 0.4, -0.75)
+        bars.text(0.0, len(shown) + 0.2, rest_text, va="center", color="#404040")
         title, subtitle = timeline.headings()
         figure.text(0.012, 0.945, title, fontsize=13, fontweight="bold", va="center")
         figure.text(0.012, 0.893, subtitle, fontsize=10, color="#404040", va="center")
@@ -59,46 +77,98 @@ def as_pixels(timeline: Timeline) -> NDArray[np.uint8]:
 
 
 def _draw_bars(axes: Any, timeline: Timeline, shown: Ints) -> None:
+    """Draw the bar of each worker that is shown, with the worker's name and tasks beside it."""
     limit = _nice(timeline.longest)
     axes.set_xlim(0.0, 1.02 * limit)
+    # The row of each worker in the picture, -1 for a worker that is not shown.
     rows = np.full(len(timeline.tasks), -1)
     rows[shown] = np.arange(len(shown))
     height = min(0.8, 0.1 * len(shown) + 0.25)
     alive = np.minimum(timeline.dies[shown], timeline.time)
-    axes.add_collection(_boxes(np.arange(len(shown)), np.zeros(len(shown)), alive, height, _WAITING))
-    length, gap = timeline.end - timeline.start, 0.0016 * limit  # between tasks
+    axes.add_collection(
+        _boxes(np.arange(len(shown)), np.zeros(len(shown)), alive, height, _WAITING),
+    )
+    # A gap between tasks is left where the segment is longer than the gap.
+    length = timeline.end - timeline.start
+    gap = 0.0016 * limit
     end = timeline.start + np.maximum(length - gap, np.minimum(length, gap))
     for kind, look in enumerate(_LOOKS):
-        which = (rows[timeline.worker] >= 0) & (timeline.kind == kind)
-        axes.add_collection(_boxes(rows[timeline.worker[which]], timeline.start[which], end[which], height, look))
+        segments = (rows[timeline.worker] >= 0) & (timeline.kind == kind)
+        axes.add_collection(
+            _boxes(
+                rows[timeline.worker[segments]],
+                timeline.start[segments],
+                end[segments],
+                height,
+                look,
+            ),
+        )
     if timeline.round > 0:
         axes.axvline(timeline.time, color="black", linewidth=1.2)
-    last = rows[timeline.last] if timeline.over else -1
-    if last >= 0:
-        axes.plot([timeline.time], [last - 0.5 * height], "v", color="black", markersize=6, clip_on=False)
-    beside: dict[str, Any] = {"va": "center", "transform": axes.get_yaxis_transform()}
+    if timeline.over:
+        last_row = rows[timeline.last]
+    else:
+        last_row = -1
+    if last_row >= 0:
+        axes.plot(
+            [timeline.time],
+            [last_row - 0.5 * height],
+            "v",
+            color="black",
+            markersize=6,
+            clip_on=False,
+        )
+    text_style: dict[str, Any] = {"va": "center", "transform": axes.get_yaxis_transform()}
     for row, worker in enumerate(shown.tolist()):
         tasks = timeline.tasks[worker]
-        axes.text(-0.205, row, f"worker {worker:,}", **beside)
-        axes.text(-0.012, row, f"×{tasks:,}" if tasks else "–", ha="right", **beside)
+        if tasks:
+            times = f"×{tasks:,}"
+        else:
+            times = "–"
+        axes.text(-0.205, row, f"worker {worker:,}", **text_style)
+        axes.text(-0.012, row, times, ha="right", **text_style)
         begun = timeline.round > 0
-        dead = "away" if timeline.away[worker] else "died" if begun and timeline.dies[worker] <= timeline.time else ""
-        axes.text(0.01 * limit + begun * alive[row], row, dead, va="center", color="#606060", fontsize=8)
+        if timeline.away[worker]:
+            label = "away"
+        elif begun and timeline.dies[worker] <= timeline.time:
+            label = "died"
+        else:
+            label = ""
+        axes.text(
+            0.01 * limit + begun * alive[row],
+            row,
+            label,
+            va="center",
+            color="#606060",
+            fontsize=8,
+        )
 
 
 def _draw_means(axes: Any, timeline: Timeline, shown: Ints) -> None:
-    exact, bound = timeline.mean[shown], timeline.at_least[shown]
+    """Draw the estimate and the exact mean of each worker that is shown."""
+    exact = timeline.mean[shown]
+    bound = timeline.at_least[shown]
     limit = _nice(1.1 * float(exact[np.isfinite(exact)].max(initial=0.0)))
     axes.set_xlim(0.0, limit)
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.plot(exact, np.arange(len(shown)), **_EXACT)
     guess = np.minimum(timeline.estimate[shown], limit)
-    for where, marker in ((~bound, "o"), (bound, ">")):
-        axes.plot(guess[where], np.flatnonzero(where), clip_on=False, **_ESTIMATE | {"marker": marker})
+    for mask, marker in ((~bound, "o"), (bound, ">")):
+        axes.plot(
+            guess[mask],
+            np.flatnonzero(mask),
+            clip_on=False,
+            **_ESTIMATE | {"marker": marker},
+        )
 
 
 def _add_legends(figure: Figure) -> None:
-    layout: dict[str, Any] = {"frameon": False, "handlelength": 1.6, "borderpad": 0.0, "columnspacing": 1.4}
+    layout: dict[str, Any] = {
+        "frameon": False,
+        "handlelength": 1.6,
+        "borderpad": 0.0,
+        "columnspacing": 1.4,
+    }
     layout |= {"loc": "lower left"}
     segments = [Patch(**look, linewidth=0.0) for look in (*_LOOKS, _WAITING)]
     figure.legend(segments, [*KINDS, "waiting"], ncols=5, bbox_to_anchor=(0.132, 0.005), **layout)
@@ -107,17 +177,31 @@ def _add_legends(figure: Figure) -> None:
     figure.legend(points, ["estimate", "exact mean"], ncols=2, **layout)
 
 
-def _boxes(rows: Ints, start: Floats, end: Floats, height: float, look: dict[str, Any]) -> PolyCollection:
-    low, high = rows - 0.5 * height, rows + 0.5 * height
-    corners = np.stack([np.stack([start, end, end, start], -1), np.stack([low, low, high, high], -1)], -1)
+def _boxes(
+    rows: Ints,
+    start: Floats,
+    end: Floats,
+    height: float,
+    look: dict[str, Any],
+) -> PolyCollection:
+    """The boxes of one look, each at a row, from a start to an end."""
+    low = rows - 0.5 * height
+    high = rows + 0.5 * height
+    corners = np.stack(
+        [np.stack([start, end, end, start], -1), np.stack([low, low, high, high], -1)],
+        -1,
+    )
     return PolyCollection(list(corners), linewidth=0.0, **look)
 
 
 def _nice(longest: float) -> float:
-    """The end of an axis: the least of 1, 1.5, 2, 3, 4, 5, 6, 8 times a power of ten that has room for a number.
+    """The end of an axis that has room for a number.
 
-    >>> _nice(47.0), _nice(0.0), _nice(10.1)
-    (50.0, 1.0, 15.0)
+    It is the least of 1, 1.5, 2, 3, 4, 5, 6, 8 times a power of ten that is at least the number.
+
+    Example:
+        >>> _nice(47.0), _nice(0.0), _nice(10.1)
+        (50.0, 1.0, 15.0)
     """
     if not longest > 0:
         return 1.0

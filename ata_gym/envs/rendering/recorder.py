@@ -1,4 +1,4 @@
-"""What the rows of an env did in their last rounds, recorded step by step where an env is made to be seen."""
+"""The record of the last rounds of the rows of an env, kept where the env is rendered."""
 
 from collections import deque
 from typing import Any
@@ -12,135 +12,241 @@ from ata_gym.envs.states.dispatch import DispatchState
 from ata_gym.simulation.rounds import race_round
 from ata_gym.typing import Floats, Ints, Mask
 
-_RECENT = 20  # rounds of whose times ``Timeline.longest`` is the longest
+_RECENT_ROUNDS = 20
+"""The number of rounds of which ``Timeline.longest`` is the longest time."""
 
 
 class Recorder:
     """The last rounds of the E rows of a state.
 
-    A backend tells how long tasks took, but not when they were started: its workers are taken to run them one after the
-    other from the round's start.
+    A backend tells how long tasks took, but not when they were started: its workers are taken to
+    run them one after the other from the round's start.
     """
 
     def __init__(self, state: BatchState) -> None:
-        self._state, self._dispatch = state, state if isinstance(state, DispatchState) else None
+        self._state = state
+        self._dispatch = state if isinstance(state, DispatchState) else None
         shape = state.rows, state.scenario.pool.n
-        self._spent, self._counts = np.zeros((2, *shape))  # in the episode: time spent on tasks, and results
-        self._estimates: list[Floats | None] = [None] * state.rows  # those that were given
-        self._recent: list[deque[float]] = [deque(maxlen=_RECENT) for _ in range(state.rows)]  # round times
+        self._spent = np.zeros(shape)
+        """The time that each worker has spent on tasks in the episode, shape (E, n)."""
+        self._counts = np.zeros(shape)
+        """The results of each worker in the episode, shape (E, n)."""
+        self._estimates: list[Floats | None] = [None] * state.rows
+        """The estimates of each row that ``show_estimates`` got, or None."""
+        self._recent: list[deque[float]] = [deque(maxlen=_RECENT_ROUNDS) for _ in range(state.rows)]
+        """The last round times of each row."""
         self._timelines = [Timeline.empty(shape[1], state.scenario.budget)] * state.rows
         self.start_episode(slice(None))
 
     def start_episode(self, rows: Mask | slice) -> None:
-        """Forget the rounds of some rows: the first of their episodes is to come."""
-        self._spent[rows] = self._counts[rows] = 0.0
-        coming = self._conditions()
+        """Forget the rounds of some rows, whose episodes start now."""
+        self._spent[rows] = 0.0
+        self._counts[rows] = 0.0
+        conditions = self._conditions()
         for row in np.arange(self._state.rows)[rows].tolist():
             self._estimates[row] = None
             self._recent[row].clear()
-            fresh = Timeline.empty(self._spent.shape[1], self._state.scenario.budget)
-            self._timelines[row] = fresh._replace(**{name: field[row] for name, field in coming.items()})
+            timeline = Timeline.empty(self._spent.shape[1], self._state.scenario.budget)
+            self._timelines[row] = timeline._replace(
+                **{name: field[row] for name, field in conditions.items()},
+            )
 
     def begin_step(self, action: NDArray[Any]) -> None:
-        """Note what the coming step starts from, and when the tasks of a simulated round will be started."""
-        state, process = self._state, self._state.process
-        self._round, self._coming = state.round + 1, self._conditions()
+        """Note the conditions of the coming step, and when tasks of a simulated round start.
+
+        Args:
+            action: The action of the env in each row, shape (E, n).
+        """
+        state = self._state
+        process = self._state.process
+        self._round = state.round + 1
+        self._coming = self._conditions()
         if state.simulated and self._dispatch is None:
+            # The step has the same noise, and so this race gives the same times.
             self._starts = np.empty((len(action), state.scenario.budget))
-            now = process.distributions, state.noise_keys(), action, state.scenario.budget, process.disturbances
-            race_round(*now, begun=self._starts)
+            round_arguments = (
+                process.distributions,
+                state.noise_keys(),
+                action,
+                state.scenario.budget,
+                process.disturbances,
+            )
+            race_round(*round_arguments, begun=self._starts)
 
     def end_step(
-        self, action: NDArray[Any], played: Mask | None, seen: Feedback, info: dict[str, NDArray[Any]]
+        self,
+        action: NDArray[Any],
+        played: Mask | None,
+        seen: Feedback,
+        info: dict[str, NDArray[Any]],
     ) -> None:
-        """Record a step of the rows that ``played`` (None: all) from what they saw, and from their info."""
+        """Record a step from the feedback and the info.
+
+        Args:
+            action: The action of the env in each row, shape (E, n).
+            played: The rows that took the step, shape (E,); None means all.
+            seen: The feedback, with a leading row axis.
+            info: The info, with a leading row axis.
+        """
         if self._dispatch is None and not self._state.simulated:
             self._starts = _one_after_the_other(seen["worker"], seen["duration"])
-        for row in range(self._state.rows) if played is None else np.flatnonzero(played).tolist():
-            own = {name: value[row].item() for name, value in info.items()}
-            self._record(row, action[row], {name: field[row] for name, field in seen.items()}, own)
+        if played is None:
+            rows = np.arange(self._state.rows)
+        else:
+            rows = np.flatnonzero(played)
+        for row in rows.tolist():
+            row_info = {name: value[row].item() for name, value in info.items()}
+            self._record(
+                row, action[row], {name: field[row] for name, field in seen.items()}, row_info
+            )
 
     def show_estimates(self, estimates: Floats | None) -> None:
-        """Show these estimates of the mean task times, (n,) or (E, n), while the episodes last; None: the default."""
+        """Show these estimates of the mean task times while the episodes last.
+
+        Args:
+            estimates: The estimates, shape (n,) or (E, n), in units of time; None means the
+                default.
+        """
         rows, n = self._spent.shape
-        self._estimates = [None] * rows if estimates is None else list(np.array(np.broadcast_to(estimates, (rows, n))))
+        if estimates is None:
+            self._estimates = [None] * rows
+        else:
+            self._estimates = list(np.array(np.broadcast_to(estimates, (rows, n))))
 
     def timeline(self, row: int) -> Timeline:
-        """What happened in the last round of a row."""
-        spent, none, given = self._spent[row], self._counts[row] == 0, self._estimates[row]
-        own = np.where(none & (spent == 0.0), np.nan, spent / np.maximum(self._counts[row], 1.0))
-        at_least = none & (spent > 0.0) & (given is None)
-        return self._timelines[row]._replace(estimate=own if given is None else given, at_least=at_least)
+        """The timeline of the last round of a row."""
+        spent = self._spent[row]
+        without_results = self._counts[row] == 0
+        estimate = self._estimates[row]
+        at_least = without_results & (spent > 0.0) & (estimate is None)
+        if estimate is None:
+            mean = spent / np.maximum(self._counts[row], 1.0)
+            estimate = np.where(without_results & (spent == 0.0), np.nan, mean)
+        return self._timelines[row]._replace(estimate=estimate, at_least=at_least)
 
     def _conditions(self) -> dict[str, NDArray[Any]]:
-        conditions, present = self._state.conditions(), self._state.present()
+        """The fields of the timelines that are known before a step, with a leading row axis."""
+        conditions = self._state.conditions()
+        present = self._state.present()
         with np.errstate(over="ignore", invalid="ignore"):
             mean = conditions.means(self._state.scenario.catalogue)
-        there = np.ones(mean.shape, np.bool_) if present is None else present
+        if present is None:
+            presence = np.ones(mean.shape, np.bool_)
+        else:
+            presence = present
         price = np.broadcast_to(self._state.prices, len(mean))
-        return {"mean": mean, "dies": conditions.dies, "present": there, "price": price}
+        return {"mean": mean, "dies": conditions.dies, "present": presence, "price": price}
 
-    def _record(self, row: int, action: NDArray[Any], seen: Feedback, info: dict[str, Any]) -> None:
-        over, time = info.get("round_over", True), info["round_time"]
+    def _record(
+        self, row: int, action: NDArray[Any], feedback: Feedback, info: dict[str, Any]
+    ) -> None:
+        """Record a step of one row."""
+        over = info.get("round_over", True)
+        time = info["round_time"]
         if over:
-            self._spent[row] += seen["elapsed"]  # else slow workers, whose tasks are cancelled, would look fast
+            # Without these times slow workers, whose tasks are cancelled, would look fast.
+            self._spent[row] += feedback["elapsed"]
             self._recent[row].append(time)
-        np.add.at(self._spent[row], seen["worker"], seen["duration"])
-        np.add.at(self._counts[row], seen["worker"], 1.0)
-        own = {name: field[row] for name, field in self._coming.items()}
-        elapsed, lost, running = self._unfinished(row, over, seen["elapsed"], info, own["dies"])
-        cut = np.flatnonzero((elapsed > 0) | running)
-        stopped = np.where(lost, own["dies"], time)[cut]
-        cut_so = np.where(lost, LOST, np.where(running, RUNNING, CANCELLED))[cut]
-        done, begun, in_at = self._results(row, seen, time)
-        worker = np.append(done, cut)
-        order = np.argsort(worker, kind="stable")  # what was cut is the last of its worker
+        np.add.at(self._spent[row], feedback["worker"], feedback["duration"])
+        np.add.at(self._counts[row], feedback["worker"], 1.0)
+        conditions = {name: field[row] for name, field in self._coming.items()}
+        elapsed, lost, running = self._unfinished(
+            row, over, feedback["elapsed"], info, conditions["dies"]
+        )
+        unfinished = np.flatnonzero((elapsed > 0) | running)
+        unfinished_end = np.where(lost, conditions["dies"], time)[unfinished]
+        unfinished_kind = np.where(lost, LOST, np.where(running, RUNNING, CANCELLED))[unfinished]
+        result_worker, result_start, result_end = self._results(row, feedback, time)
+        worker = np.append(result_worker, unfinished)
+        # The sort is stable, so that an unfinished task is the last one of its worker.
+        order = np.argsort(worker, kind="stable")
+        if self._dispatch is None:
+            tasks = action.copy()
+        else:
+            tasks = np.bincount(worker, minlength=len(action))
         self._timelines[row] = self._timelines[row]._replace(
-            **own, round=int(self._round[row]), over=over, worker=worker[order],
-            start=np.append(begun, np.maximum(stopped - elapsed[cut], 0.0))[order],
-            end=np.append(in_at, stopped)[order],
-            kind=np.append(np.full(len(done), DONE), cut_so)[order].astype(np.int8), time=time,
-            worker_time=info["worker_time"], runtime=info["runtime"], total_worker_time=info["total_worker_time"],
-            tasks=action.copy() if self._dispatch is None else np.bincount(worker, minlength=len(action)),
+            **conditions,
+            round=int(self._round[row]),
+            over=over,
+            worker=worker[order],
+            start=np.append(result_start, np.maximum(unfinished_end - elapsed[unfinished], 0.0))[
+                order
+            ],
+            end=np.append(result_end, unfinished_end)[order],
+            kind=np.append(np.full(len(result_worker), DONE), unfinished_kind)[order].astype(
+                np.int8
+            ),
+            time=time,
+            worker_time=info["worker_time"],
+            runtime=info["runtime"],
+            total_worker_time=info["total_worker_time"],
+            tasks=tasks,
             longest=max(*self._recent[row], time, 0.0),
-        )  # fmt: skip
+        )
 
-    def _results(self, row: int, seen: Feedback, time: float) -> tuple[Ints, Floats, Floats]:
-        worker, duration, before = seen["worker"], seen["duration"], self._timelines[row]
+    def _results(self, row: int, feedback: Feedback, time: float) -> tuple[Ints, Floats, Floats]:
+        """The results of the round so far: their workers, and the starts and ends of the tasks."""
+        worker = feedback["worker"]
+        duration = feedback["duration"]
+        timeline = self._timelines[row]
         if self._dispatch is None:
             start = self._starts[row]
             return worker, start, start + duration
         results = worker, np.maximum(time - duration, 0.0), np.full(1, time)
-        if before.round != self._round[row]:
+        if timeline.round != self._round[row]:
             return results
-        done = before.kind == DONE
+        # In dispatch a step has one result, which is added to the results of the round before it.
+        is_result = timeline.kind == DONE
         worker, start, end = (
-            np.append(field[done], new)
-            for field, new in zip((before.worker, before.start, before.end), results, strict=True)
+            np.append(field[is_result], value)
+            for field, value in zip(
+                (timeline.worker, timeline.start, timeline.end), results, strict=True
+            )
         )
         return worker, start, end
 
     def _unfinished(
-        self, row: int, over: bool, elapsed: Floats, info: dict[str, Any], dies: Floats
+        self,
+        row: int,
+        over: bool,
+        elapsed: Floats,
+        info: dict[str, Any],
+        dies: Floats,
     ) -> tuple[Floats, Mask, Mask]:
+        """How long each worker's unfinished task has run, and whether it is lost or is running."""
         if self._dispatch is not None and not over:
-            now = self._dispatch.round_state
-            running = now.running[row] != 0
-            lost = ~running & (now.begun[row] + now.duration[row] > now.finish[row])
-            since = np.where(running, now.now[row], now.finish[row]) - now.begun[row]
-            return np.where(running | lost, since, 0.0), lost, running
-        cut, time = elapsed > 0, info["round_time"]
-        before, at_the_end = cut & (dies < time), cut & (dies == time)
-        more = info.get("lost", 0) - before.sum()  # of those that died at the end, the lowest ones died before it
-        return elapsed, before | (at_the_end & (np.cumsum(at_the_end) <= more)), np.zeros(len(cut), np.bool_)
+            round_state = self._dispatch.round_state
+            running = round_state.running[row] != 0
+            # A worker that died has an end before begin + duration.
+            lost = ~running & (
+                round_state.begun[row] + round_state.duration[row] > round_state.finish[row]
+            )
+            run_time = (
+                np.where(running, round_state.now[row], round_state.finish[row])
+                - round_state.begun[row]
+            )
+            return np.where(running | lost, run_time, 0.0), lost, running
+        unfinished = elapsed > 0
+        time = info["round_time"]
+        died_before = unfinished & (dies < time)
+        died_at_end = unfinished & (dies == time)
+        # Of the workers that died at the moment of the end, the lowest ones died before it: events
+        # of the same moment happen in the order of the workers.
+        lost_at_end = info.get("lost", 0) - died_before.sum()
+        lost = died_before | (died_at_end & (np.cumsum(died_at_end) <= lost_at_end))
+        return elapsed, lost, np.zeros(len(unfinished), np.bool_)
 
 
 def _one_after_the_other(worker: Ints, duration: Floats) -> Floats:
-    """When each task is started if every worker runs its tasks without a gap, (E, B); ``worker`` is ascending.
+    """When each task starts if every worker runs its tasks without a gap, shape (E, B).
 
-    >>> _one_after_the_other(np.array([[0, 0, 2]]), np.array([[1.0, 5.0, 3.0]]))
-    array([[0., 1., 0.]])
+    The workers of the results are in ascending order.
+
+    Example:
+        >>> _one_after_the_other(np.array([[0, 0, 2]]), np.array([[1.0, 5.0, 3.0]]))
+        array([[0., 1., 0.]])
     """
+    # The start as if one worker ran all tasks, less the start of its worker's first task.
     start = np.cumsum(duration, axis=1) - duration
-    first = np.diff(worker, axis=1, prepend=-1) > 0
-    return start - np.maximum.accumulate(np.where(first, start, 0.0), axis=1)
+    is_first = np.diff(worker, axis=1, prepend=-1) > 0
+    return start - np.maximum.accumulate(np.where(is_first, start, 0.0), axis=1)

@@ -11,32 +11,51 @@ from ata_gym.envs.rendering.timeline import Timeline
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short
 
-Frame = str | NDArray[np.uint8]  # what ``render`` gives: a text, or pixels of shape (540, 960, 3)
+Frame = str | NDArray[np.uint8]
+"""The result of ``render``: a text, or pixels of shape (540, 960, 3)."""
 MODES = ("ansi", "rgb_array", "human")
-VECTOR_MODES = ("ansi", "rgb_array")  # the modes of the native vector envs, whose rows have no windows
-FRAMES_PER_SECOND = 4  # the frames per second of a window and of a video
+"""The modes of the single envs."""
+VECTOR_MODES = ("ansi", "rgb_array")
+"""The modes of the native vector envs, whose rows have no windows."""
+FRAMES_PER_SECOND = 4
+"""The frames per second of a window and of a video."""
 
 
 def renderer(mode: object, modes: Sequence[str] = MODES) -> "Renderer | None":
-    """What shows the rounds in one of the modes; None for None, and ValueError for any other.
+    """The renderer of a mode; None for the mode None.
 
-    >>> renderer("rgb")
-    Traceback (most recent call last):
-        ...
-    ValueError: render_mode must be None, 'ansi', 'rgb_array' or 'human', not 'rgb'
+    Args:
+        mode: The mode.
+        modes: The modes to choose from.
+
+    Raises:
+        ValueError: For another mode.
+        MissingExtraError: If the mode needs a package that is not installed.
+
+    Example:
+        >>> renderer("rgb")
+        Traceback (most recent call last):
+            ...
+        ValueError: render_mode must be None, 'ansi', 'rgb_array' or 'human', not 'rgb'
     """
     if mode is None:
         return None
     if not isinstance(mode, str) or mode not in modes:
         names = [repr(name) for name in modes]
-        raise ValueError(f"render_mode must be None, {', '.join(names[:-1])} or {names[-1]}, not {short(mode)}")
+        raise ValueError(
+            f"render_mode must be None, {', '.join(names[:-1])} or {names[-1]}, not {short(mode)}",
+        )
     return Renderer(mode)
 
 
 class Renderer:
-    """Shows rounds in a mode; a window opens for the first of them.
+    """A renderer shows rounds in a mode; a window opens for the first round.
 
-    MissingExtraError if matplotlib, or for a window pygame, is not installed.
+    Args:
+        mode: One of ``MODES``.
+
+    Raises:
+        MissingExtraError: If matplotlib, or for a window pygame, is not installed.
     """
 
     def __init__(self, mode: str) -> None:
@@ -44,22 +63,27 @@ class Renderer:
         needs = {"extra": "render", "purpose": f'render_mode="{mode}"'}
         if mode != "ansi":
             require("matplotlib", **needs)
-            from ata_gym.envs.rendering.picture import as_pixels  # noqa: PLC0415 - it needs matplotlib
+            from ata_gym.envs.rendering.picture import as_pixels  # noqa: PLC0415 - needs matplotlib
 
             self.frame = as_pixels
-        self._pygame: Any = require("pygame", **needs) if mode == "human" else None
-        self._screen: Any = None  # with a clock, once it is open
+        self._pygame: Any = None
+        if mode == "human":
+            self._pygame = require("pygame", **needs)
+        self._screen: Any = None
+        """The window, once it is open; then there is a clock, too."""
 
     def show(self, timeline: Timeline) -> Frame | None:
-        """The frame of a round, or None as it is in the window."""
-        frame, pygame = self.frame(timeline), self._pygame
+        """Show a round: return its frame, or draw it in the window and return None."""
+        frame = self.frame(timeline)
+        pygame = self._pygame
         if pygame is None or isinstance(frame, str):
             return frame
         size = frame.shape[1::-1]
         if self._screen is None:
             pygame.display.init()
             pygame.display.set_caption("ata-gym")
-            self._screen, self._clock = pygame.display.set_mode(size), pygame.time.Clock()
+            self._screen = pygame.display.set_mode(size)
+            self._clock = pygame.time.Clock()
         self._screen.blit(pygame.image.frombuffer(frame.tobytes(), size, "RGB"), (0, 0))
         pygame.event.pump()
         self._clock.tick(FRAMES_PER_SECOND)

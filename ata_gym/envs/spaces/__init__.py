@@ -1,4 +1,7 @@
-"""Action spaces that check an action and say what is wrong with it, registered with Gymnasium's space functions."""
+"""Action spaces that check an action and say what is wrong with it.
+
+They are registered with Gymnasium's functions on spaces.
+"""
 
 from ata_gym.envs.spaces import registration
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation

@@ -14,26 +14,38 @@ from ata_gym.utils.compiled import kernel
 from ata_gym.utils.validation import whole_number
 
 _INT64 = np.dtype(np.int64)
-_LARGEST = 2**62  # the largest n and budget: their sum still fits in an int64
+_LARGEST_BUDGET = 2**62
+"""The largest n and budget: their sum still fits in an int64."""
 
 Seed: TypeAlias = int | np.random.Generator | None
 
 
 @kernel("(n),(),()->()")
 def _legal(action: Ints, budget: Ints, exact: Mask, out: Mask) -> None:
-    """Whether an allocation is legal. It counts down from the budget, so that no sum can overflow."""
-    left, legal = budget[0], True
+    """Whether an allocation is legal.
+
+    It counts down from the budget, so that no sum can overflow.
+    """
+    remaining = budget[0]
+    legal = True
     for tasks in action:
-        if tasks < 0 or tasks > (left if exact[0] else budget[0]):
+        if exact[0]:
+            largest = remaining
+        else:
+            largest = budget[0]
+        if tasks < 0 or tasks > largest:
             legal = False
             break
-        left = max(left - tasks, 0)
-    out[0] = legal and left == 0
+        remaining = max(remaining - tasks, 0)
+    out[0] = legal and remaining == 0
 
 
 @kernel("(m),(),(n)", writable=(2,))
 def _deal(uniform: Floats, budget: Ints, out: Ints) -> None:
-    """Stars and bars: each of n + budget - 1 places is a bar with probability (bars left) / (places left)."""
+    """Draw an allocation by stars and bars.
+
+    Each of n + budget - 1 places is a bar with probability (bars left) / (places left).
+    """
     worker = 0
     bars = len(out) - 1
     places = bars + budget[0]
@@ -47,61 +59,100 @@ def _deal(uniform: Floats, budget: Ints, out: Ints) -> None:
 
 
 def of_shape(action: object, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The action as an array; ValueError unless it has this shape."""
+    """The action as an array.
+
+    Raises:
+        ValueError: Unless it has this shape.
+    """
     try:
-        given = np.asarray(action)
+        array = np.asarray(action)
     except Exception as error:
         raise ValueError(f"the action must be an array of shape {shape}: {error}") from error
-    if given.shape != shape:
-        raise ValueError(f"the action must have shape {shape}, not {given.shape}")
-    return given
+    if array.shape != shape:
+        raise ValueError(f"the action must have shape {shape}, not {array.shape}")
+    return array
 
 
 def integers(action: object, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
-    """The action as an array of integers of this shape; ValueError if it is none."""
-    given = of_shape(action, shape)
-    if given.dtype.kind not in "iu":
-        raise ValueError(f"the action must have an integer dtype such as int64, not {given.dtype}")
-    return given
+    """The action as an array of integers of this shape.
+
+    Raises:
+        ValueError: For another shape or dtype.
+    """
+    array = of_shape(action, shape)
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"the action must have an integer dtype such as int64, not {array.dtype}")
+    return array
 
 
-def checked_tasks(action: object, shape: tuple[int, ...], budget: int, exact: NDArray[np.bool_]) -> Ints:
-    """The action as int64 of this shape, (n,) or (E, n), not copied where it is that already.
+def checked_tasks(
+    action: object,
+    shape: tuple[int, ...],
+    budget: int,
+    exact: NDArray[np.bool_],
+) -> Ints:
+    """The action as int64 of this shape, not copied where it is such an array already.
 
-    ValueError, which says what is wrong, unless tasks are from 0 to the budget and sum to it, or to more if not exact.
+    Args:
+        action: The tasks of each worker.
+        shape: The shape, (n,) or (E, n).
+        budget: The budget: tasks are from 0 to the budget.
+        exact: Whether the sum must be the budget; else it may be more.
+
+    Raises:
+        ValueError: If the action is not legal; the message says what is wrong.
     """
     if type(action) is np.ndarray and action.dtype is _INT64 and action.shape == shape:
         array = action
     else:
-        given = integers(action, shape)
-        if given.dtype.kind == "u":  # a number beyond int64 must not wrap around: it stays above any budget
-            given = np.minimum(given, np.uint64(_LARGEST + 1))
-        array = given.astype(np.int64)
+        integer_action = integers(action, shape)
+        # A number beyond int64 must not wrap around: it stays above any budget.
+        if integer_action.dtype.kind == "u":
+            integer_action = np.minimum(integer_action, np.uint64(_LARGEST_BUDGET + 1))
+        array = integer_action.astype(np.int64)
     legal = _legal(array, budget, exact)
-    if not (legal.all() if len(shape) > 1 else legal):
+    # The result for one row is a single truth value.
+    if len(shape) > 1:
+        all_legal = legal.all()
+    else:
+        all_legal = legal
+    if not all_legal:
         raise ValueError(_complaint(np.asarray(action), np.asarray(legal), budget, bool(exact)))
     return array
 
 
 def _complaint(action: NDArray[np.integer[Any]], legal: Mask, budget: int, exact: bool) -> str:
-    row = tuple(np.argwhere(~legal)[0])  # () where there is one row only
-    tasks, where = action[row].tolist(), "".join(f" of row {one}" for one in row)
-    for worker, (own, total) in enumerate(zip(tasks, accumulate(tasks), strict=True)):
-        if not 0 <= own <= budget:
-            right = "0 or more tasks" if own < 0 else f"at most {budget} tasks, the budget"
-            return f"worker {worker}{where} must have {right}, not {own}"
+    """The message on the first row that is not legal."""
+    # The index is () where there is one row only.
+    row = tuple(np.argwhere(~legal)[0])
+    tasks = action[row].tolist()
+    row_text = "".join(f" of row {index}" for index in row)
+    for worker, (count, total) in enumerate(zip(tasks, accumulate(tasks), strict=True)):
+        if not 0 <= count <= budget:
+            if count < 0:
+                requirement = "0 or more tasks"
+            else:
+                requirement = f"at most {budget} tasks, the budget"
+            return f"worker {worker}{row_text} must have {requirement}, not {count}"
         if exact and total > budget:
             break
-    return f"the tasks{where} must sum to {'' if exact else 'at least '}the budget of {budget}, not to {sum(tasks)}"
+    if exact:
+        bound = "the budget"
+    else:
+        bound = "at least the budget"
+    return f"the tasks{row_text} must sum to {bound} of {budget}, not to {sum(tasks)}"
 
 
-class Checked:
+class CheckedSpace:
     """A space with a check that says what is wrong."""
 
     def check(self, action: object) -> Any:
-        """The action as an array of the space's shape and dtype, not copied where it is one already.
+        """The action as an array of the space's shape and dtype.
 
-        ValueError if it is no element of the space; the message says what is wrong.
+        It is not copied where it is such an array already.
+
+        Raises:
+            ValueError: If it is no element of the space; the message says what is wrong.
         """
         raise NotImplementedError
 
@@ -114,52 +165,78 @@ class Checked:
         return True
 
 
-class Allocation(Checked, Space[Ints]):
+class Allocation(CheckedSpace, Space[Ints]):
     """Tasks per worker: non-negative integers that sum to the budget.
 
-    - ``n_workers``, ``budget``: how many workers n, and the budget B, whole numbers of at least 1. Their number is not
-      called ``n``, as that is how RL libraries recognise a ``Discrete``.
-    - ``rows``: rows E of the batched space. Without it an element has no row axis.
-    - ``seed``: seeds ``sample``.
+    An element has shape (n,), or (E, n) with ``rows=E``, and dtype int64; whole floats are no
+    elements. A sample is uniform over the C(n + B - 1, B) compositions of B into n parts (stars and
+    bars), each row independently, in O(n + B) per row.
 
-    An element has shape (n,), or (E, n) with ``rows=E``, and dtype int64; whole floats are no elements. A sample is
-    uniform over the C(n + B - 1, B) compositions of B into n parts (stars and bars), each row independently, in
-    O(n + B) per row.
+    Args:
+        n_workers: The number of workers n, at least 1. It is not called ``n``, as RL libraries
+            recognise a ``Discrete`` by that name.
+        budget: The budget B, at least 1.
+        rows: The rows E of the batched space. Without it an element has no row axis.
+        seed: The seed of ``sample``.
 
-    >>> space = Allocation(3, budget=5, seed=0)
-    >>> int(space.sample().sum())
-    5
-    >>> np.array([5, 0, 0]) in space, np.array([5.0, 0.0, 0.0]) in space, np.array([4, 0, 0]) in space
-    (True, False, False)
-    >>> space.check([1, 1, 1])
-    Traceback (most recent call last):
-        ...
-    ValueError: the tasks must sum to the budget of 5, not to 3
+    Raises:
+        ValueError: If a number is no whole number of at least 1.
+
+    Example:
+        >>> space = Allocation(3, budget=5, seed=0)
+        >>> int(space.sample().sum())
+        5
+        >>> np.array([5, 0, 0]) in space, np.array([4, 0, 0]) in space
+        (True, False)
+        >>> np.array([5.0, 0.0, 0.0]) in space
+        False
+        >>> space.check([1, 1, 1])
+        Traceback (most recent call last):
+            ...
+        ValueError: the tasks must sum to the budget of 5, not to 3
     """
 
     _shape: tuple[int, ...]
     is_np_flattenable = True
-    exact: ClassVar[NDArray[np.bool_]] = np.asarray(True)  # whether the sum must be the budget, and no more
+    exact: ClassVar[NDArray[np.bool_]] = np.asarray(True)
+    """Whether the sum must be the budget, and no more."""
 
     def __init__(
-        self, n_workers: SupportsIndex, budget: SupportsIndex, rows: SupportsIndex | None = None, seed: Seed = None
+        self,
+        n_workers: SupportsIndex,
+        budget: SupportsIndex,
+        rows: SupportsIndex | None = None,
+        seed: Seed = None,
     ) -> None:
-        self.n_workers, self.budget = whole_number("n_workers", n_workers), whole_number("budget", budget)
-        self.rows = None if rows is None else whole_number("rows", rows)
-        shape = (self.n_workers,) if self.rows is None else (self.rows, self.n_workers)
+        self.n_workers = whole_number("n_workers", n_workers)
+        self.budget = whole_number("budget", budget)
+        if rows is None:
+            self.rows = None
+        else:
+            self.rows = whole_number("rows", rows)
+        shape: tuple[int, ...]
+        if self.rows is None:
+            shape = (self.n_workers,)
+        else:
+            shape = (self.rows, self.n_workers)
         super().__init__(shape, np.int64, seed)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of an element: (n,), or (E, n) for a batch."""
+        """The shape of an element: (n,), or (E, n) for a batch."""
         return self._shape
 
     def sample(self, mask: None = None, probability: None = None) -> Ints:
-        """Draw uniformly, each row independently; gymnasium.error.Error if a mask or a probability is given."""
+        """Draw uniformly, each row independently.
+
+        Raises:
+            gymnasium.error.Error: If a mask or a probability is given.
+        """
         for name, value in (("mask", mask), ("probability", probability)):
             if value is not None:
                 raise gym.error.Error(
-                    f"{type(self).__name__}.sample cannot be provided a {name}, actual value: {value}"
+                    f"{type(self).__name__}.sample cannot be provided a {name}, actual value:"
+                    f" {value}",
                 )
         return self._draw()
 
@@ -177,7 +254,11 @@ class Allocation(Checked, Space[Ints]):
         return [sample.tolist() for sample in sample_n]
 
     def from_jsonable(self, sample_n: Iterable[Any]) -> list[Ints]:
-        """Turn nested lists of integers into samples; a list that is no element raises ValueError."""
+        """Turn nested lists of integers into samples.
+
+        Raises:
+            ValueError: For a list that is no element.
+        """
         return [self.check(sample) for sample in sample_n]
 
     def __eq__(self, other: object) -> bool:
@@ -190,28 +271,35 @@ class Allocation(Checked, Space[Ints]):
         return type(self), self.n_workers, self.budget, self.rows
 
     def __repr__(self) -> str:
-        rows = "" if self.rows is None else f", rows={self.rows}"
+        if self.rows is None:
+            rows = ""
+        else:
+            rows = f", rows={self.rows}"
         return f"{type(self).__name__}({self.n_workers}, {self.budget}{rows})"
 
 
 class RaceAllocation(Allocation):
     """Tasks per worker in a race: integers from 0 to the budget that sum to at least the budget.
 
-    Parameters, attributes, shapes and errors are those of `Allocation`. A sample is uniform, each row independently.
+    Parameters, attributes, shapes and errors are the same as in `Allocation`. A sample is uniform,
+    each row independently.
 
-    >>> space = RaceAllocation(3, budget=5)
-    >>> np.array([5, 5, 5]) in space, np.array([5, 0, 0]) in space, np.array([6, 0, 0]) in space
-    (True, True, False)
+    Example:
+        >>> space = RaceAllocation(3, budget=5)
+        >>> np.array([5, 5, 5]) in space, np.array([5, 0, 0]) in space, np.array([6, 0, 0]) in space
+        (True, True, False)
     """
 
     exact = np.asarray(False)
 
     def _draw(self) -> Ints:
-        if self.n_workers == 1:  # the only element
+        # With one worker there is only one element.
+        if self.n_workers == 1:
             return np.full(self._shape, self.budget)
         out = self.np_random.integers(0, self.budget, self._shape, endpoint=True)
-        # By the symmetry a -> B - a, a uniform vector of [0, B]^n sums to nB/2 >= B or more half of the time.
+        # By the symmetry a -> B - a, a uniform vector of [0, B]^n sums to nB/2 >= B or more half of
+        # the time.
         while not np.all(legal := _legal(out, self.budget, self.exact)):
-            again = self.np_random.integers(0, self.budget, self._shape, endpoint=True)
-            out = np.where(np.asarray(legal)[..., None], out, again)
+            redrawn = self.np_random.integers(0, self.budget, self._shape, endpoint=True)
+            out = np.where(np.asarray(legal)[..., None], out, redrawn)
         return out

@@ -1,4 +1,7 @@
-"""How Minari writes and reads the spaces of allocations; it writes ``Dispatch`` as the ``MultiDiscrete`` that it is."""
+"""Functions with which Minari writes and reads the spaces of allocations.
+
+Minari writes ``Dispatch`` as a ``MultiDiscrete``, which it is.
+"""
 
 import json
 from collections.abc import Mapping
@@ -11,10 +14,14 @@ _KINDS = {f"ata_gym.{kind.__name__}": kind for kind in (Allocation, RaceAllocati
 
 
 def register() -> None:
-    """Register with Minari. A version of it without these functions says by itself which space it does not know."""
+    """Register the spaces with Minari.
+
+    A version of Minari without these functions says by itself which space it does not know.
+    """
     minari = import_module("minari.serialization")
     try:
-        serialize, deserialize = minari.serialize_space.register, minari.deserialize_space.register
+        serialize = minari.serialize_space.register
+        deserialize = minari.deserialize_space.register
     except AttributeError:
         return
     for name, kind in _KINDS.items():
@@ -25,7 +32,9 @@ def register() -> None:
 def _to_data(space: Allocation, to_string: bool = True) -> dict[str, Any] | str:
     data: dict[str, Any] = {"type": f"ata_gym.{type(space).__name__}", "n_workers": space.n_workers}
     data |= {"budget": space.budget, "rows": space.rows}
-    return json.dumps(data) if to_string else data
+    if to_string:
+        return json.dumps(data)
+    return data
 
 
 def _from_data(data: Mapping[str, Any]) -> Allocation:

@@ -1,4 +1,7 @@
-"""What Gymnasium's functions on spaces do with the action spaces: batch, concatenate, share, flatten."""
+"""The registration of the action spaces with Gymnasium's functions on spaces.
+
+These functions batch, concatenate, share and flatten.
+"""
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -27,30 +30,41 @@ def _batch_differing(spaces: Sequence[Allocation]) -> Allocation:
 
 
 def _flatten_space(space: Allocation) -> Box:
+    # Flat spaces are boxes, which do not keep the sum.
     length = space.n_workers * (space.rows or 1)
-    return Box(0, space.budget, (length,), np.int64)  # flat spaces are boxes: the sum is not kept
+    return Box(0, space.budget, (length,), np.int64)
 
 
-def _least(space: Allocation) -> Ints:  # all tasks to the first worker: an array of zeros is no element
+def _least(space: Allocation) -> Ints:
+    """All tasks to the first worker, as an array of zeros is no element."""
     least = np.zeros(space.shape, dtype=np.int64)
     least[..., 0] = space.budget
     return least
 
 
 _OF_ALLOCATION: dict[Any, Callable[..., Any]] = {
-    vector_utils.batch_space: _batch, vector_utils.batch_differing_spaces: _batch_differing,
-    space_utils.flatten_space: _flatten_space, create_zero_array: _least,
-}  # fmt: skip
+    vector_utils.batch_space: _batch,
+    vector_utils.batch_differing_spaces: _batch_differing,
+    space_utils.flatten_space: _flatten_space,
+    create_zero_array: _least,
+}
 _AS_A_BOX: tuple[Any, ...] = (
-    vector_utils.concatenate, vector_utils.create_empty_array, vector_utils.create_shared_memory,
-    vector_utils.read_from_shared_memory, vector_utils.write_to_shared_memory, vector_utils.iterate,
-    space_utils.flatdim, space_utils.flatten, space_utils.unflatten, space_utils.is_space_dtype_shape_equiv,
-)  # fmt: skip
-"""These use only the shape and dtype of a space; a space of integers is like a Box of integers to them."""
+    vector_utils.concatenate,
+    vector_utils.create_empty_array,
+    vector_utils.create_shared_memory,
+    vector_utils.read_from_shared_memory,
+    vector_utils.write_to_shared_memory,
+    vector_utils.iterate,
+    space_utils.flatdim,
+    space_utils.flatten,
+    space_utils.unflatten,
+    space_utils.is_space_dtype_shape_equiv,
+)
+"""Functions to which a space of integers is like a Box: they use only its shape and dtype."""
 
 
 def register() -> None:
-    """Register the action spaces with all of Gymnasium's functions that dispatch on the class of a space.
+    """Register the action spaces with all functions that dispatch on the class of a space.
 
     Each class needs its own entry, as some of these functions do not look for a parent class.
     """

@@ -1,1 +1,1 @@
-"""What the rows of an env remember of their episodes, how they take their steps, and what runs the tasks in them."""
+"""The state of the rows of an env, how they take their steps, and what runs the tasks."""

@@ -1,4 +1,4 @@
-"""What runs the tasks of a round in place of the simulation, and the check of what it gives."""
+"""Backends, which run the tasks of a round in place of the simulation, and their checks."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
@@ -12,9 +12,10 @@ from ata_gym.simulation.dispatch import Completion, RoundState
 from ata_gym.simulation.rounds import RoundResult
 
 Backend: TypeAlias = Callable[..., RoundResult]
-"""A backend of rounds; it is called as ``ata_gym.simulation.rounds.race_round`` is, with one row."""
+"""A backend of rounds, called as ``ata_gym.simulation.rounds.race_round`` is, with one row."""
 
-_TIMES = {"duration", "elapsed", "age", "round_time", "worker_time"}
+_TIME_FIELDS = {"duration", "elapsed", "age", "round_time", "worker_time"}
+"""The fields of results that hold times."""
 
 
 class DispatchBackend(Protocol):
@@ -22,15 +23,21 @@ class DispatchBackend(Protocol):
 
     @property
     def dispatch(self) -> Callable[..., Completion]:
-        """Go on to the next result; called as ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row."""
+        """A function that goes on to the next result.
+
+        It is called as ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row.
+        """
 
 
 class RealWorkers:
     """The part that backends of real workers share; copies of an env's spec share the backend."""
 
-    what: ClassVar[str]  # its name in errors
+    what: ClassVar[str]
+    """The name of the backend in errors."""
     workers: tuple[Any, ...]
-    budget: int  # results that a round needs
+    """The workers."""
+    budget: int
+    """The results that a round needs."""
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
@@ -41,24 +48,52 @@ class RealWorkers:
         return deterministic(np.ones(len(self.workers)))
 
     def check(self, scenario: Scenario) -> None:
-        """Raise ValueError unless the rounds of a scenario can be run here; an env asks when it is made."""
+        """Check that the rounds of a scenario can be run here; an env calls this when it is made.
+
+        Raises:
+            ValueError: If they cannot be run.
+        """
         n = len(self.workers)
         if scenario.pool.n != n:
             raise ValueError(f"the env has {scenario.pool.n} workers, but its {self.what} has {n}")
         if scenario.budget != self.budget:
-            raise ValueError(f"the env has budget {scenario.budget}, but its {self.what} has {self.budget}")
+            raise ValueError(
+                f"the env has budget {scenario.budget}, but its {self.what} has {self.budget}",
+            )
         if scenario.changes:
-            raise ValueError(f"a {self.what} has real workers, which no changes=... can change: leave them out")
+            raise ValueError(
+                f"a {self.what} has real workers, which no changes=... can change: leave them out",
+            )
 
 
 def check_round(result: RoundResult, action: NDArray[Any], budget: int) -> None:
-    """ValueError unless a backend gave what ``race_round`` would: shapes, workers, and finite times of at least 0."""
+    """Check the result of a backend of rounds.
+
+    Args:
+        result: The result.
+        action: The allocation, shape (E, n).
+        budget: The results that the round needs, B.
+
+    Raises:
+        ValueError: Unless shapes, workers and times are such as ``race_round`` gives. Times are
+            finite and at least 0.
+    """
     rows, n = action.shape
     _check_fields(result, [(rows, budget)] * 2 + [(rows, n)] * 2 + [(rows,)] * 2, n)
 
 
 def check_completion(at: Completion, before: RoundState, budget: int) -> None:
-    """ValueError unless a backend gave what ``dispatch_step`` would: one result more, and no time less."""
+    """Check the result of a backend of dispatch.
+
+    Args:
+        at: The result.
+        before: The state of the round before the result.
+        budget: The results that a round needs, B.
+
+    Raises:
+        ValueError: Unless it is such as ``dispatch_step`` gives: one more result, and no time that
+            has become less.
+    """
     rows, n = before.running.shape
     _check_fields(at, [(rows,)] * 2 + [(rows, n)] * 2 + [(rows,)] * 3 + [(rows, n)], n)
     over = before.missing == 1
@@ -66,29 +101,47 @@ def check_completion(at: Completion, before: RoundState, budget: int) -> None:
     state = at.round_state
     if not (np.array_equal(at.round_over, over) and np.array_equal(state.missing, missing)):
         raise ValueError(
-            f"the backend must give one result of the {before.missing.tolist()} that are missing, so that "
-            f"{missing.tolist()} are, not {np.asarray(state.missing).tolist()}"
+            f"the backend must give one result of the {before.missing.tolist()} that are missing,"
+            f" so that {missing.tolist()} are, not {np.asarray(state.missing).tolist()}",
         )
     _check_shapes(state, [field.shape for field in before])
     if (at.round_time < before.now).any() or (at.worker_time < before.spent).any():
-        raise ValueError("the backend's round_time and worker_time must not become less within a round")
-    if not ((state.tasks >= 0) & (state.tasks <= budget) & (state.running >= 0) & (state.running <= 1)).all():
+        raise ValueError(
+            "the backend's round_time and worker_time must not become less within a round",
+        )
+    if not (
+        (state.tasks >= 0) & (state.tasks <= budget) & (state.running >= 0) & (state.running <= 1)
+    ).all():
         raise ValueError(f"the backend's tasks must be from 0 to {budget}, and running 0 or 1")
 
 
-def _check_fields(result: RoundResult | Completion, shapes: Sequence[tuple[int, ...]], n: int) -> None:
-    """ValueError unless the first fields of a result have these shapes, workers below n and possible times."""
+def _check_fields(
+    result: RoundResult | Completion,
+    shapes: Sequence[tuple[int, ...]],
+    n: int,
+) -> None:
+    """Check the first fields of a result.
+
+    Raises:
+        ValueError: Unless they have these shapes, workers below n, and possible times.
+    """
     _check_shapes(result, shapes)
-    for name in (name for name in result._fields if name in _TIMES):
+    for name in (name for name in result._fields if name in _TIME_FIELDS):
         time = np.asarray(getattr(result, name))
         if not (np.isfinite(time) & (time >= 0)).all():
-            raise ValueError(f"the backend's {name} must be finite and at least 0, not {time.tolist()}")
+            raise ValueError(
+                f"the backend's {name} must be finite and at least 0, not {time.tolist()}",
+            )
     worker = np.asarray(result.worker)
     if not ((worker >= 0) & (worker < n)).all():
         raise ValueError(f"the backend's worker must be from 0 to {n - 1}, not {worker.tolist()}")
 
 
-def _check_shapes(result: RoundResult | Completion | RoundState, shapes: Sequence[tuple[int, ...]]) -> None:
+def _check_shapes(
+    result: RoundResult | Completion | RoundState,
+    shapes: Sequence[tuple[int, ...]],
+) -> None:
+    """Check the shapes of the first fields of a result."""
     fields: tuple[Any, ...] = result
     for name, field, shape in zip(result._fields, fields, shapes, strict=False):
         if np.shape(field) != shape:

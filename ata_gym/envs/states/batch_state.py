@@ -1,4 +1,4 @@
-"""What the rows of an env remember of their episodes."""
+"""The state of the rows of an env in their episodes."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,46 +22,86 @@ from ata_gym.utils.trees import choose_rows
 
 Feedback: TypeAlias = dict[str, NDArray[Any]]
 
-LARGEST = float(np.finfo(np.float32).max)  # the upper bound of times in observation spaces: float32 must hold it
-_NEVER = 2**63 - 1  # the round at which an episode without a horizon ends
+LARGEST = float(np.finfo(np.float32).max)
+"""The upper bound of times in observation spaces, which float32 must hold."""
+_ENDLESS_HORIZON = 2**63 - 1
+"""The round at which an episode without a horizon ends."""
 
 
 class StepResult(NamedTuple):
-    """What one step gave E rows."""
+    """The result of one step of E rows."""
 
-    observation: Feedback  # fresh arrays with a leading row axis
-    time: Floats  # (E,) time that passed
-    worker_time: Floats  # (E,) time that all workers were busy in it
-    info: dict[str, NDArray[Any]]  # fresh arrays of shape (E,)
-    ended: Mask  # (E,) whether the episode ended
+    observation: Feedback
+    """Fresh arrays with a leading row axis."""
+    time: Floats
+    """The time that passed, shape (E,)."""
+    worker_time: Floats
+    """The time that all workers were busy in the step, shape (E,)."""
+    info: dict[str, NDArray[Any]]
+    """Fresh arrays of shape (E,)."""
+    ended: Mask
+    """Whether the episode ended, shape (E,)."""
 
 
 class BatchState(ABC):
-    """What E rows remember of their episodes; the same class serves the single and the vector env of an id.
+    """The state of E rows in their episodes.
 
-    The feedback of a step holds ``results`` results, and the workers' loads if ``signals``. ``backend`` runs the tasks;
-    without one they are simulated. ValueError if the backend has a method ``check`` that refuses the scenario, and if
-    the rows do not fit this machine's memory.
+    The same class serves the single and the vector env of an id.
+
+    Args:
+        scenario: The scenario.
+        rows: The number of rows, E.
+        signals: Whether the feedback shows the workers' loads.
+        backend: What runs the tasks; without one they are simulated.
+        results: The number of results in the feedback of a step.
+
+    Raises:
+        ValueError: If the backend has a method ``check`` that refuses the scenario, and if the rows
+            do not fit this machine's memory.
     """
 
-    forms: ClassVar[tuple[str, ...]]  # the forms of actions, see ``interface.actions``; the first is the env's own
+    forms: ClassVar[tuple[str, ...]]
+    """The forms of actions, see ``interface.actions``; the first is the default."""
     _FIELDS = ("keys", "episode", "round", "started", "runtime", "total_worker_time")
+    """The attributes that a checkpoint holds."""
 
-    def __init__(self, scenario: Scenario, rows: int, signals: bool, backend: Any, results: int) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        rows: int,
+        signals: bool,
+        backend: Any,
+        results: int,
+    ) -> None:
         n = scenario.pool.n
         if hasattr(backend, "check"):
             backend.check(scenario)
         _check_memory(rows, n, results)
-        self.scenario, self.rows, self.shows_signals, self.results = scenario, rows, signals, results
+        self.scenario = scenario
+        self.rows = rows
+        self.shows_signals = signals
+        self.results = results
         self.simulated = backend is None
-        self.faulty, self._records_end = scenario.faulty, scenario.ends
+        self.faulty = scenario.faulty
+        self._records_end = scenario.ends
         self._pads = scenario.drawn is not None and scenario.drawn.fewest != n
-        self._last = np.array(_NEVER if scenario.horizon is None else min(scenario.horizon, _NEVER))
+        if scenario.horizon is None:
+            last_round = _ENDLESS_HORIZON
+        else:
+            last_round = min(scenario.horizon, _ENDLESS_HORIZON)
+        self._last = np.array(last_round)
         self.keys = np.zeros(rows, np.uint64)
-        self.episode = np.full(rows, -1, np.int64)  # -1: never reset
+        """The key of each row's noise, shape (E,)."""
+        self.episode = np.full(rows, -1, np.int64)
+        """The episode of each row, counted from 0, shape (E,); -1 before the first reset."""
         self.round = np.zeros(rows, np.int64)
+        """The coming round of each row, or the one that has begun, shape (E,)."""
         self.started = np.zeros((rows, n), np.int64)
-        self.runtime, self.total_worker_time = np.zeros(rows), np.zeros(rows)  # of the finished rounds
+        """The tasks that each worker has started in the episode, shape (E, n)."""
+        self.runtime = np.zeros(rows)
+        """The sum of the times of finished rounds in the episode, shape (E,)."""
+        self.total_worker_time = np.zeros(rows)
+        """The sum of the worker times of finished rounds in the episode, shape (E,)."""
         self.process = ChangeProcess(scenario.catalogue, scenario.changes, rows, n)
 
     @abstractmethod
@@ -70,80 +110,147 @@ class BatchState(ABC):
 
     @abstractmethod
     def check_action(self, action: object, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The action, (n,) of one row or (E, n), as an array; ValueError that says what is wrong with it."""
+        """The action as an array.
+
+        Args:
+            action: The action.
+            shape: The shape that it must have, (n,) for one row or (E, n).
+
+        Raises:
+            ValueError: If it is not legal; the message says what is wrong.
+        """
 
     @abstractmethod
     def step(self, action: NDArray[Any]) -> StepResult:
-        """Take one step in every row with an action, (E, n), that was checked."""
+        """Take one step in every row with an action, shape (E, n), that was checked."""
 
     def observation_space(self) -> spaces.Dict:
-        """The space of one row's observations: the feedback."""
-        n, results = self.scenario.pool.n, self.results
-        seen: dict[str, spaces.Space[Any]] = {
+        """The space of one row's feedback."""
+        n = self.scenario.pool.n
+        results = self.results
+        fields: dict[str, spaces.Space[Any]] = {
             "worker": spaces.Box(-1, n - 1, (results,), np.int64),
             "duration": spaces.Box(0.0, LARGEST, (results,), np.float64),
             "elapsed": spaces.Box(0.0, LARGEST, (n,), np.float64),
         }
         if self.shows_signals:
-            seen["signal"] = spaces.Box(0.0, 1.0, (n, 2), np.float64)
+            fields["signal"] = spaces.Box(0.0, 1.0, (n, 2), np.float64)
         if self._pads:
-            seen["present"] = spaces.Box(0, 1, (n,), np.int8)
-        return spaces.Dict(seen)
+            fields["present"] = spaces.Box(0, 1, (n,), np.int8)
+        return spaces.Dict(fields)
 
     def no_feedback(self, rows: Mask | slice) -> Feedback:
-        """What some rows see after their reset."""
+        """The feedback of some rows after their reset."""
         count = len(self.round[rows])
         worker = np.full((count, self.results), -1, np.int64)
-        return self.feedback(worker, np.zeros(worker.shape), np.zeros((count, self.scenario.pool.n)), rows)
+        duration = np.zeros(worker.shape)
+        elapsed = np.zeros((count, self.scenario.pool.n))
+        return self.feedback(worker, duration, elapsed, rows)
 
-    def feedback(self, worker: Ints, duration: Floats, elapsed: Floats, rows: Mask | slice = slice(None)) -> Feedback:
-        """What some rows observe of a step, with the workers' loads where they are shown."""
-        seen = {"worker": worker, "duration": duration, "elapsed": elapsed}
+    def feedback(
+        self,
+        worker: Ints,
+        duration: Floats,
+        elapsed: Floats,
+        rows: Mask | slice = slice(None),
+    ) -> Feedback:
+        """The feedback of some rows, with the workers' loads where they are shown.
+
+        Args:
+            worker: The worker of each result, shape (E, results).
+            duration: The task time of each result, shape (E, results).
+            elapsed: The time of each worker's cancelled or lost task, else 0, shape (E, n).
+            rows: The rows that these arrays hold.
+        """
+        feedback = {"worker": worker, "duration": duration, "elapsed": elapsed}
         if self.shows_signals:
-            seen["signal"] = self.process.conditions.signal[rows].copy()
+            feedback["signal"] = self.process.conditions.signal[rows].copy()
         if self._pads and (present := self.present()) is not None:
-            seen["present"] = present[rows].astype(np.int8)
-        return seen
+            feedback["present"] = present[rows].astype(np.int8)
+        return feedback
 
     def info(
-        self, round_time: Floats, worker_time: Floats, lost: Ints, runtime: Floats, total: Floats
+        self,
+        round_time: Floats,
+        worker_time: Floats,
+        lost: Ints,
+        runtime: Floats,
+        total: Floats,
     ) -> dict[str, NDArray[Any]]:
-        """The times of a round and of the episode with it, and the tasks that were lost where workers may die."""
-        times = {"round_time": round_time, "worker_time": worker_time, "runtime": runtime, "total_worker_time": total}
-        return times | ({"lost": lost} if self.faulty else {})
+        """The info of a step.
+
+        Args:
+            round_time: The times of the rounds, shape (E,).
+            worker_time: The worker times of the rounds, shape (E,).
+            lost: The tasks that were lost, shape (E,), which are shown where workers may die.
+            runtime: The round times of the episodes added up, with this one, shape (E,).
+            total: The worker times of the episodes added up, with this one, shape (E,).
+        """
+        times: dict[str, NDArray[Any]] = {
+            "round_time": round_time,
+            "worker_time": worker_time,
+            "runtime": runtime,
+            "total_worker_time": total,
+        }
+        if self.faulty:
+            times["lost"] = lost
+        return times
 
     @abstractmethod
     def info_so_far(self) -> dict[str, NDArray[Any]]:
-        """The info of rows that have taken no step since: of the round and the episode so far, in fresh arrays."""
+        """The info of the round and the episode so far, in fresh arrays.
+
+        It is the info of rows that have just been reset, or take no step.
+        """
 
     def present(self) -> Mask | None:
-        """Places that hold a worker, (E, n); None: all."""
+        """The places that hold a worker, shape (E, n); None means all."""
         return self.process.conditions.present
 
     @property
     def prices(self) -> Floats | float:
-        """The price of each row, (E,), where it is drawn; else the price of all rows."""
-        drawn = self.process.conditions.price
-        return self.scenario.price if drawn is None else drawn
+        """The price of each row, shape (E,), where it is drawn; else the price of all rows."""
+        row_prices = self.process.conditions.price
+        if row_prices is None:
+            return self.scenario.price
+        return row_prices
 
     def step_some(self, action: NDArray[Any], rows: Mask) -> StepResult:
-        """Take one step in some rows; in the others nothing happens, no time passes, and the feedback means nothing."""
+        """Take one step in some rows.
+
+        In the other rows nothing happens, no time passes, and the feedback has no meaning.
+
+        Args:
+            action: An action that was checked, shape (E, n).
+            rows: The rows, shape (E,).
+        """
         if not rows.any():
-            zeros, nobody = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
-            return StepResult(self.no_feedback(slice(None)), zeros, zeros.copy(), self.info_so_far(), nobody)
-        before = {name: field[~rows].copy() for name, field in self.remembered().items()}
+            zeros = np.zeros(len(rows))
+            no_rows = np.zeros(len(rows), np.bool_)
+            feedback = self.no_feedback(slice(None))
+            return StepResult(feedback, zeros, zeros.copy(), self.info_so_far(), no_rows)
+        # All rows take the step, and the other rows get back what they remembered.
+        remembered = {name: field[~rows].copy() for name, field in self.remembered().items()}
         result = self.step(action)
         for name, field in self.remembered().items():
-            field[~rows] = before[name]
+            field[~rows] = remembered[name]
         self.process.update_conditions(self.round)
-        time, worker_time = np.where(rows, result.time, 0.0), np.where(rows, result.worker_time, 0.0)
+        time = np.where(rows, result.time, 0.0)
+        worker_time = np.where(rows, result.worker_time, 0.0)
         info = choose_rows(rows, result.info, self.info_so_far())
-        return result._replace(time=time, worker_time=worker_time, info=info, ended=result.ended & rows)
+        return result._replace(
+            time=time,
+            worker_time=worker_time,
+            info=info,
+            ended=result.ended & rows,
+        )
 
     def conditions(self) -> Conditions:
-        """What the workers are like in the coming round, or in the one that has begun."""
+        """The conditions of the coming round, or of the one that has begun."""
         conditions = self.process.conditions
-        return conditions if self.scenario.changes else conditions._replace(round=self.round.copy())
+        if self.scenario.changes:
+            return conditions
+        return conditions._replace(round=self.round.copy())
 
     def seed_row(self, row: int, seed: int) -> None:
         """Give a row the noise of a seed; its next episode is episode 0."""
@@ -162,46 +269,78 @@ class BatchState(ABC):
         self.process.start_episode(rows, self.keys, self.episode, self.round)
 
     def noise_keys(self) -> NoiseKeys:
-        """What the noise of the coming tasks depends on."""
+        """The keys and counters of the noise of the coming tasks."""
         return NoiseKeys(self.keys, self.episode, self.round, self.started)
 
     def next_round(self, rows: Mask | None = None) -> Mask:
-        """Move some rows (None: all) to their next round; whether their episode has ended instead, shape (E,)."""
-        self.round += 1 if rows is None else rows
+        """Move some rows to their next round.
+
+        Args:
+            rows: The rows, shape (E,); None means all.
+
+        Returns:
+            Whether the episode of each row has ended instead, shape (E,).
+        """
+        if rows is None:
+            self.round += 1
+        else:
+            self.round += rows
         if self.scenario.changes:
             self.process.next_round(rows, self.keys, self.episode, self.round)
         ended: Mask = self.round >= self._last
-        if self._records_end:  # the recorded times may not fill the coming round
+        # The recorded times may not fill the coming round, whatever its allocation is.
+        if self._records_end:
             distributions = self.process.distributions
             by_round = distributions.family == CODES["trace-by-round"]
-            needed = np.where(by_round, self.round[:, None] + 1, self.started + self.scenario.budget)
+            tasks = self.started + self.scenario.budget
+            needed = np.where(by_round, self.round[:, None] + 1, tasks)
             ended |= (needed > distributions.limit).any(axis=1)
         return ended
 
     def ranges(self) -> dict[str, Within]:
-        """What the numbers of ``remembered`` may be, by name; keys may be any."""
-        time, number = Within(0.0, FINITE), Within()
-        own = {"episode": Within(-1), "round": number, "started": number, "runtime": time, "total_worker_time": time}
+        """The ranges of the numbers of ``remembered``, by name; keys may be any."""
+        time = Within(0.0, FINITE)
+        number = Within()
+        ranges = {
+            "episode": Within(-1),
+            "round": number,
+            "started": number,
+            "runtime": time,
+            "total_worker_time": time,
+        }
         for k, change in enumerate(self.scenario.changes):
             low, high = np.reshape(change.ranges(self.scenario.pool.n), (-1, 2, 1)).swapaxes(0, 1)
-            own[f"change_{k}"] = Within(low, high)
-        return own
+            ranges[f"change_{k}"] = Within(low, high)
+        return ranges
 
     def check(self, given: Mapping[str, NDArray[Any]]) -> None:  # noqa: B027 - the ranges say most
-        """ValueError unless numbers within the ``ranges`` can be what is remembered together."""
+        """Check the numbers of a checkpoint together, each of which is within the ``ranges``.
+
+        Raises:
+            ValueError: If a state cannot have these numbers together.
+        """
 
     def remembered(self) -> dict[str, NDArray[Any]]:
-        """Everything there is to remember, by name: the arrays themselves."""
+        """The arrays that hold the state, by name; they are no copies."""
         changes = {f"change_{k}": memory for k, memory in enumerate(self.process.memories)}
         return {name: getattr(self, name) for name in self._FIELDS} | changes
 
 
 def _check_memory(rows: int, n: int, results: int) -> None:
-    """ValueError if observations and the bounds of their space, some 64 bytes per entry, exceed the memory."""
-    needed, memory = 64 * rows * (results + n), installed_memory()
-    memory = memory if memory < math.inf else 2.0**36
+    """Check that observations and the bounds of their space fit the memory.
+
+    They take some 64 bytes per entry.
+
+    Raises:
+        ValueError: If they do not fit.
+    """
+    needed = 64 * rows * (results + n)
+    memory = installed_memory()
+    if not (memory < math.inf):
+        memory = 2.0**36
     if needed > memory:
         raise ValueError(
-            f"the feedback of {rows} rows with {results} results each needs about {needed / 1e9:,.0f} GB of memory, "
-            f"and this machine has {memory / 1e9:,.0f} GB: use a smaller budget or fewer rows"
+            f"the feedback of {rows} rows with {results} results each needs about"
+            f" {needed / 1e9:,.0f} GB of memory, and this machine has {memory / 1e9:,.0f} GB: use a"
+            " smaller budget or fewer rows",
         )

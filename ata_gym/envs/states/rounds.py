@@ -22,15 +22,24 @@ class AllocationState(BatchState):
     _space: type[Allocation] = Allocation
     _simulate: Backend = staticmethod(allocation_round)
 
-    def __init__(self, scenario: Scenario, rows: int, signals: bool = False, backend: Any = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        rows: int,
+        signals: bool = False,
+        backend: Any = None,
+    ) -> None:
         if backend is not None and not callable(backend):
             raise ValueError(
-                "backend must be a function that runs a round, called as ata_gym.simulation.rounds.race_round is, "
-                f"not {short(backend)}"
+                "backend must be a function that runs a round, called as"
+                f" ata_gym.simulation.rounds.race_round is, not {short(backend)}",
             )
         super().__init__(scenario, rows, signals, backend, results=scenario.budget)
-        self.backend: Backend = self._simulate if backend is None else backend
-        self.computed = np.zeros((rows, 0), np.int64)  # who computed each result of the last round, then (E, B)
+        if backend is None:
+            backend = self._simulate
+        self.backend: Backend = backend
+        self.computed = np.zeros((rows, 0), np.int64)
+        """The worker of each result of the last round, (E, B); (E, 0) before the first one."""
 
     def action_space(self) -> Allocation:
         return self._space(self.scenario.pool.n, self.scenario.budget)
@@ -39,28 +48,42 @@ class AllocationState(BatchState):
         return checked_tasks(action, shape, self.scenario.budget, self._space.exact)
 
     def step(self, action: NDArray[np.integer[Any]]) -> StepResult:
-        process, budget = self.process, self.scenario.budget
-        now = process.distributions, self.noise_keys(), action, budget
-        result = self.backend(*now) if process.disturbances is None else self.backend(*now, process.disturbances)
+        process = self.process
+        budget = self.scenario.budget
+        round_arguments = process.distributions, self.noise_keys(), action, budget
+        if process.disturbances is None:
+            result = self.backend(*round_arguments)
+        else:
+            result = self.backend(*round_arguments, process.disturbances)
         if not self.simulated:
             check_round(result, action, budget)
+        # A cost per unit of time replaces the sum of the times that workers were busy.
         if self.scenario.unit_costs is not None:
             costs = np.array(self.scenario.unit_costs)
             busy = (result.duration * costs[result.worker]).sum(axis=1) + result.elapsed @ costs
             result = result._replace(worker_time=busy)
-        self.started, self.computed = result.started, result.worker
+        self.started = result.started
+        self.computed = result.worker
         self.runtime += result.round_time
         self.total_worker_time += result.worker_time
-        runtime, total = self.runtime.copy(), self.total_worker_time.copy()
+        runtime = self.runtime.copy()
+        total = self.total_worker_time.copy()
         info = self.info(result.round_time, result.worker_time, result.lost, runtime, total)
         ended = self.next_round()
         observation = self.feedback(result.worker, result.duration, result.elapsed)
         return StepResult(observation, result.round_time, result.worker_time, info, ended)
 
     def info_so_far(self) -> dict[str, NDArray[Any]]:
-        round_time, worker_time = np.zeros(self.rows), np.zeros(self.rows)
+        round_time = np.zeros(self.rows)
+        worker_time = np.zeros(self.rows)
         lost = np.zeros(self.rows, np.int64)
-        return self.info(round_time, worker_time, lost, self.runtime.copy(), self.total_worker_time.copy())
+        return self.info(
+            round_time,
+            worker_time,
+            lost,
+            self.runtime.copy(),
+            self.total_worker_time.copy(),
+        )
 
 
 class RaceState(AllocationState):

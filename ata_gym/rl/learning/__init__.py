@@ -1,1 +1,1 @@
-"""Training agents of Stable-Baselines3 and sb3-contrib, with evaluations on other seeds, and the report on it."""
+"""The training of agents of Stable-Baselines3 and sb3-contrib, and the report on it."""

@@ -1,4 +1,4 @@
-"""The training of an agent from beginning to end: it is trained, compared on seeds that it never saw, and reported."""
+"""The training of an agent, its comparison on seeds that it never saw, and the report."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs torch
+import ata_gym.rl.needs_sb3  # noqa: F401 - before the modules that need torch
 
 import polars as pl
 
@@ -27,73 +27,125 @@ from ata_gym.utils.errors import named_failure
 from ata_gym.utils.manifest import read_listed
 
 Progress = Callable[[str, int], None]
-"""Called with a part of the work, "references", "training" or "test", and how much of it is done."""
+"""A function of a part of the work and how much of it is done.
+
+The parts are "references", "training" and "test".
+"""
 
 
 class Study(NamedTuple):
-    """What ``run`` leaves."""
+    """The results of ``run``."""
 
     report: Report
+    """The report."""
     learned: Learned
-    policy: str  # the name of the trained agent for ``ata-gym bench`` and ``ata_policies.make``
+    """The results of the training."""
+    policy: str
+    """The name of the trained agent for ``ata-gym bench`` and ``ata_policies.make``."""
 
 
-def run(learning: Learning, out: Path, effort: Effort = USUAL, warn: Callable[[str], None] = warnings.warn) -> Study:
-    """Train an agent and compare it with the policies, with progress bars; tables and the picture are left in ``out``.
+def run(
+    learning: Learning,
+    out: Path,
+    effort: Effort = USUAL,
+    warn: Callable[[str], None] = warnings.warn,
+) -> Study:
+    """Train an agent and compare it with the policies, with progress bars.
 
-    After a kill the same call goes on where it stopped, with the same result. ``warn`` gets a sentence if more
-    evaluations were asked for than there can be. ValueError if the algorithm does not take the hyperparameters, or the
-    folder holds something else, or results of other code.
+    Tables and the picture are left in ``out``. After a kill the same call goes on where it stopped,
+    with the same result.
+
+    Args:
+        learning: The training as data.
+        out: The results folder.
+        effort: How the work is done: here how often it is saved, and whether results of other code
+            are played again.
+        warn: Called with a sentence if more evaluations were asked for than there can be.
+
+    Raises:
+        ValueError: If the algorithm does not take the hyperparameters, or the folder holds
+            something else, or results of other code.
     """
-    agent = make_agent(learning)  # it refuses hyperparameters before there is a folder
-    between = rollout(learning, agent)
+    # The agent refuses wrong hyperparameters before there is a folder.
+    agent = make_agent(learning)
+    rollout_steps = rollout(learning, agent)
     agent.env.close()
     folder = store.open_folder(out, learning.config())
     played = [provenance(name, Learning.__module__) for name in learning.references()]
     made_by = merged(provenance_of(train.__module__), *played)
     splits = {name: (folder.result(name),) for name in ("validation", "test")}
     files = {"training": training_files(folder), **splits}
-    store.check_code([store.Made(part, paths, made_by) for part, paths in files.items()], effort.rerun_changed)
-    if between * learning.evaluations > learning.steps:
+    store.check_code(
+        [store.Made(part, paths, made_by) for part, paths in files.items()],
+        effort.rerun_changed,
+    )
+    if rollout_steps * learning.evaluations > learning.steps:
         warn(
-            f"{learning.evaluations} evaluations were asked for, and a rollout of {between:,} steps is longer than the "
-            "steps between two: give fewer --rows, or a smaller n_steps as --hyperparameter"
+            f"{learning.evaluations} evaluations were asked for, and a rollout of"
+            f" {rollout_steps:,} steps is longer than the steps between two: give fewer --rows, or"
+            " a smaller n_steps as --hyperparameter",
         )
-    compared = len(learning.references())
-    bars = {"references": compared, "training": learning.steps, "test": compared + 1}
-    checkpoint = files["training"][-1]  # the first one is written before the first step
+    reference_count = len(learning.references())
+    bars = {"references": reference_count, "training": learning.steps, "test": reference_count + 1}
+    # The first checkpoint is written before the first step.
+    checkpoint = files["training"][-1]
     withdrawn = store.withdrawn_on_failure(folder, checkpoint, folder.result("validation"))
     failure = named_failure(f"the training of {learning.agent.algorithm}")
     with withdrawn, failure, progress_bars(bars) as update:
-        learned = learn(learning, folder, made_by, lambda part, done: update(part, min(done, learning.steps)), effort)
+        learned = learn(
+            learning,
+            folder,
+            made_by,
+            lambda part, done: update(part, min(done, learning.steps)),
+            effort,
+        )
     name = policy_name(learning.agent.env, out)
     return Study(report(learning, learned, folder.path), learned, name)
 
 
 def learn(
-    learning: Learning, folder: Folder, made_by: Provenance, progress: Progress = lambda _part, _done: None,
+    learning: Learning,
+    folder: Folder,
+    made_by: Provenance,
+    progress: Progress = lambda _part, _done: None,
     effort: Effort = USUAL,
-) -> Learned:  # fmt: skip
-    """Train to the last step, from a checkpoint if there is one, and play the best agent on the test seeds.
+) -> Learned:
+    """Train to the last step, and play the best agent on the test seeds.
 
-    In the end the folder holds ``agent.zip``, as Stable-Baselines3 writes it, the curve, and what was played on both
-    splits. KeyboardInterrupt after a checkpoint, if Ctrl-C or SIGTERM came.
+    The training goes on from a checkpoint if there is one. In the end the folder holds
+    ``agent.zip``, as Stable-Baselines3 writes it, the curve, and the results on both splits.
+
+    Args:
+        learning: The training as data.
+        folder: The results folder.
+        made_by: The code that the results come from.
+        progress: Called with a part of the work and how much of it is done.
+        effort: How often the training is saved.
+
+    Raises:
+        KeyboardInterrupt: After a checkpoint, if Ctrl-C or SIGTERM came.
     """
     with deterministic():
-        agent, (names, left_out) = make_agent(learning), playable(learning)
-        told = partial(progress, "references")
-        validation = _references(folder.result("validation"), names, learning.validation, made_by, told)
+        agent = make_agent(learning)
+        names, left_out = playable(learning)
+        path = folder.result("validation")
+        report_progress = partial(progress, "references")
+        validation = _references(path, names, learning.validation, made_by, report_progress)
         curve, ends, checkpoint = training_files(folder)
+        # A run may have been killed after it wrote the curve, before it discarded the checkpoint.
         if finished(curve):
-            discard(checkpoint)  # of a run that was killed between the two
+            discard(checkpoint)
         else:
-            train(learning, folder, agent, validation, made_by, partial(progress, "training"), effort.save_every)
+            report_progress = partial(progress, "training")
+            train(learning, folder, agent, validation, made_by, report_progress, effort.save_every)
         progress("training", learning.steps)
-        test = _references(folder.result("test"), names, learning.test, made_by, partial(progress, "test"))
+        path = folder.result("test")
+        report_progress = partial(progress, "test")
+        test = _references(path, names, learning.test, made_by, report_progress)
         if AGENT not in names_in(test):
             agent.set_parameters(BytesIO(read_listed(agent_file(folder.path))), device="cpu")
-            mine = play(learning.agent.player(agent, agent.env.bare), learning.test)
-            test = pl.concat([mine, read_frame(ends), test])
+            agent_results = play(learning.agent.player(agent, agent.env.bare), learning.test)
+            test = pl.concat([agent_results, read_frame(ends), test])
             write_frame(folder.result("test"), test, made_by)
         progress("test", len(learning.references()) + 1)
         agent.env.close()
@@ -101,8 +153,13 @@ def learn(
 
 
 def _references(
-    path: Path, names: Sequence[str], experiment: Experiment, made_by: Provenance, progress: Callable[[int], None]
-) -> pl.DataFrame:  # what the references did on the seeds of a split, from its file if it is there
+    path: Path,
+    names: Sequence[str],
+    experiment: Experiment,
+    made_by: Provenance,
+    progress: Callable[[int], None],
+) -> pl.DataFrame:
+    """The results of the references on the seeds of a split, from the file if it is there."""
     if not finished(path):
         frames = []
         for name in names:

@@ -1,4 +1,4 @@
-"""How the learned policies of the zoo are trained: on workers drawn at random, before any of them is met.
+"""The training of the learned policies of the zoo, on workers that are drawn at random.
 
 It needs the extra ``train``.
 """

@@ -1,4 +1,4 @@
-"""The training of ``learned``: gradients of one round's cost, where the workers are known, and search over episodes."""
+"""The training of ``learned``: gradients of one round's cost, and search over episodes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,17 +13,27 @@ from ata_gym.rl.pretraining.rollouts import weights_of
 from ata_gym.rl.pretraining.search import Found, next_generation
 from ata_gym.rl.pretraining.worlds import WORLDS, at_any_price
 
-_GRADIENTS, _SEARCH = "gradients", "search"
-_UPDATES, _RATE, _LAST_RATE = 400, 2e-3, 3e-5
+_GRADIENTS = "gradients"
+_SEARCH = "search"
+_UPDATES = 400  # gradient steps of an iteration
+_RATE = 2e-3  # the first learning rate
+_LAST_RATE = 3e-5
 _POWER = 1.5  # the network begins with shares in proportion to mean^-1.5
 
 
-class Training:
+class Pretraining:
     """A training in steps, which goes on from a checkpoint with the same numbers.
 
-    There are two turns of both parts: half of the ``iterations`` of gradients, half of the ``generations`` of the
-    search, and the same again. What the search adds is kept apart while gradients are taken, which would undo it, as
-    they do not value what is learned by trying. But the network that plays has it.
+    There are two turns of both parts: half of the ``iterations`` of gradients, half of the
+    ``generations`` of the search, and the same again. The numbers that the search adds to the
+    weights are kept apart while gradients are taken. The gradients would undo them, as they give no
+    value to the knowledge from trying a worker. But the network that plays has them.
+
+    Args:
+        iterations: Iterations of gradients.
+        generations: Generations of the search.
+        seed: Seed of all random numbers.
+        hidden: Width of the layers.
     """
 
     def __init__(self, iterations: int, generations: int, seed: int = 0, hidden: int = 32) -> None:
@@ -32,52 +42,82 @@ class Training:
         with torch.no_grad():
             self._own.direct.weight[0, OF_WORKER.index("log mean")] = -_POWER
         self._optimizer = torch.optim.Adam(self._own.parameters(), _RATE)
-        self._found, self._iterations, self.done = Found.begin(hidden), iterations, 0
-        halves = zip(*((count // 2, count - count // 2) for count in (iterations, generations)), strict=True)
-        self._parts = [part for first, then in halves for part in [_GRADIENTS] * first + [_SEARCH] * then]
+        self._found = Found.begin(hidden)
+        self._iterations = iterations
+        self.done = 0
+        first_turn = [_GRADIENTS] * (iterations // 2) + [_SEARCH] * (generations // 2)
+        rest_of_iterations = iterations - iterations // 2
+        rest_of_generations = generations - generations // 2
+        second_turn = [_GRADIENTS] * rest_of_iterations + [_SEARCH] * rest_of_generations
+        self._parts = first_turn + second_turn
         self.steps = len(self._parts)
-        self._made_with = {"iterations": iterations, "generations": generations, "seed": seed, "hidden": hidden}
+        self._made_with = {
+            "iterations": iterations,
+            "generations": generations,
+            "seed": seed,
+            "hidden": hidden,
+        }
 
     def net(self) -> RecurrentWorkersNet:
         """The network as it is now."""
         return self._found.added_to(self._own)
 
     def step(self, progress: Callable[[float], None] = lambda _share: None) -> str:
-        """Take the next step, and return a line on it; ``progress`` is told what share of it is done."""
+        """Take the next step, and return a line on it.
+
+        Args:
+            progress: Called with the share of the step that is done, from 0 to 1.
+        """
+        # The number of a step is part of its seed, so that a training goes on with the same draws.
         rng = np.random.default_rng((self._made_with["seed"], self.done))
         k = self._parts[: self.done].count(self._parts[self.done])
         if self._parts[self.done] == _GRADIENTS:
             line = f"iteration {k + 1}: {self._learn(rng, k, progress)}"
         else:
-            found, self._found = next_generation(rng, self._own, self._found, progress)
-            line = f"generation {k + 1}: {found}"
+            text, self._found = next_generation(rng, self._own, self._found, progress)
+            line = f"generation {k + 1}: {text}"
         self.done += 1
         return line
 
     def _learn(self, rng: np.random.Generator, k: int, progress: Callable[[float], None]) -> str:
-        network, data = weights_of(self.net()), []
+        """Play all worlds and take the gradient steps of iteration k."""
+        network = weights_of(self.net())
+        data = []
         for world in WORLDS:
             data.append(played(rng, network, at_any_price(rng, world)))
             progress(0.4 * len(data) / len(WORLDS))
+        # The learning rate falls linearly over the iterations.
         for group in self._optimizer.param_groups:
             group["lr"] = _RATE + (_LAST_RATE - _RATE) * k / self._iterations
         costs = []
-        for taken in range(1, _UPDATES + 1):
+        for step in range(1, _UPDATES + 1):
             costs.append(update(rng, self._own, self._optimizer, data[rng.integers(len(data))]))
-            progress(0.4 + 0.6 * taken / _UPDATES)
+            progress(0.4 + 0.6 * step / _UPDATES)
         return f"mean logarithm of a round's cost {np.mean(costs):.4f}"
 
     def checkpoint(self) -> dict[str, Any]:
-        """All that the steps to come depend on."""
-        found = {name: torch.from_numpy(part) for name, part in self._found._asdict().items()}
+        """The state that all further steps depend on."""
+        search = {name: torch.from_numpy(array) for name, array in self._found._asdict().items()}
         state = {"net": self._own.state_dict(), "optimizer": self._optimizer.state_dict()}
-        return {"made_with": self._made_with, "done": self.done, "found": found, **state}
+        return {"made_with": self._made_with, "done": self.done, "found": search, **state}
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
-        """Go on where a checkpoint was made. ValueError if it is one of another training."""
+        """Go on where a checkpoint was made.
+
+        Args:
+            checkpoint: A state from :meth:`checkpoint`.
+
+        Raises:
+            ValueError: If it is a checkpoint of another training.
+        """
         if checkpoint["made_with"] != self._made_with:
-            raise ValueError(f"the checkpoint is of a training with {checkpoint['made_with']}, not {self._made_with}")
+            raise ValueError(
+                f"the checkpoint is of a training with {checkpoint['made_with']}, not"
+                f" {self._made_with}",
+            )
         self._own.load_state_dict(checkpoint["net"])
         self._optimizer.load_state_dict(checkpoint["optimizer"])
-        self._found = Found(**{name: part.numpy() for name, part in checkpoint["found"].items()})
+        self._found = Found(
+            **{name: tensor.numpy() for name, tensor in checkpoint["found"].items()}
+        )
         self.done = checkpoint["done"]

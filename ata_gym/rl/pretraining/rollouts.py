@@ -19,50 +19,68 @@ from ata_policies.setting import Setting
 class Moment(NamedTuple):
     """One round of a rollout, before it is played."""
 
-    envs: Any  # the vector env, which shows its privileged conditions
-    features: Features  # (E, n, 20) what the network saw
-    cost: Floats  # (E,) the cost of the episode so far
+    envs: Any
+    """The vector env, which shows its privileged conditions."""
+    features: Features
+    """The features that the network saw, shape (E, n, 20)."""
+    cost: Floats
+    """The cost of the episode so far, shape (E,)."""
 
 
 class _Watched:
-    """A network that keeps the features that it was asked for last."""
+    """A network that keeps the features of its last call."""
 
     def __init__(self, network: Network) -> None:
-        self._network, self.begin = network, network.begin
+        self._network = network
+        self.begin = network.begin
         self.features: Features = np.empty(0, np.float32)
 
-    def __call__(self, features: Features, memory: NetworkMemory) -> tuple[NDArray[np.float32], NetworkMemory]:
+    def __call__(
+        self,
+        features: Features,
+        memory: NetworkMemory,
+    ) -> tuple[NDArray[np.float32], NetworkMemory]:
         self.features = features
         return self._network(features, memory)
 
 
 def weights_of(net: RecurrentWorkersNet) -> Network:
-    """The weights of a torch module as the zoo plays them."""
+    """The weights of a torch module, as a network of the zoo."""
     return Network.of({name: tensor.detach().numpy() for name, tensor in net.state_dict().items()})
 
 
 def rollout(network: Network, world: Scenario, rows: int, seed: int) -> Iterator[Moment]:
-    """Play an episode in each row; the last moment comes after the last round."""
+    """Play an episode in each row; the last moment comes after the last round.
+
+    Args:
+        network: The network that plays.
+        world: The scenario.
+        rows: The number of rows E.
+        seed: Seed of the first row; the others follow.
+    """
     envs: Any = gym.make_vec(Learned.env_id, num_envs=rows, scenario=world)
     watched: Any = _Watched(network)
-    policy, state = Learned(Setting.of(envs), network=watched), None
+    policy = Learned(Setting.of(envs), network=watched)
+    state = None
     observation, _ = envs.reset(seed=seed)
-    cost, ended = np.zeros(rows), False
+    cost = np.zeros(rows)
+    ended = False
     while not ended:
         action, state = policy.predict(observation, state)
         yield Moment(envs, watched.features, cost)
         observation, reward, _, truncated, _ = envs.step(action)
-        cost, ended = cost - reward, bool(truncated.all())
+        cost = cost - reward
+        ended = bool(truncated.all())
     yield Moment(envs, watched.features, cost)
 
 
 def cost_of(network: Network, world: Scenario, rows: int, seed: int) -> float:
-    """The mean logarithm of what an episode costs."""
-    *_, last = rollout(network, world, rows, seed)
-    return float(np.log(last.cost).mean())
+    """The mean logarithm of the cost of an episode, over the rows of a rollout."""
+    *_, last_moment = rollout(network, world, rows, seed)
+    return float(np.log(last_moment.cost).mean())
 
 
 def training_seed(rng: np.random.Generator, rows: int) -> int:
-    """The first seed of some rows, all of the split "train"."""
+    """Draw the first seed of some rows, all in the split "train"."""
     seeds = SPLITS["train"]
     return int(rng.integers(seeds.start, seeds.stop - rows))

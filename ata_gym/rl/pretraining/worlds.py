@@ -1,4 +1,4 @@
-"""The workers that learned policies meet in training: drawn anew in each episode, of many kinds."""
+"""The scenarios of the training of learned policies: workers of many kinds, drawn anew."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,26 +11,50 @@ from ata_gym.pools import Pool, PoolDistribution, shifted_exponential
 from ata_gym.scenarios import Scenario
 from ata_gym.scenarios.for_agents import FAMILIES, HEAVY_TAILED
 
-Changes = tuple[tuple[Change, ...], ...]  # lists of changes, of which an episode has one
-_SPELLS: Changes = tuple((OnOff(*one),) for one in ((4, 0.1, 0.2), (6, 0.05, 0.15), (10, 0.03, 0.1), (6, 0.02, 0.04)))
-_WAVES: Changes = tuple((Periodic(*one),) for one in ((8, 0.8), (12, 0.9), (18, 0.9), (30, 0.7)))
+Changes = tuple[tuple[Change, ...], ...]
+"""Lists of changes, of which an episode has one."""
+_SPELLS: Changes = tuple(
+    (OnOff(*arguments),)
+    for arguments in ((4, 0.1, 0.2), (6, 0.05, 0.15), (10, 0.03, 0.1), (6, 0.02, 0.04))
+)
+_WAVES: Changes = tuple(
+    (Periodic(*arguments),) for arguments in ((8, 0.8), (12, 0.9), (18, 0.9), (30, 0.7))
+)
 _RACKS: Changes = tuple((OnOff(6.0, 0.01, 0.05, rack=rack),) for rack in (4, 6, 8))
 _WALKS: Changes = tuple((Walk(step, 1.4),) for step in (0.05, 0.1, 0.2, 0.4))
 _JUMP = Jump(at=50, workers=(0, 1), factor=20.0, until=100)
-_CHANGING: Changes = ((), (), (Switch(every=50),), (Walk(0.05, 1.0),), (OnOff(6.0, 0.01, 0.05),), (_JUMP,))
+_CHANGING: Changes = (
+    (),
+    (),
+    (Switch(every=50),),
+    (Walk(0.05, 1.0),),
+    (OnOff(6.0, 0.01, 0.05),),
+    (_JUMP,),
+)
 _ABSENT: Changes = (
-    *((Spot(*one),) for one in ((0.01, 0.05, 30), (0.03, 0.15, 60), (0.002, 0.02, 60))), (Crash(0.01, 20.0, 20, 40.0),),
-)  # fmt: skip
+    *((Spot(*arguments),) for arguments in ((0.01, 0.05, 30), (0.03, 0.15, 60), (0.002, 0.02, 60))),
+    (Crash(0.01, 20.0, 20, 40.0),),
+)
 _ORDER = np.random.default_rng(0).permutation(51)
-"""The order of workers whose means grow with their place, so that the first ones are not the fastest."""
+"""An order of the places of published scenarios, so that the first are not the fastest."""
 
 
-def _world(pools: PoolDistribution, budget: int, horizon: int, price: float = 0.0, changes: Changes = ()) -> Scenario:
+def _world(
+    pools: PoolDistribution,
+    budget: int,
+    horizon: int,
+    price: float = 0.0,
+    changes: Changes = (),
+) -> Scenario:
+    """A scenario whose pool, and whose list of changes, are drawn anew in each episode."""
     return Scenario(pools.typical(), budget, horizon, (Redraw(pools, among=changes),), price)
 
 
 def _growing(place: NDArray[np.floating[Any]], power: float) -> Pool:
-    """Shifted exponential times whose means grow with a power of the worker's place, as in published scenarios."""
+    """Shifted exponential times whose means grow with a power of the worker's place.
+
+    Published scenarios have such workers.
+    """
     return shifted_exponential(place**power, place**power)
 
 
@@ -51,7 +75,12 @@ WORLDS: tuple[Scenario, ...] = (
     _world(PoolDistribution(24, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 10, 100, price=1.0),
     _world(PoolDistribution(7, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 10, 60, changes=_SPELLS),
     _world(PoolDistribution(7, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 10, 60, changes=_WAVES),
-    _world(PoolDistribution(16, None, FAMILIES, (1.5, 20), (0.1, 1.0)), 32, 100, changes=_SPELLS + _WAVES),
+    _world(
+        PoolDistribution(16, None, FAMILIES, (1.5, 20), (0.1, 1.0)),
+        32,
+        100,
+        changes=_SPELLS + _WAVES,
+    ),
     _world(PoolDistribution(24, None, FAMILIES, (1.5, 15), (0.1, 1.0)), 36, 150, changes=_RACKS),
     _world(PoolDistribution(12, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 24, 100, changes=_WALKS),
     _world(PoolDistribution(9, None, FAMILIES, (1.5, 30), (0.1, 1.5)), 16, 400, changes=_CHANGING),
@@ -61,13 +90,19 @@ WORLDS: tuple[Scenario, ...] = (
     Scenario(_growing(_ORDER[_ORDER < 17] + 1.0, 1.0), 23, 100),
     Scenario(_growing(np.where(_ORDER[_ORDER < 36] < 4, 1.0, 12.0), 1.0), 18, 150),
 )
-"""Pools of many kinds, drawn anew in each episode, each with a budget, a number of rounds and a price; and, last, pools
-where one or a few workers get a large share of the best allocation."""
+"""Scenarios with pools of many kinds, drawn anew in each episode.
+
+Each has a budget, a number of rounds and a price. The last ones are fixed pools where one or a few
+workers get a large share of the best allocation.
+"""
 
 
-_PRICES, _ANOTHER = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0), 0.3
+_PRICES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
+_ANOTHER_PRICE = 0.3  # the probability of another price
 
 
 def at_any_price(rng: np.random.Generator, world: Scenario) -> Scenario:
-    """The world, with another price now and then."""
-    return replace(world, price=float(rng.choice(_PRICES))) if rng.random() < _ANOTHER else world
+    """Return the scenario, with another price in three of ten cases."""
+    if rng.random() < _ANOTHER_PRICE:
+        return replace(world, price=float(rng.choice(_PRICES)))
+    return world

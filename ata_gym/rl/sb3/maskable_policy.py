@@ -6,16 +6,19 @@ from ata_gym.rl.sb3.policy import WorkersActorCriticPolicy
 
 
 class MaskableWorkersPolicy(WorkersActorCriticPolicy, MaskableActorCriticPolicy):
-    """An actor and a critic for ``observation="workers"`` with ``action="assign"`` or ``"start"``; for MaskablePPO.
+    """An actor and a critic for ``observation="workers"``, for MaskablePPO.
 
-    ``hidden`` is the width of the layers; the other arguments are those of ``MaskableActorCriticPolicy``.
+    It is for ``action="assign"`` or ``"start"``. ``hidden`` is the width of the layers; the other
+    arguments are the arguments of ``MaskableActorCriticPolicy``.
 
-    >>> import numpy as np
-    >>> from sb3_contrib import MaskablePPO
-    >>> from ata_gym.rl.sb3.vec_env import make_vec_env
-    >>> envs = make_vec_env("ata_gym/TaskAllocation-v0", n_envs=8, observation="workers", action="assign")
-    >>> agent = MaskablePPO(MaskableWorkersPolicy, envs, device="cpu")
-    >>> masks = np.array(envs.env_method("action_masks"))
-    >>> agent.predict(envs.reset(), action_masks=masks)[0].shape
-    (8,)
+    Example:
+        >>> import numpy as np
+        >>> from sb3_contrib import MaskablePPO
+        >>> from ata_gym.rl.sb3.vec_env import make_vec_env
+        >>> form = {"observation": "workers", "action": "assign"}
+        >>> envs = make_vec_env("ata_gym/TaskAllocation-v0", n_envs=8, **form)
+        >>> agent = MaskablePPO(MaskableWorkersPolicy, envs, device="cpu")
+        >>> masks = np.array(envs.env_method("action_masks"))
+        >>> agent.predict(envs.reset(), action_masks=masks)[0].shape
+        (8,)
     """

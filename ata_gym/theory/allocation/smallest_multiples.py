@@ -1,8 +1,9 @@
-"""The compiled allocation by scores: the B smallest multiples of the scores, and the rules for scores of 0.
+"""The compiled allocation by scores: the B smallest multiples of the scores.
 
-Worker i's tasks are the multiples s_i, 2 s_i, 3 s_i, ... of its score, and the B smallest of all are handed out. They
-are found by a search for a level with almost B multiples below it; the last few follow in order. Of many workers only
-those are looked at whose scores are below a bound that a sample gives.
+The tasks of worker i are the multiples s_i, 2 s_i, 3 s_i, ... of its score, and the B smallest of
+all are handed out. They are found by a search for a level with almost B multiples below it; the
+last few follow in order. Of many workers, only workers with scores below a bound are considered;
+the bound comes from a sample. Scores of 0 have rules of their own.
 """
 
 import math
@@ -12,25 +13,32 @@ import numpy as np
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import helper, kernel
 
-_FAR = 2.0**200  # a scaled score that no level reaches
-_TINY = 2.0**-100  # scores above this and below its inverse need no scaling
-_LAST = 3
-"""Multiples too many or too few that are handed out in order, rather than found by a search for the exact level."""
-_INFINITE = 0x7FF0000000000000  # the bits of infinity
-_MANY = 16384  # workers from which on those with low scores are picked out first
-_SAMPLE = 4096  # workers that the bound of their scores follows from
+_UNREACHED_SCORE = 2.0**200  # a scaled score that no level reaches
+_TINY_SCORE = 2.0**-100  # scores above this and below its inverse need no scaling
+_LARGEST_MISS = 3
+"""The search stops at so many multiples too many or too few; the rest is done in order."""
+_INFINITE_BITS = 0x7FF0000000000000  # the bits of infinity
+_MANY_WORKERS = 16384  # workers from which on the workers with low scores are picked out first
+_SAMPLE_SIZE = 4096  # workers whose scores give the bound
 
 
 @helper()
 def _multiples(s: Floats, inverse: Floats, level: float, held: Floats) -> None:
+    """Store in ``held`` the number of multiples m s_i <= level of each score."""
     for i in range(len(s)):
         m = np.floor(level * inverse[i])
-        m = m - 1.0 if m * s[i] > level else m  # the product decides, the quotient only guesses
-        held[i] = m + 1.0 if (m + 1.0) * s[i] <= level else m
+        # The quotient only guesses m; the products decide, so that rounding has no effect.
+        if m * s[i] > level:
+            m = m - 1.0
+        if (m + 1.0) * s[i] <= level:
+            held[i] = m + 1.0
+        else:
+            held[i] = m
 
 
 @helper("reassoc", "nsz")
 def _sum(x: Floats) -> float:
+    """The sum of an array, in any order, so that it is compiled to vector instructions."""
     total = 0.0
     for i in range(len(x)):
         total += x[i]
@@ -39,8 +47,10 @@ def _sum(x: Floats) -> float:
 
 @helper()
 def _largest(held: Floats, s: Floats, work: Floats) -> float:
+    """The largest multiple that is held."""
     for i in range(len(s)):
         work[i] = held[i] * s[i]
+    # The bits of floats of at least 0 have the order of the floats; integer maxima vectorise.
     bits = work.view(np.int64)
     best = np.int64(0)
     for i in range(len(bits)):
@@ -51,6 +61,7 @@ def _largest(held: Floats, s: Floats, work: Floats) -> float:
 
 @helper()
 def _next(held: Floats, s: Floats, work: Floats) -> float:
+    """The smallest multiple that is not held; ``work`` is overwritten."""
     for i in range(len(s)):
         work[i] = (held[i] + 1.0) * s[i]
     bits = work.view(np.int64)
@@ -63,61 +74,87 @@ def _next(held: Floats, s: Floats, work: Floats) -> float:
 
 @helper()
 def _search(n: int, s: Floats, inverse: Floats, held: Floats, work: Floats, budget: int) -> int:
-    """Hold the multiples up to a level, and return how many are missing to B: few, or those that follow are equal.
+    """Hold the multiples up to a level, and return how many are missing to B.
 
-    Fewer than 0 are missing where there are more than B. The search is by interpolation and bisection; every probe
-    moves an end of the interval to a multiple, so it ends. The arrays are filled up to whole vectors beyond n.
+    Few are missing, or the multiples that follow are equal. The number is negative where more than
+    B are held. The search is by interpolation and bisection; every probe moves an end of the
+    interval to a multiple, so it ends. The arrays are filled up to whole vectors beyond n.
     """
+    # A level L has between L total - n and L total multiples below it: this bounds it from above.
     total = _sum(inverse)
-    low, low_count, low_next = 0.0, 0.0, 0.0
-    high, high_count = (budget + n) / total * (1.0 + 1e-9), float(budget + n)
+    low = 0.0
+    low_count = 0.0
+    low_next = 0.0
+    high = (budget + n) / total * (1.0 + 1e-9)
+    high_count = float(budget + n)
     level = (budget + min(0.5 * n, 0.8 * budget)) / total
     while True:
         _multiples(s, inverse, level, held)
         count = _sum(held)
-        if abs(budget - count) <= _LAST:
+        if abs(budget - count) <= _LARGEST_MISS:
             return budget - int(count)
         width = high - low
         if count < budget:
-            low, low_count, low_next = level, count, _next(held, s, work)
+            low = level
+            low_count = count
+            low_next = _next(held, s, work)
         else:
-            high, high_count = np.nextafter(_largest(held, s, work), 0.0), count
+            high = np.nextafter(_largest(held, s, work), 0.0)
+            high_count = count
+        # No multiple is between the ends: the next ones are equal, and only some of them fit.
         if low_next > high:
             _multiples(s, inverse, low, held)
             return budget - int(low_count)
+        # Bisection where the last probe did not halve the interval, else interpolation.
         slow = high - low > 0.5 * width
-        share = 0.5 if slow else (budget - low_count + 0.5) / (high_count - low_count + 1.0)
+        if slow:
+            share = 0.5
+        else:
+            share = (budget - low_count + 0.5) / (high_count - low_count + 1.0)
         level = min(max(low + (high - low) * share, low_next), high)
 
 
 @helper()
 def _complete(s: Floats, held: Floats, work: Floats, missing: int) -> None:
-    """Hold the multiples that are missing in order, of equal ones the lowest index first, or let go of the last."""
+    """Hold the ``missing`` multiples in order, or drop the last ones where it is negative.
+
+    Of equal multiples the lowest index comes first.
+    """
+    # An integer view of ``work``: the bits of floats of at least 0 have the order of the floats.
     bits = work.view(np.int64)
     n = len(s)
-    while missing > _LAST:  # equal multiples; each pass hands out one at least, as no place beyond n has the least
+    # The next multiples are equal. Each pass holds at least one, as no place beyond n has the
+    # least.
+    while missing > _LARGEST_MISS:
         following = _next(held, s, work)
         for i in range(n):
             if (held[i] + 1.0) * s[i] == following and missing > 0:
                 held[i] += 1.0
                 missing -= 1
-    step = 1.0 if missing > 0 else 0.0
+    if missing > 0:
+        step = 1.0
+    else:
+        step = 0.0
     for i in range(n):
         work[i] = (held[i] + step) * s[i]
-    while missing > 0:  # one fewer in each pass
-        least, i = bits[0], 0
+    # One multiple more in each pass: the next of each worker is in ``work``.
+    while missing > 0:
+        smallest = bits[0]
+        i = 0
         for k in range(n):
-            least = min(least, bits[k])
-        while bits[i] != least:  # it is one of them
+            smallest = min(smallest, bits[k])
+        while bits[i] != smallest:
             i += 1
         held[i] += 1.0
         work[i] = (held[i] + 1.0) * s[i]
         missing -= 1
-    while missing < 0:  # one more in each pass
-        most, i = bits[0], n - 1
+    # One multiple fewer in each pass: the last of each worker is in ``work``.
+    while missing < 0:
+        largest = bits[0]
+        i = n - 1
         for k in range(n):
-            most = max(most, bits[k])
-        while bits[i] != most:  # it is one of them
+            largest = max(largest, bits[k])
+        while bits[i] != largest:
             i -= 1
         held[i] -= 1.0
         work[i] = held[i] * s[i]
@@ -126,24 +163,35 @@ def _complete(s: Floats, held: Floats, work: Floats, missing: int) -> None:
 
 @helper()
 def _share_out(scores: Floats, smallest: float, budget: int, out: Ints) -> None:
-    """Add to ``out`` the B smallest elements of the multiset {m s_i : m >= 1}; of equal ones the lowest index first.
+    """Add to ``out`` the B smallest elements of the multiset {m s_i : m >= 1}.
 
-    ``smallest`` is the smallest score above 0, or about the size of all; those of 0 or infinity get nothing. One score
-    is above 0 and finite at least, so that some multiple comes before those of the places beyond n.
+    Of equal elements the lowest index comes first. ``smallest`` is the smallest score above 0, or
+    about the size of all; scores of 0 or infinity get nothing. At least one score is above 0 and
+    finite, so that some multiple comes before the multiples of the places beyond n.
     """
     n = len(scores)
-    # scaled by a power of two, in two halves, so that no multiple that matters overflows or is subnormal
+    # Scores are scaled by a power of two, so that no multiple that matters overflows or is
+    # subnormal; in two factors, since one alone could overflow.
     _, exponent = math.frexp(smallest)
-    half = math.ldexp(1.0, -(exponent // 2))
-    rest = math.ldexp(1.0, -(exponent - exponent // 2))
-    cap = math.ldexp(_FAR, min(exponent, 0)) if exponent < 0 else math.inf  # scaling up must not overflow
-    scratch = np.empty((4, (n + 31) // 32 * 32))  # whole vectors
-    s, inverse, held, work = scratch[0], scratch[1], scratch[2], scratch[3]
+    first_factor = math.ldexp(1.0, -(exponent // 2))
+    second_factor = math.ldexp(1.0, -(exponent - exponent // 2))
+    # Scaling up must not overflow.
+    if exponent < 0:
+        cap = math.ldexp(_UNREACHED_SCORE, min(exponent, 0))
+    else:
+        cap = math.inf
+    # Rows of whole vectors: n rounded up to a multiple of 32.
+    scratch = np.empty((4, (n + 31) // 32 * 32))
+    s = scratch[0]
+    inverse = scratch[1]
+    held = scratch[2]
+    work = scratch[3]
     for i in range(n):
-        s[i] = min(scores[i], cap) * half * rest
+        s[i] = min(scores[i], cap) * first_factor * second_factor
     s[n:] = 0.0
     for i in range(len(s)):
-        s[i] = s[i] if 0.0 < s[i] < math.inf else _FAR
+        if not (0.0 < s[i] < math.inf):
+            s[i] = _UNREACHED_SCORE
         inverse[i] = 1.0 / s[i]
     missing = _search(n, s, inverse, held, work, budget)
     _complete(s, held, work, missing)
@@ -153,20 +201,26 @@ def _share_out(scores: Floats, smallest: float, budget: int, out: Ints) -> None:
 
 @helper()
 def _pick_out(scores: Floats, budget: int, near: Ints) -> int:
-    """List the workers that may get one of ``budget`` tasks, in order, and return how many; 0 where a sample misled.
+    """List the workers that may get one of ``budget`` tasks, in order, and return how many.
 
-    Where B scores are at most a bound, so are the B smallest multiples, and of workers at the bound the first B will
-    do. The bound is a quantile of a sample.
+    Where B scores are at most a bound, so are the B smallest multiples, and of workers at the bound
+    the first B are enough. The bound is a quantile of a sample. The result is 0 where the sample
+    gave a bound that is too low.
     """
     n = len(scores)
-    sample = scores[: n // _SAMPLE * _SAMPLE : n // _SAMPLE].copy().view(np.int64)
-    expected = budget * _SAMPLE / n
+    # Every (n // _SAMPLE_SIZE)-th score, as bits.
+    sample = scores[: n // _SAMPLE_SIZE * _SAMPLE_SIZE : n // _SAMPLE_SIZE].copy().view(np.int64)
+    # About so many of the sample are among the B smallest scores; the margin is four standard
+    # deviations.
+    expected = budget * _SAMPLE_SIZE / n
     place = expected + 4.0 * math.sqrt(expected) + 4.0
-    low, high = 0, _INFINITE
-    while low < high:  # bisection over the bits, whose order is that of the scores
+    low = 0
+    high = _INFINITE_BITS
+    # Bisection over the bits, which have the order of the scores.
+    while low < high:
         middle = low + (high - low) // 2
         count = 0
-        for k in range(_SAMPLE):
+        for k in range(_SAMPLE_SIZE):
             count += sample[k] <= middle
         if count > place:
             high = middle
@@ -175,24 +229,34 @@ def _pick_out(scores: Floats, budget: int, near: Ints) -> int:
     sample[0] = low
     bound = sample.view(np.float64)[0]
     size = 0
+    # Every worker is written and the place moves on only for low scores: no branch, since its
+    # prediction would fail often.
     for i in range(n):
-        near[size] = i  # no branch, since nothing predicts it
+        near[size] = i
         size += scores[i] <= bound
+    # Many scores equal the bound: keep the first B of them.
     if size > 2 * budget:
-        listed, size, equal = size, 0, 0
-        for k in range(listed):
+        candidates = size
+        size = 0
+        equal = 0
+        for k in range(candidates):
             i = near[k]
             near[size] = i
             size += (scores[i] < bound) | (equal < budget)
             equal += scores[i] == bound
-    return size if size >= budget and bound < math.inf else 0
+    if size >= budget and bound < math.inf:
+        return size
+    return 0
 
 
 @helper()
 def _smallest(scores: Floats, work: Ints) -> float:
+    """The smallest score above 0, or infinity."""
     bits = scores.view(np.uint64)
-    least = np.uint64(_INFINITE - 1)
-    for i in range(len(scores)):  # by what is one less than their bits, so that 0 comes last; integer minima vectorise
+    least = np.uint64(_INFINITE_BITS - 1)
+    # One is subtracted from the bits, so that a score of 0 wraps to the largest number. Integer
+    # minima vectorise.
+    for i in range(len(scores)):
         least = min(least, bits[i] - np.uint64(1))
     work.view(np.uint64)[0] = least + np.uint64(1)
     return float(work.view(np.float64)[0])
@@ -200,70 +264,104 @@ def _smallest(scores: Floats, work: Ints) -> float:
 
 @helper()
 def _choose(members: Ints, size: int, chosen: int, draws: Floats) -> None:
-    """Bring a random subset of ``chosen`` of the first ``size`` members to the front; with no draws, the first."""
+    """Move a random subset of ``chosen`` of the first ``size`` members to the front.
+
+    With no draws, the members stay in their order.
+    """
     if len(draws) > 0:
         for k in range(chosen):
-            other = k + np.int64(draws[k] * (size - k))
-            members[k], members[other] = members[other], members[k]
+            position = k + np.int64(draws[k] * (size - k))
+            members[k], members[position] = members[position], members[k]
 
 
 @helper()
-def _gather(scores: Floats, untried: Mask, wanted: bool, members: Ints) -> None:
-    """List the workers with score 0 that were (or were not) tried; no branch, since nothing predicts it."""
+def _gather(scores: Floats, untried: Mask, is_untried: bool, members: Ints) -> None:
+    """List the workers with score 0 whose ``untried`` equals ``is_untried``."""
     size = 0
+    # No branch, since its prediction would fail often.
     for i in range(len(scores)):
         members[size] = i
-        size += (scores[i] == 0.0) & (untried[i] == wanted)
+        size += (scores[i] == 0.0) & (untried[i] == is_untried)
 
 
 @kernel("(n),(),(n),(k)->(n)")
 def allocate_kernel(scores: Floats, budget: Ints, untried: Mask, draws: Floats, out: Ints) -> None:
-    """Allocate as ``ata_gym.allocate`` does, without checks; workers with a score of infinity get nothing.
+    """Allocate as ``ata_gym.allocate`` does, without checks.
 
-    So nothing is handed out where every score is infinite.
+    Workers with a score of infinity get nothing, so nothing is handed out where every score is
+    infinite.
+
+    Args:
+        scores: Estimated task times, shape (n,).
+        budget: Tasks B to hand out.
+        untried: Workers that were never tried, shape (n,).
+        draws: Uniform numbers for random choices, at least min(n, B), or none.
+        out: The tasks of each worker, shape (n,).
     """
     n = len(scores)
-    left = budget[0]
-    zeros, usual, never, smallest = 0, 0, 0, math.inf
+    remaining = budget[0]
+    zero_count = 0
+    usual_count = 0
+    never = 0
+    smallest = math.inf
     for i in range(n):
-        zeros += scores[i] == 0.0
-        usual += (scores[i] > _TINY) & (scores[i] < 1.0 / _TINY)
-    if zeros < n:
-        smallest = 1.0 if zeros + usual == n else _smallest(scores, out)
-    picked = _pick_out(scores, left, out) if zeros == 0 and n > _MANY and left <= n // 4 else 0
+        zero_count += scores[i] == 0.0
+        usual_count += (scores[i] > _TINY_SCORE) & (scores[i] < 1.0 / _TINY_SCORE)
+    if zero_count < n:
+        # Scores of a usual size need no scaling: any number of that size is good enough.
+        if zero_count + usual_count == n:
+            smallest = 1.0
+        else:
+            smallest = _smallest(scores, out)
+    if zero_count == 0 and n > _MANY_WORKERS and remaining <= n // 4:
+        picked = _pick_out(scores, remaining, out)
+    else:
+        picked = 0
+    # The first ``picked`` places of ``out`` hold indices of workers until the end.
     out[picked:] = 0
-    if zeros > 0:
+    if zero_count > 0:
         for i in range(n):
             never += (scores[i] == 0.0) & untried[i]
-        members = np.empty(zeros + 1, np.int64)  # with a place to spare
+        # ``_gather`` writes one place beyond the last member.
+        members = np.empty(zero_count + 1, np.int64)
         if never > 0:
             _gather(scores, untried, True, members)
-            chosen = min(left, never)
+            chosen = min(remaining, never)
             _choose(members, never, chosen if chosen < never else 0, draws)
             for k in range(chosen):
                 out[members[k]] = 1
-            left -= chosen
-        tried = zeros - never
-        if left > 0 and (tried > 0 or smallest == math.inf):  # evenly over the tried ones, or over all if none was
+            remaining -= chosen
+        tried = zero_count - never
+        # Evenly over the tried workers of score 0. If there are none and no finite score is above
+        # 0, evenly over the untried workers.
+        if remaining > 0 and (tried > 0 or smallest == math.inf):
             if tried > 0:
                 _gather(scores, untried, False, members)
-            size = tried if tried > 0 else never
-            each, chosen = left // size, left % size
+            if tried > 0:
+                size = tried
+            else:
+                size = never
+            equal_share = remaining // size
+            chosen = remaining % size
             _choose(members, size, chosen, draws)
             for k in range(chosen):
                 out[members[k]] += 1
-            if each > 0:
+            if equal_share > 0:
                 for k in range(size):
-                    out[members[k]] += each
-            left = 0
-    if left > 0 and smallest < math.inf:
-        some, tasks = scores, out
+                    out[members[k]] += equal_share
+            remaining = 0
+    if remaining > 0 and smallest < math.inf:
+        candidate_scores = scores
+        tasks = out
         if picked > 0:
-            some, tasks = np.empty(picked), np.zeros(picked, np.int64)
+            candidate_scores = np.empty(picked)
+            tasks = np.zeros(picked, np.int64)
             for k in range(picked):
-                some[k] = scores[out[k]]
-        _share_out(some, smallest, left, tasks)
-        for k in range(picked - 1, -1, -1):  # backwards, as no worker's place is before that of its number
+                candidate_scores[k] = scores[out[k]]
+        _share_out(candidate_scores, smallest, remaining, tasks)
+        # From the last to the first: a worker's index i is at least its place k in the list, so no
+        # index that is still needed is overwritten.
+        for k in range(picked - 1, -1, -1):
             i = out[k]
             out[k] = 0
             out[i] = tasks[k]

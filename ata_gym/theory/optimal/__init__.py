@@ -1,1 +1,1 @@
-"""The allocation of least expected cost, with a proof, or a gap by which it may cost more."""
+"""The allocation of least expected cost, with a proof or a gap by which it may cost more."""

@@ -1,4 +1,4 @@
-"""What every number of tasks does to every worker, as a table: the search for an optimal allocation reads it."""
+"""The table that the search for an optimal allocation reads: a row per worker and tasks."""
 
 from dataclasses import dataclass
 
@@ -8,47 +8,69 @@ from numpy.typing import NDArray
 from ata_gym.pools import Pool
 from ata_gym.theory.round_time.expected import cycle, replayed
 from ata_gym.theory.round_time.quadrature import adaptive_rule
-from ata_gym.theory.round_time.worker_times import BY_ROUND, coarse_edges, excess, starts, sums, survival
+from ata_gym.theory.round_time.worker_times import (
+    BY_ROUND,
+    coarse_edges,
+    excess,
+    starts,
+    sums,
+    survival,
+)
 from ata_gym.typing import Floats, Ints
 
 SLACK = 1e-7  # an allocation counts as better only if it is so by more than this part of the cost
-_GRID = 1e-8  # aim of a panel of the grid, in units of the round time
-_TAIL = 1e-9
-_NODES = 4096
-_EDGES = 128
-_LARGEST = 2**25  # numbers in a table of sums: 256 MiB
+_GRID_TOLERANCE = 1e-8  # aim of a panel of the grid, in units of the round time
+_TAIL_TOLERANCE = 1e-9
+_MOST_NODES = 4096
+_MOST_EDGES = 128
+_LARGEST_TABLE = 2**25  # numbers in a table of sums: 256 MiB
 
 
 @dataclass(frozen=True)
-class Table:
+class RoundTimeTable:
     """Expected round times of all allocations in reach, as sums over q nodes.
 
-    The round time of an allocation is ``weights @ (unit - v) + sum of tails``, v the rows of its workers, combined:
+    The round time of an allocation is ``weights @ (unit - v) + sum of tails``, v the combined rows
+    of its workers:
 
     * nodes are times t, rows are P(S_i(a) <= t), combined by product, unit 1;
     * or nodes are rounds of a trace, rows are -S_i(a), combined by minimum, unit 0.
     """
 
-    workers: Ints  # (m,) their places in the pool
-    rows: Floats  # (columns + 1, q) after a row of ``unit`` for no task, a row per worker and number of tasks
-    tails: Floats  # (columns + 1,) what each row adds to the round time beyond the nodes
-    weights: Floats  # (q,)
-    first: Ints  # (m,) the row before that of one task of each worker
-    most: Ints  # (m,) tasks that it may get
-    same: NDArray[np.bool_]  # (m,) whether a worker has the distribution, and the cost, of the one before it
+    workers: Ints
+    """The places of the workers in the pool, shape (m,)."""
+    rows: Floats
+    """A row of ``unit`` for no task, then a row per worker and number of tasks.
+
+    The shape is (columns + 1, q).
+    """
+    tails: Floats
+    """The time that each row adds to the round time beyond the nodes, shape (columns + 1,)."""
+    weights: Floats
+    """The weights of the nodes, shape (q,)."""
+    first: Ints
+    """The place before the row of one task of each worker, shape (m,)."""
+    most: Ints
+    """The tasks that each worker may get, shape (m,)."""
+    same: NDArray[np.bool_]
+    """Whether a worker has the distribution and the cost of the one before it, shape (m,)."""
     combine: np.ufunc
+    """The function that combines two rows: ``np.multiply`` or ``np.minimum``."""
     unit: float
+    """The number that changes no row by ``combine``, 1 or 0."""
 
     def row(self, worker: int, tasks: int) -> int:
-        """Place of a row."""
-        return int(self.first[worker]) + tasks if tasks else 0
+        """The place of the row of a worker and a number of tasks."""
+        if tasks:
+            return int(self.first[worker]) + tasks
+        return 0
 
     def places(self, allocation: Ints) -> Ints:
-        """Places of the rows of an allocation, shape (m,)."""
+        """The places of the rows of an allocation, shape (m,)."""
         return np.where(allocation > 0, self.first + allocation, 0)
 
     def values(self, combined: Floats, tails: Floats | float) -> Floats:
-        """Round times from combined rows (..., q)."""
+        """Round times, shape (...,), from combined rows (..., q) and sums of tails (...,)."""
         return np.asarray((self.unit - combined) @ self.weights + tails)
 
     def value(self, allocation: Ints) -> float:
@@ -58,58 +80,101 @@ class Table:
 
 
 def round_table(
-    pool: Pool, budget: int, value: float, start: Ints, workers: Ints, mean: Floats, costs: Floats
-) -> tuple[Table | None, float]:
-    """The table of what ``workers`` need for any number of tasks, least spread first, and its error; None if too large.
+    pool: Pool,
+    budget: int,
+    value: float,
+    start: Ints,
+    workers: Ints,
+    mean: Floats,
+    costs: Floats,
+) -> tuple[RoundTimeTable | None, float]:
+    """The table of some workers for any number of tasks, and its error.
 
-    Tasks that alone would take a worker longer than ``value``, the round time of ``start``, need not be considered.
+    Tasks that alone would take a worker longer than ``value`` need not be considered.
+
+    Args:
+        pool: The workers of the pool.
+        budget: The most tasks of a worker.
+        value: The round time of ``start``, in units of time.
+        start: An allocation to the whole pool, shape (n,).
+        workers: The places of the workers of the table; the least spread comes first in it.
+        mean: Mean task times of the pool, shape (n,).
+        costs: Costs of a unit of each worker's time, shape (n,).
+
+    Returns:
+        The table, or None if it would be too large; and its error, in units of time.
     """
     family, shift, scale, shape, _, start_of_record, *_ = pool.distributions
     kinds = (costs, start_of_record, scale, shift, shape, family, mean, pool.sd())
+    # Equal workers come next to each other; the last key, the spread, is the first of the order.
     workers = workers[np.lexsort([kind[workers] for kind in kinds])]
-    most = np.minimum(np.floor(value * (1 + SLACK) / mean[workers]), budget).astype(np.int64)
-    if most.sum() > _LARGEST // _NODES:
+    most_tasks = np.minimum(np.floor(value * (1 + SLACK) / mean[workers]), budget).astype(np.int64)
+    if most_tasks.sum() > _LARGEST_TABLE // _MOST_NODES:
         return None, np.inf
-    first = np.cumsum(most) - most
-    columns = np.repeat(workers, most)
-    tasks = np.arange(columns.size) - np.repeat(first, most) + 1
-    same = np.append(False, np.all([kind[workers[1:]] == kind[workers[:-1]] for kind in kinds], axis=0))
+    first_row = np.cumsum(most_tasks) - most_tasks
+    columns = np.repeat(workers, most_tasks)
+    tasks = np.arange(columns.size) - np.repeat(first_row, most_tasks) + 1
+    equals_previous = np.append(
+        False,
+        np.all([kind[workers[1:]] == kind[workers[:-1]] for kind in kinds], axis=0),
+    )
     together = bool((family[workers] == BY_ROUND).all())
-    combine: np.ufunc = np.minimum if together else np.multiply
-    unit = 0.0 if together else 1.0
+    combine: np.ufunc
+    if together:
+        combine = np.minimum
+        unit = 0.0
+    else:
+        combine = np.multiply
+        unit = 1.0
     if together:
         rounds = cycle(pool)
-        if columns.size * rounds > _LARGEST:
+        if columns.size * rounds > _LARGEST_TABLE:
             return None, np.inf
-        weights, tails, error = np.full(rounds, 1 / rounds), np.zeros(columns.size), 0.0
+        weights = np.full(rounds, 1 / rounds)
+        tails = np.zeros(columns.size)
+        error = 0.0
         rows = -np.stack([replayed(pool, i) for i in columns.tolist()]) * tasks[:, None]
     else:
         rows, weights, tails, error = _on_grid(pool, columns, tasks, value, start[columns] == tasks)
     rows = np.concatenate([np.full((1, weights.size), unit), rows])
-    return Table(workers, rows, np.append(0.0, tails), weights, first, most, same, combine, unit), error
+    tails = np.append(0.0, tails)
+    return RoundTimeTable(
+        workers, rows, tails, weights, first_row, most_tasks, equals_previous, combine, unit
+    ), error
 
 
 def _on_grid(
-    pool: Pool, columns: Ints, tasks: Ints, value: float, start: NDArray[np.bool_]
+    pool: Pool,
+    columns: Ints,
+    tasks: Ints,
+    value: float,
+    start: NDArray[np.bool_],
 ) -> tuple[Floats, Floats, Floats, float]:
-    """P(S <= t) on a grid of times t for all columns, the grid's weights, the tails beyond it, and its error.
+    """P(S <= t) on a grid of times t for all columns, weights, tails, and the error.
 
-    The grid fits all columns and the round time of those of ``start``: a product is steeper than its factors.
+    The weights are of the grid, the tails are beyond it. The grid fits all columns and the round
+    time of the columns of ``start``: a product is steeper than its factors.
     """
     distributions = sums(pool, columns, tasks, fine=False)
-    mean, sd = tasks * pool.mean()[columns], np.sqrt(tasks) * pool.sd()[columns]
+    mean = tasks * pool.mean()[columns]
+    sd = np.sqrt(tasks) * pool.sd()[columns]
     slowest = np.append(np.diff(columns) != 0, True)
     end = 2 * value
-    while True:  # it ends, as P(S > t) vanishes and no tail is more than a mean
-        late, tails = survival(distributions, np.array([end]))[:, 0], excess(distributions, end)
-        if not late[slowest].sum() * tails[slowest].sum() > _TAIL * value:
+    # The loop ends, as P(S > t) vanishes and no tail is more than a mean.
+    while True:
+        late = survival(distributions, np.array([end]))[:, 0]
+        tails = excess(distributions, end)
+        if not late[slowest].sum() * tails[slowest].sum() > _TAIL_TOLERANCE * value:
             break
         end *= 2
-    edges = coarse_edges(distributions, starts(distributions)[tasks <= 2], mean, sd, end, _EDGES)
+    edges = coarse_edges(
+        distributions, starts(distributions)[tasks <= 2], mean, sd, end, _MOST_EDGES
+    )
 
     def functions(t: Floats) -> Floats:
+        """P(S > t) of each column, and P(round time > t) of ``start`` as the last row."""
         busy = survival(distributions, t)
         return np.concatenate([busy, [1.0 - np.prod(1.0 - busy[start], axis=0)]])
 
-    rule = adaptive_rule(functions, edges, _GRID * value, _NODES)
+    rule = adaptive_rule(functions, edges, _GRID_TOLERANCE * value, _MOST_NODES)
     return 1.0 - rule.values[:-1], rule.weights, tails, rule.error

@@ -1,4 +1,4 @@
-"""The expected round times of allocations: the expected maximum of the workers' sums of task times."""
+"""The expected round times of allocations: the expected maximum of sums of task times."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,90 +28,125 @@ from ata_gym.theory.round_time.worker_times import (
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import LARGEST_COUNT
 
-_RELATIVE = 1e-11  # aim of a panel of the quadrature, in units of the largest mean of a sum
-_TOGETHER = 1e-12  # what may be left out since two workers are late together, in the same units
-_LEVELS = np.concatenate([1.0 - np.logspace(-9, -2, 8), np.linspace(0.95, 0.05, 19), np.logspace(-2, -12, 11)])
+_PANEL_TOLERANCE = 1e-11  # aim of a panel of the quadrature, in units of the largest mean of a sum
+_LATE_TOGETHER = 1e-12  # the part of two workers late together that is left out, in the same units
+_LEVELS = np.concatenate(
+    [1.0 - np.logspace(-9, -2, 8), np.linspace(0.95, 0.05, 19), np.logspace(-2, -12, 11)],
+)
+"""Probabilities at whose quantiles the first panels have edges."""
 _BISECTIONS = 52
-_BLOCK = 2**21  # probabilities computed at once
-_ROUNDS = 2**20
-_COARSE, _COARSE_TOGETHER = 1e-6, 1e-7  # the same aims where many allocations are looked at
-_DOUBTFUL = 3e-7  # an estimated error, as a part of the value, from which an allocation is looked at alone
-_NODES, _EDGES = 8192, 512  # most nodes of such a quadrature, and most edges of its first panels
-_PIECES = 10**5  # most pieces of the curve of a maximum
-_PAIRS = 4096  # pairs of an allocation and a busy worker that are evaluated at once: 256 MiB on so many nodes
+_BLOCK_SIZE = 2**21  # probabilities computed at once
+_LONGEST_CYCLE = 2**20  # rounds of a cycle at most
+_COARSE_TOLERANCE = 1e-6  # as _PANEL_TOLERANCE, where many allocations are computed together
+_COARSE_LATE_TOGETHER = 1e-7  # as _LATE_TOGETHER, there
+_DOUBTFUL_ERROR = 3e-7
+"""The estimated error, as a part of the value, from which an allocation is computed alone."""
+_MOST_NODES = 8192  # most nodes of a quadrature for many allocations
+_MOST_EDGES = 512  # most edges of its first panels
+_MOST_PIECES = 10**5  # most pieces of the curve of a maximum
+_PAIRS_PER_BLOCK = 4096
+"""Pairs of an allocation and a busy worker at once: 256 MiB on 8,192 nodes."""
 
 
 def expected_round_time(pool: Pool, allocation: ArrayLike) -> float:
-    """Expected round time E[C(a)] = E[max_i S_i(a_i)], S_i the sum of a_i task times of worker i, by quadrature.
+    """The expected round time E[C(a)] = E[max_i S_i(a_i)] of an allocation, by quadrature.
 
-    E[C(a)] is the integral over t >= 0 of 1 - prod_i P(S_i(a_i) <= t), inf where a worker with a task has an infinite
-    mean. It is right to about 1e-10 of its value, also where sums of uniform, half-normal, log-normal, Weibull or
-    Pareto times are convolved numerically; to 1e-8 if these have coefficients of variation below 1e-7. Where all times
-    are recorded or constant, the integral is a sum.
+    S_i(a_i) is the sum of a_i task times of worker i. E[C(a)] is the integral over t >= 0 of 1 -
+    prod_i P(S_i(a_i) <= t), inf where a worker with a task has an infinite mean. It is right to
+    about 1e-10 of its value, also where sums of uniform, half-normal, log-normal, Weibull or Pareto
+    times are convolved numerically; to 1e-8 if these times have coefficients of variation below
+    1e-7. Where all times are recorded or constant, the integral is a sum.
 
-    Tasks of a trace by task take consecutive rows of their worker's record, which starts over at its end. Each row is
-    equally likely to be the first, independently of other workers: the long-run distribution under a fixed allocation
-    where the lengths of the records have no common factor. All tasks of a round take the same row of traces by round,
-    and so do all workers: the mean is over rounds, one common cycle of the records (at most its first 2**20 rounds).
+    Tasks of a trace by task take consecutive rows of their worker's record, which starts over at
+    its end. Each row is equally likely to be the first, independently of other workers. This is the
+    long-run distribution under a fixed allocation where the lengths of the records have no common
+    factor. All tasks of a round take the same row of traces by round, and so do all workers: the
+    mean is over rounds, one common cycle of the records (at most its first 2**20 rounds).
 
-    ``allocation`` holds the workers' tasks, shape (n,): non-negative integers with any sum, or ValueError is raised.
+    Args:
+        pool: The workers.
+        allocation: Tasks of each worker, shape (n,): integers from 0 to 2**50 with any sum.
 
-    >>> from ata_gym.pools import exponential
-    >>> round(expected_round_time(exponential([1.0, 1.0, 1.0]), [1, 1, 1]), 9)  # 1 + 1/2 + 1/3
-    1.833333333
+    Returns:
+        The expected round time, in the pool's unit of time.
+
+    Raises:
+        ValueError: If the pool or the allocation is not valid.
+
+    Example:
+        >>> from ata_gym.pools import exponential
+        >>> round(expected_round_time(exponential([1.0, 1.0, 1.0]), [1, 1, 1]), 9)  # 1 + 1/2 + 1/3
+        1.833333333
     """
     return _of_one(pool, _checked(checked_pool(pool), allocation), by_round_together=True)
 
 
 def expected_round_times(pool: Pool, allocations: Ints) -> Floats:
-    """Expected round times of allocations, shape (C, n); returns shape (C,).
+    """The expected round times of several allocations, shape (C,).
 
-    They are right to 1e-6 of their values. Most follow from one quadrature on common nodes, in which what a worker
-    needs for a number of tasks is computed once for all allocations that give it so many. Some are computed one by one:
-    those of recorded or constant times alone, of long records, and those whose error could be larger by the estimate
-    of the quadrature, as where hundreds of narrow sums have a place of their own. Here workers that replay a trace by
-    round are taken to be independent of each other. The expected round time is infinite where a worker with a task has
-    an infinite mean.
+    They are right to 1e-6 of their values. Most follow from one quadrature on common nodes: the
+    distribution of a worker's time for a number of tasks is computed once for all allocations that
+    give it so many. Some are computed one by one: allocations of recorded or constant times alone,
+    of long records, and allocations whose error could be larger by the estimate of the quadrature,
+    as where hundreds of narrow sums are in different places. Here workers that replay a trace by
+    round are taken to be independent of each other. The expected round time is infinite where a
+    worker with a task has an infinite mean.
+
+    Args:
+        pool: The workers.
+        allocations: Tasks of each worker, shape (C, n).
     """
-    distinct, back = np.unique(allocations, axis=0, return_inverse=True)
-    found, busy = np.zeros(len(distinct)), distinct > 0
+    distinct, inverse = np.unique(allocations, axis=0, return_inverse=True)
+    round_times = np.zeros(len(distinct))
+    busy = distinct > 0
     endless = (busy & ~np.isfinite(pool.mean())).any(axis=1)
-    found[endless] = np.inf
+    round_times[endless] = np.inf
     steps = np.isin(pool.distributions.family, (*RECORDED, CODES["deterministic"]))
     apart = ~(busy & ~steps).any(axis=1) | (busy & (pool.distributions.length > GROUPS)).any(axis=1)
-    todo = ~endless & busy.any(axis=1)
-    for k in np.flatnonzero(todo & apart).tolist():
-        found[k] = _of_one(pool, distinct[k], by_round_together=False)
-    together = np.flatnonzero(todo & ~apart)
+    finite = ~endless & busy.any(axis=1)
+    for k in np.flatnonzero(finite & apart).tolist():
+        round_times[k] = _of_one(pool, distinct[k], by_round_together=False)
+    together = np.flatnonzero(finite & ~apart)
     if together.size:
-        blocks = -(-np.count_nonzero(distinct[together]) // _PAIRS)
-        parts = [_in_block(pool, distinct[part]) for part in np.array_split(together, min(int(blocks), together.size))]
-        found[together] = np.concatenate(parts)
-    return found[back.ravel()]
+        blocks = -(-np.count_nonzero(distinct[together]) // _PAIRS_PER_BLOCK)
+        parts = [
+            _in_block(pool, distinct[part])
+            for part in np.array_split(together, min(int(blocks), together.size))
+        ]
+        round_times[together] = np.concatenate(parts)
+    return round_times[inverse.ravel()]
 
 
 def _in_block(pool: Pool, allocations: Ints) -> Floats:
-    """Expected round times of allocations, (C,), that all have tasks and finite means."""
+    """Expected round times, shape (C,), of allocations with tasks and finite means."""
     values, errors = _on_common_nodes(pool, allocations)
-    for k in np.flatnonzero(~(errors <= _DOUBTFUL * values)).tolist():
+    for k in np.flatnonzero(~(errors <= _DOUBTFUL_ERROR * values)).tolist():
         values[k] = _of_one(pool, allocations[k], by_round_together=False)
     return values
 
 
 def _on_common_nodes(pool: Pool, allocations: Ints) -> tuple[Floats, Floats]:
-    """Expected round times of allocations and estimates of their errors, (C,) each, by one quadrature for all."""
+    """Expected round times and estimates of their errors, shape (C,) each, by one quadrature."""
     row, worker = np.nonzero(allocations)
     pool, unit = rescaled(pool, float(pool.mean()[worker].max()))
+    # The busy workers of allocation c are the entries from ``first[c]`` on; ``pair`` maps each
+    # entry to its column, a distinct pair of a worker and a number of tasks.
     first = np.searchsorted(row, np.arange(len(allocations)))
-    (workers, tasks), pair = np.unique(np.stack([worker, allocations[row, worker]]), axis=1, return_inverse=True)
+    (workers, tasks), pair = np.unique(
+        np.stack([worker, allocations[row, worker]]),
+        axis=1,
+        return_inverse=True,
+    )
     pair = pair.ravel()
     distributions = sums(pool, workers, tasks, fine=False)
-    mean, sd = tasks * pool.mean()[workers], np.sqrt(tasks) * pool.sd()[workers]
+    mean = tasks * pool.mean()[workers]
+    sd = np.sqrt(tasks) * pool.sd()[workers]
     lowest = starts(distributions)
     longest = np.maximum.reduceat(mean[pair], first)
-    latest, scale = max(float(lowest.max()), float(longest.max())), float(longest.min())
-    end, beyond = _end(distributions, 2 * latest, _COARSE_TOGETHER * longest, pair, first)
-    edges = coarse_edges(distributions, lowest, mean, sd, end, _EDGES)
+    latest = max(float(lowest.max()), float(longest.max()))
+    scale = float(longest.min())
+    end, beyond = _end(distributions, 2 * latest, _COARSE_LATE_TOGETHER * longest, pair, first)
+    edges = coarse_edges(distributions, lowest, mean, sd, end, _MOST_EDGES)
 
     def functions(t: Floats) -> Floats:
         """P(round time > t) of each allocation."""
@@ -119,37 +154,47 @@ def _on_common_nodes(pool: Pool, allocations: Ints) -> tuple[Floats, Floats]:
         with np.errstate(divide="ignore"):
             return np.asarray(-np.expm1(np.add.reduceat(np.log1p(-busy)[pair], first, axis=0)))
 
-    rule = adaptive_rule(functions, edges, _COARSE * scale, _NODES)
+    rule = adaptive_rule(functions, edges, _COARSE_TOLERANCE * scale, _MOST_NODES)
     return (rule.integrals + beyond) * unit, rule.errors * unit
 
 
 def cycle(pool: Pool) -> int:
-    """Return the rounds after which all traces by round of a pool start over together, or one ends; at most 2**20."""
+    """The rounds after which all traces by round of a pool start over, or one ends.
+
+    The number is at most 2**20.
+    """
     distributions = pool.distributions
     together = distributions.family == BY_ROUND
-    first_end = int(distributions.limit[together].min(initial=_ROUNDS))
+    first_end = int(distributions.limit[together].min(initial=_LONGEST_CYCLE))
     return min(lcm(*np.unique(distributions.length[together]).tolist()), first_end)
 
 
 def replayed(pool: Pool, worker: int) -> Floats:
-    """Return the task times of a worker that replays a trace by round, shape (cycle,)."""
+    """The task times of a worker that replays a trace by round, shape (cycle,)."""
     _, shift, scale, *_ = pool.distributions
     return np.asarray(shift[worker] + scale[worker] * np.resize(pool.record(worker), cycle(pool)))
 
 
 def _checked(pool: Pool, allocation: ArrayLike) -> Ints:
+    """Return an allocation to the pool as int64, with ValueError if it is none."""
     tasks = as_array(allocation)
     if tasks.dtype.kind not in "iu" or tasks.shape != (pool.n,):
         raise ValueError(
-            f"an allocation is one integer per worker, shape ({pool.n},), not {tasks.dtype} of shape {tasks.shape}"
+            f"an allocation is one integer per worker, shape ({pool.n},), not {tasks.dtype} of"
+            f" shape {tasks.shape}",
         )
     if (tasks < 0).any() or (tasks > LARGEST_COUNT).any():
-        raise ValueError(f"an allocation has entries from 0 to 2**50, not {tasks.min()} to {tasks.max()}")
+        raise ValueError(
+            f"an allocation has entries from 0 to 2**50, not {tasks.min()} to {tasks.max()}",
+        )
     return tasks.astype(np.int64)
 
 
 def _of_one(pool: Pool, tasks: Ints, by_round_together: bool) -> float:
-    """The expected round time of one allocation, (n,); workers that replay a trace by round may share their rounds."""
+    """The expected round time of one allocation, (n,).
+
+    With ``by_round_together``, workers that replay a trace by round share their rounds.
+    """
     busy = np.flatnonzero(tasks)
     if not np.isfinite(pool.mean()[busy]).all():
         return np.inf
@@ -159,105 +204,141 @@ def _of_one(pool: Pool, tasks: Ints, by_round_together: bool) -> float:
     together = (pool.distributions.family[busy] == BY_ROUND) & by_round_together
     if together.all():
         return float(_last(pool, busy, tasks).mean()) * unit
-    alone, joint = busy[~together], busy[together]
+    alone = busy[~together]
+    joint = busy[together]
     distributions = sums(pool, alone, tasks[alone])
     means = tasks[alone] * pool.mean()[alone]
     if joint.size:
-        last = _last(pool, joint, tasks)
-        distributions.append(Sums.recorded(last, alone.size))
-        means = np.append(means, last.mean())
+        last_time = _last(pool, joint, tasks)
+        distributions.append(Sums.recorded(last_time, alone.size))
+        means = np.append(means, last_time.mean())
     return _expected_maximum(distributions, float(means.max())) * unit
 
 
 def _last(pool: Pool, workers: Ints, tasks: Ints) -> Floats:
     """When the last of these workers, all replaying traces by round, is done, shape (cycle,)."""
-    last = np.zeros(cycle(pool))
+    last_time = np.zeros(cycle(pool))
     for i in workers.tolist():
-        np.maximum(last, tasks[i] * replayed(pool, i), out=last)
-    return last
+        np.maximum(last_time, tasks[i] * replayed(pool, i), out=last_time)
+    return last_time
 
 
 def _expected_maximum(distributions: list[Sums], scale: float) -> float:
     """The expected maximum of independent sums; ``scale`` is the largest of their means.
 
-    With R the maximum of the recorded ones, and M that of all others, E max(R, M) is the mean of R + E[(M - R)+], whose
-    second part is a smooth function of R.
+    With R the maximum of the recorded sums, and M the maximum of all others, E max(R, M) is the
+    mean of R + E[(M - R)+]. The second part is a smooth function of R.
     """
-    recorded = renumbered(one for one in distributions if one.standard.constant)
-    others = renumbered(one for one in distributions if not one.standard.constant)
+    recorded = renumbered(
+        distribution for distribution in distributions if distribution.standard.constant
+    )
+    continuous = renumbered(
+        distribution for distribution in distributions if not distribution.standard.constant
+    )
     if not recorded:
-        return _by_quadrature(others, scale)
+        return _by_quadrature(continuous, scale)
     time, late = _maximum_of_steps(recorded)
-    ends = time + _excess_of_maximum(others, scale, time) if others else time
+    if continuous:
+        ends = time + _excess_of_maximum(continuous, scale, time)
+    else:
+        ends = time
     return float(ends[0] + np.diff(ends) @ late)
 
 
 def _by_quadrature(distributions: list[Sums], scale: float) -> float:
+    """The expected maximum of independent sums with a density."""
     begin = float(starts(distributions).max())
     end, beyond = _end_of_one(distributions, 2 * max(begin, scale), scale)
     late = partial(_late, distributions)
-    inside = np.concatenate([[begin], knots(distributions), _quantiles(late, begin, end)])
-    edges = np.unique(np.concatenate([[0.0, end], inside[(inside > 0) & (inside < end)]]))
-    rule = adaptive_rule(lambda t: late(t)[None], edges, _RELATIVE * scale)
+    inner_edges = np.concatenate([[begin], knots(distributions), _quantiles(late, begin, end)])
+    edges = np.unique(
+        np.concatenate([[0.0, end], inner_edges[(inner_edges > 0) & (inner_edges < end)]])
+    )
+    rule = adaptive_rule(lambda t: late(t)[None], edges, _PANEL_TOLERANCE * scale)
     return float(rule.integrals[0] + beyond)
 
 
 def _maximum_of_steps(distributions: list[Sums]) -> tuple[Floats, Floats]:
-    """The values of the maximum of sums that take recorded values, increasing, (q,), and P(it is more), (q - 1,).
+    """The values of the maximum of sums that take recorded values, and their probabilities.
 
-    P(all S_i <= t) is 1 at the largest value, and below each value of a sum it is less by a factor: that sum's chance
-    below the value over its chance there.
+    P(all S_i <= t) is 1 at the largest value. Below each value of a sum it is less by a factor: the
+    sum's probability to be below the value, over its probability to be at most the value.
+
+    Returns:
+        The values, increasing, shape (q,), and P(maximum > value) of all but the last, shape
+        (q - 1,).
     """
     begin = starts(distributions).max()
-    times, rises = [np.array([begin])], [np.zeros(1)]
-    for one in distributions:
-        values = one.shift[:, None] + one.scale[:, None] * one.standard.knots[1:]
-        rise = np.diff(np.log1p(-one.standard.survival(one.standard.knots)))
+    times = [np.array([begin])]
+    rises = [np.zeros(1)]
+    for distribution in distributions:
+        values = (
+            distribution.shift[:, None]
+            + distribution.scale[:, None] * distribution.standard.knots[1:]
+        )
+        rise = np.diff(np.log1p(-distribution.standard.survival(distribution.standard.knots)))
         later = values > begin
         times.append(values[later])
         rises.append(np.broadcast_to(rise, values.shape)[later])
     time = np.concatenate(times)
     order = np.argsort(time, kind="stable")
+    # Sums of logarithms of the factors from the largest value down.
     fall = np.cumsum(np.concatenate(rises)[order][:0:-1])[::-1]
     return time[order], -np.expm1(-fall)
 
 
 def _excess_of_maximum(distributions: list[Sums], scale: float, times: Floats) -> Floats:
-    """E[(M - t)+] at increasing times, as their shape, for the maximum M of independent sums with a density."""
+    """E[(M - t)+] at increasing times, for the maximum M of independent sums with a density.
+
+    ``scale`` is the largest mean of the sums; the result has the shape of ``times``.
+    """
     begin = float(starts(distributions).max())
     end, beyond = _end_of_one(distributions, 2 * max(begin, scale, float(times[-1])), scale)
-    inside = knots(distributions)
-    edges = np.unique(np.concatenate([[0.0, end - begin], inside[(inside > begin) & (inside < end)] - begin]))
+    inner_edges = knots(distributions)
+    edges = np.unique(
+        np.concatenate(
+            [[0.0, end - begin], inner_edges[(inner_edges > begin) & (inner_edges < end)] - begin]
+        ),
+    )
 
     def late(x: Floats) -> Floats:
         return _late(distributions, begin + x.ravel()).reshape(x.shape)
 
-    curve = adaptive_curve(late, edges, scale, _RELATIVE, most=_PIECES)
+    curve = adaptive_curve(late, edges, scale, _PANEL_TOLERANCE, most=_MOST_PIECES)
     before = curve.before(np.clip(times - begin, 0.0, end - begin))
-    whole = float(curve.before(edges[-1:])[0]) + beyond
-    return np.asarray(np.maximum(begin - times, 0.0) + whole - before)
+    total = float(curve.before(edges[-1:])[0]) + beyond
+    return np.asarray(np.maximum(begin - times, 0.0) + total - before)
 
 
 def _late(distributions: list[Sums], t: Floats) -> Floats:
-    """P(some S_i > t) for times (k,)."""
+    """P(some S_i > t) for times of shape (k,)."""
     return _in_blocks(distributions, t, _any)
 
 
 def _end_of_one(distributions: list[Sums], end: float, scale: float) -> tuple[float, float]:
-    """Where the integral of P(some S_i > t) may stop, at ``end`` or later, and what is beyond it."""
-    columns = np.arange(sum(one.column.size for one in distributions))
-    end, beyond = _end(distributions, end, np.array([_TOGETHER * scale]), columns, np.zeros(1, np.int64))
+    """Where the integral of P(some S_i > t) may stop, at ``end`` or later, and the rest beyond."""
+    columns = np.arange(sum(distribution.column.size for distribution in distributions))
+    negligible = np.array([_LATE_TOGETHER * scale])
+    end, beyond = _end(distributions, end, negligible, columns, np.zeros(1, np.int64))
     return end, float(beyond[0])
 
 
-def _end(distributions: list[Sums], end: float, negligible: Floats, pair: Ints, first: Ints) -> tuple[float, Floats]:
-    """Where the integrals of C allocations may stop, at ``end`` or later, and what is beyond it, (C,).
+def _end(
+    distributions: list[Sums],
+    end: float,
+    negligible: Floats,
+    pair: Ints,
+    first: Ints,
+) -> tuple[float, Floats]:
+    """Where the integrals of C allocations may stop, at ``end`` or later, and the rest beyond.
 
-    Beyond a time t, the integral of P(some S_i > t) is that of the sum of P(S_i > t), minus at most the sum of P(S_i >
-    t) times that integral: as long as that is ``negligible``, (C,). The columns of each allocation are in ``pair``,
-    from ``first`` on.
+    Beyond a time t, the integral of P(some S_i > t) is the integral I of the sum of P(S_i > t),
+    minus at most the sum of P(S_i > t) times I. The integrals stop where this product is
+    ``negligible``, shape (C,), and the rest, shape (C,), is I. The columns of allocation c are in
+    ``pair``, from ``first[c]`` on.
     """
-    while True:  # it ends, as P(S_i > t) vanishes and no integral is more than a mean
+    # The loop ends, as P(S_i > t) vanishes and no integral is more than a mean.
+    while True:
         late = np.add.reduceat(survival(distributions, np.array([end]))[pair, 0], first)
         beyond = np.add.reduceat(excess(distributions, end)[pair], first)
         if not (late * beyond > negligible).any():
@@ -266,22 +347,31 @@ def _end(distributions: list[Sums], end: float, negligible: Floats, pair: Ints, 
 
 
 def _quantiles(late: Callable[[Floats], Floats], begin: float, end: float) -> Floats:
-    """Where P(some S_i > t) crosses certain levels, so that the panels find even the narrowest step."""
-    low, high = np.full(_LEVELS.size, begin), np.full(_LEVELS.size, end)
+    """The times at which P(some S_i > t) crosses the levels, by bisection.
+
+    As edges of panels, they make the quadrature see even the narrowest step.
+    """
+    low = np.full(_LEVELS.size, begin)
+    high = np.full(_LEVELS.size, end)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         above = late(middle) > _LEVELS
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
+        low = np.where(above, middle, low)
+        high = np.where(above, high, middle)
     return low
 
 
-def _any(busy: Floats) -> Floats:  # 1 - prod_i (1 - p_i) over the first axis, without loss of small numbers
+def _any(busy: Floats) -> Floats:
+    """Return 1 - prod_i (1 - p_i) over the first axis, without loss of small numbers."""
     with np.errstate(divide="ignore"):
         return np.asarray(-np.expm1(np.log1p(-busy).sum(axis=0)))
 
 
 def _in_blocks(distributions: list[Sums], t: Floats, reduce: Callable[[Floats], Floats]) -> Floats:
-    """Reduce P(S_i > t), shape (m, times), over i, a few times at once where there are very many sums."""
+    """Reduce P(S_i > t), shape (m, times), over i, a few times at once for very many sums."""
     m = sum(distribution.column.size for distribution in distributions)
-    parts = -(-t.size * m // _BLOCK)
-    return np.concatenate([reduce(survival(distributions, part)) for part in np.array_split(t, max(1, parts))], axis=-1)
+    parts = -(-t.size * m // _BLOCK_SIZE)
+    return np.concatenate(
+        [reduce(survival(distributions, part)) for part in np.array_split(t, max(1, parts))],
+        axis=-1,
+    )

@@ -1,4 +1,4 @@
-"""The distributions of sums of task times: how likely a worker is still busy with its tasks at time t."""
+"""The distributions of sums of task times: the chance that a worker is still busy at time t."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -15,37 +15,45 @@ from ata_gym.typing import Floats, Ints
 Function = Callable[[Floats], Floats]
 
 BY_ROUND = CODES["trace-by-round"]
-_CONSTANT = 1e-9  # distributions with a smaller coefficient of variation count as constants
+_CONSTANT_CV = 1e-9  # distributions with a smaller coefficient of variation count as constants
 _TOLERANCE = {False: 1e-8, True: 1e-11}
+"""The error of the probabilities of a convolved sum, by whether it is fine."""
 GROUPS = 2048
-"""Values that a record is reduced to where sums need not be fine."""
-_USUAL = 100  # times between 2**-100 and 2**100 stay as they are
-_SLOWEST = 2.0**600  # shifts, mean times and recorded times end here, in the new unit
-_LARGEST = 2.0**1000  # and scales here
+"""The number of values that a record is reduced to where sums need not be fine."""
+_USUAL_EXPONENT = 100  # times between 2**-100 and 2**100 stay as they are
+_LONGEST_TIME = 2.0**600  # shifts, mean times and recorded times end here, in the new unit
+_LARGEST_SCALE = 2.0**1000  # and scales here
 
 
 class Distribution(NamedTuple):
     """A distribution of a time T."""
 
     survival: Function
-    """P(T > x), elementwise."""
+    """The function P(T > x), elementwise."""
     excess: Function
-    """E[(T - x)+], elementwise, for x of at least ``lowest``."""
+    """The function E[(T - x)+], elementwise, for x of at least ``lowest``."""
     lowest: float
     """The least value."""
     knots: Floats
-    """Where P(T > x) jumps or has a kink beyond ``lowest``, shape (any): edges for a quadrature."""
+    """The jumps and kinks of P(T > x) beyond ``lowest``, shape (any,): edges for a quadrature."""
     constant: bool = False
-    """Whether P(T > x) is constant between the knots, as that of recorded times is."""
+    """Whether P(T > x) is constant between the knots, as for recorded times."""
 
 
 class Sums(NamedTuple):
-    """Sums of task times of m workers that share a distribution up to shift and scale: ``S = shift + scale * T``."""
+    """Sums of task times of m workers that share a distribution up to shift and scale.
 
-    column: Ints  # (m,) their places in the order of the caller
+    A sum is ``S = shift + scale * T``.
+    """
+
+    column: Ints
+    """The places of the sums in the order of the caller, shape (m,)."""
     shift: Floats
-    scale: Floats  # (m,) in units of time
-    standard: Distribution  # of T
+    """The shifts, shape (m,), in units of time."""
+    scale: Floats
+    """The scales, shape (m,), in units of time."""
+    standard: Distribution
+    """The distribution of T."""
 
     @classmethod
     def recorded(cls, values: Floats, column: int) -> Self:
@@ -53,45 +61,64 @@ class Sums(NamedTuple):
         return cls(np.array([column]), np.zeros(1), np.ones(1), _empirical(values))
 
     def grouped(self, most: int) -> Self:
-        """The same; of more than ``most`` recorded values, neighbours are replaced by their mean.
+        """The same sums, with at most ``most`` recorded values.
 
-        The larger values are, the fewer form a group, since a round time follows from the largest ones.
+        Of more values, neighbours are replaced by their mean. The larger values are, the fewer form
+        a group, since a round time follows from the largest ones.
         """
         standard = self.standard
         size = standard.knots.size
         if not standard.constant or size <= most:
             return self
+        # ``first`` holds the first place of each group: sizes grow from the largest value on.
         from_largest = np.unique(np.geomspace(1, size + 1, most).astype(np.int64)) - 1
         first = (size - from_largest[1:])[::-1]
         chance = -np.diff(standard.survival(standard.knots), prepend=1.0)
         together = np.add.reduceat(chance, first)
-        return self._replace(standard=_steps(np.add.reduceat(chance * standard.knots, first) / together, together))
+        means = np.add.reduceat(chance * standard.knots, first) / together
+        return self._replace(standard=_steps(means, together))
 
 
 def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums]:
-    """Distributions of the sums of ``tasks[c]`` task times of worker ``workers[c]``, for columns c = 0, ..., m - 1.
+    """Distributions of the sums of ``tasks[c]`` task times of worker ``workers[c]``.
 
-    Closed forms: deterministic, exponential and gamma times, and any single task. Sums of the other families with a
-    density are convolved numerically, to about 1e-10 (fine) or 1e-7. Traces are as in ``expected_round_time``; unless
-    fine, of a record of more than 2,048 values neighbours are replaced by their mean.
+    Deterministic, exponential and gamma times, and any single task, have closed forms. Sums of the
+    other families with a density are convolved numerically. Traces are as in
+    ``expected_round_time``.
+
+    Args:
+        pool: The workers.
+        workers: The worker of each column c = 0, ..., m - 1, shape (m,).
+        tasks: The number of task times in each column, shape (m,).
+        fine: Whether convolutions are right to about 1e-10, and not 1e-7. Unless fine, neighbours
+            in a record of more than 2,048 values are replaced by their mean.
     """
     distributions = pool.distributions
     shared: dict[tuple[float, ...], list[int]] = {}
     for c, (i, a) in enumerate(zip(workers.tolist(), tasks.tolist(), strict=True)):
         family = int(distributions.family[i])
-        kind = float(i) if FAMILIES[family].trace else float(distributions.shape[i])
+        if FAMILIES[family].trace:
+            kind = float(i)
+        else:
+            kind = float(distributions.shape[i])
         shared.setdefault((family, a, kind), []).append(c)
+    # One distribution for all columns of the same family, shape (or record) and number of tasks.
     result = []
     for column in map(np.array, shared.values()):
-        i, terms = workers[column], int(tasks[column[0]])
+        i = workers[column]
+        terms = int(tasks[column[0]])
         distribution = _distribution(pool, int(i[0]), terms, fine)
-        one = Sums(column, terms * distributions.shift[i], distributions.scale[i], distribution)
-        result.append(one if fine else one.grouped(GROUPS))
+        column_sums = Sums(
+            column, terms * distributions.shift[i], distributions.scale[i], distribution
+        )
+        if not fine:
+            column_sums = column_sums.grouped(GROUPS)
+        result.append(column_sums)
     return result
 
 
 def survival(distributions: list[Sums], t: Floats) -> Floats:
-    """P(S > t) for m columns in their order and times of shape (k,); returns (m, k)."""
+    """P(S > t), shape (m, k), for m columns in their order and times t of shape (k,)."""
     result = np.empty((_columns(distributions), t.size))
     for s in distributions:
         with np.errstate(over="ignore"):
@@ -101,10 +128,11 @@ def survival(distributions: list[Sums], t: Floats) -> Floats:
 
 
 def excess(distributions: list[Sums], t: float) -> Floats:
-    """E[(S - t)+] of m columns in their order, (m,), for a time t that none of them can be less than."""
+    """E[(S - t)+], shape (m,), of m columns in their order, for t of at least the least value."""
     result = np.empty(_columns(distributions))
     for s in distributions:
         with np.errstate(over="ignore"):
+            # Rounding may bring x below the least value.
             x = np.maximum((t - s.shift) / s.scale, s.standard.lowest)
             result[s.column] = s.scale * np.maximum(s.standard.excess(x), 0.0)
     return result
@@ -120,12 +148,15 @@ def starts(distributions: list[Sums]) -> Floats:
 
 def knots(distributions: list[Sums]) -> Floats:
     """All times at which a survival probability jumps or has a kink, shape (any,)."""
-    return np.concatenate([(s.shift[:, None] + s.scale[:, None] * s.standard.knots).ravel() for s in distributions])
+    return np.concatenate(
+        [(s.shift[:, None] + s.scale[:, None] * s.standard.knots).ravel() for s in distributions],
+    )
 
 
 def renumbered(distributions: Iterable[Sums]) -> list[Sums]:
-    """Some of the sums, in columns from 0 on."""
-    result, first = [], 0
+    """The same sums, in columns from 0 on."""
+    result = []
+    first = 0
     for s in distributions:
         result.append(s._replace(column=np.arange(first, first + s.column.size)))
         first += s.column.size
@@ -133,48 +164,91 @@ def renumbered(distributions: Iterable[Sums]) -> list[Sums]:
 
 
 def _columns(distributions: list[Sums]) -> int:
+    """The number of columns."""
     return sum(s.column.size for s in distributions)
 
 
-def coarse_edges(distributions: list[Sums], starts: Floats, mean: Floats, sd: Floats, end: float, most: int) -> Floats:
-    """At most some ``most`` edges of panels from 0 to ``end``: starts and knots, and steps within narrow sums.
+def coarse_edges(
+    distributions: list[Sums],
+    starts: Floats,
+    mean: Floats,
+    sd: Floats,
+    end: float,
+    most: int,
+) -> Floats:
+    """About ``most`` edges, or fewer, of panels from 0 to ``end``.
 
-    ``mean`` and ``sd`` are those of the sums, (m,).
+    They are starts and knots, and steps within narrow sums.
+
+    Args:
+        distributions: The sums.
+        starts: The least value of each sum, shape (m,).
+        mean: The mean of each sum, shape (m,).
+        sd: The standard deviation of each sum, shape (m,).
+        end: The last edge, in units of time.
+        most: The number of edges, about, where there are more starts, knots and steps.
     """
     narrow = sd < 0.02 * mean
     steps = mean[narrow] + np.array([-6, -3, 0, 3, 6])[:, None] * sd[narrow]
-    inside = np.unique(np.concatenate([starts, steps.ravel(), knots(distributions)]))
-    inside = inside[(inside > 0) & (inside < end)]
-    return np.concatenate([[0.0], inside[:: inside.size // most + 1], [end]])
+    inner_edges = np.unique(np.concatenate([starts, steps.ravel(), knots(distributions)]))
+    inner_edges = inner_edges[(inner_edges > 0) & (inner_edges < end)]
+    return np.concatenate([[0.0], inner_edges[:: inner_edges.size // most + 1], [end]])
 
 
 def rescaled(pool: Pool, time: float) -> tuple[Pool, float]:
-    """The pool in a unit of time in which ``time`` is between 2**-100 and 2**100; and that unit, a power of two.
+    """The pool in a unit of time in which ``time`` is between 2**-100 and 2**100.
 
-    The unit is 1 unless ``time`` is extreme (or infinite), so that the results for usual times keep their bits. Workers
-    that are slower than ``time`` by a factor of 2**500 and more count as that slow.
+    The unit is a power of two, and 1 unless ``time`` is extreme (or infinite), so that the results
+    for usual times keep their bits. Workers that are slower than ``time`` by a factor of 2**500 and
+    more count as slower by this factor.
+
+    Args:
+        pool: The workers.
+        time: A time of the size that matters, such as the largest mean task time.
+
+    Returns:
+        The pool in the new unit, and the unit, in the pool's old unit.
     """
     exponent = math.frexp(time)[1]
-    exponent -= max(-_USUAL, min(exponent, _USUAL))
-    distributions, mean = pool.distributions, pool.mean()
-    slowest = max(distributions.shift.max(), distributions.scale.max(), mean.max(where=mean < np.inf, initial=0.0))
-    if exponent == 0 and slowest <= _SLOWEST:
+    exponent -= max(-_USUAL_EXPONENT, min(exponent, _USUAL_EXPONENT))
+    distributions = pool.distributions
+    mean = pool.mean()
+    slowest = max(
+        distributions.shift.max(),
+        distributions.scale.max(),
+        mean.max(where=mean < np.inf, initial=0.0),
+    )
+    if exponent == 0 and slowest <= _LONGEST_TIME:
         return pool, 1.0
     traces = np.isin(distributions.family, RECORDED)
     with np.errstate(over="ignore", under="ignore"):
-        # of gamma times of a tiny shape the mean is far below the scale
-        share = np.clip((mean - distributions.shift) / distributions.scale, _SLOWEST / _LARGEST, 1.0)
-        shift, scale = np.ldexp(distributions.shift, -exponent), np.ldexp(distributions.scale, -exponent)
+        # Of gamma times of a tiny shape the mean is far below the scale: the scale may be larger.
+        share = np.clip(
+            (mean - distributions.shift) / distributions.scale,
+            _LONGEST_TIME / _LARGEST_SCALE,
+            1.0,
+        )
+        shift = np.ldexp(distributions.shift, -exponent)
+        scale = np.ldexp(distributions.scale, -exponent)
         table = distributions.table
-        if traces.any():  # their scale is a factor: the times are in the table
-            table = np.minimum(table * np.repeat(scale[traces], distributions.length[traces]), _SLOWEST)
-    scale = np.where(traces, 1.0, np.clip(scale, np.nextafter(0.0, 1.0), _SLOWEST / share))
-    changed = distributions._replace(shift=np.minimum(shift, _SLOWEST), scale=scale, table=table)
+        # The times of traces are in the table, and their scale is a factor of it: the table takes
+        # the new unit, and the scale becomes 1.
+        if traces.any():
+            table = np.minimum(
+                table * np.repeat(scale[traces], distributions.length[traces]),
+                _LONGEST_TIME,
+            )
+    scale = np.where(traces, 1.0, np.clip(scale, np.nextafter(0.0, 1.0), _LONGEST_TIME / share))
+    changed = distributions._replace(
+        shift=np.minimum(shift, _LONGEST_TIME), scale=scale, table=table
+    )
     return from_distributions(changed), 2.0**exponent
 
 
 def _distribution(pool: Pool, i: int, terms: int, fine: bool) -> Distribution:
-    family, shape = int(pool.distributions.family[i]), float(pool.distributions.shape[i])
+    """The distribution of a sum of ``terms`` standard times of worker i."""
+    family = int(pool.distributions.family[i])
+    shape = float(pool.distributions.shape[i])
     name = FAMILIES[family].name
     if name == "deterministic":
         return _empirical(np.array([float(terms)]))
@@ -186,36 +260,59 @@ def _distribution(pool: Pool, i: int, terms: int, fine: bool) -> Distribution:
         return _gamma(terms * shape)
     standard_time = standard(family, shape)
     mean = standard_time.lowest + standard_time.mean
-    if standard_time.sd < _CONSTANT * mean:
+    if standard_time.sd < _CONSTANT_CV * mean:
         return _empirical(np.array([terms * mean]))
     lowest = terms * standard_time.lowest
-    knots = np.array([float(terms)]) if name == "uniform" else np.empty(0)
+    if name == "uniform":
+        knots = np.array([float(terms)])
+    else:
+        knots = np.empty(0)
     if terms == 1:
-        survival, excess = standard_time.survival, standard_time.excess
-        return Distribution(lambda x: survival(x - lowest), lambda x: excess(x - lowest), lowest, knots)
+        survival = standard_time.survival
+        excess = standard_time.excess
+        return Distribution(
+            lambda x: survival(x - lowest),
+            lambda x: excess(x - lowest),
+            lowest,
+            knots,
+        )
     curve = sum_curve(family, shape, terms, _TOLERANCE[fine])
     return Distribution(*_of_curve(curve, standard_time, lowest, terms), lowest, knots)
 
 
 def _gamma(shape: float) -> Distribution:
+    """The gamma distribution of scale 1."""
     gamma = FAMILIES[CODES["gamma"]]
     return Distribution(
-        lambda x: np.asarray(gammaincc(shape, np.maximum(x, 0.0))), lambda x: gamma.excess(x, shape), 0.0, np.empty(0)
+        lambda x: np.asarray(gammaincc(shape, np.maximum(x, 0.0))),
+        lambda x: gamma.excess(x, shape),
+        0.0,
+        np.empty(0),
     )
 
 
-def _of_curve(curve: Curve, one: Standard, lowest: float, terms: int) -> tuple[Function, Function]:
-    """The survival probability and the excess of a sum; beyond its curve, only one very long task can lead there."""
-    far = float(curve.edges[-1])
+def _of_curve(
+    curve: Curve, standard_time: Standard, lowest: float, terms: int
+) -> tuple[Function, Function]:
+    """The survival probability and the excess of a sum.
+
+    Beyond the curve, they are ``terms`` times the values of one task: only one very long task can
+    make the sum so large.
+    """
+    curve_end = float(curve.edges[-1])
 
     def survival(x: Floats) -> Floats:
         y = np.maximum(x - lowest, 0.0)
-        within = np.clip(curve.survival(np.minimum(y, far)), 0.0, 1.0)
-        return np.where(y < far, within, terms * one.survival(y))
+        probability = np.clip(curve.survival(np.minimum(y, curve_end)), 0.0, 1.0)
+        return np.where(y < curve_end, probability, terms * standard_time.survival(y))
 
     def excess(x: Floats) -> Floats:
         y = x - lowest
-        return np.where(y < far, terms * one.mean - curve.before(np.minimum(y, far)), terms * one.excess(y))
+        return np.where(
+            y < curve_end,
+            terms * standard_time.mean - curve.before(np.minimum(y, curve_end)),
+            terms * standard_time.excess(y),
+        )
 
     return survival, excess
 
@@ -227,10 +324,12 @@ def _empirical(values: Floats) -> Distribution:
 
 
 def _steps(atoms: Floats, chance: Floats) -> Distribution:
-    """The distribution of some values, increasing, with these chances."""
+    """The distribution of increasing values with the probabilities ``chance``."""
+    # P(T >= atom) of each atom, and 0 beyond the last; the first is 1 without rounding errors.
     later = np.append(np.cumsum(chance[::-1])[::-1], 0.0)
     later[0] = 1.0
-    total = np.append(np.cumsum((chance * atoms)[::-1])[::-1], 0.0)  # E[T; T >= atom]
+    # E[T; T >= atom] of each atom, and 0 beyond the last.
+    total = np.append(np.cumsum((chance * atoms)[::-1])[::-1], 0.0)
 
     def survival(x: Floats) -> Floats:
         return later[np.searchsorted(atoms, x, side="right")]
@@ -243,6 +342,9 @@ def _steps(atoms: Floats, chance: Floats) -> Distribution:
 
 
 def _consecutive(record: Floats, rows: int) -> Floats:
-    cycles, rest = divmod(rows, record.size)
+    """Sums of consecutive rows of a record that starts over at its end, one for each start."""
+    cycles, extra_rows = divmod(rows, record.size)
     total = np.cumsum(np.concatenate([[0.0], record, record]))
-    return np.asarray(cycles * record.sum() + total[rest : rest + record.size] - total[: record.size])
+    return np.asarray(
+        cycles * record.sum() + total[extra_rows : extra_rows + record.size] - total[: record.size],
+    )

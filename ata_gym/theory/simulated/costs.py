@@ -14,17 +14,19 @@ from ata_gym.simulation.rounds import allocation_round
 from ata_gym.typing import Floats, Ints
 
 _SHUFFLE = 2  # a stream of keys of its own
-_BLOCK = 2**21  # numbers computed at once
-_REMEMBERED = 64  # orders of more tasks than this are not cached
-_LARGE = 900  # times beyond 2**900 are divided by a power of two, so that no sum overflows
-_LARGEST = 2**28  # task times that may be made for a simulation: 2 GiB
+_BLOCK_SIZE = 2**21  # numbers computed at once
+_MOST_CACHED = 64  # orders of more tasks than this are not cached
+_LARGE_EXPONENT = 900  # times beyond 2**900 are divided by a power of two, so that no sum overflows
+_MOST_TIMES = 2**28  # task times that may be made for a simulation: 2 GiB
 
 
 class Costs(NamedTuple):
-    """What C candidates cost in a round on average, in units of time."""
+    """The average costs of C candidates in a round, in units of time."""
 
     round_time: Floats
-    worker_time: Floats  # (C,) each
+    """The average round time of each candidate, shape (C,)."""
+    worker_time: Floats
+    """The average worker time of each candidate, shape (C,)."""
 
     def total(self, price: float) -> Floats:
         """Round time + price * worker time, shape (C,)."""
@@ -32,60 +34,102 @@ class Costs(NamedTuple):
 
 
 def simulate(times: Floats, allocations: Ints, budget: int, replicates: int = 256) -> Costs:
-    """Estimate the expected round time and worker time of allocations, by playing ``replicates`` rounds with each.
+    """Estimate the expected round time and worker time of allocations, by playing rounds.
 
-    The task times of a round are independent draws from the workers' samples: the j-th task of worker i takes, over the
-    replicates, each of its times equally often, in an order that depends on i and j only (Latin hypercube sampling). So
-    candidates are compared on the same task times, in this call and in later ones, and the result is deterministic. The
-    error of a round time is less than sd / sqrt(replicates), and the difference of similar candidates has far less.
+    The task times of a round are independent draws from the workers' samples. Over the replicates,
+    the j-th task of worker i takes each of its times equally often, in an order that depends on i
+    and j only (Latin hypercube sampling). So candidates are compared on the same task times, in
+    this call and in later ones, and the result is deterministic. The error of a round time is less
+    than sd / sqrt(replicates), and the difference of similar candidates has a far smaller error.
 
-    - ``times``: (n, S) equally likely task times of each worker, finite and at least 0; rows of workers without a task
-      are not looked at.
-    - ``allocations``: (C, n) the candidates, at least one: tasks for each worker, ``budget`` in total.
-    - ``replicates``: rounds to play with each candidate, best a multiple of S; ValueError if they need more than 2**28
-      task times.
+    Args:
+        times: Equally likely task times of each worker, shape (n, S), finite and at least 0; rows
+            of workers without a task are not read.
+        allocations: The candidates, shape (C, n), at least one: tasks for each worker, ``budget``
+            in total.
+        budget: Results B that a round needs.
+        replicates: Rounds to play with each candidate, best a multiple of S.
 
-    >>> times = np.array([[1.0, 3.0], [2.0, 6.0]])
-    >>> simulate(times, np.array([[2, 0], [0, 2]]), budget=2).round_time
-    array([4., 8.])
+    Raises:
+        ValueError: If the rounds need more than 2**28 task times.
+
+    Example:
+        >>> times = np.array([[1.0, 3.0], [2.0, 6.0]])
+        >>> simulate(times, np.array([[2, 0], [0, 2]]), budget=2).round_time
+        array([4., 8.])
     """
     used = np.flatnonzero(allocations.any(axis=0))
     tasks = allocations[:, used]
-    most = _up_to_power(int(tasks.max()))  # so that few different ones are remembered
-    unit = 2.0 ** max(0, math.frexp(float(times[used].max()))[1] - _LARGE)
-    distributions, started = replay(times / unit, used, most, replicates)
-    key, zeros = np.zeros(1, np.uint64), np.zeros(1, np.int64)
+    # Rounded up to a power of two, so that few different orders are cached.
+    most_tasks = _up_to_power(int(tasks.max()))
+    unit = 2.0 ** max(0, math.frexp(float(times[used].max()))[1] - _LARGE_EXPONENT)
+    distributions, started = replay(times / unit, used, most_tasks, replicates)
+    key = np.zeros(1, np.uint64)
+    zeros = np.zeros(1, np.int64)
     costs = []
-    blocks = -(-len(tasks) * replicates * (used.size + budget) // _BLOCK)
+    blocks = -(-len(tasks) * replicates * (used.size + budget) // _BLOCK_SIZE)
     for block in np.array_split(tasks, min(blocks, len(tasks))):
-        before, rows = np.tile(started, (len(block), 1)), np.repeat(block, replicates, axis=0)
+        # A row per candidate and replicate, with the replicates of a candidate next to each other.
+        before = np.tile(started, (len(block), 1))
+        rows = np.repeat(block, replicates, axis=0)
         rounds = allocation_round(distributions, NoiseKeys(key, zeros, zeros, before), rows, budget)
-        costs.append([part.reshape(-1, replicates).mean(axis=1) for part in (rounds.round_time, rounds.worker_time)])
+        parts = (rounds.round_time, rounds.worker_time)
+        costs.append([part.reshape(-1, replicates).mean(axis=1) for part in parts])
     return Costs(*(np.concatenate(parts) * unit for parts in zip(*costs, strict=True)))
 
 
 def can_simulate(workers: int, budget: int, replicates: int) -> bool:
-    """Whether so many rounds of so many workers with up to ``budget`` tasks each are few enough to be played."""
-    return workers * replicates * _up_to_power(budget) <= _LARGEST
+    """Whether ``replicates`` rounds of the workers need at most 2**28 task times.
+
+    Args:
+        workers: The number of workers.
+        budget: The most tasks of a worker.
+        replicates: The number of rounds.
+    """
+    return workers * replicates * _up_to_power(budget) <= _MOST_TIMES
 
 
 def _up_to_power(tasks: int) -> int:
+    """The least power of two that is at least ``tasks``."""
     return 1 << (tasks - 1).bit_length()
 
 
 def replay(times: Floats, used: Ints, most: int, replicates: int) -> tuple[Distributions, Ints]:
-    """Traces of the workers used, ``most`` tasks for each replicate, and where those begin; ValueError if too many."""
+    """Traces of the workers that are used, and the task at which each replicate begins.
+
+    Args:
+        times: Equally likely task times of each worker, shape (n, S).
+        used: The workers that are used, shape (m,).
+        most: The tasks of a worker in each replicate.
+        replicates: The number of replicates.
+
+    Returns:
+        The traces by task of the workers, and the first task of each replicate and worker, shape
+        (replicates, m).
+
+    Raises:
+        ValueError: If the traces have more than 2**28 task times.
+    """
     if not can_simulate(used.size, most, replicates):
         raise ValueError(
-            f"playing {replicates} rounds of {used.size} workers with up to {most} tasks each needs more than 2**28 "
-            "task times: use a smaller budget, or fewer workers or replicates"
+            f"playing {replicates} rounds of {used.size} workers with up to {most} tasks each needs"
+            " more than 2**28 task times: use a smaller budget, or fewer workers or replicates",
         )
+    # The replicates are spread evenly over the S times.
     picks = (2 * np.arange(replicates) + 1) * times.shape[1] // (2 * replicates)
-    orders = _orders if most <= _REMEMBERED else _orders.__wrapped__
-    table = np.concatenate([times[i, picks[orders(i, most, replicates)]].ravel() for i in used.tolist()])
-    family, length, never = (np.full(used.size, value) for value in (CODES["trace-by-task"], replicates * most, NEVER))
-    ones, begin = np.ones(used.size), np.arange(replicates)[:, None] * np.full(used.size, most)
-    return Distributions(family, 0.0 * ones, ones, ones, table, np.cumsum(length) - length, length, never), begin
+    # ``__wrapped__`` is the function without its cache.
+    orders = _orders if most <= _MOST_CACHED else _orders.__wrapped__
+    table = np.concatenate(
+        [times[i, picks[orders(i, most, replicates)]].ravel() for i in used.tolist()],
+    )
+    family = np.full(used.size, CODES["trace-by-task"])
+    length = np.full(used.size, replicates * most)
+    never = np.full(used.size, NEVER)
+    zeros = np.zeros(used.size)
+    ones = np.ones(used.size)
+    starts = np.cumsum(length) - length
+    begin = np.arange(replicates)[:, None] * np.full(used.size, most)
+    return Distributions(family, zeros, ones, ones, table, starts, length, never), begin
 
 
 @lru_cache(maxsize=1024)

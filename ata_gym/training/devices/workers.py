@@ -15,25 +15,33 @@ from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
-WARM_UP = 5  # tasks that a device runs untimed at first, as libraries load, memory is reserved and caches fill
+# A device runs so many tasks untimed at first: libraries load, memory is reserved, caches fill.
+WARM_UP = 5
 
 _TASK = "a single task"
 
-Parts = Sequence[Tensor | None]  # the parts of a ``Gradient``
+Parts = Sequence[Tensor | None]
+"""The parts of a ``Gradient``."""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A device, and how often it computes the gradient of each of its tasks, so that some workers are slower.
+    """A device, and how often it computes the gradient of each of its tasks.
 
-    ValueError if there is no such device, or ``work`` is not a whole number from 1 on.
+    A worker that computes each gradient several times is a slower worker.
 
-    >>> Worker("cpu", work=3) == Worker.parse("cpu:3")
-    True
+    Raises:
+        ValueError: If there is no such device, or ``work`` is not a whole number from 1 on.
+
+    Example:
+        >>> Worker("cpu", work=3) == Worker.parse("cpu:3")
+        True
     """
 
-    device: str = "cpu"  # ``"cpu"``, ``"cuda"`` or ``"cuda:<index>"``
-    work: int = 1  # how often the gradient of a task is computed; once is enough for the result
+    device: str = "cpu"
+    """The device: ``"cpu"``, ``"cuda"`` or ``"cuda:<index>"``."""
+    work: int = 1
+    """How often the gradient of a task is computed; once is enough for the result."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "device", str(find_device(self.device)))
@@ -41,12 +49,25 @@ class Worker:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read DEVICE or DEVICE:WORK, such as "cpu", "cpu:3", "cuda:1" (the second GPU) or "cuda:1:3"."""
+        """Read DEVICE or DEVICE:WORK.
+
+        Examples are "cpu", "cpu:3", "cuda:1" (the second GPU) and "cuda:1:3".
+
+        Raises:
+            ValueError: If the text has another form, or there is no such device.
+        """
         name, *numbers = str(text).strip().split(":")
+        # After "cuda" the first number is the index of the device.
         index = numbers[: name == "cuda"]
         work = numbers[len(index) :]
-        if not isinstance(text, str) or len(work) > 1 or not all(number.isdecimal() for number in numbers):
-            raise ValueError(f'a worker is DEVICE or DEVICE:WORK, such as "cpu:3" or "cuda:0:3", not {text!r}')
+        if (
+            not isinstance(text, str)
+            or len(work) > 1
+            or not all(number.isdecimal() for number in numbers)
+        ):
+            raise ValueError(
+                f'a worker is DEVICE or DEVICE:WORK, such as "cpu:3" or "cuda:0:3", not {text!r}',
+            )
         return cls(":".join([name, *index]), int(work[0]) if work else 1)
 
     def __str__(self) -> str:
@@ -54,59 +75,97 @@ class Worker:
 
 
 def find_workers(workers: str | Sequence[Worker | str] | None) -> tuple[Worker, ...]:
-    """The workers of a list, or of a text such as ``"cpu:1,cpu:2"``; ValueError if there is none, or one is wrong."""
-    listed = [part for part in workers.split(",") if part.strip()] if isinstance(workers, str) else workers
+    """The workers of a list, or of a text such as ``"cpu:1,cpu:2"``.
+
+    Raises:
+        ValueError: If there is no worker, or one is wrong.
+    """
+    listed: Sequence[Worker | str] | None
+    if isinstance(workers, str):
+        listed = [part for part in workers.split(",") if part.strip()]
+    else:
+        listed = workers
     if not listed:
         raise ValueError('name at least one worker, such as workers=["cpu:1", "cpu:2"]')
-    return tuple(worker if isinstance(worker, Worker) else Worker.parse(worker) for worker in listed)
+    return tuple(
+        worker if isinstance(worker, Worker) else Worker.parse(worker) for worker in listed
+    )
 
 
 class Replica:
     """A trainer's model and data on a device, which runs single tasks.
 
-    On the trainer's own device the model is the trainer's, elsewhere a copy; the data is copied once.
+    On the trainer's own device the model is the trainer's, elsewhere a copy; the data is copied
+    once.
     """
 
     def __init__(self, trainer: Trainer, device: torch.device) -> None:
-        self._trainer, self._device, self._watch = trainer, device, Stopwatch(device)
+        self._trainer = trainer
+        self._device = device
+        self._watch = Stopwatch(device)
         with enough_memory(device, _TASK), seeded(trainer.layer_key(0), device):
-            at_home = device == trainer.device
-            self._problem = trainer.problem if at_home else trainer.problem.to(device)
-            self._copy = None if at_home else copy.deepcopy(trainer.model).to(device)
-            spare = copy.deepcopy(self._model)
+            same_device = device == trainer.device
+            if same_device:
+                self._problem = trainer.problem
+            else:
+                self._problem = trainer.problem.to(device)
+            if same_device:
+                self._copy = None
+            else:
+                self._copy = copy.deepcopy(trainer.model).to(device)
+            spare_model = copy.deepcopy(self._model)
             for _ in range(WARM_UP):
-                self._gradient(spare, trainer.draw(self._problem, [0]))
+                self._gradient(spare_model, trainer.draw(self._problem, [0]))
             settle(device)
         self.begin()
 
     @property
     def _model(self) -> nn.Module:
-        return self._trainer.model if self._copy is None else self._copy
+        if self._copy is None:
+            return self._trainer.model
+        return self._copy
 
     def begin(self) -> None:
-        """Begin a round: copy the trainer's weights to the device, and set the sum of gradients to 0."""
+        """Begin a round with the trainer's weights on the device, and without kept gradients."""
         self._total: Parts = [None] * len(trained_weights(self._model))
         if self._copy is not None:
             put_back(self._copy, state_of(self._trainer.model))
 
-    def run(self, task: int, work: int = 1, by: Ints | None = None, *, keep: bool = False) -> tuple[float, float]:
-        """Run a task of the trainer's round, ``work`` times over; its time in seconds, and its loss.
+    def run(
+        self,
+        task: int,
+        work: int = 1,
+        by: Ints | None = None,
+        *,
+        keep: bool = False,
+    ) -> tuple[float, float]:
+        """Run a task of the trainer's round.
 
-        ``by``, shape (n,), is 1 for its worker and else 0. ``keep`` adds its gradient to ``total``. It raises
-        FloatingPointError for a loss that is NaN or infinite.
+        Args:
+            task: The place of the task in the round.
+            work: How many times its gradient is computed.
+            by: 1 for the task's worker and 0 for the others, shape (n,).
+            keep: Whether its gradient is added to ``total``.
+
+        Returns:
+            The task's time in seconds, and its loss.
+
+        Raises:
+            FloatingPointError: For a loss that is NaN or infinite.
         """
         with enough_memory(self._device, _TASK):
             with seeded(self._trainer.layer_key(task), self._device):
                 batch = self._trainer.draw(self._problem, [task], by)
                 settle(self._device)
-                begun = self._watch.mark()
+                start = self._watch.mark()
                 loss, gradient = self._gradient(self._model, batch)
                 for _ in range(work - 1):
                     self._gradient(self._model, batch)
-                seconds = self._watch.seconds(begun, self._watch.mark())
+                seconds = self._watch.seconds(start, self._watch.mark())
             if keep:
                 self._total = add(self._total, gradient)
-            settle(self._device)  # or the next task, on another device, would be disturbed
+            # Work that still runs would disturb the next task, on another device.
+            settle(self._device)
         return seconds, self._trainer.finite(loss.item())
 
     def total(self, device: torch.device) -> Parts:
@@ -127,16 +186,33 @@ def replicate(trainer: Trainer, workers: Iterable[Worker]) -> dict[str, Replica]
 
 def add(left: Parts, right: Parts) -> Parts:
     """The sum of two gradients on the same device."""
-    return [a if b is None else b if a is None else a + b for a, b in zip(left, right, strict=True)]
+    return [_added(a, b) for a, b in zip(left, right, strict=True)]
+
+
+def _added(left: torch.Tensor | None, right: torch.Tensor | None) -> torch.Tensor | None:
+    if left is None:
+        return right
+    if right is None:
+        return left
+    return left + right
 
 
 def measure_times(
-    trainer: Trainer, workers: Sequence[Worker], tasks: int, progress: Callable[[int], None] = lambda _done: None
+    trainer: Trainer,
+    workers: Sequence[Worker],
+    tasks: int,
+    progress: Callable[[int], None] = lambda _done: None,
 ) -> Floats:
     """Measure the task times of n workers in seconds, shape (n, tasks).
 
-    Workers take turns, after a warm-up that is not recorded. The trainer's weights stay as they are: task j of every
-    worker is task j of its first round. ``progress`` is called with the number of tasks done.
+    Workers take turns, after a warm-up that is not recorded. The trainer's weights stay as they
+    are: task j of every worker is task j of the trainer's first round.
+
+    Args:
+        trainer: The trainer whose gradients are computed.
+        workers: The n workers.
+        tasks: The number of tasks of each worker.
+        progress: Called with the number of tasks done.
     """
     replicas = replicate(trainer, workers)
     times = np.empty((len(workers), tasks))

@@ -1,4 +1,7 @@
-"""Methods whose updates use gradients at earlier weights: asynchronous SGD, Ringmaster ASGD, SSP and R2SP."""
+"""Methods whose updates use gradients at earlier weights.
+
+They are asynchronous SGD, Ringmaster ASGD, SSP and R2SP.
+"""
 
 from abc import abstractmethod
 
@@ -16,17 +19,21 @@ class Asynchronous(Method):
     @property
     @abstractmethod
     def delay_bound(self) -> int:
-        """R, on which the step size depends."""
+        """The bound R on the delay, on which the step size depends."""
 
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """min{1 / (2 R L), eps / (4 L sigma^2)}, from Ringmaster ASGD."""
+        """The step size min{1 / (2 R L), eps / (4 L sigma^2)}, from Ringmaster ASGD."""
         return 1 / (smoothness * max(2.0 * self.delay_bound, 4 * variance / accuracy))
 
 
 def longest_delay(times: Floats) -> int:
-    """Updates of plain asynchronous SGD during the slowest worker's task: sum of ceil(tau_max / tau_i) over the others.
+    """The number of updates of plain asynchronous SGD during the slowest worker's task.
 
-    Worked out here, for fixed task times of shape (n,); with random times it may be exceeded.
+    It is the sum of ceil(tau_max / tau_i) over the other workers i, worked out here for fixed task
+    times. With random times it may be exceeded.
+
+    Args:
+        times: The task times tau of n workers, shape (n,).
     """
     slowest = times.argmax()
     return int(np.ceil(times[slowest] / np.delete(times, slowest)).sum())
@@ -35,15 +42,15 @@ def longest_delay(times: Floats) -> int:
 class Asgd(Asynchronous):
     """Each gradient makes a step when it arrives, and its worker goes on from the new weights.
 
-    x^{k+1} = x^k - gamma * gradient at x^{k - delay}; nothing is discarded or cancelled. Source: standard asynchronous
-    SGD, as in Maranjyan, Tyurin and Richtarik, ICML 2025.
+    x^{k+1} = x^k - gamma * gradient at x^{k - delay}; nothing is discarded or cancelled. Source:
+    standard asynchronous SGD, as in Maranjyan, Tyurin and Richtarik, ICML 2025.
     """
 
     source = "standard; as in Maranjyan, Tyurin and Richtarik, ICML 2025"
 
     @property
     def delay_bound(self) -> int:
-        """R, such that R - 1 is the longest delay if task times are fixed at their means."""
+        """The bound R: R - 1 is the longest delay if task times are fixed at their means."""
         return 1 + longest_delay(self.pool.mean()[self.workers])
 
     def scale(self, delay: int) -> float:
@@ -60,30 +67,32 @@ class DelayAdaptiveAsgd(Asgd):
 
     x^{k+1} = x^k - gamma * n / max(n, delay) * gradient at x^{k - delay}.
 
-    Source: the baseline in the experiments of Maranjyan, Tyurin and Richtarik, ICML 2025, after Koloskova et al. and
-    Mishchenko et al., 2022.
+    Source: the baseline in the experiments of Maranjyan, Tyurin and Richtarik, ICML 2025, after
+    Koloskova et al. and Mishchenko et al., 2022.
     """
 
     source = "Koloskova et al., 2022; Mishchenko et al., 2022; as in Maranjyan et al., ICML 2025"
 
     @property
     def delay_bound(self) -> int:
-        """2 n, for the step 1 / (4 n L): the step of a late gradient is at most 1 / (4 L delay).
+        """The bound 2 n, for the step 1 / (4 n L).
 
-        That is the rule of Koloskova et al. and of Mishchenko et al., as recalled and not checked again.
+        The step of a late gradient is then at most 1 / (4 L delay). This is the rule of Koloskova
+        et al. and of Mishchenko et al., as recalled and not checked again.
         """
         return 2 * self.pool.n
 
     def scale(self, delay: int) -> float:
-        """The factor n / max(n, delay)."""
+        """The factor n / max(n, delay) on the learning rate."""
         return self.pool.n / max(self.pool.n, delay)
 
 
 class NaiveOptimalAsgd(Asgd):
     """Asynchronous SGD on the fastest m workers alone, m chosen for the best time in theory.
 
-    m = argmin_m (sum_{i <= m} 1 / tau_i)^{-1} (S + m), for the sorted mean task times tau_i, which the method knows,
-    and S = B. Source: Naive Optimal ASGD in Maranjyan, Tyurin and Richtarik, ICML 2025, as others quote it.
+    m = argmin_m (sum_{i <= m} 1 / tau_i)^{-1} (S + m), for the sorted mean task times tau_i, which
+    the method knows, and S = B. Source: Naive Optimal ASGD in Maranjyan, Tyurin and Richtarik, ICML
+    2025, as others quote it.
     """
 
     source = "Maranjyan, Tyurin and Richtarik, ICML 2025 (as quoted)"
@@ -96,22 +105,27 @@ class NaiveOptimalAsgd(Asgd):
 class Ringmaster(Asynchronous):
     """Asynchronous SGD that ignores a gradient whose delay has reached R.
 
-    If delay < R: x^{k+1} = x^k - gamma * gradient at x^{k - delay}; in either case its worker starts again at the
-    current weights. R = 1 is Hero SGD: with fixed task times, the fastest worker alone. R = infinity is plain ASGD.
-    ``max_delay`` is R, from 1 on; by default it is B: in theory both are max(1, ceil(sigma^2 / eps)).
+    If delay < R: x^{k+1} = x^k - gamma * gradient at x^{k - delay}; in either case its worker
+    starts again at the current weights. R = 1 is Hero SGD: with fixed task times, the fastest
+    worker alone. R = infinity is plain ASGD. ``max_delay`` is R, from 1 on; by default it is B: in
+    theory both are max(1, ceil(sigma^2 / eps)).
 
-    Source: Maranjyan, Tyurin and Richtarik, "Ringmaster ASGD", ICML 2025, the version without calculation stops.
+    Source: Maranjyan, Tyurin and Richtarik, "Ringmaster ASGD", ICML 2025, the version without
+    calculation stops.
     """
 
     source = "Maranjyan, Tyurin and Richtarik, ICML 2025"
 
     def __init__(self, pool: Pool, budget: int, max_delay: int | None = None) -> None:
         super().__init__(pool, budget)
-        self.max_delay = self.budget if max_delay is None else whole_number("max_delay", max_delay)
+        if max_delay is None:
+            self.max_delay = self.budget
+        else:
+            self.max_delay = whole_number("max_delay", max_delay)
 
     @property
     def delay_bound(self) -> int:
-        """R, the delay at which a gradient is ignored."""
+        """The delay R at which a gradient is ignored."""
         return self.max_delay
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
@@ -123,8 +137,9 @@ class Ringmaster(Asynchronous):
 class RingmasterStops(Ringmaster):
     """Asynchronous SGD that stops a task as soon as its delay reaches R, and starts it anew.
 
-    x^{k+1} = x^k - gamma * gradient at x^{k - delay}; every gradient that arrives has delay < R. R = 1 is Rennala SGD
-    with B = 1. Source: as for ``Ringmaster``, the version with calculation stops.
+    x^{k+1} = x^k - gamma * gradient at x^{k - delay}; every gradient that arrives has delay < R. R
+    = 1 is Rennala SGD with B = 1. Source: as for ``Ringmaster``, the version with calculation
+    stops.
     """
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
@@ -133,17 +148,17 @@ class RingmasterStops(Ringmaster):
 
 
 class StaleSynchronous(Asynchronous):
-    """Asynchronous SGD in which a worker that is more than s tasks ahead of the slowest waits for it.
+    """Asynchronous SGD in which a worker waits if it is more than s tasks ahead of the slowest.
 
-    x^{k+1} = x^k - gamma * gradient at x^{k - delay}. A worker that has ended c tasks starts the next as soon as every
-    other has ended at least c - s. With s = 0 all workers start together at the same weights, as in synchronous SGD
-    whose step is gamma times the sum of the n gradients; s = infinity is plain ASGD. ``staleness`` is s, from 0 on; its
-    default of 3 is ours.
+    x^{k+1} = x^k - gamma * gradient at x^{k - delay}. A worker that has ended c tasks starts the
+    next as soon as every other has ended at least c - s. With s = 0 all workers start together at
+    the same weights, as in synchronous SGD whose step is gamma times the sum of the n gradients; s
+    = infinity is plain ASGD. ``staleness`` is s, from 0 on; its default of 3 is ours.
 
-    Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013, as
-    recalled. There a worker may compute at weights that lack the last s updates of others; here it gets all that are
-    in. FlexRR (Harlap et al., 2016) moves parts of a slow worker's iteration to others: an iteration here is a single
-    task, which has no parts.
+    Source: Ho et al., "More effective distributed ML via a stale synchronous parallel parameter
+    server", NIPS 2013, as recalled. There a worker may compute at weights that lack the last s
+    updates of others; here it gets all that are in. FlexRR (Harlap et al., 2016) moves parts of a
+    slow worker's iteration to others: an iteration here is a single task, which has no parts.
     """
 
     source = "Ho et al., NIPS 2013 (as recalled)"
@@ -152,16 +167,20 @@ class StaleSynchronous(Asynchronous):
         super().__init__(pool, budget)
         self.staleness = whole_number("staleness", staleness, 0)
         self.ended: Ints = np.zeros(pool.n, np.int64)
-        """(n,) tasks that each worker has ended."""
+        """The number of tasks that each worker has ended, shape (n,)."""
 
     @property
     def delay_bound(self) -> int:
-        """(n - 1) (2 s + 1) + 1, since in a task each other worker goes from s tasks behind to s + 1 ahead at most."""
+        """The bound (n - 1) (2 s + 1) + 1.
+
+        During a task each other worker goes from s tasks behind to at most s + 1 ahead.
+        """
         return (self.pool.n - 1) * (2 * self.staleness + 1) + 1
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
         server.update([task])
         self.ended[task.worker] += 1
+        # The end of the slowest worker's task can let several waiting workers go on.
         idle = server.idle
         server.start(idle[self.ended[idle] <= self.ended.min() + self.staleness])
 
@@ -169,11 +188,12 @@ class StaleSynchronous(Asynchronous):
 class RoundRobin(Asgd):
     """Asynchronous SGD in which workers 0 to n - 1 update in turn, again and again.
 
-    x^{k+1} = x^k - gamma * gradient at x^{k - delay}, of worker k mod n. A worker that has ended its task waits for its
-    turn, updates, and starts at the new weights, so that every delay is at most n - 1.
+    x^{k+1} = x^k - gamma * gradient at x^{k - delay}, of worker k mod n. A worker that has ended
+    its task waits for its turn, updates, and starts at the new weights, so that every delay is at
+    most n - 1.
 
-    Source: R2SP, Chen et al., INFOCOM 2019. Left out are the even gaps between updates, which save bandwidth at the
-    server, and the batch sizes tuned to the workers' speeds.
+    Source: R2SP, Chen et al., INFOCOM 2019. Left out are the even gaps between updates, which save
+    bandwidth at the server, and the batch sizes tuned to the workers' speeds.
     """
 
     source = "Chen et al., INFOCOM 2019, the order of updates alone"

@@ -1,4 +1,4 @@
-"""The contract of a training method, the parameter server that it drives, and the clock of the workers."""
+"""The contract of a training method, its parameter server, and the clock of the workers."""
 
 import inspect
 import math
@@ -22,34 +22,50 @@ from ata_gym.utils.validation import whole_number
 class WorkerClock:
     """The workers of a pool, each idle or busy with one task.
 
-    Task j of worker i takes the time that it has in the envs, in episode 0 of the same seed, where the number of server
-    updates when it starts is its round; a task that was cancelled counts in j. After its worker's ``time_limit``,
-    shape (n,) or one for all, a task is given up.
+    Task j of worker i takes the time that it has in the envs, in episode 0 of the same seed, where
+    the number of server updates when it starts is its round; a task that was cancelled counts in j.
+    After its worker's ``time_limit``, shape (n,) or one for all, a task is given up.
 
-    When all busy workers start together after an update, a period begins. Times are counted from there, and runtime and
-    worker time of the periods are added up, as an env does with its rounds: the floats are the same.
+    When all busy workers start together after an update, a period begins. Times are counted from
+    there, and runtime and worker time of the periods are added up, as an env does with its rounds:
+    the floats are the same.
 
-    >>> from ata_gym.pools import deterministic
-    >>> clock = WorkerClock(deterministic([2.0, 3.0]), seed=0, time_limit=2.5)
-    >>> clock.start([0, 1], update=0)
-    >>> clock.next(), clock.next(), clock.runtime, clock.total_worker_time
-    ((0, True), (1, False), 2.5, 4.5)
+    Args:
+        pool: The n workers.
+        seed: Keys the task times.
+        time_limit: When a task is given up, for all workers or for each, shape (n,).
+
+    Example:
+        >>> from ata_gym.pools import deterministic
+        >>> clock = WorkerClock(deterministic([2.0, 3.0]), seed=0, time_limit=2.5)
+        >>> clock.start([0, 1], update=0)
+        >>> clock.next(), clock.next(), clock.runtime, clock.total_worker_time
+        ((0, True), (1, False), 2.5, 4.5)
     """
 
     def __init__(self, pool: Pool, seed: int, time_limit: Floats | float = np.inf) -> None:
-        self._distributions, self._key = pool.distributions, stream_keys(seed)  # the stream of the task times of an env
+        self._distributions = pool.distributions
+        # The same stream of keys as for the task times of an env.
+        self._key = stream_keys(seed)
         self._limit = np.broadcast_to(np.asarray(time_limit, np.float64), pool.n)
-        self.started = np.zeros(pool.n, np.int64)  # tasks that each worker has started
-        self.update = np.zeros(pool.n, np.int64)  # server updates when each worker's last task started
-        self.over = False  # whether a task was started for which the pool's recorded times did not suffice
-        self._ends, self._finishes = np.full(pool.n, np.inf), np.zeros(pool.n, np.bool_)
+        self.started = np.zeros(pool.n, np.int64)
+        """The number of tasks that each worker has started, shape (n,)."""
+        self.update = np.zeros(pool.n, np.int64)
+        """The number of server updates when each worker's last task started, shape (n,)."""
+        self.over = False
+        """Whether a task was started for which the pool's recorded times did not suffice."""
+        # When the running task of each worker ends, in this period; infinite for an idle worker.
+        self._ends = np.full(pool.n, np.inf)
+        self._finishes = np.zeros(pool.n, np.bool_)
         self._past_runtime = self._past_worker_time = self._now = 0.0
-        self._period = 0  # updates when it began
-        self._idle_since, self._idled = np.zeros((2, pool.n))  # start of the idle time; idle time before
+        # The number of server updates when the period began.
+        self._period = 0
+        # In this period: when each worker became idle, and how long it was idle before that.
+        self._idle_since, self._idled = np.zeros((2, pool.n))
 
     @property
     def busy(self) -> NDArray[np.bool_]:
-        """(n,) which workers are computing."""
+        """Whether each worker is computing, shape (n,)."""
         busy: NDArray[np.bool_] = np.isfinite(self._ends)
         return busy
 
@@ -62,38 +78,57 @@ class WorkerClock:
     def total_worker_time(self) -> float:
         """How long all workers were busy until now, cancelled tasks included."""
         worked = np.where(self.busy, self._now, self._idle_since) - self._idled
-        return self._past_worker_time + float(np.cumsum(worked)[-1])  # one after the other, as an env adds them up
+        # A cumulative sum adds one worker after the other, as an env does; numpy's ``sum`` adds in
+        # pairs, and its last bits differ.
+        return self._past_worker_time + float(np.cumsum(worked)[-1])
 
     def start(self, workers: Ints | list[int], update: int) -> None:
-        """Let ``workers`` start a task each, after ``update`` server updates; the tasks that they ran are cancelled."""
+        """Let workers start a task each; the tasks that they were running are cancelled.
+
+        Args:
+            workers: The workers that start.
+            update: The number of server updates so far.
+        """
         chosen = np.asarray(workers, np.int64)
-        others = self.busy
-        others[chosen] = False
-        if not others.any() and update > self._period:
+        others_busy = self.busy
+        others_busy[chosen] = False
+        # If nobody else computes, and there was an update, a period begins at time 0.
+        if not others_busy.any() and update > self._period:
             self._period = update
-            self._past_runtime, self._past_worker_time = self.runtime, self.total_worker_time
+            self._past_runtime = self.runtime
+            self._past_worker_time = self.total_worker_time
             self._now = 0.0
             self._idle_since[:] = self._idled[:] = 0.0
         idle = chosen[~self.busy[chosen]]
         self._idled[idle] += self._now - self._idle_since[idle]
         task = self.started[chosen]
+        # Recorded times are read by round or by task; past the last one they do not suffice.
         rows = np.where(self._distributions.family[chosen] == CODES["trace-by-round"], update, task)
         self.over |= bool((rows >= self._distributions.limit[chosen]).any())
-        time, limit = task_times(self._distributions, self._key, 0, update, chosen, task), self._limit[chosen]
+        time = task_times(self._distributions, self._key, 0, update, chosen, task)
+        limit = self._limit[chosen]
         self._ends[chosen] = self._now + np.minimum(time, limit)
         self._finishes[chosen] = time <= limit
         self.started[chosen] += 1
         self.update[chosen] = update
 
     def next(self) -> tuple[int, bool]:
-        """Go on to the next end of a task: its worker, who is idle now, and whether the task was not given up.
+        """Go on to the next end of a task.
 
-        If several end at one moment, it is the task of the lowest worker. If all are idle, it raises ``RuntimeError``.
+        If several end at one moment, it is the task of the lowest worker.
+
+        Returns:
+            The worker, which is idle now, and whether the task was finished, not given up.
+
+        Raises:
+            RuntimeError: If all workers are idle.
         """
         worker = int(self._ends.argmin())
         end = float(self._ends[worker])
         if end == np.inf:
-            raise RuntimeError("all workers are idle: the method started no task, or one whose time is infinite")
+            raise RuntimeError(
+                "all workers are idle: the method started no task, or one whose time is infinite",
+            )
         self._now = self._idle_since[worker] = end
         self._ends[worker] = np.inf
         return worker, bool(self._finishes[worker])
@@ -103,35 +138,49 @@ class EndedTask(NamedTuple):
     """A task that has ended: one stochastic gradient."""
 
     worker: int
-    update: int  # the number of server updates when it started
-    weights: Weights  # the weights that it started from, where its gradient is taken
-    finished: bool  # whether the gradient was computed; otherwise the task was given up at its time limit
+    update: int
+    """The number of server updates when it started."""
+    weights: Weights
+    """The weights that it started from, where its gradient is taken."""
+    finished: bool
+    """Whether the gradient was computed; otherwise the task was given up at its time limit."""
 
 
 class UpdateRecord(NamedTuple):
     """The state of a run right after an update; every count and time is from the start on."""
 
-    update: int  # the number k of server updates
-    runtime: float  # the time since the start, in the pool's units
-    total_worker_time: float  # how long all workers were busy, cancelled tasks included
-    computed: int  # gradients that workers have finished
-    used: int  # gradients that updates have used
-    loss: float  # mean loss of this update's gradients, where they were taken; NaN for an update without any
+    update: int
+    """The number k of server updates."""
+    runtime: float
+    """The time since the start, in the pool's units."""
+    total_worker_time: float
+    """How long all workers were busy, cancelled tasks included."""
+    computed: int
+    """Gradients that workers have finished."""
+    used: int
+    """Gradients that updates have used."""
+    loss: float
+    """The mean loss of this update's gradients, where they were taken; NaN without gradients."""
 
 
 class ParameterServer:
     """The server of a method: it starts tasks, waits for their ends, and moves the weights.
 
-    Gradient b of update k draws its sample from the key of (seed, k, b), as task b of round k does in a ``Trainer``:
-    with B gradients at the current weights, both take the same step to the bit. A gradient is computed when it is used,
-    which changes nothing, since its noise is independent of all times, and saves those that no update uses.
+    Gradient b of update k draws its sample from the key of (seed, k, b), as task b of round k does
+    in a ``Trainer``: with B gradients at the current weights, both take the same step to the bit. A
+    gradient is computed when it is used. This changes nothing, since its noise is independent of
+    all times, and it saves the gradients that no update uses.
     """
 
     def __init__(self, clock: WorkerClock, trainer: Trainer) -> None:
-        self._clock, self._trainer = clock, trainer
+        self._clock = clock
+        self._trainer = trainer
         self._current: Weights | None = None
         self._started_at: list[Weights] = [()] * len(clock.started)
-        self._computed = self._used = self._drawn = 0  # the last: gradients computed since the last update
+        self._computed = 0
+        self._used = 0
+        # Gradients that were taken since the last update, which is where the next one draws.
+        self._drawn = 0
         self.record = UpdateRecord(0, 0.0, 0.0, 0, 0, math.nan)
         """The last update."""
 
@@ -154,45 +203,71 @@ class ParameterServer:
         return self.updates - task.update
 
     def start(self, workers: Ints | Sequence[int]) -> None:
-        """Let each of these workers start a task at the current weights; the task that it was running is cancelled."""
+        """Let each of these workers start a task at the current weights.
+
+        A task that it was running is cancelled.
+        """
         chosen = np.asarray(workers, np.int64)
         self._clock.start(chosen, self.updates)
+        # All tasks that start between two updates share one copy of the weights.
         if self._current is None:
             self._current = copy_weights(self._trainer.model)
         for worker in chosen.tolist():
-            self._started_at[worker] = self._current  # one copy for all that start between two updates
+            self._started_at[worker] = self._current
 
     def next(self) -> EndedTask:
         """Wait for the next task to end."""
         worker, finished = self._clock.next()
         self._computed += finished
-        return EndedTask(worker, int(self._clock.update[worker]), self._started_at[worker], finished)
+        return EndedTask(
+            worker,
+            int(self._clock.update[worker]),
+            self._started_at[worker],
+            finished,
+        )
 
     def update(self, tasks: Sequence[EndedTask], scale: float = 1.0) -> None:
-        """Step along the mean gradient of tasks that started at the same weights; without any, the weights stay.
+        """Step along the mean gradient of tasks that started at the same weights.
 
-        ``scale`` is a factor on the learning rate. It raises what ``Trainer.gradient`` raises.
+        It raises what ``Trainer.gradient`` raises.
+
+        Args:
+            tasks: The tasks; without any, the weights stay.
+            scale: A factor on the learning rate.
         """
         by = np.bincount([task.worker for task in tasks], minlength=len(self._started_at))
-        gradient = self._trainer.gradient(tasks[0].weights, by) if tasks else None
+        if tasks:
+            gradient = self._trainer.gradient(tasks[0].weights, by)
+        else:
+            gradient = None
         self._drawn = len(tasks)
         self.step(gradient, len(tasks), scale)
 
     def gradient(self, task: EndedTask) -> Gradient:
-        """Compute the gradient of a task, for ``step``; it draws as the next of those since the last update."""
+        """Compute the gradient of a task, for ``step``.
+
+        It draws its sample as the next gradient since the last update.
+        """
         self._drawn += 1
         by = np.bincount([task.worker], minlength=len(self._started_at))
         return self._trainer.gradient(task.weights, by, self._drawn - 1)
 
     def step(self, gradient: Gradient | None, used: int, scale: float = 1.0) -> None:
-        """Step along a mean of gradients, ``used`` of which no update has used before; without any, as ``update``."""
+        """Step along a mean of gradients.
+
+        Args:
+            gradient: The mean; None for an update that leaves the weights as they are.
+            used: How many of its gradients no update has used before.
+            scale: A factor on the learning rate.
+        """
         loss = math.nan
         if gradient is None:
             self._trainer.skip()
         else:
             loss = self._trainer.apply(gradient._replace(tasks=self._drawn), scale)
             self._current = None
-        self._used, self._drawn = self._used + used, 0
+        self._used = self._used + used
+        self._drawn = 0
         times = self._clock.runtime, self._clock.total_worker_time
         self.record = UpdateRecord(self.updates, *times, self._computed, self._used, loss)
 
@@ -200,17 +275,21 @@ class ParameterServer:
 class Method(ABC):
     """What a server does when a task ends; a worker that it does not start stays idle.
 
-    A subclass needs ``arrive`` and ``step_size``; its docstring says what it knows of the task times of ``pool``. An
-    object is used for one run. The ``budget`` B, the gradients that one update needs, is in theory max(1, ceil(sigma^2
-    / eps)), for variance sigma^2 and accuracy eps.
+    A subclass needs ``arrive`` and ``step_size``; its docstring says what it knows of the task
+    times of ``pool``. An object is used for one run. The ``budget`` B, the gradients that one
+    update needs, is in theory max(1, ceil(sigma^2 / eps)), for variance sigma^2 and accuracy eps.
     """
 
-    source: ClassVar[str] = ""  # the publication that it comes from
+    source: ClassVar[str] = ""
+    """The publication that the method comes from."""
 
     def __init__(self, pool: Pool, budget: int) -> None:
-        self.pool, self.budget = pool, whole_number("budget", budget)
-        self.workers: Ints = np.arange(pool.n)  # those that take part
-        self.time_limit: Floats | float = np.inf  # after which a task is given up, for all workers or for each, (n,)
+        self.pool = pool
+        self.budget = whole_number("budget", budget)
+        self.workers: Ints = np.arange(pool.n)
+        """The workers that take part, in rising order."""
+        self.time_limit: Floats | float = np.inf
+        """The time after which a task is given up, for all workers or for each, shape (n,)."""
 
     @classmethod
     def summary(cls) -> str:
@@ -224,9 +303,15 @@ class Method(ABC):
 
     @abstractmethod
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """The learning rate that theory gives for SGD; eps is the wanted mean squared gradient norm over all updates.
+        """The learning rate that theory gives for SGD.
 
-        Where papers write min(1/u, 1/v), it is computed as 1/max(u, v), which allows for sigma^2 = 0.
+        Where papers write min(1/u, 1/v), it is computed as 1/max(u, v), which allows for sigma^2 =
+        0.
+
+        Args:
+            smoothness: The smoothness constant L of the loss.
+            variance: The variance sigma^2 of a stochastic gradient.
+            accuracy: The wanted mean squared gradient norm over all updates, eps.
         """
 
     def begin(self, server: ParameterServer) -> None:
@@ -237,18 +322,30 @@ class Method(ABC):
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
         """React to the end of a task, whose worker is idle now, with at most one update."""
 
-    def proceed(self, server: ParameterServer) -> None:  # noqa: B027 - most methods have nothing to do here
-        """Make at most one update that needs no further task; called after each update. By default there is none."""
+    def proceed(self, server: ParameterServer) -> None:  # noqa: B027
+        """Make at most one update that needs no further task.
+
+        It is called after each update. Most methods have nothing to do here.
+        """
 
 
 def best_group(times: Floats, chances: Floats, gradients: int) -> tuple[Ints, float]:
-    """The fastest m workers, m minimising t(m) = (S + sum_{j <= m} p_j) / sum_{j <= m} p_j / c_j, and that time.
+    """The group of the fastest m workers with the least time of an update, and that time.
 
-    Worker j tries every c_j, and succeeds with chance p_j; workers are sorted by c. Source: MindFlayer SGD (UAI 2025);
-    with p = 1 it is the m* of Naive Optimal ASGD, as Ringmaster ASGD (ICML 2025) defines it.
+    m minimises t(m) = (S + sum_{j <= m} p_j) / sum_{j <= m} p_j / c_j. Worker j tries every c_j,
+    and succeeds with chance p_j; workers are sorted by c.
+
+    Source: MindFlayer SGD (UAI 2025); with p = 1 it is the m* of Naive Optimal ASGD, as Ringmaster
+    ASGD (ICML 2025) defines it.
+
+    Args:
+        times: The times c of a try, shape (n,).
+        chances: The chances p of success, shape (n,).
+        gradients: The number S of gradients of an update.
     """
     order = np.argsort(times, kind="stable")
-    p, c = chances[order], times[order]
+    p = chances[order]
+    c = times[order]
     needed = (gradients + np.cumsum(p)) / np.cumsum(p / c)
     last = int(np.argmin(needed))
     return order[: last + 1], float(needed[last])

@@ -20,22 +20,35 @@ _SETTINGS = {field.name for field in fields(TrainingSettings)}
 
 METHODS: Mapping[str, type[Method]] = MappingProxyType(
     {
-        "rennala": synchronous.Rennala, "ringmaster": asynchronous.Ringmaster,
-        "ringmaster-stops": asynchronous.RingmasterStops, "asgd": asynchronous.Asgd,
-        "delay-adaptive-asgd": asynchronous.DelayAdaptiveAsgd, "naive-optimal-asgd": asynchronous.NaiveOptimalAsgd,
-        "ssp": asynchronous.StaleSynchronous, "r2sp": asynchronous.RoundRobin, "minibatch": synchronous.Minibatch,
-        "m-synchronous": synchronous.MSynchronous, "backup-workers": synchronous.BackupWorkers,
-        "mindflayer": synchronous.MindFlayer, "malenia": heterogeneous.Malenia, "ringleader": heterogeneous.Ringleader,
-    }
-)  # fmt: skip
-"""The methods that ship with the package. Rescaled ASGD is not among them.
+        "rennala": synchronous.Rennala,
+        "ringmaster": asynchronous.Ringmaster,
+        "ringmaster-stops": asynchronous.RingmasterStops,
+        "asgd": asynchronous.Asgd,
+        "delay-adaptive-asgd": asynchronous.DelayAdaptiveAsgd,
+        "naive-optimal-asgd": asynchronous.NaiveOptimalAsgd,
+        "ssp": asynchronous.StaleSynchronous,
+        "r2sp": asynchronous.RoundRobin,
+        "minibatch": synchronous.Minibatch,
+        "m-synchronous": synchronous.MSynchronous,
+        "backup-workers": synchronous.BackupWorkers,
+        "mindflayer": synchronous.MindFlayer,
+        "malenia": heterogeneous.Malenia,
+        "ringleader": heterogeneous.Ringleader,
+    },
+)
+"""The methods that ship with the package.
 
-Where the data differ by worker, fast workers weigh more in all of them but malenia and ringleader, and minibatch, r2sp
-and ssp, for which each computes as much; ``quadratic.HeterogeneousQuadratic`` has figures."""
+Rescaled ASGD is not among them. Where the data differ by worker, fast workers weigh more in all of
+them but malenia and ringleader, and minibatch, r2sp and ssp, for which each worker computes as
+much; ``quadratic.HeterogeneousQuadratic`` has figures."""
 
 
 def find_method(method: str | type[Method]) -> type[Method]:
-    """The method of that name, or ValueError if there is none; a class is returned as it is."""
+    """The method of that name; a class is returned as it is.
+
+    Raises:
+        ValueError: If there is no method of that name.
+    """
     if not isinstance(method, str):
         return method
     if method not in METHODS:
@@ -44,44 +57,75 @@ def find_method(method: str | type[Method]) -> type[Method]:
 
 
 class MethodRun(Iterator[UpdateRecord]):
-    """A method that trains a model on the clock of a pool; it yields a record after every update.
+    """A method that trains a model on the clock of a pool, as an iterator.
 
-    It is endless, unless the pool has recorded times that end (``end="truncate"``): then it stops with the first task
-    for which they do not suffice.
+    It yields a record after every update. It is endless, unless the pool has recorded times that
+    end (``end="truncate"``): then it stops with the first task for which they do not suffice.
+    ``next`` raises FloatingPointError if the loss is NaN or infinite: the weights stay as they
+    were.
 
-    - ``method``: a name of ``METHODS`` or a subclass of ``Method``.
-    - ``problem``: a problem, its name, or ``Tasks``, which come in the order in which updates use them.
-    - ``budget``: gradients B that one update needs: Rennala's batch and, by default, Ringmaster's R; see ``Method``.
-    - ``seed``: keys the task times, as the seed given to an env's ``reset``, and the weights and gradients.
-    - ``arguments``: the other fields of ``TrainingSettings`` except ``graphs``, with the optimiser of all the methods'
-      formulas, ``"sgd"``, by default; and hyperparameters of the method's class, such as ``max_delay`` of Ringmaster.
+    Args:
+        method: A name of ``METHODS`` or a subclass of ``Method``.
+        pool: The workers.
+        problem: A problem, its name, or ``Tasks``, which come in the order in which updates use
+            them.
+        budget: Gradients B that one update needs: Rennala's batch and, by default, Ringmaster's R;
+            see ``Method``.
+        seed: Keys the task times, as the seed given to an env's ``reset``, and the weights and
+            gradients.
+        arguments: The other fields of ``TrainingSettings`` except ``graphs``, with the optimiser of
+            all the methods' formulas, ``"sgd"``, by default; and hyperparameters of the method's
+            class, such as ``max_delay`` of Ringmaster.
 
-    Raises ValueError for a bad argument, or for workers that are drawn anew. ``next`` raises FloatingPointError if the
-    loss is NaN or infinite: the weights stay as they were.
-    >>> from ata_gym.pools import exponential
-    >>> run = MethodRun("ringmaster", exponential([1.0, 2.0, 30.0]), "quadratic", budget=3, lr=0.1)
-    >>> records = [next(run) for _ in range(500)]
-    >>> records[-1].loss < 0.1 * records[0].loss, run.evaluate()["suboptimality"] < records[0].loss
-    (True, True)
+    Raises:
+        ValueError: For a bad argument, or for workers that are drawn anew.
+
+    Example:
+        >>> from ata_gym.pools import exponential
+        >>> pool = exponential([1.0, 2.0, 30.0])
+        >>> run = MethodRun("ringmaster", pool, "quadratic", budget=3, lr=0.1)
+        >>> records = [next(run) for _ in range(500)]
+        >>> records[-1].loss < 0.1 * records[0].loss
+        True
+        >>> run.evaluate()["suboptimality"] < records[0].loss
+        True
     """
 
     def __init__(
-        self, method: str | type[Method], pool: PoolData, problem: Problem | Tasks | str, *, budget: int,
-        seed: int = 0, **arguments: Any,
-    ) -> None:  # fmt: skip
-        given = resolve(None, pool, budget)
-        if given.changes:
-            raise ValueError("a method plays one pool, which no PoolDistribution is: give a pool, as its typical()")
-        settings = {"optimizer": "sgd", "seed": seed} | {k: v for k, v in arguments.items() if k in _SETTINGS}
+        self,
+        method: str | type[Method],
+        pool: PoolData,
+        problem: Problem | Tasks | str,
+        *,
+        budget: int,
+        seed: int = 0,
+        **arguments: Any,
+    ) -> None:
+        scenario = resolve(None, pool, budget)
+        if scenario.changes:
+            raise ValueError(
+                "a method plays one pool, which no PoolDistribution is: give a pool, as its"
+                " typical()",
+            )
+        settings = {"optimizer": "sgd", "seed": seed} | {
+            k: v for k, v in arguments.items() if k in _SETTINGS
+        }
         if settings.get("graphs"):
-            raise ValueError("graphs=True does not go with a method, whose gradients are at other weights each time")
-        found = find_method(method)
+            raise ValueError(
+                "graphs=True does not go with a method, whose gradients are at other weights each"
+                " time",
+            )
+        method_class = find_method(method)
+        hyperparameters = {k: v for k, v in arguments.items() if k not in _SETTINGS}
         try:
-            self.method = found(given.pool, budget, **{k: v for k, v in arguments.items() if k not in _SETTINGS})
+            self.method = method_class(scenario.pool, budget, **hyperparameters)
         except TypeError as error:
-            raise ValueError(f"method {method!r} does not take these hyperparameters: {error}") from error
+            raise ValueError(
+                f"method {method!r} does not take these hyperparameters: {error}",
+            ) from error
+        # The server says how many gradients an update has, so that the trainer's own B is not used.
         self._trainer = Trainer(problem, 1, **settings)
-        self._clock = WorkerClock(given.pool, seed, self.method.time_limit)
+        self._clock = WorkerClock(scenario.pool, seed, self.method.time_limit)
         self._server = ParameterServer(self._clock, self._trainer)
         self.method.begin(self._server)
 
@@ -95,9 +139,9 @@ class MethodRun(Iterator[UpdateRecord]):
 
     def __next__(self) -> UpdateRecord:
         """Go on until the next update."""
-        before = self._server.updates
+        updates = self._server.updates
         self.method.proceed(self._server)
-        while self._server.updates == before:
+        while self._server.updates == updates:
             if self._clock.over:
                 raise StopIteration
             self.method.arrive(self._server, self._server.next())

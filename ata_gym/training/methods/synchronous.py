@@ -1,4 +1,7 @@
-"""Methods that step along the mean of gradients at the current weights: Rennala SGD, minibatches, MindFlayer SGD."""
+"""Methods that step along the mean of gradients at the current weights.
+
+They are Rennala SGD, minibatch SGD and its variants, and MindFlayer SGD.
+"""
 
 import numpy as np
 
@@ -12,17 +15,19 @@ from ata_gym.utils.validation import whole_number
 class Rennala(Method):
     """All workers compute at x^k until B gradients are in; the rest is cancelled.
 
-    x^{k+1} = x^k - gamma / B * sum of the B gradients. It is GTA in time, and one round of a ``Trainer`` in weights.
+    x^{k+1} = x^k - gamma / B * sum of the B gradients. It is GTA in time, and one round of a
+    ``Trainer`` in weights.
 
-    Source: Tyurin and Richtarik, "Optimal time complexities of parallel stochastic optimization methods under a fixed
-    computation model", NeurIPS 2023.
+    Source: Tyurin and Richtarik, "Optimal time complexities of parallel stochastic optimization
+    methods under a fixed computation model", NeurIPS 2023.
     """
 
     source = "Tyurin and Richtarik, 2023"
 
     def __init__(self, pool: Pool, budget: int) -> None:
         super().__init__(pool, budget)
-        self.m = self.budget  # gradients of a step
+        self.m = self.budget
+        """The number of gradients of a step."""
         self._collected: list[EndedTask] = []
 
     @property
@@ -30,11 +35,15 @@ class Rennala(Method):
         return float(self.m)
 
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """min{1 / L, eps m / (2 L sigma^2)} for the m gradients of a step."""
+        """The step size min{1 / L, eps m / (2 L sigma^2)} for the m gradients of a step."""
         return 1 / (smoothness * max(1.0, 2 * variance / (accuracy * self.m)))
 
     def collect(self, server: ParameterServer, task: EndedTask) -> bool:
-        """Keep a gradient at the current weights, and step with the m-th one; whether it was the m-th."""
+        """Keep a gradient at the current weights, and step with the m-th one.
+
+        Returns:
+            Whether this gradient was the m-th.
+        """
         self._collected.append(task)
         if len(self._collected) < self.m:
             return False
@@ -48,30 +57,39 @@ class Rennala(Method):
 
 
 def workers_to_await(times: Floats, gradients: int) -> int:
-    """How many of n workers a synchronous update should wait for: argmin_m tau_(m) (1 + S / m), tau sorted.
+    """How many of n workers a synchronous update should wait for.
 
-    Worked out here from the time of minibatch SGD with fixed task times, tau_(m) (L Delta / eps) (1 + sigma^2 / (m
-    eps)), with S = sigma^2 / eps.
+    It is argmin_m tau_(m) (1 + S / m), for the sorted task times tau. Worked out here from the time
+    of minibatch SGD with fixed task times, tau_(m) (L Delta / eps) (1 + sigma^2 / (m eps)), with S
+    = sigma^2 / eps.
+
+    Args:
+        times: The task times tau, shape (n,).
+        gradients: S.
     """
     m = np.arange(1, len(times) + 1)
     return int(m[np.argmin(np.sort(times) * (1 + gradients / m))])
 
 
 class MSynchronous(Rennala):
-    """Each worker computes one gradient; the first m of n make the step, and the rest is cancelled.
+    """Each worker computes a gradient; the first m of n make the step, the rest is cancelled.
 
-    x^{k+1} = x^k - gamma / m * sum of the first m gradients, m from 1 to n. With m = n it is minibatch SGD. The default
-    m is the best for task times fixed at their means, which the method then knows.
+    x^{k+1} = x^k - gamma / m * sum of the first m gradients, m from 1 to n. With m = n it is
+    minibatch SGD. The default m is the best for task times fixed at their means, which the method
+    then knows.
 
-    Source: Begunov and Tyurin, m-Synchronous SGD, arXiv 2602.03802, for waiting for the first m and discarding the
-    rest; that the rest is cancelled at once, as in a race, is our reading.
+    Source: Begunov and Tyurin, m-Synchronous SGD, arXiv 2602.03802, for waiting for the first m and
+    discarding the rest; that the rest is cancelled at once, as in a race, is our reading.
     """
 
     source = "Begunov and Tyurin, arXiv 2602.03802"
 
     def __init__(self, pool: Pool, budget: int, m: int | None = None) -> None:
         super().__init__(pool, budget)
-        self.m = workers_to_await(pool.mean(), budget) if m is None else whole_number("m", m)
+        if m is None:
+            self.m = workers_to_await(pool.mean(), budget)
+        else:
+            self.m = whole_number("m", m)
         if self.m > pool.n:
             raise ValueError(f"m must be at most the number of workers, {pool.n}, not {m}")
 
@@ -81,11 +99,11 @@ class MSynchronous(Rennala):
 
 
 class BackupWorkers(MSynchronous):
-    """The first n - b gradients at the current weights make the step; the b late ones are dropped.
+    """The first n - b gradients at the current weights make the step; b late ones are dropped.
 
-    x^{k+1} = x^k - gamma / (n - b) * sum of the n - b gradients. A late worker goes on to the end of its task, and
-    then joins the step that is being collected. ``backup`` is b, from 0 to n - 1; by default n - m, with the m of
-    ``MSynchronous``. With b = 0 it is minibatch SGD.
+    x^{k+1} = x^k - gamma / (n - b) * sum of the n - b gradients. A late worker goes on to the end
+    of its task, and then joins the step that is being collected. ``backup`` is b, from 0 to n - 1;
+    by default n - m, with the m of ``MSynchronous``. With b = 0 it is minibatch SGD.
 
     Source: backup workers, Chen et al., 2016, as others quote them.
     """
@@ -94,11 +112,16 @@ class BackupWorkers(MSynchronous):
 
     def __init__(self, pool: Pool, budget: int, backup: int | None = None) -> None:
         if backup is not None and whole_number("backup", backup, 0) >= pool.n:
-            raise ValueError(f"backup must be less than the number of workers, {pool.n}, not {backup}")
+            raise ValueError(
+                f"backup must be less than the number of workers, {pool.n}, not {backup}",
+            )
         super().__init__(pool, budget, None if backup is None else pool.n - backup)
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        """Drop what is late; collect the rest. After the step all but the late workers start at the new weights."""
+        """Drop what is late; collect the rest.
+
+        After the step all but the late workers start at the new weights.
+        """
         if server.delay(task) > 0:
             server.start([task.worker])
         elif self.collect(server, task):
@@ -108,8 +131,8 @@ class BackupWorkers(MSynchronous):
 class Minibatch(MSynchronous):
     """Each worker computes one gradient; the step waits for all of them.
 
-    x^{k+1} = x^k - gamma / n * sum of the n gradients. Source: standard synchronous SGD, as in Tyurin and Richtarik,
-    2023.
+    x^{k+1} = x^k - gamma / n * sum of the n gradients. Source: standard synchronous SGD, as in
+    Tyurin and Richtarik, 2023.
     """
 
     source = "standard; as in Tyurin and Richtarik, 2023"
@@ -119,34 +142,42 @@ class Minibatch(MSynchronous):
 
 
 def median_limits(pool: Pool) -> tuple[Floats, Floats]:
-    """Each worker's median task time c_i, and the chance p_i that one of its tasks takes at most that, both (n,).
+    """The median task time c_i of each worker, and the chance p_i of a task of at most c_i.
 
-    Recorded times of 0 are no limits, since a trial takes time: the least time above them is, if the median is 0.
+    Both have shape (n,). A recorded time of 0 is no limit, since a trial takes time: if the median
+    is 0, the limit is the least time above 0.
     """
-    times, chances = pool.median(), np.full(pool.n, 0.5)
+    times = pool.median()
+    chances = np.full(pool.n, 0.5)
     for i, code in enumerate(pool.distributions.family):
         if FAMILIES[code].trace:
+            # The least recorded time above 0 such that at least half of all times are at most that.
             recorded = pool.distributions.shift[i] + pool.distributions.scale[i] * pool.record(i)
             usable = np.unique(recorded[recorded > 0])
             shares = (recorded <= usable[:, None]).mean(axis=1)
             median = int(np.searchsorted(shares, 0.5))
-            times[i], chances[i] = usable[median], shares[median]
-        elif FAMILIES[code].in_scipy is None:  # always the same time
+            times[i] = usable[median]
+            chances[i] = shares[median]
+        elif FAMILIES[code].in_scipy is None:
+            # Such a worker always takes the same time.
             chances[i] = 1.0
     return times, chances
 
 
 class MindFlayer(Method):
-    """Worker i makes B_i trials, each given up after c_i; the step divides by the number of expected successes.
+    """Worker i makes B_i trials of length c_i; the step divides by the expected successes.
 
-    x^{k+1} = x^k - gamma / E * sum of the gradients that came, E = sum_i p_i B_i, with p_i the chance that a task of
-    worker i takes at most c_i, so that the mean step is that of the exact gradient. An iteration ends when all trials
-    are done, and moves nothing if none succeeded. With t = min_m (B + sum_{j <= m} p_j) / sum_{j <= m} p_j / c_j over
-    the workers sorted by c, B_i = ceil(t / c_i - 1) for the first m, and 0 for the others: E is the budget B, or a
-    little more. c_i is the median task time of worker i, whose distribution the method knows.
+    x^{k+1} = x^k - gamma / E * sum of the gradients that came, E = sum_i p_i B_i, with p_i the
+    chance that a task of worker i takes at most c_i. So the mean step is the step of the exact
+    gradient. A trial is given up after c_i. An iteration ends when all trials are done, and moves
+    nothing if none succeeded.
 
-    Source: MindFlayer SGD, UAI 2025. There c_i = tau_i + t_i, with tau_i fixed and t_i a threshold on the random rest
-    of the time; the median of that rest gives c_i the median of the whole.
+    With t = min_m (B + sum_{j <= m} p_j) / sum_{j <= m} p_j / c_j over the workers sorted by c, B_i
+    = ceil(t / c_i - 1) for the first m, and 0 for the others: E is the budget B, or a little more.
+    c_i is the median task time of worker i, whose distribution the method knows.
+
+    Source: MindFlayer SGD, UAI 2025. There c_i = tau_i + t_i, with tau_i fixed and t_i a threshold
+    on the random rest of the time; the median of that rest gives c_i the median of the whole.
     """
 
     source = "MindFlayer SGD, UAI 2025"
@@ -155,10 +186,13 @@ class MindFlayer(Method):
         super().__init__(pool, budget)
         self.time_limit, self.chances = median_limits(pool)
         workers, time = best_group(self.time_limit, self.chances, self.budget)
-        self.trials: Ints = np.zeros(pool.n, np.int64)  # B_i of each worker in an iteration
+        self.trials: Ints = np.zeros(pool.n, np.int64)
+        """The number B_i of trials of each worker in an iteration, shape (n,)."""
         enough = time / self.time_limit[workers] - 1
-        self.trials[workers] = np.ceil(enough - 1e-9)  # a whole number stays one despite rounding
-        self.expected = float(self.chances @ self.trials)  # successes of an iteration
+        # Without the small term, a rounding error would turn a whole number into the next one.
+        self.trials[workers] = np.ceil(enough - 1e-9)
+        self.expected = float(self.chances @ self.trials)
+        """The expected successes E of an iteration."""
 
     @property
     def gradients(self) -> float:
@@ -166,11 +200,12 @@ class MindFlayer(Method):
         return self.expected
 
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """1 / (2 L) * min{1, eps E / sigma^2}."""
+        """The step size 1 / (2 L) * min{1, eps E / sigma^2}."""
         return 1 / (2 * smoothness * max(1.0, variance / (accuracy * self.expected)))
 
     def begin(self, server: ParameterServer) -> None:
-        self._left, self._successes = self.trials.copy(), list[EndedTask]()
+        self._left = self.trials.copy()
+        self._successes = list[EndedTask]()
         server.start(np.flatnonzero(self._left))
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:

@@ -9,26 +9,52 @@ from torch import Tensor, nn
 
 from ata_gym.training.models.device import lacks_memory, seeded
 
-Weights = tuple[Tensor, ...]  # a copy of all parameters of a model, in their order
+Weights = tuple[Tensor, ...]
+"""A copy of all parameters of a model, in their order."""
 
 
-def build_model(source: nn.Module | Callable[[], nn.Module], key: int, *, inplace: bool = False) -> nn.Module:
-    """A model with fresh weights keyed by ``key``, or a copy of a module; with ``inplace`` the module itself."""
+def build_model(
+    source: nn.Module | Callable[[], nn.Module],
+    key: int,
+    *,
+    inplace: bool = False,
+) -> nn.Module:
+    """A model with fresh weights, or a copy of a module.
+
+    Args:
+        source: A module, or a function that returns one.
+        key: Keys the fresh weights.
+        inplace: Whether the module itself is returned instead of a copy.
+
+    Raises:
+        ValueError: If ``inplace`` is given with a function, or the model has nothing to train.
+        TypeError: If the function returns something else.
+    """
     if inplace and not isinstance(source, nn.Module):
-        raise ValueError(f"inplace=True trains a module of yours: give model=..., a module, not {source!r}")
+        raise ValueError(
+            f"inplace=True trains a module of yours: give model=..., a module, not {source!r}",
+        )
     with seeded(key, torch.device("cpu")):
-        model = source if inplace else copy.deepcopy(source) if isinstance(source, nn.Module) else source()
+        if inplace:
+            model = source
+        elif isinstance(source, nn.Module):
+            model = copy.deepcopy(source)
+        else:
+            model = source()
     if not isinstance(model, nn.Module):
-        raise TypeError(f"the model must be a torch module, or a function that returns one, not {model!r}")
+        raise TypeError(
+            f"the model must be a torch module, or a function that returns one, not {model!r}",
+        )
     if not trained_weights(model):
         raise ValueError(
-            f"the model has nothing to train: {type(model).__name__} has no parameter with requires_grad=True"
+            f"the model has nothing to train: {type(model).__name__} has no parameter with"
+            " requires_grad=True",
         )
     return model
 
 
 def trained_weights(model: nn.Module) -> list[nn.Parameter]:
-    """Those parameters of a model that are not frozen."""
+    """The parameters of a model that are not frozen."""
     return [weights for weights in model.parameters() if weights.requires_grad]
 
 
@@ -44,13 +70,13 @@ def at_weights(model: nn.Module, weights: Weights | None) -> Iterator[None]:
         yield
         return
     parts = list(model.parameters())
-    own = [part.data for part in parts]
+    own_values = [part.data for part in parts]
     try:
         for part, values in zip(parts, weights, strict=True):
             part.data = values
         yield
     finally:
-        for part, values in zip(parts, own, strict=True):
+        for part, values in zip(parts, own_values, strict=True):
             part.data = values
 
 
@@ -67,9 +93,10 @@ def put_back(model: nn.Module, state: Sequence[Tensor]) -> None:
 
 
 class Buffers:
-    """The buffers of a model, such as running statistics; after an error in its block they have their old values.
+    """The buffers of a model, such as running statistics.
 
-    The modules are found once, since ``model.buffers()`` takes ten times as long.
+    After an error in its block they have their old values. The modules are found once, since
+    ``model.buffers()`` takes ten times as long.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -87,8 +114,12 @@ class Buffers:
                     part.copy_(values)
 
 
-class accepting(AbstractContextManager[None]):  # noqa: N801 - a context, as a class since that takes a third of the time of a generator
-    """Turn torch's errors about shapes, types and classes, where a model meets data, into a ``ValueError``."""
+class accepting(AbstractContextManager[None]):  # noqa: N801
+    """Turn torch's errors where a model does not take its data into a ``ValueError``.
+
+    These are errors about shapes, types and classes. A class takes a third of the time that a
+    context made of a generator takes.
+    """
 
     def __init__(self, problem: str) -> None:
         self._problem = problem
@@ -96,16 +127,22 @@ class accepting(AbstractContextManager[None]):  # noqa: N801 - a context, as a c
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not isinstance(error, RuntimeError | TypeError | IndexError):
             return
-        of_torch = type(error).__module__.startswith("torch._") or "CUDA error" in str(error)  # such as torch.compile's
-        if lacks_memory(error) or of_torch:
+        # Errors of torch's own machinery, such as torch.compile, say nothing about the data.
+        private = type(error).__module__.startswith("torch._")
+        if lacks_memory(error) or private or "CUDA error" in str(error):
             return
         reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"the model of {self._problem} does not take its data: {reason}") from error
+        raise ValueError(
+            f"the model of {self._problem} does not take its data: {reason}",
+        ) from error
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Switch a model to evaluation without gradients; afterwards each of its parts is in the mode it was in."""
+    """Switch a model to evaluation without gradients, within a block.
+
+    Afterwards each part of the model has the mode that it had before.
+    """
     modes = [(part, part.training) for part in model.modules()]
     model.eval()
     try:

@@ -1,4 +1,7 @@
-"""The problems that come with the package, and tasks of the user: any model, any loss, batches in a keyed order."""
+"""The problems that come with the package, and tasks of the user.
+
+Tasks of the user have any model, any loss, and batches in a keyed order.
+"""
 
 from ata_gym.utils.extras import require
 

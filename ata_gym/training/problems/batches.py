@@ -1,4 +1,7 @@
-"""The batches of a loader in a keyed order over all its epochs, which may begin at any batch."""
+"""The batches of a loader in a keyed order over all its epochs.
+
+Reading may begin at any batch.
+"""
 
 import random
 from bisect import bisect_right
@@ -12,27 +15,46 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ata_gym.simulation.keys import derive_keys
 
-_BATCH, _EPOCH = 0, 1  # purposes of keys
+# Purposes of keys.
+_BATCH = 0
+_EPOCH = 1
 
 
 def keyed_batches(source: Any, key: int) -> "Batches":
-    """The batches t = 0, 1, ... of a ``DataLoader``, a sequence, or an iterable that can be iterated again, in epochs.
+    """The batches of a source over all its epochs, numbered t = 0, 1 and so on.
 
-    A batch depends on the key and on t alone: what a shuffling sampler draws is keyed by the epoch, and what the
-    dataset and the collate function draw, from torch, NumPy or ``random``, by t. Global generators stay as they are.
-    The loader's worker processes, its pinned memory and its collate function are used. Of an ``IterableDataset``, or
-    another iterable, the batches before t are read and dropped where t does not follow the one asked for last.
+    A batch depends on the key and on t alone: what a shuffling sampler draws is keyed by the epoch,
+    and what the dataset and the collate function draw, from torch, NumPy or ``random``, by t.
+    Global generators stay as they are. The loader's worker processes, its pinned memory and its
+    collate function are used. Of an ``IterableDataset``, or another iterable, the batches before t
+    are read and dropped where t does not follow the batch that was asked for last.
 
-    Raises ``TypeError`` for anything else, and ``ValueError`` for a source without batches.
+    Args:
+        source: A ``DataLoader``, a sequence, or an iterable that can be iterated again.
+        key: Keys the order and the draws.
+
+    Raises:
+        TypeError: If ``source`` is anything else.
+        ValueError: If a source has no batches.
     """
     if isinstance(source, DataLoader):
-        return _Streamed(source, key) if isinstance(source.dataset, IterableDataset) else _Loaded(source, key)
-    if isinstance(source, Mapping | str) or not (hasattr(source, "__iter__") or hasattr(source, "__getitem__")):
-        raise TypeError(f"batches must be a DataLoader, a sequence of batches or an iterable of them, not {source!r}")
+        if isinstance(source.dataset, IterableDataset):
+            return _Streamed(source, key)
+        return _Loaded(source, key)
+    if isinstance(source, Mapping | str) or not (
+        hasattr(source, "__iter__") or hasattr(source, "__getitem__")
+    ):
+        raise TypeError(
+            "batches must be a DataLoader, a sequence of batches or an iterable of them, not"
+            f" {source!r}",
+        )
     if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
         return _Listed(source, key)
     if isinstance(source, Iterator):
-        raise TypeError(f"batches must give one epoch after the other, and one pass uses up {source!r}: give a list")
+        raise TypeError(
+            f"batches must give one epoch after the other, and one pass uses up {source!r}: give a"
+            " list",
+        )
     return _Streamed(source, key)
 
 
@@ -40,12 +62,14 @@ class _Listed:
     """A sequence, in its own order."""
 
     def __init__(self, source: Any, key: int) -> None:
-        self._source, self._key = source, key
+        self._source = source
+        self._key = key
         if len(source) == 0:
             raise _empty(source)
 
     def __getitem__(self, t: int) -> Any:
-        if isinstance(self._source, list | tuple):  # they draw nothing
+        # A list or a tuple draws nothing, so that no generator needs a seed.
+        if isinstance(self._source, list | tuple):
             return self._source[t % len(self._source)]
         with _preserved():
             _seed(_derived(self._key, _BATCH, t))
@@ -56,11 +80,17 @@ class _Loaded:
     """A loader of a dataset with indices: the sampler's order is read at the start of an epoch."""
 
     def __init__(self, loader: DataLoader[Any], key: int) -> None:
-        self._loader, self._key = loader, key
-        self._sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-        self._ends: list[int] = []  # for each epoch known so far, the number of batches up to its end
-        self._epoch, self._order = -1, list[Any]()
-        """An epoch, and the indices of each of its batches."""
+        self._loader = loader
+        self._key = key
+        self._sampler: Any = (
+            loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        )
+        # For each epoch that was read so far, the number of batches up to its end.
+        self._ends: list[int] = []
+        # The epoch whose order was read last, and the indices of each of its batches.
+        self._epoch = -1
+        self._order = list[Any]()
+        # The running iterator, and the number t of its next batch; -1 if it cannot be used.
         self._iterator: Iterator[Any] = iter(())
         self._next = -1
 
@@ -68,12 +98,14 @@ class _Loaded:
         with _preserved():
             if t != self._next or t in self._ends:
                 self._iterator = self._from(t)
-            self._next = -1  # until the batch is there
+            # If reading fails, the next call begins a new iterator.
+            self._next = -1
             batch = next(self._iterator)
         self._next = t + 1
         return batch
 
     def _from(self, t: int) -> Iterator[Any]:
+        """The batches from t on to the end of its epoch."""
         while not self._ends or t >= self._ends[-1]:
             self._read_order(len(self._ends))
             self._ends.append((self._ends[-1] if self._ends else 0) + len(self._order))
@@ -84,19 +116,36 @@ class _Loaded:
         keys = _derived(self._key, _BATCH, np.arange(t, self._ends[epoch]))
         keyed = list(zip(keys, self._order[t - start :], strict=True))
         loader = self._loader
-        _seed(_derived(self._key, _EPOCH, epoch))  # of worker processes
-        again = DataLoader(
-            _KeyedLoads(loader), batch_size=None, sampler=keyed, collate_fn=_as_it_is, num_workers=loader.num_workers,
-            pin_memory=loader.pin_memory, timeout=loader.timeout, worker_init_fn=loader.worker_init_fn,
-            multiprocessing_context=loader.multiprocessing_context, prefetch_factor=loader.prefetch_factor,
-        )  # fmt: skip
-        return iter(again)
+        # The loader's worker processes are seeded from torch's default generator.
+        _seed(_derived(self._key, _EPOCH, epoch))
+        epoch_loader = DataLoader(
+            _KeyedLoads(loader),
+            batch_size=None,
+            sampler=keyed,
+            collate_fn=_as_it_is,
+            num_workers=loader.num_workers,
+            pin_memory=loader.pin_memory,
+            timeout=loader.timeout,
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context,
+            prefetch_factor=loader.prefetch_factor,
+        )
+        return iter(epoch_loader)
 
     def _read_order(self, epoch: int) -> None:
+        """Read the indices of the batches of an epoch, with all generators seeded by its key."""
         key = _derived(self._key, _EPOCH, epoch)
-        samplers: tuple[Any, ...] = self._sampler, self._loader.sampler, getattr(self._sampler, "sampler", None)
-        found = {id(part): part for part in (getattr(s, "generator", None) for s in (self._loader, *samplers))}
-        generators = [part for part in found.values() if isinstance(part, torch.Generator)]
+        samplers: tuple[Any, ...] = (
+            self._sampler,
+            self._loader.sampler,
+            getattr(self._sampler, "sampler", None),
+        )
+        # A sampler may draw from a generator of its own, or of the loader: each is seeded, once.
+        by_id = {
+            id(part): part
+            for part in (getattr(owner, "generator", None) for owner in (self._loader, *samplers))
+        }
+        generators = [part for part in by_id.values() if isinstance(part, torch.Generator)]
         states = [part.get_state() for part in generators]
         for sampler in samplers:
             if hasattr(sampler, "set_epoch"):
@@ -111,20 +160,26 @@ class _Loaded:
                 part.set_state(state)
         if not order:
             raise _empty(self._loader)
-        self._epoch, self._order = epoch, order
+        self._epoch = epoch
+        self._order = order
 
 
 class _KeyedLoads(Dataset[Any]):
-    """A dataset of batches: the item (key, indices) is loaded with all generators seeded by the key."""
+    """A dataset of batches, whose items are (key, indices).
+
+    An item is loaded with all generators seeded by its key.
+    """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._dataset: Any = loader.dataset
-        self._collate, self._together = loader.collate_fn, loader.batch_sampler is not None
+        self._collate = loader.collate_fn
+        self._together = loader.batch_sampler is not None
 
     def __getitem__(self, item: tuple[int, Any]) -> Any:
         key, indices = item
         _seed(key)
-        if not self._together:  # a loader with batch_size=None: its dataset gives batches
+        # The dataset of a loader with batch_size=None gives batches.
+        if not self._together:
             return self._collate(self._dataset[indices])
         if hasattr(self._dataset, "__getitems__"):
             return self._collate(self._dataset.__getitems__(indices))
@@ -135,7 +190,8 @@ class _Streamed:
     """An iterable that is read from its start: its epochs may have no length, or no end."""
 
     def __init__(self, source: Any, key: int) -> None:
-        self._source, self._key = source, key
+        self._source = source
+        self._key = key
         self._restart()
 
     def _restart(self) -> None:
@@ -153,10 +209,12 @@ class _Streamed:
                     if self._next > t:
                         return batch
             except BaseException:
-                self._restart()  # nobody knows where the iterator is
+                # The place of the iterator is unknown.
+                self._restart()
                 raise
 
-    def _read(self) -> Any:  # the next batch, if need be of a new epoch
+    def _read(self) -> Any:
+        """The next batch, if need be of a new epoch."""
         for fresh in (False, True):
             if fresh:
                 _seed(_derived(self._key, _EPOCH, self._epoch))
@@ -177,18 +235,26 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _empty(source: Any) -> ValueError:
-    return ValueError(f"batches must give at least one batch in each epoch, but {source!r} gives none")
+    return ValueError(
+        f"batches must give at least one batch in each epoch, but {source!r} gives none",
+    )
 
 
 def _seed(key: int) -> None:
     torch.default_generator.manual_seed(key)
     random.seed(key)
-    np.random.seed(key % 2**32)  # noqa: NPY002 - datasets of users draw from it
+    # Datasets of users draw from NumPy's global generator.
+    np.random.seed(key % 2**32)  # noqa: NPY002
 
 
 @contextmanager
 def _preserved() -> Iterator[None]:
-    states = torch.default_generator.get_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+    """Give the global generators their states back after a block."""
+    states = (
+        torch.default_generator.get_state(),
+        random.getstate(),
+        np.random.get_state(),  # noqa: NPY002
+    )
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The problem ``cifar100``: the images as they are published, and the network of the ATA paper.
+"""The problem ``cifar100``: the images as published, and the network of the ATA paper.
 
 Reading the images runs no code. Their formats: https://www.cs.toronto.edu/~kriz/cifar.html
 """
@@ -24,11 +24,15 @@ from ata_gym.utils.atomic import check_source
 
 Parts = dict[str, NDArray[Any]]
 
-MOST = 2**28  # bytes that are unpacked at most; all images, with their labels and names, are 190 MB
+MOST = 2**28
+"""The largest number of bytes that are unpacked.
+
+All images, with their labels and names, have 190 MB."""
 _CLASSES = 100
 _PARTS = ("train_x", "train_y", "test_x", "test_y")
 _PIXELS = 3 * 32 * 32
-_RECORD = 2 + _PIXELS  # coarse label, fine label, pixels
+_RECORD = 2 + _PIXELS
+"""The bytes of an image in the binary version: coarse label, fine label, pixels."""
 
 # What numpy itself calls when it unpickles an array, an array of protocol 5, and a number.
 _REBUILDING: tuple[Any, ...] = (
@@ -37,15 +41,23 @@ _REBUILDING: tuple[Any, ...] = (
     np.float64(0.0).__reduce__()[0],
 )
 
-_ALLOWED: dict[tuple[str, str], Any] = {
+
+def _latin(text: str, _encoding: str) -> bytes:
+    """Bytes, as old protocols of pickle write them."""
+    return text.encode("latin-1")
+
+
+_PLAIN: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): lambda text, _encoding: text.encode("latin-1"),  # bytes, as old protocols write them
-    **{
-        (f"numpy.{core}.{function.__module__.rpartition('.')[2]}", function.__name__): function
-        for core in ("core", "_core")  # before numpy 2, and since
-        for function in _REBUILDING
-    },
+    ("_codecs", "encode"): _latin,
+}
+
+# The module of these functions is "core" before numpy 2, and "_core" since.
+_ALLOWED = _PLAIN | {
+    (f"numpy.{core}.{function.__module__.rpartition('.')[2]}", function.__name__): function
+    for core in ("core", "_core")
+    for function in _REBUILDING
 }
 """The objects that the pickles of plain arrays and numbers name, in all protocols."""
 
@@ -53,57 +65,82 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 def cifar100(data: str | Path) -> Classification:
     """CIFAR-100 and the paper's CNN with 167,684 parameters.
 
-    Three 3 x 3 convolutions to 16, 32 and 64 channels, each with ReLU and max-pooling by 2, then fully connected
-    layers 1024-128-100; Adam at 8e-5, pixels normalised to [-1, 1], no augmentation (Maranjyan et al., ATA, ICML
-    2025). The images: A. Krizhevsky, "Learning multiple layers of features from tiny images", 2009.
+    Three 3 x 3 convolutions to 16, 32 and 64 channels, each with ReLU and max-pooling by 2, then
+    fully connected layers 1024-128-100; Adam at 8e-5, pixels normalised to [-1, 1], no augmentation
+    (Maranjyan et al., ATA, ICML 2025). The images: A. Krizhevsky, "Learning multiple layers of
+    features from tiny images", 2009.
 
-    - ``data``: the python or the binary version as published: ``cifar-100-python.tar.gz``, ``cifar-100-binary.tar.gz``,
-      or the folder that one of them holds. Or an npz file with train_x (N, 32, 32, 3) and test_x, both uint8, and their
-      classes train_y (N,) and test_y. No code in them is run.
+    Args:
+        data: The python or the binary version as published: ``cifar-100-python.tar.gz``,
+            ``cifar-100-binary.tar.gz``, or the folder that one of them holds. Or an npz file with
+            train_x (N, 32, 32, 3) and test_x, both uint8, and their classes train_y (N,) and
+            test_y. No code in them is run.
 
-    Raises FileNotFoundError if there is no such file or folder.
-    Raises ValueError if it cannot be read, lacks a part, or a part has the wrong shape, dtype or classes.
+    Raises:
+        FileNotFoundError: If there is no such file or folder.
+        ValueError: If it cannot be read, lacks a part, or a part has the wrong shape, dtype or
+            classes.
     """
     path = Path(data)
     if not path.is_dir():
         check_source(path)
     parts = read_images(path)
-    train, test = (_checked(parts, which, path) for which in ("train", "test"))
+    train, test = (_checked(parts, split, path) for split in ("train", "test"))
     rates = {"adam": 8e-5, "sgd": 1e-2}
-    return Classification(_cnn, train, test, transform=_normalise, name="cifar100", learning_rates=rates)
+    return Classification(
+        _cnn,
+        train,
+        test,
+        transform=_normalise,
+        name="cifar100",
+        learning_rates=rates,
+    )
 
 
 def read_images(path: Path) -> Parts:
-    """Read images (N, 32, 32, 3) as ``train_x`` and ``test_x``, and their fine labels (N,) as ``train_y``, ``test_y``.
+    """Read the images and their fine labels.
 
-    ValueError if the file or folder is damaged or of another kind, or unpacks to more than ``MOST`` bytes.
+    Returns:
+        Images of shape (N, 32, 32, 3) as ``train_x`` and ``test_x``, and their fine labels, shape
+        (N,), as ``train_y`` and ``test_y``.
+
+    Raises:
+        ValueError: If the file or folder is damaged or of another kind, or unpacks to more than
+            ``MOST`` bytes.
     """
     try:
         zipped = not path.is_dir() and _starts(path, b"PK")
-        files: dict[str, Any] = _arrays(path) if zipped else _extracted(path) if path.is_dir() else _unpacked(path)
-    except Exception as error:  # a damaged or encrypted archive, or links in a loop, may raise anything
+        files = _read(path, zipped)
+    except Exception as error:
+        # A damaged or encrypted archive, or links in a loop, may raise anything.
         reason = "it holds Python objects" if "pickle" in str(error) else error
         raise ValueError(
-            f"{path} cannot be read as an archive of CIFAR-100 or an npz file of plain arrays: {reason}"
+            f"{path} cannot be read as an archive of CIFAR-100 or an npz file of plain arrays:"
+            f" {reason}",
         ) from error
     if zipped:
         if len(files) < len(_PARTS):
             raise ValueError(
-                f"{path} must hold {', '.join(_PARTS)}, but has only: {', '.join(files) or 'none of them'}"
+                f"{path} must hold {', '.join(_PARTS)}, but has only:"
+                f" {', '.join(files) or 'none of them'}",
             )
         return files
     parts: Parts = {}
-    for which in ("train", "test"):
-        readers = {which: _from_pickle, f"{which}.bin": _from_records}
+    for split in ("train", "test"):
+        readers = {split: _from_pickle, f"{split}.bin": _from_records}
         name = next((name for name in readers if name in files), None)
         if name is None:
-            raise ValueError(f"{path} must hold a file {which} (the python version) or {which}.bin (the binary one)")
+            raise ValueError(
+                f"{path} must hold a file {split} (the python version) or {split}.bin (the binary"
+                " one)",
+            )
         try:
             pixels, labels = readers[name](files[name])
         except ValueError as error:
-            raise ValueError(f"{path}: {which} {error}") from error
-        parts[f"{which}_x"] = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        parts[f"{which}_y"] = labels
+            raise ValueError(f"{path}: {split} {error}") from error
+        # The files have all red pixels of an image first, then all green and all blue ones.
+        parts[f"{split}_x"] = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        parts[f"{split}_y"] = labels
     return parts
 
 
@@ -111,12 +148,21 @@ def _wanted(name: str) -> bool:
     return name.removesuffix(".bin") in {"train", "test"}
 
 
+def _read(path: Path, zipped: bool) -> dict[str, Any]:
+    """The arrays of an npz file, or the bytes of the files of a folder or an archive, by name."""
+    if zipped:
+        return _arrays(path)
+    if path.is_dir():
+        return _extracted(path)
+    return _unpacked(path)
+
+
 def _extracted(folder: Path) -> dict[str, bytes]:
     files = {}
-    for found in folder.iterdir():
-        if _wanted(found.name) and found.is_file():
-            with found.open("rb") as file:
-                files[found.name] = _content(file)
+    for path in folder.iterdir():
+        if _wanted(path.name) and path.is_file():
+            with path.open("rb") as file:
+                files[path.name] = _content(file)
     return files
 
 
@@ -136,14 +182,16 @@ def _arrays(path: Path) -> Parts:
 
 def _unpacked(path: Path) -> dict[str, bytes]:
     with gzip.open(path) if _starts(path, b"\x1f\x8b") else path.open("rb") as unpacked:
-        whole = io.BytesIO(_content(unpacked))  # so that no header can ask for more
-    with tarfile.open(fileobj=whole, mode="r:") as tar:
+        # The limit holds for the whole archive here, so that no header in it can ask for more.
+        archive = io.BytesIO(_content(unpacked))
+    with tarfile.open(fileobj=archive, mode="r:") as tar:
         members = {member.name.rpartition("/")[2]: member for member in tar}
-        found = {name: tar.extractfile(member) for name, member in members.items() if _wanted(name)}
-        return {name: _content(part) for name, part in found.items() if part is not None}
+        files = {name: tar.extractfile(member) for name, member in members.items() if _wanted(name)}
+        return {name: _content(file) for name, file in files.items() if file is not None}
 
 
-def _content(file: IO[bytes] | gzip.GzipFile) -> bytes:  # read a file to its end; ValueError if that is too much
+def _content(file: IO[bytes] | gzip.GzipFile) -> bytes:
+    """Read a file to its end; ``ValueError`` if it has more than ``MOST`` bytes."""
     content = file.read(MOST + 1)
     if len(content) > MOST:
         raise ValueError(f"it unpacks to more than {MOST:,} bytes, which CIFAR-100 has not")
@@ -162,40 +210,58 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which a plain array does not need")
-        found = _ALLOWED[module, name]
-        if isinstance(found, FunctionType):  # a copy, since a pickle may set its attributes
-            return partial(found)
-        return found
+            raise pickle.UnpicklingError(
+                f"it names {module}.{name}, which a plain array does not need",
+            )
+        allowed = _ALLOWED[module, name]
+        # A pickle may set attributes of what it gets: it gets a new object around the function.
+        if isinstance(allowed, FunctionType):
+            return partial(allowed)
+        return allowed
 
 
 def _from_pickle(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
         tree = _Unpickler(io.BytesIO(content), encoding="bytes").load()
-        named = {name if isinstance(name, str) else name.decode(): part for name, part in tree.items()}
-        pixels, labels = named["data"], named["fine_labels"]
+        entries = {
+            name if isinstance(name, str) else name.decode(): entry for name, entry in tree.items()
+        }
+        pixels = entries["data"]
+        labels = entries["fine_labels"]
         if not isinstance(labels, np.ndarray):
             labels = np.array([index(label) for label in labels])
     except KeyError as error:
         raise ValueError(f"has no {error}") from error
-    except Exception as error:  # a damaged pickle may raise anything
+    except Exception as error:
+        # A damaged pickle may raise anything.
         raise ValueError(f"is no pickle of plain arrays: {error}") from error
-    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_PIXELS,):
+    if (
+        not isinstance(pixels, np.ndarray)
+        or pixels.dtype != np.uint8
+        or pixels.shape[1:] != (_PIXELS,)
+    ):
         raise ValueError(f"must hold an array with {_PIXELS} bytes for each image")
     return pixels, labels
 
 
-def _checked(parts: dict[str, np.ndarray], which: str, path: Path) -> tuple[Tensor, Tensor]:
-    images, labels = parts[f"{which}_x"], parts[f"{which}_y"]
+def _checked(parts: dict[str, np.ndarray], split: str, path: Path) -> tuple[Tensor, Tensor]:
+    images = parts[f"{split}_x"]
+    labels = parts[f"{split}_y"]
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (32, 32, 3):
-        raise ValueError(f"{path}: {which}_x must be uint8 of shape (N, 32, 32, 3), not {images.dtype} {images.shape}")
+        raise ValueError(
+            f"{path}: {split}_x must be uint8 of shape (N, 32, 32, 3), not {images.dtype}"
+            f" {images.shape}",
+        )
     if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
-            f"{path}: {which}_y must be whole numbers of shape ({len(images)},), not {labels.dtype} {labels.shape}"
+            f"{path}: {split}_y must be whole numbers of shape ({len(images)},), not {labels.dtype}"
+            f" {labels.shape}",
         )
     if not ((labels >= 0) & (labels < _CLASSES)).all():
-        raise ValueError(f"{path}: the classes in {which}_y must lie in 0..{_CLASSES - 1}")
-    return torch.from_numpy(images.transpose(0, 3, 1, 2).copy()), torch.from_numpy(labels.astype(np.int64))
+        raise ValueError(f"{path}: the classes in {split}_y must lie in 0..{_CLASSES - 1}")
+    # torch's convolutions take the channels before rows and columns.
+    inputs = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+    return inputs, torch.from_numpy(labels.astype(np.int64))
 
 
 def _normalise(images: Tensor) -> Tensor:
@@ -208,4 +274,10 @@ def _cnn() -> nn.Module:
         for inputs, outputs in ((3, 16), (16, 32), (32, 64))
         for layer in (nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
     ]
-    return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, _CLASSES))
+    return nn.Sequential(
+        *convolutions,
+        nn.Flatten(),
+        nn.Linear(1024, 128),
+        nn.ReLU(),
+        nn.Linear(128, _CLASSES),
+    )

@@ -1,4 +1,8 @@
-"""Studies of training: one trajectory on the clocks of policies, methods beside the policies, the paper's quadratic."""
+"""Studies of training.
+
+They hold one trajectory on the clocks of policies, methods beside the policies, and the paper's
+quadratic.
+"""
 
 from ata_gym.utils.extras import require
 

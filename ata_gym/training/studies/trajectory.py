@@ -1,4 +1,7 @@
-"""One training trajectory, kept in a results folder, for all policies: the allocation never changes a gradient."""
+"""One training trajectory for all policies, kept in a results folder.
+
+One is enough, since the allocation never changes a gradient.
+"""
 
 import hashlib
 import os
@@ -30,19 +33,31 @@ from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
 from ata_gym.utils.signals import stop_requested
 from ata_gym.utils.validation import whole_number
 
-MOST_THREADS = 1024  # no machine has more processors; with too many threads, torch fails with an error of its own
-EVALUATIONS = 16  # of a trajectory after round 0, unless the user says how often: log-spaced, as the pictures are
-_LEAP = 10_000  # the largest number of rounds that a trainer takes at once
+# No machine has more processors; with too many threads, torch fails with an error of its own.
+MOST_THREADS = 1024
+# A trajectory has so many evaluations after round 0, unless the user says how often. They are
+# log-spaced, as the pictures are.
+EVALUATIONS = 16
+# The largest number of rounds that a trainer takes at once.
+_LONGEST_LEAP = 10_000
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a trajectory is trained, beside the trainer's settings; a number out of range raises ``ValueError``."""
+    """How a trajectory is trained, beside the trainer's settings.
 
-    problem: str  # the problem and its data, as the user named them
+    Raises:
+        ValueError: For a number out of range.
+    """
+
+    problem: str
+    """The problem, as the user named it."""
     data: Path | None = None
-    threads: int = 1  # the number of torch's threads, on which the bits of a trajectory depend
-    evaluate_every: int | None = None  # rounds between two evaluations; by default those of ``evaluation_rounds``
+    """The problem's data, as the user named them."""
+    threads: int = 1
+    """The number of torch's threads, on which the bits of a trajectory depend."""
+    evaluate_every: int | None = None
+    """The rounds between two evaluations; by default ``evaluation_rounds`` chooses them."""
     effort: Effort = USUAL
 
     def __post_init__(self) -> None:
@@ -55,7 +70,8 @@ class Training:
 class Trained(NamedTuple):
     """A finished trajectory."""
 
-    folder: Folder  # the results folder
+    folder: Folder
+    """The results folder."""
     trajectory: pl.DataFrame
     trainer: Trainer
 
@@ -63,21 +79,37 @@ class Trained(NamedTuple):
 def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: Path) -> Trained:
     """Train to the end with a progress bar, or from where a killed run stopped.
 
-    The folder's results also depend on ``config``, whose ``rounds`` are the optimiser steps. It raises ``ValueError``
-    if the folder is of another configuration, the loss is not finite, or memory is short.
+    Args:
+        training: How the trajectory is trained.
+        trainer: A trainer before its first round.
+        config: What the folder's results also depend on; its ``rounds`` are the optimiser steps.
+        out: The results folder.
+
+    Raises:
+        ValueError: If the folder is of another configuration, the loss is not finite, or memory is
+            short.
     """
-    rounds, problem, threads, every = int(config["rounds"]), training.problem, training.threads, training.evaluate_every
-    ours = training_config(trainer, problem, training.data, every, threads)
-    folder, made_by = store.open_folder(out, config | ours), made_by_problem(problem)
+    rounds = int(config["rounds"])
+    problem = training.problem
+    threads = training.threads
+    evaluate_every = training.evaluate_every
+    own_config = training_config(trainer, problem, training.data, evaluate_every, threads)
+    folder = store.open_folder(out, config | own_config)
+    made_by = made_by_problem(problem)
     try:
         with named_failure(f"the problem {problem}"), store.withdrawn_on_failure(folder):
-            made = store.Made(problem, trajectory_files(folder), made_by)
-            store.check_code([made], training.effort.rerun_changed)
+            run = store.Made(problem, trajectory_files(folder), made_by)
+            store.check_code([run], training.effort.rerun_changed)
             with progress_bars({problem: rounds}) as update, deterministic(threads):
                 trajectory = train_once(
-                    trainer, rounds, folder, lambda done, loss: update(problem, done, f"loss {loss:.4g}"),
-                    evaluate_every=every, save_every=training.effort.save_every, made_by=made_by,
-                )  # fmt: skip
+                    trainer,
+                    rounds,
+                    folder,
+                    lambda done, loss: update(problem, done, f"loss {loss:.4g}"),
+                    evaluate_every=evaluate_every,
+                    save_every=training.effort.save_every,
+                    made_by=made_by,
+                )
             return Trained(folder, trajectory, trainer)
     except FloatingPointError as error:
         raise ValueError(str(error)) from error
@@ -85,8 +117,16 @@ def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: P
         raise ValueError(f"{error}; the same command goes on from the last checkpoint") from error
 
 
-def train_beside(out: Path, trainer: Trainer, rounds: int, effort: Effort, problem: str, data: Path | None) -> Trained:
-    """The trajectory of a published figure, kept in a folder of its own beside the records of the policies."""
+def train_beside(
+    out: Path,
+    trainer: Trainer,
+    rounds: int,
+    effort: Effort,
+    problem: str,
+    data: Path | None,
+) -> Trained:
+    """The trajectory of a published figure, in a folder beside the records of the policies."""
+    # The claim on the folder lasts as long as this name.
     claimed = claim(out)
     training = Training(problem, data, effort=effort)
     trained = keep_trajectory(training, trainer, {"rounds": rounds}, out / "training")
@@ -95,52 +135,77 @@ def train_beside(out: Path, trainer: Trainer, rounds: int, effort: Effort, probl
 
 
 def train_once(
-    trainer: Trainer, rounds: int, folder: Folder, progress: Callable[[int, float], None] = lambda _round, _loss: None,
-    *, evaluate_every: int | None = None, save_every: float = 10.0, made_by: Provenance | None = None,
-) -> pl.DataFrame:  # fmt: skip
-    """Train to the last round, from a checkpoint if there is one, or read the trajectory if it is complete.
+    trainer: Trainer,
+    rounds: int,
+    folder: Folder,
+    progress: Callable[[int, float], None] = lambda _round, _loss: None,
+    *,
+    evaluate_every: int | None = None,
+    save_every: float = 10.0,
+    made_by: Provenance | None = None,
+) -> pl.DataFrame:
+    """Train to the last round, or read the trajectory if it is complete.
 
-    In the end the results folder holds the trajectory, ``training.parquet``, and the final weights, ``weights.pt``,
-    which ``checkpoint.load`` reads. ``progress`` gets the number of rounds done and the last loss. ``save_every`` are
-    seconds, ``evaluate_every`` rounds.
+    Training begins from a checkpoint if there is one. In the end the results folder holds the
+    trajectory, ``training.parquet``, and the final weights, ``weights.pt``, which
+    ``checkpoint.load`` reads. It raises what ``Trainer.step`` raises; the checkpoint stays.
 
-    Returns one row for each round from 0 on: ``round``, ``loss`` (null in round 0, before the first step) and the
-    problem's evaluation, null where there was none. Raises what ``Trainer.step`` raises; the checkpoint stays.
+    Args:
+        trainer: A trainer before its first round.
+        rounds: The number of rounds.
+        folder: The results folder.
+        progress: Called with the number of rounds done and the last loss.
+        evaluate_every: The rounds between two evaluations.
+        save_every: The seconds between two checkpoints.
+        made_by: The provenance that the files get.
+
+    Returns:
+        One row for each round from 0 on: ``round``, ``loss`` (null in round 0, before the first
+        step) and the problem's evaluation, null where there was none.
     """
-    whole, saved = trajectory_files(folder)
-    if store.finished(whole):
-        trajectory = store.read_frame(whole)
+    trajectory_file, checkpoint_file = trajectory_files(folder)
+    if store.finished(trajectory_file):
+        trajectory = store.read_frame(trajectory_file)
         progress(rounds, trajectory["loss"][-1])
         return trajectory
     with stop_requested() as stop:
         evaluated = sorted(evaluation_rounds(rounds, evaluate_every))
-        record = _Record(trainer, set(evaluated), saved, made_by or {})
-        last = perf_counter()
+        record = _Record(trainer, set(evaluated), checkpoint_file, made_by or {})
+        last_save = perf_counter()
         while trainer.round < rounds:
             try:
-                until = evaluated[bisect_right(evaluated, trainer.round)]
-                losses = trainer.leap(min(_LEAP, until - trainer.round)).tolist()
+                # A leap ends at the next round that is evaluated.
+                next_evaluation = evaluated[bisect_right(evaluated, trainer.round)]
+                losses = trainer.leap(min(_LONGEST_LEAP, next_evaluation - trainer.round)).tolist()
             except FloatingPointError as error:
                 record.save()
-                kept = f"rounds 0 to {trainer.round} are kept in {record.path}"
-                raise FloatingPointError(f"{error}; {kept}") from error
+                note = f"rounds 0 to {trainer.round} are kept in {record.path}"
+                raise FloatingPointError(f"{error}; {note}") from error
             record.add(losses)
             progress(trainer.round, losses[-1])
             stopped = stop()
-            if stopped or perf_counter() - last >= save_every:
+            if stopped or perf_counter() - last_save >= save_every:
                 record.save()
-                last = perf_counter()
+                last_save = perf_counter()
             if stopped:
                 break
-    write_listed(folder.path / "weights.pt", lambda part: checkpoint.save(part, trainer.model.state_dict()))
+    write_listed(
+        folder.path / "weights.pt",
+        lambda part: checkpoint.save(part, trainer.model.state_dict()),
+    )
     trajectory = record.frame()
-    store.write_frame(whole, trajectory, made_by or {})
-    store.discard(saved)
+    store.write_frame(trajectory_file, trajectory, made_by or {})
+    store.discard(checkpoint_file)
     return trajectory
 
 
 def evaluation_rounds(rounds: int, every: int | None = None) -> set[int]:
-    """The rounds after which the model is evaluated, the last always: every so many, or a few that are log-spaced."""
+    """The rounds after which the model is evaluated, which always include the last round.
+
+    Args:
+        rounds: The number of rounds.
+        every: The rounds between two evaluations; None for a few that are log-spaced.
+    """
     if every is not None:
         return {*range(every, rounds, every), rounds}
     return {int(k) for k in np.geomspace(1, rounds, EVALUATIONS).round()}
@@ -154,8 +219,16 @@ def trajectory_files(folder: Folder) -> tuple[Path, Path]:
 class _Record:
     """The losses and evaluations so far, and their checkpoint."""
 
-    def __init__(self, trainer: Trainer, evaluated: Container[int], path: Path, made_by: Provenance) -> None:
-        self._trainer, self._evaluated, self.path = trainer, evaluated, path
+    def __init__(
+        self,
+        trainer: Trainer,
+        evaluated: Container[int],
+        path: Path,
+        made_by: Provenance,
+    ) -> None:
+        self._trainer = trainer
+        self._evaluated = evaluated
+        self.path = path
         self._losses: list[float] = []
         self._evaluations: list[dict[str, float]] = []
         tree = load_checkpoint(path, checkpoint.unpack)
@@ -164,7 +237,8 @@ class _Record:
             self._evaluate()
             return
         trainer.restore(tree["trainer"])
-        self._losses, self._evaluations = tree["losses"].tolist(), tree["evaluations"]
+        self._losses = tree["losses"].tolist()
+        self._evaluations = tree["evaluations"]
 
     def add(self, losses: list[float]) -> None:
         """Record the losses of the last rounds, and evaluate after them if it is time."""
@@ -175,14 +249,26 @@ class _Record:
     def save(self) -> None:
         """Write the checkpoint."""
         losses = torch.tensor(self._losses, dtype=torch.float64)
-        tree = {"trainer": self._trainer.checkpoint(), "losses": losses, "evaluations": self._evaluations}
+        tree = {
+            "trainer": self._trainer.checkpoint(),
+            "losses": losses,
+            "evaluations": self._evaluations,
+        }
         save_checkpoint(self.path, checkpoint.pack(tree))
 
     def frame(self) -> pl.DataFrame:
         """The trajectory."""
         schema = {"round": pl.Int64, "loss": pl.Float64}
-        steps = pl.DataFrame({"round": range(len(self._losses) + 1), "loss": [None, *self._losses]}, schema)
-        return steps.join(pl.DataFrame(self._evaluations), on="round", how="left", maintain_order="left")
+        steps = pl.DataFrame(
+            {"round": range(len(self._losses) + 1), "loss": [None, *self._losses]},
+            schema,
+        )
+        return steps.join(
+            pl.DataFrame(self._evaluations),
+            on="round",
+            how="left",
+            maintain_order="left",
+        )
 
     def _evaluate(self) -> None:
         self._evaluations.append({"round": self._trainer.round, **self._trainer.evaluate()})
@@ -190,16 +276,24 @@ class _Record:
 
 def with_last(frame: pl.DataFrame, figures: Mapping[str, float]) -> pl.DataFrame:
     """A frame with a column for each figure, which has it in the last row."""
-    last = pl.int_range(pl.len()) == pl.len() - 1
-    return frame.with_columns(pl.when(last).then(pl.lit(value)).alias(name) for name, value in figures.items())
+    is_last = pl.int_range(pl.len()) == pl.len() - 1
+    return frame.with_columns(
+        pl.when(is_last).then(pl.lit(value)).alias(name) for name, value in figures.items()
+    )
 
 
 def training_config(
-    trainer: Trainer, problem: str, data: Path | None = None, evaluate_every: int | None = None, threads: int = 1
+    trainer: Trainer,
+    problem: str,
+    data: Path | None = None,
+    evaluate_every: int | None = None,
+    threads: int = 1,
 ) -> Config:
     """What a trajectory depends on beside the number of rounds."""
-    named = {"problem": problem, "data": None if data is None else _digest(data)}
-    return trainer.config() | named | {"evaluate_every": evaluate_every, "threads": threads}
+    problem_config = {"problem": problem, "data": None if data is None else _digest(data)}
+    return (
+        trainer.config() | problem_config | {"evaluate_every": evaluate_every, "threads": threads}
+    )
 
 
 def made_by_problem(problem: str, trained_by: str = __name__) -> Provenance:
@@ -207,31 +301,36 @@ def made_by_problem(problem: str, trained_by: str = __name__) -> Provenance:
     return provenance_of(trained_by, module_of(problem))
 
 
-def _digest(data: Path) -> str:  # a hash of the content of a file or a folder; of anything else, its name
+def _digest(data: Path) -> str:
+    """A hash of the content of a file or a folder; for anything else, its name."""
     if data.is_file():
         with data.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     if not data.exists():
         return str(data)
-    parts = sorted(path for path in data.rglob("*") if path.is_file())
-    whole = b"".join(path.name.encode() + bytes.fromhex(_digest(path)) for path in parts)
-    return hashlib.sha256(whole).hexdigest()
+    paths = sorted(path for path in data.rglob("*") if path.is_file())
+    content = b"".join(path.name.encode() + bytes.fromhex(_digest(path)) for path in paths)
+    return hashlib.sha256(content).hexdigest()
 
 
 @contextmanager
 def deterministic(threads: int = 1) -> Iterator[None]:
     """Make torch give the same bits each time, on a CPU whatever its number of cores.
 
-    It uses so many threads, since the order of a sum depends on their number, and deterministic algorithms; torch warns
-    of an operation that has none.
+    Within the block torch uses deterministic algorithms; it warns of an operation that has none.
+
+    Args:
+        threads: The number of torch's threads, on which the order of a sum depends.
     """
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is not deterministic
-    before, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    # Without this variable cuBLAS is not deterministic.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    previous_threads = torch.get_num_threads()
+    strict = torch.are_deterministic_algorithms_enabled()
     lenient = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous_threads)
         torch.use_deterministic_algorithms(strict, warn_only=lenient)

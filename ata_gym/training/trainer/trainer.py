@@ -32,126 +32,203 @@ from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
-_GRADIENT_NOISE, _TORCH_NOISE = 2, 3  # streams of keys; task times and policies have 0 and 1
-# purposes of torch's noise: initial weights, layers such as dropout in a whole round, in its task b alone (_TASK + b),
-# and the optimiser's step
-_WEIGHTS, _LAYERS, _TASK, _STEP = 0, 1, 2, 2**60
+# Streams of keys: task times have 0, and policies have 1.
+_GRADIENT_NOISE = 2
+_TORCH_NOISE = 3
+# Purposes of torch's noise: initial weights, layers such as dropout in a whole round, the same
+# layers in task b alone (_TASK + b), and the optimiser's step.
+_WEIGHTS = 0
+_LAYERS = 1
+_TASK = 2
+_STEP = 2**60
 
 
 class Gradient(NamedTuple):
     """A mean of stochastic gradients."""
 
-    loss: float  # the mean loss of their tasks, at the weights where the gradients were taken
+    loss: float
+    """The mean loss of their tasks, at the weights where the gradients were taken."""
     parts: Sequence[Tensor | None]
-    """One for each trained weight, None where the loss does not depend on it. With ``graphs=True`` they may not be read
-    after the next gradient."""
-    tasks: int | None = None  # the number of tasks; None for a round's B
+    """One tensor for each trained weight, None where the loss does not depend on it.
+
+    With ``graphs=True`` they may not be read after the next gradient."""
+    tasks: int | None = None
+    """The number of tasks; None for a round's B."""
 
 
 class Trainer:
     """Trains a model: each round is one optimiser step on the mean of B stochastic gradients.
 
-    The mean gradient of a problem comes from one backward pass over the mean loss of the round's B tasks. Sample s of
-    task b in round k, with m samples to a task, is drawn from a key of (seed, k, b m + s); layers such as dropout draw
-    from a key of (seed, k). ``Tasks`` have a pass each. One seed means one trajectory, whatever the workers do; on a
-    CPU it is the same to the bit for one number of torch threads. Only where the data differ by worker, it depends on
-    the allocations: all gradients count alike, so that workers with many tasks weigh more, and training ends away from
-    the minimum, unless each worker has as many tasks on average. ``quadratic.HeterogeneousQuadratic`` has figures.
+    The mean gradient of a problem comes from one backward pass over the mean loss of the round's B
+    tasks. Sample s of task b in round k, with m samples to a task, is drawn from a key of (seed, k,
+    b m + s); layers such as dropout draw from a key of (seed, k). ``Tasks`` have a pass each. One
+    seed means one trajectory, whatever the workers do. On a CPU it is the same to the bit for one
+    number of torch threads.
 
-    - ``problem``: a problem, or the name of one, or ``Tasks``.
-    - ``budget``: gradients B of a round.
-    - ``settings``: the fields of ``TrainingSettings``: optimizer, lr, device, seed and so on.
+    Only where the data differ by worker, the trajectory depends on the allocations: all gradients
+    count alike, so that workers with many tasks weigh more. Training then ends away from the
+    minimum, unless each worker has as many tasks on average.
+    ``quadratic.HeterogeneousQuadratic`` has figures.
 
-    Raises ValueError for a bad argument, a missing device, an optimiser or schedule whose step needs more than the
-    gradient, a model without trained weights, or, unless it has ``Tasks``, one in which the samples of a batch depend
-    on each other; and MemoryError if the data or the model does not fit into the device's memory.
+    Args:
+        problem: A problem, or the name of one, or ``Tasks``.
+        budget: Gradients B of a round.
+        settings: The fields of ``TrainingSettings``: optimizer, lr, device, seed and so on.
 
-    >>> trainer = Trainer("digits", budget=23, optimizer="adam", schedule="cosine:1000")
-    >>> losses = [trainer.step() for _ in range(40)]
-    >>> losses[-1] < losses[0]
-    True
+    Raises:
+        ValueError: For a bad argument, a missing device, an optimiser or schedule whose step needs
+            more than the gradient, or a model without trained weights. Also, unless the problem is
+            ``Tasks``, for a model in which the samples of a batch depend on each other.
+        TypeError: If ``problem`` is none of these.
+        MemoryError: If the data or the model does not fit into the device's memory.
+
+    Example:
+        >>> trainer = Trainer("digits", budget=23, optimizer="adam", schedule="cosine:1000")
+        >>> losses = [trainer.step() for _ in range(40)]
+        >>> losses[-1] < losses[0]
+        True
     """
 
     def __init__(self, problem: Problem | Tasks | str, budget: int, **settings: Any) -> None:
         chosen = self.settings = TrainingSettings(**settings)
         self.budget = whole_number("budget", budget)
         self.device = torch.device(chosen.device)
-        found = make_problem(problem) if isinstance(problem, str) else problem
-        if not isinstance(found, Problem | Tasks):
+        loaded_problem = make_problem(problem) if isinstance(problem, str) else problem
+        if not isinstance(loaded_problem, Problem | Tasks):
             raise TypeError(
-                "problem must be a name or have the parts of ata_gym.training.Problem, or be ata_gym.training.Tasks, "
-                f"not {problem!r}"
+                "problem must be a name or have the parts of ata_gym.training.Problem, or be"
+                f" ata_gym.training.Tasks, not {problem!r}",
             )
-        self.optimizer_choice = find_optimizer(found, chosen.optimizer, chosen.lr, chosen.parameter_groups)
+        self.optimizer_choice = find_optimizer(
+            loaded_problem,
+            chosen.optimizer,
+            chosen.lr,
+            chosen.parameter_groups,
+        )
         self._make_schedule = find_schedule(chosen.schedule)
         self._gradient_key = stream_keys(chosen.seed, stream=_GRADIENT_NOISE)[0]
         self._torch_key = stream_keys(chosen.seed, stream=_TORCH_NOISE)[0]
         with enough_memory(self.device, "the model with its data"):
-            self.problem = found.to(self.device)
+            self.problem = loaded_problem.to(self.device)
             self._losses = self._find_losses(self.problem)
             source = chosen.model
             if source is None:
-                source = found.model if isinstance(found, Tasks) else found.build
-            fresh = build_model(source, self._key(0, _WEIGHTS), inplace=chosen.inplace).to(self.device)
+                if isinstance(loaded_problem, Tasks):
+                    source = loaded_problem.model
+                else:
+                    source = loaded_problem.build
+            fresh = build_model(source, self._key(0, _WEIGHTS), inplace=chosen.inplace).to(
+                self.device,
+            )
             self._losses.check(fresh)
-            self._fresh = [part.detach().clone() for part in state_of(fresh)] if chosen.inplace else fresh
+            # What ``reset`` starts from: the initial values, or a module that is copied.
+            self._fresh = (
+                [part.detach().clone() for part in state_of(fresh)] if chosen.inplace else fresh
+            )
             self.model = fresh
             self.reset()
 
     def reset(self) -> None:
-        """Start anew from the initial weights; a model trained before is left as it is, unless ``inplace=True``."""
+        """Start anew from the initial weights.
+
+        A model that was trained before is left as it is, unless ``inplace=True``.
+        """
         if isinstance(self._fresh, nn.Module):
             self.model = copy.deepcopy(self._fresh)
         else:
             put_back(self.model, self._fresh)
-        self._trained, self._buffers = trained_weights(self.model), Buffers(self.model)
+        self._trained = trained_weights(self.model)
+        self._buffers = Buffers(self.model)
         self._clear()
         self._optimizer = self.optimizer_choice(self.model)
         self._schedule = self._make_schedule and self._make_schedule(self._optimizer)
-        self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.settings.precision == "float16")
+        self._scaler = torch.amp.GradScaler(
+            self.device.type,
+            enabled=self.settings.precision == "float16",
+        )
         self._average = self._make_average()
-        self.round = 0  # rounds done
-        self._first = 0  # task 0 of the running round, in the whole training
+        self.round = 0
+        """The number of rounds done."""
+        self._first = 0
+        """The number of the running round's task 0 in the whole training."""
 
     def step(self, allocation: Ints | None = None) -> float:
-        """Train for one round; the mean loss of its B tasks, or of an allocation's, at the weights before the step.
+        """Train for one round.
 
-        It raises FloatingPointError if the loss is NaN or infinite: weights and buffers stay as they were before the
-        round. It raises MemoryError if the round does not fit into the device's memory, and ValueError if the model
-        does not take the problem's data, or the problem does not give one loss for each sample.
+        Args:
+            allocation: The tasks of each worker, shape (n,); by default B tasks, as if all data
+                were in one place.
+
+        Returns:
+            The mean loss of the round's tasks, at the weights before the step.
+
+        Raises:
+            FloatingPointError: If the loss is NaN or infinite: weights and buffers stay as they
+                were before the round.
+            MemoryError: If the round does not fit into the device's memory.
+            ValueError: If the model does not take the problem's data, or the problem does not give
+                one loss for each sample.
         """
         return self.apply(self.gradient(tasks=allocation))
 
     def leap(self, rounds: int) -> Floats:
-        """Train for one round, or for up to ``rounds`` where a subclass has a faster way; their losses."""
+        """Train for one round, or for up to ``rounds`` where a subclass has a faster way.
+
+        Returns:
+            The losses of the rounds that were played, shape (rounds played,).
+        """
         return np.array([self.step()])
 
-    def gradient(self, weights: Weights | None = None, tasks: int | Ints | None = None, first: int = 0) -> Gradient:
-        """The mean of ``tasks`` stochastic gradients of the running round from task ``first`` on, by default of all B.
+    def gradient(
+        self,
+        weights: Weights | None = None,
+        tasks: int | Ints | None = None,
+        first: int = 0,
+    ) -> Gradient:
+        """The mean of some stochastic gradients of the running round; no weights move.
 
-        They are taken at ``weights``, as ``copy_weights`` gave them, by default at the current ones. No weights move.
-        Where data differ by worker, ``tasks`` may be an allocation, shape (n,): how many of them each worker computes,
-        in the workers' order. Otherwise they are drawn as if all data were in one place.
+        Args:
+            weights: Where the gradients are taken, as ``copy_weights`` gave them; by default the
+                current weights.
+            tasks: How many gradients, by default B. Where data differ by worker, an allocation,
+                shape (n,): how many of them each worker computes, in the workers' order. With a
+                number they are drawn as if all data were in one place.
+            first: The place in the round of the first of these tasks.
         """
-        count = self.budget if tasks is None else int(np.sum(tasks))
-        with enough_memory(self.device, f"round {self.round + 1}"), at_weights(self.model, weights), self._buffers:
+        if tasks is None:
+            count = self.budget
+        else:
+            count = int(np.sum(tasks))
+        with (
+            enough_memory(self.device, f"round {self.round + 1}"),
+            at_weights(self.model, weights),
+            self._buffers,
+        ):
             loss = self._accumulate(first, count, tasks if isinstance(tasks, np.ndarray) else None)
             if self._scaler.is_enabled():
                 self._unscale()
             return Gradient(loss, [part.grad for part in self._trained], count)
 
     def apply(self, gradient: Gradient, scale: float = 1.0) -> float:
-        """Take the optimiser's step along a gradient, and end the running round; the gradient's loss.
+        """Take the optimiser's step along a gradient, and end the running round.
 
-        The gradient may have been computed elsewhere. ``scale`` is a factor on the learning rate of this step.
+        Args:
+            gradient: The gradient, which may have been computed elsewhere.
+            scale: A factor on the learning rate of this step.
+
+        Returns:
+            The gradient's loss.
         """
         for weights, part in zip(self._trained, gradient.parts, strict=True):
             weights.grad = part
         if self.settings.clip_norm is not None:
-            moved = [weights for group in self._optimizer.param_groups for weights in group["params"]]
-            nn.utils.clip_grad_norm_(moved, self.settings.clip_norm)
-        named = self.optimizer_choice.named  # such an optimiser draws nothing
-        noise = nullcontext() if named else seeded(self._key(self.round, _STEP), self.device)
+            moved_weights = [
+                weights for group in self._optimizer.param_groups for weights in group["params"]
+            ]
+            nn.utils.clip_grad_norm_(moved_weights, self.settings.clip_norm)
+        # An optimiser that was chosen by name draws nothing, and seeding takes time.
+        is_named = self.optimizer_choice.named
+        noise = nullcontext() if is_named else seeded(self._key(self.round, _STEP), self.device)
         with enough_memory(self.device, f"round {self.round + 1}"), noise:
             self._move(scale)
         self._end_round(gradient.tasks)
@@ -168,53 +245,98 @@ class Trainer:
         self._end_round(0)
 
     def draw(self, problem: Any, tasks: Sequence[int], by: Ints | None = None) -> Any:
-        """The data of some tasks of the running round; ``problem`` is the trainer's, or a copy on another device."""
+        """The data of some tasks of the running round.
+
+        Args:
+            problem: The trainer's problem, or a copy of it on another device.
+            tasks: The places of the tasks in the round.
+            by: How many of them each worker computes, shape (n,), where the data differ by worker.
+        """
         return self._losses.draw(problem, self.round, self._first, tasks, by)
 
     def losses(self, problem: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """The losses of tasks from what ``draw`` gave, shape (tasks,); problem and model may be copies elsewhere."""
+        """The losses of tasks from what ``draw`` gave, shape (tasks,).
+
+        The problem and the model may be copies on another device.
+        """
         return self._losses.each(problem, model, batch, tasks)
 
     def layer_key(self, task: int | None = None) -> int:
-        """The key that layers such as dropout draw from in the running round: for all tasks at once, or for one."""
+        """The key that layers such as dropout draw from in the running round.
+
+        Args:
+            task: The place of a task in the round; None for all tasks at once.
+        """
         return self._key(self.round, _LAYERS if task is None else _TASK + task)
 
     def finite(self, loss: float) -> float:
         """Return the loss, or raise FloatingPointError if it is NaN or infinite."""
         if not math.isfinite(loss):
             raise FloatingPointError(
-                f"the training loss is {loss} in round {self.round + 1}: lower lr=..., or look for what overflows in "
-                "the model; reset() starts anew"
+                f"the training loss is {loss} in round {self.round + 1}: lower lr=..., or look for"
+                " what overflows in the model; reset() starts anew",
             )
         return loss
 
     @property
     def evaluated_model(self) -> nn.Module:
-        """The model whose figures ``evaluate`` gives: with ``ema`` the averaged one."""
-        return self.model if self._average is None else self._average.module
+        """The model whose figures ``evaluate`` gives; with ``ema`` it is the averaged model."""
+        if self._average is None:
+            return self.model
+        return self._average.module
 
     def evaluate(self) -> dict[str, float]:
-        """The problem's figures on held-out data, with the model in evaluation mode and without mixed precision."""
+        """The problem's figures on held-out data.
+
+        The model is in evaluation mode, and there is no mixed precision.
+        """
         model = self.evaluated_model
-        with enough_memory(self.device, "the evaluation"), evaluating(model), accepting(self.problem.name):
+        with (
+            enough_memory(self.device, "the evaluation"),
+            evaluating(model),
+            accepting(self.problem.name),
+        ):
             return dict(self.problem.evaluate(model))
 
     def config(self) -> dict[str, str | int | float | None]:
-        """What the trajectory depends on, beside the data and a model of the user's."""
-        chosen = {"optimizer": self.optimizer_choice.name, "lr": self.optimizer_choice.lr, "chunk": self._losses.chunk}
-        return {"problem": self.problem.name, "budget": self.budget, **self.settings.to_data(), **chosen}
+        """What the trajectory depends on, beside the data and a model of the user."""
+        chosen = {
+            "optimizer": self.optimizer_choice.name,
+            "lr": self.optimizer_choice.lr,
+            "chunk": self._losses.chunk,
+        }
+        return {
+            "problem": self.problem.name,
+            "budget": self.budget,
+            **self.settings.to_data(),
+            **chosen,
+        }
 
     def checkpoint(self) -> dict[str, Any]:
         """The whole state of training, for ``checkpoint.save``; its tensors are not copies."""
-        states = {name: None if part is None else part.state_dict() for name, part in self._parts().items()}
+        states = {
+            name: None if part is None else part.state_dict()
+            for name, part in self._parts().items()
+        }
         return {"config": self.config(), "round": self.round, "tasks": self._first, **states}
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go on from a ``checkpoint``, bit for bit; ValueError if it is that of another configuration or model."""
-        there, here = checkpoint["config"], self.config()
-        differences = [f"{name} is {there.get(name)!r} there" for name in here if there.get(name) != here[name]]
+        """Go on from a ``checkpoint``, bit for bit.
+
+        Raises:
+            ValueError: If the checkpoint is of another configuration or model.
+        """
+        saved_config = checkpoint["config"]
+        config = self.config()
+        differences = [
+            f"{name} is {saved_config.get(name)!r} there"
+            for name in config
+            if saved_config.get(name) != config[name]
+        ]
         if differences:
-            raise ValueError(f"this checkpoint is of another configuration: {', '.join(differences)}")
+            raise ValueError(
+                f"this checkpoint is of another configuration: {', '.join(differences)}",
+            )
         self.reset()
         try:
             for name, part in self._parts().items():
@@ -222,13 +344,18 @@ class Trainer:
                     part.load_state_dict(checkpoint[name])
         except RuntimeError as error:
             raise ValueError(f"this checkpoint is of another model: {error}") from error
-        self.round, self._first = int(checkpoint["round"]), int(checkpoint["tasks"])
+        self.round = int(checkpoint["round"])
+        self._first = int(checkpoint["tasks"])
 
-    def _parts(self) -> dict[str, Any]:  # what has a state of its own; None for what the settings do not ask for
+    def _parts(self) -> dict[str, Any]:
+        """What has a state of its own; None for what the settings do not ask for."""
         return {
-            "model": self.model, "optimizer": self._optimizer, "schedule": self._schedule, "scaler": self._scaler,
+            "model": self.model,
+            "optimizer": self._optimizer,
+            "schedule": self._schedule,
+            "scaler": self._scaler,
             "average": self._average,
-        }  # fmt: skip
+        }
 
     def _key(self, round_index: int, purpose: int) -> int:
         return int(derive_keys(self._torch_key, round_index, purpose))
@@ -242,7 +369,8 @@ class Trainer:
         if self.settings.ema is None:
             return None
         moving = get_ema_multi_avg_fn(self.settings.ema)  # type: ignore[no-untyped-call]
-        average = AveragedModel(self.model, multi_avg_fn=moving, use_buffers=True).requires_grad_(False)
+        average = AveragedModel(self.model, multi_avg_fn=moving, use_buffers=True)
+        average = average.requires_grad_(False)
         average.update_parameters(self.model)
         return average
 
@@ -251,27 +379,41 @@ class Trainer:
             weights.grad = None
 
     def _accumulate(self, first: int, count: int, by: Ints | None) -> float:
+        """Leave the mean gradient of ``count`` tasks in the weights; their mean loss."""
         self._clear()
-        chunk, total = self._losses.chunk, None
+        chunk = self._losses.chunk
+        total = None
         for start in range(0, count, chunk or count):
             stop = min(start + (chunk or count), count)
             tasks = range(first + start, first + stop)
-            part = None if by is None else np.diff(np.cumsum(by).clip(start, stop), prepend=start)
-            with seeded(self.layer_key(None if chunk is None and not first else tasks[0]), self.device):
+            if by is None:
+                part = None
+            else:
+                # Worker i has the tasks from cumsum(by)[i - 1] to cumsum(by)[i]: clipped to the
+                # chunk, the differences are how many of the chunk's tasks are its own.
+                part = np.diff(np.cumsum(by).clip(start, stop), prepend=start)
+            together = chunk is None and not first
+            key = self.layer_key(None if together else tasks[0])
+            with seeded(key, self.device):
                 batch = self.draw(self.problem, tasks, part)
                 loss = self._losses.mean(self.model, batch, len(tasks))
                 if len(tasks) < count:
                     loss = loss * (len(tasks) / count)
                 self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-            total = loss.detach() if total is None else total + loss.detach()
+            if total is None:
+                total = loss.detach()
+            else:
+                total = total + loss.detach()
         assert total is not None
         return self.finite(total.item())
 
     def _unscale(self) -> None:
-        before = self._scaler.get_scale()
+        """Undo the loss scale in the gradients; without any where they overflowed."""
+        scale = self._scaler.get_scale()
         self._scaler.unscale_(self._optimizer)
         self._scaler.update()
-        if self._scaler.get_scale() < before:
+        # The scale falls only where a gradient overflowed: then the round moves no weights.
+        if self._scaler.get_scale() < scale:
             self._clear()
 
     def _move(self, scale: float) -> None:
@@ -290,4 +432,7 @@ class Trainer:
 
     def _end_round(self, tasks: int | None) -> None:
         self.round += 1
-        self._first += self.budget if tasks is None else tasks
+        if tasks is None:
+            self._first += self.budget
+        else:
+            self._first += tasks

@@ -1,13 +1,15 @@
-"""The machine code of compiled kernels on disk: one folder for each kernel, put in place in one step.
+"""The machine code of compiled kernels on disk.
 
-numba caches a gufunc in files that refer to each other. If two processes write them at once, the files do not fit
-together, and calling them is a segmentation fault, in every later process, too. So numba only sees a private copy: a
-folder is copied there if its checksums hold, and a new one is renamed into place as a whole. No process waits for
-another.
+Each kernel has one folder, which is put in place in one step.
 
-The name of a folder stands for the content of the kernel and of all that it calls, for its types and for the compiler,
-but not for the place of the source. So a checkout that was moved, or another one beside it, finds the kernels in the
-cache of the user.
+numba caches a gufunc in files that refer to each other. If two processes write them at once, the
+files do not fit together, and calling them is a segmentation fault, in every later process, too. So
+numba only sees a private copy: a folder is copied there if its checksums hold, and a new one is
+renamed into place as a whole. No process waits for another.
+
+The name of a folder depends on the content of the kernel and of all that it calls, on its types and
+on the compiler, but not on the place of the source. So a checkout that was moved, or another one
+beside it, finds the kernels in the cache of the user.
 """
 
 import hashlib
@@ -36,40 +38,63 @@ Loop = Callable[..., Any]
 _config: Any = numba.config
 
 _SWITCHES = (
-    *("BOUNDSCHECK", "CPU_FEATURES", "CPU_NAME", "DEBUGINFO_DEFAULT", "DISABLE_INTEL_SVML", "ENABLE_AVX"),
-    *("LOOP_VECTORIZE", "OPT", "SLP_VECTORIZE"),
+    "BOUNDSCHECK",
+    "CPU_FEATURES",
+    "CPU_NAME",
+    "DEBUGINFO_DEFAULT",
+    "DISABLE_INTEL_SVML",
+    "ENABLE_AVX",
+    "LOOP_VECTORIZE",
+    "OPT",
+    "SLP_VECTORIZE",
 )
 """The settings of numba that change the machine code."""
 
-SUMS = "sha256sums"  # the file of checksums in each folder; it is in the format of the command of that name
+SUMS = "sha256sums"
+"""The name of the file of checksums in each folder, in the format of ``sha256sum``."""
 
 
 @contextmanager
 def kernel_cache(loop: Loop, *options: object) -> Iterator[tuple[Loop, bool]]:
-    """Let numba load the kernel of ``loop`` from its folder, or leave it there when it has compiled it in the block.
+    """Let numba load a kernel from its folder in the block, or compile and keep it there.
 
-    The block gets the function to compile, and whether numba shall cache it: not if the kernel has no identity, or if
-    its closure holds functions, to which numba gives a new name in each process. ``options`` is anything else that
-    decides on the machine code. A cache that cannot be read or written is no error. Raises OSError if the system has no
-    temporary folder, or it is full.
+    The block gets the function to compile, and whether numba shall cache it: not if the kernel has
+    no identity, or if its closure holds functions, to which numba gives a new name in each process.
+    A cache that cannot be read or written is no error.
+
+    Args:
+        loop: The function of the kernel.
+        *options: All else that decides on the machine code.
+
+    Raises:
+        OSError: If the system has no temporary folder, or it is full.
     """
     key = _key(loop, options)
     if key is None or not _NUMBA_ASKS:
         yield loop, False
         return
-    source, name = Path(loop.__code__.co_filename), _folder_name(loop, key)
+    source = Path(loop.__code__.co_filename)
+    name = _folder_name(loop, key)
     with compiler_lock(), tempfile.TemporaryDirectory(prefix="ata-gym-kernel-") as folder:
         private = Path(folder)
-        loaded = next((sums for room in _rooms(source) if (sums := _fetch(room / name, private))), "")
-        with _Private.holding(copy := _renamed(loop, key), folder), nullcontext() if loaded else compiling():
+        fetched_sums = (_fetch(room / name, private) for room in _rooms(source))
+        loaded_sums = next((sums for sums in fetched_sums if sums), "")
+        copy = _renamed(loop, key)
+        with _Private.holding(copy, folder), nullcontext() if loaded_sums else compiling():
             yield copy, True
+        # Other checksums mean that numba has compiled the kernel, or added to it.
         sums = _sums(private)
-        if sums != loaded and (room := kept_in(source)):
+        if sums != loaded_sums and (room := kept_in(source)):
             _publish(private, sums, room / name)
 
 
 def is_kept(loop: Loop, *options: object) -> bool:
-    """Whether the kernel of ``loop`` has a folder, or can have none; ``options`` as of ``kernel_cache``."""
+    """Whether the kernel of ``loop`` has a folder, or can have none.
+
+    Args:
+        loop: The function of the kernel.
+        *options: As for ``kernel_cache``.
+    """
     key = _key(loop, options)
     source = Path(loop.__code__.co_filename)
     if key is None or not _NUMBA_ASKS or kept_in(source) is None:
@@ -78,45 +103,66 @@ def is_kept(loop: Loop, *options: object) -> bool:
 
 
 def _folder_name(loop: Loop, key: str) -> str:
+    """The name of a kernel's folder: module, function and key."""
     return f"{loop.__module__.rpartition('.')[2]}.{loop.__name__}-{key}"
 
 
 def _key(loop: Loop, options: tuple[object, ...]) -> str | None:
     """A checksum of all that the machine code depends on; None if there is none."""
+    switches = [getattr(_config, name, None) for name in _SWITCHES]
     try:
-        whole = identity(loop), options, _machine(), [getattr(_config, name, None) for name in _SWITCHES]
+        content = (identity(loop), options, _machine(), switches)
     except UnknownError:
         return None
     if any(callable(cell.cell_contents) for cell in loop.__closure__ or ()):
         return None
-    return hashlib.sha256(repr(whole).encode()).hexdigest()[:20]
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:20]
 
 
 def _renamed(loop: Loop, key: str) -> Loop:
     """A copy with the key in its name, so that kernels of one name have different symbols."""
-    copy = FunctionType(loop.__code__, loop.__globals__, loop.__name__, loop.__defaults__, loop.__closure__)
-    copy.__module__, copy.__qualname__, copy.__doc__ = loop.__module__, f"{loop.__qualname__}_{key}", loop.__doc__
+    copy = FunctionType(
+        loop.__code__,
+        loop.__globals__,
+        loop.__name__,
+        loop.__defaults__,
+        loop.__closure__,
+    )
+    copy.__module__ = loop.__module__
+    copy.__qualname__ = f"{loop.__qualname__}_{key}"
+    copy.__doc__ = loop.__doc__
     return copy
 
 
 class _Private:
-    """Tells numba to cache one function in one folder, whatever file it comes from; of the form of its locators."""
+    """A locator of numba that makes it cache one function in one folder.
+
+    The file of the function makes no difference.
+    """
 
     _held: ClassVar[tuple[Loop, str] | None] = None
 
     def __init__(self, source: str, folder: str) -> None:
-        self._py_file, self._folder = source, folder  # warnings of numba read the first name
+        # Warnings of numba read this name.
+        self._py_file = source
+        self._folder = folder
 
     @classmethod
     @contextmanager
     def holding(cls, function: Loop, folder: str) -> Iterator[None]:
-        """Cache ``function`` in ``folder`` inside the block, which holds numba's lock; others are cached as usual."""
-        others, cls._held = getattr(_config, "CACHE_LOCATOR_CLASSES", ""), (function, folder)
-        _config.CACHE_LOCATOR_CLASSES = ""  # a user may name some in newer ones of numba, and they come first
+        """Cache ``function`` in ``folder`` inside the block, and others as usual.
+
+        The block must hold numba's lock.
+        """
+        old_locators = getattr(_config, "CACHE_LOCATOR_CLASSES", "")
+        cls._held = (function, folder)
+        # In newer versions of numba a user may name locators, which come first.
+        _config.CACHE_LOCATOR_CLASSES = ""
         try:
             yield
         finally:
-            cls._held, _config.CACHE_LOCATOR_CLASSES = None, others
+            cls._held = None
+            _config.CACHE_LOCATOR_CLASSES = old_locators
 
     @classmethod
     def from_function(cls, py_func: Loop, py_file: str) -> "_Private | None":
@@ -125,24 +171,32 @@ class _Private:
         return cls(py_file, cls._held[1])
 
     def ensure_cache_path(self) -> None:
-        """Nothing: the folder is there, and is writable."""
+        """Do nothing: the folder is there, and is writable."""
 
     def get_cache_path(self) -> str:
         return self._folder
 
     def get_source_stamp(self) -> str:
-        return ""  # the name of the folder stands for the source
+        # The name of the folder depends on the source.
+        return ""
 
     def get_disambiguator(self) -> str:
         return ""
 
 
 _NUMBA_ASKS = add_locator(_Private)
-"""Whether numba asks where to keep machine code; otherwise each process compiles its kernels."""
+"""Whether numba asks where to keep machine code; else each process compiles its kernels."""
 
 
 def kept_in(source: Path) -> Path | None:
-    """The folder for the machine code of the kernels in a source file, made if needed; None if none can be written."""
+    """The folder for the machine code of the kernels in a source file, made if needed.
+
+    Args:
+        source: The source file.
+
+    Returns:
+        The folder, or None if none can be written.
+    """
     for room in _rooms(source):
         try:
             room.mkdir(parents=True, exist_ok=True)
@@ -155,23 +209,34 @@ def kept_in(source: Path) -> Path | None:
 
 @cache
 def _machine() -> tuple[str, ...]:
-    processor = platform.machine(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    """The processor, and the versions of Python, numba and NumPy."""
+    processor = (
+        platform.machine(),
+        binding.get_host_cpu_name(),
+        binding.get_host_cpu_features().flatten(),
+    )
     return *processor, str(sys.implementation.cache_tag), numba.__version__, np.__version__
 
 
 def _rooms(source: Path) -> Iterator[Path]:
-    """Places for folders: the one that the user has set, or else the user's cache, then a folder beside the source."""
+    """The places for folders, in their order.
+
+    They are the place that the user has set, or else the user's cache, then a folder beside the
+    source.
+    """
     if _config.CACHE_DIR:
         yield Path(_config.CACHE_DIR) / "ata-gym"
         return
-    user = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
-    with suppress(RuntimeError):  # there is no home
-        yield Path(user or Path.home() / ".cache") / "ata-gym"
+    user_cache = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
+    # Path.home() raises RuntimeError where there is no home.
+    with suppress(RuntimeError):
+        yield Path(user_cache or Path.home() / ".cache") / "ata-gym"
     if source.is_file():
         yield source.parent / "__pycache__" / "ata-gym"
 
 
 def _fetch(kept: Path, private: Path) -> str:
+    """Copy a folder, and return its checksums; leave nothing, and return "", if it is not whole."""
     try:
         shutil.copytree(kept, private, dirs_exist_ok=True)
         sums = (private / SUMS).read_text("utf-8")
@@ -185,22 +250,33 @@ def _fetch(kept: Path, private: Path) -> str:
     return ""
 
 
-def _sums(folder: Path) -> str:  # a line with the checksum and the name of each file below a folder
+def _sums(folder: Path) -> str:
+    """A line with the checksum and the name of each file below a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return "".join(
-        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder).as_posix()}\n" for path in files
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder).as_posix()}\n"
+        for path in files
     )
 
 
 def _publish(private: Path, sums: str, kept: Path) -> None:
-    """Put a copy of the private folder in place of ``kept``; another process may do so at the same time."""
+    """Put a copy of the private folder in place of ``kept``.
+
+    Another process may do so at the same time.
+    """
+    # An OSError means that another process was first, or that the disk is full.
     with (
-        suppress(OSError),  # another process was first, or the disk is full
-        tempfile.TemporaryDirectory(prefix=f"{kept.name}.part-", dir=kept.parent, ignore_cleanup_errors=True) as beside,
+        suppress(OSError),
+        tempfile.TemporaryDirectory(
+            prefix=f"{kept.name}.part-",
+            dir=kept.parent,
+            ignore_cleanup_errors=True,
+        ) as folder,
     ):
-        new = Path(beside, "new")
-        shutil.copytree(private, new)
-        (new / SUMS).write_text(sums, "utf-8")
-        if kept.exists():  # it is damaged
-            kept.rename(Path(beside, "old"))
-        new.rename(kept)
+        new_folder = Path(folder, "new")
+        shutil.copytree(private, new_folder)
+        (new_folder / SUMS).write_text(sums, "utf-8")
+        # A folder that is there is damaged, and moves away.
+        if kept.exists():
+            kept.rename(Path(folder, "old"))
+        new_folder.rename(kept)

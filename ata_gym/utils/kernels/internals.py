@@ -1,7 +1,7 @@
-"""What is used of numba that is not public: all of it is in this file, and none of it is needed.
+"""The use of private parts of numba: all of it is in this file, and none of it is needed.
 
-Each part makes compilation quicker, or keeps its result on disk. Where a version of numba lacks a part, kernels are
-compiled as numba does it by itself, which takes longer and gives the same results.
+Each part makes compilation quicker, or keeps its result on disk. Where a version of numba lacks a
+part, kernels are compiled as numba does by itself, which takes longer and gives the same results.
 """
 
 import gc
@@ -14,11 +14,14 @@ from typing import Any
 import numba
 
 NEWEST = (0, 68)
-"""The last version of numba whose compiler is known to work inside as this file says; a newer one is left alone."""
+"""The last version of numba whose compiler is known to work inside as this file describes.
+
+In a newer version nothing is replaced.
+"""
 
 
 def _part(module: str, name: str) -> Any:
-    """A name in a module of numba; None if there is no such module or name."""
+    """The object of a name in a module of numba; None if there is no such module or name."""
     try:
         return getattr(import_module(module), name, None)
     except ImportError:
@@ -26,7 +29,10 @@ def _part(module: str, name: str) -> Any:
 
 
 DISPATCHER: Any = _part("numba.core.dispatcher", "Dispatcher") or ()
-"""The class of the functions that numba compiles, as ``isinstance`` takes it; no class where it is not known."""
+"""The class of the functions that numba compiles, as ``isinstance`` takes it.
+
+It is an empty tuple where the class is not known.
+"""
 
 
 def is_known() -> bool:
@@ -35,13 +41,21 @@ def is_known() -> bool:
 
 
 def compiler_lock() -> AbstractContextManager[Any]:
-    """The lock that numba holds while it compiles, so that another thread does not compile in between."""
-    lock: AbstractContextManager[Any] = _part("numba.core.compiler_lock", "global_compiler_lock") or nullcontext()
+    """The lock that numba holds while it compiles, so that no other thread compiles meanwhile."""
+    numba_lock = _part("numba.core.compiler_lock", "global_compiler_lock")
+    lock: AbstractContextManager[Any] = numba_lock or nullcontext()
     return lock
 
 
 def add_locator(locator: type) -> bool:
-    """Ask a class first in which folder numba keeps a compiled function; False if this numba keeps them otherwise."""
+    """Add a class that numba asks first in which folder it keeps a compiled function.
+
+    Args:
+        locator: The class, of the form of numba's locators.
+
+    Returns:
+        Whether it was added: this numba may keep compiled functions in another way.
+    """
     implementation = getattr(_part("numba.core.caching", "FunctionCache"), "_impl_class", None)
     locators = getattr(implementation, "_locator_classes", None)
     if not isinstance(locators, list):
@@ -51,9 +65,13 @@ def add_locator(locator: type) -> bool:
 
 
 class _Helper:
-    """What stands for the machine code of a helper; Python code that calls it runs the function as it is written."""
+    """An object in place of the machine code of a helper.
+
+    Python code that calls it runs the function as it is written.
+    """
 
     function: Callable[..., Any]
+    """The function of the helper."""
 
     def __call__(self, *arguments: Any) -> Any:
         return self.function(*arguments)
@@ -61,15 +79,18 @@ class _Helper:
 
 @contextmanager
 def only_for_kernels() -> Iterator[None]:
-    """Compile in the block without machine code for helpers, and without Python's collection of garbage.
+    """Compile in the block without machine code for helpers, and without garbage collection.
 
-    numba gives each function that a kernel calls a wrapper for Python and machine code of its own, which takes a
-    quarter of the time. Neither is ever run: the code of a helper becomes a part of the kernel.
+    numba gives each function that a kernel calls a wrapper for Python and machine code of its own,
+    which takes a quarter of the time. Neither is ever run: the code of a helper becomes a part of
+    the kernel.
     """
     with ExitStack() as stack:
         stack.enter_context(compiler_lock())
         if gc.isenabled():
-            gc.disable()  # most of what a compiler makes lives as long as the kernel, and is looked at again and again
+            # Most objects of a compiler live as long as the kernel, and the collector would visit
+            # them again and again.
+            gc.disable()
             stack.callback(gc.enable)
         for kind, name, replacement in _replacements():
             stack.callback(setattr, kind, name, getattr(kind, name))
@@ -78,7 +99,10 @@ def only_for_kernels() -> Iterator[None]:
 
 
 def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
-    """The methods of numba that make what no helper needs, and what stands in their place; none if one is not known."""
+    """The methods of numba that make parts that no helper needs, and their replacements.
+
+    There are none if one of the methods is not known.
+    """
     lowering = _part("numba.core.lowering", "BaseLower")
     parts: list[tuple[Any, str, Callable[..., Any]]] = [
         (lowering, "create_cpython_wrapper", lambda *_, **__: None),
@@ -92,8 +116,12 @@ def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
 
 
 def _add_overload(dispatcher: Any, compiled: Any) -> None:
-    """Keep a compiled helper for its callers, and not for Python, which would take its entry point for machine code."""
+    """Keep a compiled helper for its callers, and not for Python.
+
+    Python would take its entry point for machine code.
+    """
     compiled.entry_point.function = dispatcher.py_func
-    library = weakref.proxy(compiled.library)  # whose code is final without being made machine code
+    # The code of the library is marked as final, without machine code.
+    library = weakref.proxy(compiled.library)
     compiled.library._finalize_final_module = lambda: setattr(library, "_finalized", True)
     dispatcher.overloads[tuple(compiled.signature.args)] = compiled

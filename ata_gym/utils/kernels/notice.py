@@ -1,4 +1,7 @@
-"""A line in a terminal or a notebook while kernels are compiled, which takes half a minute the first time."""
+"""A line in a terminal or a notebook while kernels are compiled.
+
+The first time, this takes half a minute.
+"""
 
 import sys
 import threading
@@ -8,39 +11,50 @@ from multiprocessing import parent_process
 from time import monotonic
 
 _TICK = 0.5  # seconds between two changes of the line
-_spent: list[float] = []  # the seconds that each kernel took which this process has compiled
+_spent: list[float] = []  # the seconds of each kernel that this process has compiled
 
 
 @contextmanager
 def compiling(kernels: int = 1) -> Iterator[None]:
-    """Show how many kernels were compiled for this process, and for how long, while the block compiles so many more.
+    """Show the numbers of the kernels that the block compiles, and the seconds so far.
 
     Nothing is written to a file or a pipe, nor in a process that another one has started.
+
+    Args:
+        kernels: The number of kernels that the block compiles.
     """
     shown = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
     if not shown or parent_process() is not None:
         yield
         return
-    start, done, first = monotonic(), threading.Event(), len(_spent) + 1
-    which = f"kernel {first}" if kernels == 1 else f"kernels {first} to {first + kernels - 1}"
+    start = monotonic()
+    ended = threading.Event()
+    first = len(_spent) + 1
+    if kernels == 1:
+        label = f"kernel {first}"
+    else:
+        label = f"kernels {first} to {first + kernels - 1}"
 
     def tell() -> None:
-        while not done.is_set():
+        """Write the line again and again until the block ends."""
+        while not ended.is_set():
             seconds = sum(_spent) + monotonic() - start
-            _write(f"ata-gym compiles, once on this machine (half a minute): {which}, {seconds:.0f} s")
-            done.wait(_TICK)
+            message = "ata-gym compiles, once on this machine (half a minute)"
+            _write(f"{message}: {label}, {seconds:.0f} s")
+            ended.wait(_TICK)
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
     try:
         yield
     finally:
-        done.set()
+        ended.set()
         teller.join()
         _spent.extend([(monotonic() - start) / kernels] * kernels)
         _write("")
 
 
 def _write(line: str) -> None:
+    """Write a line over the last one; an empty line clears it and goes back to its start."""
     sys.stderr.write(f"\r{line:<78}{'' if line else chr(13)}")
     sys.stderr.flush()

@@ -1,1 +1,4 @@
-"""Policies that allocate exactly B tasks: scores and rules, distribution learner, baselines and oracles."""
+"""Policies that allocate exactly B tasks.
+
+Scores and rules, the distribution learner, baselines, and oracles.
+"""

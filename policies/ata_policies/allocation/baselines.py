@@ -1,4 +1,7 @@
-"""Baselines: UTA, OFTA and GTA (Maranjyan et al., ICML 2025), which learn nothing, and explore-then-commit."""
+"""Baselines: UTA, OFTA and GTA, which learn nothing, and explore-then-commit.
+
+UTA, OFTA and GTA are from Maranjyan et al., ICML 2025.
+"""
 
 from typing import NamedTuple
 
@@ -15,14 +18,18 @@ from ata_policies.setting import Setting
 
 
 class Uta(AllocationPolicy):
-    """Uniform: floor(B / n) tasks each, the remainder to a uniformly random subset, drawn afresh each round."""
+    """Uniform: floor(B / n) tasks each, and the remainder to a random subset in each round."""
 
     source = "Maranjyan et al., ATA, ICML 2025"
     learns = False
     constants = "none"
 
     def allocate(self, state: State) -> Ints:
-        return allocate_scores(np.zeros_like(state.belief.totals), self.setting.budget, state.round_keys())
+        return allocate_scores(
+            np.zeros_like(state.belief.totals),
+            self.setting.budget,
+            state.round_keys(),
+        )
 
 
 class Ofta(AllocationPolicy):
@@ -38,7 +45,7 @@ class Ofta(AllocationPolicy):
         self.fixed = self.best()
 
     def best(self) -> Ints:
-        """The allocation, (n,)."""
+        """Return the allocation, (n,)."""
         return proxy_optimal(self.setting.known_pool("ofta"), self.setting.budget)
 
     def allocate(self, state: State) -> Ints:
@@ -46,7 +53,10 @@ class Ofta(AllocationPolicy):
 
 
 class Gta(AllocationPolicy):
-    """Greedy: every worker keeps computing until the first B results are in (Rennala SGD's collection)."""
+    """Greedy: every worker keeps computing until the first B results are in.
+
+    This is how Rennala SGD collects gradients.
+    """
 
     env_id = "ata_gym/TaskRace-v0"
     source = "Tyurin and Richtárik, 2023; Maranjyan et al., ATA, ICML 2025"
@@ -60,16 +70,19 @@ class Gta(AllocationPolicy):
 class Commitment(NamedTuple):
     """The decision of explore-then-commit."""
 
-    allocation: Allocations  # (E, n) the allocation for good; 0 before
+    allocation: Allocations
+    """(E, n) the allocation for good; 0 before."""
 
 
 class ExploreThenCommit(Policy):
-    """Tries each worker m times in turn, then minimises the proxy loss under the means once, and keeps that allocation.
+    """Tries each worker m times in turn, then keeps one allocation for good.
 
-    The turns go on from round to round and last ceil(n m / B) rounds. Regret is linear: with some probability the
-    commitment is wrong.
+    This allocation minimises the proxy loss under the means of the times seen until then. The turns
+    go on from round to round and last ceil(n m / B) rounds. Regret is linear: with some probability
+    the commitment is wrong.
 
-    - ``tasks``: m, tasks that each worker runs at least before the commitment.
+    Args:
+        tasks: m, tasks that each worker runs at least before the commitment.
     """
 
     source = "the textbook rule; Garivier, Kaufmann and Lattimore, NeurIPS 2016"
@@ -79,17 +92,27 @@ class ExploreThenCommit(Policy):
     def __init__(self, setting: Setting, *, tasks: int = 10, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.tasks = whole_number("tasks", tasks)
-        self.rounds = -(-setting.n * self.tasks // setting.budget)  # before the commitment
+        self.rounds = -(-setting.n * self.tasks // setting.budget)
+        """Rounds before the commitment."""
 
     def first_plan(self, rows: int) -> Commitment:
         return Commitment(np.zeros((rows, self.setting.n), np.int64))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        n, budget, k = self.setting.n, self.setting.budget, state.round[:, None]
-        now = (k > self.rounds) & ~state.plan.allocation.any(axis=1, keepdims=True)
-        if now.any():
-            best = allocate_scores(mean_times(state.belief.counts, state.belief.totals, unknown=0.0), budget)
-            state = state._replace(plan=Commitment(np.where(now, best, state.plan.allocation)))
-        last = k * budget + np.arange(n - 1, -1, -1)  # of tasks dealt in turn, i has (tasks + n - 1 - i) // n
-        turns: Ints = last // n - (last - budget) // n
+        n = self.setting.n
+        budget = self.setting.budget
+        k = state.round[:, None]
+        committing = (k > self.rounds) & ~state.plan.allocation.any(axis=1, keepdims=True)
+        if committing.any():
+            best = allocate_scores(
+                mean_times(state.belief.counts, state.belief.totals, unknown=0.0),
+                budget,
+            )
+            state = state._replace(
+                plan=Commitment(np.where(committing, best, state.plan.allocation)),
+            )
+        # of T tasks dealt in turn, worker i has (T + n - 1 - i) // n: the difference between the
+        # T of this round and of the last round is what it gets now
+        dealt = k * budget + np.arange(n - 1, -1, -1)
+        turns: Ints = dealt // n - (dealt - budget) // n
         return np.where(k > self.rounds, state.plan.allocation, turns), state

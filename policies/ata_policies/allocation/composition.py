@@ -25,88 +25,141 @@ from ata_policies.policy import Policy, State
 from ata_policies.setting import Setting
 
 MEMORIES: Mapping[str, type[Memory]] = MappingProxyType(
-    {"everything": Everything, "window": Window, "discount": Discount, "restarting": Restarts, "prior": Prior}
+    {
+        "everything": Everything,
+        "window": Window,
+        "discount": Discount,
+        "restarting": Restarts,
+        "prior": Prior,
+    },
 )
 ESTIMATES: dict[str, type[Estimate]] = {
-    "ata": Ata, "ata-empirical": AtaEmpirical, "mean": Mean, "cucb": Cucb, "ucb-v": UcbV, "kl-lcb": KlLcb,
-    "kl-gamma": KlGamma, "thompson": Thompson, "thompson-gamma": ThompsonGamma, "median-of-means": MedianOfMeans,
-    "catoni": Catoni, "truncated-mean": TruncatedMean,
-}  # fmt: skip
-RULES: Mapping[str, type[Rule]] = MappingProxyType({"proxy": Proxy, "beta": Beta, "epsilon-uniform": EpsilonUniform})
+    "ata": Ata,
+    "ata-empirical": AtaEmpirical,
+    "mean": Mean,
+    "cucb": Cucb,
+    "ucb-v": UcbV,
+    "kl-lcb": KlLcb,
+    "kl-gamma": KlGamma,
+    "thompson": Thompson,
+    "thompson-gamma": ThompsonGamma,
+    "median-of-means": MedianOfMeans,
+    "catoni": Catoni,
+    "truncated-mean": TruncatedMean,
+}
+RULES: Mapping[str, type[Rule]] = MappingProxyType(
+    {"proxy": Proxy, "beta": Beta, "epsilon-uniform": EpsilonUniform},
+)
 
-_WEIGHT = 5.0  # tasks that the others' shapes count for, where the rule needs shapes that the estimate does not know
+_WEIGHT = 5.0
+"""Tasks that the others' shapes count for, where only the rule needs shapes."""
 
 
 class ComposedPlan(NamedTuple):
     """What a composed policy keeps between rounds, beside the belief."""
 
-    availability: Availability | tuple[()]  # which workers are there, where that is watched
+    availability: Availability | tuple[()]
+    """Which workers are there, where that is watched."""
 
 
 class ComposedPolicy(Policy):
-    """A policy of ``ata_gym/TaskAllocation-v0`` made of three parts: what counts, a score per worker, a rule.
+    """A policy of ``ata_gym/TaskAllocation-v0`` made of a memory, an estimate and a rule.
 
-    ValueError if there is no such part or hyperparameter, or the parts do not fit together.
+    Args:
+        estimate: A score per worker from what counts: a key of ``ESTIMATES``.
+        memory: What counts: a key of ``MEMORIES``.
+        rule: From scores to an allocation: a key of ``RULES``.
+        availability: Whether a worker that gave fewer results than it had tasks gets nothing but
+            probes after 8 to 64 rounds (``Availability``); by default only with the memory
+            "restarting".
+        seed: The seed of the policy's own randomness.
+        hyperparameters: The hyperparameters of the three parts, by name.
 
-    - ``estimate``, ``memory``, ``rule``: a score per worker from what counts, what counts, and scores to allocation:
-      keys of ``ESTIMATES``, ``MEMORIES`` and ``RULES``.
-    - ``availability``: whether a worker that gave fewer results than it had tasks gets nothing but probes after 8 to 64
-      rounds (``Availability``); by default with the memory "restarting" alone.
-    - ``hyperparameters``: those of the three parts, by name.
+    Raises:
+        ValueError: If there is no such part or hyperparameter, or the parts do not fit together.
 
-    >>> setting = Setting(n=3, budget=5)
-    >>> policy = ComposedPolicy(setting, estimate="thompson", memory="window", rule="beta", window=60)
-    >>> policy.memory.window, policy.rule.beta
-    (60, 1.5)
-    >>> ComposedPolicy(setting, estimate="catoni", memory="window")
-    Traceback (most recent call last):
-        ...
-    ValueError: the estimate catoni keeps sums in blocks, which the memory window cannot give: use memory="everything"
+    Example:
+        >>> setting = Setting(n=3, budget=5)
+        >>> parts = {"estimate": "thompson", "memory": "window", "rule": "beta"}
+        >>> policy = ComposedPolicy(setting, **parts, window=60)
+        >>> policy.memory.window, policy.rule.beta
+        (60, 1.5)
+        >>> try:
+        ...     ComposedPolicy(setting, estimate="catoni", memory="window")
+        ... except ValueError as error:
+        ...     print(str(error).partition(":")[0])
+        the estimate catoni keeps sums in blocks, which the memory window cannot give
     """
 
     def __init__(
-        self, setting: Setting, *, estimate: str, memory: str = "everything", rule: str = "proxy",
-        availability: bool | None = None, seed: int = 0, **hyperparameters: Any,
-    ) -> None:  # fmt: skip
+        self,
+        setting: Setting,
+        *,
+        estimate: str,
+        memory: str = "everything",
+        rule: str = "proxy",
+        availability: bool | None = None,
+        seed: int = 0,
+        **hyperparameters: Any,
+    ) -> None:
         super().__init__(setting, seed=seed)
-        chosen: list[type[Any]] = []
-        for kind, name, known in (
+        classes: list[type[Any]] = []
+        for kind, name, options in (
             ("estimate", estimate, ESTIMATES),
             ("memory", memory, MEMORIES),
             ("rule", rule, RULES),
         ):
-            if name not in known:
-                raise unknown(kind, str(name), known)
-            chosen.append(known[name])
-        own = chosen[0].own_statistics
-        if own and memory != "everything":
+            if name not in options:
+                raise unknown(kind, str(name), options)
+            classes.append(options[name])
+        statistics = classes[0].own_statistics
+        if statistics and memory != "everything":
             raise ValueError(
-                f'the estimate {estimate} keeps {own}, which the memory {memory} cannot give: use memory="everything"'
+                f"the estimate {estimate} keeps {statistics}, which the memory {memory} cannot"
+                ' give: use memory="everything"',
             )
-        if own and chosen[2].needs_shape:
-            raise ValueError(f"the rule {rule} needs the spread of the task times, which {estimate} does not estimate")
-        given = {**chosen[0].memory_defaults.get(memory, {}), **hyperparameters}
-        made = [one(**{name: given[name] for name in names_of(one) if name in given}) for one in chosen]
-        names = [name for one in chosen for name in names_of(one)]
+        if statistics and classes[2].needs_shape:
+            raise ValueError(
+                f"the rule {rule} needs the spread of the task times, which {estimate} does not"
+                " estimate",
+            )
+        values = {**classes[0].memory_defaults.get(memory, {}), **hyperparameters}
+        parts = [
+            part(**{name: values[name] for name in names_of(part) if name in values})
+            for part in classes
+        ]
+        names = [name for part in classes for name in names_of(part)]
         surplus = hyperparameters.keys() - set(names)
         if surplus:
             raise ValueError(
-                f"{estimate} with memory {memory} and rule {rule} does not take {', '.join(sorted(surplus))}; its "
-                f"hyperparameters are: {', '.join(names) or 'none'}"
+                f"{estimate} with memory {memory} and rule {rule} does not take"
+                f" {', '.join(sorted(surplus))}; its hyperparameters are:"
+                f" {', '.join(names) or 'none'}",
             )
-        self.estimate: Estimate = made[0].fit(setting)
-        self.memory: Memory = made[1]
-        self.rule: Rule = made[2]
-        self.deviations = self.estimate.deviations or (self.rule.needs_shape and not self.estimate.gives_shape)
-        self.availability = self.memory.availability if availability is None else flag("availability", availability)
-        self.first_belief(1)  # the memory may not fit the estimate or the workers
+        self.estimate: Estimate = parts[0].fit(setting)
+        self.memory: Memory = parts[1]
+        self.rule: Rule = parts[2]
+        self.deviations = self.estimate.deviations or (
+            self.rule.needs_shape and not self.estimate.gives_shape
+        )
+        if availability is None:
+            self.availability = self.memory.availability
+        else:
+            self.availability = flag("availability", availability)
+        # it raises an error where the memory does not fit the estimate or the workers
+        self.first_belief(1)
 
     @classmethod
     def made_of(
-        cls, *, estimate: Any = "", memory: Any = "everything", rule: Any = "proxy", **_: Any
+        cls,
+        *,
+        estimate: Any = "",
+        memory: Any = "everything",
+        rule: Any = "proxy",
+        **_: Any,
     ) -> Sequence[type[Described]]:
-        chosen = (ESTIMATES.get(estimate), RULES.get(rule), MEMORIES.get(memory))
-        return [part for part in chosen if part is not None] or [cls]
+        classes = (ESTIMATES.get(estimate), RULES.get(rule), MEMORIES.get(memory))
+        return [part for part in classes if part is not None] or [cls]
 
     def first_belief(self, rows: int) -> Any:
         if self.estimate.own_statistics:
@@ -114,42 +167,62 @@ class ComposedPolicy(Policy):
         return self.memory.start(rows, self.setting.n, self.deviations)
 
     def first_plan(self, rows: int) -> ComposedPlan:
-        return ComposedPlan(Availability.full(rows, self.setting.n, PAUSE) if self.availability else ())
+        if self.availability:
+            return ComposedPlan(Availability.full(rows, self.setting.n, PAUSE))
+        return ComposedPlan(())
 
     def about(self) -> str:
-        memory, estimate, rule = (type(part).__name__ for part in (self.memory, self.estimate, self.rule))
+        memory, estimate, rule = (
+            type(part).__name__ for part in (self.memory, self.estimate, self.rule)
+        )
         return f"memory {memory}, estimate {estimate}, rule {rule}"
 
     def estimated(self, state: State) -> tuple[Floats, Floats]:
-        return np.where(self.untried(state), np.nan, self.estimate.mean(state.belief)), state.belief.counts
+        means = np.where(self.untried(state), np.nan, self.estimate.mean(state.belief))
+        return means, state.belief.counts
 
     def untried(self, state: State) -> Mask:
         return self.memory.recall(state.belief)[1]
 
     def last_action(self, state: State) -> Ints | None:
-        return state.plan.availability.asked if self.availability else None
+        if self.availability:
+            allocation: Ints = state.plan.availability.asked
+            return allocation
+        return None
 
     def plan_in_words(self, state: State, row: int) -> str:
-        away = "workers that owe results get nothing but a probe at intervals" if self.availability else ""
-        return "; ".join(filter(None, (self.estimate.in_words(self.setting), away)))
+        if self.availability:
+            note = "workers that owe results get nothing but a probe at intervals"
+        else:
+            note = ""
+        return "; ".join(filter(None, (self.estimate.in_words(self.setting), note)))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        keys, available, availability = state.round_keys(), None, state.plan.availability
+        keys = state.round_keys()
+        available = None
+        availability = state.plan.availability
         if self.availability:
-            availability = availability.after(results_of(seen["worker"], self.setting.n), PAUSE, LONGEST)
+            availability = availability.after(
+                results_of(seen["worker"], self.setting.n),
+                PAUSE,
+                LONGEST,
+            )
             available = availability.available()
-        updated = self.estimate.updated(state.belief)
-        belief, untried = self.memory.recall(updated)
+        new_belief = self.estimate.updated(state.belief)
+        belief, untried = self.memory.recall(new_belief)
         scores = self.estimate.scores(belief, self.memory.rounds(belief, state.round), keys)
         if self.rule.needs_shape and scores.shape is None:
-            seen_times = Moments(belief.counts, belief.totals, belief.deviations)
-            scores = scores._replace(shape=learn_shapes(seen_times, _WEIGHT))
-        action = self.rule.allocate(scores, Round(self.setting.budget, state.round, keys, untried, available))
+            moments = Moments(belief.counts, belief.totals, belief.deviations)
+            scores = scores._replace(shape=learn_shapes(moments, _WEIGHT))
+        action = self.rule.allocate(
+            scores,
+            Round(self.setting.budget, state.round, keys, untried, available),
+        )
         if self.availability:
             availability = availability._replace(asked=action)
-        return action, state._replace(belief=updated, plan=ComposedPlan(availability))
+        return action, state._replace(belief=new_belief, plan=ComposedPlan(availability))
 
 
 def names_of(kind: type[Any]) -> tuple[str, ...]:
-    """The names of a part's hyperparameters."""
+    """Return the names of the hyperparameters of a part, given by its class."""
     return tuple(field.name for field in fields(kind))

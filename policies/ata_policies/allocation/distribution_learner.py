@@ -16,45 +16,60 @@ from ata_policies.planning.plan import Problem, make_plans
 from ata_policies.policy import Policy, State
 from ata_policies.setting import Setting
 
-_TOGETHER = 1024  # workers of the rows whose plans are made together: more would not fit into the cache
-_FORESEEN = 1_000.0  # rounds for which the workers are taken to stay as they are where nothing is known of that
+_WORKERS_TOGETHER = 1024
+"""Workers of the rows whose plans are made together: more would not fit into the cache."""
+_FORESEEN_ROUNDS = 1_000.0
+"""Rounds for which workers are assumed not to change, where the horizon is not known."""
 
 
 class AllocationPlan(NamedTuple):
     """What is played until the next plan."""
 
-    allocation: Allocations  # (E, n)
-    best: Tasks  # (E, n) without what is done for the sake of learning: where the next search begins
-    due: Wholes  # (E,) the round of the next plan
-    since: Counts  # (E,) rounds since the whole belief last began anew, in the last round
-    reach: Counts  # (E,) rounds that the belief reached back in the last round
-    changes: Counts  # (E,) how often the whole belief has begun anew
-    availability: Availability  # which workers are there
+    allocation: Allocations
+    """(E, n) the tasks of each worker."""
+    best: Tasks
+    """(E, n) the allocation without tasks for learning: where the next search begins."""
+    due: Wholes
+    """(E,) the round of the next plan."""
+    since: Counts
+    """(E,) rounds since the whole belief last began anew, in the last round."""
+    reach: Counts
+    """(E,) rounds that the belief reached back in the last round."""
+    changes: Counts
+    """(E,) how often the whole belief has begun anew."""
+    availability: Availability
+    """Which workers are there."""
 
 
 class DistributionLearner(Policy):
-    """Learns each worker's whole distribution and minimises the expected round time + price * worker time itself. Ours.
+    """Learns each worker's whole distribution and minimises the expected cost of a round itself.
 
-    Its belief counts task times in bins (``DistributionBelief``). A plan is made in five steps:
+    The cost is round time + price * worker time. The policy is ours. Its belief counts task times
+    in bins (``DistributionBelief``). A plan is made in five steps:
 
-    1. What is known (``learn_rows``): a worker's mean is what its times, with rare huge ones in part those of all
-       workers (``borrow_tails``), and the population of the workers (``learn_population``) say together.
-    2. Where to search (``choose_candidates``): the fastest workers, and those in use.
+    1. What is known (``learn_rows``): a worker's mean follows from its times and from the
+       population of the workers (``learn_population``). Rare huge times of all workers stand in
+       part for its own (``borrow_tails``).
+    2. Where to search (``choose_candidates``): the fastest workers, and the workers in use.
     3. The search (``search``): the allocation of least expected cost on these distributions.
-    4. Who is tried for the sake of what is learned (``explore``). As many rounds are left for it to pay as the horizon
-       says, or, where that is not known, as many as there were, and at least 1,000. Where everything has begun anew,
-       they are no more than the rounds since then, or the rounds between two such changes. Where the belief forgets, so
-       that m rounds count, they are fewer by the factor that 2 m is less than the rounds since then.
-    5. When the next plan is due: in the next round where the search is not over, and else after 10 to 20 % of the
-       rounds that count, by the row's own randomness, but sooner where a worker, tried or in use, is hardly known.
+    4. Who is tried in order to learn (``explore``). The rounds left in which this can pay are known
+       from the horizon. Where it is not known, they are as many as there were, and at least 1,000.
+       Where everything has begun anew, they are no more than the rounds since then, or the rounds
+       between two such changes. Where the belief forgets, so that m rounds count, they are fewer by
+       the factor that 2 m is less than the rounds since then.
+    5. When the next plan is due: in the next round where the search is not over, and else after 10
+       to 20 % of the rounds that count, by the row's own randomness. It is due sooner where a
+       worker, tried or in use, is hardly known.
 
-    Workers that were far slower or faster in a round than usual (``DistributionBelief``, suspects) count as that at
-    once, and are probed, with one task in place of the one that would take longest, to see whether they are as usual.
+    Workers that were far slower or faster in a round than usual (``DistributionBelief``, suspects)
+    count as slow or fast at once. They are probed, with one task in place of the task that would
+    take longest, to see whether they are as usual.
 
-    Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that owe results get
-    nothing but probes after 8 to 64 rounds (``Availability``).
+    Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that
+    owe results get nothing but probes after 8 to 64 rounds (``Availability``).
 
-    - ``weight``: tasks that the other workers' shapes count for in a worker's own, above 0.
+    Args:
+        weight: Tasks that the other workers' shapes count for in a worker's own, above 0.
     """
 
     belief = DistributionBelief
@@ -64,40 +79,67 @@ class DistributionLearner(Policy):
     priced = tells_costs = True
     nonstationary = True
     kernels = (
-        "ata_policies.planning.local_search", "ata_policies.beliefs.distributions.observing",
-        "ata_policies.planning.fewer_tasks", "ata_policies.beliefs.distributions.slices",
-        "ata_gym.theory.allocation.beta_rule", "ata_policies.planning.knowledge", "ata_policies.planning.exploration",
-    )  # fmt: skip
+        "ata_policies.planning.local_search",
+        "ata_policies.beliefs.distributions.observing",
+        "ata_policies.planning.fewer_tasks",
+        "ata_policies.beliefs.distributions.slices",
+        "ata_gym.theory.allocation.beta_rule",
+        "ata_policies.planning.knowledge",
+        "ata_policies.planning.exploration",
+    )
 
     def __init__(self, setting: Setting, *, weight: float = 5.0, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        self.weight, self._prices = real("weight", weight), setting.prices
+        self.weight = real("weight", weight)
+        self._prices = setting.prices
 
     def first_plan(self, rows: int) -> AllocationPlan:
-        zeros, none = np.zeros((rows, self.setting.n), np.int64), np.zeros(rows)
-        there = Availability.full(rows, self.setting.n, PAUSE)
-        return AllocationPlan(zeros, zeros, zeros[:, 0], none, none, none, there)
+        no_tasks = np.zeros((rows, self.setting.n), np.int64)
+        zeros = np.zeros(rows)
+        availability = Availability.full(rows, self.setting.n, PAUSE)
+        return AllocationPlan(no_tasks, no_tasks, no_tasks[:, 0], zeros, zeros, zeros, availability)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         plan: AllocationPlan = state.plan
-        since, reach = state.belief.since, state.belief.reach
-        alarmed, probes = state.belief.alarmed(), state.belief.probes()
-        before, availability = plan.availability.available(), plan.availability
-        availability = availability.after(results_of(seen["worker"], self.setting.n), PAUSE, LONGEST)
-        there, anew, forgot = availability.available(), since < plan.since, reach < plan.reach
-        plan = plan._replace(since=since, reach=reach, changes=plan.changes + anew)
-        again = (state.round >= plan.due) | anew | forgot | (before != there).any(axis=1)
-        again |= ~plan.allocation.any(axis=1)
-        again |= alarmed | (probes & (plan.allocation == 0)).any(axis=1)
-        if again.any():
-            plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
+        since = state.belief.since
+        reach = state.belief.reach
+        alarmed = state.belief.alarmed()
+        probes = state.belief.probes()
+        available_before = plan.availability.available()
+        availability = plan.availability
+        availability = availability.after(
+            results_of(seen["worker"], self.setting.n),
+            PAUSE,
+            LONGEST,
+        )
+        available = availability.available()
+        # neither number falls unless the belief began anew or forgot
+        restarted = since < plan.since
+        forgot = reach < plan.reach
+        plan = plan._replace(since=since, reach=reach, changes=plan.changes + restarted)
+        replanned = (
+            (state.round >= plan.due)
+            | restarted
+            | forgot
+            | (available_before != available).any(axis=1)
+        )
+        replanned |= ~plan.allocation.any(axis=1)
+        replanned |= alarmed | (probes & (plan.allocation == 0)).any(axis=1)
+        if replanned.any():
+            plan = plan._replace(
+                allocation=plan.allocation.copy(),
+                best=plan.best.copy(),
+                due=plan.due.copy(),
+            )
             draws = state.round_uniforms(self.setting.n + 2, 1)
-            known = (there & (state.belief.counts > 0.0)).any(axis=1)
-            if (again & ~known).any():
-                self._begin(state, plan, there, np.flatnonzero(again & ~known))
-            rows, size = np.flatnonzero(again & known), max(1, _TOGETHER // self.setting.n)
-            for first in range(0, rows.size, size):
-                self._plan(state, plan, there, probes, draws, rows[first : first + size])
+            # rows without any result of a worker that is there have nothing to plan on
+            has_results = (available & (state.belief.counts > 0.0)).any(axis=1)
+            if (replanned & ~has_results).any():
+                self._begin(state, plan, available, np.flatnonzero(replanned & ~has_results))
+            rows = np.flatnonzero(replanned & has_results)
+            size = max(1, _WORKERS_TOGETHER // self.setting.n)
+            for start in range(0, rows.size, size):
+                self._plan(state, plan, available, probes, draws, rows[start : start + size])
         availability = availability._replace(asked=plan.allocation)
         return plan.allocation.copy(), state._replace(plan=plan._replace(availability=availability))
 
@@ -107,28 +149,76 @@ class DistributionLearner(Policy):
     def plan_in_words(self, state: State, row: int) -> str:
         plan: AllocationPlan = state.plan
         tried = plan.allocation[row] > plan.best[row]
-        words = f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds count"
-        return f"{words}; tried for what is learned: {listed(tried)}" if tried.any() else words
-
-    def _begin(self, state: State, plan: AllocationPlan, there: Mask, rows: Ints) -> None:
-        none, keys = np.zeros((rows.size, self.setting.n)), state.round_keys()[rows]
-        plan.allocation[rows] = allocate_by_cost(none, none, self.setting.budget, keys, none == 0.0, there[rows])
-        plan.best[rows], plan.due[rows] = 0, state.round[rows] + 1
-
-    def _plan(self, state: State, plan: AllocationPlan, there: Mask, probes: Mask, draws: Floats, rows: Ints) -> None:
-        e = slice(rows[0], rows[0] + 1) if rows.size == 1 else rows  # a slice copies nothing
-        problem = self._problem(state, plan, e)
-        plan.allocation[e], plan.best[e], pause = make_plans(
-            state.belief, e, there[e], probes[e], plan.best[e], problem, draws[e]
+        text = (
+            f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds"
+            " count"
         )
-        plan.due[e] = state.round[e] + 1 + pause
+        if tried.any():
+            return f"{text}; tried for what is learned: {listed(tried)}"
+        return text
+
+    def _begin(self, state: State, plan: AllocationPlan, available: Mask, rows: Ints) -> None:
+        """Write a plan for rows without results: each available worker counts as never tried."""
+        zeros = np.zeros((rows.size, self.setting.n))
+        keys = state.round_keys()[rows]
+        plan.allocation[rows] = allocate_by_cost(
+            zeros,
+            zeros,
+            self.setting.budget,
+            keys,
+            zeros == 0.0,
+            available[rows],
+        )
+        plan.best[rows] = 0
+        plan.due[rows] = state.round[rows] + 1
+
+    def _plan(
+        self,
+        state: State,
+        plan: AllocationPlan,
+        available: Mask,
+        probes: Mask,
+        draws: Floats,
+        rows: Ints,
+    ) -> None:
+        """Write a new plan for these rows."""
+        # a slice copies nothing
+        index: Any
+        if rows.size == 1:
+            index = slice(rows[0], rows[0] + 1)
+        else:
+            index = rows
+        problem = self._problem(state, plan, index)
+        plan.allocation[index], plan.best[index], pause = make_plans(
+            state.belief,
+            index,
+            available[index],
+            probes[index],
+            plan.best[index],
+            problem,
+            draws[index],
+        )
+        plan.due[index] = state.round[index] + 1 + pause
 
     def _problem(self, state: State, plan: AllocationPlan, rows: Any) -> Problem:
-        horizon, budget = self.setting.horizon, self.setting.budget
-        round, since, changes = state.round[rows].astype(np.float64), plan.since[rows], plan.changes[rows]
-        left = np.maximum(since, _FORESEEN) if horizon is None else np.maximum(horizon - round, 0.0)
-        most = np.inf if horizon is None else left
-        again = np.minimum(most, np.maximum(since, round / np.maximum(changes, 1.0)))
+        """Return what the plans of these rows are to minimise, and the rounds left for learning."""
+        horizon = self.setting.horizon
+        budget = self.setting.budget
+        round = state.round[rows].astype(np.float64)
+        since = plan.since[rows]
+        changes = plan.changes[rows]
+        longest: Any
+        if horizon is None:
+            rounds_left = np.maximum(since, _FORESEEN_ROUNDS)
+            longest = np.inf
+        else:
+            rounds_left = np.maximum(horizon - round, 0.0)
+            longest = rounds_left
+        # after a change, the next one is expected after as many rounds as between two so far
+        until_change = np.minimum(longest, np.maximum(since, round / np.maximum(changes, 1.0)))
+        # rounds whose results count; fewer than those since the change where the belief forgets
         memory = state.belief.counts[rows].sum(axis=1) / budget
-        left = np.where(changes > 0.0, again, left) * np.minimum(1.0, 2.0 * memory / np.maximum(since, 1.0))
-        return Problem(budget, self._prices, self.weight, left, np.minimum(plan.reach[rows], memory))
+        share = np.minimum(1.0, 2.0 * memory / np.maximum(since, 1.0))
+        rounds_left = np.where(changes > 0.0, until_change, rounds_left) * share
+        reach = np.minimum(plan.reach[rows], memory)
+        return Problem(budget, self._prices, self.weight, rounds_left, reach)

@@ -15,76 +15,113 @@ from ata_policies.observations import LONGEST
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.setting import Setting
 
-_RATE = 0.3  # over the mean time, the rate where none is given
+_RATE = 0.3
+"""The rate times the mean time, where no rate is given."""
 
 
 class Penalties(NamedTuple):
-    """Penalties of the workers, each of shape (E, n); weights p are their softmax, p_i ~ exp(-rate penalty_i)."""
+    """Penalties of the workers, and what the mean time follows from; each of shape (E, n).
 
-    counts: Counts  # tasks seen
-    totals: Times  # their times added up
-    penalties: Times  # the worker's time per task, added up over the rounds in which it was the slowest
+    The weights p are the softmax of the penalties, p_i ~ exp(-rate penalty_i).
+    """
+
+    counts: Counts
+    """Tasks seen."""
+    totals: Times
+    """Their times added up."""
+    penalties: Times
+    """The worker's time per task, added up over the rounds in which it was the slowest."""
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
         return cls(*np.zeros((3, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Penalties":
-        """See ``Belief.observe``.
+        """Return the belief after a round, see ``Belief.observe``.
 
-        >>> Penalties.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).penalties
-        array([[3., 0.]])
+        Example:
+            >>> worker = np.array([[0, 0, 1]])
+            >>> duration = np.array([[2.0, 4.0, 5.0]])
+            >>> Penalties.empty(1, 2).observe(worker, duration).penalties
+            array([[3., 0.]])
         """
-        seen = Totals(self.counts, self.totals).observe(worker, duration)
-        return Penalties(*seen, _penalise(self.penalties, worker, duration))
+        totals = Totals(self.counts, self.totals).observe(worker, duration)
+        return Penalties(*totals, _penalise(self.penalties, worker, duration))
 
 
 @kernel("(n),(b),(b)->(n)")
 def _penalise(penalty: Floats, worker: Ints, duration: Floats, out: Floats) -> None:
+    """Add its time per task to the penalty of the worker that took longest in the round."""
     out[:] = penalty
-    slowest, longest, per_task = -1, -1.0, 0.0
-    busy, tasks = 0.0, 0.0
-    for b in range(len(worker)):  # ordered by worker
+    slowest = -1
+    longest = -1.0
+    per_task = 0.0
+    busy = 0.0
+    tasks = 0.0
+    # results are ordered by worker: a sum begins anew where the worker changes
+    for b in range(len(worker)):
         if b == 0 or worker[b] != worker[b - 1]:
-            busy, tasks = 0.0, 0.0
+            busy = 0.0
+            tasks = 0.0
         busy += duration[b]
         tasks += 1.0
         if busy > longest:
-            slowest, longest, per_task = worker[b], busy, busy / tasks
+            slowest = worker[b]
+            longest = busy
+            per_task = busy / tasks
     if slowest >= 0:
         out[slowest] += per_task
 
 
 @kernel("(n),(),(),()->(n)")
 def round_randomly(penalty: Floats, rate: Floats, budget: Ints, draw: Floats, out: Ints) -> None:
-    """Round p B to whole tasks, p_i ~ exp(-rate penalty_i): each worker gets floor(p_i B) or one more, E[a] = p B.
+    """Round p B to whole tasks at random, with E[a] = p B and p_i ~ exp(-rate penalty_i).
 
-    With C_i = (p_1 + ... + p_i) B and one uniform number u, a_i = floor(C_i + u) - floor(C_(i-1) + u), which adds up to
-    B: systematic sampling.
+    Each worker gets floor(p_i B) tasks or one more. With C_i = (p_1 + ... + p_i) B and one uniform
+    number u,
+
+        a_i = floor(C_i + u) - floor(C_(i-1) + u),
+
+    which adds up to B: systematic sampling.
+
+    Args:
+        penalty: (n,) the penalties, in units of time.
+        rate: Per unit of time, above 0.
+        budget: Tasks B to hand out.
+        draw: A uniform number u in [0, 1).
+        out: (n,) the tasks a.
     """
     n = len(penalty)
-    least = penalty.min()
+    # penalties count from the least one, so that no weight overflows and not all are 0
+    least_penalty = penalty.min()
     weight = np.empty(n)
     total = 0.0
     for i in range(n):
-        weight[i] = math.exp(-rate[0] * (penalty[i] - least))
+        weight[i] = math.exp(-rate[0] * (penalty[i] - least_penalty))
         total += weight[i]
     share = budget[0] / total
-    reached, dealt = 0.0, 0
+    reached = 0.0
+    dealt = 0
     for i in range(n):
         reached += weight[i] * share
-        upto = min(np.int64(math.floor(reached + draw[0])), budget[0]) if i < n - 1 else budget[0]
-        out[i] = upto - dealt
-        dealt = upto
+        # the last worker gets the rest, whatever the rounding of the sums
+        if i < n - 1:
+            dealt_by_now = min(np.int64(math.floor(reached + draw[0])), budget[0])
+        else:
+            dealt_by_now = budget[0]
+        out[i] = dealt_by_now - dealt
+        dealt = dealt_by_now
 
 
 class ExponentiatedGradient(AllocationPolicy):
-    """Exponentiated gradient: tasks in proportion to weights; after each round the slowest worker's weight falls.
+    """Exponentiated gradient: tasks in proportion to weights that fall for slow workers.
 
-    The weights p start uniform, and p B is rounded at random to whole tasks. The slowest worker's p is then multiplied
-    by exp(-rate * its time per task) and p is normalised.
+    The weights p start uniform, and p B is rounded at random to whole tasks. The slowest worker's p
+    is multiplied by exp(-rate * its time per task) after each round, and p is normalised.
 
-    - ``rate``: per unit of time, above 0; by default 0.3 over the mean of all times seen, which is ours.
+    Args:
+        rate: Per unit of time, above 0; by default 0.3 over the mean of all times seen, which is
+            ours.
     """
 
     belief = Penalties
@@ -95,7 +132,10 @@ class ExponentiatedGradient(AllocationPolicy):
 
     def __init__(self, setting: Setting, *, rate: float | None = None, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        self.rate = None if rate is None else real("rate", rate)
+        if rate is None:
+            self.rate = None
+        else:
+            self.rate = real("rate", rate)
 
     def estimated(self, state: State) -> tuple[Floats, Floats]:
         return mean_times(state.belief.counts, state.belief.totals), state.belief.counts
@@ -104,6 +144,9 @@ class ExponentiatedGradient(AllocationPolicy):
         belief: Penalties = state.belief
         total = belief.totals.sum(axis=1)
         mean = np.divide(total, belief.counts.sum(axis=1), out=np.ones_like(total), where=total > 0)
-        rate = np.minimum(_RATE / mean, LONGEST) if self.rate is None else np.full_like(mean, self.rate)
+        if self.rate is None:
+            rate = np.minimum(_RATE / mean, LONGEST)
+        else:
+            rate = np.full_like(mean, self.rate)
         draw = uniforms(state.round_keys(), 1)[:, 0]
         return np.asarray(round_randomly(belief.penalties, rate, self.setting.budget, draw))

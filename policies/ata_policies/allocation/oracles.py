@@ -1,4 +1,7 @@
-"""Oracles: the allocation of least cost where the distributions are known, for good or for the coming round."""
+"""Oracles: the allocation of least cost where the distributions are known.
+
+They are known for the whole episode, or for the coming round.
+"""
 
 from abc import abstractmethod
 from functools import lru_cache
@@ -23,24 +26,29 @@ from ata_policies.setting import Setting
 class DynamicPlan(NamedTuple):
     """The allocation in use, and the conditions that it was made for; each of shape (E, n)."""
 
-    distribution: Annotated[Ints, Within(-1)]  # whose distribution in the pool it had; -1 before the first round
-    factor: Unending  # what multiplied its task times
-    mean: Unending  # its mean task time, or median where all means are infinite; infinite where it was away
-    allocation: Tasks  # tasks
+    distribution: Annotated[Ints, Within(-1)]
+    """Whose distribution in the pool it had; -1 before the first round."""
+    factor: Unending
+    """What multiplied its task times."""
+    mean: Unending
+    """Its mean task time, or median where all means are infinite; infinite where it was away."""
+    allocation: Tasks
+    """Tasks."""
 
 
 class DynamicAllocation(Policy):
-    """Plans a row again whenever its conditions have changed: what oracles of each round's conditions have in common.
+    """Plans a row again whenever its conditions have changed: the base of dynamic oracles.
 
-    It sees whose distribution each worker has, its factor, who is away when the round starts, and of a trace that is
-    replayed by round the times of the round. It does not see what is random in the round: noise in common, which tasks
-    are outliers, and who will die.
+    It sees whose distribution each worker has, its factor, and who is away when the round starts.
+    Of a trace that is replayed by round, it sees the times of the round. It does not see what is
+    random in the round: noise in common, which tasks are outliers, and who will die.
 
-    Where nobody who is there has a finite mean, the median task times take the place of the means. A pool in which all
-    means are infinite is refused.
+    Where nobody who is there has a finite mean, the median task times take the place of the means.
+    A pool in which all means are infinite is refused.
 
-    - ``tolerance``: a plan is kept while no worker's mean task time differs by more than this share from the one that
-      it was made for. Where speeds drift, that saves most of the searches.
+    Args:
+        tolerance: A plan is kept while no worker's mean task time differs by more than this share
+            from the one that it was made for. Where speeds drift, that saves most of the searches.
     """
 
     source = "ours"
@@ -53,60 +61,90 @@ class DynamicAllocation(Policy):
         self.pool = setting.known_pool("a dynamic oracle", dynamic=True)
         if not np.isfinite(self.pool.mean()).any():
             raise ValueError(
-                "every worker of this pool has an infinite mean task time, and a dynamic oracle goes by the means: "
-                "play a policy that learns"
+                "every worker of this pool has an infinite mean task time, and a dynamic oracle"
+                " goes by the means: play a policy that learns",
             )
         self.tolerance = non_negative("tolerance", tolerance)
 
     def first_plan(self, rows: int) -> DynamicPlan:
         shape = (rows, self.setting.n)
-        return DynamicPlan(np.full(shape, -1), np.ones(shape), np.ones(shape), np.zeros(shape, np.int64))
+        return DynamicPlan(
+            np.full(shape, -1),
+            np.ones(shape),
+            np.ones(shape),
+            np.zeros(shape, np.int64),
+        )
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         raise TypeError("a dynamic oracle acts on privileged information: call act_knowing")
 
-    def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
+    def act_knowing(
+        self,
+        state: State,
+        seen: Observation,
+        conditions: Conditions,
+    ) -> tuple[Ints, State]:
         mean = self._means(conditions)
         plan: DynamicPlan = state.plan
-        others = (plan.distribution != conditions.distribution) | (np.isinf(plan.mean) != np.isinf(mean))
-        others |= self._far(plan.factor, conditions.factor) | self._far(plan.mean, mean)
-        again = np.flatnonzero(others.any(axis=1) | ~self.legal(plan.allocation.sum(axis=1)))
-        if again.size:
+        changed = (plan.distribution != conditions.distribution) | (
+            np.isinf(plan.mean) != np.isinf(mean)
+        )
+        changed |= self._far(plan.factor, conditions.factor) | self._far(plan.mean, mean)
+        rows = np.flatnonzero(changed.any(axis=1) | ~self.legal(plan.allocation.sum(axis=1)))
+        if rows.size:
             plan = DynamicPlan._make(part.copy() for part in plan)
-            now = conditions.distribution[again], conditions.factor[again], mean[again]
-            plan.distribution[again], plan.factor[again], plan.mean[again] = now
-            for e in again.tolist():
-                plan.allocation[e] = self.plan(conditions.row(e), mean[e])
+            values = conditions.distribution[rows], conditions.factor[rows], mean[rows]
+            plan.distribution[rows], plan.factor[rows], plan.mean[rows] = values
+            for row in rows.tolist():
+                plan.allocation[row] = self.plan(conditions.row(row), mean[row])
         return plan.allocation.copy(), state._replace(plan=plan)
 
     def last_action(self, state: State) -> Ints:
         return np.asarray(state.plan.allocation)
 
     def _means(self, conditions: Conditions) -> Floats:
-        """What a plan goes by, (E, n): the means, infinite for workers that are away, or else the medians."""
+        """Return what a plan goes by, (E, n): the means, or the medians where no mean is finite.
+
+        A worker that is away has an infinite mean.
+        """
         mean = conditions.means(self.pool)
-        endless = ~np.isfinite(mean).any(axis=1, keepdims=True) & (conditions.dies > 0.0)
-        if endless.any():
-            mean = np.where(endless, self.pool.median()[conditions.distribution] * conditions.factor, mean)
+        infinite = ~np.isfinite(mean).any(axis=1, keepdims=True) & (conditions.dies > 0.0)
+        if infinite.any():
+            medians = self.pool.median()[conditions.distribution] * conditions.factor
+            mean = np.where(infinite, medians, mean)
         return mean
 
-    def _far(self, planned: Floats, now: Floats) -> Mask:
-        return np.asarray((now != planned) & ~(np.abs(now - planned) <= self.tolerance * planned))
+    def _far(self, planned: Floats, current: Floats) -> Mask:
+        """Return where a value differs from the plan's by more than the tolerance, (E, n)."""
+        # the first comparison is for a mean that stays infinite: inf - inf is not a number
+        return np.asarray(
+            (current != planned) & ~(np.abs(current - planned) <= self.tolerance * planned),
+        )
 
     def legal(self, tasks: Ints) -> Mask:
-        """Whether an allocation may have so many tasks; the first plan has none."""
+        """Return whether an allocation may have so many tasks; the first plan has none.
+
+        Args:
+            tasks: (E,) tasks of all workers of a row.
+        """
         return np.equal(tasks, self.setting.budget)
 
     @abstractmethod
     def plan(self, now: Conditions, mean: Floats) -> Ints:
-        """The best allocation of a row under these conditions with these means, shape (n,)."""
+        """Return the best allocation of a row, (n,).
+
+        Args:
+            now: The conditions of the row.
+            mean: (n,) what the plan goes by, see the class.
+        """
 
 
 class DynamicOfta(DynamicAllocation):
-    """OFTA of the current means: minimises the proxy loss max a_i mu_i under the means of the coming round. Ours.
+    """OFTA with the coming round's means: minimises the proxy loss max a_i mu_i under them.
 
-    Workers that are away get nothing. Where nothing changes it is OFTA; on a trace that is replayed by round it knows
-    the times of the coming round, and is the best allocation in hindsight.
+    It is ours. Workers that are away get nothing. Where nothing changes it is OFTA. On a trace that
+    is replayed by round it knows the times of the coming round, and is the best allocation in
+    hindsight.
     """
 
     knows = "the means, of each round"
@@ -116,40 +154,53 @@ class DynamicOfta(DynamicAllocation):
 
 
 class DynamicOracle(DynamicAllocation):
-    """Minimises expected round time + price * worker time under the distributions of the coming round. Ours.
+    """Minimises expected round time + price * worker time with the coming round's distributions.
 
-    It is found by branch and bound; see ``optimal_allocation`` for how exact it is. Noise in common and outliers are
-    left out. Workers that are away get nothing. A search takes up to seconds, and serves all rounds in which the
-    workers have the same distributions and factors in any order; with factors that are new in each round, and no
-    tolerance, a round costs a search.
+    It is ours. The allocation is found by branch and bound; see ``optimal_allocation`` for how
+    exact it is. Noise in common and outliers are left out. Workers that are away get nothing.
+
+    A search takes up to seconds. Its result serves all rounds in which the workers have the same
+    distributions and factors in any order. With factors that are new in each round, and no
+    tolerance, each round costs a search.
     """
 
     knows = "the distributions, of each round"
     priced = tells_costs = True
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
-        """Search for the best allocation of those who are there, in a common order: a kept result serves all orders."""
-        setting, costs = self.setting, checked_costs(self.setting.unit_costs, self.setting.n)
+        """Search for the best allocation of the workers that are there.
+
+        They are put into a common order, so that a kept result serves all orders.
+        """
+        setting = self.setting
+        costs = checked_costs(self.setting.unit_costs, self.setting.n)
         order = np.lexsort((costs, now.factor, now.distribution))
         order = order[now.dies[order] > 0.0]
-        there = now._replace(distribution=now.distribution[order], factor=now.factor[order], share=0.0)
+        present = now._replace(
+            distribution=now.distribution[order],
+            factor=now.factor[order],
+            share=0.0,
+        )
         allocation = np.zeros(len(now.distribution), np.int64)
-        own, pool = tuple(costs[order].tolist()), there.pool(self.pool)
+        unit_costs = tuple(costs[order].tolist())
+        pool = present.pool(self.pool)
         if not np.isfinite(pool.mean()).any():
             return allocate_scores(mean, setting.budget)
-        allocation[order] = _best(pool, setting.budget, setting.price, own)
+        allocation[order] = _best(pool, setting.budget, setting.price, unit_costs)
         return allocation
 
 
 @lru_cache(maxsize=1024)
 def _best(pool: Pool, budget: int, price: float, unit_costs: tuple[float, ...]) -> Ints:
+    """Return the optimal allocation, (n,); the last 1,024 results are kept."""
     return optimal_allocation(pool, budget, price, unit_costs).allocation
 
 
 class Oracle(Ofta):
-    """The fixed allocation of least expected round time + price * worker time, by branch and bound. Ours.
+    """The fixed allocation of least expected round time + price * worker time.
 
-    See ``ata_gym.optimal_allocation`` for how exact it is.
+    It is ours. The allocation is found by branch and bound; see ``ata_gym.optimal_allocation`` for
+    how exact it is.
     """
 
     source = "ours"
@@ -160,4 +211,9 @@ class Oracle(Ofta):
     def best(self) -> Ints:
         setting = self.setting
         pool = setting.known_pool("the oracle")
-        return optimal_allocation(pool, setting.budget, setting.price, setting.unit_costs).allocation
+        return optimal_allocation(
+            pool,
+            setting.budget,
+            setting.price,
+            setting.unit_costs,
+        ).allocation

@@ -18,46 +18,71 @@ from ata_policies.observations import LONGEST
 class Scores(NamedTuple):
     """What an estimate says of E rows of n workers."""
 
-    score: Floats  # (E, n) estimated mean task times, or bounds of them; low is good. 0 for a worker never tried.
+    score: Floats
+    """(E, n) estimated mean task times, or bounds of them; low is good.
+
+    A worker never tried has 0.
+    """
     shape: Floats | float | None = None
-    """1 / (coefficient of variation)^2 of the task times, broadcasting to (E, n), where the estimate knows it."""
+    """1 / (coefficient of variation)^2 of the task times, broadcasting to (E, n).
+
+    None where the estimate does not know it.
+    """
 
 
 class Round(NamedTuple):
     """What a rule needs to know of the coming round, beside the scores."""
 
-    budget: int  # tasks B to hand out
-    round: Ints  # (E,) the current round, from 1 on
-    keys: Keys  # (E,) the key of each row's randomness in the round
-    untried: Mask  # (E, n) workers that were never tried
-    available: Mask | None  # (E, n) workers that may get tasks; None: all
+    budget: int
+    """Tasks B to hand out."""
+    round: Ints
+    """(E,) the current round, from 1 on."""
+    keys: Keys
+    """(E,) the key of each row's randomness in the round."""
+    untried: Mask
+    """(E, n) workers that were never tried."""
+    available: Mask | None
+    """(E, n) workers that may get tasks; None: all."""
 
 
 class Rule(Described, ABC):
     """Hyperparameters of a rule."""
 
-    needs_shape: ClassVar[bool] = False  # whether it needs the shapes of the task times
+    needs_shape: ClassVar[bool] = False
+    """Whether it needs the shapes of the task times."""
 
     @abstractmethod
     def allocate(self, scores: Scores, coming: Round) -> Ints:
-        """Tasks for each worker, (E, n), each row summing to B."""
+        """Return the tasks of each worker, (E, n), each row summing to B."""
 
 
 @dataclass(frozen=True)
 class Proxy(Rule):
-    """Minimises the proxy loss max a_i s_i (``ata_gym.allocate``); workers never tried come first."""
+    """Minimises the proxy loss max a_i s_i (``ata_gym.allocate``).
+
+    Workers never tried come first.
+    """
 
     def allocate(self, scores: Scores, coming: Round) -> Ints:
-        return allocate_scores(scores.score, coming.budget, coming.keys, coming.untried, coming.available)
+        return allocate_scores(
+            scores.score,
+            coming.budget,
+            coming.keys,
+            coming.untried,
+            coming.available,
+        )
 
 
 @dataclass(frozen=True)
 class Beta(Rule):
-    """Hands out the B cheapest tasks, worker i's j-th task costing j s_i + beta s_i sqrt(j / c_i), c_i its shape. Ours.
+    """Hands out the B cheapest tasks; worker i's j-th costs j s_i + beta s_i sqrt(j / c_i).
 
-    A round waits for a sum that is some standard deviations above its mean; beta = 0 is the proxy loss.
+    Here s_i is the worker's score, and c_i its shape. A round waits for a sum that is some standard
+    deviations above its mean; beta = 0 is the proxy loss. This rule is ours.
 
-    - ``beta``: standard deviations to allow for, at least 0. Good values: 1.15 to 1.75 for the published settings.
+    Args:
+        beta: Standard deviations to allow for, at least 0. Good values: 1.15 to 1.75 for the
+            published settings.
     """
 
     beta: float = 1.5
@@ -70,18 +95,26 @@ class Beta(Rule):
 
     def allocate(self, scores: Scores, coming: Round) -> Ints:
         spread = np.minimum(self.beta * scores.score / np.sqrt(np.asarray(scores.shape)), LONGEST)
-        return allocate_by_cost(scores.score, spread, coming.budget, coming.keys, coming.untried, coming.available)
+        return allocate_by_cost(
+            scores.score,
+            spread,
+            coming.budget,
+            coming.keys,
+            coming.untried,
+            coming.available,
+        )
 
 
 @dataclass(frozen=True)
 class EpsilonUniform(Rule):
-    """The proxy loss, but each round is with probability epsilon allocated uniformly.
+    """Minimises the proxy loss, but allocates a round uniformly with probability epsilon.
 
-    The literature calls it epsilon-greedy. In round k, epsilon = min(1, c n / k), for which Auer, Cesa-Bianchi and
-    Fischer ("Finite-time analysis of the multiarmed bandit problem", 2002) show logarithmic regret if c is large
-    enough. A uniform round allocates as UTA does.
+    The literature calls it epsilon-greedy. In round k, epsilon = min(1, c n / k), for which Auer,
+    Cesa-Bianchi and Fischer ("Finite-time analysis of the multiarmed bandit problem", 2002) show
+    logarithmic regret if c is large enough. A uniform round allocates as UTA does.
 
-    - ``c``: above 0: there are about c n ln(K) uniform rounds in K rounds.
+    Args:
+        c: Above 0: there are about c n ln(K) uniform rounds in K rounds.
     """
 
     c: float = 0.05
@@ -95,5 +128,5 @@ class EpsilonUniform(Rule):
     def allocate(self, scores: Scores, coming: Round) -> Ints:
         epsilon = float(self.c) * scores.score.shape[-1] / coming.round
         uniform = uniforms(derive_keys(coming.keys, 0, 1), 1) < epsilon[:, None]
-        chosen = Scores(np.where(uniform, 0.0, scores.score))
-        return Proxy().allocate(chosen, coming._replace(untried=coming.untried & ~uniform))
+        masked = Scores(np.where(uniform, 0.0, scores.score))
+        return Proxy().allocate(masked, coming._replace(untried=coming.untried & ~uniform))

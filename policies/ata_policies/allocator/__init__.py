@@ -1,1 +1,1 @@
-"""Policies outside the envs: for loops that do real work, and for loops that ask what time it would be."""
+"""Policies outside the envs: for loops that do real work, and a simulated clock of any loop."""

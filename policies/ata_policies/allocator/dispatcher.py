@@ -1,4 +1,4 @@
-"""Policies of dispatch for loops that do real work: who starts one more task, decided at each result."""
+"""Policies of dispatch for loops that do real work: who starts one more task at each result."""
 
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple
@@ -14,39 +14,62 @@ from ata_policies.allocator.named_workers import NamedWorkers, checked_seconds
 class DispatchedRound(NamedTuple):
     """The memory of the round, and of the last result for the next decision."""
 
-    there: Mask  # (n,) which places have a worker that is there
-    due: Mask  # whether a decision is to be made
-    missing: Annotated[Ints, Within(1, all_tasks)]  # results that the round still needs; B where it has not begun
-    started: Tasks  # (n,) tasks that each worker has started in the round
-    running: Flags  # (n,) 1 where a worker is running a task
-    begun: Times  # (n,) when that task began, counted from the round's start
-    now: Times  # the time of the last result, counted from the round's start
-    died: Mask  # (n,) workers that were lost in the round
-    worker: Whose  # (1,) whose result the last one was; -1 before the first
-    duration: Times  # (1,) the time of that result
-    elapsed: Times  # (n,) how long each worker's cancelled or lost task had run, for the decision at the round's end
-    age: Times  # (n,) how long each running task had run at the last result
+    there: Mask
+    """(n,) which places have a worker that is there."""
+    due: Mask
+    """Whether a decision is to be made."""
+    missing: Annotated[Ints, Within(1, all_tasks)]
+    """Results that the round still needs; B where it has not begun."""
+    started: Tasks
+    """(n,) tasks that each worker has started in the round."""
+    running: Flags
+    """(n,) 1 where a worker is running a task."""
+    begun: Times
+    """(n,) when that task began, counted from the round's start."""
+    now: Times
+    """The time of the last result, counted from the round's start."""
+    died: Mask
+    """(n,) workers that were lost in the round."""
+    worker: Whose
+    """(1,) whose result the last one was; -1 before the first."""
+    duration: Times
+    """(1,) the time of that result."""
+    elapsed: Times
+    """(n,) how long each worker's cancelled or lost task had run.
+
+    It is for the decision at the round's end.
+    """
+    age: Times
+    """(n,) how long each running task had run at the last result."""
 
 
 class Dispatcher(NamedWorkers):
-    """A dispatcher says at each result which workers start one more task, and learns from their times.
+    """A dispatcher decides at each result which workers start one more task.
 
-    A round needs B results; it ends with the B-th, and the tasks that are running are cancelled. It drives the policies
-    of ``ata_gym/TaskDispatch-v0`` as ``Allocator`` drives those of rounds: with an env's times, it decides as in the
-    env. The parameters are those of ``Allocator``. Of ``limits``, the most is how many tasks a worker starts in a
-    round, if it is below B; while it has started fewer than its least, it starts another one whenever it is idle.
+    It learns from the times of these tasks. A round needs B results; it ends with the B-th, and the
+    tasks that are running are cancelled. The dispatcher drives the policies of
+    ``ata_gym/TaskDispatch-v0`` as ``Allocator`` drives policies of rounds: with an env's times, it
+    decides as in the env.
 
-    >>> dispatcher = Dispatcher(["a", "b"], budget=2)
-    >>> dispatcher.start()
-    ('a', 'b')
-    >>> dispatcher.finished("a", 1.0)  # whether that was the round's last result
-    False
-    >>> dispatcher.start()
-    ('a',)
-    >>> dispatcher.finished("b", 1.5)  # a's task is to be cancelled; it has run for 0.5
-    True
-    >>> dispatcher.start()
-    ('a', 'b')
+    It takes the arguments of ``Allocator``, except ``start_more``. Of ``limits``, the most is how
+    many tasks a worker starts in a round, if it is below B. While a worker has started fewer than
+    its least, it starts another one whenever it is idle.
+
+    In the example, the second result is the round's last: the second task of "a", which has run for
+    0.5, is to be cancelled.
+
+    Example:
+        >>> dispatcher = Dispatcher(["a", "b"], budget=2)
+        >>> dispatcher.start()
+        ('a', 'b')
+        >>> dispatcher.finished("a", 1.0)
+        False
+        >>> dispatcher.start()
+        ('a',)
+        >>> dispatcher.finished("b", 1.5)
+        True
+        >>> dispatcher.start()
+        ('a', 'b')
     """
 
     _round: DispatchedRound
@@ -63,107 +86,183 @@ class Dispatcher(NamedWorkers):
         return self._named(self._round.running > 0)
 
     def start(self) -> tuple[Worker, ...]:
-        """The workers that start one task now; call it at a round's start, after each result, and after a loss.
+        """Return the workers that start one task now.
 
-        If no worker would be running a task, all start that are there and were not lost in the round. ValueError if
-        there is none.
+        Call it at a round's start, after each result, and after a loss. If no worker would be
+        running a task, all start that are there and were not lost in the round.
+
+        Raises:
+            ValueError: If no worker is there that could start within its limits.
         """
-        now = self._round
-        least, most = bounds(self._limits, self._names, now.there, self.budget, more=True)
-        able = now.there & ~now.died & (now.running == 0)
-        able &= (now.started < most) | (most == self.budget)
-        if not (able | (now.running > 0)).any():
+        current_round = self._round
+        least, most = bounds(self._limits, self._names, current_round.there, self.budget, more=True)
+        startable = current_round.there & ~current_round.died & (current_round.running == 0)
+        startable &= (current_round.started < most) | (most == self.budget)
+        if not (startable | (current_round.running > 0)).any():
             raise ValueError("no worker is there that could start within its limits: let one join")
-        starts = np.zeros_like(able)
-        if now.due:
-            seen = {name: getattr(now, name) for name in ("worker", "duration", "started", "running", "age")}
-            over = now.missing == self.budget  # only then is it seen what was cancelled
-            seen |= {"missing": now.missing[None], "elapsed": now.elapsed if over else np.zeros_like(now.elapsed)}
-            starts = able & ((self._decide(seen) != 0) | (now.started < least))
-            if over:
-                now = now._replace(elapsed=np.zeros_like(now.elapsed))
-        if not (starts | (now.running > 0)).any():
-            starts = able
-        self._round = now._replace(
-            due=np.array(False), started=now.started + starts, running=(now.running | starts).astype(np.int8),
-            begun=np.where(starts, now.now, now.begun),
-        )  # fmt: skip
+        starts = np.zeros_like(startable)
+        if current_round.due:
+            observation = {
+                name: getattr(current_round, name)
+                for name in ("worker", "duration", "started", "running", "age")
+            }
+            # as in the env, the policy learns what was cancelled only when a round is over
+            round_over = current_round.missing == self.budget
+            if round_over:
+                elapsed = current_round.elapsed
+            else:
+                elapsed = np.zeros_like(current_round.elapsed)
+            observation |= {"missing": current_round.missing[None], "elapsed": elapsed}
+            starts = startable & (
+                (self._decide(observation) != 0) | (current_round.started < least)
+            )
+            if round_over:
+                current_round = current_round._replace(elapsed=np.zeros_like(current_round.elapsed))
+        if not (starts | (current_round.running > 0)).any():
+            starts = startable
+        self._round = current_round._replace(
+            due=np.array(False),
+            started=current_round.started + starts,
+            running=(current_round.running | starts).astype(np.int8),
+            begun=np.where(starts, current_round.now, current_round.begun),
+        )
         return self._named(starts)
 
-    def finished(self, worker: Worker, seconds: float, ages: Mapping[Worker, float] | None = None) -> bool:
-        """Learn that a worker's task is done; True if that ends the round, and running tasks are to be cancelled.
+    def finished(
+        self,
+        worker: Worker,
+        seconds: float,
+        ages: Mapping[Worker, float] | None = None,
+    ) -> bool:
+        """Learn that a worker's task is done, and return whether this ends the round.
 
-        - ``seconds``: the time that it took.
-        - ``ages``: how long tasks of others have run by now. By default that is computed as if each task had begun at
-          the very moment of the result before its ``start``.
+        Running tasks are to be cancelled then.
 
-        ValueError if the worker runs no task, ``start`` was not called since the last result, or a time is wrong;
-        nothing has changed then.
+        Args:
+            worker: Whose task is done.
+            seconds: The time that it took.
+            ages: How long tasks of others have run by now. By default their ages are computed as if
+                each task had begun at the moment of the result before its ``start``.
+
+        Raises:
+            ValueError: If the worker runs no task, ``start`` was not called since the last result,
+                or a time is wrong; nothing has changed then.
         """
-        now, place = self._round, self._running("worker", worker)
-        if now.due:
+        current_round = self._round
+        place = self._running("worker", worker)
+        if current_round.due:
             raise ValueError("call start() after each result, before the next one is reported")
-        took = checked_seconds(worker, seconds)
-        given = {self._running("ages", name): checked_seconds(name, age) for name, age in (ages or {}).items()}
-        if place in given:
-            raise ValueError(f"worker {worker!r} has finished its task: its time is seconds, and it has no age")
-        running = now.running.copy()
-        running[place] = 0
-        moment = now.begun[place] + took
-        age = np.where(running > 0, np.maximum(moment - now.begun, 0.0), 0.0)
-        age[list(given)] = list(given.values())
-        begun = now.begun.copy()
-        begun[list(given)] = moment - age[list(given)]
-        over = bool(now.missing == 1)
-        new = now._replace(
-            due=np.array(True), missing=now.missing - 1, running=running, begun=begun, now=np.asarray(moment),
-            worker=np.array([place]), duration=np.array([took]), age=age,
-        )  # fmt: skip
-        if over:
-            cancelled = np.where(running > 0, age, now.elapsed)
-            new = self._first_round(len(running))._replace(
-                there=now.there, worker=new.worker, duration=new.duration, elapsed=cancelled
+        duration = checked_seconds(worker, seconds)
+        reported_ages = {
+            self._running("ages", name): checked_seconds(name, age)
+            for name, age in (ages or {}).items()
+        }
+        if place in reported_ages:
+            raise ValueError(
+                f"worker {worker!r} has finished its task: its time is seconds, and it has no age",
             )
-        self._round = new
-        return over
+        running = current_round.running.copy()
+        running[place] = 0
+        moment = current_round.begun[place] + duration
+        # ages that are reported move the beginnings of their tasks; others follow from these
+        age = np.where(running > 0, np.maximum(moment - current_round.begun, 0.0), 0.0)
+        age[list(reported_ages)] = list(reported_ages.values())
+        begun = current_round.begun.copy()
+        begun[list(reported_ages)] = moment - age[list(reported_ages)]
+        round_over = bool(current_round.missing == 1)
+        next_round = current_round._replace(
+            due=np.array(True),
+            missing=current_round.missing - 1,
+            running=running,
+            begun=begun,
+            now=np.asarray(moment),
+            worker=np.array([place]),
+            duration=np.array([duration]),
+            age=age,
+        )
+        if round_over:
+            elapsed = np.where(running > 0, age, current_round.elapsed)
+            next_round = self._first_round(len(running))._replace(
+                there=current_round.there,
+                worker=next_round.worker,
+                duration=next_round.duration,
+                elapsed=elapsed,
+            )
+        self._round = next_round
+        return round_over
 
     def lost(self, worker: Worker, seconds: float = 0.0) -> None:
-        """Learn that a worker died after it had run its task for so long; until the round's end it starts no other.
+        """Learn that a worker died after it had run its task for so long.
 
-        Call ``start`` then, because someone must be running. The policy may start the worker again in the next round:
-        let it ``leave`` if that must not be. ValueError if it runs no task, or the time is wrong.
+        It starts no other task until the round's end. Call ``start`` then, because someone must be
+        running. The policy may start the worker again in the next round: let it ``leave`` if it
+        must not.
+
+        Args:
+            worker: Who died.
+            seconds: How long its task had run.
+
+        Raises:
+            ValueError: If the worker runs no task, or the time is wrong.
         """
-        now, place = self._round, self._running("worker", worker)
-        ran = checked_seconds(worker, seconds)
-        here = np.arange(len(now.there)) == place
-        self._round = now._replace(
-            running=np.where(here, 0, now.running).astype(np.int8), now=np.maximum(now.now, now.begun[place] + ran),
-            died=now.died | here, elapsed=np.where(here, ran, now.elapsed), age=np.where(here, 0.0, now.age),
-        )  # fmt: skip
+        current_round = self._round
+        place = self._running("worker", worker)
+        age = checked_seconds(worker, seconds)
+        is_lost = np.arange(len(current_round.there)) == place
+        self._round = current_round._replace(
+            running=np.where(is_lost, 0, current_round.running).astype(np.int8),
+            now=np.maximum(current_round.now, current_round.begun[place] + age),
+            died=current_round.died | is_lost,
+            elapsed=np.where(is_lost, age, current_round.elapsed),
+            age=np.where(is_lost, 0.0, current_round.age),
+        )
 
     def join(self, worker: Worker) -> None:
-        """As in ``Allocator``; a worker that was lost and has left can start again."""
+        """Let a worker come back, or a new one come; a lost one that has left can start again.
+
+        Raises:
+            ValueError: If it is there already, or the policy cannot be made for one worker more.
+        """
         super().join(worker)
         joined = np.arange(len(self._names)) == self._place(worker)
         self._round = self._round._replace(died=self._round.died & ~joined)
 
     def leave(self, worker: Worker) -> None:
-        """As in ``Allocator``; a task that the worker was running is lost."""
+        """Let a worker leave as in ``Allocator``; a task that it was running is lost.
+
+        Raises:
+            ValueError: If the worker is not there.
+        """
         if worker in self.running:
             self.lost(worker)
         super().leave(worker)
 
     def _first_round(self, n: int) -> DispatchedRound:
-        none, zeros, nobody = np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.bool_)
-        begun = {"due": np.array(True), "missing": np.array(self.budget), "now": np.array(0.0)}
-        last = {"worker": np.array([-1]), "duration": np.zeros(1), "elapsed": zeros, "age": zeros}
+        no_tasks = np.zeros(n, np.int64)
+        zeros = np.zeros(n)
+        nobody = np.zeros(n, np.bool_)
+        progress = {"due": np.array(True), "missing": np.array(self.budget), "now": np.array(0.0)}
+        last_result = {
+            "worker": np.array([-1]),
+            "duration": np.zeros(1),
+            "elapsed": zeros,
+            "age": zeros,
+        }
         return DispatchedRound(
-            there=~nobody, started=none, running=none.astype(np.int8), begun=zeros, died=nobody, **begun, **last
+            there=~nobody,
+            started=no_tasks,
+            running=no_tasks.astype(np.int8),
+            begun=zeros,
+            died=nobody,
+            **progress,
+            **last_result,
         )
 
-    def _running(self, what: str, worker: Worker) -> int:
-        """The place of a worker that runs a task; ValueError if it does not."""
+    def _running(self, argument: str, worker: Worker) -> int:
+        """Return the place of a worker, or raise a ValueError if it runs no task."""
         place = self._place(worker)
         if not self._round.running[place]:
-            raise ValueError(f"{what}: worker {worker!r} is running no task; {list(self.running)} are")
+            raise ValueError(
+                f"{argument}: worker {worker!r} is running no task; {list(self.running)} are",
+            )
         return place

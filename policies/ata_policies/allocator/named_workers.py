@@ -27,7 +27,9 @@ from ata_policies.setting import Setting
 Prior = Mapping[str, Any] | str | PathLike[str]
 """A state of an earlier run, or a JSON file that holds it, maybe under the key "allocator"."""
 
-_NUMBER, _FLAG = np.zeros((), np.int64), np.zeros((), np.bool_)  # forms of single values in a state
+# forms of single values in a state
+_NUMBER = np.zeros((), np.int64)
+_FLAG = np.zeros((), np.bool_)
 _MADE_BY = {
     "ata_gym/TaskAllocation-v0": "Allocator(...)",
     "ata_gym/TaskRace-v0": "Allocator(..., start_more=True)",
@@ -36,51 +38,92 @@ _MADE_BY = {
 
 
 class NamedWorkers(ABC):
-    """What ``Allocator`` and ``Dispatcher`` share: a policy and its state, and the place that each worker has in it.
+    """The base of ``Allocator`` and ``Dispatcher``: a policy, its state, and workers' places.
 
-    A worker that leaves keeps its place, and what is known of it, until it comes back. For a new worker the policy is
-    made for one worker more.
+    A worker that leaves keeps its place, and what is known of it, until it comes back. For a new
+    worker the policy is made for one worker more.
     """
 
-    policy: Policy  # the policy; its workers are numbered by ``places``
-    _env_id: str  # the env whose policies are driven
+    policy: Policy
+    """The policy; its workers are numbered by ``places``."""
+    _env_id: str
+    """The env whose policies are driven."""
     _state: State
-    _round: Any  # the memory of the round: a named tuple of arrays, with ``there``, (n,), which says who is there
+    """The policy's state, a batch of one row."""
+    _round: Any
+    """The memory of the round: a named tuple of arrays.
+
+    Its field ``there``, (n,), says which places have a worker that is there.
+    """
 
     def __init__(
-        self, workers: int | Iterable[Worker], budget: int, policy: str | Policy = "default", *, price: float = 0.0,
-        seed: int = 0, horizon: int | None = None, unit_costs: Mapping[Worker, float] | None = None,
-        limits: Limits | None = None, prior: Prior | None = None, **hyperparameters: Any,
-    ) -> None:  # fmt: skip
-        self._names, self._unit_costs = checked_names(workers), unit_costs
-        n, horizon = len(self._names), None if horizon is None else whole_number("horizon", horizon)
-        self._setting = Setting(n, whole_number("budget", budget), non_negative("price", price), horizon=horizon)
-        self._made_from, self._seed, self._hyperparameters = policy, seed, hyperparameters
+        self,
+        workers: int | Iterable[Worker],
+        budget: int,
+        policy: str | Policy = "default",
+        *,
+        price: float = 0.0,
+        seed: int = 0,
+        horizon: int | None = None,
+        unit_costs: Mapping[Worker, float] | None = None,
+        limits: Limits | None = None,
+        prior: Prior | None = None,
+        **hyperparameters: Any,
+    ) -> None:
+        self._names = checked_names(workers)
+        self._unit_costs = unit_costs
+        n = len(self._names)
+        if horizon is not None:
+            horizon = whole_number("horizon", horizon)
+        self._setting = Setting(
+            n,
+            whole_number("budget", budget),
+            non_negative("price", price),
+            horizon=horizon,
+        )
+        self._made_from = policy
+        self._seed = seed
+        self._hyperparameters = hyperparameters
         self.policy = self._made(self._names)
         self._state = self.policy.first_state(1)
         self._round = self._first_round(n)
         self._limits = checked_limits(limits, self._names, self.budget)
+        # it raises an error where no allocation is within the limits
         bounds(
-            self._limits, self._names, self._round.there, self.budget, more=self._env_id != "ata_gym/TaskAllocation-v0"
+            self._limits,
+            self._names,
+            self._round.there,
+            self.budget,
+            more=self._env_id != "ata_gym/TaskAllocation-v0",
         )
         if prior is not None:
             self._begin_from(prior)
 
-    def _begin_from(self, prior: Prior) -> None:  # begin with what is known of the workers from an earlier run
-        names, state = self._names, prior
+    def _begin_from(self, prior: Prior) -> None:
+        """Begin with what is known of the workers from an earlier run."""
+        names = self._names
+        state = prior
         if isinstance(prior, str | PathLike):
             state = read_object(Path(prior))
-        known: Any = state["allocator"] if isinstance(state, Mapping) and "allocator" in state else state
+        saved: Any
+        if isinstance(state, Mapping) and "allocator" in state:
+            saved = state["allocator"]
+        else:
+            saved = state
         try:
-            self.load_state_dict(known)
+            self.load_state_dict(saved)
         except ValueError as error:
-            raise ValueError(str(error) if state is prior else f"the prior {prior}: {error}") from error
+            if state is prior:
+                message = str(error)
+            else:
+                message = f"the prior {prior}: {error}"
+            raise ValueError(message) from error
         if getattr(self._round, "missing", self.budget) != self.budget:
             raise ValueError("the prior was saved inside a round: save it between two")
         self.keep_only(names)
 
     def keep_only(self, names: Collection[Worker]) -> None:
-        """Let exactly these workers be there: others leave, and those that are not there join."""
+        """Let exactly these workers be there: others leave, and absent ones join."""
         present = self.workers
         for worker in present:
             if worker not in names:
@@ -90,7 +133,8 @@ class NamedWorkers(ABC):
                 self.join(name)
 
     @cached_property
-    def _index(self) -> Mapping[object, int]:  # the place of each name
+    def _index(self) -> Mapping[object, int]:
+        """The place of each name."""
         return {name: place for place, name in enumerate(self._names)}
 
     def _rename(self, names: tuple[Worker, ...]) -> None:
@@ -99,9 +143,10 @@ class NamedWorkers(ABC):
 
     @abstractmethod
     def _first_round(self, n: int) -> Any:
-        """The memory before the first round."""
+        """Return the memory before the first round."""
 
-    def _check_round(self, round: Any) -> None:  # ValueError unless this can be the memory of a round
+    def _check_round(self, round: Any) -> None:
+        """Raise a ValueError unless this can be the memory of a round."""
         check_ranges(round, Size(len(round.there), self.budget), "round")
 
     @property
@@ -119,32 +164,40 @@ class NamedWorkers(ABC):
         """The names by place, also of workers that have left."""
         return self._names
 
-    def _named(self, which: Mask) -> tuple[Worker, ...]:
-        return tuple(name for name, one in zip(self._names, which, strict=True) if one)
+    def _named(self, mask: Mask) -> tuple[Worker, ...]:
+        return tuple(name for name, included in zip(self._names, mask, strict=True) if included)
 
     def join(self, worker: Worker) -> None:
         """Let a worker come back, or a new one come.
 
-        ValueError if it is there already, or the policy cannot be made for one worker more.
+        Raises:
+            ValueError: If it is there already, or the policy cannot be made for one worker more.
         """
         (name,) = checked_names([worker])
-        policy, state, round = self.policy, self._state, self._round
+        policy = self.policy
+        state = self._state
+        round = self._round
         place = self._index.get(name, len(self._names))
         if place == len(self._names):
             policy = self._made((*self._names, name))
-            state, round = widened(state, policy.first_state(1)), widened(round, self._first_round(place + 1))
+            state = widened(state, policy.first_state(1))
+            round = widened(round, self._first_round(place + 1))
         elif round.there[place]:
             raise ValueError(f"worker {name!r} is there already")
         joined = np.arange(len(round.there)) == place
-        self.policy, self._round = policy, round._replace(there=round.there | joined)
+        self.policy = policy
+        self._round = round._replace(there=round.there | joined)
         self._state = policy.note_absences(state, ~self._round.there, joined)
         self._rename((*self._names[:place], name, *self._names[place + 1 :]))
 
     def leave(self, worker: Worker) -> None:
-        """Let a worker leave: it gets nothing until it joins again, and what is known of it is kept.
+        """Let a worker leave: it gets nothing until it joins again.
 
-        Once a worker has left, policies that can watch who owes results (``availability``) do so. ValueError if the
-        worker is not there.
+        What is known of it is kept. Once a worker has left, policies that can watch who owes
+        results (``availability``) do so.
+
+        Raises:
+            ValueError: If the worker is not there.
         """
         place = self._place(worker)
         if not self._round.there[place]:
@@ -153,9 +206,9 @@ class NamedWorkers(ABC):
             self._hyperparameters = {"availability": True} | self._hyperparameters
             self.policy = self._made(self._names)
             self._state = widened(self._state, self.policy.first_state(1))
-        there = self._round.there & (np.arange(len(self._names)) != place)
-        self._round = self._round._replace(there=there)
-        self._state = self.policy.note_absences(self._state, ~there, np.zeros_like(there))
+        present = self._round.there & (np.arange(len(self._names)) != place)
+        self._round = self._round._replace(there=present)
+        self._state = self.policy.note_absences(self._state, ~present, np.zeros_like(present))
 
     def explain(self) -> Explanation:
         """Explain the policy's last decision; the workers are numbered by ``places``."""
@@ -163,105 +216,166 @@ class NamedWorkers(ABC):
         return replace(explained, away=explained.away | ~self._round.there)
 
     def expected_times(self) -> dict[Worker, float]:
-        """The mean task time of each worker that is there, as believed at the last decision, where it was known."""
-        believed = zip(self._names, self._round.there, self.policy.estimated(self._state)[0][0].tolist(), strict=True)
-        return {name: mean for name, there, mean in believed if there and 0.0 < mean < np.inf}
+        """Return the estimated mean task time of each worker that is there, by name.
+
+        The estimates are from the last decision. Workers of unknown mean are left out.
+        """
+        rows = zip(
+            self._names,
+            self._round.there,
+            self.policy.estimated(self._state)[0][0].tolist(),
+            strict=True,
+        )
+        return {name: mean for name, present, mean in rows if present and 0.0 < mean < np.inf}
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole memory, as numbers in nested lists, and text.
+        """Return the whole memory as numbers in nested lists, and text.
 
-        ``np.savez``, ``torch.save`` and JSON can hold it, and no code runs when it is read: ``torch.load`` takes it
-        with ``weights_only=True``.
+        ``np.savez``, ``torch.save`` and JSON can hold it, and no code runs when it is read:
+        ``torch.load`` takes it with ``weights_only=True``.
         """
         return sealed(self._plain(self._names, self.policy, self._round, self._state))
 
-    def _plain(self, names: tuple[Worker, ...], policy: Policy, round: Any, state: State) -> dict[str, Any]:
+    def _plain(
+        self,
+        names: tuple[Worker, ...],
+        policy: Policy,
+        round: Any,
+        state: State,
+    ) -> dict[str, Any]:
+        """Return a state as plain values, without a checksum."""
         return {
-            "workers": json.dumps(names), "budget": self.budget, "policy": _kind(policy),
-            "watches": bool(policy.availability), **plain(round, "round"), **plain(state, "state"),
-        }  # fmt: skip
+            "workers": json.dumps(names),
+            "budget": self.budget,
+            "policy": _kind(policy),
+            "watches": bool(policy.availability),
+            **plain(round, "round"),
+            **plain(state, "state"),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on, bit for bit, from the ``state_dict`` of one that was made with the same arguments; workers may differ.
+        """Go on, bit for bit, from the ``state_dict`` of one made with the same arguments.
 
-        The values may be arrays or tensors by now. ValueError if they do not fit, if no state can have them, or if
-        their checksum is that of others; nothing changes then.
+        Workers may differ. The values may be arrays or tensors by now.
+
+        Raises:
+            ValueError: If the values do not fit, if no state can have them, or if their checksum
+                belongs to other values. Nothing changes then.
         """
         names, watches = self._saved(state)
-        before, policy, first = self._hyperparameters, self.policy, self._first_round(len(names))
-        other = watches != bool(policy.availability) and isinstance(self._made_from, str)
-        if other:
-            self._hyperparameters = before | {"availability": watches}
+        hyperparameters = self._hyperparameters
+        policy = self.policy
+        first_round = self._first_round(len(names))
+        remade = watches != bool(policy.availability) and isinstance(self._made_from, str)
+        if remade:
+            self._hyperparameters = hyperparameters | {"availability": watches}
         try:
-            if other or len(names) != len(self._names):
+            if remade or len(names) != len(self._names):
                 policy = self._made(names)
-            now = restored(policy.first_state(1), state, "state"), restored(first, state, "round")
-            check_seal(state, self._plain(names, policy, now[1], now[0]))
-            policy.check_state(now[0], 1)
-            self._check_round(now[1])
+            new_state = restored(policy.first_state(1), state, "state")
+            new_round = restored(first_round, state, "round")
+            check_seal(state, self._plain(names, policy, new_round, new_state))
+            policy.check_state(new_state, 1)
+            self._check_round(new_round)
         except ValueError:
-            self._hyperparameters = before
+            self._hyperparameters = hyperparameters
             raise
         self._rename(names)
-        self.policy, (self._state, self._round) = policy, now
+        self.policy = policy
+        self._state = new_state
+        self._round = new_round
 
     def _saved(self, state: Mapping[str, Any]) -> tuple[tuple[Worker, ...], bool]:
-        """The names in a state, and whether its policy watches who owes results; ValueError if it is no such state."""
-        unfit = f"this is no state of {type(self).__name__} with B = {self.budget} and {_kind(self.policy)}"
+        """Return the names in a state, and whether its policy watches who owes results.
+
+        Raises:
+            ValueError: If it is no state of this class, budget and policy.
+        """
+        unfit = (
+            f"this is no state of {type(self).__name__} with B = {self.budget} and"
+            f" {_kind(self.policy)}"
+        )
         if not isinstance(state, Mapping):
             raise ValueError(f"{unfit}, but {short(state)}")  # noqa: TRY004
         try:
-            ours = int(fitted("budget", state["budget"], _NUMBER)), text_of("policy", state["policy"])
+            saved = (
+                int(fitted("budget", state["budget"], _NUMBER)),
+                text_of("policy", state["policy"]),
+            )
             watches = bool(fitted("watches", state["watches"], _FLAG))
-            known = _names_in(state["workers"])
+            names = _names_in(state["workers"])
         except KeyError as error:
             raise ValueError(f"{unfit}: it has no {error}") from None
         except ValueError as error:
             raise ValueError(f"{unfit}: {error}") from None
-        if ours != (self.budget, _kind(self.policy)):
-            raise ValueError(f"{unfit}: its budget is {ours[0]}, and its policy {ours[1]}")
-        return known, watches
+        if saved != (self.budget, _kind(self.policy)):
+            raise ValueError(f"{unfit}: its budget is {saved[0]}, and its policy {saved[1]}")
+        return names, watches
 
-    def _made(self, names: tuple[Worker, ...]) -> Policy:  # the policy for workers with these names
-        given, budget, n = self._made_from, self.budget, len(names)
-        if isinstance(given, Policy):
-            kind: Any = type(given)
-            if (given.setting.n, given.setting.budget) != (n, budget) or self._hyperparameters:
+    def _made(self, names: tuple[Worker, ...]) -> Policy:
+        """Return the policy for workers with these names."""
+        policy = self._made_from
+        budget = self.budget
+        n = len(names)
+        if isinstance(policy, Policy):
+            kind: Any = type(policy)
+            if (policy.setting.n, policy.setting.budget) != (n, budget) or self._hyperparameters:
                 raise ValueError(
-                    f"this {kind.__name__} is made for {given.setting.n} workers and B = {given.setting.budget}, not "
-                    f"for {n} and {budget}: give its name and hyperparameters, so that it can be made for other numbers"
+                    f"this {kind.__name__} is made for {policy.setting.n} workers and B ="
+                    f" {policy.setting.budget}, not for {n} and {budget}: give its name and"
+                    " hyperparameters, so that it can be made for other numbers",
                 )
         else:
-            kind = load(full_name(given, self._env_id))
+            kind = load(full_name(policy, self._env_id))
         if kind.env_id != self._env_id:
             made_by = _MADE_BY.get(kind.env_id, kind.env_id)
-            raise ValueError(f"{kind.__name__} plays {kind.env_id}: use {made_by}, or a policy of {self._env_id}")
+            raise ValueError(
+                f"{kind.__name__} plays {kind.env_id}: use {made_by}, or a policy of"
+                f" {self._env_id}",
+            )
         if kind.privileged:
-            raise ValueError(f"{kind.__name__} needs to know each round beforehand, which only an env does")
-        if isinstance(given, Policy):
-            return given
-        each = None if self._unit_costs is None else [self._unit_costs.get(name, 1.0) for name in names]
-        costs = None if each is None else tuple(checked_costs(each, n).tolist())
+            raise ValueError(
+                f"{kind.__name__} needs to know each round beforehand, which only an env does",
+            )
+        if isinstance(policy, Policy):
+            return policy
+        if self._unit_costs is None:
+            costs = None
+        else:
+            unit_costs = [self._unit_costs.get(name, 1.0) for name in names]
+            costs = tuple(checked_costs(unit_costs, n).tolist())
         return make_for(
-            given, self._setting._replace(n=n, unit_costs=costs), self._env_id, self._seed, **self._hyperparameters
+            policy,
+            self._setting._replace(n=n, unit_costs=costs),
+            self._env_id,
+            self._seed,
+            **self._hyperparameters,
         )
 
-    def _decide(self, observation: Observation) -> Ints:  # the policy's decision, (n,), after it has noted who is there
-        there = self._round.there
-        if not there.all():
-            self._state = self.policy.note_absences(self._state, ~there, np.zeros_like(there))
+    def _decide(self, observation: Observation) -> Ints:
+        """Return the policy's decision, (n,), after it has noted who is there."""
+        present = self._round.there
+        if not present.all():
+            self._state = self.policy.note_absences(self._state, ~present, np.zeros_like(present))
         action, self._state = self.policy.predict(observation, self._state)
         return action
 
     def _place(self, worker: object) -> int:
-        """The place of a worker that is or was there; ValueError if there is none of that name."""
-        known = isinstance(worker, str | int | np.integer) and not isinstance(worker, bool)
-        if known and worker in self._index:
+        """Return the place of a worker that is or was there.
+
+        Raises:
+            ValueError: If there is no worker of that name.
+        """
+        is_name = isinstance(worker, str | int | np.integer) and not isinstance(worker, bool)
+        if is_name and worker in self._index:
             return self._index[worker]
-        raise ValueError(f"there is no worker {short(worker)}; there are {short(list(self.workers))}")
+        raise ValueError(
+            f"there is no worker {short(worker)}; there are {short(list(self.workers))}",
+        )
 
 
 def _names_in(workers: Any) -> tuple[Worker, ...]:
+    """Return the names from the text of a state, a JSON list."""
     try:
         return checked_names(parse_list(text_of("it", workers)))
     except ValueError as error:
@@ -269,25 +383,44 @@ def _names_in(workers: Any) -> tuple[Worker, ...]:
 
 
 def checked_seconds(worker: object, seconds: object) -> float:
-    """The time as a float; ValueError that names the worker unless it is a finite number of at least 0."""
+    """Return the time as a float.
+
+    Raises:
+        ValueError: If it is no finite number of at least 0; the message names the worker.
+    """
     number = as_float(seconds)
     if 0.0 <= number < np.inf:
         return number
-    raise ValueError(f"a time of worker {worker!r} must be a finite number of at least 0, not {short(seconds)}")
+    raise ValueError(
+        f"a time of worker {worker!r} must be a finite number of at least 0, not {short(seconds)}",
+    )
 
 
-def _kind(policy: Policy) -> str:  # the policy's class, and its parts where it is made of parts
-    kind, about = type(policy).__name__, policy.about()
-    return kind if about == policy.summary() else f"{kind} ({about})"
+def _kind(policy: Policy) -> str:
+    """Return the policy's class, and its parts where it is made of parts."""
+    kind = type(policy).__name__
+    parts = policy.about()
+    if parts == policy.summary():
+        return kind
+    return f"{kind} ({parts})"
 
 
 def checked_names(workers: int | Iterable[Worker]) -> tuple[Worker, ...]:
-    """The names, or the numbers from 0 on; ValueError unless they are texts or whole numbers, and each differs."""
+    """Return the names, or the numbers from 0 on where the number of workers is given.
+
+    Raises:
+        ValueError: If a name is no text or whole number, or two names are the same.
+    """
     if isinstance(workers, str) or not isinstance(workers, Iterable):
         return tuple(range(whole_number("workers", workers)))
     names = tuple(workers)
     if not names or not all(type(name) in (str, int) for name in names):
-        raise ValueError(f"workers must be a number, or names that are texts or whole numbers, not {short(names)}")
+        raise ValueError(
+            "workers must be a number, or names that are texts or whole numbers, not"
+            f" {short(names)}",
+        )
     if len(set(names)) < len(names):
-        raise ValueError(f"each worker must have a name of its own; of {short(names)}, two are the same")
+        raise ValueError(
+            f"each worker must have a name of its own; of {short(names)}, two are the same",
+        )
     return names

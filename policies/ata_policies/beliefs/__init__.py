@@ -1,1 +1,4 @@
-"""What policies remember: counts, moments, windows, discounts, change detection, whole distributions, availability."""
+"""What policies remember of the workers.
+
+Counts, moments, windows, discounts, change detection, whole distributions, and availability.
+"""

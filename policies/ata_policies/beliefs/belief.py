@@ -1,4 +1,4 @@
-"""The contract of a belief: what a policy has learned of the workers, as arrays with a leading row axis."""
+"""The contract of a belief: what a policy has learned of the workers, as arrays of E rows."""
 
 from typing import Protocol, Self, runtime_checkable
 
@@ -11,8 +11,11 @@ class Belief(Protocol):
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> Self:
         """Return the belief after a step.
 
-        - ``worker``, ``duration``: (E, R) whose result each one is, and its task time; a worker of -1 means no result.
-        - ``elapsed``: (E, n) how long each worker's cancelled task had run; 0 where none was cancelled.
+        Args:
+            worker: (E, R) whose result each one is; -1 means no result.
+            duration: (E, R) the task time of each result.
+            elapsed: (E, n) how long each worker's cancelled task had run; 0 where none was
+                cancelled.
         """
 
 
@@ -21,7 +24,7 @@ class InitialBelief(Belief, Protocol):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
-        """The belief of rows that have seen nothing of n workers."""
+        """Return the belief of rows that have seen nothing of n workers."""
 
 
 @runtime_checkable
@@ -33,7 +36,7 @@ class BeliefOfMeans(Belief, Protocol):
         """(E, n) results that count."""
 
     def mean(self) -> Floats:
-        """Mean task times, (E, n); NaN where unknown."""
+        """Return the mean task times, (E, n); NaN where unknown."""
 
     def untried(self) -> Mask:
-        """Workers of whom nothing is known, (E, n)."""
+        """Return of which workers nothing is known, (E, n)."""

@@ -1,7 +1,9 @@
-"""Memories, what counts of the task times that a policy has seen: all, a window, less with age, or since a change.
+"""Memories: what counts of the task times that a policy has seen.
 
-Garivier and Moulines, "On upper-confidence bound policies for switching bandit problems", ALT 2011 (sliding-window and
-discounted UCB; formulas recalled). A worker without results that count is as one never tried, so it is explored again.
+All times count, or a window of them, or less with age, or since a change. Garivier and Moulines,
+"On upper-confidence bound policies for switching bandit problems", ALT 2011 (sliding-window and
+discounted UCB; formulas recalled). A worker without results that count is treated as never tried,
+so it is explored again.
 """
 
 import math
@@ -21,23 +23,31 @@ from ata_policies.facts import Described
 
 
 class Memory(Described, ABC):
-    """Hyperparameters of a memory; what it remembers of E rows is a belief, a named tuple of arrays.
+    """Hyperparameters of a memory; what it remembers of E rows is a belief.
 
-    The belief has ``counts`` and ``totals``, and ``deviations`` where they were asked for (see ``Moments``).
+    The belief is a named tuple of arrays. It has ``counts`` and ``totals``, and ``deviations``
+    where they were asked for (see ``Moments``).
     """
 
-    availability: ClassVar[bool] = False  # whether workers that owe results are left out by default (``Availability``)
+    availability: ClassVar[bool] = False
+    """Whether workers that owe results are left out by default (``Availability``)."""
 
     @abstractmethod
     def start(self, rows: int, n: int, deviations: bool) -> Any:
-        """The belief of ``rows`` rows that have seen nothing of n workers; ``deviations``: whether they are needed."""
+        """Return the belief of rows that have seen nothing.
+
+        Args:
+            rows: Rows E.
+            n: Workers.
+            deviations: Whether squared deviations are needed.
+        """
 
     def recall(self, belief: Any) -> tuple[Any, Mask]:
-        """What counts of a belief, and the workers to be tried as if they had never been, (E, n)."""
+        """Return what counts of a belief, and which workers count as never tried, (E, n)."""
         return belief, belief.counts == 0
 
     def rounds(self, belief: Any, round: Ints) -> Ints | Floats:
-        """How many rounds count in round k, (E,): by default all of them."""
+        """Return how many rounds count in round k, (E,): by default all of them."""
         return round
 
 
@@ -46,72 +56,121 @@ class Everything(Memory):
     """All task times count, however old they are."""
 
     def start(self, rows: int, n: int, deviations: bool) -> Totals | Moments:
-        return (Moments if deviations else Totals).empty(rows, n)
+        if deviations:
+            return Moments.empty(rows, n)
+        return Totals.empty(rows, n)
 
 
 class WindowMoments(NamedTuple):
     """Moments of each worker's last W tasks, or of the last W rounds.
 
-    The sums are kept for k blocks, of which the oldest is dropped as a whole when a new one begins. So the window holds
-    between W - W / k and W tasks (or rounds), and the state has 3 (k + 1) numbers for each worker, whatever W is.
+    The sums are kept for k blocks; the oldest block is dropped as a whole when a new one begins. So
+    the window holds between W - W / k and W tasks (or rounds), and the state has 3 (k + 1)
+    numbers for each worker, whatever W is.
     """
 
-    counts: Counts  # (E, n) tasks in the window
-    totals: Times  # (E, n) their times added up
-    deviations: Squares  # (E, n) their squared deviations from their mean added up
-    blocks: Moments  # (E, n, k) those of each block
-    clock: Counts  # (E, n) the worker's tasks, or the rounds, so far
-    length: Annotated[Floats, Within(1.0)]  # (E,) W / k, tasks or rounds in a block
-    by_task: Mask  # (E,) whether W counts tasks of the worker, else rounds
+    counts: Counts
+    """(E, n) tasks in the window."""
+    totals: Times
+    """(E, n) their times added up."""
+    deviations: Squares
+    """(E, n) their squared deviations from their mean added up."""
+    blocks: Moments
+    """(E, n, k) the moments of each block."""
+    clock: Counts
+    """(E, n) the worker's tasks, or the rounds, so far."""
+    length: Annotated[Floats, Within(1.0)]
+    """(E,) W / k, tasks or rounds in a block."""
+    by_task: Mask
+    """(E,) whether W counts tasks of the worker, else rounds."""
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "WindowMoments":
-        *kept, clock, place = _slide(*self.blocks, self.clock, self.length, self.by_task, worker)
-        every_block = Moments(*(part.reshape(len(part), -1) for part in kept)).observe(place, duration)
-        blocks = Moments(*(part.reshape(self.blocks.counts.shape) for part in every_block))
+    def observe(
+        self,
+        worker: Ints,
+        duration: Floats,
+        elapsed: Floats | None = None,
+    ) -> "WindowMoments":
+        *new_parts, clock, place = _slide(
+            *self.blocks,
+            self.clock,
+            self.length,
+            self.by_task,
+            worker,
+        )
+        # each block counts as a worker of its own, so that the update of plain moments serves
+        moments = Moments(*(part.reshape(len(part), -1) for part in new_parts))
+        new_moments = moments.observe(place, duration)
+        blocks = Moments(*(part.reshape(self.blocks.counts.shape) for part in new_moments))
         return WindowMoments(*blocks.merged(), blocks, clock, self.length, self.by_task)
 
 
 @kernel("(n,k),(n,k),(n,k),(n),(),(),(b)->(n,k),(n,k),(n,k),(n),(b)")
 def _slide(
-    counts: Floats, totals: Floats, deviations: Floats, clock: Floats, length: Floats, by_task: Mask, worker: Ints,
-    new_counts: Floats, new_totals: Floats, new_deviations: Floats, new_clock: Floats, place: Ints,
-) -> None:  # fmt: skip
-    """Empty the blocks that begin in this round, and find the place of each result, i k + j for worker i's block j.
+    counts: Floats,
+    totals: Floats,
+    deviations: Floats,
+    clock: Floats,
+    length: Floats,
+    by_task: Mask,
+    worker: Ints,
+    new_counts: Floats,
+    new_totals: Floats,
+    new_deviations: Floats,
+    new_clock: Floats,
+    place: Ints,
+) -> None:
+    """Empty the blocks that begin in this round, and find the place of each result.
 
-    The place is -1 where there is no result, or its worker has so many in this round that the window is past it.
+    The place is i k + j for worker i's block j. It is -1 where there is no result, or its worker
+    has so many in this round that the window is past it.
     """
     n, k = counts.shape
-    new_counts[:], new_totals[:], new_deviations[:], new_clock[:] = counts, totals, deviations, clock
-    if worker[0] >= 0 and not by_task[0]:  # there is no round before the first
+    new_counts[:] = counts
+    new_totals[:] = totals
+    new_deviations[:] = deviations
+    new_clock[:] = clock
+    # an observation without results is from a reset: there is no round before the first
+    if worker[0] >= 0 and not by_task[0]:
         new_clock += 1.0
+    # the place of each result is, for now, the number of whole blocks before it
     for b in range(len(worker)):
         place[b] = -1
         i = worker[b]
         if i >= 0:
-            place[b] = np.int64((new_clock[i] if by_task[0] else clock[i]) / length[0])  # blocks before it
+            place[b] = np.int64((new_clock[i] if by_task[0] else clock[i]) / length[0])
             if by_task[0]:
                 new_clock[i] += 1.0
+    # blocks are kept in a ring of k: block number ``block`` is at ``block % k``
     for i in range(n):
         if new_clock[i] > clock[i]:
             begun = np.int64(math.ceil(clock[i] / length[0]))
             end = np.int64(math.ceil(new_clock[i] / length[0]))
             for block in range(max(begun, end - k), end):
-                new_counts[i, block % k] = new_totals[i, block % k] = new_deviations[i, block % k] = 0.0
+                new_counts[i, block % k] = 0.0
+                new_totals[i, block % k] = 0.0
+                new_deviations[i, block % k] = 0.0
+    # results in blocks that the round itself has pushed out of the window do not count
     for b in range(len(worker)):
         i = worker[b]
         if i >= 0:
             newest = np.int64(math.ceil(new_clock[i] / length[0])) - 1
-            place[b] = i * k + place[b] % k if place[b] > newest - k else -1
+            if place[b] > newest - k:
+                place[b] = i * k + place[b] % k
+            else:
+                place[b] = -1
 
 
 @dataclass(frozen=True)
 class Window(Memory):
-    """Only each worker's last tasks count, or the tasks of the last rounds; the oldest block is dropped as a whole.
+    """Only each worker's last tasks count, or the tasks of the last rounds.
 
-    A worker without a task in the window counts as never tried; a window of tasks never becomes empty.
+    The window is kept in blocks, of which the oldest is dropped as a whole. A worker without a task
+    in the window counts as never tried; a window of tasks never becomes empty.
 
-    - ``window``, ``of``: the length W, in "tasks" of each worker or in "rounds".
-    - ``blocks``: the number k of blocks in which the window is kept; it must divide W.
+    Args:
+        window: The length W of the window.
+        of: What W counts: "tasks" of each worker, or "rounds".
+        blocks: The number k of blocks in which the window is kept; it must divide W.
     """
 
     window: int = 300
@@ -124,14 +183,21 @@ class Window(Memory):
         whole_number("window", self.window)
         whole_number("blocks", self.blocks)
         if self.window % self.blocks:
-            raise ValueError(f"blocks must divide the window of {self.window} in equal parts; {self.blocks} does not")
+            raise ValueError(
+                f"blocks must divide the window of {self.window} in equal parts; {self.blocks}"
+                " does not",
+            )
         if self.of not in ("tasks", "rounds"):
-            raise ValueError(f'of must be "tasks" (each worker\'s last ones) or "rounds", not {self.of!r}')
+            raise ValueError(
+                f'of must be "tasks" (each worker\'s last ones) or "rounds", not {self.of!r}',
+            )
 
     def start(self, rows: int, n: int, deviations: bool) -> WindowMoments:
-        length, by_task = np.full(rows, self.window / self.blocks), np.full(rows, self.of == "tasks")
-        blocks, none = Moments(*np.zeros((3, rows, n, self.blocks))), np.zeros((rows, n))
-        return WindowMoments(none, none, none, blocks, none, length, by_task)
+        length = np.full(rows, self.window / self.blocks)
+        by_task = np.full(rows, self.of == "tasks")
+        blocks = Moments(*np.zeros((3, rows, n, self.blocks)))
+        zeros = np.zeros((rows, n))
+        return WindowMoments(zeros, zeros, zeros, blocks, zeros, length, by_task)
 
     def rounds(self, belief: WindowMoments, round: Ints) -> Floats:
         return np.asarray(np.minimum(round, belief.length * belief.blocks.counts.shape[2]))
@@ -140,24 +206,40 @@ class Window(Memory):
 class DiscountedMoments(NamedTuple):
     """Moments in which a task counts ``discount`` times as much with each round that passes."""
 
-    counts: Counts  # (E, n) tasks seen, discounted
-    totals: Times  # (E, n) their times added up, discounted
-    deviations: Squares  # (E, n) their squared deviations from their mean added up, discounted
-    discount: Annotated[Floats, Within(0.0, math.nextafter(1.0, 0.0))]  # (E,) the discount per round
+    counts: Counts
+    """(E, n) tasks seen, discounted."""
+    totals: Times
+    """(E, n) their times added up, discounted."""
+    deviations: Squares
+    """(E, n) their squared deviations from their mean added up, discounted."""
+    discount: Annotated[Floats, Within(0.0, math.nextafter(1.0, 0.0))]
+    """(E,) the discount per round."""
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "DiscountedMoments":
-        """See ``Belief.observe``; a worker whose tasks count for less than half a task is forgotten."""
+    def observe(
+        self,
+        worker: Ints,
+        duration: Floats,
+        elapsed: Floats | None = None,
+    ) -> "DiscountedMoments":
+        """Return the belief after a round, see ``Belief.observe``.
+
+        A worker whose tasks count for less than half a task is forgotten.
+        """
         discount = self.discount[:, None]
-        kept = np.where(discount * self.counts >= 0.5, discount, 0.0)
-        return DiscountedMoments(*Moments(*self[:3]).scaled(kept).observe(worker, duration), self.discount)
+        share = np.where(discount * self.counts >= 0.5, discount, 0.0)
+        moments = Moments(*self[:3]).scaled(share).observe(worker, duration)
+        return DiscountedMoments(*moments, self.discount)
 
 
 @dataclass(frozen=True)
 class Discount(Memory):
-    """A task counts ``discount`` times as much with each round that passes, above 0 and below 1.
+    """A task counts ``discount`` times as much with each round that passes.
 
-    A worker whose tasks count for less than half a task is forgotten, so that it is tried again: otherwise its draws
-    would drift away, and it would never be tried.
+    A worker whose tasks count for less than half a task is forgotten, so that it is tried again:
+    otherwise its draws would drift away, and it would never be tried.
+
+    Args:
+        discount: The discount per round, above 0 and below 1.
     """
 
     discount: float = 0.999
@@ -166,36 +248,48 @@ class Discount(Memory):
 
     def __post_init__(self) -> None:
         if real("discount", self.discount) >= 1.0:
-            raise ValueError(f"discount must be below 1, what a task counts after a round, not {self.discount!r}")
+            raise ValueError(
+                "discount must be below 1, what a task counts after a round, not"
+                f" {self.discount!r}",
+            )
 
     def start(self, rows: int, n: int, deviations: bool) -> DiscountedMoments:
-        none = np.zeros((rows, n))
-        return DiscountedMoments(none, none, none, np.full(rows, self.discount))
+        zeros = np.zeros((rows, n))
+        return DiscountedMoments(zeros, zeros, zeros, np.full(rows, self.discount))
 
     def rounds(self, belief: DiscountedMoments, round: Ints) -> Floats:
-        """The weights of the rounds added up, (1 - discount^k) / (1 - discount), shape (E,)."""
+        """Return the weights of the rounds added up, (1 - discount^k) / (1 - discount), (E,)."""
         return (1.0 - belief.discount**round) / (1.0 - belief.discount)
 
 
-DETECTORS: dict[str, type[MonitoredMoments]] = {"page-hinkley": PageHinkley, "cusum": Cusum, "glr": Glr}
-_SHARES = {"everybody": 0.0, "many": 1 / 3, "worker": math.inf}  # of workers whose alarms make everybody start anew
+DETECTORS: dict[str, type[MonitoredMoments]] = {
+    "page-hinkley": PageHinkley,
+    "cusum": Cusum,
+    "glr": Glr,
+}
+_SHARES = {"everybody": 0.0, "many": 1 / 3, "worker": math.inf}
+"""The share of workers whose alarms make everybody start anew, by ``restart``."""
 
 
 @dataclass(frozen=True)
 class Restarts(Memory):
     """Task times that were seen before a detected change do not count.
 
-    After Liu, Lee and Shroff, AAAI 2018; the choice of who starts anew, and the refresh are ours. Workers that owe
-    results are left out for 8 to 64 rounds (``Availability``).
+    After Liu, Lee and Shroff, AAAI 2018; the choice of who starts anew and the refresh are ours.
+    Workers that owe results are left out for 8 to 64 rounds (``Availability``).
 
-    - ``detector``: "page-hinkley", "cusum" or "glr": see ``detectors``.
-    - ``restart``: who starts anew at an alarm: the "worker" that raised it; "everybody"; or with "many" that worker
-      alone, but everybody once more than a third of the workers with a task have raised one within 10 rounds.
-    - ``effective_tasks``: a worker's task counts 1 - 1 / effective_tasks times as much with each later one, so that
-      slow changes are followed without an alarm; at least 40, or None: all tasks count alike until an alarm.
-    - ``refresh``: every so many rounds, workers without a task for half as many get one, all together; None: never.
-      Without it nobody notices that a worker out of use becomes fast.
-    - ``threshold``: the statistic at which an alarm is raised, above 0; by default the detector's own.
+    Args:
+        detector: "page-hinkley", "cusum" or "glr": see ``detectors``.
+        restart: Who starts anew at an alarm: the "worker" that raised it; "everybody"; or with
+            "many" this worker alone, but everybody once more than a third of the workers with a
+            task have raised one within 10 rounds.
+        effective_tasks: A worker's task counts 1 - 1 / effective_tasks times as much with each
+            later one, so that slow changes are followed without an alarm; at least 40, or None: all
+            tasks count alike until an alarm.
+        refresh: Every so many rounds, workers without a task for half as many get one, all
+            together; None: never. Without it nobody notices that a worker out of use becomes fast.
+        threshold: The statistic at which an alarm is raised, above 0; by default the detector's
+            own.
     """
 
     detector: str = "page-hinkley"
@@ -208,23 +302,36 @@ class Restarts(Memory):
     availability = True
     source = "Liu, Lee and Shroff, AAAI 2018"
     assumes = "workers that change seldom"
-    constants = "Page-Hinkley, 48 / shape, drift 0.5 up and 0.25 down; refresh 2000; pause 8 to 64; 200 effective tasks"
+    constants = (
+        "Page-Hinkley, 48 / shape, drift 0.5 up and 0.25 down; refresh 2000; pause 8 to 64; 200"
+        " effective tasks"
+    )
 
     def __post_init__(self) -> None:
-        for name, value, known in (("detector", self.detector, DETECTORS), ("restart", self.restart, _SHARES)):
-            if value not in known:
-                raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, not {value!r}")
+        for name, value, options in (
+            ("detector", self.detector, DETECTORS),
+            ("restart", self.restart, _SHARES),
+        ):
+            if value not in options:
+                raise ValueError(f"{name} must be {' or '.join(map(repr, options))}, not {value!r}")
         tasks = self.effective_tasks
         if tasks is not None and not 40.0 <= tasks < math.inf:
-            raise ValueError(f"effective_tasks must be a finite number of at least 40, or None, not {tasks!r}")
-        for name, given in (("refresh", self.refresh), ("threshold", self.threshold)):
-            if given is not None:
-                real(name, given)
+            raise ValueError(
+                f"effective_tasks must be a finite number of at least 40, or None, not {tasks!r}",
+            )
+        if self.refresh is not None:
+            real("refresh", self.refresh)
+        if self.threshold is not None:
+            real("threshold", self.threshold)
 
     def start(self, rows: int, n: int, deviations: bool) -> Any:
-        given = {"memory": self.effective_tasks, "refresh": self.refresh, "threshold": self.threshold}
-        chosen = {name: float(value) for name, value in given.items() if value is not None}
-        return DETECTORS[self.detector].empty(rows, n, share=_SHARES[self.restart], **chosen)
+        options = {
+            "memory": self.effective_tasks,
+            "refresh": self.refresh,
+            "threshold": self.threshold,
+        }
+        constants = {name: float(value) for name, value in options.items() if value is not None}
+        return DETECTORS[self.detector].empty(rows, n, share=_SHARES[self.restart], **constants)
 
     def recall(self, belief: MonitoredMoments) -> tuple[MonitoredMoments, Mask]:
         untried = belief.untried()

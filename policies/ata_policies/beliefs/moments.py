@@ -1,4 +1,4 @@
-"""Counts, totals and squared deviations of the task times seen, and the shapes that follow from them."""
+"""Counts, totals and squared deviations of the task times seen, and shapes that follow."""
 
 from typing import Annotated, NamedTuple, Self
 
@@ -10,25 +10,30 @@ from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within
 
 
 def mean_times(counts: Floats, totals: Floats, unknown: float = np.nan) -> Floats:
-    """Totals over counts, elementwise; ``unknown`` where there are no counts."""
+    """Return totals over counts, elementwise; ``unknown`` where there are no counts."""
     return np.divide(totals, counts, out=np.full_like(totals, unknown), where=counts > 0)
 
 
 class Totals(NamedTuple):
     """Counts and totals of the task times seen, each of shape (E, n)."""
 
-    counts: Annotated[Floats, Within(0.0, FINITE)]  # K_i, tasks seen, of which a prior may have any number
-    totals: Times  # their times added up
+    counts: Annotated[Floats, Within(0.0, FINITE)]
+    """K_i, tasks seen, of which a prior may have any number."""
+    totals: Times
+    """Their times added up."""
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
         return cls(*np.zeros((2, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Totals":
-        """See ``Belief.observe``; cancelled tasks do not count.
+        """Return the belief after a step, see ``Belief.observe``; cancelled tasks do not count.
 
-        >>> Totals.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).mean()
-        array([[3., 5.]])
+        Example:
+            >>> worker = np.array([[0, 0, 1]])
+            >>> duration = np.array([[2.0, 4.0, 5.0]])
+            >>> Totals.empty(1, 2).observe(worker, duration).mean()
+            array([[3., 5.]])
         """
         return Totals(*_observe(self.counts, self.totals, worker, duration))
 
@@ -42,68 +47,83 @@ class Totals(NamedTuple):
 class Exposure(NamedTuple):
     """Results, and the time spent on them and on cancelled tasks, each of shape (E, n).
 
-    Time spent over results estimates a mean task time from censored tasks too: it is the maximum likelihood estimate
-    for exponential times, and without cancelled tasks the plain mean.
+    Time spent over results estimates a mean task time from censored tasks too: it is the maximum
+    likelihood estimate for exponential times, and without cancelled tasks the plain mean.
     """
 
-    counts: Counts  # results K_i
-    busy: Times  # time of the results and of the cancelled tasks, added up
+    counts: Counts
+    """Results K_i."""
+    busy: Times
+    """Time of the results and of the cancelled tasks, added up."""
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
         return cls(*np.zeros((2, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "Exposure":
-        """See ``Belief.observe``.
+        """Return the belief after a step, see ``Belief.observe``.
 
-        >>> Exposure.empty(1, 2).observe(np.array([[0, 0]]), np.array([[2.0, 4.0]]), np.array([[0.0, 5.0]]))
-        Exposure(counts=array([[2., 0.]]), busy=array([[6., 5.]]))
+        Example:
+            >>> worker = np.array([[0, 0]])
+            >>> duration = np.array([[2.0, 4.0]])
+            >>> elapsed = np.array([[0.0, 5.0]])
+            >>> Exposure.empty(1, 2).observe(worker, duration, elapsed)
+            Exposure(counts=array([[2., 0.]]), busy=array([[6., 5.]]))
         """
         counts, busy = _observe(self.counts, self.busy, worker, duration)
         return Exposure(counts, busy + elapsed)
 
     def mean(self) -> Floats:
-        """Time spent per result, shape (E, n); NaN for a worker without one."""
+        """Return the time spent per result, (E, n); NaN for a worker without one."""
         return mean_times(self.counts, self.busy)
 
     def untried(self) -> Mask:
-        """Which workers have never finished a task, nor had one cancelled, shape (E, n)."""
+        """Return which workers have never finished a task, nor had one cancelled, (E, n)."""
         return np.asarray((self.counts == 0) & (self.busy == 0.0))
 
 
 class Moments(NamedTuple):
     """Counts, totals and squared deviations of the task times seen, each of shape (E, n).
 
-    Deviations are updated as B. P. Welford, "Note on a method for calculating corrected sums of squares and products",
-    Technometrics 1962: a total of squares would lose the variance of times that vary little.
+    Deviations are updated as in B. P. Welford, "Note on a method for calculating corrected sums of
+    squares and products", Technometrics 1962: a total of squares would lose the variance of times
+    that vary little.
     """
 
-    counts: Counts  # K_i, tasks seen
-    totals: Times  # their times added up
-    deviations: Squares  # their squared deviations from their mean added up
+    counts: Counts
+    """K_i, tasks seen."""
+    totals: Times
+    """Their times added up."""
+    deviations: Squares
+    """Their squared deviations from their mean added up."""
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
         return cls(*np.zeros((3, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Moments":
-        """See ``Belief.observe``; cancelled tasks do not count.
+        """Return the belief after a step, see ``Belief.observe``; cancelled tasks do not count.
 
-        >>> Moments.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).deviations
-        array([[2., 0.]])
+        Example:
+            >>> worker = np.array([[0, 0, 1]])
+            >>> duration = np.array([[2.0, 4.0, 5.0]])
+            >>> Moments.empty(1, 2).observe(worker, duration).deviations
+            array([[2., 0.]])
         """
         return Moments(*_observe_deviations(*self, worker, duration))
 
     def scaled(self, share: Floats) -> "Moments":
-        """The belief if worker i's tasks counted ``share[..., i]`` times as much."""
-        deviations = np.zeros_like(self.deviations)  # some may have overflowed
+        """Return the belief if worker i's tasks counted ``share[..., i]`` times as much."""
+        # some may have overflowed, and infinity times 0 is not a number
+        deviations = np.zeros_like(self.deviations)
         np.multiply(share, self.deviations, out=deviations, where=share > 0.0)
         return Moments(share * self.counts, share * self.totals, deviations)
 
     def merged(self) -> "Moments":
-        """The moments of groups of tasks, which lie along the last axis, taken together.
+        """Return the moments of all groups of tasks together; groups lie along the last axis.
 
-        As Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+        The formulas are from Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm
+        for computing sample variances", 1979.
         """
         return Moments(*_merged(*self))
 
@@ -116,8 +136,14 @@ class Moments(NamedTuple):
 
 @kernel("(n),(n),(b),(b)->(n),(n)")
 def _observe(
-    count: Floats, total: Floats, worker: Ints, duration: Floats, new_count: Floats, new_total: Floats
+    count: Floats,
+    total: Floats,
+    worker: Ints,
+    duration: Floats,
+    new_count: Floats,
+    new_total: Floats,
 ) -> None:
+    """Add the results of a step."""
     copy(count, new_count)
     copy(total, new_total)
     for b in range(len(worker)):
@@ -129,28 +155,44 @@ def _observe(
 
 @kernel("(n),(n),(n),(b),(b)->(n),(n),(n)")
 def _observe_deviations(
-    count: Floats, total: Floats, deviation: Floats, worker: Ints, duration: Floats,
-    new_count: Floats, new_total: Floats, new_deviation: Floats,
-) -> None:  # fmt: skip
+    count: Floats,
+    total: Floats,
+    deviation: Floats,
+    worker: Ints,
+    duration: Floats,
+    new_count: Floats,
+    new_total: Floats,
+    new_deviation: Floats,
+) -> None:
+    """Add the results of a step, and update the squared deviations by Welford's formula."""
     copy(count, new_count)
     copy(total, new_total)
     copy(deviation, new_deviation)
     for b in range(len(worker)):
         i = worker[b]
         if i >= 0:
-            before, x = new_count[i], duration[b]
-            new_count[i] = before + 1.0
-            if before > 0.0:
-                gap = x - new_total[i] / before
-                new_deviation[i] += gap * gap * (before / new_count[i])
+            count_before = new_count[i]
+            x = duration[b]
+            new_count[i] = count_before + 1.0
+            if count_before > 0.0:
+                gap = x - new_total[i] / count_before
+                new_deviation[i] += gap * gap * (count_before / new_count[i])
             new_total[i] += x
 
 
 @kernel("(k),(k),(k)->(),(),()")
 def _merged(
-    count: Floats, total: Floats, deviation: Floats, all_counts: Floats, all_totals: Floats, all_deviations: Floats
+    count: Floats,
+    total: Floats,
+    deviation: Floats,
+    all_counts: Floats,
+    all_totals: Floats,
+    all_deviations: Floats,
 ) -> None:
-    tasks, time, squares = 0.0, 0.0, 0.0
+    """Join groups of tasks; the distance of two groups' means adds to the squared deviations."""
+    tasks = 0.0
+    time = 0.0
+    squares = 0.0
     for j in range(len(count)):
         if count[j] > 0.0:
             if tasks > 0.0:
@@ -159,38 +201,53 @@ def _merged(
             squares += deviation[j]
             tasks += count[j]
             time += total[j]
-    all_counts[0], all_totals[0], all_deviations[0] = tasks, time, squares
+    all_counts[0] = tasks
+    all_totals[0] = time
+    all_deviations[0] = squares
 
 
 def learn_shapes(belief: Moments, weight: float) -> Floats:
-    """Estimate the shape of each worker's times, shape (E, n): 1 / (coefficient of variation)^2, shrunk to the others'.
+    """Estimate the shape of each worker's times, (E, n), shrunk to the shapes of the others.
 
-    With K_i tasks of mean m_i and q_i their summed squared deviations from m_i, over m_i^2:
+    The shape is 1 / (coefficient of variation)^2. With K_i tasks of mean m_i and q_i their summed
+    squared deviations from m_i, over m_i^2:
 
         common = (1 + sum_i q_i) / (1 + sum_i (K_i - 1)),
         shape_i = (w + K_i - 1) / (w common + q_i),
 
-    where the sums are over workers with at least one task. So one pseudo-task has an exponential time (shape 1), and
-    ``weight`` w pseudo-tasks have times like those of the others. Ours; the method of moments.
+    where the sums are over workers with at least one task. So one pseudo-task has an exponential
+    time (shape 1), and w pseudo-tasks have times like the times of the others. Ours; the method of
+    moments. In the example, q = 0.5 and common = 1.5 / 3.
 
-    >>> belief = Moments.empty(1, 2).observe(np.array([[0, 0, 0]]), np.array([[1.0, 2.0, 3.0]]))
-    >>> learn_shapes(belief, 1.0)  # q = 0.5, common = 1.5 / 3
-    array([[3., 2.]])
+    Args:
+        belief: The moments of the times seen.
+        weight: The number w of pseudo-tasks, above 0.
+
+    Example:
+        >>> belief = Moments.empty(1, 2).observe(np.array([[0, 0, 0]]), np.array([[1.0, 2.0, 3.0]]))
+        >>> learn_shapes(belief, 1.0)
+        array([[3., 2.]])
     """
     return np.asarray(_shapes(belief.counts, belief.totals, belief.deviations, weight))
 
 
 @kernel("(n),(n),(n),()->(n)")
 def _shapes(count: Floats, total: Floats, deviation: Floats, weight: Floats, out: Floats) -> None:
-    spread, tasks = 1.0, 1.0
+    """Compute the shapes of ``learn_shapes``; ``out`` holds q_i until the common shape is known."""
+    spread = 1.0
+    tasks = 1.0
     for i in range(len(count)):
-        some = 0.0 < total[i] < np.inf
-        ratio = count[i] / (total[i] if some else 1.0)
+        has_time = 0.0 < total[i] < np.inf
+        ratio = count[i] / (total[i] if has_time else 1.0)
         relative = ratio * ratio * deviation[i]
-        most = count[i] * max(count[i] - 1.0, 0.0)
-        if not relative <= most:  # the squares of extreme times have overflowed
-            relative = most
-        out[i] = relative if some else 0.0
+        # q_i is at most K_i (K_i - 1); it is larger, or not a number, where squares have overflowed
+        limit = count[i] * max(count[i] - 1.0, 0.0)
+        if not relative <= limit:
+            relative = limit
+        if has_time:
+            out[i] = relative
+        else:
+            out[i] = 0.0
         spread += out[i]
         tasks += max(count[i] - 1.0, 0.0)
     common = spread / tasks

@@ -1,4 +1,7 @@
-"""The check of a policy: it is played, and each fault gets a sentence that says what would be right."""
+"""The check of a policy.
+
+It is played, and each fault gets a sentence that says what would be right.
+"""
 
 import inspect
 import warnings
@@ -22,14 +25,21 @@ from ata_policies.presets import Preset
 from ata_policies.registry import PolicyMaker, check_plays, env_ids, id_of, load, parse
 
 _POOL = concatenate(
-    [gamma([0.4, 4.0], [4.0, 0.25]), trace([[1.0, 2.0, 4.0]]), shifted_exponential([2.0, 5.0], [2.0, 5.0])]
+    [
+        gamma([0.4, 4.0], [4.0, 0.25]),
+        trace([[1.0, 2.0, 4.0]]),
+        shifted_exponential([2.0, 5.0], [2.0, 5.0]),
+    ],
 )
 _SCENARIOS: tuple[Scenario, ...] = (
     Scenario(_POOL, 7, changes=(Switch(every=7),), price=0.1),
     Scenario(exponential(np.arange(1.0, 13.0)), 3),
     Scenario(exponential([2.0]), 4),
 )
-"""Where a policy is checked by default: thoroughly in the first, for legal actions in the others."""
+"""Where a policy is checked by default.
+
+Thoroughly in the first scenario, for legal actions in the others.
+"""
 
 
 class PolicyError(ValueError):
@@ -37,73 +47,102 @@ class PolicyError(ValueError):
 
     def __init__(self, policy: str, faults: tuple[str, ...]) -> None:
         self.faults = faults
-        super().__init__("\n- ".join([f"{policy} does not keep the contract of a policy:", *faults]))
+        lines = [f"{policy} does not keep the contract of a policy:", *faults]
+        super().__init__("\n- ".join(lines))
 
 
 class CheckResult(NamedTuple):
     """The findings of ``examine``, a sentence each."""
 
-    faults: tuple[str, ...]  # breaches of the contract of a policy
-    advice: tuple[str, ...]  # descriptions that ``ata-gym policies`` would lack, and what else looks like a mistake
+    faults: tuple[str, ...]
+    """Breaches of the contract of a policy."""
+    advice: tuple[str, ...]
+    """Descriptions that ``ata-gym policies`` would lack, and what else looks like a mistake."""
 
 
 def check_policy(
-    policy: str | PolicyMaker, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
-    rounds: int = 40, **hyperparameters: Any,
-) -> None:  # fmt: skip
-    """Play a policy, warn of what is only advice, and raise one error that lists all its faults.
+    policy: str | PolicyMaker,
+    env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
+    rounds: int = 40,
+    **hyperparameters: Any,
+) -> None:
+    """Play a policy, and raise one error that lists all its faults.
 
-    It checks that actions are legal, that a row of a batch does not depend on the other rows, that all memory is in the
-    state, that episodes begin anew, that durations of 0 are accepted, that foreign observations are refused, that draws
-    are others in each round and that the unit of time makes no difference, unless the policy names one. A game of 25
-    times as many rounds finds what goes wrong later. It is advice that a policy should not need more than even shares
-    where half of the workers are ten times as fast.
+    What is only advice is a warning. The function checks that actions are legal, that a row of a
+    batch does not depend on the other rows, that all memory is in the state, that episodes begin
+    anew, that durations of 0 are accepted, that foreign observations are refused, that draws are
+    others in each round and that the unit of time makes no difference, unless the policy names one.
+    A game of 25 times as many rounds finds what goes wrong later. It is advice that a policy should
+    not need more than even shares where half of the workers are ten times as fast.
 
-    PolicyError is raised if the policy has faults; another ValueError if there is no such policy, or if it plays
-    another env.
+    Args:
+        policy: A class, or a name (see ``load``).
+        env: An env like the ones in which it is played; by default small scenarios of 5, 12 and 1
+            workers.
+        rounds: The number of rounds, in two episodes, at least 4.
+        hyperparameters: Arguments of the policy's class.
 
-    - ``policy``: a class, or a name (see ``load``).
-    - ``env``, ``rounds``: an env like those in which it is played, by default small scenarios of 5, 12 and 1 workers;
-      and the number of rounds, in two episodes, at least 4.
-    - ``hyperparameters``: those of the policy's class.
+    Raises:
+        PolicyError: If the policy has faults.
+        ValueError: If there is no such policy, or if it plays another env.
 
-    >>> from ata_gym import allocate
-    >>> class Spendthrift(AllocationPolicy):
-    ...     '''Even, with one task more than is needed.'''
-    ...     source, constants, assumes = "ours", "none", "nothing"
-    ...     def allocate(self, state):
-    ...         return allocate(state.belief.totals, self.setting.budget + 1)
-    >>> check_policy(Spendthrift)
-    Traceback (most recent call last):
-        ...
-    ata_policies.checking.check.PolicyError: Spendthrift does not keep the contract of a policy:
-    - its action is illegal in round 1: the tasks of row 0 must sum to the budget of 7, not to 8
+    Example:
+        >>> from ata_gym import allocate
+        >>> class Spendthrift(AllocationPolicy):
+        ...     '''Even, with one task more than is needed.'''
+        ...     source, constants, assumes = "ours", "none", "nothing"
+        ...     def allocate(self, state):
+        ...         return allocate(state.belief.totals, self.setting.budget + 1)
+        >>> check_policy(Spendthrift)
+        Traceback (most recent call last):
+            ...
+        ata_policies.checking.check.PolicyError: Spendthrift does not keep the contract of a policy:
+        - its action is illegal in round 1: the tasks of row 0 must sum to the budget of 7, not to 8
     """
-    found = examine(policy, env, rounds, **hyperparameters)
-    for sentence in found.advice:
+    result = examine(policy, env, rounds, **hyperparameters)
+    for sentence in result.advice:
         warnings.warn(sentence, stacklevel=2)
-    if found.faults:
-        raise PolicyError(str(getattr(policy, "__name__", policy)), found.faults)
+    if result.faults:
+        raise PolicyError(str(getattr(policy, "__name__", policy)), result.faults)
 
 
 def examine(
-    policy: str | PolicyMaker, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
-    rounds: int = 40, **hyperparameters: Any,
-) -> CheckResult:  # fmt: skip
-    """Check a policy as ``check_policy`` does, and return what was found."""
+    policy: str | PolicyMaker,
+    env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
+    rounds: int = 40,
+    **hyperparameters: Any,
+) -> CheckResult:
+    """Check a policy as ``check_policy`` does, and return its faults and advice.
+
+    Args:
+        policy: A class, or a name.
+        env: An env like the ones in which it is played.
+        rounds: The number of rounds, at least 4.
+        hyperparameters: Arguments of the policy's class.
+
+    Raises:
+        ValueError: If there is no such policy, or if it plays another env.
+    """
     whole_number("rounds", rounds, 4)
     kind: Any = policy
     if isinstance(policy, str):
-        name, named = parse(policy)
-        kind, hyperparameters = load(name), {**named, **hyperparameters}
+        name, name_hyperparameters = parse(policy)
+        kind = load(name)
+        hyperparameters = {**name_hyperparameters, **hyperparameters}
     if not isinstance(kind, Preset):
         if not (isinstance(kind, type) and issubclass(kind, Policy)):
             return CheckResult(("it must be a subclass of AllocationPolicy or DispatchPolicy",), ())
         if inspect.isabstract(kind):
-            return CheckResult((f"it must define {' and '.join(sorted(kind.__abstractmethods__))}",), (*_advice(kind),))
+            return CheckResult(
+                (f"it must define {' and '.join(sorted(kind.__abstractmethods__))}",),
+                (*_advice(kind),),
+            )
     advice = tuple(_advice(kind))
     if kind.env_id not in env_ids():
-        return CheckResult((f"its env_id must be {' or '.join(env_ids())}, not {kind.env_id!r}",), advice)
+        return CheckResult(
+            (f"its env_id must be {' or '.join(env_ids())}, not {kind.env_id!r}",),
+            advice,
+        )
     scenarios = _SCENARIOS
     if kind.only_size is not None:
         n, budget = kind.only_size
@@ -112,24 +151,35 @@ def examine(
         check_plays(kind, id_of(env))
         bare: Any = env.unwrapped
         scenarios = (bare.scenario,)
-    make, more = partial(kind, **hyperparameters), [draws_anew, lasts, prefers_the_fast]
+    make = partial(kind, **hyperparameters)
+    further_checks = [draws_anew, lasts, prefers_the_fast]
     if not together(kind.made_of(**hyperparameters), "time_unit"):
-        more.append(same_in_any_unit)
+        further_checks.append(same_in_any_unit)
     checks = [ContractCheck(make, kind, scenario, rounds) for scenario in scenarios]
-    found = (check.run(*more) if check is checks[0] else check.run(thorough=False) for check in checks)
-    faults = next(filter(None, found), ())  # the next scenario would show the same faults
+    faults = checks[0].run(*further_checks)
+    for check in checks[1:]:
+        # the next scenario would show the same faults
+        if faults:
+            break
+        faults = check.run(thorough=False)
     return CheckResult(faults, (*advice, *checks[0].advice))
 
 
 def _advice(kind: PolicyMaker) -> Iterator[str]:
+    """Yield a sentence for each description that the class lacks."""
     if not kind.summary() or kind.__doc__ is None:
         yield "give the class a docstring; its first line says what the policy does"
     elif not kind.summary().endswith("."):
-        yield "end the first line of the docstring with a full stop; it stands for the policy in lists"
+        yield (
+            "end the first line of the docstring with a full stop; it stands for the policy in"
+            " lists"
+        )
     if not kind.source:
         yield 'set source = "...": where the policy comes from, or "ours"'
     if not kind.constants:
         yield 'set constants = "...": the constants of its rule, or "none"'
     bases = {AllocationPolicy, DispatchPolicy, *Policy.__mro__}
-    if isinstance(kind, type) and not any("assumes" in vars(base) for base in kind.__mro__ if base not in bases):
+    if isinstance(kind, type) and not any(
+        "assumes" in vars(base) for base in kind.__mro__ if base not in bases
+    ):
         yield 'set assumes = "...": what it assumes of the task times, or "nothing"'

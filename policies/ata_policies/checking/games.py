@@ -1,4 +1,4 @@
-"""Games of a policy in which what goes wrong late is seen, and whether it prefers fast workers."""
+"""Games that show what goes wrong late, and whether a policy prefers fast workers."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from ata_policies.checking.contract import SEED, ContractCheck, agree
 from ata_policies.checking.predict_call import (
     Answer,
     FaultError,
-    Step,
+    PredictCall,
     global_generators,
     note_draws,
     rows_of,
@@ -23,87 +23,141 @@ from ata_policies.registry import load
 from ata_policies.setting import Setting
 from ata_policies.steps import play
 
-_LONGER, _MOST = 25, 2000  # the long episode has so many times the rounds of the check, and at most so many decisions
-_EPISODES = 20  # short episodes that follow
+_LONG_GAME_FACTOR = 25  # the rounds of the long episode over the rounds of the check
+_MOST_DECISIONS = 2000  # the most decisions of the long episode
+_SHORT_EPISODES = 20  # short episodes that follow
 _ROWS = 2
-_LOOKED_AT = 40  # decisions that are looked at more closely, evenly spread
+_LOOKED_AT = 40  # decisions that are compared with a row alone, evenly spread
 
 _LIKE_ALONE = (
-    "a row of a batch has another {what} in round {round} of a longer game than the same row alone: compute along the "
-    "last axis, draw from keys such as state.round_keys(), and keep nothing outside the state"
+    "a row of a batch has another {what} in round {round} of a longer game than the same row alone:"
+    " compute along the last axis, draw from keys such as state.round_keys(), and keep nothing"
+    " outside the state"
 )
 
-_FASTER, _SHAPE = 10.0, 16.0  # of the fast half of the workers, and of their gamma times
-_EASY_ROUNDS, _EASY_ROWS = 200, 4
-_TRIES = 10  # more rounds for each in which all workers can be tried
-_WORSE = 1.1  # a policy that needs so many times the time of even shares is worse than these, beyond chance
+_SPEED_RATIO = 10.0  # the mean time of the slow half of the workers over the mean of the fast half
+_SHAPE = 16.0  # the shape of their gamma times
+_EASY_ROUNDS = 200
+_EASY_ROWS = 4
+_TRIAL_ROUNDS = 10  # more rounds for each in which all workers can be tried
+# a policy that needs so many times the time of even shares is worse than even shares, beyond chance
+_WORSE_RATIO = 1.1
 
 
 class _Moment(NamedTuple):
     """A decision, and the state before it."""
 
     before: Any
-    step: Step
+    """The state before the decision."""
+    step: PredictCall
+    """The decision."""
 
 
 def lasts(check: ContractCheck) -> None:
-    """A long episode and many short ones: actions stay legal, and decisions stay what they are alone."""
-    policy, generators, kept = check.made(), global_generators(), list[_Moment]()
-    state, longest = None, check.setting.horizon or _MOST
-    rounds = min(_LONGER * check.rounds, max(1, _MOST // check.steps_a_round), longest)
-    for horizon, many in ((rounds, rounds), (min(2, longest), 2 * _EPISODES)):
+    """Play a long episode and many short ones.
+
+    Actions stay legal, and the decisions of a row stay what they are for the row alone.
+
+    Raises:
+        FaultError: If they do not.
+    """
+    policy = check.made()
+    generators = global_generators()
+    moments = list[_Moment]()
+    state = None
+    longest = check.setting.horizon or _MOST_DECISIONS
+    rounds = min(
+        _LONG_GAME_FACTOR * check.rounds, max(1, _MOST_DECISIONS // check.steps_a_round), longest
+    )
+    for horizon, rounds_played in ((rounds, rounds), (min(2, longest), 2 * _SHORT_EPISODES)):
         envs = check.envs_of(_ROWS, horizon)
         observation, _ = envs.reset(seed=SEED)
-        decisions = many * check.steps_a_round
-        closely = set(np.linspace(0, decisions - 1, _LOOKED_AT).astype(int).tolist())
+        decisions = rounds_played * check.steps_a_round
+        compared_decisions = set(np.linspace(0, decisions - 1, _LOOKED_AT).astype(int).tolist())
         for k in range(decisions):
-            round, conditions = k // check.steps_a_round, envs.unwrapped.conditions() if policy.privileged else None
-            where = f"in round {round % horizon + 1} of episode {round // horizon + 1} of a longer game"
+            round = k // check.steps_a_round
+            if policy.privileged:
+                conditions = envs.unwrapped.conditions()
+            else:
+                conditions = None
+            episode, round_in_episode = divmod(round, horizon)
+            position = f"in round {round_in_episode + 1} of episode {episode + 1} of a longer game"
+            privileged: dict[str, Any]
+            if policy.privileged:
+                privileged = {"privileged": conditions}
+            else:
+                privileged = {}
             try:
-                privileged: dict[str, Any] = {"privileged": conditions} if policy.privileged else {}
-                action, after = policy.predict(observation, state, deterministic=True, **privileged)
+                action, next_state = policy.predict(
+                    observation, state, deterministic=True, **privileged
+                )
             except Exception as error:
-                raise FaultError(f"{where} {sentence_on('predict raises ', error)}") from error
+                raise FaultError(f"{position} {sentence_on('predict raises ', error)}") from error
             try:
                 played = envs.unwrapped.checked(action)
             except ValueError as error:
-                raise FaultError(f"{where} its action is illegal: {error}") from error
-            if k in closely and state is not None:
-                kept.append(_Moment(state, Step(round + 1, observation, conditions, Answer(np.array(action), after))))
-            observation, state = envs.step(played)[0], after
+                raise FaultError(f"{position} its action is illegal: {error}") from error
+            if k in compared_decisions and state is not None:
+                answer = Answer(np.array(action), next_state)
+                moments.append(
+                    _Moment(state, PredictCall(round + 1, observation, conditions, answer))
+                )
+            observation = envs.step(played)[0]
+            state = next_state
     note_draws(check.faults, generators)
     for e in range(_ROWS):
-        alone, row = check.made(seed=SEED + e), slice(e, e + 1)
-        for before, step in kept:
-            parts = (rows_of(part, row) for part in (step.observation, before, step.conditions))
-            agree(check.predict(alone, *parts), rows_of(step.answer, row), _LIKE_ALONE, step.round)
+        policy_alone = check.made(seed=SEED + e)
+        row = slice(e, e + 1)
+        for state_before, step in moments:
+            arguments = (
+                rows_of(argument, row)
+                for argument in (step.observation, state_before, step.conditions)
+            )
+            agree(
+                check.predict(policy_alone, *arguments),
+                rows_of(step.answer, row),
+                _LIKE_ALONE,
+                step.round,
+            )
 
 
 def prefers_the_fast(check: ContractCheck) -> None:
-    """Where half of the workers are ten times as fast as the others, it had better not need more than even shares.
+    """Advise a policy that needs more than even shares where half of the workers are fast.
 
-    Only the second half of the rounds counts: before, some try slow workers more often than they would get even shares.
+    They are ten times as fast as the others. Only the second half of the rounds counts: before,
+    some try slow workers more often than they would get even shares.
     """
     n, budget = check.setting[:2]
     if n == 1:
         return
-    mean, uniform = np.where(np.arange(n) % 2 == 0, _FASTER, 1.0), load("uta")
-    easy = Scenario(gamma(np.full(n, _SHAPE), mean / _SHAPE), budget, _EASY_ROUNDS + _TRIES * -(-n // budget))
-    even = _runtime(uniform.env_id, uniform(Setting.in_scenario(easy), seed=SEED), easy)
+    mean = np.where(np.arange(n) % 2 == 0, _SPEED_RATIO, 1.0)
+    uniform = load("uta")
+    easy = Scenario(
+        gamma(np.full(n, _SHAPE), mean / _SHAPE),
+        budget,
+        _EASY_ROUNDS + _TRIAL_ROUNDS * -(-n // budget),
+    )
+    even_time = _runtime(uniform.env_id, uniform(Setting.in_scenario(easy), seed=SEED), easy)
     try:
-        needed = _runtime(check.kind.env_id, check.make(Setting.in_scenario(easy), seed=SEED), easy)
+        policy_time = _runtime(
+            check.kind.env_id, check.make(Setting.in_scenario(easy), seed=SEED), easy
+        )
     except Exception as error:
-        raise FaultError(f"where half of the workers are fast, {sentence_on('playing it raises ', error)}") from error
-    ratio = float(np.exp(np.log(needed / even).mean()))
-    if ratio > _WORSE:
+        raise FaultError(
+            f"where half of the workers are fast, {sentence_on('playing it raises ', error)}",
+        ) from error
+    ratio = float(np.exp(np.log(policy_time / even_time).mean()))
+    if ratio > _WORSE_RATIO:
         check.advice[
-            f"where half of the workers are ten times as fast, it needs {ratio:.3g} times the time of even shares: are "
-            "its scores upside down? The lower the score, the more tasks"
+            f"where half of the workers are ten times as fast, it needs {ratio:.3g} times the time"
+            " of even shares: are its scores upside down? The lower the score, the more tasks"
         ] = None
 
 
 def _runtime(env_id: str, policy: Policy, scenario: Scenario) -> Floats:
-    """The time of the second half of the rounds, (rows,)."""
+    """Return the time of the second half of the rounds, (rows,)."""
     envs = gym.make_vec(env_id, num_envs=_EASY_ROWS, scenario=scenario)
-    runtimes = np.array([step.info["runtime"] for step in play(policy, envs, SEED) if step.round_over])
+    runtimes = np.array(
+        [step.info["runtime"] for step in play(policy, envs, SEED) if step.round_over],
+    )
     return np.asarray(runtimes[-1] - runtimes[len(runtimes) // 2])

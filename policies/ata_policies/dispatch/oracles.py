@@ -8,29 +8,31 @@ from ata_gym.changes import Conditions
 from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.ranges import Times, Within
-from ata_policies.dispatch.margin import Workers, by_margin
+from ata_policies.dispatch.margin import DispatchWorkers, by_margin
 from ata_policies.dispatch.shadow import ShadowSearch
 from ata_policies.observations import Observation, at_work
 from ata_policies.planning.race_search import best_race
 from ata_policies.policy import DispatchPolicy, State
 from ata_policies.setting import Setting
 
-_SLICES, _SIMULATED = 64, 192  # of a worker's distribution; and rounds with each shadow price before one is chosen
+_SLICES = 64  # equally likely times of a worker
+_SIMULATED_ROUNDS = 192  # rounds with each shadow price before one is chosen
 
 
-def best_shadow(workers: Workers, setting: Setting) -> Floats:
-    """The shadow prices, (E,), that are chosen for E rows of known workers; see ``ShadowSearch``."""
+def best_shadow(workers: DispatchWorkers, setting: Setting) -> Floats:
+    """Choose the shadow prices, (E,), for E rows of known workers; see ``ShadowSearch``."""
     search = ShadowSearch.start(len(workers.mean))
-    for _ in range(_SIMULATED):
+    for _ in range(_SIMULATED_ROUNDS):
         search = search.go_on(workers, setting.budget, setting.price)
     return search.shadow(workers, setting.price)
 
 
 class DispatchOracle(DispatchPolicy):
-    """The rule of the default learner with the distributions known, and the shadow price chosen by them.
+    """The rule of the default learner, with the distributions known.
 
-    A table of how many missing results each worker needs to start, tuned for the price, cost as much or more. Ours.
-    A round costs tens of ATA's, as it is B decisions, each of which looks at every worker's sample.
+    They choose the shadow price, too. A table of how many missing results each worker needs to
+    start, tuned for the price, cost as much or more. Ours. A round costs tens of ATA's, as it is B
+    decisions, each of which looks at every worker's sample.
     """
 
     source = "ours"
@@ -41,7 +43,7 @@ class DispatchOracle(DispatchPolicy):
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         times = known_sample(setting.known_pool("dispatch-oracle"), _SLICES)
-        self.workers = Workers.of(times[None], setting.budget)
+        self.workers = DispatchWorkers.of(times[None], setting.budget)
         self.shadow = best_shadow(self.workers, setting)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
@@ -51,18 +53,23 @@ class DispatchOracle(DispatchPolicy):
 class KnownRound(NamedTuple):
     """What the rule is applied to in E rows."""
 
-    workers: Workers  # those of the round; infinite times of those who are away
-    shadow: Times  # (E,) the shadow price
+    workers: DispatchWorkers
+    """The workers as they are in the round; workers that are away have infinite times."""
+    shadow: Times
+    """(E,) the shadow price."""
     drawn: Annotated[Ints, Within(-1)]
-    """(E, n) for which distributions it was chosen, sorted, where workers are drawn anew; -1: not yet."""
+    """(E, n) the distributions for which the shadow price was chosen, sorted.
+
+    Only where workers are drawn anew; -1: not yet.
+    """
 
 
 class DispatchDynamicOracle(DispatchPolicy):
     """The rule of ``dispatch-oracle`` under the distributions of each round. Ours.
 
-    The shadow price is chosen once, for the workers as they are without changes; where workers are drawn anew, for each
-    draw, as they are in its first round. Noise in common and outliers are left out; workers that are away start
-    nothing.
+    The shadow price is chosen once, for the workers as they are without changes; where workers are
+    drawn anew, for each draw, as they are in its first round. Noise in common and outliers are left
+    out; workers that are away start nothing.
     """
 
     source = "ours"
@@ -77,49 +84,72 @@ class DispatchDynamicOracle(DispatchPolicy):
         self.pool = setting.known_pool("dispatch-dynamic-oracle", dynamic=True)
         self.times = known_sample(self.pool, _SLICES)
         self.by_round = np.array([family == "trace-by-round" for family in self.pool.families])
-        workers = Workers.of(self.times[None], setting.budget)
-        self.shadow = np.ones(1) if setting.drawn else best_shadow(workers, setting)
+        workers = DispatchWorkers.of(self.times[None], setting.budget)
+        if setting.drawn:
+            self.shadow = np.ones(1)
+        else:
+            self.shadow = best_shadow(workers, setting)
 
     def first_plan(self, rows: int) -> KnownRound:
         n = self.setting.n
-        workers = Workers.of(np.full((rows, n, _SLICES), np.inf), self.setting.budget)
+        workers = DispatchWorkers.of(np.full((rows, n, _SLICES), np.inf), self.setting.budget)
         return KnownRound(workers, np.tile(self.shadow, rows), np.full((rows, n), -1))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         raise TypeError("a dynamic oracle acts on privileged information: call act_knowing")
 
-    def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
+    def act_knowing(
+        self,
+        state: State,
+        seen: Observation,
+        conditions: Conditions,
+    ) -> tuple[Ints, State]:
         fresh = np.flatnonzero(self.begins(seen))
         if fresh.size:
-            who, mean = conditions.distribution[fresh], conditions.means(self.pool)[fresh]
-            times = self.times[who] * conditions.factor[fresh, :, None]
-            times = np.where(self.by_round[who][..., None], mean[..., None], times)
+            distributions = conditions.distribution[fresh]
+            mean = conditions.means(self.pool)[fresh]
+            times = self.times[distributions] * conditions.factor[fresh, :, None]
+            times = np.where(self.by_round[distributions][..., None], mean[..., None], times)
             away = conditions.dies[fresh] == 0.0
-            now = Workers.of(np.where(away[..., None], np.inf, times), self.setting.budget)
-            workers = Workers._make(part.copy() for part in state.plan.workers)
-            for old, new in zip(workers, now, strict=True):
-                old[fresh] = new
-            plan = self._follow_draws(state.plan._replace(workers=workers), fresh, np.sort(who, axis=1))
+            round_workers = DispatchWorkers.of(
+                np.where(away[..., None], np.inf, times), self.setting.budget
+            )
+            workers = DispatchWorkers._make(field.copy() for field in state.plan.workers)
+            for old_field, new_field in zip(workers, round_workers, strict=True):
+                old_field[fresh] = new_field
+            plan = self._follow_draws(
+                state.plan._replace(workers=workers),
+                fresh,
+                np.sort(distributions, axis=1),
+            )
             state = state._replace(plan=plan)
-        known: Workers = state.plan.workers
-        there = np.isfinite(known.mean)
-        return by_margin(known, state.plan.shadow, *at_work(seen)).astype(np.int64) * there, state
+        known_workers: DispatchWorkers = state.plan.workers
+        present = np.isfinite(known_workers.mean)
+        action = by_margin(known_workers, state.plan.shadow, *at_work(seen)).astype(np.int64)
+        return action * present, state
 
     def _follow_draws(self, plan: KnownRound, fresh: Ints, drawn: Ints) -> KnownRound:
-        other = (drawn != plan.drawn[fresh]).any(axis=1)
-        if not self.setting.drawn or not other.any():
+        """Choose shadow prices anew in the rows whose workers were drawn anew."""
+        changed = (drawn != plan.drawn[fresh]).any(axis=1)
+        if not self.setting.drawn or not changed.any():
             return plan
-        again, shadow, known = fresh[other], plan.shadow.copy(), plan.drawn.copy()
-        shadow[again] = best_shadow(Workers._make(part[again] for part in plan.workers), self.setting)
-        known[again] = drawn[other]
-        return plan._replace(shadow=shadow, drawn=known)
+        changed_rows = fresh[changed]
+        shadow = plan.shadow.copy()
+        all_drawn = plan.drawn.copy()
+        shadow[changed_rows] = best_shadow(
+            DispatchWorkers._make(field[changed_rows] for field in plan.workers),
+            self.setting,
+        )
+        all_drawn[changed_rows] = drawn[changed]
+        return plan._replace(shadow=shadow, drawn=all_drawn)
 
 
 class DispatchCaps(DispatchPolicy):
-    """A race as dispatch: each worker starts up to so many tasks as in the best race for the price (``best_race``).
+    """A race as dispatch: each worker starts as many tasks as in the best race for the price.
 
-    The rounds are those of ``race-oracle`` in ``ata_gym/TaskRace-v0``. A round costs more than five of ATA's, as it is
-    B decisions.
+    The race is found by ``best_race``; each worker starts up to its number of tasks there. The
+    rounds are the same as the rounds of ``race-oracle`` in ``ata_gym/TaskRace-v0``. A round costs
+    more than five of ATA's, as it is B decisions.
     """
 
     source = "ours, after Chen, Pan, Monga, Bengio and Jozefowicz, 2016"
@@ -129,7 +159,8 @@ class DispatchCaps(DispatchPolicy):
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        self.caps = best_race(setting.known_pool("dispatch-caps"), setting.budget, setting.price).allocation
+        pool = setting.known_pool("dispatch-caps")
+        self.caps = best_race(pool, setting.budget, setting.price).allocation
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         return (seen["started"] < self.caps).astype(np.int64), state

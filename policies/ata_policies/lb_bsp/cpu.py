@@ -1,9 +1,10 @@
 """LB-BSP in CPU clusters: loads in proportion to predicted speeds, with any predictor.
 
-Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing: efficient distributed learning in non-dedicated
-environments", SoCC 2020 (TCC 11(1), 2023). From the paper: a worker's load is set anew after each iteration; a batch
-takes time in proportion to its size; a NARX network predicts the speed. Ours: the integer rounding (the exact optimum),
-the minimum load, all constants, and the use of availability (the journal version names federated learning).
+Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing: efficient distributed learning in
+non-dedicated environments", SoCC 2020 (TCC 11(1), 2023). From the paper: a worker's load is set
+anew after each iteration; a batch takes time in proportion to its size; a NARX network predicts the
+speed. The integer rounding (the exact optimum), the minimum load, all constants, and the use of
+availability are ours (the journal version names federated learning).
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,13 @@ from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.setting import Setting
 
-PREDICTORS: Mapping[str, type[Predictor]] = {"last": Last, "ema": Ema, "median": Median, "linear": Linear, "narx": Narx}
+PREDICTORS: Mapping[str, type[Predictor]] = {
+    "last": Last,
+    "ema": Ema,
+    "median": Median,
+    "linear": Linear,
+    "narx": Narx,
+}
 _FORECASTS = ("speed", "time")
 
 
@@ -38,37 +45,48 @@ class Probes(Described):
 class LoadPlan(NamedTuple):
     """What LB-BSP keeps from round to round."""
 
-    prediction: Any  # what the predictor remembers, with its prediction in the field ``forecast``, (E, n)
-    availability: Availability | tuple[()]  # an empty tuple if all workers count as available
+    prediction: Any
+    """What the predictor remembers, with its prediction in the field ``forecast``, (E, n)."""
+    availability: Availability | tuple[()]
+    """An empty tuple if all workers count as available."""
 
 
 class LbBsp(AllocationPolicy):
-    """LB-BSP for CPU clusters: loads in proportion to predicted speeds, that is, min max of load / speed.
+    """LB-BSP for CPU clusters: loads in proportion to predicted speeds.
 
-    In each round the integers a_i minimise the largest a_i / v_i, where v_i is the predicted speed of worker i: it is
-    ``allocate`` with scores 1 / v_i. Workers never tried come first. A worker without a task keeps its prediction. In
-    LB-BSP every worker has some load, so each has at least ``least`` tasks; they are taken from the workers that would
-    finish last, so that the optimum under this bound is exact.
+    In each round the integers a_i minimise the largest a_i / v_i, where v_i is the predicted speed
+    of worker i: the rule is ``allocate`` with scores 1 / v_i. Workers never tried come first. A
+    worker without a task keeps its prediction. In LB-BSP every worker has some load, so each has at
+    least ``least`` tasks. They are taken from the workers that would finish last, so that the
+    optimum under this bound is exact.
 
-    With ``availability``, a worker that gave fewer results than it had tasks is away, and the others share the budget
-    (``Availability``). A probe is one task, and at most half the budget goes to probes.
+    With ``availability``, a worker that gave fewer results than it had tasks is away, and the
+    others share the budget (``Availability``). A probe is one task, and at most half the budget
+    goes to probes.
 
-    - ``predictor``, ``hyperparameters``: "last", "ema", "median", "linear" or "narx", with its hyperparameters. A round
-      with "narx" costs about 28 times as much as one of ATA, because the network is trained.
-    - ``forecast``: what is predicted: "speed", results per unit of time in a round; or "time", the mean task time in a
-      round.
-    - ``least``: the least number of tasks of every worker, where B >= n ``least``; it is smaller otherwise.
-    - ``availability``, ``pause``, ``longest``: whether workers may be away, and the rounds between two probes, at first
-      and at most.
+    Args:
+        predictor: "last", "ema", "median", "linear" or "narx". A round with "narx" costs about 28
+            times as much as a round of ATA, because the network is trained.
+        forecast: What is predicted: "speed", results per unit of time in a round; or "time", the
+            mean task time in a round.
+        least: The least number of tasks of every worker, where B >= n ``least``; it is smaller
+            otherwise.
+        availability: Whether workers may be away.
+        pause: The rounds between two probes at first.
+        longest: The rounds between two probes at most.
+        seed: The seed of the policy's own randomness.
+        hyperparameters: The hyperparameters of the predictor, by name.
 
-    >>> import gymnasium, ata_gym
-    >>> from ata_gym.pools import deterministic
-    >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=deterministic([1.0, 2.0, 40.0]), budget=9)
-    >>> policy = LbBsp(Setting.of(env), predictor="ema", weight=0.5)
-    >>> first, state = policy.predict(env.reset(seed=0)[0])
-    >>> second, _ = policy.predict(env.step(first)[0], state)
-    >>> first, second
-    (array([3, 3, 3]), array([6, 2, 1]))
+    Example:
+        >>> import gymnasium, ata_gym
+        >>> from ata_gym.pools import deterministic
+        >>> pool = deterministic([1.0, 2.0, 40.0])
+        >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=pool, budget=9)
+        >>> policy = LbBsp(Setting.of(env), predictor="ema", weight=0.5)
+        >>> first, state = policy.predict(env.reset(seed=0)[0])
+        >>> second, _ = policy.predict(env.step(first)[0], state)
+        >>> first, second
+        (array([3, 3, 3]), array([6, 2, 1]))
     """
 
     belief = LastRound
@@ -77,41 +95,68 @@ class LbBsp(AllocationPolicy):
     constants = "one task at least"
 
     def __init__(
-        self, setting: Setting, *, predictor: str = "ema", forecast: str = "speed", least: int = 1,
-        availability: bool = False, pause: int = 2, longest: int = 16, seed: int = 0, **hyperparameters: Any,
-    ) -> None:  # fmt: skip
+        self,
+        setting: Setting,
+        *,
+        predictor: str = "ema",
+        forecast: str = "speed",
+        least: int = 1,
+        availability: bool = False,
+        pause: int = 2,
+        longest: int = 16,
+        seed: int = 0,
+        **hyperparameters: Any,
+    ) -> None:
         super().__init__(setting, seed=seed)
         if predictor not in PREDICTORS:
             raise unknown("predictor", str(predictor), PREDICTORS)
         if forecast not in _FORECASTS:
             raise unknown("forecast", str(forecast), _FORECASTS)
         self.predictor = PREDICTORS[predictor](**hyperparameters)
-        self.forecast, self.availability = forecast, flag("availability", availability)
+        self.forecast = forecast
+        self.availability = flag("availability", availability)
         self.least = min(whole_number("least", least, least=0), setting.budget // setting.n)
-        self.pause, self.longest = whole_number("pause", pause), whole_number("longest", longest, least=pause)
+        self.pause = whole_number("pause", pause)
+        self.longest = whole_number("longest", longest, least=pause)
 
     def first_plan(self, rows: int) -> LoadPlan:
         n = self.setting.n
         prediction = self.predictor.start(rows, n, self.seed)
-        return LoadPlan(prediction, Availability.full(rows, n, self.pause) if self.availability else ())
+        if self.availability:
+            return LoadPlan(prediction, Availability.full(rows, n, self.pause))
+        return LoadPlan(prediction, ())
 
     def about(self) -> str:
-        return f"LB-BSP: predictor {type(self.predictor).__name__}, of each worker's {self.forecast}"
+        predictor = type(self.predictor).__name__
+        return f"LB-BSP: predictor {predictor}, of each worker's {self.forecast}"
 
     def plan_in_words(self, state: State, row: int) -> str:
-        return "workers that owe results get nothing but a probe at intervals" if self.availability else ""
+        if self.availability:
+            return "workers that owe results get nothing but a probe at intervals"
+        return ""
 
     def estimated(self, state: State) -> tuple[Floats, Floats]:
-        """The predicted mean task times, NaN for a worker never seen, and all results so far."""
+        """Return the predicted mean task times and the numbers of results so far, (E, n) each.
+
+        NaN is the time of a worker never seen.
+        """
         forecast: Floats = state.plan.prediction.forecast
+        if self.forecast == "time":
+            return forecast, state.belief.counts
         with np.errstate(divide="ignore"):
-            return forecast if self.forecast == "time" else 1.0 / forecast, state.belief.counts
+            return 1.0 / forecast, state.belief.counts
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         prediction, availability = state.plan
-        sample = state.belief.speed() if self.forecast == "speed" else 1.0 / state.belief.speed()
+        if self.forecast == "speed":
+            sample = state.belief.speed()
+        else:
+            sample = 1.0 / state.belief.speed()
         shape = (*sample.shape, SIGNALS)
-        signal = np.reshape(seen["signal"], shape) if "signal" in seen else np.zeros(shape)
+        if "signal" in seen:
+            signal = np.reshape(seen["signal"], shape)
+        else:
+            signal = np.zeros(shape)
         prediction = self.predictor.advance(prediction, sample, signal)
         if self.availability:
             availability = availability.after(state.belief.tasks, self.pause, self.longest)
@@ -121,14 +166,21 @@ class LbBsp(AllocationPolicy):
         return allocation, state._replace(plan=LoadPlan(prediction, availability))
 
     def allocate(self, state: State) -> Ints:
-        budget, untried, (times, _) = self.setting.budget, state.belief.untried(), self.estimated(state)
-        scores, available, least = np.where(np.isnan(times), 0.0, times), None, np.asarray(self.least)
+        budget = self.setting.budget
+        untried = state.belief.untried()
+        times, _ = self.estimated(state)
+        scores = np.where(np.isnan(times), 0.0, times)
+        available = None
+        least = np.asarray(self.least)
         if self.availability:
-            away, available = state.plan.availability.away, ~state.plan.availability.away
+            away = state.plan.availability.away
+            available = ~state.plan.availability.away
             probed = away & (state.plan.availability.wait == 0)
+            # at most half the budget goes to probes
             probed &= np.cumsum(probed, axis=1) <= max(1, budget // 2)
-            nothing_known = (untried | away).all(axis=1, keepdims=True)  # no available worker was tried
-            scores = np.where(nothing_known & available, 1.0, scores)
+            # where no available worker was tried, all of them count as equally fast
+            none_tried = (untried | away).all(axis=1, keepdims=True)
+            scores = np.where(none_tried & available, 1.0, scores)
             least = np.where(away, probed, least)
         allocation = allocate(scores, budget, state.round_keys(), untried, available)
         return np.asarray(raised(allocation, scores, np.broadcast_to(least, allocation.shape)))
@@ -136,19 +188,29 @@ class LbBsp(AllocationPolicy):
 
 @kernel("(n),(n),(n)->(n)")
 def raised(allocation: Ints, scores: Floats, least: Ints, out: Ints) -> None:
-    """Raise workers below their minimum to it, with the tasks that would finish last, as far as there are any.
+    """Raise workers below their minimum to it, with the tasks that would finish last.
 
-    A minimiser of max a_i s_i becomes one under a_i >= ``least``: tasks were handed out in the order in which they
-    would finish, so the tasks that are still handed out by speed are the first of them.
+    They are raised as far as others have tasks above their own minimum. A minimiser of max a_i s_i
+    becomes a minimiser under a_i >= ``least``: tasks were handed out in the order in which they
+    would finish, so the tasks that are still handed out by speed are the first of this order.
+
+    Args:
+        allocation: (n,) tasks a of each worker.
+        scores: (n,) mean task times s.
+        least: (n,) the least tasks of each worker.
+        out: (n,) the raised allocation, of the same sum.
     """
     n = len(out)
     out[:] = allocation
     for i in range(n):
-        while out[i] < least[i]:  # one more in each pass
-            giver, latest = -1, -1.0
+        # one task more in each pass, from the worker that would finish last
+        while out[i] < least[i]:
+            giver = -1
+            latest = -1.0
             for j in range(n):
                 if out[j] > least[j] and out[j] * scores[j] >= latest:
-                    giver, latest = j, out[j] * scores[j]
+                    giver = j
+                    latest = out[j] * scores[j]
             if giver < 0:
                 return
             out[giver] -= 1

@@ -1,4 +1,7 @@
-"""A network over workers in compiled loops: what ``ata_gym.rl.network.RecurrentWorkersNet`` computes, without torch."""
+"""A network over workers in compiled loops.
+
+It computes what ``ata_gym.rl.network.RecurrentWorkersNet`` computes, without torch.
+"""
 
 import math
 from collections.abc import Mapping
@@ -18,13 +21,15 @@ from ata_gym.utils.ranges import Within
 from ata_gym.utils.sealed import checksum
 
 _CHECKSUM = "checksum"
-_AVAILABLE, _UNTRIED = OF_WORKER.index("available"), OF_WORKER.index("untried")
+_AVAILABLE = OF_WORKER.index("available")
+_UNTRIED = OF_WORKER.index("untried")
 
 _ONE = np.float32(1.0)
 
 
 @phase
 def _add_product(total: Any, row: Any, matrix: Any) -> None:
+    """Add the product of a row and a matrix to ``total``."""
     for k in range(len(row)):
         x = row[k]
         for h in range(len(total)):
@@ -32,46 +37,80 @@ def _add_product(total: Any, row: Any, matrix: Any) -> None:
 
 
 @phase
-def _remember(memory: Any, given: Any, kept: Any, code: Any) -> None:
-    """The next memory of a worker (h,), from what its gates get from the features and from the memory, (3 h,) each."""
+def _remember(memory: Any, inputs: Any, recurrent: Any, code: Any) -> None:
+    """Fill in the next memory of a worker, (h,): a step of a gated recurrent unit.
+
+    Args:
+        memory: (h,) the memory so far.
+        inputs: (3 h,) what the gates get from the features.
+        recurrent: (3 h,) what the gates get from the memory.
+        code: (h,) overwritten with the next memory.
+    """
     hidden = len(memory)
     for h in range(hidden):
-        reset = _ONE / (_ONE + math.exp(-(given[h] + kept[h])))
-        keep = _ONE / (_ONE + math.exp(-(given[hidden + h] + kept[hidden + h])))
-        new = math.tanh(given[2 * hidden + h] + reset * kept[2 * hidden + h])
-        code[h] = new + keep * (memory[h] - new)
+        reset = _ONE / (_ONE + math.exp(-(inputs[h] + recurrent[h])))
+        keep = _ONE / (_ONE + math.exp(-(inputs[hidden + h] + recurrent[hidden + h])))
+        candidate = math.tanh(inputs[2 * hidden + h] + reset * recurrent[2 * hidden + h])
+        code[h] = candidate + keep * (memory[h] - candidate)
 
 
 @kernel("(n,f),(n,h),(f,t),(h,t),(t),(t),(h,g),(c,g),(g),(g),(f),(),(),()->(n),(n,h)")
 def _numbers(
-    features: Floats32, memory: Floats32, gates: Floats32, kept_gates: Floats32, bias: Floats32, kept_bias: Floats32,
-    own: Floats32, around: Floats32, first_bias: Floats32, last: Floats32, direct: Floats32, last_bias: Floats32,
-    available: Ints, untried: Ints, out: Floats32, codes: Floats32,
-) -> None:  # fmt: skip
-    n, width, hidden, inner = len(features), features.shape[1], memory.shape[1], len(last)
+    features: Floats32,
+    memory: Floats32,
+    gates: Floats32,
+    kept_gates: Floats32,
+    bias: Floats32,
+    kept_bias: Floats32,
+    own: Floats32,
+    around: Floats32,
+    first_bias: Floats32,
+    last: Floats32,
+    direct: Floats32,
+    last_bias: Floats32,
+    available: Ints,
+    untried: Ints,
+    out: Floats32,
+    codes: Floats32,
+) -> None:
+    """Compute a number for each worker and its next memory, in one row; see ``Network``."""
+    n = len(features)
+    width = features.shape[1]
+    hidden = memory.shape[1]
+    inner = len(last)
+    # the first half is the mean of the codes of available workers, the second half their maximum
     context = np.zeros(2 * hidden, np.float32)
     context[hidden:] = -_ONE
-    given, kept = np.empty(3 * hidden, np.float32), np.empty(3 * hidden, np.float32)
-    there, model = np.float32(0.0), -1
-    same_as = np.arange(n)  # most of many workers were never tried, and look alike: one of them is computed
+    inputs = np.empty(3 * hidden, np.float32)
+    recurrent = np.empty(3 * hidden, np.float32)
+    available_count = np.float32(0.0)
+    model = -1
+    # most of many workers were never tried, and look alike: one of them is computed
+    same_as = np.arange(n)
     for i in range(n):
-        code, weight = codes[i], features[i, available[0]]
-        if model >= 0 and np.array_equal(features[i], features[model]) and np.array_equal(memory[i], memory[model]):
+        code = codes[i]
+        weight = features[i, available[0]]
+        if (
+            model >= 0
+            and np.array_equal(features[i], features[model])
+            and np.array_equal(memory[i], memory[model])
+        ):
             same_as[i] = model
             code[:] = codes[model]
         else:
-            given[:] = bias
-            kept[:] = kept_bias
-            _add_product(given, features[i], gates)
-            _add_product(kept, memory[i], kept_gates)
-            _remember(memory[i], given, kept, code)
+            inputs[:] = bias
+            recurrent[:] = kept_bias
+            _add_product(inputs, features[i], gates)
+            _add_product(recurrent, memory[i], kept_gates)
+            _remember(memory[i], inputs, recurrent, code)
             if features[i, untried[0]] > 0:
                 model = i
-        there += weight
+        available_count += weight
         for h in range(hidden):
             context[h] += weight * code[h]
+            # the code where the worker is available, and else -1, the least that a code can be
             context[hidden + h] = max(context[hidden + h], weight * (code[h] + _ONE) - _ONE)
-    share = _ONE / max(there, _ONE)
+    share = _ONE / max(available_count, _ONE)
     for h in range(hidden):
         context[h] *= share
     common = first_bias.copy()
@@ -94,7 +133,8 @@ def _numbers(
 class NetworkMemory(NamedTuple):
     """What the network remembers of the workers of E rows."""
 
-    codes: Annotated[Floats32, Within(-1.0, 1.0)]  # (E, n, h)
+    codes: Annotated[Floats32, Within(-1.0, 1.0)]
+    """(E, n, h) the memory of each worker."""
 
 
 class Network(NamedTuple):
@@ -103,70 +143,140 @@ class Network(NamedTuple):
     The three gates of a worker are side by side: reset, update and the new memory.
     """
 
-    gates: Floats32  # (20, 3 h), from the features
-    kept_gates: Floats32  # (h, 3 h), from the memory
-    bias: Floats32  # (3 h,)
-    kept_bias: Floats32  # (3 h,)
-    own: Floats32  # (h, g), from a worker's code
-    around: Floats32  # (2 h, g), from the context
-    first_bias: Floats32  # (g,)
-    last: Floats32  # (g,)
-    direct: Floats32  # (20,)
-    last_bias: Floats32  # ()
+    gates: Floats32
+    """(20, 3 h) from the features to the gates."""
+    kept_gates: Floats32
+    """(h, 3 h) from the memory to the gates."""
+    bias: Floats32
+    """(3 h,) of the gates, with the features."""
+    kept_bias: Floats32
+    """(3 h,) of the gates, with the memory."""
+    own: Floats32
+    """(h, g) from a worker's code to the inner layer."""
+    around: Floats32
+    """(2 h, g) from the context to the inner layer."""
+    first_bias: Floats32
+    """(g,) of the inner layer."""
+    last: Floats32
+    """(g,) from the inner layer to the number."""
+    direct: Floats32
+    """(20,) from the features to the number."""
+    last_bias: Floats32
+    """() of the number."""
 
     @classmethod
     def of(cls, tensors: Mapping[str, NDArray[Any]]) -> "Network":
-        """The network of a ``RecurrentWorkersNet``, whose tensors have the names that torch gives them.
+        """Make the network of a ``RecurrentWorkersNet`` from its tensors, by torch's names.
 
-        ValueError if some are missing, have wrong shapes, or are not finite.
+        Raises:
+            ValueError: If tensors are missing, have wrong shapes, or are not finite.
         """
         try:
-            given = [np.asarray(tensors[name], np.float32).T for name in _NAMES]
+            weights = [np.asarray(tensors[name], np.float32).T for name in _NAMES]
         except KeyError as error:
-            raise ValueError(f"these are no weights of a RecurrentWorkersNet: {error} is missing") from None
-        gates, kept_gates, bias, kept_bias, first, first_bias, last, last_bias, direct = given
-        hidden, inner = len(kept_gates), len(first_bias)
+            raise ValueError(
+                f"these are no weights of a RecurrentWorkersNet: {error} is missing",
+            ) from None
+        gates, kept_gates, bias, kept_bias, inner_weights, first_bias, last, last_bias, direct = (
+            weights
+        )
+        hidden = len(kept_gates)
+        inner = len(first_bias)
         t = 3 * hidden
+        # any other size is refused below
+        if last_bias.size == 1:
+            last_bias = last_bias.reshape(())
         network = cls(
-            gates, kept_gates, bias, kept_bias, first[:hidden], first[hidden:], first_bias, last.ravel(),
-            direct.ravel(), last_bias.reshape(()) if last_bias.size == 1 else last_bias,
-        )  # fmt: skip
-        shapes = [(WIDTH, t), (hidden, t), (t,), (t,), (hidden, inner), (2 * hidden, inner), (inner,), (inner,)]
-        for name, part, shape in zip(cls._fields, network, [*shapes, (WIDTH,), ()], strict=True):
-            if part.shape != shape or not np.isfinite(part).all():
+            gates,
+            kept_gates,
+            bias,
+            kept_bias,
+            inner_weights[:hidden],
+            inner_weights[hidden:],
+            first_bias,
+            last.ravel(),
+            direct.ravel(),
+            last_bias,
+        )
+        shapes = [
+            (WIDTH, t),
+            (hidden, t),
+            (t,),
+            (t,),
+            (hidden, inner),
+            (2 * hidden, inner),
+            (inner,),
+            (inner,),
+            (WIDTH,),
+            (),
+        ]
+        for name, weight, shape in zip(cls._fields, network, shapes, strict=True):
+            if weight.shape != shape or not np.isfinite(weight).all():
                 raise ValueError(
-                    f"these are no weights of RecurrentWorkersNet: {name} must be finite, of shape {shape}"
+                    f"these are no weights of RecurrentWorkersNet: {name} must be finite, of shape"
+                    f" {shape}",
                 )
-        return cls._make(np.asarray(part, order="C") for part in network)
+        return cls._make(np.asarray(weight, order="C") for weight in network)
 
     def begin(self, rows: int, n: int) -> NetworkMemory:
-        """The memory of rows that have seen nothing."""
+        """Return the memory of rows that have seen nothing."""
         return NetworkMemory(np.zeros((rows, n, len(self.kept_gates)), np.float32))
 
     def __call__(self, features: Features, memory: NetworkMemory) -> tuple[Floats32, NetworkMemory]:
-        """A number for each worker, shape (E, n), from features of shape (E, n, 20), and the memory after them."""
-        numbers, codes = _numbers(features, memory.codes, *self, np.int64(_AVAILABLE), np.int64(_UNTRIED))
+        """Return a number for each worker, (E, n), and the memory after the features.
+
+        Args:
+            features: (E, n, 20) the features of the workers.
+            memory: What the network remembers of the rounds before.
+        """
+        numbers, codes = _numbers(
+            features,
+            memory.codes,
+            *self,
+            np.int64(_AVAILABLE),
+            np.int64(_UNTRIED),
+        )
         return numbers, NetworkMemory(codes)
 
 
 _NAMES = (
-    *(f"remember.{part}_l0" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")),
-    *("of_worker.0.weight", "of_worker.0.bias", "of_worker.2.weight", "of_worker.2.bias", "direct.weight"),
+    "remember.weight_ih_l0",
+    "remember.weight_hh_l0",
+    "remember.bias_ih_l0",
+    "remember.bias_hh_l0",
+    "of_worker.0.weight",
+    "of_worker.0.bias",
+    "of_worker.2.weight",
+    "of_worker.2.bias",
+    "direct.weight",
 )
 
 
 def write_network(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Write the tensors of a ``RecurrentWorkersNet``, by torch's names, as safetensors with a checksum, or nothing."""
+    """Write the tensors of a ``RecurrentWorkersNet`` as safetensors with a checksum.
+
+    The file is written whole, or not at all.
+
+    Args:
+        path: The file.
+        tensors: The tensors, by torch's names.
+    """
     safetensors = require("safetensors.numpy", extra="rl", purpose="A learned policy")
     arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    write_whole(path, lambda part: safetensors.save_file(arrays, part, metadata={_CHECKSUM: checksum(arrays)}))
+    write_whole(
+        path,
+        lambda target: safetensors.save_file(
+            arrays, target, metadata={_CHECKSUM: checksum(arrays)}
+        ),
+    )
 
 
 @cache
 def read_network(path: Path) -> Network:
-    """The network in a file that :func:`write_network` wrote; nothing in it is run.
+    """Read the network in a file that :func:`write_network` wrote; nothing in it is run.
 
-    ValueError if it holds no ``RecurrentWorkersNet``, or other weights than were written.
+    Raises:
+        ValueError: If it holds no ``RecurrentWorkersNet``, or other weights than were written.
     """
     safetensors = require("safetensors", extra="rl", purpose="A learned policy")
     try:
@@ -177,8 +287,12 @@ def read_network(path: Path) -> Network:
     except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise ValueError(f"cannot read the weights in {path}: {error}") from error
     if recorded != checksum(tensors):
-        wrong = "have no checksum" if recorded is None else "are damaged: their checksum is that of others"
+        if recorded is None:
+            fault = "have no checksum"
+        else:
+            fault = "are damaged: their checksum is that of others"
         raise ValueError(
-            f"the weights in {path} {wrong}; take another copy, or write them with ata-gym pretrain or write_network"
+            f"the weights in {path} {fault}; take another copy, or write them with ata-gym pretrain"
+            " or write_network",
         )
     return Network.of(tensors)

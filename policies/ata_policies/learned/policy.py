@@ -5,7 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from ata_gym.envs.interface.shares import tasks_of_shares
-from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory, features_of, present_in
+from ata_gym.envs.interface.worker_features import (
+    RoundFeatures,
+    WorkerMemory,
+    features_of,
+    present_in,
+)
 from ata_gym.scenarios import SPLITS
 from ata_gym.typing import Ints
 from ata_policies.learned.network import Network, NetworkMemory, read_network
@@ -14,18 +19,22 @@ from ata_policies.policy import Policy, State
 from ata_policies.setting import Setting
 
 WEIGHTS = Path(__file__).parent / "learned.safetensors"
-_MOST_LOGS = 1.2  # the largest feature "log count", of 400 results: few counts in the training were larger
-_TIES = 1e-6  # added at random to logits, so that of workers that look alike not always the first ones get tasks
+# the largest feature "log count", of 400 results: few counts in the training were larger
+_MOST_LOGS = 1.2
+# added at random to logits, so that among workers that look alike not always the first get tasks
+_TIES = 1e-6
 
 
 class Learned(Policy):
-    """Shares of the budget from a recurrent network that was trained on workers drawn at random. Ours.
+    """Shares of the budget from a recurrent network that was trained on workers drawn at random.
 
-    The network gives a logit for each worker, from what was seen of it and of the others; the budget is shared by
-    softmax and the method of largest remainders, ties at random.
+    Ours. The network gives a logit for each worker, from what was seen of it and of the others; the
+    budget is shared by softmax and the method of largest remainders, ties at random.
 
-    - ``weights``: a file of a ``RecurrentWorkersNet``, as ``ata-gym pretrain`` or ``write_network`` writes it; by
-      default the file of the package.
+    Args:
+        weights: A file of a ``RecurrentWorkersNet``, as ``ata-gym pretrain`` or ``write_network``
+            writes it; by default the file of the package.
+        network: The network itself, in place of a file.
     """
 
     source = "ours"
@@ -37,10 +46,17 @@ class Learned(Policy):
     belief = WorkerMemory
 
     def __init__(
-        self, setting: Setting, *, weights: str | Path | None = None, network: Network | None = None, seed: int = 0
+        self,
+        setting: Setting,
+        *,
+        weights: str | Path | None = None,
+        network: Network | None = None,
+        seed: int = 0,
     ) -> None:
         super().__init__(setting, seed=seed)
-        self.network = network or read_network(WEIGHTS if weights is None else Path(weights))
+        if network is None:
+            network = read_network(WEIGHTS if weights is None else Path(weights))
+        self.network = network
         self._of_round = RoundFeatures(setting.budget, setting.price, setting.horizon)
 
     def first_plan(self, rows: int) -> NetworkMemory:
@@ -50,6 +66,6 @@ class Learned(Policy):
         features = features_of(state.belief, self._of_round, state.round - 1, seen)
         features[..., 0] = np.minimum(features[..., 0], _MOST_LOGS)
         logits, memory = self.network(features, state.plan)
-        drawn = logits + _TIES * state.round_uniforms(self.setting.n, 0)
-        tasks = tasks_of_shares(drawn, self.setting.budget, 1.0, present_in(seen))
+        scores = logits + _TIES * state.round_uniforms(self.setting.n, 0)
+        tasks = tasks_of_shares(scores, self.setting.budget, 1.0, present_in(seen))
         return tasks, state._replace(belief=state.belief.asked(tasks), plan=memory)

@@ -1,4 +1,8 @@
-"""How long a worker needs for some tasks: the distribution of the sum of their times, on a grid of times."""
+"""How long workers need for their tasks, as tables of chances on a grid of times.
+
+The time of several tasks is the sum of their times: equally likely sums are formed from equally
+likely task times, and become the chance to be done by each time of the grid.
+"""
 
 import math
 from functools import lru_cache
@@ -8,43 +12,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.simulation.keys import permutations
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import helper
 
 POINTS = 128  # points of a grid: with so many, the cost of an allocation is right to 1 %
-_ADDED = 32  # tasks whose times are added up one by one; the deviations of more are those of 32, scaled
+# tasks whose times are added up one by one; more tasks take the deviations of 32 tasks, scaled
+_MOST_ADDED = 32
 _LEAST_CHANCE = 1e-12  # the least chance in a table: chances are divided by each other
-_ORDERS = 3  # the stream of keys for the orders of the times: no other use of ``permutations`` has it
+# the stream of keys for the orders of the times: no other use of ``permutations`` has it
+_ORDERS = 3
+_BEYOND = 0.03  # expected number of workers that are busy beyond the grid
+_HALVINGS = 12  # steps of the search for the end of the grid, each of which halves an interval
+FEWER = 0  # index of the tables for one task fewer
+MORE = 1  # index of the tables for one task more
 
 
 class Worker(NamedTuple):
-    """One worker, for kernels."""
+    """A worker, as kernels take it."""
 
-    times: Floats  # (S,) equally likely task times
-    orders: Ints  # (tasks, S) the order of the times for each task, from ``time_orders``
+    times: Floats
+    """(S,) equally likely task times."""
+    orders: Ints
+    """(tasks, S) the order of the times for each task, from ``time_orders``."""
     mean: float
+    """Mean of the ``times``."""
     variance: float
-    doubt: float  # squared relative standard deviation of what is known of the mean
+    """Variance of the ``times``."""
+    doubt: float
+    """Squared relative standard deviation of what is known of the mean."""
 
 
 class Grid(NamedTuple):
     """The times ``low + step k``, for k = 0, ..., 127."""
 
     low: float
+    """The first time."""
     step: float
+    """From one time to the next one."""
 
 
 @lru_cache(maxsize=8)
 def time_orders(size: int) -> NDArray[np.int64]:
-    """A random order of ``size`` times for each task, shape (tasks, size); the first task has them as they are."""
-    orders = permutations(_ORDERS, _ADDED, size)
+    """Draw an order of ``size`` times for each task, shape (tasks, size).
+
+    The first task has the times as they are. The orders are the same in every call.
+    """
+    orders = permutations(_ORDERS, _MOST_ADDED, size)
     orders[0] = np.arange(size)
     return np.ascontiguousarray(orders, np.int64)
 
 
 @helper("reassoc", "nsz")
 def mean_and_variance(times: Floats) -> tuple[float, float]:
-    """The mean and the variance of equally likely times."""
+    """Return the mean and the variance of equally likely times."""
     total = 0.0
     for s in range(len(times)):
         total += times[s]
@@ -54,6 +74,7 @@ def mean_and_variance(times: Floats) -> tuple[float, float]:
 
 @helper("reassoc", "nsz")
 def _squares(times: Floats, centre: float) -> float:
+    """Add up the squared distances of the times from a centre."""
     squares = 0.0
     for s in range(len(times)):
         squares += (times[s] - centre) ** 2
@@ -62,21 +83,38 @@ def _squares(times: Floats, centre: float) -> float:
 
 @helper()
 def add_tasks(worker: Worker, tasks: int, added: int, total: Floats, out: Floats) -> int:
-    """Fill in equally likely times of ``tasks`` tasks together, scaled to their exact mean and variance.
+    """Fill in equally likely sums of the times of ``tasks`` tasks.
 
-    The times of each task come in an order of its own (Latin hypercube sampling). ``total`` holds the sum of the times
-    of the first ``added`` tasks, and then that of as many as are returned.
+    The times of each task come in an order of its own (Latin hypercube sampling). The sums are
+    scaled to the exact mean and variance of so many tasks.
+
+    Args:
+        worker: Whose tasks they are.
+        tasks: How many tasks are added up.
+        added: How many tasks ``total`` holds already.
+        total: (S,) the sums of the first ``added`` tasks; overwritten with the sums of as many
+            tasks as are returned, so that the next call can go on from there.
+        out: (S,) overwritten with the scaled sums.
+
+    Returns:
+        How many tasks ``total`` holds now: ``tasks``, or 32 if that is less.
     """
-    size, times = len(total), worker.times
+    size = len(total)
+    times = worker.times
     for j in range(added, min(tasks, len(worker.orders))):
         order = worker.orders[j]
         for s in range(size):
             total[s] += times[order[s]]
     added = max(added, min(tasks, len(worker.orders)))
+    # the sums are shifted to the exact mean, and stretched around it to the exact variance; doubt
+    # of the mean shifts all tasks alike, so that its standard deviation grows with their number
     centre = added * worker.mean
     squares = _squares(total, centre)
     variance = tasks * worker.variance + (tasks * worker.mean) ** 2 * worker.doubt
-    factor = math.sqrt(variance / (squares / size)) if squares > 0.0 else 0.0
+    if squares > 0.0:
+        factor = math.sqrt(variance / (squares / size))
+    else:
+        factor = 0.0
     for s in range(size):
         out[s] = max(tasks * worker.mean + (total[s] - centre) * factor, 0.0)
     return added
@@ -84,12 +122,20 @@ def add_tasks(worker: Worker, tasks: int, added: int, total: Floats, out: Floats
 
 @helper()
 def fill_chances(sums: Floats, grid: Grid, out: Floats) -> float:
-    """Fill in the chance of each time of the grid to be at least one of the ``sums``; return the mean time beyond it.
+    """Fill in the chance of being done by each time of the grid.
 
-    The ``sums`` become places on the grid. A sum between two times counts for both in part, so that the mean stays as
-    it is.
+    A sum between two times counts for both in part, so that the mean stays as it is.
+
+    Args:
+        sums: (S,) equally likely completion times; overwritten with their places on the grid.
+        grid: The times.
+        out: (128,) overwritten with the chances, 1e-12 at least.
+
+    Returns:
+        The mean time beyond the end of the grid.
     """
-    points, size = len(out), len(sums)
+    points = len(out)
+    size = len(sums)
     beyond = 0.0
     out[:] = 0.0
     for s in range(size):
@@ -106,7 +152,8 @@ def fill_chances(sums: Floats, grid: Grid, out: Floats) -> float:
             out[k] += 1.0 - later
             if k + 1 < points:
                 out[k + 1] += later
-    total, share = 0.0, 1.0 / size
+    total = 0.0
+    share = 1.0 / size
     for k in range(points):
         total += out[k]
         out[k] = max(total * share, _LEAST_CHANCE)
@@ -115,7 +162,12 @@ def fill_chances(sums: Floats, grid: Grid, out: Floats) -> float:
 
 @helper()
 def fill_later(product: Floats, out: Floats) -> None:
-    """Fill in the sums of ``product``, (128,), from each point of the grid on, and zeros beyond it, (130,)."""
+    """Fill in the sums of ``product`` from each point of the grid to its end.
+
+    Args:
+        product: (128,) a value at each point.
+        out: (130,) overwritten with the sums, and zeros beyond the grid.
+    """
     total = 0.0
     out[POINTS:] = 0.0
     for k in range(POINTS - 1, -1, -1):
@@ -125,15 +177,167 @@ def fill_later(product: Floats, out: Floats) -> None:
 
 @helper("reassoc", "nsz")
 def mean_beyond(sums: Floats, factor: float, grid: Grid, later: Floats) -> float:
-    """The mean time beyond the grid minus the integral of a product on it and of the chances of one more worker.
+    """Return a worker's mean time beyond the grid minus an integral on the grid.
 
-    Its ``sums`` are multiplied by the ``factor``; ``later`` is that of ``fill_later``. The same as ``fill_chances``
-    and the sum of the chances times the product, without a table.
+    The integral is of a product, such as the chance that all others are done, times the chance that
+    the worker is done. ``fill_chances`` and the sum of the chances times the product give the same;
+    this needs no table.
+
+    Args:
+        sums: (S,) equally likely completion times of the worker.
+        factor: The sums are multiplied by it.
+        grid: The times.
+        later: (130,) what ``fill_later`` makes of the product.
     """
     total = 0.0
     for s in range(len(sums)):
+        # the sum of the product from this place on, interpolated between two points of the grid
         place = max((sums[s] * factor - grid.low) / grid.step, 0.0)
         inside = min(place, float(POINTS))
         k = int(inside)
         total += place - inside - later[k] - (inside - k) * (later[k + 1] - later[k])
     return grid.step * total / len(sums)
+
+
+class SearchWorkers(NamedTuple):
+    """The m workers of a search; see ``Worker``."""
+
+    times: Floats
+    """(m, S) equally likely task times."""
+    orders: Ints
+    """(tasks, S) from ``time_orders``, the same for all workers."""
+    mean: Floats
+    """(m,) mean task times."""
+    variance: Floats
+    """(m,) variances of the task times."""
+    doubt: Floats
+    """(m,) squared relative standard deviations of what is known of the means."""
+    price: Floats
+    """(m,) what a unit of each worker's time costs."""
+
+
+class Tables(NamedTuple):
+    """What the tasks of m workers do to the cost, on a grid.
+
+    Each worker has some tasks; the tables for one task fewer have index 0, for one more index 1.
+    """
+
+    chance: Floats
+    """(m, 128) the chance that the worker has done its tasks."""
+    beyond: Floats
+    """(m,) the mean time that its tasks take beyond the grid."""
+    paid: Floats
+    """(m,) what the time of its tasks costs, by the price of worker time."""
+    ratio: Floats
+    """(2, m, 128) the chance for one task fewer or more, over ``chance``."""
+    linear: Floats
+    """(2, m) what one task fewer or more adds to the linear part of the cost."""
+    gives: Mask
+    """(m,) whether the worker has a task to give."""
+
+
+@helper()
+def worker_at(workers: SearchWorkers, i: int) -> Worker:
+    """Return worker i."""
+    return Worker(
+        workers.times[i],
+        workers.orders,
+        workers.mean[i],
+        workers.variance[i],
+        workers.doubt[i],
+    )
+
+
+@helper()
+def place_grid(workers: SearchWorkers, tasks: Ints) -> Grid:
+    """Place a grid where the workers' completion times are, with ``tasks``, (m,).
+
+    It begins at 0.6 of the time before which the last worker cannot be done: the greatest of the
+    workers' least completion times. It ends where 0.03 workers are expected to be busy, or at 1.2
+    of that time if this is later.
+    """
+    m, size = workers.times.shape
+    total = np.empty(size)
+    sums = np.empty((m, size))
+    used = 0
+    for i in range(m):
+        if tasks[i] > 0:
+            total[:] = 0.0
+            add_tasks(worker_at(workers, i), tasks[i], 0, total, sums[used])
+            used += 1
+    earliest = 0.0
+    latest = 0.0
+    for u in range(used):
+        earliest = max(earliest, sums[u].min())
+        latest = max(latest, sums[u].max())
+    # bisection of the time at which the shares of late sums, over the workers, add up to 0.03
+    lower = earliest
+    upper = latest
+    if used * _BEYOND * size > 0.0:
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (lower + upper)
+            late = 0
+            for u in range(used):
+                for s in range(size):
+                    late += sums[u, s] > middle
+            if late > _BEYOND * size:
+                lower = middle
+            else:
+                upper = middle
+    latest = max(upper, 1.2 * earliest)
+    low = 0.6 * earliest
+    # the last point but one is at the end; the step stays positive where all times are 0
+    return Grid(low, max(latest - low, 1e-300) / (POINTS - 2))
+
+
+@helper()
+def fill_tables(
+    tables: Tables,
+    i: int,
+    worker: Worker,
+    tasks: int,
+    price: float,
+    grid: Grid,
+    total: Floats,
+    sums: Floats,
+) -> None:
+    """Fill in what worker i does to the cost with its tasks, with one fewer and with one more.
+
+    Args:
+        tables: Overwritten at index i.
+        i: Index of the worker in the tables.
+        worker: The worker itself.
+        tasks: How many tasks it has.
+        price: What a unit of its time costs.
+        grid: The times.
+        total: (S,) work space.
+        sums: (S,) work space.
+    """
+    chance_fewer = tables.ratio[FEWER, i]
+    chance = tables.chance[i]
+    chance_more = tables.ratio[MORE, i]
+    chance_fewer[:] = 1.0
+    chance[:] = 1.0
+    total[:] = 0.0
+    beyond_fewer = 0.0
+    beyond = 0.0
+    # the sums of fewer tasks are part of the sums of more: ``total`` is carried on
+    added = 0
+    if tasks > 1:
+        added = add_tasks(worker, tasks - 1, added, total, sums)
+        beyond_fewer = fill_chances(sums, grid, chance_fewer)
+    if tasks > 0:
+        added = add_tasks(worker, tasks, added, total, sums)
+        beyond = fill_chances(sums, grid, chance)
+    add_tasks(worker, tasks + 1, added, total, sums)
+    beyond_more = fill_chances(sums, grid, chance_more)
+    # ratios, so that the product over all workers changes by a factor; without tasks a chance is 1
+    if tasks > 0:
+        for k in range(POINTS):
+            chance_fewer[k] /= chance[k]
+            chance_more[k] /= chance[k]
+    tables.gives[i] = tasks > 0
+    tables.beyond[i] = beyond
+    tables.paid[i] = price * tasks * worker.mean
+    tables.linear[FEWER, i] = beyond_fewer - beyond - price * worker.mean
+    tables.linear[MORE, i] = beyond_more - beyond + price * worker.mean

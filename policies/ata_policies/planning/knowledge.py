@@ -1,4 +1,7 @@
-"""What is known of the workers of some rows, from their own times and their population; and where a search looks."""
+"""What is known of the workers of some rows, and which of them a search considers.
+
+A worker is known from its own times, and from the population of all workers.
+"""
 
 import math
 from typing import NamedTuple
@@ -10,197 +13,315 @@ from ata_gym.utils.compiled import copy, helper, kernel
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.slices import blended
-from ata_policies.beliefs.distributions.tails import Members, borrow_tails, members, own_slices, picked
+from ata_policies.beliefs.distributions.tails import (
+    Members,
+    borrow_tails,
+    members,
+    own_slices,
+    picked,
+)
 from ata_policies.beliefs.moments import learn_shapes, mean_times
 
-IDLE = 64  # workers beyond those that B tasks can go to at which a search looks
-BETA = 1.5  # of the beta rule, from which a search begins: standard deviations to allow for, as the rule has by default
-_LARGEST = 2.0**400  # the longest time, in units near the least mean: squares of times must not overflow
-_FILLED_UP = 2.0**440  # the mean of workers that are none: beyond any mean, so that none of them gets a task
+IDLE = 64  # workers that a search considers beyond the B workers that B tasks can go to
+# standard deviations that the beta rule allows for where a search begins from it: its own default
+BETA = 1.5
+# the longest time, in units near the least mean: squares of times must not overflow
+_LARGEST_TIME = 2.0**400
+# the mean at places that hold no worker: beyond any mean, so that none of them gets a task
+_FILLED_UP = 2.0**440
 PLACES = 48  # components of the population
 _PASSES = 20  # steps of expectation and maximisation
 _LEAST_EVIDENCE = 0.5  # the least evidence of a worker with a result, in exponential times
-_MOST_LEARNED_FROM = 512  # Workers; with more, every second one of them is looked at, or every third, and so on
-_FAR = 6.0  # standard deviations beyond which a normal distribution has nothing that counts
-_LIMIT = 500.0  # the largest exponent: its exponential is finite
-_NOTHING = 60.0  # a likelihood that is smaller than the largest by the factor exp(60) is none
-_LEFT = 0.5  # of the variance of what is known of a worker, after as many tasks again as it rests on
+# workers from which a population is learned; of more, every second one counts, or every third, ...
+_MOST_LEARNED_FROM = 512
+# standard deviations beyond which a normal distribution has nothing that counts
+_MOST_DEVIATIONS = 6.0
+_LARGEST_EXPONENT = 500.0  # the largest exponent: its exponential is finite
+# a likelihood that is smaller than the largest by the factor exp(60) is none
+_NEGLIGIBLE_EXPONENT = 60.0
+# the part of the variance that is left when the tasks behind an estimate are doubled
+_VARIANCE_LEFT = 0.5
 
 
 class Estimates(NamedTuple):
     """Estimates of the mean times of the n workers of E rows, each from the worker's own times."""
 
-    location: Floats  # (E, n) logarithm of the time per task; 0 for a worker never tried
-    evidence: Floats  # (E, n) how many exponential times tell as much: about 1 / variance of the logarithm; 0 for none
+    location: Floats
+    """(E, n) logarithm of the time per task; 0 for a worker never tried."""
+    evidence: Floats
+    """(E, n) how many exponential times tell as much; 0 for a worker never tried.
+
+    About 1 / variance of the logarithm.
+    """
 
 
 class Population(NamedTuple):
-    """The logarithm of a mean time is normal around one of G places, with the distance of two places as deviation."""
+    """A mixture of normal distributions of the logarithm of a mean time.
 
-    place: Floats  # (E, G) evenly spaced
-    share: Floats  # (E, G) how likely each is
-    hedge: Floats  # (E, G) how likely each is if the shares that were learned are doubted
+    Its G components lie around places; the standard deviation of each is the distance of two
+    neighbouring places.
+    """
+
+    place: Floats
+    """(E, G) evenly spaced."""
+    share: Floats
+    """(E, G) how likely each component is."""
+    hedge: Floats
+    """(E, G) how likely each component is if the shares that were learned are doubted."""
 
 
 class Posterior(NamedTuple):
-    """What is known of the logarithm of each worker's mean time: its mean and standard deviation, (E, n) each."""
+    """What is known of the logarithm of each worker's mean time."""
 
     location: Floats
+    """(E, n) its mean."""
     spread: Floats
+    """(E, n) its standard deviation."""
 
     def mean(self) -> Floats:
-        """Expected mean times, as if their logarithms were normal, of deviation 4 at most, (E, n)."""
+        """Return expected mean times, (E, n), as if their logarithms were normal.
+
+        Their standard deviation counts as 4 at most.
+        """
         return np.asarray(np.exp(self.location + 0.5 * np.minimum(self.spread, 4.0) ** 2))
 
 
 class Knowledge(NamedTuple):
     """What is known of the n workers of E rows."""
 
-    belief: DistributionBelief  # the belief, of these rows alone
-    counted: Members  # those with results whose times are counted in bins
-    own: Floats  # (E, k, S) slices of their distributions as each one's own times say
-    seen: Estimates  # what each worker's own times say
-    population: Population  # what they say of the population that the workers come from
-    posterior: Posterior  # what both together say of each worker
-    shapes: Floats  # (E, n) 1 / (coefficient of variation)^2 of their task times
+    belief: DistributionBelief
+    """The belief, of these rows alone."""
+    counted: Members
+    """The k workers with results whose times are counted in bins."""
+    own: Floats
+    """(E, k, S) slices of their distributions, each by the worker's own times alone."""
+    seen: Estimates
+    """What each worker's own times say."""
+    population: Population
+    """What all times say of the population that the workers come from."""
+    posterior: Posterior
+    """What own times and population together say of each worker."""
+    shapes: Floats
+    """(E, n) 1 / (coefficient of variation)^2 of their task times."""
 
     def of(self, workers: Ints) -> tuple[Estimates, Posterior]:
-        """What the own times of some workers say, (E, m), and what is known of them."""
-        seen, posterior = ([picked(part, workers) for part in parts] for parts in (self.seen, self.posterior))
-        return Estimates(*seen), Posterior(*posterior)
+        """Return what the own times of some workers, (E, m), say, and what is known of them."""
+        estimates, posterior = (
+            [picked(field, workers) for field in table] for table in (self.seen, self.posterior)
+        )
+        return Estimates(*estimates), Posterior(*posterior)
 
 
 class Candidates(NamedTuple):
-    """The m workers of each row at which a search looks; a row with fewer is filled up with workers of huge means."""
+    """The m workers of each row that a search considers.
+
+    A row with fewer is filled up with workers of huge means.
+    """
 
     members: Members
-    times: Floats  # (E, m, S) equally likely task times, of the expected means
-    doubt: Floats  # (E, m) squared relative deviation of what is known of the means
-    spread: Floats  # (E, m) 1.5 standard deviations of a task time
-    shapes: Floats  # (E, m + 1, S) their distributions over their means, and last the average of these
+    """Which workers they are."""
+    times: Floats
+    """(E, m, S) equally likely task times, which have the expected means."""
+    doubt: Floats
+    """(E, m) squared relative deviation of what is known of the means."""
+    spread: Floats
+    """(E, m) 1.5 standard deviations of a task time."""
+    shapes: Floats
+    """(E, m + 1, S) their times over their means, and last the average of all of them."""
 
 
 def learn_rows(belief: DistributionBelief, weight: float) -> Knowledge:
-    """Bring together what the belief says, where at least one worker of each row has a result.
+    """Bring together what the belief says of the workers.
 
-    Times are in a unit near the least mean, and at most 2**400 of it, so that squares do not overflow. The evidence of
-    workers that are due for another trial, since they may have changed, is at most that of one exponential time.
-    ``weight`` is that of ``learn_shapes``.
+    At least one worker of each row must have a result. Times are in a unit near the least mean, and
+    at most 2**400 of it, so that squares do not overflow. Workers that are due for another trial,
+    since they may have changed, have the evidence of one exponential time at most.
+
+    Args:
+        belief: What was learned in E rows.
+        weight: Tasks that the other workers' shapes count for in a worker's own (``learn_shapes``).
     """
-    counted, own = own_slices(belief)
-    moments = borrow_tails(belief, counted, own)
-    counts, totals = moments.counts, moments.totals
-    shapes = learn_shapes(moments.scaled(belief.mass() / np.where(counts > 0.0, counts, 1.0)), weight)
-    least = np.where(totals > 0.0, mean_times(counts, totals), np.inf).min(axis=1)
-    exponent = np.frexp(np.where(least < np.inf, least, 1.0))[1][:, None]
-    seen = estimate_means(counts, np.minimum(np.ldexp(totals, -exponent), _LARGEST), shapes)
-    seen = seen._replace(evidence=np.where(belief.stale(), np.minimum(seen.evidence, 1.0), seen.evidence))
-    population = learn_population(seen)
-    return Knowledge(belief, counted, own, seen, population, posterior(population, seen), shapes)
+    counted, own_times = own_slices(belief)
+    moments = borrow_tails(belief, counted, own_times)
+    counts = moments.counts
+    totals = moments.totals
+    shapes = learn_shapes(
+        moments.scaled(belief.mass() / np.where(counts > 0.0, counts, 1.0)),
+        weight,
+    )
+    # a power of two as the unit changes no bits
+    least_mean = np.where(totals > 0.0, mean_times(counts, totals), np.inf).min(axis=1)
+    exponent = np.frexp(np.where(least_mean < np.inf, least_mean, 1.0))[1][:, None]
+    estimates = estimate_means(
+        counts, np.minimum(np.ldexp(totals, -exponent), _LARGEST_TIME), shapes
+    )
+    estimates = estimates._replace(
+        evidence=np.where(belief.stale(), np.minimum(estimates.evidence, 1.0), estimates.evidence),
+    )
+    population = learn_population(estimates)
+    return Knowledge(
+        belief, counted, own_times, estimates, population, posterior(population, estimates), shapes
+    )
 
 
 def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) -> Candidates:
-    """Of the workers with results that are ``there``, (E, n), the fastest, and those of the ``last`` plan."""
-    mean, seen = known.posterior.mean(), there & (known.seen.evidence > 0.0)
-    near = members(first_of(np.where(seen, mean, np.inf), np.int64(budget + IDLE)) | (seen & (last > 0)))
+    """Choose the workers that a search considers: the fastest, and the workers of the last plan.
+
+    Args:
+        known: What is known of the n workers.
+        there: (E, n) the workers that may get tasks; only those with results are chosen.
+        last: (E, n) the allocation of the last plan.
+        budget: Tasks to share out, B; of the fastest, B + 64 are chosen.
+    """
+    mean = known.posterior.mean()
+    tried = there & (known.seen.evidence > 0.0)
+    near = members(
+        first_of(np.where(tried, mean, np.inf), np.int64(budget + IDLE)) | (tried & (last > 0)),
+    )
     mean = np.where(near.there, near.of(mean), _FILLED_UP)
+    # -1 for workers that have no slices of their own
     place = np.where(near.there, near.of(known.counted.place), -1)
-    times = blended(known.own, place, np.where(near.there, known.belief.later(near.workers), 0.0), mean)
+    times = blended(
+        known.own,
+        place,
+        np.where(near.there, known.belief.later(near.workers), 0.0),
+        mean,
+    )
     doubt = np.minimum(np.expm1(near.of(known.posterior.spread) ** 2), 1.0)
-    spread, shapes = BETA * mean / np.sqrt(near.of(known.shapes)), np.empty(np.add(times.shape, (0, 1, 0)))
+    spread = BETA * mean / np.sqrt(near.of(known.shapes))
+    shapes = np.empty(np.add(times.shape, (0, 1, 0)))
     _fill_shapes(times, near.there, shapes)
     return Candidates(near, times, doubt, spread, shapes)
 
 
 def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
-    """Estimates from K tasks of total time S, if task times are gamma of shape c: S / K, with the evidence c K; (E, n).
+    """Estimate mean times as S / K, with the evidence c K, from K tasks of total time S.
 
-    The evidence is 1/2 at least, or one result would count as none where times vary widely. The logarithm of a gamma
-    time varies more than that says: its variance, trigamma(c), is 101 for c = 0.1.
+    Task times count as gamma of shape c. The evidence is 1/2 at least, or one result would count as
+    none where times vary widely. The logarithm of a gamma time varies more than that says: its
+    variance, trigamma(c), is 101 for c = 0.1.
+
+    Args:
+        counts: (E, n) the numbers K; 0 for a worker never tried.
+        totals: (E, n) the total times S.
+        shapes: (E, n) the shapes c.
     """
-    known = counts > 0.0
-    location = np.log(np.maximum(totals / np.where(known, counts, 1.0), 1e-100))
-    return Estimates(np.where(known, location, 0.0), np.where(known, np.maximum(shapes * counts, _LEAST_EVIDENCE), 0.0))
+    tried = counts > 0.0
+    location = np.log(np.maximum(totals / np.where(tried, counts, 1.0), 1e-100))
+    return Estimates(
+        np.where(tried, location, 0.0),
+        np.where(tried, np.maximum(shapes * counts, _LEAST_EVIDENCE), 0.0),
+    )
 
 
 def learn_population(seen: Estimates) -> Population:
-    """Learn each row's population from at least one worker that was seen: a mixture at fixed places, with shares by EM.
+    """Learn each row's population: a mixture at fixed places, with shares by EM.
 
-    It is a discrete form of the nonparametric maximum likelihood of Kiefer and Wolfowitz (1956). The prior is ours: a
-    normal distribution around the mean of the estimates, with their standard deviation, or 1 if that is less, has the
-    weight of one worker. So after m workers of one kind, the next one is of another with a chance of about 1 / (m + 1).
-    Shares of m workers are themselves off by about 1 / sqrt(m): with that doubt, the prior has the weight of sqrt(m)
-    workers, so that no worker is taken to be slow for what the others are.
+    At least one worker of each row must have a result. It is a discrete form of the nonparametric
+    maximum likelihood of Kiefer and Wolfowitz (1956). The prior is ours: a normal distribution
+    around the mean of the estimates, with their standard deviation, or 1 if that is less, has the
+    weight of one worker. So after m workers of one kind, the next one is of another with a chance
+    of about 1 / (m + 1). Shares of m workers are themselves off by about 1 / sqrt(m): with that
+    doubt, the prior has the weight of sqrt(m) workers, so that no worker is taken to be slow for
+    what the others are.
 
-    >>> seen = Estimates(np.log([[1.0, 1.0, 20.0, 20.0]]), np.full((1, 4), 1000.0))
-    >>> population = learn_population(seen)
-    >>> float(population.share[population.place < np.log(4.0)].sum().round(1))
-    0.5
+    Example:
+        >>> estimates = Estimates(np.log([[1.0, 1.0, 20.0, 20.0]]), np.full((1, 4), 1000.0))
+        >>> population = learn_population(estimates)
+        >>> float(population.share[population.place < np.log(4.0)].sum().round(1))
+        0.5
     """
     ends = [_ends(location[evidence > 0.0]) for location, evidence in zip(*seen, strict=True)]
-    number, centre, deviation, first, last = np.array(ends).T[:, :, None]
-    place = first + np.arange(PLACES) * ((last - first) / (PLACES - 1))
-    place[:, -1:] = last
+    number, centre, deviation, first_place, last_place = np.array(ends).T[:, :, None]
+    place = first_place + np.arange(PLACES) * ((last_place - first_place) / (PLACES - 1))
+    place[:, -1:] = last_place
     prior = np.exp(-0.5 * ((place - centre) / deviation) ** 2)
     prior /= prior.sum(axis=1, keepdims=True)
-    share, doubt = _learn(*seen, place, prior), 1.0 / (1.0 + np.sqrt(number))
+    share = _learn(*seen, place, prior)
+    doubt = 1.0 / (1.0 + np.sqrt(number))
     return Population(place, share, (1.0 - doubt) * share + doubt * prior)
 
 
 def _ends(location: Floats) -> tuple[float, ...]:
-    """How many are learned from, their centre and deviation, and where the places of the population begin and end."""
+    """Return number, centre and deviation of the workers learned from, and the outer places."""
     location = location[:: -(-location.size // _MOST_LEARNED_FROM)]
     centre = location.mean()
     deviation = max(1.0, math.sqrt(((location - centre) ** 2).mean()))
-    first, last = min(centre - 3.0 * deviation, location.min()), max(centre + 3.0 * deviation, location.max())
-    return location.size, centre, deviation, first, last
+    first_place = min(centre - 3.0 * deviation, location.min())
+    last_place = max(centre + 3.0 * deviation, location.max())
+    return location.size, centre, deviation, first_place, last_place
 
 
 def posterior(population: Population, seen: Estimates) -> Posterior:
-    """The posterior from the population and each worker's own times; for a worker never tried, the population alone."""
+    """Return the posterior from the population and each worker's own times.
+
+    For a worker never tried it is from the population alone.
+    """
     return Posterior(*_posterior(*seen, population.place, population.share))
 
 
 def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
-    """The value of knowing each worker better, (E, L, n), if one of mean M gains (1 - M / u)+, for L ``limit``s u.
+    """Return the value of knowing each worker better, (E, L, n), for L limits u.
+
+    A worker of mean M gains (1 - M / u)+, and the value is
 
         E[(1 - M / u)+] - (1 - E[M] / u)+,
 
-    where M is the expected mean after the variance within each component has fallen by half, as it does when the tasks
-    behind the estimate are doubled. For workers that were tried the components count with doubt (``Population``). It is
-    the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it is E[(1 - M / u)+], the possible gain
-    of a worker that is not used.
+    where M is the expected mean after the variance within each component has fallen by half, as it
+    does when the tasks behind the estimate are doubled. For workers that were tried the components
+    count with doubt (``Population``). It is the knowledge gradient (Frazier, Powell and Dayanik,
+    2008). Where E[M] > u it is E[(1 - M / u)+], the possible gain of a worker that is not used.
+
+    Args:
+        population: The population of each row.
+        seen: What the workers' own times say, (E, n).
+        limit: (E, L) the limits u.
     """
     return np.asarray(_value(*seen, *population, limit))
 
 
 @kernel("(m,s),(m),(k,s)", (2,))
-def _fill_shapes(times: Floats, there: Mask, out: Floats) -> None:
+def _fill_shapes(times: Floats, filled: Mask, out: Floats) -> None:
+    """Fill in the times over their means, and last their average; see ``Candidates.shapes``."""
     m, size = times.shape
     out[m] = 0.0
-    for i in range(there.sum()):
+    # the workers of a row come first, before the places that are filled up
+    for i in range(filled.sum()):
         mean = times[i].mean()
         for s in range(size):
-            out[i, s] = times[i, s] / mean if mean > 0.0 else 1.0
+            if mean > 0.0:
+                out[i, s] = times[i, s] / mean
+            else:
+                out[i, s] = 1.0
             out[m, s] += out[i, s]
     for s in range(size):
-        out[m, s] /= there.sum()
+        out[m, s] /= filled.sum()
 
 
 @helper()
 def _weights(location: float, evidence: float, place: Floats, share: Floats, out: Floats) -> None:
-    apart = place[1] - place[0]
-    a = evidence / (1.0 + evidence * apart * apart)
-    most, total, within = -math.inf, 0.0, location - place[0] < _LIMIT
-    ratio, factor = math.exp(min(location - place[0], _LIMIT)), math.exp(-apart)  # places are evenly spaced
+    """Fill in the chance that a worker is of each component, given its own times."""
+    distance = place[1] - place[0]
+    # the likelihood of K gamma times is proportional to exp(-a (d + exp(-d))), where d is the place
+    # minus the location; the width of the component leaves ``a`` of the evidence
+    a = evidence / (1.0 + evidence * distance * distance)
+    largest = -math.inf
+    total = 0.0
+    in_range = location - place[0] < _LARGEST_EXPONENT
+    # places are evenly spaced, so that exp(-d) is the last one times a factor: no exp in the loop
+    ratio = math.exp(min(location - place[0], _LARGEST_EXPONENT))
+    factor = math.exp(-distance)
     for g in range(len(place)):
-        d = max(place[g] - location, -_LIMIT)
-        out[g] = -a * (d + (ratio if within else math.exp(-d)))
+        d = max(place[g] - location, -_LARGEST_EXPONENT)
+        out[g] = -a * (d + (ratio if in_range else math.exp(-d)))
         ratio *= factor
-        if share[g] > 0.0 and out[g] > most:
-            most = out[g]
+        if share[g] > 0.0 and out[g] > largest:
+            largest = out[g]
     for g in range(len(place)):
-        out[g] = share[g] * math.exp(min(out[g] - most, 0.0)) if out[g] > most - _NOTHING else 0.0
+        if out[g] > largest - _NEGLIGIBLE_EXPONENT:
+            out[g] = share[g] * math.exp(min(out[g] - largest, 0.0))
+        else:
+            out[g] = 0.0
         total += out[g]
     for g in range(len(place)):
         out[g] /= total
@@ -208,75 +329,112 @@ def _weights(location: float, evidence: float, place: Floats, share: Floats, out
 
 @kernel("(n),(n),(g),(g)->(g)")
 def _learn(location: Floats, evidence: Floats, place: Floats, prior: Floats, share: Floats) -> None:
-    known = np.flatnonzero(evidence)
-    known = known[:: -(-len(known) // _MOST_LEARNED_FROM)]
-    n, g = len(known), len(place)
-    ones, near, weights = np.ones(g), np.empty((n, g)), np.empty(g)
+    """Fill in the shares of the components by expectation and maximisation, from the prior on."""
+    tried = np.flatnonzero(evidence)
+    tried = tried[:: -(-len(tried) // _MOST_LEARNED_FROM)]
+    n = len(tried)
+    g = len(place)
+    # the likelihoods do not depend on the shares, so they are computed once
+    ones = np.ones(g)
+    likelihoods = np.empty((n, g))
+    weights = np.empty(g)
     for i in range(n):
-        _weights(location[known[i]], evidence[known[i]], place, ones, near[i])
+        _weights(location[tried[i]], evidence[tried[i]], place, ones, likelihoods[i])
     copy(prior, share)
     for _ in range(_PASSES):
         total = prior.copy()
         for i in range(n):
-            most = 0.0
+            weight_sum = 0.0
             for k in range(g):
-                weights[k] = share[k] * near[i, k]
-                most += weights[k]
+                weights[k] = share[k] * likelihoods[i, k]
+                weight_sum += weights[k]
             for k in range(g):
-                total[k] += weights[k] / most
+                total[k] += weights[k] / weight_sum
         for k in range(g):
             share[k] = total[k] / (n + 1.0)
 
 
 @kernel("(n),(n),(g),(g)->(n),(n)")
-def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats, out: Floats, spread: Floats) -> None:
-    width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
-    never = -1  # a worker never tried: all of them are the same
+def _posterior(
+    location: Floats,
+    evidence: Floats,
+    place: Floats,
+    share: Floats,
+    out: Floats,
+    spread: Floats,
+) -> None:
+    """Fill in the mean and the standard deviation of the logarithm of each worker's mean time."""
+    width = (place[1] - place[0]) ** 2
+    weights = np.empty(len(place))
+    untried = -1  # a worker never tried: all of them are the same
     for i in range(len(location)):
         if evidence[i] == 0.0:
-            if never >= 0:
-                out[i], spread[i] = out[never], spread[never]
+            if untried >= 0:
+                out[i] = out[untried]
+                spread[i] = spread[untried]
                 continue
-            never = i
+            untried = i
         _weights(location[i], evidence[i], place, share, weights)
-        own = width * evidence[i] / (1.0 + width * evidence[i])
+        # within a component, both normal: the weight of the worker's own times, and the variance
+        own_weight = width * evidence[i] / (1.0 + width * evidence[i])
         inside = width / (1.0 + width * evidence[i])
-        first, second = 0.0, 0.0
+        first_moment = 0.0
+        second_moment = 0.0
         for g in range(len(place)):
             if weights[g] > 0.0:
-                centre = place[g] + own * (location[i] - place[g])
-                first += weights[g] * centre
-                second += weights[g] * centre * centre
-        out[i] = first
-        spread[i] = math.sqrt(max(second - first * first, 0.0) + inside)
+                centre = place[g] + own_weight * (location[i] - place[g])
+                first_moment += weights[g] * centre
+                second_moment += weights[g] * centre * centre
+        out[i] = first_moment
+        spread[i] = math.sqrt(max(second_moment - first_moment * first_moment, 0.0) + inside)
 
 
 @kernel("(n),(n),(g),(g),(g),(l)->(l,n)")
 def _value(
-    location: Floats, evidence: Floats, place: Floats, share: Floats, hedge: Floats, limits: Floats, out: Floats
+    location: Floats,
+    evidence: Floats,
+    place: Floats,
+    share: Floats,
+    hedge: Floats,
+    limits: Floats,
+    out: Floats,
 ) -> None:
-    width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
-    log_mean, mean = np.empty(len(place)), np.empty(len(place))
+    """Fill in the value of knowing each worker better; see ``value_of_trying``."""
+    width = (place[1] - place[0]) ** 2
+    weights = np.empty(len(place))
+    log_mean = np.empty(len(place))
+    mean = np.empty(len(place))
     for i in range(len(location)):
         _weights(location[i], evidence[i], place, hedge if evidence[i] > 0.0 else share, weights)
-        own, inside = width * evidence[i] / (1.0 + width * evidence[i]), width / (1.0 + width * evidence[i])
-        deviation, expected = math.sqrt(inside * _LEFT), 0.0
-        some = 0  # components that count; the others are left out
+        own_weight = width * evidence[i] / (1.0 + width * evidence[i])
+        inside = width / (1.0 + width * evidence[i])
+        deviation = math.sqrt(inside * _VARIANCE_LEFT)
+        expected = 0.0
+        count = 0  # components that count; the others are left out
         for g in range(len(place)):
-            log_mean[some] = place[g] + own * (location[i] - place[g]) + 0.5 * inside
-            mean[some], weights[some] = math.exp(min(log_mean[some], _LIMIT)), weights[g]
-            expected += weights[some] * mean[some]
-            some += weights[some] > 1e-9
+            log_mean[count] = place[g] + own_weight * (location[i] - place[g]) + 0.5 * inside
+            mean[count] = math.exp(min(log_mean[count], _LARGEST_EXPONENT))
+            weights[count] = weights[g]
+            expected += weights[count] * mean[count]
+            count += weights[count] > 1e-9
         for level in range(len(limits)):
-            limit, out[level, i] = limits[level], 0.0
+            limit = limits[level]
+            out[level, i] = 0.0
             if not 0.0 < limit < math.inf:
                 continue
-            side, useful = -1.0 if expected < limit else 1.0, math.log(limit)  # below it, it may still be above it
-            for g in range(some):
+            # what counts is the part of the mean beyond the limit, on the side where it is not
+            # expected: above the limit for a worker that would be used, below it for any other
+            if expected < limit:
+                side = -1.0
+            else:
+                side = 1.0
+            useful = math.log(limit)
+            for g in range(count):
                 z = side * (useful - log_mean[g] + 0.5 * deviation * deviation) / deviation
-                if z > -_FAR:
+                if z > -_MOST_DEVIATIONS:
                     gain = side * (1.0 - mean[g] / limit)
-                    if z < _FAR + deviation:  # else the mean is on this side
+                    # beyond that, the mean is on that side for certain
+                    if z < _MOST_DEVIATIONS + deviation:
                         inner = 0.5 * math.erfc(-z / math.sqrt(2.0))
                         shifted = 0.5 * math.erfc((side * deviation - z) / math.sqrt(2.0))
                         gain = side * (inner - mean[g] / limit * shifted)

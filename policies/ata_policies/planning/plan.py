@@ -1,4 +1,7 @@
-"""Plans in five steps: what is known, where to search, the search, who is tried, and when the next one is due."""
+"""Plans in five steps.
+
+What is known, where to search, the search, who is tried, and when the next plan is due.
+"""
 
 from typing import Any, NamedTuple
 
@@ -11,48 +14,81 @@ from ata_policies.planning.knowledge import choose_candidates, learn_rows
 from ata_policies.planning.local_search import MOVES, search
 
 _LONGEST = 0.2  # the longest time between two plans, as a part of the rounds that count
-_TRIAL_PART = 0.25  # the next plan is made after this part of the rounds in which a worker becomes known much better
+# the next plan is made after this part of the rounds in which a worker becomes known much better
+_TRIAL_PART = 0.25
 
 
 class Problem(NamedTuple):
     """What the plans of E rows are made for."""
 
     budget: int
-    prices: Floats  # (n,) of a unit of each worker's time
-    weight: float  # tasks that the other workers' shapes count for in a worker's own
-    rounds_left: Floats  # (E,) for how many rounds things stay as they are
-    memory: Floats  # (E,) how many rounds count
+    prices: Floats
+    """(n,) what a unit of each worker's time costs."""
+    weight: float
+    """Tasks that the other workers' shapes count for in a worker's own."""
+    rounds_left: Floats
+    """(E,) for how many rounds things stay as they are."""
+    memory: Floats
+    """(E,) how many rounds count."""
 
 
 def make_plans(
-    belief: DistributionBelief, rows: Any, there: Mask, probes: Mask, last: Ints, problem: Problem, draws: Floats
+    belief: DistributionBelief,
+    rows: Any,
+    there: Mask,
+    probes: Mask,
+    last: Ints,
+    problem: Problem,
+    draws: Floats,
 ) -> tuple[Ints, Ints, Ints]:
-    """Plan for some rows of a belief, for those workers that are ``there``, (E, n), at least one of which has a result.
+    """Plan for some rows of a belief.
 
-    The tasks are returned, (E, n), those without what is done for the sake of learning, (E, n), and how many rounds
-    there are between the next one and the next plan, (E,).
+    Args:
+        belief: What has been learned, of all rows.
+        rows: The E rows to plan for.
+        there: (E, n) the workers that may get tasks; at least one of each row has a result.
+        probes: (E, n) workers that get a task each, except that the workers in use get at least
+            half of the tasks.
+        last: (E, n) the best allocation of the last plan, from which the search begins.
+        problem: What the plans are made for.
+        draws: (E, n + 2) uniform from 0 to 1.
 
-    Of these, workers of the ``probes``, (E, n), get a task, except that those in use get at least half of the tasks.
-    The search begins from ``last``, (E, n), the best allocation of the last plan. The ``draws``, (E, n + 2), are
-    uniform from 0 to 1.
+    Returns:
+        The tasks, (E, n); the best allocation, without the tasks that are done for the sake of
+        learning, (E, n); and the number of rounds between the next round and the next plan, (E,).
     """
     known = learn_rows(belief.rows(rows), problem.weight)
     candidates = choose_candidates(known, there, last, problem.budget)
-    found = search(candidates, last, problem.budget, problem.prices, draws[:, 0])
-    allocation, rounds = explore(known, candidates, found, there, problem.prices, problem.rounds_left, draws[:, 2:])
-    # half to all of the longest time between two plans, but less where a worker, tried or in use, is hardly known
+    result = search(candidates, last, problem.budget, problem.prices, draws[:, 0])
+    allocation, rounds = explore(
+        known,
+        candidates,
+        result,
+        there,
+        problem.prices,
+        problem.rounds_left,
+        draws[:, 2:],
+    )
+    # half to all of the longest time between two plans, but less where a worker, tried or in use,
+    # is hardly known
     pause = np.minimum(_LONGEST * problem.memory * (1.0 + draws[:, 1]) / 2.0, _TRIAL_PART * rounds)
-    pause = np.where(found.moves < MOVES, np.maximum(pause.astype(np.int64) - 1, 0), 0)
+    # a search that was cut short goes on in the next round
+    pause = np.where(result.moves < MOVES, np.maximum(pause.astype(np.int64) - 1, 0), 0)
     probed = probes & there & (allocation == 0)
     for e in np.flatnonzero(probed.any(axis=1)):
         pause[e] = 0
-        _probe(allocation[e], known.posterior.mean()[e], np.flatnonzero(probed[e])[: (problem.budget + 1) // 2])
-    return allocation, candidates.members.among_all(found.allocation), pause
+        _probe(
+            allocation[e],
+            known.posterior.mean()[e],
+            np.flatnonzero(probed[e])[: (problem.budget + 1) // 2],
+        )
+    return allocation, candidates.members.among_all(result.allocation), pause
 
 
 def _probe(allocation: Ints, mean: Floats, probed: Ints) -> None:
+    """Give each ``probed`` worker of a row a task of the worker that needs the longest time."""
     for worker in probed:
         time = np.where(allocation > 0, allocation * mean, -1.0)
-        time[probed] = -1.0
+        time[probed] = -1.0  # a task that was just given to a probed worker stays with it
         allocation[np.argmax(time)] -= 1
         allocation[worker] += 1

@@ -1,4 +1,7 @@
-"""What races cost on average: rounds played in one kernel on task times that are the same for every race."""
+"""What races cost on average, in rounds that are played in one kernel.
+
+The task times are the same for every race.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -10,57 +13,82 @@ from ata_gym.theory.simulated.costs import Costs
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import inlined, kernel, phase
 
-_LARGE = 900  # times beyond 2**900 are divided by a power of two, so that no sum overflows
-_LONGER = 1.25  # a round is first played as if it took at most so many times as long as the longest before it
-_LARGEST = 2**28  # tasks that may be started in the rounds played with a race
+# times beyond 2**900 are divided by a power of two, so that no sum overflows
+_LARGEST_EXPONENT = 900
+# a round is first played as if it took at most so many times as long as the longest before it
+_LIMIT_FACTOR = 1.25
+_MOST_TASKS = 2**28  # tasks that may be started in the rounds played with a race
 
 
-def race_costs(times: Floats, races: Ints, budget: int, replicates: int, factors: Floats | None = None) -> Costs:
-    """Estimate the expected round time and worker time of races by playing ``replicates`` rounds with each.
+def race_costs(
+    times: Floats,
+    races: Ints,
+    budget: int,
+    replicates: int,
+    factors: Floats | None = None,
+) -> Costs:
+    """Estimate the expected round time and worker time of races by playing rounds with each.
 
-    The rounds are those of ``ata_gym.simulation.rounds.race_round``, where nobody dies. The j-th task of worker i
-    takes, over the replicates, each of its times equally often, in an order that depends on i and j only, so that races
-    are compared on the same task times, in this call and in later ones. ValueError for more than 2**28 tasks.
+    The rounds are played as by ``ata_gym.simulation.rounds.race_round``, where nobody dies. The
+    j-th task of worker i takes, over the replicates, each of its times equally often, in an order
+    that depends on i and j only. So races are compared on the same task times, in this call and in
+    later ones.
 
-    - ``times``: (n, S) equally likely task times of each worker, finite and at least 0.
-    - ``races``: (C, n) tasks for each worker, at least ``budget`` in total.
-    - ``factors``: (n, F) where the distributions are uncertain: all times of a worker in a round are multiplied by one
-      of them, each in equally many rounds; by default 1.
+    In the example, both workers of the first race start their two tasks; worker 0 ends the round at
+    2, and worker 1 is cancelled.
 
-    Both start their two tasks, worker 0 ends the round at 2, and worker 1 is cancelled:
+    Args:
+        times: (n, S) equally likely task times of each worker, finite and at least 0.
+        races: (C, n) tasks for each worker, at least ``budget`` in total.
+        budget: Results that end a round.
+        replicates: Rounds played with each race.
+        factors: (n, F) where the distributions are uncertain: all times of a worker in a round are
+            multiplied by one of them, each in equally many rounds; by default 1.
 
-    >>> race_costs(np.array([[1.0], [5.0]]), np.array([[2, 2], [2, 0]]), budget=2, replicates=4)
-    Costs(round_time=array([2., 2.]), worker_time=array([4., 2.]))
+    Raises:
+        ValueError: If more than 2**28 tasks would be started.
+
+    Example:
+        >>> race_costs(np.array([[1.0], [5.0]]), np.array([[2, 2], [2, 0]]), budget=2, replicates=4)
+        Costs(round_time=array([2., 2.]), worker_time=array([4., 2.]))
     """
-    if replicates * (len(times) + budget) > _LARGEST:
+    if replicates * (len(times) + budget) > _MOST_TASKS:
         raise ValueError(
-            f"playing {replicates} rounds of {len(times)} workers and {budget} results has more than 2**28 tasks: "
-            "use a smaller budget, or fewer workers or replicates"
+            f"playing {replicates} rounds of {len(times)} workers and {budget} results has more"
+            " than 2**28 tasks: use a smaller budget, or fewer workers or replicates",
         )
-    unit = 2.0 ** max(0, math.frexp(float(times.max(initial=0.0)))[1] - _LARGE)
+    unit = 2.0 ** max(0, math.frexp(float(times.max(initial=0.0)))[1] - _LARGEST_EXPONENT)
     if factors is None:
         factors = np.ones((len(times), 1))
-    scaled = times / unit if unit > 1.0 else times
+    if unit > 1.0:
+        scaled = times / unit
+    else:
+        scaled = times
     played = _play(scaled, factors, races, np.int64(budget), np.int64(replicates))
-    return Costs(*(part * unit for part in played))
+    return Costs(*(time * unit for time in played))
 
 
 @inlined
 def _shuffled(replicate: Any, replicates: Any, mask: Any, task: Any) -> Any:
-    """The place of a replicate in the order of a task, which is a number of 64 bits: a permutation by mixing bits."""
-    # the number's own bits, mixed (splitmix64; Steele, Lea and Flood, "Fast splittable pseudorandom numbers", 2014)
+    """Return the place of a replicate in the order of a task, a permutation by mixing bits.
+
+    The ``task`` is a number of 64 bits, and the ``mask`` the least 2**k - 1 as large as any
+    replicate.
+    """
+    # the number's own bits, mixed (splitmix64; Steele, Lea and Flood, "Fast splittable pseudorandom
+    # numbers", 2014)
     z = np.uint64(task * np.uint64(0x9E3779B97F4A7C15))
     z = np.uint64((z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9))
     z = np.uint64((z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB))
     z = np.uint64(z ^ (z >> np.uint64(31)))
     x = np.uint64(replicate)
-    # each step maps the numbers up to the mask one to one; numbers that are no replicate are mapped again, and since
-    # the replicate itself is one of the numbers that are met in turn, this ends
+    # each step maps the numbers up to the mask one to one; numbers that are no replicate are mapped
+    # again, and since the replicate itself is one of the numbers that are met in turn, this ends
     while True:
         for shift in (np.uint64(0), np.uint64(21), np.uint64(42)):
-            own = np.uint64(z >> shift)
-            x = np.uint64((x ^ own) & mask)
-            x = np.uint64((x * ((own >> np.uint64(9)) | np.uint64(1))) & mask)
+            bits = np.uint64(z >> shift)
+            x = np.uint64((x ^ bits) & mask)
+            x = np.uint64((x * ((bits >> np.uint64(9)) | np.uint64(1))) & mask)
             x = np.uint64(x ^ (x >> np.uint64(3)))
         if x < replicates:
             return x
@@ -69,57 +97,94 @@ def _shuffled(replicate: Any, replicates: Any, mask: Any, task: Any) -> Any:
 class _Sample(NamedTuple):
     """The task times of all rounds."""
 
-    times: Floats  # (n, S) as for ``race_costs``
-    factors: Floats  # (n, F)
-    time: Ints  # (R,) which of its times a task takes in the round of each place of its order
-    factor: Ints  # (R,) which of its factors a worker has, likewise
-    mask: Any  # the least 2**k - 1 that is as large as any round
+    times: Floats
+    """(n, S) equally likely task times, as for ``race_costs``."""
+    factors: Floats
+    """(n, F) by one of which all times of a worker in a round are multiplied."""
+    time: Ints
+    """(R,) which of its times a task takes in the round at each place of its order."""
+    factor: Ints
+    """(R,) which of its factors a worker has in the round at each place of its order."""
+    mask: Any
+    """The least 2**k - 1 that is as large as any round."""
 
 
 @phase
 def _place(sample: _Sample, replicate: int, worker: int, task: int) -> Any:
+    """Return the place of a round in the order of a worker's task."""
     number = (np.uint64(worker) << np.uint64(32)) | np.uint64(task)
-    return np.int64(_shuffled(np.uint64(replicate), np.uint64(len(sample.time)), sample.mask, number))
+    return np.int64(
+        _shuffled(np.uint64(replicate), np.uint64(len(sample.time)), sample.mask, number),
+    )
 
 
 @phase
-def _fill_first(sample: _Sample, replicate: int, factor: Floats, first: Floats) -> None:
-    for i in range(len(first)):
+def _fill_first(sample: _Sample, replicate: int, factor: Floats, first_times: Floats) -> None:
+    """Fill in each worker's ``factor`` and the time of its first task in a round, (n,) each."""
+    for i in range(len(first_times)):
+        # the order of the factors is one that no task has: no worker starts 2**32 tasks
         if sample.factors.shape[1] > 1:
             factor[i] = sample.factors[i, sample.factor[_place(sample, replicate, i, 0xFFFFFFFF)]]
-        first[i] = factor[i] * sample.times[i, sample.time[_place(sample, replicate, i, 0)]]
+        first_times[i] = factor[i] * sample.times[i, sample.time[_place(sample, replicate, i, 0)]]
 
 
 @phase
 def _play_round(
-    sample: _Sample, race: Ints, budget: int, replicate: int, first: Floats, factor: Floats, until: float,
-    heap: Heap, started: Ints,
-) -> tuple[float, float]:  # fmt: skip
-    """The round time and worker time of a round if it is over by ``until``, else infinities.
+    sample: _Sample,
+    race: Ints,
+    budget: int,
+    replicate: int,
+    first_times: Floats,
+    factor: Floats,
+    until: float,
+    heap: Heap,
+    started: Ints,
+) -> tuple[float, float]:
+    """Play a round; return round time and worker time, or infinities if it ends after ``until``.
 
-    Workers whose first task takes longer are busy until the end, whatever they do. The last arrays are overwritten.
+    Workers whose first task takes longer than ``until`` are busy until the end, whatever they do.
+
+    Args:
+        sample: The task times.
+        race: (n,) tasks for each worker.
+        budget: Results that end the round.
+        replicate: Which round it is.
+        first_times: (n,) the time of each worker's first task.
+        factor: (n,) by which each worker's times are multiplied.
+        until: The latest end.
+        heap: Work space; overwritten.
+        started: (n,) work space; overwritten.
     """
-    times, size, late = sample.times, 0, 0
+    times = sample.times
+    size = 0
+    late = 0
     for i in range(len(race)):
         if race[i] > 0:
-            if first[i] <= until:
-                heap.key[size], heap.worker[size], started[i] = first[i], i, 1
+            if first_times[i] <= until:
+                heap.key[size] = first_times[i]
+                heap.worker[size] = i
+                started[i] = 1
                 size += 1
             else:
                 late += 1
     build_heap(heap, size)
+    # the heap holds when each running task ends; its top is the next result. Of a worker that has
+    # done all its tasks, ``idle`` adds up the time for which it was busy
     idle = 0.0
     for _ in range(budget - 1):
         if size == 0:
             break
-        i, now = heap.worker[0], heap.key[0]
+        i = heap.worker[0]
+        time = heap.key[0]
         if started[i] < race[i]:
-            heap.key[0] = now + factor[i] * times[i, sample.time[_place(sample, replicate, i, started[i])]]
+            place = _place(sample, replicate, i, started[i])
+            heap.key[0] = time + factor[i] * times[i, sample.time[place]]
             started[i] += 1
         else:
-            idle += now
+            idle += time
             size = take_off_top(heap, size)
         sift_down(heap, size, 0)
+    # the B-th result is at the top; all whose task is running, or late, are busy until then
     if size == 0 or heap.key[0] > until:
         return math.inf, math.inf
     return heap.key[0], idle + (size + late) * heap.key[0]
@@ -127,28 +192,64 @@ def _play_round(
 
 @kernel("(n,s),(n,f),(c,n),(),()->(c),(c)")
 def _play(
-    times: Floats, factors: Floats, races: Ints, budget: Ints, replicates: Ints, round_time: Floats, worker_time: Floats
+    times: Floats,
+    factors: Floats,
+    races: Ints,
+    budget: Ints,
+    replicates: Ints,
+    round_time: Floats,
+    worker_time: Floats,
 ) -> None:
+    """Play the rounds with each race; see ``race_costs``."""
     n, slices = times.shape
     rounds = replicates[0]
     mask = np.uint64(1)
     while mask < np.uint64(rounds):  # doubled each time; there are at most 2**28 rounds
         mask = np.uint64(mask << np.uint64(1))
+    # place r of R rounds takes the slice at the level (r + 1/2) / R, in whole numbers
     middle = 2 * np.arange(rounds) + 1
-    time, factor = middle * slices // (2 * rounds), middle * factors.shape[1] // (2 * rounds)
+    time = middle * slices // (2 * rounds)
+    factor = middle * factors.shape[1] // (2 * rounds)
     sample = _Sample(times, factors, time, factor, np.uint64(mask - np.uint64(1)))
-    heap, own, started = Heap(np.empty(n), np.empty(n, np.int64)), factors[:, 0].copy(), np.zeros(n, np.int64)
-    first, longest = np.empty(n), np.full(len(races), math.inf)
+    heap = Heap(np.empty(n), np.empty(n, np.int64))
+    worker_factors = factors[:, 0].copy()
+    started = np.zeros(n, np.int64)
+    first_times = np.empty(n)
+    longest = np.full(len(races), math.inf)
     round_time[:] = worker_time[:] = 0.0
     for r in range(rounds):
-        _fill_first(sample, r, own, first)
+        _fill_first(sample, r, worker_factors, first_times)
         for c in range(len(races)):
-            until = _LONGER * longest[c]
-            took, busy = _play_round(sample, races[c], budget[0], r, first, own, until, heap, started)
-            if took == math.inf:
-                took, busy = _play_round(sample, races[c], budget[0], r, first, own, math.inf, heap, started)
-            longest[c] = max(took, longest[c]) if r > 0 else took
-            round_time[c] += took
+            # with a limit fewer tasks go into the heap; the rare round beyond it is played again
+            until = _LIMIT_FACTOR * longest[c]
+            duration, busy = _play_round(
+                sample,
+                races[c],
+                budget[0],
+                r,
+                first_times,
+                worker_factors,
+                until,
+                heap,
+                started,
+            )
+            if duration == math.inf:
+                duration, busy = _play_round(
+                    sample,
+                    races[c],
+                    budget[0],
+                    r,
+                    first_times,
+                    worker_factors,
+                    math.inf,
+                    heap,
+                    started,
+                )
+            if r > 0:
+                longest[c] = max(duration, longest[c])
+            else:
+                longest[c] = duration
+            round_time[c] += duration
             worker_time[c] += busy
     round_time /= rounds
     worker_time /= rounds

@@ -1,4 +1,7 @@
-"""Races of the fastest workers: how tasks are shared out, and which race costs least in simulated rounds."""
+"""Races of the fastest workers.
+
+How tasks are shared out, and which race costs least in simulated rounds.
+"""
 
 from collections.abc import Callable
 from itertools import product
@@ -17,30 +20,37 @@ from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.planning.race_costs import race_costs
 
 EVERYTHING = 2**40  # a number of tasks to share out that stands for B tasks for every worker
-_TINY = np.nextafter(0.0, 1.0)  # takes the place of a score of 0, for which RAS has a rule of its own
+# takes the place of a score of 0, for which RAS has a rule of its own
+_LEAST_SCORE = np.nextafter(0.0, 1.0)
 STRIDE = 4  # length of the first steps of a search
-_ROUGH = 64  # rounds with each candidate of a search that has no start
+_ROUGH_ROUNDS = 64  # rounds with each candidate of a search that has no start
 _GROWTH = 1.06  # from one number of workers, or of tasks, to the next one on the scales of a search
 _SLICES = 256  # equally likely times of a worker where its distribution is known
 
-Place = tuple[int, int]  # where a race is on the scales of numbers of workers and of tasks
+# where a race is on the scales of numbers of workers and of tasks
+Place = tuple[int, int]
+# what a search makes least, in this order
 Loss = Callable[["Choice"], tuple[float, float]]
 
 
 def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, budget: int) -> Ints:
-    """Share out ``tasks`` among the ``fastest`` workers by RAS (see ``allocate``), at most ``budget`` each.
+    """Share out tasks among the fastest workers by RAS (see ``allocate``), at most B each.
 
-    - ``scores``: (..., n) estimated task times, finite where among the fastest. Of equal ones the lowest index is
-      faster.
-    - ``fastest``, ``tasks``: (...,) how many workers take part, and tasks to share out, from B = ``budget`` on. With
-      ``EVERYTHING`` each gets B.
+    The first example has two tasks more than needed, none of them for the slowest; in the second
+    one the two fastest get all tasks.
 
-    Two tasks to spare, none of them for the slowest; and everything to the two fastest:
+    Args:
+        scores: (..., n) estimated task times, finite where among the fastest. Of equal ones the
+            lowest index is faster.
+        fastest: (...,) how many workers take part.
+        tasks: (...,) tasks to share out, B at least. With ``EVERYTHING`` each worker gets B.
+        budget: Results that end a round, B.
 
-    >>> race_allocation([1.0, 2.0, 4.0, 9.0], fastest=3, tasks=9, budget=7)
-    array([6, 2, 1, 0])
-    >>> race_allocation([1.0, 2.0, 4.0, 9.0], fastest=2, tasks=EVERYTHING, budget=7)
-    array([7, 7, 0, 0])
+    Example:
+        >>> race_allocation([1.0, 2.0, 4.0, 9.0], fastest=3, tasks=9, budget=7)
+        array([6, 2, 1, 0])
+        >>> race_allocation([1.0, 2.0, 4.0, 9.0], fastest=2, tasks=EVERYTHING, budget=7)
+        array([7, 7, 0, 0])
     """
     times = np.asarray(scores, np.float64)
     inside = first_of(times, np.asarray(fastest, np.int64))
@@ -48,54 +58,87 @@ def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, bud
 
 
 def _share_out(times: Floats, tasks: Ints, budget: int) -> Ints:
-    times = np.maximum(times, _TINY)
+    """Share out tasks among the workers of finite times."""
+    times = np.maximum(times, _LEAST_SCORE)
     shared = allocate_kernel(times, tasks, np.zeros(times.shape[-1], np.bool_), np.empty(0))
-    return np.where(tasks[..., None] >= EVERYTHING, budget * (times < np.inf), np.minimum(shared, budget))
+    return np.where(
+        tasks[..., None] >= EVERYTHING,
+        budget * (times < np.inf),
+        np.minimum(shared, budget),
+    )
 
 
 class Choice(NamedTuple):
-    """Which race of ``race_allocation``, and what it costs on average, in units of time."""
+    """Which race of ``race_allocation``, and what it costs on average."""
 
-    fastest: int  # workers in the race
-    tasks: int  # tasks shared out among them, before the cap of B each; ``EVERYTHING``: B each
+    fastest: int
+    """Workers in the race."""
+    tasks: int
+    """Tasks shared out among them, before the cap of B each; ``EVERYTHING``: B each."""
     round_time: float
+    """Expected round time, in units of time."""
     worker_time: float
-    stride: int  # length of the steps with which the search has to go on; 0 if it is done
+    """Expected worker time of a round, in units of time."""
+    stride: int
+    """Length of the steps with which the search has to go on; 0 if it is done."""
 
     def total(self, price: float) -> float:
-        """The expected cost of a round."""
+        """Return the expected cost of a round: round time + price * worker time."""
         return self.round_time + price * self.worker_time
 
 
 class RaceSearch:
-    """Chooses how many of the fastest workers race, and for how many tasks: the least round time + price * worker time.
+    """Chooses how many of the fastest workers race, and for how many tasks.
 
-    The numbers of workers and of tasks are searched on scales that grow by 6 % and at least 1, the tasks from exactly B
-    to B for every worker, step by step, with long steps first. At price 0 no race costs less than that of all workers
-    with B tasks each; of those that cost at most ``1 + tolerance`` times as much, it takes the one with the least
-    worker time. Ours.
+    The race costs least: expected round time + price * expected worker time. The numbers of workers
+    and of tasks are searched on scales that grow by 6 % and at least 1, the tasks from exactly B to
+    B for every worker, step by step, with long steps first. At price 0 no race costs less than that
+    of all workers with B tasks each; of those that cost at most ``1 + tolerance`` times as much, it
+    takes the one with the least worker time. Ours.
 
-    - ``times``, ``replicates``, ``factors``: (n, S) equally likely task times of each worker, rounds to play with each
-      candidate, and (n, F) factors where the times are uncertain: see ``race_costs``.
-    - ``scores``: (n,) estimated task times, which rank the workers and share out the tasks: see ``race_allocation``.
-    - ``least``: workers that have to be in the race, from 1 to n.
+    Args:
+        times: (n, S) equally likely task times of each worker.
+        scores: (n,) estimated task times, which rank the workers and share out the tasks: see
+            ``race_allocation``.
+        budget: Results that end a round, B.
+        price: What a unit of worker time costs, in units of round time.
+        tolerance: At price 0, the share by which a race may cost more than the cheapest.
+        replicates: Rounds to play with each candidate, see ``race_costs``.
+        factors: (n, F) where the times are uncertain, see ``race_costs``.
+        least: Workers that have to be in the race, from 1 to n.
 
-    >>> from ata_gym import scenario
-    >>> named = scenario("icml2025-cifar100")
-    >>> times = known_sample(named.pool, 64)
-    >>> RaceSearch(times, times.mean(axis=1), named.budget, price=0.1).search()[:2]
-    (5, 30)
+    Example:
+        >>> from ata_gym import scenario
+        >>> example = scenario("icml2025-cifar100")
+        >>> times = known_sample(example.pool, 64)
+        >>> RaceSearch(times, times.mean(axis=1), example.budget, price=0.1).search()[:2]
+        (5, 30)
     """
 
     def __init__(
-        self, times: ArrayLike, scores: ArrayLike, budget: int, price: float, *, tolerance: float = 0.0,
-        replicates: int = 256, factors: Floats | None = None, least: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        times: ArrayLike,
+        scores: ArrayLike,
+        budget: int,
+        price: float,
+        *,
+        tolerance: float = 0.0,
+        replicates: int = 256,
+        factors: Floats | None = None,
+        least: int = 1,
+    ) -> None:
         ranked = np.asarray(scores, np.float64)
         order = np.argsort(ranked, kind="stable")[: max(1, int((ranked < np.inf).sum()))]
-        self._times, self._scores = np.asarray(times, np.float64)[order], ranked[order]
-        self._factors = np.ones((len(order), 1)) if factors is None else factors[order]
-        self._budget, self._price, self._tolerance, self._replicates = budget, price, tolerance, replicates
+        self._times = np.asarray(times, np.float64)[order]
+        self._scores = ranked[order]
+        if factors is None:
+            self._factors = np.ones((len(order), 1))
+        else:
+            self._factors = factors[order]
+        self._budget = budget
+        self._price = price
+        self._tolerance = tolerance
+        self._replicates = replicates
         self._workers = _scale(min(least, len(order)), len(order))
         self._tasks = [*_scale(budget, 4 * budget), EVERYTHING]
         self._last = len(self._workers) - 1, len(self._tasks) - 1
@@ -103,88 +146,148 @@ class RaceSearch:
 
     def search(self) -> Choice:
         """Search from the best of every second number of workers and of tasks, on few rounds."""
-        every_second = product(*(sorted({*range(0, last, 2), last}) for last in self._last))
-        rough = self._play(list(every_second), min(_ROUGH, self._replicates))
-        return self._search_from(min(rough, key=lambda place: rough[place].total(self._price)), STRIDE, None)
+        # the ends of both scales are always among them
+        every_second = product(*(sorted({*range(0, end, 2), end}) for end in self._last))
+        rough = self._play(list(every_second), min(_ROUGH_ROUNDS, self._replicates))
+        return self._search_from(
+            min(rough, key=lambda place: rough[place].total(self._price)),
+            STRIDE,
+            None,
+        )
 
-    def search_from(self, fastest: int, tasks: int, stride: int = STRIDE, most: int | None = None) -> Choice:
-        """Search from a race, such as an earlier choice, with first steps of this length.
+    def search_from(
+        self,
+        fastest: int,
+        tasks: int,
+        stride: int = STRIDE,
+        most: int | None = None,
+    ) -> Choice:
+        """Search from a race, such as an earlier choice.
 
-        The search ends early when it has played ``most`` races, but at least once around its start.
+        Args:
+            fastest: Workers in this race.
+            tasks: Tasks shared out among them.
+            stride: Length of the first steps on the scales.
+            most: The search ends early when it has played so many races, but has at least played
+                the races around its start.
         """
-        here = _nearest(fastest, self._workers), _nearest(tasks, self._tasks)
-        return self._search_from(here, max(stride, 1), most)  # a negative one would never end
+        position = _nearest(fastest, self._workers), _nearest(tasks, self._tasks)
+        return self._search_from(position, max(stride, 1), most)  # a negative one would never end
 
-    def _search_from(self, here: Place, stride: int, most: int | None) -> Choice:
+    def _search_from(self, position: Place, stride: int, most_races: int | None) -> Choice:
+        """Search by the cost; at price 0, by the worker time of races that are short enough."""
         if self._price > 0.0:
-            here, stride = self._walk(lambda choice: (choice.total(self._price), 0.0), here, stride, most)
+            position, stride = self._walk(
+                lambda choice: (choice.total(self._price), 0.0),
+                position,
+                stride,
+                most_races,
+            )
         else:
+            # the race of all workers with B tasks each: no round is shorter
             self._known |= self._play([self._last], self._replicates)
-            here, stride = self._walk(self._frugal, here, stride, most)
-        return self._known[here]._replace(stride=stride)
+            position, stride = self._walk(self._frugal, position, stride, most_races)
+        return self._known[position]._replace(stride=stride)
 
-    def _walk(self, loss: Loss, here: Place, step: int, most: int | None) -> tuple[Place, int]:
-        known = self._known
+    def _walk(
+        self, loss: Loss, position: Place, step: int, most_races: int | None
+    ) -> tuple[Place, int]:
+        """Go to the best of the eight places around, by steps that become shorter.
+
+        The place is returned, and the step with which the search has to go on; 0 if it is done.
+        """
+        choices = self._known
         while step:  # each pass goes to a better one of finitely many places, or shortens the step
             steps = np.array(list(product((-step, 0, step), repeat=2)))
-            around = {(i, j) for i, j in np.clip(here + steps, 0, self._last).tolist()}
-            known |= self._play(sorted(around - known.keys()), self._replicates)
-            best = min(around, key=lambda place: (loss(known[place]), place))
-            if (loss(known[best]), best) < (loss(known[here]), here):  # never where extreme times make it no number
-                here = best
+            around = {(i, j) for i, j in np.clip(position + steps, 0, self._last).tolist()}
+            choices |= self._play(sorted(around - choices.keys()), self._replicates)
+            best_place = min(around, key=lambda place: (loss(choices[place]), place))
+            # ties go to the lower place, so that no place is met twice; never true where extreme
+            # times make a cost no number
+            if (loss(choices[best_place]), best_place) < (loss(choices[position]), position):
+                position = best_place
             else:
                 step //= STRIDE
-            if most is not None and len(known) >= most:
+            if most_races is not None and len(choices) >= most_races:
                 break
-        return here, step
+        return position, step
 
     def _frugal(self, choice: Choice) -> tuple[float, float]:
+        """Return by how much a race is too long, and its worker time."""
         limit = (1.0 + self._tolerance) * self._known[self._last].round_time
         return max(choice.round_time - limit, 0.0), choice.worker_time
 
     def _play(self, places: list[Place], rounds: int) -> dict[Place, Choice]:
+        """Play races, by their places; the costs of each are returned."""
         if not places:
             return {}
         size, tasks = np.array([(self._workers[i], self._tasks[j]) for i, j in places]).T
         inside = np.arange(size.max()) < size[:, None]
-        races = _share_out(np.where(inside, self._scores[: size.max()], np.inf), tasks, self._budget)
-        first = slice(races.shape[1])
-        costs = race_costs(self._times[first], races, self._budget, rounds, self._factors[first])
-        rows = zip(places, size.tolist(), tasks.tolist(), *(part.tolist() for part in costs), strict=True)
+        races = _share_out(
+            np.where(inside, self._scores[: size.max()], np.inf),
+            tasks,
+            self._budget,
+        )
+        fastest = slice(races.shape[1])
+        costs = race_costs(
+            self._times[fastest], races, self._budget, rounds, self._factors[fastest]
+        )
+        rows = zip(
+            places,
+            size.tolist(),
+            tasks.tolist(),
+            *(column.tolist() for column in costs),
+            strict=True,
+        )
         return {place: Choice(m, number, time, work, 0) for place, m, number, time, work in rows}
 
 
 class Race(NamedTuple):
     """A race and what it costs on average, in units of time."""
 
-    allocation: Ints  # (n,) tasks for each worker
+    allocation: Ints
+    """(n,) tasks for each worker."""
     round_time: float
+    """Expected round time."""
     worker_time: float
+    """Expected worker time of a round."""
 
 
 def best_race(pool: Pool, budget: int, price: float, replicates: int = 1024) -> Race:
-    """Find the race of least expected round time + price * expected worker time where the distributions are known.
+    """Find the race of least expected cost where the distributions are known.
 
-    The search is ``RaceSearch`` with the workers ranked in three ways: by their mean times, and by their times per
-    result in a race as long as all workers together need, and twice that. The best of the three is returned.
+    The cost is round time + price * worker time. The search is ``RaceSearch`` with the workers
+    ranked in three ways: by their mean times, by their times per result in a race as long as all
+    workers together need, and by their times per result in a race twice as long. The best of the
+    three is returned. Tasks count as independent, tasks of traces too.
 
-    Tasks count as independent, those of traces too. ValueError if the budget is no whole number of at least 1 or too
-    large to play rounds, or the price is negative.
+    Args:
+        pool: The workers.
+        budget: Results that end a round.
+        price: What a unit of worker time costs, in units of round time.
+        replicates: Rounds to play with each candidate.
 
-    >>> from ata_gym import scenario
-    >>> named = scenario("icml2025-cifar100")
-    >>> race = best_race(named.pool, named.budget, price=0.05)
-    >>> race.allocation[:9]
-    array([14,  7,  4,  3,  2,  2,  1,  1,  0])
+    Raises:
+        ValueError: If the budget is no whole number of at least 1 or too large to play rounds, or
+            the price is negative.
+
+    Example:
+        >>> from ata_gym import scenario
+        >>> example = scenario("icml2025-cifar100")
+        >>> race = best_race(example.pool, example.budget, price=0.05)
+        >>> race.allocation[:9]
+        array([14,  7,  4,  3,  2,  2,  1,  1,  0])
     """
-    budget, price = whole_number("budget", budget), non_negative("price", price)
+    budget = whole_number("budget", budget)
+    price = non_negative("price", price)
     means = checked_pool(pool).mean()
     pool, unit = rescaled(pool, float(means.min()))
     times = known_sample(pool, _SLICES)
     everybody = np.full((1, pool.n), budget)
     end = float(race_costs(times, everybody, budget, _SLICES).round_time[0])
     races = []
-    for scores in (times.mean(axis=1), time_per_result(times, end), time_per_result(times, 2 * end)):
+    rankings = [times.mean(axis=1), time_per_result(times, end), time_per_result(times, 2 * end)]
+    for scores in rankings:
         choice = RaceSearch(times, scores, budget, price, replicates=replicates).search()
         allocation = race_allocation(scores, choice.fastest, choice.tasks, budget)
         races.append(Race(allocation, choice.round_time * unit, choice.worker_time * unit))
@@ -192,25 +295,36 @@ def best_race(pool: Pool, budget: int, price: float, replicates: int = 1024) -> 
 
 
 def time_per_result(times: ArrayLike, until: float) -> Floats:
-    """Time that workers spend per result if a task is cancelled after ``until``, shape (n,): E min(X, t) / P(X <= t).
+    """Compute the time that workers spend per result if tasks are cancelled after t, (n,).
 
-    Without an end it is the mean; with one, a worker that is mostly fast and seldom very slow looks as good as it is in
-    a race. ``times`` has shape (n, S), equally likely task times; a worker that is never done by then gets infinity.
+    It is E min(X, t) / P(X <= t). Without an end it is the mean; with one, a worker that is mostly
+    fast and seldom very slow gets the small value that it has in a race.
 
-    >>> time_per_result([[1.0, 9.0], [4.0, 4.0]], until=5.0)
-    array([6., 4.])
+    Args:
+        times: (n, S) equally likely task times; a worker none of whose times is at most t gets
+            infinity.
+        until: The time t.
+
+    Example:
+        >>> time_per_result([[1.0, 9.0], [4.0, 4.0]], until=5.0)
+        array([6., 4.])
     """
     table = np.asarray(times, np.float64)
-    spent, done = np.minimum(table, until).mean(axis=1), (table <= until).mean(axis=1)
-    return np.asarray(np.divide(spent, done, out=np.full_like(spent, np.inf), where=done > 0))
+    time_spent = np.minimum(table, until).mean(axis=1)
+    chance = (table <= until).mean(axis=1)
+    return np.asarray(
+        np.divide(time_spent, chance, out=np.full_like(time_spent, np.inf), where=chance > 0)
+    )
 
 
-def _scale(least: int, most: int) -> list[int]:  # whole numbers from `least` to `most`, growing by 6 % and at least 1
-    numbers = [least]
-    while numbers[-1] < most:  # by 1 at least
-        numbers.append(min(most, max(numbers[-1] + 1, round(numbers[-1] * _GROWTH))))
+def _scale(start: int, end: int) -> list[int]:
+    """Return whole numbers from ``start`` to ``end``, which grow by 6 % and at least 1."""
+    numbers = [start]
+    while numbers[-1] < end:
+        numbers.append(min(end, max(numbers[-1] + 1, round(numbers[-1] * _GROWTH))))
     return numbers
 
 
 def _nearest(number: int, scale: list[int]) -> int:
+    """Return the place of the nearest number of a scale."""
     return min(range(len(scale)), key=lambda place: abs(scale[place] - number))

@@ -1,4 +1,4 @@
-"""The race of least cost where the distributions are known, for good or for the coming round."""
+"""The race of least cost where the distributions are known, always or for each round."""
 
 import numpy as np
 
@@ -10,14 +10,16 @@ from ata_policies.planning.race_search import RaceSearch, best_race, race_alloca
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.setting import Setting
 
-_SLICES, _MOST = 64, 2**24  # of a worker's distribution; and the task times with which a race is chosen at first
+_SLICES = 64  # equally likely times of a worker
+_MOST_TIMES = 2**24  # task times with which a race is chosen at first
 _REPLICATES = 128  # rounds played with each candidate later
 
 
 class RaceOracle(AllocationPolicy):
-    """The best race for the price with the distributions known: E[round time] + price * E[worker time] is least.
+    """The best race for the price with the distributions known.
 
-    It is found before the first round, by ``ata_policies.planning.race_search.best_race``, and kept.
+    E[round time] + price * E[worker time] is least. The race is found before the first round, by
+    ``ata_policies.planning.race_search.best_race``, and kept.
     """
 
     env_id = "ata_gym/TaskRace-v0"
@@ -29,7 +31,8 @@ class RaceOracle(AllocationPolicy):
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        self.fixed = best_race(setting.known_pool("race-oracle"), setting.budget, setting.price).allocation
+        pool = setting.known_pool("race-oracle")
+        self.fixed = best_race(pool, setting.budget, setting.price).allocation
 
     def allocate(self, state: State) -> Ints:
         return np.tile(self.fixed, (len(state.round), 1))
@@ -38,10 +41,10 @@ class RaceOracle(AllocationPolicy):
 class RaceDynamicOracle(DynamicAllocation):
     """The best race for the price under the distributions of the coming round. Ours.
 
-    Workers are ranked by their means. How many of the fastest race, and for how many tasks, is searched
-    (``RaceSearch``) for the workers as they are without changes, or for all that they are drawn from, and from there
-    again where a mean differs from the one planned for by more than the tolerance. Noise in common and outliers are
-    left out; workers that are away start nothing.
+    Workers are ranked by their means. How many of the fastest race, and for how many tasks, is
+    searched (``RaceSearch``) for the workers as they are without changes, or for all that they are
+    drawn from, and from there again where a mean differs from the one planned for by more than the
+    tolerance. Noise in common and outliers are left out; workers that are away start nothing.
     """
 
     env_id = "ata_gym/TaskRace-v0"
@@ -53,19 +56,22 @@ class RaceDynamicOracle(DynamicAllocation):
         super().__init__(setting, tolerance=tolerance, seed=seed)
         self.times = known_sample(self.pool, _SLICES)
         self.by_round = np.array([family == "trace-by-round" for family in self.pool.families])
-        rounds = int(np.clip(_MOST // (setting.n * setting.budget), 16, 1024))
+        rounds = int(np.clip(_MOST_TIMES // (setting.n * setting.budget), 16, 1024))
         means = self.times.mean(axis=1)
-        self.size = RaceSearch(self.times, means, setting.budget, setting.price, replicates=rounds).search()[:2]
+        search = RaceSearch(self.times, means, setting.budget, setting.price, replicates=rounds)
+        self.size = search.search()[:2]
 
     def legal(self, tasks: Ints) -> Mask:
         return np.greater_equal(tasks, self.setting.budget)
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
-        there = np.isfinite(mean)
+        present = np.isfinite(mean)
         times = self.times[now.distribution] * now.factor[:, None]
-        times = np.where(self.by_round[now.distribution, None], mean[:, None], times)[there]
-        budget, price = self.setting.budget, self.setting.price
-        choice = RaceSearch(times, mean[there], budget, price, replicates=_REPLICATES).search_from(*self.size)
+        times = np.where(self.by_round[now.distribution, None], mean[:, None], times)[present]
+        budget = self.setting.budget
+        price = self.setting.price
+        search = RaceSearch(times, mean[present], budget, price, replicates=_REPLICATES)
+        choice = search.search_from(*self.size)
         allocation = np.zeros(len(mean), np.int64)
-        allocation[there] = race_allocation(mean[there], choice.fastest, choice.tasks, budget)
+        allocation[present] = race_allocation(mean[present], choice.fastest, choice.tasks, budget)
         return allocation

@@ -66,22 +66,40 @@ def test_a_page_asks_no_network_columns_are_sorted_and_switches_outlast_a_reload
     plots(browser)
     assert browser.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    asked = [
+        one["params"]["request"]["url"]
+        for one in messages
+        if one["method"] == "Network.requestWillBeSent"
+    ]
     assert usual.as_uri() in asked
     assert {url.partition(":")[0] for url in asked} <= {"file", "data", "blob"}
-    levels = ask(browser, "[...document.querySelectorAll('h1, h2, h3')].map((one) => +one.tagName[1])")
+    levels = ask(
+        browser,
+        "[...document.querySelectorAll('h1, h2, h3')].map((one) => +one.tagName[1])",
+    )
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     named = "[...document.querySelectorAll('button, select, [role=img]')]"
-    assert ask(browser, f"{named}.filter((one) => !(one.textContent.trim() || one.ariaLabel)).length") == 0
+    assert (
+        ask(browser, f"{named}.filter((one) => !(one.textContent.trim() || one.ariaLabel)).length")
+        == 0
+    )
     button = browser.find_elements("css selector", "#overview thead button")[2]
     acts = (button.click, lambda: button.send_keys("\ue007"))
-    for act, direction, names in zip(acts, ("ascending", "descending"), (NAMES, NAMES[::-1]), strict=True):
+    for act, direction, names in zip(
+        acts,
+        ("ascending", "descending"),
+        (NAMES, NAMES[::-1]),
+        strict=True,
+    ):
         act()
         assert column(browser, 0) == names
         sorted_by = browser.find_elements("css selector", "#overview th[aria-sort]")
         assert [one.get_attribute("aria-sort") for one in sorted_by] == [direction]
-    axes = "['xaxis', 'yaxis'].map((axis) => document.querySelector('#runtime .plot').layout[axis].type).join()"
+    axes = (
+        "['xaxis', 'yaxis'].map((axis) => document.querySelector('#runtime"
+        " .plot').layout[axis].type).join()"
+    )
     assert ask(browser, axes) == "log,log"
     click(browser, "#runtime [data-switch=logX]")
     wait(browser, f"{axes} === 'linear,log'")
@@ -99,19 +117,26 @@ def test_a_page_asks_no_network_columns_are_sorted_and_switches_outlast_a_reload
 def test_a_table_and_a_picture_are_downloaded_and_heads_say_what_they_mean(look, usual, tmp_path):
     browser = look(usual)
     plots(browser)
-    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    browser.execute_cdp_cmd(
+        "Browser.setDownloadBehavior",
+        {"behavior": "allow", "downloadPath": str(tmp_path)},
+    )
     for selector, name in (("#overview .csv", "overview.csv"), ("#runtime .svg", "runtime.svg")):
         click(browser, selector)
         until((tmp_path / name).is_file, about=name)
     table = pl.read_csv(tmp_path / "overview.csv")
     assert table.columns[:4] == ["policy", "kind", "runtime", "worker time"]
     assert table["policy"].to_list() == NAMES
-    assert table["runtime"].to_list() == pytest.approx([1020.0, 2040.0, 3060.0])  # as they are, and not in thousands
+    assert table["runtime"].to_list() == pytest.approx(
+        [1020.0, 2040.0, 3060.0],
+    )  # as they are, and not in thousands
     picture = (tmp_path / "runtime.svg").read_text("utf-8")
     assert picture.startswith("<svg")
     assert all(name in picture for name in NAMES)
     head = "document.querySelectorAll('#overview thead button')[3].title"
-    assert ask(browser, head).startswith("worker time: The time that all workers together were busy")
+    assert ask(browser, head).startswith(
+        "worker time: The time that all workers together were busy",
+    )
 
 
 def test_a_policy_is_switched_off_and_another_chosen_and_cards_unfold(look, usual):
@@ -140,7 +165,10 @@ def test_on_paper_all_is_drawn_and_unfolded(look, usual):
     browser = look(usual, height=800)
     wait(browser, "window.Plotly")
     assert base64.b64decode(browser.print_page()).startswith(b"%PDF")
-    drawn = "[...document.querySelectorAll('[data-chart]')].map((one) => Boolean(one.querySelector('.main-svg')))"
+    drawn = (
+        "[...document.querySelectorAll('[data-chart]')].map((one) =>"
+        " Boolean(one.querySelector('.main-svg')))"
+    )
     assert ask(browser, drawn) == [True] * len(CHARTS)
     wait(browser, "!printing && document.querySelectorAll('.card[open]').length === 0")
 
@@ -164,17 +192,29 @@ def test_names_that_are_code_stay_names(look, page_of, tmp_path):
     browser = look(write(page._replace(remarks=[HOSTILE[2]]), tmp_path / "report.html"))
     plots(browser)  # an alert would be an error here
     assert browser.find_element("css selector", "h1").text == title
-    names = [one.get_attribute("textContent") for one in browser.find_elements("css selector", ".player span")]
+    names = [
+        one.get_attribute("textContent")
+        for one in browser.find_elements("css selector", ".player span")
+    ]
     assert names == HOSTILE
-    ticks = ask(browser, "[...document.querySelectorAll('#spread .ytick text')].map((one) => one.textContent)")
+    ticks = ask(
+        browser,
+        "[...document.querySelectorAll('#spread .ytick text')].map((one) => one.textContent)",
+    )
     plain = [name.replace("\u2028", "") for name in HOSTILE]
     assert [tick.replace("\u2028", "") for tick in ticks] == plain[::-1]
-    assert ask(browser, "document.querySelectorAll('.plot a, .plot img, main img, [onload], [onerror]').length") == 0
+    assert (
+        ask(
+            browser,
+            "document.querySelectorAll('.plot a, .plot img, main img, [onload], [onerror]').length",
+        )
+        == 0
+    )
     for chart in ("runtime", "front"):
         browser.execute_script(
             f"const plot = document.querySelector('#{chart} .plot');"
             "const at = plot.data.findLastIndex((one) => one.hovertemplate);"
-            "Plotly.Fx.hover(plot, [{curveNumber: at, pointNumber: 0}])"
+            "Plotly.Fx.hover(plot, [{curveNumber: at, pointNumber: 0}])",
         )
         said = wait(browser, f"document.querySelector('#{chart} .hoverlayer').textContent")
         assert any(name in said.replace("\u2028", "") for name in plain), said
@@ -182,9 +222,16 @@ def test_names_that_are_code_stay_names(look, page_of, tmp_path):
 
 
 def test_a_choice_of_scenarios_holds_for_the_whole_page(look, page_of, tmp_path):
-    page, names = page_of(NAMES), ("one", "two")
+    page = page_of(NAMES)
+    names = ("one", "two")
     sections = [
-        section._replace(views=[one._replace(choice={"scenario": name}) for name in names for one in section.views[:1]])
+        section._replace(
+            views=[
+                one._replace(choice={"scenario": name})
+                for name in names
+                for one in section.views[:1]
+            ],
+        )
         for section in page.sections
     ]
     browser = look(write(page._replace(sections=sections), tmp_path / "report.html"))

@@ -1,4 +1,6 @@
-"""One small Ray cluster on this machine for all tests of rounds, and a runner of each mode for the tests of a file."""
+"""One small Ray cluster on this machine for all tests of rounds, and a runner of each mode for the
+tests of a file.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,7 +12,9 @@ from tests.fuzz.actors import MODES, local_cluster, watched_runner
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With ``--dist loadgroup``, one process of pytest-xdist runs all tests of this folder, and starts one Ray."""
+    """With ``--dist loadgroup``, one process of pytest-xdist runs all tests of this folder, and
+    starts one Ray.
+    """
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("ray"))
@@ -18,7 +22,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def running() -> Iterator[ExitStack]:
-    """Closed at the end of the session, or earlier by who needs another cluster, it shuts the cluster down."""
+    """Closed at the end of the session, or earlier by who needs another cluster, it shuts the
+    cluster down.
+    """
     with ExitStack() as stack:
         yield stack
 

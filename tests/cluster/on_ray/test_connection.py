@@ -21,14 +21,21 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(autouse=True)
 def nothing_starts(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray, "init", Mock(side_effect=Exception("\nThe node timed out.\nIts log ends here")))
+    monkeypatch.setattr(
+        ray,
+        "init",
+        Mock(side_effect=Exception("\nThe node timed out.\nIts log ends here")),
+    )
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
 
 
 @pytest.mark.parametrize("start", [connect_ray, lambda: RayRunner(lambda _: None, 2, 3, "uta")])
 def test_a_ray_that_does_not_start_is_one_sentence(start):
     before = ray_constants.ENABLE_RAY_CLUSTER
-    with pytest.raises(ValueError, match=r"^Ray cannot be started on this machine: The node timed out\. \(its log fi"):
+    with pytest.raises(
+        ValueError,
+        match=r"^Ray cannot be started on this machine: The node timed out\. \(its log fi",
+    ):
         start()
     assert before is ray_constants.ENABLE_RAY_CLUSTER
 
@@ -43,7 +50,11 @@ def test_an_address_that_cannot_be_is_refused_at_the_door(monkeypatch, address):
 
 
 def test_a_ray_is_started_in_one_place_which_binds_it_to_loopback():
-    files = [*ROOT.glob("ata_gym/**/*.py"), *ROOT.glob("notebooks/**/*.py"), *ROOT.glob("notebooks/**/*.ipynb")]
+    files = [
+        *ROOT.glob("ata_gym/**/*.py"),
+        *ROOT.glob("notebooks/**/*.py"),
+        *ROOT.glob("notebooks/**/*.ipynb"),
+    ]
     starting = [file.name for file in files if "ray.init(" in file.read_text(encoding="utf-8")]
     assert starting == ["connection.py"]
 
@@ -76,7 +87,11 @@ def test_sigterm_while_ray_starts_does_not_abort_the_process():
     quiet = {**os.environ, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     quiet.pop("RAY_ADDRESS", None)
     process = subprocess.Popen(
-        [sys.executable, "-c", TERMINATED], env=quiet, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", TERMINATED],
+        env=quiet,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     errors = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 143, errors

@@ -14,14 +14,26 @@ from tests.waiting import PATIENCE
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["torch._dynamo", "torch.utils.tensorboard", "sklearn.datasets", "ata_gym.cluster.torchrun.torch_allocator"]
+    [
+        "torch._dynamo",
+        "torch.utils.tensorboard",
+        "sklearn.datasets",
+        "ata_gym.cluster.torchrun.torch_allocator",
+    ],
 )
 _ranks: list[tuple[Any, Any]] = []
 """The processes, each with the pipe to it."""
 
 
-def on_ranks(size: int, work: Callable[..., Any], *arguments: Any, backend: str = "gloo") -> list[Any]:
-    """What ``work(*arguments)`` gives on each rank of a group; an exception is raised again as a RuntimeError."""
+def on_ranks(
+    size: int,
+    work: Callable[..., Any],
+    *arguments: Any,
+    backend: str = "gloo",
+) -> list[Any]:
+    """What ``work(*arguments)`` gives on each rank of a group; an exception is raised again as a
+    RuntimeError.
+    """
     while len(_ranks) < size:
         here, there = CONTEXT.Pipe()
         process = CONTEXT.Process(target=_serve, args=(there,), daemon=True)
@@ -44,15 +56,33 @@ def on_ranks(size: int, work: Callable[..., Any], *arguments: Any, backend: str 
 
 
 @contextmanager
-def as_torchrun(work: Callable[..., Any], *arguments: Any, size: int, restarts: int = 0) -> Iterator[Future[Any]]:
-    """The end of ``work(*arguments)`` in processes that torchrun's own agent starts, in another thread."""
+def as_torchrun(
+    work: Callable[..., Any],
+    *arguments: Any,
+    size: int,
+    restarts: int = 0,
+) -> Iterator[Future[Any]]:
+    """The end of ``work(*arguments)`` in processes that torchrun's own agent starts, in another
+    thread.
+    """
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     config = LaunchConfig(
-        1, 1, size, rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0", local_addr="127.0.0.1", run_id="test",
-        max_restarts=restarts, monitor_interval=0.1, start_method=CONTEXT.get_start_method(),
-    )  # fmt: skip
-    with mock.patch.dict(os.environ, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"), ThreadPoolExecutor(1) as beside:
+        1,
+        1,
+        size,
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        local_addr="127.0.0.1",
+        run_id="test",
+        max_restarts=restarts,
+        monitor_interval=0.1,
+        start_method=CONTEXT.get_start_method(),
+    )
+    with (
+        mock.patch.dict(os.environ, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"),
+        ThreadPoolExecutor(1) as beside,
+    ):
         yield beside.submit(elastic_launch(config, work), *arguments)
 
 
@@ -77,7 +107,12 @@ def _serve(pipe: Any) -> None:
         try:
             if "nccl" in backend:
                 torch.cuda.set_device(rank % torch.cuda.device_count())
-            dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=size)
+            dist.init_process_group(
+                backend,
+                init_method=f"file://{folder}/store",
+                rank=rank,
+                world_size=size,
+            )
             pipe.send((True, work(*arguments)))
             dist.destroy_process_group()
         except BaseException:

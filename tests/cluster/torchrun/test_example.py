@@ -1,4 +1,6 @@
-"""The example script under torchrun: it learns who is slow, and a checkpoint goes on with another number of workers."""
+"""The example script under torchrun: it learns who is slow, and a checkpoint goes on with another
+number of workers.
+"""
 
 import contextlib
 import os
@@ -34,13 +36,25 @@ def run_script(script, folder, *options):
 
 
 def test_it_learns_saves_and_goes_on(tmp_path, monkeypatch, capsys):
-    common = ("--budget", "12", "--emulate", "0.002,0.02", "--policy", "certainty-equivalence", "--save-every", "7")
+    common = (
+        "--budget",
+        "12",
+        "--emulate",
+        "0.002,0.02",
+        "--policy",
+        "certainty-equivalence",
+        "--save-every",
+        "7",
+    )
     options = (*common, "--steps", "21", "--tensorboard", "board")
     with as_torchrun(run_script, SCRIPT, tmp_path, *options, size=2) as running:
         running.result(PATIENCE)
     lines = (tmp_path / "said-0").read_text().splitlines()
     assert [line.partition(":")[0] for line in lines] == ["round 1", "round 21"]
-    tasks = [[int(count) for count in re.findall(r"/\d (\d+)", line.partition("; ")[2])] for line in lines]
+    tasks = [
+        [int(count) for count in re.findall(r"/\d (\d+)", line.partition("; ")[2])]
+        for line in lines
+    ]
     assert tasks[0] == [6, 6]
     assert tasks[1][0] > tasks[1][1]
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
@@ -48,7 +62,13 @@ def test_it_learns_saves_and_goes_on(tmp_path, monkeypatch, capsys):
     (board,) = (tmp_path / "board").iterdir()
     assert board.stat().st_size > 1000
 
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    alone = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+    }
     for name, value in alone.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")

@@ -1,4 +1,6 @@
-"""What is wrong with one rank's part of a round is said by every rank, with the worker's name, before any step."""
+"""What is wrong with one rank's part of a round is said by every rank, with the worker's name,
+before any step.
+"""
 
 import math
 from unittest import mock
@@ -21,7 +23,9 @@ class Net(nn.Module):
     def __init__(self, hook=None, **embedding):
         super().__init__()
         torch.manual_seed(0)
-        self.rows, self.norm, self.last = nn.Embedding(8, 3, **embedding), nn.BatchNorm1d(3), nn.Linear(3, 1)
+        self.rows = nn.Embedding(8, 3, **embedding)
+        self.norm = nn.BatchNorm1d(3)
+        self.last = nn.Linear(3, 1)
         for parameter in self.parameters() if hook else ():
             parameter.register_post_accumulate_grad_hook(hook)
 
@@ -32,7 +36,10 @@ class Net(nn.Module):
 class Overflow(torch.autograd.Function):
     @staticmethod
     def forward(ctx, loss, overflows):
-        ctx.factor = math.inf if overflows else 1.0
+        if overflows:
+            ctx.factor = math.inf
+        else:
+            ctx.factor = 1.0
         return loss.clone()
 
     @staticmethod
@@ -45,19 +52,34 @@ def allocator_of(budget=4, **options):
 
 
 def one_round(model, allocator, *, spoil=None, loader=None, weigh=lambda: None, **how):
-    """A round, each of whose tasks has two samples, with ``spoil`` of the loss on the second rank."""
+    """A round, each of whose tasks has two samples, with ``spoil`` of the loss on the second
+    rank.
+    """
     if loader is None:
-        loader = DataLoader(torch.arange(8), batch_sampler=TaskSampler(allocator, 8, samples=2, shuffle=False))
+        loader = DataLoader(
+            torch.arange(8),
+            batch_sampler=TaskSampler(allocator, 8, samples=2, shuffle=False),
+        )
     with allocator.round(model) as share:
         for numbers in share.take(loader):
             loss = model(numbers.to(next(model.parameters()).device)).square().mean()
-            share.backward(spoil(loss) if spoil and dist.get_rank() == 1 else loss, weight=weigh(), **how)
+            share.backward(
+                spoil(loss) if spoil and dist.get_rank() == 1 else loss,
+                weight=weigh(),
+                **how,
+            )
         share.reduce()
 
 
 def state(model):
-    tensors = [*model.parameters(), *(one.grad for one in model.parameters() if one.grad is not None)]
-    return [tensor.detach().clone() for tensor in (*tensors, *(b for b in model.buffers() if b.is_floating_point()))]
+    tensors = [
+        *model.parameters(),
+        *(one.grad for one in model.parameters() if one.grad is not None),
+    ]
+    return [
+        tensor.detach().clone()
+        for tensor in (*tensors, *(b for b in model.buffers() if b.is_floating_point()))
+    ]
 
 
 def steps(parameter):
@@ -91,7 +113,8 @@ def transpose(layer):
 
 
 def is_not_finite(spoil):
-    model, allocator = Net(), allocator_of()
+    model = Net()
+    allocator = allocator_of()
     one_round(model, allocator)
     before = state(model)
     try:
@@ -121,8 +144,11 @@ def sparse_gradients_are_summed_as_dense_ones():
 
 
 def second_pass_in_the_last_batch():
-    """Of a model with several buckets, so that one of them is on its way; then the round is right."""
-    model, allocator = Net(), allocator_of()
+    """Of a model with several buckets, so that one of them is on its way; then the round is
+    right.
+    """
+    model = Net()
+    allocator = allocator_of()
     with mock.patch.object(buckets, "_SIZE", 16):
         one_round(model, allocator)
         first = [parameter.grad.clone() for parameter in model.parameters()]
@@ -134,20 +160,31 @@ def second_pass_in_the_last_batch():
         try:
             one_round(model, allocator, spoil=twice)
         finally:
-            assert all(map(torch.equal, first, (parameter.grad for parameter in model.parameters())))
+            assert all(
+                map(torch.equal, first, (parameter.grad for parameter in model.parameters())),
+            )
             one_round(model, allocator, spoil=twice)
             assert allocator.rounds == 2
 
 
 def fails_when_a_part_was_sent():
-    model, allocator = Net(), allocator_of()
+    model = Net()
+    allocator = allocator_of()
     with mock.patch.object(buckets, "_SIZE", 16):
         one_round(model, allocator)
         first = [parameter.grad.clone() for parameter in model.parameters()]
-        passes = iter([None, None] if dist.get_rank() == 0 else [None])  # the second pass on b fails
+        passes = iter(
+            [None, None] if dist.get_rank() == 0 else [None],
+        )  # the second pass on b fails
         hook = model.rows.weight.register_hook(lambda _: next(passes))
         said = refused(lambda: one_round(model, allocator))
-        assert said.startswith("StopIteration" if dist.get_rank() else "RuntimeError: round 2: b failed when a part of")
+        assert said.startswith(
+            (
+                "StopIteration"
+                if dist.get_rank()
+                else "RuntimeError: round 2: b failed when a part of"
+            ),
+        )
         assert all(map(torch.equal, first, (parameter.grad for parameter in model.parameters())))
         hook.remove()
         one_round(model, allocator)
@@ -157,9 +194,14 @@ def fails_when_a_part_was_sent():
 CHANGED = "RuntimeError: round 1: the parameter {} was changed inside the round on {}"
 ORDER = "RuntimeError: round 1: the ranks follow different orders of samples; b differs from a."
 CASES = [
-    (lambda: is_not_finite(lambda loss: loss * math.nan), "FloatingPointError: round 2: the loss of b is not finite"),
-    (lambda: is_not_finite(lambda loss: Overflow.apply(loss, True)),
-     "FloatingPointError: round 2: the gradient of the parameter rows.weight on b is not finite"),
+    (
+        lambda: is_not_finite(lambda loss: loss * math.nan),
+        "FloatingPointError: round 2: the loss of b is not finite",
+    ),
+    (
+        lambda: is_not_finite(lambda loss: Overflow.apply(loss, True)),
+        "FloatingPointError: round 2: the gradient of the parameter rows.weight on b is not finite",
+    ),
     (lambda: one_round(Net(steps), allocator_of()), CHANGED.format("rows.weight", "a")),
     (lambda: one_round(Net(steps_unseen), allocator_of()), CHANGED.format("rows.weight", "a")),
     (lambda: one_round(Net(looks), allocator_of()), ""),
@@ -167,17 +209,35 @@ CASES = [
     (thaws, CHANGED.format("last.weight", "b")),
     (sparse_gradients_are_summed_as_dense_ones, ""),
     (fails_when_a_part_was_sent, ""),
-    (second_pass_in_the_last_batch, "RuntimeError: round 2: b computed a second backward pass in its last"),
-    (lambda: one_round(Net(), allocator_of(), weigh=lambda: 1.0 if dist.get_rank() else None),
-     "ValueError: round 1: a gave share.backward no weight, and others did"),
-    (lambda: one_round(other_on_b(Net(), lambda model: nn.init.normal_(model.last.weight)), allocator_of()),
-     "RuntimeError: round 1: the models have different weights"),
-    (lambda: one_round(nn.Sequential(nn.Embedding(8, 9), other_on_b(nn.Linear(9, 9), transpose)), allocator_of()),
-     "RuntimeError: round 1: the ranks train parameters of different shapes, memory formats or dtypes"),
+    (
+        second_pass_in_the_last_batch,
+        "RuntimeError: round 2: b computed a second backward pass in its last",
+    ),
+    (
+        lambda: one_round(Net(), allocator_of(), weigh=lambda: 1.0 if dist.get_rank() else None),
+        "ValueError: round 1: a gave share.backward no weight, and others did",
+    ),
+    (
+        lambda: one_round(
+            other_on_b(Net(), lambda model: nn.init.normal_(model.last.weight)),
+            allocator_of(),
+        ),
+        "RuntimeError: round 1: the models have different weights",
+    ),
+    (
+        lambda: one_round(
+            nn.Sequential(nn.Embedding(8, 9), other_on_b(nn.Linear(9, 9), transpose)),
+            allocator_of(),
+        ),
+        (
+            "RuntimeError: round 1: the ranks train parameters of different shapes, memory formats"
+            " or dtypes"
+        ),
+    ),
     (lambda: in_order(seed=dist.get_rank()), ORDER),
     (lambda: in_order(samples=1 + dist.get_rank()), ORDER),
     (in_order, ""),
-]  # fmt: skip
+]
 """What ranks do, and what every one of them says to it."""
 
 
@@ -194,17 +254,27 @@ def test_every_rank_names_the_worker_and_nothing_has_changed():
 
 
 def what_is_let_through(device="cpu"):
-    allocator, model = allocator_of(allow_nonfinite=True), Net().to(device)
+    allocator = allocator_of(allow_nonfinite=True)
+    model = Net().to(device)
     one_round(model, allocator, spoil=lambda loss: loss * math.nan)
     assert math.isnan(allocator.last.loss)
     assert not model.last.weight.grad.isfinite().any()
 
-    plain, allocator, model, scaler = allocator_of(), allocator_of(), Net().to(device), torch.amp.GradScaler(device)
+    plain = allocator_of()
+    allocator = allocator_of()
+    model = Net().to(device)
+    scaler = torch.amp.GradScaler(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     one_round(Net(), plain)
     for overflow in (False, True):
-        before, scale = state(model)[0], scaler.get_scale()
-        one_round(model, allocator, spoil=lambda loss, o=overflow: Overflow.apply(loss, o), scaler=scaler)
+        before = state(model)[0]
+        scale = scaler.get_scale()
+        one_round(
+            model,
+            allocator,
+            spoil=lambda loss, o=overflow: Overflow.apply(loss, o),
+            scaler=scaler,
+        )
         assert allocator.last.loss < 10.0
         assert overflow or math.isclose(allocator.last.loss, plain.last.loss, rel_tol=1e-6)
         scaler.step(optimizer)
@@ -213,7 +283,9 @@ def what_is_let_through(device="cpu"):
         assert torch.equal(before, model.rows.weight) == overflow
         assert scaler.get_scale() == (scale / 2 if overflow else scale)
 
-    model, allocator = nn.Linear(2, 2).bfloat16().to(device), allocator_of(budget=1)  # one rank has no task
+    # one rank has no task
+    model = nn.Linear(2, 2).bfloat16().to(device)
+    allocator = allocator_of(budget=1)
     nn.init.ones_(model.weight)
     model.weight.grad_dtype = torch.float32
     with allocator.round(model) as share:
@@ -221,9 +293,13 @@ def what_is_let_through(device="cpu"):
             with share.timed():
                 share.backward(model(torch.ones(2, dtype=torch.bfloat16, device=device)).sum())
         share.reduce()
-    assert (model.weight.grad.dtype, model.weight.grad.tolist()) == (torch.float32, [[1.0, 1.0], [1.0, 1.0]])
+    assert (model.weight.grad.dtype, model.weight.grad.tolist()) == (
+        torch.float32,
+        [[1.0, 1.0], [1.0, 1.0]],
+    )
 
-    model, allocator = nn.Sequential(nn.Embedding(8, 3), nn.Linear(3, 1)).to(device), allocator_of()
+    model = nn.Sequential(nn.Embedding(8, 3), nn.Linear(3, 1)).to(device)
+    allocator = allocator_of()
     one_round(model, allocator)
     model.append(nn.BatchNorm1d(1, device=device))
     one_round(model, allocator)

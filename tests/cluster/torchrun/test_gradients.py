@@ -1,4 +1,6 @@
-"""The gradient of a round is that of one process, whatever the split, the form and the wrapper of the model."""
+"""The gradient of a round is that of one process, whatever the split, the form and the wrapper of
+the model.
+"""
 
 import numpy as np
 import pytest
@@ -40,9 +42,13 @@ def test_training_is_that_of_one_process_also_where_ranks_have_no_tasks(kind, po
     ranks = on_ranks(3, train, kind, policy, budget, 8)
     assert_alike(ranks, alone(budget, 8))
     assert {sum(shares) for shares in ranks[0]["allocations"]} == {budget}
-    assert len(set(ranks[0]["allocations"])) > 1 or policy == "uta"  # with one split there would be little to see
+    assert (
+        len(set(ranks[0]["allocations"])) > 1 or policy == "uta"
+    )  # with one split there would be little to see
     if kind != "fsdp":
-        assert [gradient is None for gradient in ranks[0]["gradients"]] == [False] * 4 + [True] * 2  # the unused layer
+        assert [gradient is None for gradient in ranks[0]["gradients"]] == [False] * 4 + [
+            True,
+        ] * 2  # the unused layer
 
 
 @pytest.mark.gpu(2)
@@ -53,19 +59,30 @@ def test_each_rank_trains_on_a_gpu_of_its_own_with_nccl():
 
 
 def several_forms(kinds):
-    forms = {"together": {"together": 3}, "samples": {"samples": 2}, "accumulated": {"accumulate": 3}}
-    return {(form, kind): train(kind, "uta", 7, 6, **forms[form]) for form in forms for kind in kinds}
+    forms = {
+        "together": {"together": 3},
+        "samples": {"samples": 2},
+        "accumulated": {"accumulate": 3},
+    }
+    return {
+        (form, kind): train(kind, "uta", 7, 6, **forms[form]) for form in forms for kind in kinds
+    }
 
 
 def test_tasks_computed_together_larger_tasks_and_gradients_of_several_rounds():
     (one,), ranks = on_ranks(1, several_forms, KINDS[:1]), on_ranks(2, several_forms, KINDS)
     for form, kind in ranks[0]:
         assert_alike([rank[form, kind] for rank in ranks], one[form, "plain"])
-    assert not np.allclose(one["together", "plain"]["weights"][0], one["accumulated", "plain"]["weights"][0])
+    assert not np.allclose(
+        one["together", "plain"]["weights"][0],
+        one["accumulated", "plain"]["weights"][0],
+    )
 
 
 def one_round(model, allocator, samples=1, beside=lambda _: None):
-    """A round of squares, in which another function sees the samples too; the number of tasks of this rank."""
+    """A round of squares, in which another function sees the samples too; the number of tasks of
+    this rank.
+    """
     pairs = data()
     loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs, samples=samples))
     with allocator.round(model) as share:
@@ -77,7 +94,8 @@ def one_round(model, allocator, samples=1, beside=lambda _: None):
 
 
 def batch_norm():
-    model, own = nn.BatchNorm1d(12), nn.BatchNorm1d(12)
+    model = nn.BatchNorm1d(12)
+    own = nn.BatchNorm1d(12)
     tasks = one_round(model, TorchAllocator(3, "uta"), samples=2, beside=own)
     return tasks, own.running_mean.numpy(), model.running_mean.numpy()
 
@@ -90,11 +108,15 @@ def test_running_statistics_are_means_over_tasks():
 
 
 def frozen_and_thawed():
-    model, allocator, seen = Net(), TorchAllocator(3, "uta"), []
+    model = Net()
+    allocator = TorchAllocator(3, "uta")
+    seen = []
     for trained in (True, False, True):
         model.first.requires_grad_(trained)
         one_round(model, allocator)
-        assert [p.grad is None for p in model.parameters()] == [not trained] * 2 + [False] * 2 + [True] * 2
+        assert [p.grad is None for p in model.parameters()] == [not trained] * 2 + [False] * 2 + [
+            True,
+        ] * 2
         seen += [whole(p.grad) for p in model.parameters() if p.grad is not None]
         model.zero_grad()
     return seen

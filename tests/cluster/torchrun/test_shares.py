@@ -1,4 +1,6 @@
-"""What a share can do beside the mean loss of its tasks: weights, costs, noise by task, memory, and loading ahead."""
+"""What a share can do beside the mean loss of its tasks: weights, costs, noise by task, memory, and
+loading ahead.
+"""
 
 import logging
 import random
@@ -21,8 +23,13 @@ from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.cluster.torchrun.training import refused  # noqa: E402
 from tests.waiting import until  # noqa: E402
 
-BUDGET, TOKENS = 6, torch.tensor([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0, 5.0, 8.0])
-DATA = TensorDataset(torch.arange(12), TOKENS, torch.linspace(-1.0, 2.0, 36, dtype=torch.float64).reshape(12, 3))
+BUDGET = 6
+TOKENS = torch.tensor([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0, 5.0, 8.0])
+DATA = TensorDataset(
+    torch.arange(12),
+    TOKENS,
+    torch.linspace(-1.0, 2.0, 36, dtype=torch.float64).reshape(12, 3),
+)
 
 
 def net(dropout=0.0, device="cpu"):
@@ -31,15 +38,30 @@ def net(dropout=0.0, device="cpu"):
 
 
 def gradients(model):
-    return torch.cat([parameter.grad.flatten().cpu() for parameter in model.parameters()]).numpy().copy()
+    return (
+        torch.cat([parameter.grad.flatten().cpu() for parameter in model.parameters()])
+        .numpy()
+        .copy()
+    )
 
 
-def train(together, rounds=3, *, weighted=False, dropout=0.0, device="cpu", split=False, within=nullcontext, **options):
+def train(
+    together,
+    rounds=3,
+    *,
+    weighted=False,
+    dropout=0.0,
+    device="cpu",
+    split=False,
+    within=nullcontext,
+    **options,
+):
     """The gradient and loss of each round, and how many parts were sent before the rank reduced.
 
     With ``split`` the last layer is on the CPU. Each forward pass is ``within`` a context.
     """
-    model, found = net(dropout, device), []
+    model = net(dropout, device)
+    found = []
     if split:
         model[2].cpu().register_forward_pre_hook(lambda _, given: given[0].cpu())
     allocator = TorchAllocator(BUDGET, "thompson", warm_up=0, **options)
@@ -70,10 +92,13 @@ def alike(ranks, one):
 
 @pytest.mark.parametrize("together", [1, None])
 def test_the_gradient_is_sent_while_it_is_computed_and_is_that_of_one_process(together):
-    ranks, (one,) = on_ranks(3, train, together), on_ranks(1, train, together)
+    ranks = on_ranks(3, train, together)
+    (one,) = on_ranks(1, train, together)
     alike(ranks, one)
     assert {rank[0][2] for rank in ranks} == {0}  # what the passes of a batch are is not known yet
-    assert any(early for rank in ranks for *_, early in rank[1:])  # a rank without tasks sends nothing early
+    assert any(
+        early for rank in ranks for *_, early in rank[1:]
+    )  # a rank without tasks sends nothing early
 
 
 def by_tokens(together):
@@ -81,9 +106,11 @@ def by_tokens(together):
 
 
 def test_with_weights_the_loss_is_the_mean_over_all_tokens():
-    ranks, (one,) = on_ranks(3, by_tokens, 2), on_ranks(1, by_tokens, 1)
+    ranks = on_ranks(3, by_tokens, 2)
+    (one,) = on_ranks(1, by_tokens, 1)
     alike(ranks, one)
-    model, order = net(), TaskSampler(mock.Mock(budget=BUDGET), DATA).samples_from(0, BUDGET)
+    model = net()
+    order = TaskSampler(mock.Mock(budget=BUDGET), DATA).samples_from(0, BUDGET)
     _, tokens, x = DATA[order]
     loss = (model(x)[:, 0].square() * tokens).sum() / tokens.sum()
     loss.backward()
@@ -96,7 +123,8 @@ def with_dropout(keyed):
 
 
 def test_keyed_noise_is_that_of_one_process_and_other_noise_is_not():
-    ranks, (one,) = on_ranks(3, with_dropout, True), on_ranks(1, with_dropout, True)
+    ranks = on_ranks(3, with_dropout, True)
+    (one,) = on_ranks(1, with_dropout, True)
     alike(ranks, one)
     assert len({loss for _, loss, _ in one}) == len(one)
     (other,) = on_ranks(1, with_dropout, False)
@@ -105,24 +133,34 @@ def test_keyed_noise_is_that_of_one_process_and_other_noise_is_not():
 
 @pytest.mark.usefixtures("alone")
 def test_times_are_divided_by_the_costs_of_samples():
-    allocator, clock = TorchAllocator(BUDGET, warm_up=0, name="a"), [0.0]
+    allocator = TorchAllocator(BUDGET, warm_up=0, name="a")
+    clock = [0.0]
     sampler = TaskSampler(allocator, DATA, samples=2, together=2, cost=TOKENS)
     watch = mock.Mock(mark=lambda: clock[0], seconds=lambda start, end: end - start)
-    with mock.patch.object(torch_allocator, "Stopwatch", return_value=watch), allocator.round(net()) as share:
+    with (
+        mock.patch.object(torch_allocator, "Stopwatch", return_value=watch),
+        allocator.round(net()) as share,
+    ):
         for _, tokens, x in share.take(DataLoader(DATA, batch_sampler=sampler)):
             clock[0] += 2.0 * tokens.sum().item()
             share.backward(allocator._gradients.model(x).sum())
         share.reduce()
     assert allocator.last.seconds["a"] == pytest.approx([2.0 * 2 * TOKENS.mean().item()] * BUDGET)
     for wrong in (TOKENS[:3], -TOKENS, TOKENS * torch.inf):
-        with pytest.raises(ValueError, match="cost must be a finite number above 0 for each of the 12 samples"):
+        with pytest.raises(
+            ValueError,
+            match="cost must be a finite number above 0 for each of the 12 samples",
+        ):
             TaskSampler(allocator, DATA, cost=wrong)
 
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_the_largest_batch_that_fits_is_found_and_remembered(where, caplog):
-    allocator, model, most, tried = TorchAllocator(BUDGET), net(), 2, []
+    allocator = TorchAllocator(BUDGET)
+    model = net()
+    most = 2
+    tried = []
     sampler = TaskSampler(allocator, DATA, together=None)
     loader = DataLoader(DATA, batch_sampler=sampler)
 
@@ -167,7 +205,8 @@ class Counted(torch.utils.data.Dataset):
 
 @pytest.mark.usefixtures("alone")
 def test_worker_processes_load_the_next_share_between_rounds_and_nothing_in_vain():
-    allocator, data = TorchAllocator(2, "uta"), Counted()
+    allocator = TorchAllocator(2, "uta")
+    data = Counted()
     sampler = TaskSampler(allocator, data)
     loader = DataLoader(data, batch_sampler=sampler, num_workers=1, persistent_workers=True)
     seen = []
@@ -182,7 +221,8 @@ def test_worker_processes_load_the_next_share_between_rounds_and_nothing_in_vain
 
 
 def late():
-    rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
+    rank = dist.get_rank()
+    store = dist.distributed_c10d._get_default_store()
     handler = mock.Mock(level=0, handle=lambda record: store.set("named", record.getMessage()))
     logging.getLogger("ata_gym.cluster").addHandler(handler)
     with mock.patch.object(waiting, "_EACH", 0.01):
@@ -207,13 +247,25 @@ class Augmented(torch.utils.data.Dataset):
         return 12
 
     def __getitem__(self, number):
-        return number, torch.rand(()), torch.tensor(random.random()), torch.tensor(np.random.rand())  # noqa: NPY002
+        return (
+            number,
+            torch.rand(()),
+            torch.tensor(random.random()),
+            torch.tensor(np.random.rand()),  # noqa: NPY002
+        )
 
 
 def augmented(workers):
-    allocator, data, seen = TorchAllocator(BUDGET, "thompson", warm_up=0), KeyedSamples(Augmented()), []
+    allocator = TorchAllocator(BUDGET, "thompson", warm_up=0)
+    data = KeyedSamples(Augmented())
+    seen = []
     sampler = TaskSampler(allocator, data, together=1 + workers)
-    loader = DataLoader(data, batch_sampler=sampler, num_workers=workers, persistent_workers=workers > 0)
+    loader = DataLoader(
+        data,
+        batch_sampler=sampler,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+    )
     for _ in range(3):
         with allocator.round(nn.Identity()) as share:
             for batch in share.take(loader):
@@ -226,9 +278,12 @@ def augmented(workers):
 
 @pytest.mark.usefixtures("alone")
 def test_augmentation_depends_on_no_rank_and_no_worker_process():
-    ranks, one = on_ranks(2, augmented, 0), augmented(1)
+    ranks = on_ranks(2, augmented, 0)
+    one = augmented(1)
     assert sorted(row for rank in ranks for row in rank) == sorted(one)
-    assert len({drawn for _, *drawn in one for drawn in drawn}) == 3 * len(one)  # also in the second epoch
+    assert len({drawn for _, *drawn in one for drawn in drawn}) == 3 * len(
+        one,
+    )  # also in the second epoch
 
 
 def without_weight():
@@ -241,11 +296,23 @@ def without_weight():
                     share.backward(torch.ones((), requires_grad=True), weight=weight)
             share.reduce()
 
-    wrong = (0,), (-1.0,), (float("nan"),), ("7",), (torch.tensor(0.0),), (torch.ones(2),), (1.0, None)
+    wrong = (
+        (0,),
+        (-1.0,),
+        (float("nan"),),
+        ("7",),
+        (torch.tensor(0.0),),
+        (torch.ones(2),),
+        (1.0, None),
+    )
     return [refused(lambda w=w: one_round(*w)) for w in wrong]
 
 
 def test_a_weight_that_is_none_is_refused_in_a_sentence():
     *wrong, mixed = on_ranks(1, without_weight)[0]
-    assert all(said.startswith("ValueError: weight must be a finite number above 0") for said in wrong)
-    assert mixed.startswith("ValueError: give share.backward a weight in every pass of a round, or in none")
+    assert all(
+        said.startswith("ValueError: weight must be a finite number above 0") for said in wrong
+    )
+    assert mixed.startswith(
+        "ValueError: give share.backward a weight in every pass of a round, or in none",
+    )

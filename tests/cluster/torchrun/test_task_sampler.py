@@ -1,4 +1,6 @@
-"""Every sample once in an epoch and never twice in a round, whatever the allocations and the loader of a sampler."""
+"""Every sample once in an epoch and never twice in a round, whatever the allocations and the loader
+of a sampler.
+"""
 
 from types import SimpleNamespace
 
@@ -15,11 +17,15 @@ from tests.cluster.torchrun.training import compute  # noqa: E402
 
 
 def played(size, budget, rounds, splits, **arguments):
-    """The samples of each round, in the order of the ranks, where each rank has a sampler of its own."""
+    """The samples of each round, in the order of the ranks, where each rank has a sampler of its
+    own.
+    """
     allocator = SimpleNamespace(budget=budget)
     samplers = [TaskSampler(allocator, size, **arguments) for _ in range(5)]
     for number in range(rounds):
-        allocator.rounds, first, found = number, 0, []
+        allocator.rounds = number
+        first = 0
+        found = []
         for sampler, tasks in zip(samplers, splits(number), strict=False):
             allocator.share = SimpleNamespace(tasks=tasks, first=first, done=0, orders=[])
             first += tasks
@@ -37,9 +43,21 @@ def random_splits(budget, seed):
 
 @settings(max_examples=25)
 @given(
-    st.integers(1, 7), st.integers(1, 3), st.integers(1, 4), st.integers(0, 60), st.booleans(), st.integers(0, 2**32)
+    st.integers(1, 7),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.integers(0, 60),
+    st.booleans(),
+    st.integers(0, 2**32),
 )
-def test_an_epoch_has_each_sample_once_and_a_round_none_twice(budget, samples, together, more, shuffle, seed):
+def test_an_epoch_has_each_sample_once_and_a_round_none_twice(
+    budget,
+    samples,
+    together,
+    more,
+    shuffle,
+    seed,
+):
     size = 2 * budget * samples + more
     rounds = -(-3 * size // (budget * samples))
     arguments = {"samples": samples, "together": together, "shuffle": shuffle, "seed": seed}
@@ -53,7 +71,10 @@ def test_an_epoch_has_each_sample_once_and_a_round_none_twice(budget, samples, t
 
 
 def test_epochs_have_other_orders_and_so_have_seeds():
-    orders = [TaskSampler(SimpleNamespace(budget=4), 64, seed=seed).samples_from(0, 192) for seed in (0, 1)]
+    orders = [
+        TaskSampler(SimpleNamespace(budget=4), 64, seed=seed).samples_from(0, 192)
+        for seed in (0, 1)
+    ]
     parts = [tuple(order[start : start + 64]) for order in orders for start in (0, 64, 128)]
     assert len(set(parts)) == 6
 
@@ -66,8 +87,10 @@ def test_bad_arguments_are_named():
         TaskSampler(SimpleNamespace(budget=4), [])
 
 
-SAMPLES, BUDGET = 24, 6
-DATA, NOTHING = torch.arange(float(SAMPLES)), torch.nn.Identity()
+SAMPLES = 24
+BUDGET = 6
+DATA = torch.arange(float(SAMPLES))
+NOTHING = torch.nn.Identity()
 
 
 def plain(sampler):
@@ -122,10 +145,16 @@ def play(allocator, loader):
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("wrap", [
-    plain, prepared, lambda sampler: accelerated("skip_first_batches")(prepared(sampler), 1),
-    lambda sampler: plain(Every(Every(sampler))), lambda sampler: DataLoader(DATA, sampler=sampler, batch_size=None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        plain,
+        prepared,
+        lambda sampler: accelerated("skip_first_batches")(prepared(sampler), 1),
+        lambda sampler: plain(Every(Every(sampler))),
+        lambda sampler: DataLoader(DATA, sampler=sampler, batch_size=None),
+    ],
+)
 def test_a_loader_gives_the_samples_of_the_allocation_whatever_is_around_the_sampler(wrap):
     allocator = TorchAllocator(BUDGET, "uta")
     sampler = TaskSampler(allocator, DATA, samples=2, together=4)
@@ -138,7 +167,10 @@ def test_a_loader_gives_the_samples_of_the_allocation_whatever_is_around_the_sam
     [
         (dispatched, "DataLoaderOfTheSecond"),
         (split, "DataLoaderShard with a BatchSamplerShard"),
-        (lambda sampler: DataLoader(DATA, sampler=sampler, batch_size=1), "DataLoader with a BatchSampler"),
+        (
+            lambda sampler: DataLoader(DATA, sampler=sampler, batch_size=1),
+            "DataLoader with a BatchSampler",
+        ),
         (lambda sampler: plain(Hidden(sampler)), "DataLoader with a Hidden"),
         (lambda sampler: Hidden(plain(sampler)), "Hidden"),  # no DataLoader, but it has one
     ],
@@ -166,7 +198,10 @@ def test_another_loader_goes_on_where_it_stopped_and_starts_over():
     with pytest.raises(ValueError, match="the DataLoader has no batches"):
         play(allocator, DataLoader(DATA[:0]))
     for dataset in (Endless(), (number for number in range(3))):
-        with pytest.raises(ValueError, match=f"a {type(dataset).__name__} gives them in an order of its own"):
+        with pytest.raises(
+            ValueError,
+            match=f"a {type(dataset).__name__} gives them in an order of its own",
+        ):
             TaskSampler(allocator, dataset)
 
 

@@ -37,7 +37,9 @@ def play(allocator, rounds):
 
 
 def membership():
-    """Two ranks, where one leaves and joins, all leave, or the ranks differ in what must be the same."""
+    """Two ranks, where one leaves and joins, all leave, or the ranks differ in what must be the
+    same.
+    """
     rank = dist.get_rank()
     allocator = TorchAllocator(6, "uta", name="abc"[rank])
     for number, away in enumerate((False, False, True, True, False)):
@@ -49,18 +51,31 @@ def membership():
         assert (allocator.last.tasks["b"], "b" in allocator.last.away) == (0 if away else 3, away)
     allocator.leave()
     assert "Error: no worker is there" in refused(lambda: play(allocator, 2))
-    assert re.match(r"round 6: .* s, waited for [ab],.* loss 1; a 3 in .* s.*, b 3 in .* s.*", str(allocator.last))
+    assert re.match(
+        r"round 6: .* s, waited for [ab],.* loss 1; a 3 in .* s.*, b 3 in .* s.*",
+        str(allocator.last),
+    )
 
     other = TorchAllocator(4, "certainty-equivalence", check_every=1)
     if rank:
         state = other.state_dict()
         slower = json.loads(json.dumps(state["allocator"]).replace("0.0", "1.5"))
-        other._allocator.load_state_dict(sealed({key: slower[key] for key in slower if key != "checksum"}))
-    assert "RuntimeError: round 1: the ranks decided on different allocations" in refused(lambda: play(other, 1))
+        other._allocator.load_state_dict(
+            sealed({key: slower[key] for key in slower if key != "checksum"}),
+        )
+    assert "RuntimeError: round 1: the ranks decided on different allocations" in refused(
+        lambda: play(other, 1),
+    )
     assert other.rounds == 0
-    budgets, names = refused(lambda: TorchAllocator(4 + rank)), refused(lambda: TorchAllocator(4, name="gpu"))
-    assert re.match("ValueError: budget must be the same on every rank: it is 4 on .*/0 and 5 on .*/1", budgets)
-    assert names.startswith("ValueError: each rank needs a worker's name of its own, and ['gpu'] stand for several")
+    budgets = refused(lambda: TorchAllocator(4 + rank))
+    names = refused(lambda: TorchAllocator(4, name="gpu"))
+    assert re.match(
+        "ValueError: budget must be the same on every rank: it is 4 on .*/0 and 5 on .*/1",
+        budgets,
+    )
+    assert names.startswith(
+        "ValueError: each rank needs a worker's name of its own, and ['gpu'] stand for several",
+    )
     return str(allocator.last).partition(";")[2]
 
 
@@ -85,18 +100,26 @@ def test_beliefs_follow_the_name_through_a_restart_with_other_ranks():
     (_, rounds, state), *_ = on_ranks(3, with_names, "abc", None, 5)
     assert rounds == 5
     state = json.loads(json.dumps(state))
-    tasks, rounds, _ = on_ranks(2, with_names, "ba", state, 1)[0]  # in another order, and one is gone
+    tasks, rounds, _ = on_ranks(2, with_names, "ba", state, 1)[
+        0
+    ]  # in another order, and one is gone
     assert (rounds, tasks) == (6, {"b": 7, "a": 2})
     tasks, rounds, _ = on_ranks(3, with_names, "dba", state, 3)[0]
     assert (rounds, tasks) == (8, {"a": 1, "b": 4, "d": 4})
 
 
 def one_round_by_a_clock(ends):
-    """A round in which this rank computes until its own of the moments ``ends``, and the sum is there at 3.5."""
-    rank, now = dist.get_rank(), [0.0]
+    """A round in which this rank computes until its own of the moments ``ends``, and the sum is
+    there at 3.5.
+    """
+    rank = dist.get_rank()
+    now = [0.0]
     allocator = TorchAllocator(2, "uta", name="ab"[rank], warm_up=0)
     watch = SimpleNamespace(mark=lambda: now[0], seconds=lambda start, end: end - start)
-    with mock.patch.object(torch_allocator, "Stopwatch", return_value=watch), allocator.round(NOTHING) as share:
+    with (
+        mock.patch.object(torch_allocator, "Stopwatch", return_value=watch),
+        allocator.round(NOTHING) as share,
+    ):
         with share.timed():
             now[0] = ends[rank]
             backward(share)
@@ -107,14 +130,15 @@ def one_round_by_a_clock(ends):
 
 
 def test_the_time_that_a_rank_waited_for_others_is_no_communication():
-    assert on_ranks(2, one_round_by_a_clock, [1.0, 3.0]) == [(0.5, 3.5, {"a": (1.0,), "b": (3.0,)})] * 2
+    assert (
+        on_ranks(2, one_round_by_a_clock, [1.0, 3.0])
+        == [(0.5, 3.5, {"a": (1.0,), "b": (3.0,)})] * 2
+    )
 
 
 def distributed_checkpoint(folder, saves):
-    allocator, model = (
-        TorchAllocator(9, "certainty-equivalence", name="abc"[dist.get_rank()], warm_up=0),
-        nn.Linear(2, 1),
-    )
+    allocator = TorchAllocator(9, "certainty-equivalence", name="abc"[dist.get_rank()], warm_up=0)
+    model = nn.Linear(2, 1)
     state = {"allocator": allocator, "model": model.state_dict()}
     if saves:
         play(allocator, 4)
@@ -133,7 +157,9 @@ def test_a_distributed_checkpoint_of_two_ranks_is_loaded_by_three(tmp_path):
 
 @pytest.mark.usefixtures("alone")
 def test_an_error_leaves_the_gradients_of_before_and_the_round_to_be_done_again():
-    allocator, pairs, model = TorchAllocator(3), data(), nn.Linear(12, 1)
+    allocator = TorchAllocator(3)
+    pairs = data()
+    model = nn.Linear(12, 1)
     loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs))
 
     def one_round(most=3, *, fails=False):
@@ -150,7 +176,8 @@ def test_an_error_leaves_the_gradients_of_before_and_the_round_to_be_done_again(
         one_round(2)
     assert (allocator.rounds, allocator.last, model.weight.grad) == (0, None, None)
     one_round()
-    first, samples = model.weight.grad.clone(), torch.tensor(TaskSampler(allocator, pairs).samples_from(0, 6))
+    first = model.weight.grad.clone()
+    samples = torch.tensor(TaskSampler(allocator, pairs).samples_from(0, 6))
     torch.testing.assert_close(first[0], pairs.tensors[0][samples[:3]].mean(0))
     for arguments in ({"most": 2}, {"fails": True}):
         with pytest.raises(KeyboardInterrupt):
@@ -192,31 +219,56 @@ def leave_after_a_pass(share, loader):
 @pytest.mark.parametrize(
     ("mistake", "sentence"),
     [
-        (lambda share, loader: (compute(share, loader, 1), share.reduce()), "1 of the 3 tasks of this share are comp"),
-        (lambda share, loader: (leave_after_a_pass(share, loader), compute(share, loader), share.reduce()),
-         "has a part too many"),
+        (
+            lambda share, loader: (compute(share, loader, 1), share.reduce()),
+            "1 of the 3 tasks of this share are comp",
+        ),
+        (
+            lambda share, loader: (
+                leave_after_a_pass(share, loader),
+                compute(share, loader),
+                share.reduce(),
+            ),
+            "has a part too many",
+        ),
         (out_of_memory, "has a part too many"),
-        (lambda share, loader: (list(share.take(loader)), share.reduce()), r"call share.backward\(loss\)"),
+        (
+            lambda share, loader: (list(share.take(loader)), share.reduce()),
+            r"call share.backward\(loss\)",
+        ),
         (compute, "call share.reduce"),
         (lambda share, _: backward(share), "inside the loop"),
-        (lambda share, loader: [share.backward(x * torch.ones((), requires_grad=True)) for x, _ in share.take(loader)],
-         "must be a scalar"),
+        (
+            lambda share, loader: [
+                share.backward(x * torch.ones((), requires_grad=True))
+                for x, _ in share.take(loader)
+            ],
+            "must be a scalar",
+        ),
         (lambda share, _: share.timed(4).__enter__(), "has 3 tasks, and 0 are done: 4 more"),
-        (lambda share, loader: (compute(share, loader), share.reduce(), share.reduce()), "reduced once"),
+        (
+            lambda share, loader: (compute(share, loader), share.reduce(), share.reduce()),
+            "reduced once",
+        ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.usefixtures("alone")
 def test_a_mistake_gets_a_sentence_and_the_round_can_be_repeated(mistake, sentence):
-    allocator, pairs = TorchAllocator(3), data()
+    allocator = TorchAllocator(3)
+    pairs = data()
     loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs))
-    with pytest.raises((RuntimeError, ValueError), match=sentence), allocator.round(NOTHING) as share:
+    with (
+        pytest.raises((RuntimeError, ValueError), match=sentence),
+        allocator.round(NOTHING) as share,
+    ):
         mistake(share, loader)
     assert (play(allocator, 1), allocator.rounds) == ([3], 1)
 
 
 @pytest.mark.usefixtures("alone")
 def test_outside_a_round_there_is_no_share_and_inside_no_state():
-    allocator, pairs = TorchAllocator(3), data()
+    allocator = TorchAllocator(3)
+    pairs = data()
     with pytest.raises(RuntimeError, match="no round is open"):
         next(iter(DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs))))
     state = allocator.state_dict()
@@ -228,11 +280,18 @@ def test_outside_a_round_there_is_no_share_and_inside_no_state():
         with share.timed(3):
             backward(share)
         share.reduce()
-    for wrong in ({}, {"rounds": -1, "allocator": state["allocator"]}, TorchAllocator(4).state_dict()):
+    for wrong in (
+        {},
+        {"rounds": -1, "allocator": state["allocator"]},
+        TorchAllocator(4).state_dict(),
+    ):
         with pytest.raises(ValueError, match="this is no state of"):
             allocator.load_state_dict(wrong)
     for group in (3.0, "data", dist.GroupMember.NON_GROUP_MEMBER):
-        with pytest.raises(ValueError, match="group must be None, or a process group that this rank is in"):
+        with pytest.raises(
+            ValueError,
+            match="group must be None, or a process group that this rank is in",
+        ):
             TorchAllocator(3, group=group)
 
 
@@ -244,7 +303,8 @@ def test_without_a_process_group_the_error_says_how_to_get_one():
 @pytest.mark.gpu
 @pytest.mark.usefixtures("alone")
 def test_times_on_cuda_are_those_of_the_device():
-    allocator, model = TorchAllocator(2, warm_up=0), nn.Linear(4096, 4096, bias=False, device="cuda")
+    allocator = TorchAllocator(2, warm_up=0)
+    model = nn.Linear(4096, 4096, bias=False, device="cuda")
     samples = torch.ones(4096, 4096, device="cuda")
     for _ in range(3):
         with allocator.round(model) as share:
@@ -258,4 +318,6 @@ def test_times_on_cuda_are_those_of_the_device():
     end.record()
     end.synchronize()
     (times,) = allocator.last.seconds.values()
-    assert min(times) > 0.2 * start.elapsed_time(end) / 1000  # launching takes microseconds, the product milliseconds
+    assert (
+        min(times) > 0.2 * start.elapsed_time(end) / 1000
+    )  # launching takes microseconds, the product milliseconds

@@ -1,4 +1,6 @@
-"""Models that communicate by themselves, or hold parameters together: right, or refused by name before the round."""
+"""Models that communicate by themselves, or hold parameters together: right, or refused by name
+before the round.
+"""
 
 import copy
 from unittest import mock
@@ -8,9 +10,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook  # noqa: E402
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (  # noqa: E402
+    fp16_compress_hook,
+)
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard  # noqa: E402
+from torch.distributed.fsdp import (  # noqa: E402
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    fully_shard,
+)
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from ata_gym.cluster import TorchAllocator  # noqa: E402
@@ -26,7 +34,10 @@ def shard(model, **options):
 
 
 def mixed(parameters, sums):
-    return shard(nn.Linear(3, 2), mp_policy=MixedPrecisionPolicy(param_dtype=parameters, reduce_dtype=sums))
+    return shard(
+        nn.Linear(3, 2),
+        mp_policy=MixedPrecisionPolicy(param_dtype=parameters, reduce_dtype=sums),
+    )
 
 
 def compressed():
@@ -55,11 +66,23 @@ def play(allocator, model, *, fails=False):
 @pytest.mark.parametrize(
     ("build", "name"),
     [
-        (lambda: DistributedDataParallel(nn.Linear(3, 2), static_graph=True), r"DistributedDataParallel\(static_graph"),
+        (
+            lambda: DistributedDataParallel(nn.Linear(3, 2), static_graph=True),
+            r"DistributedDataParallel\(static_graph",
+        ),
         (compressed, "a communication hook of DistributedDataParallel"),
-        (lambda: FullyShardedDataParallel(nn.Linear(3, 2), device_id=torch.device("cpu")), "FullyShardedDataParallel"),
-        (lambda: mixed(torch.bfloat16, torch.float32), r"MixedPrecisionPolicy\(reduce_dtype=torch.float32\)"),
-        (lambda: mixed(None, torch.bfloat16), r"MixedPrecisionPolicy\(reduce_dtype=torch.bfloat16\)"),
+        (
+            lambda: FullyShardedDataParallel(nn.Linear(3, 2), device_id=torch.device("cpu")),
+            "FullyShardedDataParallel",
+        ),
+        (
+            lambda: mixed(torch.bfloat16, torch.float32),
+            r"MixedPrecisionPolicy\(reduce_dtype=torch.float32\)",
+        ),
+        (
+            lambda: mixed(None, torch.bfloat16),
+            r"MixedPrecisionPolicy\(reduce_dtype=torch.bfloat16\)",
+        ),
         (divided, "a divide factor"),
     ],
 )
@@ -72,15 +95,19 @@ def test_what_a_round_would_leave_out_is_refused_by_name(build, name):
     assert allocator.rounds == 1
 
 
-@pytest.mark.parametrize("policy", [(None, None), (None, torch.float32), (torch.bfloat16, torch.bfloat16)])
+@pytest.mark.parametrize(
+    "policy",
+    [(None, None), (None, torch.float32), (torch.bfloat16, torch.bfloat16)],
+)
 def test_what_changes_nothing_is_not_refused(policy):
     torch.manual_seed(0)
     found = play(TorchAllocator(3, "uta"), mixed(*policy))
     assert all(gradient.full_tensor().abs().sum() > 0 for gradient in found)
 
 
-def test_a_failed_round_leaves_nothing_in_sharded_parameters_and_training_without_rounds_communicates():
-    allocator, plain = TorchAllocator(3, "uta"), nn.Linear(3, 2)
+def test_a_failed_round_leaves_nothing_in_sharded_parameters():
+    allocator = TorchAllocator(3, "uta")
+    plain = nn.Linear(3, 2)
     model = shard(copy.deepcopy(plain))
     with pytest.raises(KeyboardInterrupt):
         play(allocator, model, fails=True)
@@ -103,14 +130,20 @@ class OnCuda(nn.Parameter):
 
 
 def test_times_are_those_of_the_device_of_the_model(monkeypatch):
-    model, clocks = nn.Linear(3, 2), []
+    model = nn.Linear(3, 2)
+    clocks = []
     model.weight = OnCuda(model.weight.detach())
     allocator = TorchAllocator(3, "uta", warm_up=0)  # with gloo, as with "cpu:gloo,cuda:nccl"
     monkeypatch.setattr(
-        task_gradients, "Buckets", mock.MagicMock(return_value=mock.MagicMock(sent=0))
+        task_gradients,
+        "Buckets",
+        mock.MagicMock(return_value=mock.MagicMock(sent=0)),
     )  # no such device
     monkeypatch.setattr(Stopwatch, "mark", lambda self: clocks.append(self._device) or 0.0)
-    for timed, device in ((nn.Identity(), "cpu"), (nn.ModuleList([nn.Linear(2, 2), model]), "cuda:1")):
+    for timed, device in (
+        (nn.Identity(), "cpu"),
+        (nn.ModuleList([nn.Linear(2, 2), model]), "cuda:1"),
+    ):
         clocks.clear()
         with pytest.raises(KeyboardInterrupt), allocator.round(timed):
             raise KeyboardInterrupt

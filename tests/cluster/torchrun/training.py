@@ -27,7 +27,9 @@ def backward(share: Any) -> None:
 
 
 def compute(share: Any, loader: Any, most: int = SAMPLES) -> list[Any]:
-    """Compute the tasks of a share without a model, or the first of them, and return its batches."""
+    """Compute the tasks of a share without a model, or the first of them, and return its
+    batches.
+    """
     batches = []
     for batch in share.take(loader):
         if len(batches) == most:
@@ -49,7 +51,9 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.first, self.last, self.unused = nn.Linear(12, 7), nn.Linear(7, 3), nn.Linear(3, 2)
+        self.first = nn.Linear(12, 7)
+        self.last = nn.Linear(7, 3)
+        self.unused = nn.Linear(3, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.last(self.first(x).relu())
@@ -62,7 +66,9 @@ def build(kind: str, device: torch.device | None = None) -> nn.Module:
         model.first.weight = nn.Parameter(model.first.weight.detach().T.contiguous().T)
     if kind == "channels last":
         images = nn.Conv2d(3, 7, 2).to(memory_format=torch.channels_last)
-        images.load_state_dict({"weight": model.first.weight.reshape(7, 3, 2, 2), "bias": model.first.bias})
+        images.load_state_dict(
+            {"weight": model.first.weight.reshape(7, 3, 2, 2), "bias": model.first.bias},
+        )
         model.first = nn.Sequential(nn.Unflatten(1, (3, 2, 2)), images, nn.Flatten())
     if kind in ("ddp", "transposed"):
         return DistributedDataParallel(model)
@@ -77,25 +83,46 @@ def build(kind: str, device: torch.device | None = None) -> nn.Module:
 
 
 def whole(tensor: Any) -> np.ndarray:
-    tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    if hasattr(tensor, "full_tensor"):
+        tensor = tensor.full_tensor()
     return tensor.detach().cpu().clone().numpy()
 
 
 def train(
-    kind: str, policy: str, budget: int, rounds: int, *, together: int = 1, samples: int = 1, accumulate: int = 1
+    kind: str,
+    policy: str,
+    budget: int,
+    rounds: int,
+    *,
+    together: int = 1,
+    samples: int = 1,
+    accumulate: int = 1,
 ) -> dict[str, Any]:
     """Losses, allocations, weights and gradients of a training, on the rank's own GPU with NCCL."""
-    device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
-    model, pairs, allocator = build(kind, device), data(), TorchAllocator(budget, policy, warm_up=0, check_every=1)
-    loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs, together=together, samples=samples))
-    # Fused, it reads gradients and parameters in the order of their memory; it decays what has a gradient.
-    optimizer, losses, allocations = torch.optim.AdamW(model.parameters(), lr=0.01, fused=kind != "fsdp"), [], []
+    if dist.get_backend() == "nccl":
+        device = torch.device("cuda", torch.cuda.current_device())
+    else:
+        device = torch.device("cpu")
+    model = build(kind, device)
+    pairs = data()
+    allocator = TorchAllocator(budget, policy, warm_up=0, check_every=1)
+    loader = DataLoader(
+        pairs,
+        batch_sampler=TaskSampler(allocator, pairs, together=together, samples=samples),
+    )
+    # Fused, it reads gradients and parameters in the order of their memory; it decays what has a
+    # gradient.
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=kind != "fsdp")
+    losses = []
+    allocations = []
     for number in range(1, rounds + 1):
         with allocator.round(model) as share:
             for x, y in share.take(loader):
                 share.backward(cross_entropy(model(x.to(device)), y.to(device)))
             share.reduce()
-        assert all(one.grad is None or one.grad.stride() == one.stride() for one in model.parameters())
+        assert all(
+            one.grad is None or one.grad.stride() == one.stride() for one in model.parameters()
+        )
         assert allocator.last is not None
         losses.append(allocator.last.loss)
         allocations.append(tuple(allocator.last.tasks.values()))
@@ -104,6 +131,9 @@ def train(
             optimizer.step()
             optimizer.zero_grad()
     return {
-        "losses": losses, "allocations": allocations, "weights": [whole(p) for p in model.parameters()],
-        "gradients": gradients, "device": device.index,
-    }  # fmt: skip
+        "losses": losses,
+        "allocations": allocations,
+        "weights": [whole(p) for p in model.parameters()],
+        "gradients": gradients,
+        "device": device.index,
+    }

@@ -1,4 +1,6 @@
-"""Trainers of other projects under torchrun: ranks of unequal shares train as one process does, in double precision."""
+"""Trainers of other projects under torchrun: ranks of unequal shares train as one process does, in
+double precision.
+"""
 
 import os
 import re
@@ -20,14 +22,22 @@ from tests.cluster.torchrun.processes import as_torchrun  # noqa: E402
 from tests.cluster.torchrun.test_example import run_script  # noqa: E402
 from tests.waiting import PATIENCE  # noqa: E402
 
-BUDGET, SAMPLES, STEPS, ACCUMULATED, CLIPPED = 4, 2, 6, 2, 0.05
+BUDGET = 4
+SAMPLES = 2
+STEPS = 6
+ACCUMULATED = 2
+CLIPPED = 0.05
 
 
 class Digits(Dataset):
     def __init__(self):
         generator = torch.Generator().manual_seed(1)
         self.x = torch.randn(64, 5, 6, generator=generator, dtype=torch.float64)
-        self.labels = torch.where(torch.rand(64, 5, generator=generator) < 0.4, -100, self.x[..., 0].gt(0).long())
+        self.labels = torch.where(
+            torch.rand(64, 5, generator=generator) < 0.4,
+            -100,
+            self.x[..., 0].gt(0).long(),
+        )
         self.labels[:, 0] = 1
 
     def __len__(self):
@@ -45,7 +55,12 @@ class Net(nn.Module):
 
     def forward(self, x, labels, num_items_in_batch=None, **_more):
         summed = cross_entropy(self.layers(x).flatten(0, 1), labels.flatten(), reduction="sum")
-        return {"loss": summed / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)}
+        return {
+            "loss": (
+                summed
+                / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
+            ),
+        }
 
 
 def tokens(batch):
@@ -63,7 +78,12 @@ def weights(model):
 
 
 def tell(folder, allocator, model, losses=()):
-    np.savez(folder / f"rank-{dist.get_rank()}.npz", weights=weights(model), losses=losses, rounds=allocator.rounds)
+    np.savez(
+        folder / f"rank-{dist.get_rank()}.npz",
+        weights=weights(model),
+        losses=losses,
+        rounds=allocator.rounds,
+    )
 
 
 def with_transformers(folder, weigh, resume=None):
@@ -72,16 +92,44 @@ def with_transformers(folder, weigh, resume=None):
     from ata_gym.cluster import TaskTrainer
 
     args = transformers.TrainingArguments(
-        str(folder / "hf"), max_steps=STEPS, per_device_train_batch_size=SAMPLES, learning_rate=0.05, use_cpu=True,
-        gradient_accumulation_steps=ACCUMULATED, max_grad_norm=CLIPPED, lr_scheduler_type="linear", save_steps=2,
-        report_to=[], disable_tqdm=True, logging_steps=1, seed=3, remove_unused_columns=False, ddp_backend="gloo",
-        save_strategy="steps", optim="adamw_torch",
-    )  # fmt: skip
-    allocator, model = allocator_of(), Net()
-    weight = tokens if weigh else None
-    trainer = TaskTrainer(model, args, train_dataset=Digits(), allocator=allocator, weight_of=weight)
+        str(folder / "hf"),
+        max_steps=STEPS,
+        per_device_train_batch_size=SAMPLES,
+        learning_rate=0.05,
+        use_cpu=True,
+        gradient_accumulation_steps=ACCUMULATED,
+        max_grad_norm=CLIPPED,
+        lr_scheduler_type="linear",
+        save_steps=2,
+        report_to=[],
+        disable_tqdm=True,
+        logging_steps=1,
+        seed=3,
+        remove_unused_columns=False,
+        ddp_backend="gloo",
+        save_strategy="steps",
+        optim="adamw_torch",
+    )
+    allocator = allocator_of()
+    model = Net()
+    if weigh:
+        weight = tokens
+    else:
+        weight = None
+    trainer = TaskTrainer(
+        model,
+        args,
+        train_dataset=Digits(),
+        allocator=allocator,
+        weight_of=weight,
+    )
     trainer.train(resume_from_checkpoint=resume)
-    tell(folder, allocator, model, [line["loss"] for line in trainer.state.log_history if "loss" in line])
+    tell(
+        folder,
+        allocator,
+        model,
+        [line["loss"] for line in trainer.state.log_history if "loss" in line],
+    )
 
 
 def with_lightning(folder, scale, resume=None):
@@ -106,16 +154,24 @@ def with_lightning(folder, scale, resume=None):
 
     if not dist.is_initialized():
         dist.init_process_group("gloo")
-    allocator, module, data = allocator_of(), Module(), Digits()
+    allocator = allocator_of()
+    module = Module()
+    data = Digits()
     loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data, samples=SAMPLES, seed=3))
     off = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
     kept = ModelCheckpoint(folder / "pl", filename="{step}", every_n_train_steps=2, save_top_k=-1)
     if scale:  # the model has float64, which autocast leaves as it is
         off["plugins"] = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
     trainer = pl.Trainer(
-        strategy=TaskStrategy(allocator), accelerator="cpu", devices=dist.get_world_size(), max_steps=STEPS,
-        accumulate_grad_batches=ACCUMULATED, gradient_clip_val=CLIPPED, callbacks=[kept], **off,
-    )  # fmt: skip
+        strategy=TaskStrategy(allocator),
+        accelerator="cpu",
+        devices=dist.get_world_size(),
+        max_steps=STEPS,
+        accumulate_grad_batches=ACCUMULATED,
+        gradient_clip_val=CLIPPED,
+        callbacks=[kept],
+        **off,
+    )
     trainer.fit(module, loader, ckpt_path=resume)
     assert not scale or trainer.precision_plugin.scaler.get_scale() == 2.0**16
     tell(folder, allocator, module)
@@ -128,8 +184,13 @@ def play(work, folder, size, *arguments):
 
 
 def alone(weigh):
-    model, data = Net(), Digits()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=0.0 if weigh is not None else 0.01)
+    model = Net()
+    data = Digits()
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=0.05,
+        weight_decay=0.0 if weigh is not None else 0.01,
+    )
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=STEPS)
     order = TaskSampler(SimpleNamespace(budget=BUDGET), data, samples=SAMPLES, seed=3)
     losses = []
@@ -140,7 +201,9 @@ def alone(weigh):
             found = order.samples_from(start, BUDGET * SAMPLES)
             tasks = [data[found[at : at + SAMPLES]] for at in range(0, len(found), SAMPLES)]
             if weigh:
-                loss = sum(model(**task, num_items_in_batch=1)["loss"] for task in tasks) / sum(map(tokens, tasks))
+                loss = sum(model(**task, num_items_in_batch=1)["loss"] for task in tasks) / sum(
+                    map(tokens, tasks),
+                )
             else:
                 loss = sum(model(**task)["loss"] for task in tasks) / BUDGET
             (loss / ACCUMULATED).backward()
@@ -159,22 +222,34 @@ def assert_alike(ranks, expected):
 
 
 @pytest.mark.parametrize("weigh", [False, True])
-def test_transformers_trains_as_one_process_and_goes_on_from_its_checkpoint_with_other_ranks(tmp_path, weigh):
+def test_transformers_trains_as_one_process_and_goes_on_from_its_checkpoint_with_other_ranks(
+    tmp_path,
+    weigh,
+):
     pytest.importorskip("transformers")
     expected, losses = alone(weigh)
     ranks = play(with_transformers, tmp_path, 2, weigh)
     assert_alike(ranks, expected)
     np.testing.assert_allclose([rank["losses"] for rank in ranks], [losses] * 2, rtol=1e-3)
     if weigh:
-        assert_alike(play(with_transformers, tmp_path, 3, weigh, str(tmp_path / "hf" / "checkpoint-4")), expected)
+        assert_alike(
+            play(with_transformers, tmp_path, 3, weigh, str(tmp_path / "hf" / "checkpoint-4")),
+            expected,
+        )
 
 
 @pytest.mark.parametrize("scale", [False, True])
-def test_lightning_trains_as_one_process_and_goes_on_from_its_checkpoint_with_other_ranks(tmp_path, scale):
+def test_lightning_trains_as_one_process_and_goes_on_from_its_checkpoint_with_other_ranks(
+    tmp_path,
+    scale,
+):
     pytest.importorskip("lightning")
     expected, _ = alone(None)
     assert_alike(play(with_lightning, tmp_path, 2, scale), expected)
-    assert_alike(play(with_lightning, tmp_path, 3, scale, str(tmp_path / "pl" / "step=4.ckpt")), expected)
+    assert_alike(
+        play(with_lightning, tmp_path, 3, scale, str(tmp_path / "pl" / "step=4.ckpt")),
+        expected,
+    )
 
 
 SCRIPTS = Path(__file__).parents[3] / "notebooks" / "cluster"
@@ -185,10 +260,19 @@ def test_the_scripts_train_and_go_on_from_their_checkpoints(tmp_path, library):
     pytest.importorskip(library)
     for steps in (4, 6) if library == "accelerate" else (6,):
         options = ("--cpu", "--steps", str(steps))
-        with as_torchrun(run_script, SCRIPTS / f"train_{library}.py", tmp_path, *options, size=2) as running:
+        with as_torchrun(
+            run_script,
+            SCRIPTS / f"train_{library}.py",
+            tmp_path,
+            *options,
+            size=2,
+        ) as running:
             running.result(PATIENCE)
         if library == "accelerate":
-            state = torch.load(tmp_path / "accelerated" / "custom_checkpoint_0.pkl", weights_only=True)
+            state = torch.load(
+                tmp_path / "accelerated" / "custom_checkpoint_0.pkl",
+                weights_only=True,
+            )
             assert state["rounds"] == steps
     assert library == "accelerate" or "round 6: " in (tmp_path / "said-0").read_text()
 
@@ -197,4 +281,6 @@ def test_each_cell_of_the_table_of_libraries_names_a_test():
     named = set(re.findall(r"`(test_\w+)`", (SCRIPTS / "README.md").read_text("utf-8")))
     files = [path.read_text("utf-8") for path in Path(__file__).parents[1].rglob("test_*.py")]
     assert named
-    assert named <= {name for text in files for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
+    assert named <= {
+        name for text in files for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)
+    }

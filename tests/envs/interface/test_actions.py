@@ -1,4 +1,6 @@
-"""Shares, one task at a time, and one start at a time: the rounds of the env's own actions, bit for bit; and masks."""
+"""Shares, one task at a time, and one start at a time: the rounds of the env's own actions, bit for
+bit; and masks.
+"""
 
 from typing import Any
 
@@ -28,12 +30,20 @@ def rounded(weights: NDArray[np.float64], total: int) -> list[int]:
 
 @settings(max_examples=50)
 @given(st.data(), st.integers(1, 8), st.integers(1, 60))
-def test_shares_are_rounded_by_largest_remainder_and_the_total_of_a_race_is_logarithmic(data, n, budget) -> None:
+def test_shares_are_rounded_by_largest_remainder_and_the_total_of_a_race_is_logarithmic(
+    data,
+    n,
+    budget,
+) -> None:
     action = data.draw(hnp.arrays(np.float64, n + 1, elements=st.floats(-1, 1, width=32)))
     present = data.draw(st.none() | hnp.arrays(np.bool_, n).filter(np.any))
-    there = np.ones(n, np.bool_) if present is None else present
+    if present is None:
+        there = np.ones(n, np.bool_)
+    else:
+        there = present
     shares = softmax(SCALE * action[:-1][there])
-    tasks, race = tasks_of_shares(action[:-1], budget, SCALE, present), race_of_shares(action, budget, SCALE, present)
+    tasks = tasks_of_shares(action[:-1], budget, SCALE, present)
+    race = race_of_shares(action, budget, SCALE, present)
     assert tasks[there].tolist() == rounded(shares, budget)
     total = round(budget * n ** ((action[-1] + 1) / 2))
     assert race[there].tolist() == [min(each, budget) for each in rounded(shares, total)]
@@ -41,12 +51,19 @@ def test_shares_are_rounded_by_largest_remainder_and_the_total_of_a_race_is_loga
     assert not (tasks + race)[~there].any()
 
 
-def test_ties_of_remainders_go_to_the_lowest_workers_and_a_budget_beyond_floating_point_is_refused() -> None:
+def test_ties_of_remainders_go_to_the_lowest_workers_and_huge_budgets_are_refused() -> None:
     for budget, expected in ((4, [1, 1, 1, 1, 0, 0]), (8, [2, 2, 1, 1, 1, 1])):
         assert tasks_of_shares(np.zeros(6), budget, SCALE).tolist() == expected
-    rows = tasks_of_shares(np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 30.0]]), 4, SCALE)  # extreme shares
+    rows = tasks_of_shares(
+        np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 30.0]]),
+        4,
+        SCALE,
+    )  # extreme shares
     assert rows.tolist() == [[2, 1, 1], [0, 0, 4]]
-    with pytest.raises(ValueError, match="budget must be small enough for exact shares in floating point, not"):
+    with pytest.raises(
+        ValueError,
+        match="budget must be small enough for exact shares in floating point, not",
+    ):
         tasks_of_shares(np.zeros(3), 2**62, SCALE)
 
 
@@ -58,13 +75,20 @@ def test_a_race_goes_from_the_budget_to_everybody() -> None:
 
 @pytest.mark.parametrize("env_id", [ALLOCATION, RACE])
 def test_shares_play_the_round_of_their_tasks(env_id: str) -> None:
-    shares, own = single(env_id, "drawn", action="shares"), single(env_id, "drawn")
+    shares = single(env_id, "drawn", action="shares")
+    own = single(env_id, "drawn")
     player = Player(shares.action_space, 0)
     for seed in (3, None, None):
-        seen, other, over = shares.reset(seed=seed)[0], own.reset(seed=seed)[0], False
+        seen = shares.reset(seed=seed)[0]
+        other = own.reset(seed=seed)[0]
+        over = False
         while not over:
             assert same(seen, other)
-            act, tasks_of = player(), (tasks_of_shares if env_id == ALLOCATION else race_of_shares)
+            act = player()
+            if env_id == ALLOCATION:
+                tasks_of = tasks_of_shares
+            else:
+                tasks_of = race_of_shares
             tasks = tasks_of(act.astype(np.float64), 4, SCALE, seen["present"] > 0)
             assert not tasks[seen["present"] == 0].any()
             seen, reward, _, over, info = shares.step(act)
@@ -75,11 +99,17 @@ def test_shares_play_the_round_of_their_tasks(env_id: str) -> None:
 @settings(max_examples=15)
 @given(st.data(), st.sampled_from([ALLOCATION, RACE]), st.integers(0, 2**32))
 def test_shares_outside_the_box_are_played_as_the_nearest_inside_of_every_share_and_of_the_total(
-    data: Any, env_id: str, seed: int
+    data: Any,
+    env_id: str,
+    seed: int,
 ) -> None:
-    """Alone and in rows; of an agent that is a policy, too, which is asked with the same feedback."""
+    """Alone and in rows; of an agent that is a policy, too, which is asked with the same
+    feedback.
+    """
     rows = 3
-    alone, clipped = (single(env_id, "changing", action="shares", observation="flat") for _ in range(2))
+    alone, clipped = (
+        single(env_id, "changing", action="shares", observation="flat") for _ in range(2)
+    )
     batch = vector(env_id, "changing", rows, action="shares", observation="flat")
     shape = (rows, *alone.action_space.shape)
     wild = st.floats(-3, 3, width=32) | st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -89,14 +119,18 @@ def test_shares_outside_the_box_are_played_as_the_nearest_inside_of_every_share_
     clipped.reset(seed=seed)
     batch.reset(seed=seed)
     in_rows = batch.step(acts)
-    played, nearest = alone.step(acts[0]), clipped.step(np.clip(acts[0], -1, 1))
+    played = alone.step(acts[0])
+    nearest = clipped.step(np.clip(acts[0], -1, 1))
     assert all(same(one, other) for one, other in zip(played, nearest, strict=True))
     assert same(played[0], in_rows[0][0])
     assert played[1] == in_rows[1][0]
     bare = single(env_id, "changing")
-    feedback, setting = bare.reset(seed=seed)[0], Setting.of(bare)
+    feedback = bare.reset(seed=seed)[0]
+    setting = Setting.of(bare)
     of_agent = from_agent(lambda seen: acts[: len(seen)], alone)(setting).predict(feedback)[0]
-    of_nearest = from_agent(lambda seen: np.clip(acts[: len(seen)], -1, 1), alone)(setting).predict(feedback)[0]
+    of_nearest = from_agent(lambda seen: np.clip(acts[: len(seen)], -1, 1), alone)(setting).predict(
+        feedback,
+    )[0]
     assert same(of_agent, of_nearest)
 
 
@@ -107,8 +141,11 @@ def idle_now(seen: dict[str, Any]) -> NDArray[np.bool_]:
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_picks_play_the_round_of_their_allocation_and_masks_say_who_is_there(world: str) -> None:
-    picks, own = single(ALLOCATION, world, action="assign"), single(ALLOCATION, world)
-    budget, n, rng = picks.budget, picks.n, np.random.default_rng(0)
+    picks = single(ALLOCATION, world, action="assign")
+    own = single(ALLOCATION, world)
+    budget = picks.budget
+    n = picks.n
+    rng = np.random.default_rng(0)
     for seed in (3, None, None):
         (seen, info), other, over = picks.reset(seed=seed), own.reset(seed=seed)[0], False
         while not over:
@@ -118,10 +155,15 @@ def test_picks_play_the_round_of_their_allocation_and_masks_say_who_is_there(wor
                 assert seen["started"].tolist() == np.bincount(chosen[:k], minlength=n).tolist()
                 assert seen["missing"].tolist() == [budget - k]
                 assert info["action_mask"].tolist() == other.get("present", np.ones(n)).tolist()
-                before, (seen, reward, _, over, info) = info, picks.step(worker)
+                before = info
+                seen, reward, _, over, info = picks.step(worker)
                 assert info.keys() == before.keys()
                 if k < budget - 1:  # nothing was played yet
-                    no_round = {"round_time": 0.0, "worker_time": 0.0, **({"lost": 0} if "lost" in info else {})}
+                    no_round = {
+                        "round_time": 0.0,
+                        "worker_time": 0.0,
+                        **({"lost": 0} if "lost" in info else {}),
+                    }
                     assert (reward, over) == (0.0, False)
                     assert same(info, before | no_round)
             other, *expected = own.step(np.bincount(chosen, minlength=n))
@@ -129,26 +171,39 @@ def test_picks_play_the_round_of_their_allocation_and_masks_say_who_is_there(wor
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_starts_play_the_round_of_their_dispatch_and_masks_say_who_is_idle_and_whether_to_wait(world: str) -> None:
-    starts, own = single(DISPATCH, world, action="start"), single(DISPATCH, world)
-    n, rng = own.n, np.random.default_rng(0)
+def test_starts_play_the_round_of_their_dispatch_and_masks_say_who_is_idle_and_whether_to_wait(
+    world: str,
+) -> None:
+    starts = single(DISPATCH, world, action="start")
+    own = single(DISPATCH, world)
+    n = own.n
+    rng = np.random.default_rng(0)
     for seed in (3, None, None):
         (seen, info), other, over = starts.reset(seed=seed), own.reset(seed=seed)[0], False
         while not over:
             assert same(seen, other)
-            act, idle = rng.integers(0, 2, n), idle_now(other)
+            act = rng.integers(0, 2, n)
+            idle = idle_now(other)
             chosen = rng.permutation(np.flatnonzero(idle & (act == 1))).tolist()
             if not (act[idle] == 1).all() or not idle.any():  # else time has passed by itself
                 chosen.append(n)
             for k, worker in enumerate(chosen, 1):
                 waiting = (seen["running"] > 0).any()
                 assert info["action_mask"].tolist() == [*idle_now(seen).astype(int), waiting]
-                before, earlier, (seen, reward, _, over, info) = seen["running"].sum(), info, starts.step(worker)
+                before = seen["running"].sum()
+                earlier = info
+                seen, reward, _, over, info = starts.step(worker)
                 assert info.keys() == earlier.keys()
                 if k < len(chosen):  # no time has passed
                     assert (reward, over) == (0.0, False)
-                    of_next = {"round_time": 0.0, "worker_time": 0.0, **({"lost": 0} if "lost" in info else {})}
-                    expected = earlier | (of_next if earlier["round_over"] else {}) | {"round_over": False}
+                    of_next = {
+                        "round_time": 0.0,
+                        "worker_time": 0.0,
+                        **({"lost": 0} if "lost" in info else {}),
+                    }
+                    expected = (
+                        earlier | (of_next if earlier["round_over"] else {}) | {"round_over": False}
+                    )
                     assert same(info, expected | {"action_mask": info["action_mask"]})
                     assert same(seen["age"], other["age"])
                     assert seen["running"].sum() > before
@@ -160,28 +215,52 @@ def test_starts_play_the_round_of_their_dispatch_and_masks_say_who_is_idle_and_w
 @pytest.mark.parametrize("env_id", [ALLOCATION, RACE])
 @pytest.mark.parametrize("action", ["allocation", "shares"])
 def test_own_actions_and_shares_have_no_mask(env_id: str, action: str) -> None:
-    for env in (single(env_id, "ending", action=action), vector(env_id, "ending", 2, action=action)):
+    for env in (
+        single(env_id, "ending", action=action),
+        vector(env_id, "ending", 2, action=action),
+    ):
         assert "action_mask" not in env.reset(seed=0)[1]
-        with pytest.raises(AttributeError, match='only the actions "assign" and "start" have masks'):
+        with pytest.raises(
+            AttributeError,
+            match='only the actions "assign" and "start" have masks',
+        ):
             env.action_masks()
 
 
 SMALL = Scenario(exponential([1.0, 2.0]) + deterministic([3.0]), 4, 2)
 
 
-@pytest.mark.parametrize(("env_id", "action", "given", "sentence"), [
-    (ALLOCATION, "allocation", [-1, 3, 2], "0 or more"), (ALLOCATION, "allocation", [1.0, 1.0, 2.0], "integer"),
-    (RACE, "allocation", [5, 0, 0], "budget"), (ALLOCATION, "shares", [0, 0, 1], "must be real numbers from -1 to 1"),
-    (ALLOCATION, "shares", np.zeros(4), "must have shape"),
-    (ALLOCATION, "shares", [0.0, np.nan, 1.0], "must be finite"), (RACE, "shares", np.zeros(3), "must have shape"),
-    (ALLOCATION, "assign", 3, "whole number from 0 to 2, not .*3"),
-    (ALLOCATION, "assign", -1, "whole number from 0 to 2, not .*-1"), (ALLOCATION, "assign", 1.0, "integer"),
-    (ALLOCATION, "assign", [1], "shape"), (DISPATCH, "start", 4, "whole number from 0 to 3, not .*4"),
-    (DISPATCH, "dispatch", [0, 1, 2], "worker 2.* must have 0 or 1, not 2"), (DISPATCH, "dispatch", "111", "shape"),
-])  # fmt: skip
-def test_an_illegal_action_is_said_and_changes_nothing(env_id: str, action: str, given: Any, sentence: str) -> None:
-    options: dict[str, Any] = {"action": action, "observation": "feedback" if action == "assign" else "workers"}
-    alone, rows = single(env_id, SMALL, **options), vector(env_id, SMALL, 1, **options)
+@pytest.mark.parametrize(
+    ("env_id", "action", "given", "sentence"),
+    [
+        (ALLOCATION, "allocation", [-1, 3, 2], "0 or more"),
+        (ALLOCATION, "allocation", [1.0, 1.0, 2.0], "integer"),
+        (RACE, "allocation", [5, 0, 0], "budget"),
+        (ALLOCATION, "shares", [0, 0, 1], "must be real numbers from -1 to 1"),
+        (ALLOCATION, "shares", np.zeros(4), "must have shape"),
+        (ALLOCATION, "shares", [0.0, np.nan, 1.0], "must be finite"),
+        (RACE, "shares", np.zeros(3), "must have shape"),
+        (ALLOCATION, "assign", 3, "whole number from 0 to 2, not .*3"),
+        (ALLOCATION, "assign", -1, "whole number from 0 to 2, not .*-1"),
+        (ALLOCATION, "assign", 1.0, "integer"),
+        (ALLOCATION, "assign", [1], "shape"),
+        (DISPATCH, "start", 4, "whole number from 0 to 3, not .*4"),
+        (DISPATCH, "dispatch", [0, 1, 2], "worker 2.* must have 0 or 1, not 2"),
+        (DISPATCH, "dispatch", "111", "shape"),
+    ],
+)
+def test_an_illegal_action_is_said_and_changes_nothing(
+    env_id: str,
+    action: str,
+    given: Any,
+    sentence: str,
+) -> None:
+    options: dict[str, Any] = {
+        "action": action,
+        "observation": "feedback" if action == "assign" else "workers",
+    }
+    alone = single(env_id, SMALL, **options)
+    rows = vector(env_id, SMALL, 1, **options)
     for env, wrong in ((alone, given), (rows, np.array(given)[None]), (alone, None)):
         env.reset(seed=0)
         env.step(env.action_space.sample())

@@ -1,4 +1,6 @@
-"""The same interface alone, as a row and in Gymnasium's own vector env; rewards in a unit; checkpoints and resets."""
+"""The same interface alone, as a row and in Gymnasium's own vector env; rewards in a unit;
+checkpoints and resets.
+"""
 
 from dataclasses import replace
 from itertools import cycle, product
@@ -15,27 +17,54 @@ from ata_gym.changes import Redraw, Walk
 from ata_gym.envs.interface.interface import OBSERVATIONS, REWARD_UNITS, chosen
 from ata_gym.pools import PoolDistribution, exponential
 from ata_gym.scenarios import Published, Scenario, scenario
-from tests.envs.playing import ALLOCATION, DISPATCH, FORMS, IDS, RACE, WORLDS, Player, same, single, vector
+from tests.envs.playing import (
+    ALLOCATION,
+    DISPATCH,
+    FORMS,
+    IDS,
+    RACE,
+    WORLDS,
+    Player,
+    same,
+    single,
+    vector,
+)
 
-ROWS, SEED = 3, 5
+ROWS = 3
+SEED = 5
 
 
 @pytest.mark.parametrize(
-    ("env_id", "action", "world"), [(*form, world) for form, world in zip(FORMS, cycle(WORLDS), strict=False)]
+    ("env_id", "action", "world"),
+    [(*form, world) for form, world in zip(FORMS, cycle(WORLDS), strict=False)],
 )
-def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(env_id: str, action: str, world: str) -> None:
-    """The unit is that of an even round of workers of the harmonic mean, and stays for the episode."""
-    env, plain = single(env_id, world, action=action, reward_unit="even round"), single(env_id, world, action=action)
-    scenario, player = WORLDS[world], Player(env.action_space, 3)
+def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(
+    env_id: str,
+    action: str,
+    world: str,
+) -> None:
+    """The unit is that of an even round of workers of the harmonic mean, and stays for the
+    episode.
+    """
+    env = single(env_id, world, action=action, reward_unit="even round")
+    plain = single(env_id, world, action=action)
+    scenario = WORLDS[world]
+    player = Player(env.action_space, 3)
     budget = scenario.budget
     for seed in (SEED, None, None):
         (seen, _), _ = (each.reset(seed=seed) for each in (env, plain))
         present = seen.get("present", np.ones(scenario.pool.n)) > 0
         there = plain.means()[present & np.isfinite(plain.means())]
-        price = plain.conditions().price if world == "drawn" else scenario.price
-        unit, over = harmonic_mean(there) * (ceil(budget / len(there)) + price * budget), False
+        if world == "drawn":
+            price = plain.conditions().price
+        else:
+            price = scenario.price
+        unit = harmonic_mean(there) * (ceil(budget / len(there)) + price * budget)
+        over = False
         while not over:
-            act = player(env.action_masks().astype(np.int8) if action in ("assign", "start") else None)
+            act = player(
+                env.action_masks().astype(np.int8) if action in ("assign", "start") else None,
+            )
             _, reward, _, over, _ = env.step(act)
             assert reward * unit == pytest.approx(plain.step(act)[1])
 
@@ -44,17 +73,27 @@ def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(env_id: str, a
 def test_an_env_is_made_for_what_a_reset_asks(env_id: str) -> None:
     before = Scenario(exponential([1.0, 2.0, 3.0]), 3, 4)
     given: dict[str, Any] = {
-        "pool": exponential([5.0, 4.0, 1.0]), "changes": [Walk(0.2, 1.0)], "price": 2.5, "horizon": 2,
-    }  # fmt: skip
+        "pool": exponential([5.0, 4.0, 1.0]),
+        "changes": [Walk(0.2, 1.0)],
+        "price": 2.5,
+        "horizon": 2,
+    }
     for observation, unit in product(OBSERVATIONS, REWARD_UNITS):
         options = {"observation": observation, "reward_unit": unit}
-        env, rows = single(env_id, before, **options), vector(env_id, before, 2, **options)
+        env = single(env_id, before, **options)
+        rows = vector(env_id, before, 2, **options)
         env.reset(seed=1)
         env.step(env.action_space.sample())
-        made = single(env_id, Scenario(given["pool"], 3, 2, (Walk(0.2, 1.0),), price=2.5), **options)
+        made = single(
+            env_id,
+            Scenario(given["pool"], 3, 2, (Walk(0.2, 1.0),), price=2.5),
+            **options,
+        )
         player = Player(made.action_space, 2)
-        expected, seen = made.reset(seed=SEED)[0], env.reset(seed=SEED, options=given)[0]
-        in_rows, over = rows.reset(seed=SEED, options=given)[0], False
+        expected = made.reset(seed=SEED)[0]
+        seen = env.reset(seed=SEED, options=given)[0]
+        in_rows = rows.reset(seed=SEED, options=given)[0]
+        over = False
         while not over:
             assert same(expected, seen)
             assert same(expected, chosen(in_rows, 0))
@@ -77,18 +116,34 @@ def test_options_stay_and_take_what_belongs_to_other_workers_along() -> None:
     _, reward, _, _, info = env.step(env.action_space.sample())
     assert reward == -(info["round_time"] + 3.0 * info["worker_time"])
     env.reset()
-    assert (env.price, env.scenario.changes, env.scenario.published.preprint) == (3.0, drawn, (40.0, 1.0))
+    assert (env.price, env.scenario.changes, env.scenario.published.preprint) == (
+        3.0,
+        drawn,
+        (40.0, 1.0),
+    )
     env.reset(options={"pool": exponential(np.ones(20))})
     assert (env.scenario.changes, env.scenario.published) == (drawn[1:], Published())
 
 
-@pytest.mark.parametrize(("given", "sentence"), [
-    ({"colour": 1, "price": 1.0}, "reset takes the options pool, changes, price, horizon, not colour"),
-    ({"pool": exponential([1.0] * 4)}, "must have 5 workers"), ({"price": -1.0}, "price must be"),
-    ({"horizon": 0}, "horizon must be"), ({"changes": [{"change": "nothing"}]}, "a change is a mapping"),
-    ({"changes": ()}, "the observations would have other keys"), ({"price": 3.0}, None),
-])  # fmt: skip
-def test_options_that_do_not_fit_and_a_bad_seed_change_nothing(given: dict[str, Any], sentence: str | None) -> None:
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"colour": 1, "price": 1.0},
+            "reset takes the options pool, changes, price, horizon, not colour",
+        ),
+        ({"pool": exponential([1.0] * 4)}, "must have 5 workers"),
+        ({"price": -1.0}, "price must be"),
+        ({"horizon": 0}, "horizon must be"),
+        ({"changes": [{"change": "nothing"}]}, "a change is a mapping"),
+        ({"changes": ()}, "the observations would have other keys"),
+        ({"price": 3.0}, None),
+    ],
+)
+def test_options_that_do_not_fit_and_a_bad_seed_change_nothing(
+    given: dict[str, Any],
+    sentence: str | None,
+) -> None:
     for env in (single(DISPATCH, "drawn"), vector(DISPATCH, "drawn", 2)):
         (before, _), kept = env.reset(seed=SEED), env.checkpoint()
         with pytest.raises(ValueError if sentence else gym.error.Error, match=sentence):
@@ -106,7 +161,10 @@ def test_policies_play_the_env_as_it_is_by_default_only(env_id: str) -> None:
     for make, rows in ((single, {}), (vector, {"rows": 2})):
         for name, values in others.items():
             for value in values:
-                with pytest.raises(ValueError, match="policies play the actions and observations that"):
+                with pytest.raises(
+                    ValueError,
+                    match="policies play the actions and observations that",
+                ):
                     ata_policies.make(policy, make(env_id, "ending", **rows, **{name: value}))
         assert ata_policies.make(policy, make(env_id, "ending", **rows))
 
@@ -114,4 +172,7 @@ def test_policies_play_the_env_as_it_is_by_default_only(env_id: str) -> None:
 def test_policies_refuse_wrapped_actions() -> None:
     env = gym.make(ALLOCATION, scenario=WORLDS["ending"])
     with pytest.raises(ValueError, match="without wrappers of actions"):
-        ata_policies.make("uta", gym.wrappers.TransformAction(env, lambda action: action, gym.spaces.Box(-1, 1, (7,))))
+        ata_policies.make(
+            "uta",
+            gym.wrappers.TransformAction(env, lambda action: action, gym.spaces.Box(-1, 1, (7,))),
+        )

@@ -1,4 +1,6 @@
-"""Features of workers: what they say, that no unit or order of workers enters, and that policies can compute them."""
+"""Features of workers: what they say, that no unit or order of workers enters, and that policies
+can compute them.
+"""
 
 from typing import Any
 
@@ -15,7 +17,8 @@ from ata_gym.pools import PoolDistribution, deterministic
 from ata_gym.scenarios import Scenario
 from tests.envs.playing import ALLOCATION, DISPATCH, IDS, RACE, WORLDS, Player, same, single, vector
 
-COLUMN, N = {name: k for k, name in enumerate((*worker_features.OF_WORKER, *worker_features.OF_ROUND))}, 4
+COLUMN = {name: k for k, name in enumerate((*worker_features.OF_WORKER, *worker_features.OF_ROUND))}
+N = 4
 times = st.floats(1e-12, 1e12)
 feedback = st.lists(st.tuples(st.integers(-1, N - 1), times), min_size=1, max_size=12)
 
@@ -30,7 +33,9 @@ def remembered(results, elapsed, asked) -> WorkerMemory:
 
 def features(memory: WorkerMemory, seen: dict[str, Any]) -> NDArray[np.float32]:
     last = {name: part[None] for name, part in seen.items()} | {"missing": np.array([[2]])}
-    return features_of(memory, RoundFeatures(budget=6, price=0.1, horizon=10), np.array([3]), last)[0]
+    return features_of(memory, RoundFeatures(budget=6, price=0.1, horizon=10), np.array([3]), last)[
+        0
+    ]
 
 
 arrays = st.fixed_dictionaries(
@@ -39,16 +44,28 @@ arrays = st.fixed_dictionaries(
         "started": hnp.arrays(np.int64, N, elements=st.integers(0, 6)),
         "age": hnp.arrays(np.float64, N, elements=st.just(0.0) | times),
         "present": hnp.arrays(np.bool_, N),
-    }
+    },
 )
 waits = hnp.arrays(np.float64, N, elements=st.just(0.0) | times)
 tasks = hnp.arrays(np.int64, N, elements=st.integers(0, 6))
 
 
 @settings(max_examples=25)
-@given(feedback, waits, tasks, arrays, st.sampled_from([2.0**20, 2.0**-20, 3.7, 1e-6]), st.permutations(range(N)))
+@given(
+    feedback,
+    waits,
+    tasks,
+    arrays,
+    st.sampled_from([2.0**20, 2.0**-20, 3.7, 1e-6]),
+    st.permutations(range(N)),
+)
 def test_features_are_bounded_and_know_no_unit_of_time_nor_order(
-    results, elapsed, asked, in_round, unit, order
+    results,
+    elapsed,
+    asked,
+    in_round,
+    unit,
+    order,
 ) -> None:
     found = features(remembered(results, elapsed, asked), in_round)
     assert (found.shape, found.dtype) == ((N, len(COLUMN)), np.float32)
@@ -66,12 +83,18 @@ def test_features_are_bounded_and_know_no_unit_of_time_nor_order(
 @given(st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=20))
 def test_moments_of_a_worker_are_numpys(durations: list[float]) -> None:
     other = 2.0
-    memory = remembered([(0, t) for t in durations] + [(1, other)], np.zeros(N), np.ones(N, np.int64))
+    memory = remembered(
+        [(0, t) for t in durations] + [(1, other)],
+        np.zeros(N),
+        np.ones(N, np.int64),
+    )
     seen = np.array(durations * 2)
     unit = (np.log(seen.mean()) + np.log(other)) / 2
     recent = first = 0.0
     for k, t in enumerate(seen):
-        first = recent if k == len(durations) else first  # as it was before the second step
+        # as it was before the second step
+        if k == len(durations):
+            first = recent
         recent += max(1 / (k + 1), 0.25) * (t - recent)
     found = features(memory, dict.fromkeys(("running", "started", "age"), np.zeros(N)))[0]
     expected = {
@@ -80,12 +103,22 @@ def test_moments_of_a_worker_are_numpys(durations: list[float]) -> None:
         "log recent": np.log(recent) - unit,
         "spread": np.log(seen).std(ddof=1),
         "last duration": np.log(seen[-1]) - unit,
-        "log level": np.log(np.mean(durations)) - unit, "log before": np.log(np.mean(durations)) - unit,
-        "jump": np.log(np.mean(durations)) - np.log(first), "others' jump": 0.0, "silence": 0.0,
-        "untried": 0.0, "waited": 0.0, "running": 0.0, "started": 0.0, "available": 1.0,
-        "progress": 0.3, "missing": 2 / 6, "log workers": np.log2(N) / 10, "log budget": np.log2(6) / 10,
+        "log level": np.log(np.mean(durations)) - unit,
+        "log before": np.log(np.mean(durations)) - unit,
+        "jump": np.log(np.mean(durations)) - np.log(first),
+        "others' jump": 0.0,
+        "silence": 0.0,
+        "untried": 0.0,
+        "waited": 0.0,
+        "running": 0.0,
+        "started": 0.0,
+        "available": 1.0,
+        "progress": 0.3,
+        "missing": 2 / 6,
+        "log workers": np.log2(N) / 10,
+        "log budget": np.log2(6) / 10,
         "log price": np.log10(0.101) / 3,
-    }  # fmt: skip
+    }
     assert expected.keys() == COLUMN.keys()
     for name, value in expected.items():
         assert found[COLUMN[name]] == pytest.approx(np.clip(value, -LARGEST, LARGEST), abs=2e-5)
@@ -94,26 +127,38 @@ def test_moments_of_a_worker_are_numpys(durations: list[float]) -> None:
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("env_id", IDS)
 def test_a_policy_computes_the_features_of_the_env(env_id: str, world: str) -> None:
-    """From the feedback alone, with what it asked for; a flat observation holds the same numbers."""
-    rows, scenario = 3, WORLDS[world]
+    """From the feedback alone, with what it asked for; a flat observation holds the same
+    numbers.
+    """
+    rows = 3
+    scenario = WORLDS[world]
     shown, feedback, in_one = (
         vector(env_id, world, rows, observation=name, autoreset_mode="SameStep")
         for name in ("workers", "feedback", "flat")
     )
-    n, player = scenario.pool.n, Player(feedback.action_space, 1)
+    n = scenario.pool.n
+    player = Player(feedback.action_space, 1)
     (found, _), (seen, _), (flattened, _) = (env.reset(seed=9) for env in (shown, feedback, in_one))
-    memory, rounds = WorkerMemory.empty(rows, n), np.zeros(rows, np.int64)
+    memory = WorkerMemory.empty(rows, n)
+    rounds = np.zeros(rows, np.int64)
     for _ in range(25):
         drawn = feedback.conditions().price  # the env shows it as a feature alone
-        of_round = RoundFeatures(scenario.budget, scenario.price if drawn is None else drawn, scenario.horizon)
+        of_round = RoundFeatures(
+            scenario.budget,
+            scenario.price if drawn is None else drawn,
+            scenario.horizon,
+        )
         own = features_of(memory, of_round, rounds, seen)
         assert same(own, found)
         assert same(worker_features.flat(own), flattened)
         act = player()
-        (found, *_), (seen, _, _, over, info), (flattened, *_) = (env.step(act) for env in (shown, feedback, in_one))
+        (found, *_), (seen, _, _, over, info), (flattened, *_) = (
+            env.step(act) for env in (shown, feedback, in_one)
+        )
         memory = memory.asked(act).observe(seen["worker"], seen["duration"], seen["elapsed"])
         rounds += info.get("round_over", ~over)
-        rounds[over], memory.workers[over] = 0, 0.0
+        rounds[over] = 0
+        memory.workers[over] = 0.0
 
 
 def test_who_runs_a_task_is_available_and_who_is_away_is_not() -> None:
@@ -127,13 +172,19 @@ def test_who_runs_a_task_is_available_and_who_is_away_is_not() -> None:
         env = single(env_id, away, observation="workers")
         env.reset(seed=0)
         for _ in range(15):
-            gone, seen = np.isinf(env.means()), env.step(np.array([1, 1, 1]))[0]
+            gone = np.isinf(env.means())
+            seen = env.step(np.array([1, 1, 1]))[0]
             assert (seen[:, COLUMN["available"]] == ~gone).all()
 
 
 def test_empty_places_are_not_available_and_do_not_count() -> None:
     pools = PoolDistribution(6, fewest=1)
-    env = vector(ALLOCATION, Scenario(pools.typical(), 3, 2, (Redraw(pools),)), 30, observation="workers")
+    env = vector(
+        ALLOCATION,
+        Scenario(pools.typical(), 3, 2, (Redraw(pools),)),
+        30,
+        observation="workers",
+    )
     (seen, _), present = env.reset(seed=0), env.conditions().present
     assert (seen[..., COLUMN["available"]] == present).all()
     assert seen[:, 0, COLUMN["log workers"]] == pytest.approx(np.log2(present.sum(axis=1)) / 10)

@@ -1,4 +1,6 @@
-"""What ``render`` gives in each mode, on every id, alone and in vector envs, and Gymnasium's videos of it."""
+"""What ``render`` gives in each mode, on every id, alone and in vector envs, and Gymnasium's videos
+of it.
+"""
 
 import subprocess
 import sys
@@ -42,7 +44,10 @@ def window(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.usefixtures("window")
 def test_gymnasiums_checker_renders_in_every_mode() -> None:
     env = gym.make(DISPATCH, render_mode="rgb_array")
-    assert (set(env.metadata["render_modes"]), env.metadata["render_fps"]) == ({"ansi", "rgb_array", "human"}, 4)
+    assert (set(env.metadata["render_modes"]), env.metadata["render_fps"]) == (
+        {"ansi", "rgb_array", "human"},
+        4,
+    )
     check_env(env.unwrapped, skip_render_check=False)
     env.close()
 
@@ -62,7 +67,10 @@ def test_frames_are_pixels_of_one_shape_that_show_what_happened() -> None:
 
 def test_gymnasium_records_videos(tmp_path: Path) -> None:
     moviepy = pytest.importorskip("moviepy")
-    env = RecordVideo(gym.make(DISPATCH, horizon=1, budget=2, render_mode="rgb_array"), str(tmp_path / "video"))
+    env = RecordVideo(
+        gym.make(DISPATCH, horizon=1, budget=2, render_mode="rgb_array"),
+        str(tmp_path / "video"),
+    )
     env.reset(seed=0)
     steps = 0
     while not env.step(env.action_space.sample())[3]:
@@ -92,10 +100,18 @@ def test_a_window_is_drawn_by_each_reset_and_step_until_it_is_closed(window: Any
 
 def test_the_text_of_a_small_round() -> None:
     env = gym.make(
-        RACE, pool=deterministic([1.0, 2.0, 6.0]), budget=3, changes=[Spot(0.5, 0.5)], price=0.5, render_mode="ansi"
+        RACE,
+        pool=deterministic([1.0, 2.0, 6.0]),
+        budget=3,
+        changes=[Spot(0.5, 0.5)],
+        price=0.5,
+        render_mode="ansi",
     )
     env.reset(seed=0)
-    assert str(env.render()).splitlines()[:2] == ["No round was played yet", "a round needs 3 results of 3 workers"]
+    assert str(env.render()).splitlines()[:2] == [
+        "No round was played yet",
+        "a round needs 3 results of 3 workers",
+    ]
     away = env.unwrapped.conditions().dies == 0.0  # type: ignore[attr-defined]
     assert away.tolist() == [False, False, True]
     env.step(np.array([1, 3, 3]))
@@ -111,7 +127,12 @@ def test_the_text_of_a_small_round() -> None:
     ]
 
 
-NAMED = ("icml2025-mixed-n150", "icml2025-quadratic-square-n459", "changing-spot", "changing-load-swap")
+NAMED = (
+    "icml2025-mixed-n150",
+    "icml2025-quadratic-square-n459",
+    "changing-spot",
+    "changing-load-swap",
+)
 
 
 @pytest.mark.parametrize(("name", "env_id"), list(zip(NAMED, cycle(IDS), strict=False)))
@@ -127,7 +148,12 @@ def test_texts_fit_a_terminal(env_id: str, name: str) -> None:
 
 
 def test_of_a_thousand_workers_the_busiest_are_shown_and_the_others_counted() -> None:
-    env: Any = gym.make(RACE, pool=deterministic(np.arange(1.0, 1001.0).tolist()), budget=40, render_mode="ansi")
+    env: Any = gym.make(
+        RACE,
+        pool=deterministic(np.arange(1.0, 1001.0).tolist()),
+        budget=40,
+        render_mode="ansi",
+    )
     env.reset(seed=0)
     action = np.zeros(1000, np.int64)
     action[100:140] = 1
@@ -139,7 +165,10 @@ def test_of_a_thousand_workers_the_busiest_are_shown_and_the_others_counted() ->
 
 def test_without_a_mode_nothing_is_rendered_and_a_warning_says_how() -> None:
     env: Any = gym.make(RACE).unwrapped
-    with pytest.warns(UserWarning, match=r'gymnasium.make\("ata_gym/TaskRace-v0", render_mode="rgb_array"\)'):
+    with pytest.warns(
+        UserWarning,
+        match=r'gymnasium.make\("ata_gym/TaskRace-v0", render_mode="rgb_array"\)',
+    ):
         assert env.render() is None
     with pytest.raises(ValueError, match='make the env with render_mode="ansi"'):
         env.timeline()
@@ -150,17 +179,28 @@ def test_without_a_mode_nothing_is_rendered_and_a_warning_says_how() -> None:
 @pytest.mark.parametrize("wrong", ["depth_array", ["ansi"]])
 def test_an_unknown_mode_is_refused(wrong: Any) -> None:
     make = gym.envs.registration.load_env_creator(gym.spec(RACE).entry_point)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="render_mode must be None, 'ansi', 'rgb_array' or 'human', not"):
+    with pytest.raises(
+        ValueError,
+        match="render_mode must be None, 'ansi', 'rgb_array' or 'human', not",
+    ):
         make(render_mode=wrong)
     for other in (wrong, "human"):  # rows of a native vector env have no windows
-        with pytest.raises(ValueError, match="render_mode must be None, 'ansi' or 'rgb_array', not"):
+        with pytest.raises(
+            ValueError,
+            match="render_mode must be None, 'ansi' or 'rgb_array', not",
+        ):
             gym.make_vec(RACE, num_envs=2, render_mode=other)
 
 
 @pytest.mark.parametrize(
-    ("mode", "module"), [("rgb_array", "matplotlib"), ("human", "matplotlib"), ("human", "pygame")]
+    ("mode", "module"),
+    [("rgb_array", "matplotlib"), ("human", "matplotlib"), ("human", "pygame")],
 )
-def test_a_missing_package_is_named_with_its_extra(mode: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named_with_its_extra(
+    mode: str,
+    module: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = extras.importlib.import_module
 
     def without(name: str) -> Any:
@@ -170,7 +210,8 @@ def test_a_missing_package_is_named_with_its_extra(mode: str, module: str, monke
 
     monkeypatch.setattr(extras.importlib, "import_module", without)
     with pytest.raises(
-        MissingExtraError, match=rf'render_mode="{mode}" needs {module}: pip install "ata-gym\[render\]"'
+        MissingExtraError,
+        match=rf'render_mode="{mode}" needs {module}: pip install "ata-gym\[render\]"',
     ):
         gym.make(RACE, render_mode=mode)
 

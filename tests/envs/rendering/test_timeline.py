@@ -1,4 +1,6 @@
-"""What is recorded of a round: every task in its place, and together the very round that the env reports."""
+"""What is recorded of a round: every task in its place, and together the very round that the env
+reports.
+"""
 
 from typing import Any
 
@@ -13,24 +15,34 @@ from ata_gym.pools import deterministic, exponential, gamma, trace
 from tests.envs.playing import ALLOCATION, DISPATCH, IDS, RACE, same
 
 POOL = (
-    exponential([1.0, 2.0], shift=[0.5, 0.0]) + gamma(2.5, 0.7) + trace([[1.0, 0.0, 2.0]]) + deterministic([1.0, 3.0])
+    exponential([1.0, 2.0], shift=[0.5, 0.0])
+    + gamma(2.5, 0.7)
+    + trace([[1.0, 0.0, 2.0]])
+    + deterministic([1.0, 3.0])
 )
 CHANGES: list[list[Change]] = [
-    [], [Spot(0.3, 0.4, deadline=1.0)], [Crash(0.4, within=4.0, away=1)],
+    [],
+    [Spot(0.3, 0.4, deadline=1.0)],
+    [Crash(0.4, within=4.0, away=1)],
     [Crash(0.6, within=2.0, away=1, deadline=1.5), Spot(0.2, 0.5), Walk(0.3, 0.5)],
     [Jump(at=1, workers=(0, 3), factor=0.1), Outliers(0.2, 3, 9)],
-]  # fmt: skip
+]
 
 
 def check(timeline: Timeline, info: dict[str, Any], budget: int, mean: np.ndarray) -> None:
-    worker, start, end, kind = timeline.worker, timeline.start, timeline.end, timeline.kind
+    worker = timeline.worker
+    start = timeline.start
+    end = timeline.end
+    kind = timeline.kind
     close = 1e-9 * (1 + timeline.time)
     assert (start >= 0).all()
     assert (end >= start).all()
     assert (end <= timeline.time + close).all()
     assert (np.diff(worker) >= 0).all()
     neighbours = np.diff(worker) == 0
-    assert (start[1:][neighbours] >= end[:-1][neighbours] - close).all(), "tasks of a worker overlap"
+    assert (start[1:][neighbours] >= end[:-1][neighbours] - close).all(), (
+        "tasks of a worker overlap"
+    )
     assert (timeline.time, timeline.runtime) == (info["round_time"], info["runtime"])
     assert timeline.total_worker_time == info["total_worker_time"]
     assert timeline.worker_time == pytest.approx(info["worker_time"])
@@ -60,14 +72,18 @@ def check(timeline: Timeline, info: dict[str, Any], budget: int, mean: np.ndarra
 )
 def test_a_round_is_the_sum_of_its_tasks(env_id, changes, seed, budget, price) -> None:
     options: dict[str, Any] = {"pool": POOL, "budget": budget, "changes": changes, "price": price}
-    env, plain = (gym.make(env_id, **options, render_mode=mode).unwrapped for mode in ("ansi", None))
+    env, plain = (
+        gym.make(env_id, **options, render_mode=mode).unwrapped for mode in ("ansi", None)
+    )
     env.reset(seed=seed)
     plain.reset(seed=seed)
     env.action_space.seed(seed)
     assert env.timeline().round == len(env.timeline().worker) == 0
     rounds = 0
     for _ in range(12):
-        begins, mean, action = rounds == 0 or env.timeline().over, env.means(), env.action_space.sample()
+        begins = rounds == 0 or env.timeline().over
+        mean = env.means()
+        action = env.action_space.sample()
         observation, *rest = env.step(action)
         info = rest[-1]
         unseen, *others = plain.step(action)
@@ -92,20 +108,34 @@ def test_a_round_is_the_sum_of_its_tasks(env_id, changes, seed, budget, price) -
 
 
 def test_rows_that_only_choose_a_worker_keep_their_last_round() -> None:
-    env: Any = gym.make(ALLOCATION, pool=POOL, budget=2, action="assign", render_mode="ansi").unwrapped
+    env: Any = gym.make(
+        ALLOCATION,
+        pool=POOL,
+        budget=2,
+        action="assign",
+        render_mode="ansi",
+    ).unwrapped
     env.reset(seed=0)
     seen = []
     for worker in (0, 4, 1, 1, 0):
         env.step(np.int64(worker))
         seen.append((env.timeline().round, env.timeline().tasks.tolist()))
-    nothing, first, second = (0, [0] * 6), (1, [1, 0, 0, 0, 1, 0]), (2, [0, 2, 0, 0, 0, 0])
+    nothing = (0, [0] * 6)
+    first = (1, [1, 0, 0, 0, 1, 0])
+    second = (2, [0, 2, 0, 0, 0, 0])
     assert seen == [nothing, first, first, second, second]
 
 
 def test_estimates_are_the_means_of_results_or_those_that_are_given() -> None:
-    env: Any = gym.make(ALLOCATION, pool=deterministic([1.0, 2.0, 9.0]), budget=3, render_mode="ansi").unwrapped
+    env: Any = gym.make(
+        ALLOCATION,
+        pool=deterministic([1.0, 2.0, 9.0]),
+        budget=3,
+        render_mode="ansi",
+    ).unwrapped
     env.reset(seed=0)
-    means, given = np.array([1.0, 2.0, np.nan]), np.array([5.0, 6.0, 7.0])
+    means = np.array([1.0, 2.0, np.nan])
+    given = np.array([5.0, 6.0, 7.0])
     for shown in (None, given, None, given):
         env.step(np.array([1, 2, 0]))
         env.show_estimates(shown)
@@ -114,28 +144,52 @@ def test_estimates_are_the_means_of_results_or_those_that_are_given() -> None:
     assert env.timeline().estimate.tolist() == given.tolist()
     env.reset()
     assert np.isnan(env.timeline().estimate).all()
-    with pytest.raises(ValueError, match=r"estimates must have shape \(3,\) or \(1, 3\), not \(2,\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"estimates must have shape \(3,\) or \(1, 3\), not \(2,\)",
+    ):
         env.show_estimates(np.ones(2))
     gym.make(ALLOCATION).unwrapped.show_estimates(np.ones(5))  # nothing shows them
 
 
 @pytest.mark.parametrize("env_id", [RACE, DISPATCH])
 def test_slow_workers_whose_tasks_are_cancelled_do_not_look_fast(env_id: str) -> None:
-    env: Any = gym.make(env_id, pool=exponential([1.0, 8.0]), budget=3, render_mode="ansi").unwrapped
+    env: Any = gym.make(
+        env_id,
+        pool=exponential([1.0, 8.0]),
+        budget=3,
+        render_mode="ansi",
+    ).unwrapped
     env.reset(seed=0)
-    every, steps = (np.full(2, 3), 250) if env_id == RACE else (np.ones(2, np.int8), 750)
+    if env_id == RACE:
+        every = np.full(2, 3)
+        steps = 250
+    else:
+        every = np.ones(2, np.int8)
+        steps = 750
     for _ in range(steps):
         env.step(every)
-    assert env.timeline().estimate == pytest.approx([1.0, 8.0], rel=0.2)  # the means of finished tasks are 1.0 and 1.6
+    assert env.timeline().estimate == pytest.approx(
+        [1.0, 8.0],
+        rel=0.2,
+    )  # the means of finished tasks are 1.0 and 1.6
 
 
 @pytest.mark.parametrize("env_id", [RACE, DISPATCH])
 def test_a_worker_without_a_result_takes_at_least_the_time_that_it_has_spent(env_id: str) -> None:
-    env: Any = gym.make(env_id, pool=deterministic([1.0, 6.0]), budget=2, render_mode="ansi").unwrapped
+    env: Any = gym.make(
+        env_id,
+        pool=deterministic([1.0, 6.0]),
+        budget=2,
+        render_mode="ansi",
+    ).unwrapped
     env.reset(seed=0)
     for _ in range(2 if env_id == RACE else 4):
         env.step(np.array([2, 2]) if env_id == RACE else np.ones(2, np.int8))
-    assert (env.timeline().estimate.tolist(), env.timeline().at_least.tolist()) == ([1.0, 4.0], [False, True])
+    assert (env.timeline().estimate.tolist(), env.timeline().at_least.tolist()) == (
+        [1.0, 4.0],
+        [False, True],
+    )
     assert "≥ 4" in env.render().splitlines()[4]
     env.show_estimates(np.array([5.0, 6.0]))
     assert not env.timeline().at_least.any()

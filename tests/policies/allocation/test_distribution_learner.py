@@ -12,7 +12,8 @@ from ata_gym.utils.trees import difference
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.planning.knowledge import Knowledge, choose_candidates, learn_rows
 
-LEARNER, POOL = "distribution-learner", shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
+LEARNER = "distribution-learner"
+POOL = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
 WORLD: dict[str, Any] = {"rows": 3, "pool": POOL, "budget": 15}
 
 
@@ -23,7 +24,9 @@ def late_cost(run: Any) -> Any:
 @pytest.mark.parametrize("price", [0.0, 1.0])
 def test_learns_what_the_oracle_knows(play: Any, price: float) -> None:
     best = optimal_allocation(POOL, 15, price).cost
-    learned, known = (late_cost(play(name, 600, price=price, **WORLD)).mean() for name in (LEARNER, "oracle"))
+    learned, known = (
+        late_cost(play(name, 600, price=price, **WORLD)).mean() for name in (LEARNER, "oracle")
+    )
     assert learned < 1.04 * best
     np.testing.assert_allclose(known, best, rtol=0.03)
 
@@ -57,7 +60,10 @@ def test_where_most_workers_are_slow_the_fast_ones_are_found(play: Any) -> None:
 def test_of_many_workers_few_are_tried_where_few_rounds_are_left(play: Any) -> None:
     """One worker is enough: those in use are good, and a stranger costs as much as it can gain."""
     pool = exponential(np.linspace(1.0, 5.0, 200))
-    tried = [play(LEARNER, 60, 4, pool=pool, budget=1, horizon=horizon).actions.any(axis=0) for horizon in (60, 6000)]
+    tried = [
+        play(LEARNER, 60, 4, pool=pool, budget=1, horizon=horizon).actions.any(axis=0)
+        for horizon in (60, 6000)
+    ]
     few, more = (float(workers.sum(axis=1).mean()) for workers in tried)
     assert 1.5 * few < more < 60
 
@@ -87,17 +93,26 @@ def test_a_worker_that_becomes_slow_is_left(play: Any) -> None:
 
 
 def known_after(results: list[int], unit: float = 1.0, spread: float = 0.5) -> Knowledge:
-    worker, n = np.repeat(np.arange(len(results)), results)[None], len(results)
+    worker = np.repeat(np.arange(len(results)), results)[None]
+    n = len(results)
     times = np.random.default_rng(0).gamma(spread**-2, spread**2, worker.shape)
-    return learn_rows(DistributionBelief.empty(1, n).observe(worker, unit * times, np.zeros((1, n))), weight=5.0)
+    return learn_rows(
+        DistributionBelief.empty(1, n).observe(worker, unit * times, np.zeros((1, n))),
+        weight=5.0,
+    )
 
 
 def test_the_fewer_results_the_more_a_search_doubts_a_mean() -> None:
-    known, everybody, nobody = known_after([400, 20, 2]), np.ones((1, 3), np.bool_), np.zeros((1, 3), np.int64)
+    known = known_after([400, 20, 2])
+    everybody = np.ones((1, 3), np.bool_)
+    nobody = np.zeros((1, 3), np.int64)
     (doubt,) = choose_candidates(known, everybody, nobody, 5).doubt
     np.testing.assert_array_equal(doubt, np.expm1(known.posterior.spread[0] ** 2))
     assert 0.0 < doubt[0] < doubt[1] < doubt[2] < 1.0
-    assert choose_candidates(known_after([1, 1, 1], spread=8.0), everybody, nobody, 5).doubt.max() == 1.0
+    assert (
+        choose_candidates(known_after([1, 1, 1], spread=8.0), everybody, nobody, 5).doubt.max()
+        == 1.0
+    )
 
 
 def test_the_unit_of_time_does_not_matter(play: Any) -> None:

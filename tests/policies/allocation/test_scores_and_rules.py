@@ -1,4 +1,6 @@
-"""Policies of scores and rules: every composition, what the plain ones allocate, what is learned, what is refused."""
+"""Policies of scores and rules: every composition, what the plain ones allocate, what is learned,
+what is refused.
+"""
 
 import itertools
 import math
@@ -24,14 +26,20 @@ def shifted(n: int) -> Pool:
     return shifted_exponential(np.arange(1.0, n + 1), np.arange(1.0, n + 1))
 
 
-POOL, BUDGET = shifted(8), 7
+POOL = shifted(8)
+BUDGET = 7
 WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 
 
 @pytest.mark.parametrize(
     ("names", "pool", "rounds", "late"),
     [
-        (("certainty-equivalence", "epsilon-uniform", "explore-then-commit"), shifted(8), 400, 1.35),
+        (
+            ("certainty-equivalence", "epsilon-uniform", "explore-then-commit"),
+            shifted(8),
+            400,
+            1.35,
+        ),
         (("cucb", "ucb-v", "kl-lcb", "kl-gamma"), shifted(8), 700, 1.1),
         (("thompson", "thompson-gamma"), exponential(np.arange(1.0, 11.0)), 800, 1.05),
         (("ata-icml", "ata-empirical-icml"), shifted(5), 2500, 1.1),
@@ -42,7 +50,9 @@ def test_learns(play: Any, names: tuple[str, ...], pool: Pool, rounds: int, late
     """The proxy loss is far from the least in the first rounds, and near it in the last quarter."""
     least = proxy_loss(proxy_optimal(pool, BUDGET), pool.mean())
     for name in names:
-        losses = proxy_loss(play(name, rounds, pool=pool, budget=BUDGET).actions, pool.mean()) / least
+        losses = (
+            proxy_loss(play(name, rounds, pool=pool, budget=BUDGET).actions, pool.mean()) / least
+        )
         assert losses[:2].mean() > 1.5, name
         assert losses[-rounds // 4 :].mean() < late, name
 
@@ -51,37 +61,72 @@ ABOVE_0 = " must be a finite number above 0"
 ORACLES = "ofta oracle dynamic-ofta dynamic-oracle race-oracle dispatch-oracle dispatch-caps"
 
 
-@pytest.mark.parametrize(("names", "hyperparameter", "wrong", "message"), [
-    ("epsilon-uniform", "c", (0.0,), "c" + ABOVE_0),
-    ("explore-then-commit", "tasks", (0, 2.0), "tasks must be a whole number from 1"),
-    ("cucb ucb-v", "scale", (0.0, -1.0), "scale" + ABOVE_0),
-    ("kl-lcb thompson race-backup", "shape", (0.0, -1.0, math.inf, math.nan, "4"), "shape" + ABOVE_0),
-    ("kl-gamma thompson-gamma thompson-beta distribution-learner", "weight", (0, 0.0), "weight" + ABOVE_0),
-    ("thompson-beta", "beta", (-1.0, math.inf), "beta must be a finite number"),
-    ("median-of-means", "blocks", (0, 1, 3, 128, 2.0), "blocks must be"),
-    ("catoni", "moment", (0.0, math.inf), "moment must be"),
-    ("truncated-mean", "radius", (-1.0, math.nan), "radius must be"),
-    ("exponentiated-gradient", "rate", (-0.5,), "rate" + ABOVE_0),
-    ("ata", "version", ("poster",), "version must be 'preprint' or 'icml', not 'poster'"),
-    ("thompson:memory=window", "blocks", (7,), "blocks must divide the window of 300"),
-    ("thompson:memory=window", "of", ("years",), 'of must be "tasks"'),
-    ("thompson:memory=window", "window", (0,), "window must be"),
-    ("thompson:memory=discount", "discount", (1.0,), "discount must be below 1"),
-    ("thompson:memory=discount", "discount", (0.0,), "discount" + ABOVE_0),
-    ("restarting-beta", "detector", ("ear",), "detector must be 'page-hinkley' or 'cusum' or 'glr', not 'ear'"),
-    ("restarting-beta", "restart", ("none",), "restart must be 'everybody' or 'many' or 'worker'"),
-    ("restarting-beta", "effective_tasks", (39.9, math.inf), "effective_tasks must be a finite number of at least"),
-    ("restarting-beta", "refresh", (0.0,), "refresh" + ABOVE_0),
-    ("restarting-beta", "threshold", (-1.0,), "threshold" + ABOVE_0),
-    ("thompson:memory=prior", "prior_weight", (-0.1, 1.1, math.nan), "weight must be"),
-    (ORACLES, "seed", (0,), "needs an env whose pool is known"),
-    ("race-fastest race-caps dispatch-rest", "m", (0, 1.5), "m must be a whole number"),
-    ("race-fastest race-caps", "m", (4,), "m must be at most the number of workers, 3, not 4"),
-    ("race-caps race-backup", "d", (-1,), "d must be"),
-    ("race", "tolerance", (-0.1,), "tolerance must be a finite number of at least 0, not -0.1"),
-    ("race", "explore", (math.inf,), "explore must be"), ("dispatch-rest", "kappa", (-1.0, math.nan), "kappa must be"),
-])  # fmt: skip
-def test_wrong_hyperparameters(refuses: Any, names: str, hyperparameter: str, wrong: Any, message: str) -> None:
+@pytest.mark.parametrize(
+    ("names", "hyperparameter", "wrong", "message"),
+    [
+        ("epsilon-uniform", "c", (0.0,), "c" + ABOVE_0),
+        ("explore-then-commit", "tasks", (0, 2.0), "tasks must be a whole number from 1"),
+        ("cucb ucb-v", "scale", (0.0, -1.0), "scale" + ABOVE_0),
+        (
+            "kl-lcb thompson race-backup",
+            "shape",
+            (0.0, -1.0, math.inf, math.nan, "4"),
+            "shape" + ABOVE_0,
+        ),
+        (
+            "kl-gamma thompson-gamma thompson-beta distribution-learner",
+            "weight",
+            (0, 0.0),
+            "weight" + ABOVE_0,
+        ),
+        ("thompson-beta", "beta", (-1.0, math.inf), "beta must be a finite number"),
+        ("median-of-means", "blocks", (0, 1, 3, 128, 2.0), "blocks must be"),
+        ("catoni", "moment", (0.0, math.inf), "moment must be"),
+        ("truncated-mean", "radius", (-1.0, math.nan), "radius must be"),
+        ("exponentiated-gradient", "rate", (-0.5,), "rate" + ABOVE_0),
+        ("ata", "version", ("poster",), "version must be 'preprint' or 'icml', not 'poster'"),
+        ("thompson:memory=window", "blocks", (7,), "blocks must divide the window of 300"),
+        ("thompson:memory=window", "of", ("years",), 'of must be "tasks"'),
+        ("thompson:memory=window", "window", (0,), "window must be"),
+        ("thompson:memory=discount", "discount", (1.0,), "discount must be below 1"),
+        ("thompson:memory=discount", "discount", (0.0,), "discount" + ABOVE_0),
+        (
+            "restarting-beta",
+            "detector",
+            ("ear",),
+            "detector must be 'page-hinkley' or 'cusum' or 'glr', not 'ear'",
+        ),
+        (
+            "restarting-beta",
+            "restart",
+            ("none",),
+            "restart must be 'everybody' or 'many' or 'worker'",
+        ),
+        (
+            "restarting-beta",
+            "effective_tasks",
+            (39.9, math.inf),
+            "effective_tasks must be a finite number of at least",
+        ),
+        ("restarting-beta", "refresh", (0.0,), "refresh" + ABOVE_0),
+        ("restarting-beta", "threshold", (-1.0,), "threshold" + ABOVE_0),
+        ("thompson:memory=prior", "prior_weight", (-0.1, 1.1, math.nan), "weight must be"),
+        (ORACLES, "seed", (0,), "needs an env whose pool is known"),
+        ("race-fastest race-caps dispatch-rest", "m", (0, 1.5), "m must be a whole number"),
+        ("race-fastest race-caps", "m", (4,), "m must be at most the number of workers, 3, not 4"),
+        ("race-caps race-backup", "d", (-1,), "d must be"),
+        ("race", "tolerance", (-0.1,), "tolerance must be a finite number of at least 0, not -0.1"),
+        ("race", "explore", (math.inf,), "explore must be"),
+        ("dispatch-rest", "kappa", (-1.0, math.nan), "kappa must be"),
+    ],
+)
+def test_wrong_hyperparameters(
+    refuses: Any,
+    names: str,
+    hyperparameter: str,
+    wrong: Any,
+    message: str,
+) -> None:
     for full, value in itertools.product(names.split(), wrong):
         name, _, memory = full.partition(":memory=")
         refuses(name, message, **{hyperparameter: value}, **({"memory": memory} if memory else {}))
@@ -101,8 +146,16 @@ def test_uta_is_even_and_ofta_optimal(n: int, budget: int) -> None:
 
 
 def test_uta_draws_afresh_in_each_episode() -> None:
-    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=2, pool=exponential(np.ones(5)), budget=7, horizon=3)
-    policy, state, starts = ata_policies.make("uta", env), None, []
+    env = gym.make_vec(
+        "ata_gym/TaskAllocation-v0",
+        num_envs=2,
+        pool=exponential(np.ones(5)),
+        budget=7,
+        horizon=3,
+    )
+    policy = ata_policies.make("uta", env)
+    state = None
+    starts = []
     for _ in range(5):
         action, state = policy.predict(env.reset()[0], state)
         starts.append(action.tolist())
@@ -117,18 +170,27 @@ def test_the_beta_rule_settles_on_that_of_the_true_distributions(play: Any) -> N
 
 def split(run: Any) -> tuple[Any, Any, Any]:
     """Allocations, and counts and totals before each; (rounds, rows, n)."""
-    return run.actions, *(np.array([getattr(state.belief, x) for state in run.states]) for x in ("counts", "totals"))
+    return run.actions, *(
+        np.array([getattr(state.belief, x) for state in run.states]) for x in ("counts", "totals")
+    )
 
 
 def test_uniform_rounds_are_as_many_as_they_should_be_and_uniform(play: Any) -> None:
-    """A share of n c / k in round k; 7 of 8 workers get one task then, and each is left out as often."""
-    allocations, counts, totals = split(play("epsilon-uniform", 800, 16, hyperparameters={"c": 2.0}, **WORLD))
+    """A share of n c / k in round k; 7 of 8 workers get one task then, and each is left out as
+    often.
+    """
+    allocations, counts, totals = split(
+        play("epsilon-uniform", 800, 16, hyperparameters={"c": 2.0}, **WORLD),
+    )
     means = np.divide(totals, counts, out=np.zeros_like(totals), where=counts > 0)
     uniform = (allocations != allocate(means, BUDGET)).any(axis=2)
     assert uniform[3:16].all()  # c n = 16
     for first, last in ((30, 100), (100, 300), (300, 800)):
         expected = (16 / np.arange(first + 1, last + 1)).mean()
-        assert abs(uniform[first:last].mean() - expected) < 4 * (expected / (16 * (last - first))) ** 0.5
+        assert (
+            abs(uniform[first:last].mean() - expected)
+            < 4 * (expected / (16 * (last - first))) ** 0.5
+        )
     left_out = (allocations[3:][uniform[3:]] == 0).mean(axis=0)
     assert (allocations[3:][uniform[3:]].max(axis=1) == 1).all()
     assert abs(left_out - 1 / 8).max() < 4 * (1 / 8 / uniform[3:].sum()) ** 0.5
@@ -136,9 +198,22 @@ def test_uniform_rounds_are_as_many_as_they_should_be_and_uniform(play: Any) -> 
 
 @settings(max_examples=10)
 @given(n=st.integers(1, 9), budget=st.integers(1, 30), tasks=st.integers(1, 6))
-def test_everybody_is_tried_for_the_same_number_of_tasks(play: Any, n: int, budget: int, tasks: int) -> None:
-    rounds, pool = -(-n * tasks // budget), exponential(np.arange(1.0, n + 1))
-    run = play("explore-then-commit", rounds + 4, 2, pool=pool, budget=budget, hyperparameters={"tasks": tasks})
+def test_everybody_is_tried_for_the_same_number_of_tasks(
+    play: Any,
+    n: int,
+    budget: int,
+    tasks: int,
+) -> None:
+    rounds = -(-n * tasks // budget)
+    pool = exponential(np.arange(1.0, n + 1))
+    run = play(
+        "explore-then-commit",
+        rounds + 4,
+        2,
+        pool=pool,
+        budget=budget,
+        hyperparameters={"tasks": tasks},
+    )
     allocations, counts, totals = split(run)
     tried = allocations[:rounds].sum(axis=0)
     assert tried.min() >= tasks
@@ -149,10 +224,19 @@ def test_everybody_is_tried_for_the_same_number_of_tasks(play: Any, n: int, budg
 
 
 @settings(max_examples=25)
-@given(penalties=st.lists(st.floats(0, 1e6), min_size=1, max_size=9), rate=st.floats(0, 1e3), budget=st.integers(1, 99))
-def test_rounding_is_to_the_next_whole_numbers_and_right_on_average(penalties, rate, budget) -> None:
+@given(
+    penalties=st.lists(st.floats(0, 1e6), min_size=1, max_size=9),
+    rate=st.floats(0, 1e3),
+    budget=st.integers(1, 99),
+)
+def test_rounding_is_to_the_next_whole_numbers_and_right_on_average(
+    penalties,
+    rate,
+    budget,
+) -> None:
     p = np.exp(-rate * (np.array(penalties) - min(penalties)))
-    share, draws = p / p.sum() * budget, (np.arange(1000) + 0.5) / 1000
+    share = p / p.sum() * budget
+    draws = (np.arange(1000) + 0.5) / 1000
     a = round_randomly(np.tile(penalties, (1000, 1)), np.full(1000, rate), budget, draws)
     assert (a.sum(axis=1) == budget).all()
     assert (abs(a - share) < 1 + 1e-9).all()
@@ -169,15 +253,19 @@ def test_only_the_slowest_is_penalised_by_its_time_per_task() -> None:
 
 
 def test_weights_follow_the_multiplicative_rule(play: Any) -> None:
-    """Along a run, the softmax of the penalties is what multiplying and normalising round by round gives."""
-    rate, p = 0.05, np.full(8, 1 / 8)
+    """Along a run, the softmax of the penalties is what multiplying and normalising round by round
+    gives.
+    """
+    rate = 0.05
+    p = np.full(8, 1 / 8)
     run = play("exponentiated-gradient", 100, 1, hyperparameters={"rate": rate}, **WORLD)
     for k, (allocation, state) in enumerate(zip(run.actions[:, 0], run.states, strict=True)):
         softmax = np.exp(-rate * state.belief.penalties[0])
         np.testing.assert_allclose(p, softmax / softmax.sum(), rtol=1e-10)
         assert (abs(allocation - p * BUDGET) < 1).all()
         if k < 99:
-            seen, busy = run.seen[k + 1], np.zeros(8)
+            seen = run.seen[k + 1]
+            busy = np.zeros(8)
             np.add.at(busy, seen["worker"][0], seen["duration"][0])
             slowest = busy.argmax()
             p[slowest] *= np.exp(-rate * busy[slowest] / allocation[slowest])
@@ -191,27 +279,49 @@ MEANS = np.arange(1.0, 6.0)
 
 def world(unit: float = 1.0) -> dict[str, Any]:
     pool = shifted_exponential(unit * MEANS, unit * MEANS)
-    return {"pool": pool, "budget": 7, "changes": [Spot(leaves=0.05, returns=0.3, deadline=unit * 30.0)]}
+    return {
+        "pool": pool,
+        "budget": 7,
+        "changes": [Spot(leaves=0.05, returns=0.3, deadline=unit * 30.0)],
+    }
 
 
-CHANGING, ALL = world(), list(itertools.product(MEMORIES, ESTIMATES, RULES))
+CHANGING = world()
+ALL = list(itertools.product(MEMORIES, ESTIMATES, RULES))
 
-OWN = {"median-of-means": "sums in blocks", "catoni": "sums in blocks", "truncated-mean": "clipped totals"}
+OWN = {
+    "median-of-means": "sums in blocks",
+    "catoni": "sums in blocks",
+    "truncated-mean": "clipped totals",
+}
 DEVIATIONS = {"ucb-v", "kl-gamma", "thompson-gamma"}  # needed by these
 SHAPE = {"thompson", "thompson-gamma", "kl-lcb", "kl-gamma"}  # known by these
 
 
 def refusal(memory: str, estimate: str, rule: str) -> str | None:
     if estimate in OWN and memory != "everything":
-        return f'{estimate} keeps {OWN[estimate]}, which the memory {memory} cannot give: use memory="everything"'
+        return (
+            f"{estimate} keeps {OWN[estimate]}, which the memory {memory} cannot give: use"
+            ' memory="everything"'
+        )
     if estimate in OWN and rule == "beta":
-        return f"the rule beta needs the spread of the task times, which {estimate} does not estimate"
+        return (
+            f"the rule beta needs the spread of the task times, which {estimate} does not estimate"
+        )
     if memory == "prior" and (estimate in DEVIATIONS or (rule == "beta" and estimate not in SHAPE)):
-        return "a prior holds counts and means, and this estimate needs deviations: use another memory"
+        return (
+            "a prior holds counts and means, and this estimate needs deviations: use another memory"
+        )
     return None
 
 
-def made(memory: str, estimate: str, rule: str, pool: Any = CHANGING["pool"], **hyperparameters: Any) -> ComposedPolicy:
+def made(
+    memory: str,
+    estimate: str,
+    rule: str,
+    pool: Any = CHANGING["pool"],
+    **hyperparameters: Any,
+) -> ComposedPolicy:
     setting = Setting(n=5, budget=7, pool=pool)
     return ComposedPolicy(setting, memory=memory, estimate=estimate, rule=rule, **hyperparameters)
 
@@ -223,7 +333,11 @@ PAIRWISE = [
 """Every two parts that there are together."""
 
 
-@pytest.mark.parametrize("parts", [parts for parts in PAIRWISE if refusal(*parts) is None], ids="-".join)
+@pytest.mark.parametrize(
+    "parts",
+    [parts for parts in PAIRWISE if refusal(*parts) is None],
+    ids="-".join,
+)
 def test_a_combination_plays(play: Any, parts: tuple[str, str, str]) -> None:
     """20 legal rounds, of which a row is what it is alone; the unit of time does not matter."""
 
@@ -232,49 +346,84 @@ def test_a_combination_plays(play: Any, parts: tuple[str, str, str]) -> None:
         more: dict[str, Any] = {"prior": {"prior": prior}, "window": {"window": 12}}
         return made(*parts, world(unit)["pool"], seed=seed, **more.get(parts[0], {}))
 
-    run, unit = play(built(), 20, 3, **CHANGING), 2.0**40
+    run = play(built(), 20, 3, **CHANGING)
+    unit = 2.0**40
     np.testing.assert_array_equal(play(built(unit), 20, 3, **world(unit)).actions, run.actions)
-    policy, state = built(seed=2), None
+    policy = built(seed=2)
+    state = None
     for expected, observation in zip(run.actions[:, 2], run.seen, strict=True):
-        action, state = policy.predict({name: field[2] for name, field in observation.items()}, state)
+        action, state = policy.predict(
+            {name: field[2] for name, field in observation.items()},
+            state,
+        )
         np.testing.assert_array_equal(action, expected)
 
 
-def test_parts_that_do_not_fit_are_refused_and_others_have_no_hyperparameter_of_the_same_name() -> None:
+def test_parts_that_do_not_fit_are_refused_and_others_have_no_hyperparameter_of_the_same_name() -> (
+    None
+):
     for memory, estimate, rule in ALL:
         if sentence := refusal(memory, estimate, rule):
             with pytest.raises(ValueError, match=re.escape(sentence)):
                 made(memory, estimate, rule)
         else:
-            names = [n for kind in (ESTIMATES[estimate], MEMORIES[memory], RULES[rule]) for n in names_of(kind)]
+            names = [
+                n
+                for kind in (ESTIMATES[estimate], MEMORIES[memory], RULES[rule])
+                for n in names_of(kind)
+            ]
             reserved = ["estimate", "memory", "rule", "availability", "seed", "setting"]
             assert len({*names, *reserved}) == len(names) + len(reserved)
 
 
-@pytest.mark.parametrize(("hyperparameters", "message"), [
-    ({"memory": "windows"}, r"there is no memory 'windows'; did you mean window"),
-    ({"estimate": "tompson"}, r"there is no estimate 'tompson'; did you mean thompson"),
-    ({"rule": "betta"}, r"there is no rule 'betta'; did you mean beta\?"), ({"memory": 3}, "there is no memory '3'"),
-    ({"memory": "window", "discount": 0.9}, "does not take discount; its hyperparameters are: shape, window, of"),
-    ({"widow": 6}, "thompson with memory everything and rule proxy does not take widow; .* are: shape$"),
-    ({"estimate": "mean", "shape": 1.0}, "does not take shape; its hyperparameters are: none"),
-    ({"availability": 1}, "availability must be"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("hyperparameters", "message"),
+    [
+        ({"memory": "windows"}, r"there is no memory 'windows'; did you mean window"),
+        ({"estimate": "tompson"}, r"there is no estimate 'tompson'; did you mean thompson"),
+        ({"rule": "betta"}, r"there is no rule 'betta'; did you mean beta\?"),
+        ({"memory": 3}, "there is no memory '3'"),
+        (
+            {"memory": "window", "discount": 0.9},
+            "does not take discount; its hyperparameters are: shape, window, of",
+        ),
+        (
+            {"widow": 6},
+            "thompson with memory everything and rule proxy does not take widow; .* are: shape$",
+        ),
+        ({"estimate": "mean", "shape": 1.0}, "does not take shape; its hyperparameters are: none"),
+        ({"availability": 1}, "availability must be"),
+    ],
+)
 def test_what_is_unknown_or_wrong(hyperparameters: dict[str, Any], message: str) -> None:
     env = gym.make("ata_gym/TaskAllocation-v0", pool=CHANGING["pool"], budget=7)
     with pytest.raises(ValueError, match=message):
         ata_policies.make("thompson", env, **hyperparameters)
 
 
-@pytest.mark.parametrize(("name", "preset", "parts"), [
-    ("restarting-beta", "thompson-gamma", {"memory": "restarting", "rule": "beta"}),
-    ("epsilon-uniform", "certainty-equivalence", {"rule": "epsilon-uniform"}), ("ata-icml", "ata", {"version": "icml"}),
-    ("ata-empirical-icml", "ata-empirical", {"version": "icml"}),
-    ("ata-icml:memory=window", "ata", {"version": "icml", "memory": "window"}),
-    ("thompson:memory=restarting:availability=False", "thompson", {"memory": "restarting", "availability": False}),
-])  # fmt: skip
-def test_a_preset_is_its_composition(play: Any, name: str, preset: str, parts: dict[str, Any]) -> None:
-    one, other = play(name, 40, 2, **CHANGING), play(preset, 40, 2, hyperparameters=parts, **CHANGING)
+@pytest.mark.parametrize(
+    ("name", "preset", "parts"),
+    [
+        ("restarting-beta", "thompson-gamma", {"memory": "restarting", "rule": "beta"}),
+        ("epsilon-uniform", "certainty-equivalence", {"rule": "epsilon-uniform"}),
+        ("ata-icml", "ata", {"version": "icml"}),
+        ("ata-empirical-icml", "ata-empirical", {"version": "icml"}),
+        ("ata-icml:memory=window", "ata", {"version": "icml", "memory": "window"}),
+        (
+            "thompson:memory=restarting:availability=False",
+            "thompson",
+            {"memory": "restarting", "availability": False},
+        ),
+    ],
+)
+def test_a_preset_is_its_composition(
+    play: Any,
+    name: str,
+    preset: str,
+    parts: dict[str, Any],
+) -> None:
+    one = play(name, 40, 2, **CHANGING)
+    other = play(preset, 40, 2, hyperparameters=parts, **CHANGING)
     np.testing.assert_array_equal(one.actions, other.actions)
     assert type(one.states[-1].belief) is type(other.states[-1].belief)
 
@@ -282,7 +431,11 @@ def test_a_preset_is_its_composition(play: Any, name: str, preset: str, parts: d
 def test_hyperparameters_given_override_those_of_the_preset() -> None:
     env = gym.make("ata_gym/TaskAllocation-v0", pool=CHANGING["pool"], budget=7)
     policy: Any = ata_policies.make("restarting-beta:beta=1.25", env, effective_tasks=None)
-    assert (policy.rule.beta, policy.memory.effective_tasks, policy.estimate.weight) == (1.25, None, 5.0)
+    assert (policy.rule.beta, policy.memory.effective_tasks, policy.estimate.weight) == (
+        1.25,
+        None,
+        5.0,
+    )
     for estimate in ("ata", "ata-empirical"):  # what suits them better can be overridden as well
         memory: Any = made("restarting", estimate, "proxy").memory
         assert (memory.restart, memory.effective_tasks) == ("everybody", None)
@@ -291,6 +444,8 @@ def test_hyperparameters_given_override_those_of_the_preset() -> None:
 
 
 def test_who_is_away_is_watched_by_default_with_the_memory_that_restarts() -> None:
-    assert [name for name in MEMORIES if made(name, "thompson", "proxy").availability] == ["restarting"]
+    assert [name for name in MEMORIES if made(name, "thompson", "proxy").availability] == [
+        "restarting",
+    ]
     for flag in (True, False):
         assert made("everything", "thompson", "proxy", availability=flag).availability == flag

@@ -1,4 +1,6 @@
-"""Workers with names: what is refused, who gets what when workers come, go or die, in rounds and within one."""
+"""Workers with names: what is refused, who gets what when workers come, go or die, in rounds and
+within one.
+"""
 
 import copy
 import math
@@ -15,7 +17,13 @@ from ata_gym.typing import Floats
 from ata_policies import AllocationPolicy, Allocator, Dispatcher
 
 ALLOCATION = [
-    *("ata:alpha=0.1", "thompson:memory=window", "restarting-beta", "exponentiated-gradient", "explore-then-commit"),
+    *(
+        "ata:alpha=0.1",
+        "thompson:memory=window",
+        "restarting-beta",
+        "exponentiated-gradient",
+        "explore-then-commit",
+    ),
     *("distribution-learner", "learned", "lb-bsp-federated", "lb-bsp-linear", "lb-bsp-profiled"),
 ]
 RACE = ["race", "gta", "race-caps", "race-fastest", "race-backup"]
@@ -23,10 +31,18 @@ TIMES = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 0.5, "e": 3.0, "f": 8.0}
 
 
 def times_of(shares: dict[Any, int]) -> dict[Any, list[float]]:
-    return {name: [TIMES[name] * (1.0 + 0.01 * j) for j in range(tasks)] for name, tasks in shares.items()}
+    return {
+        name: [TIMES[name] * (1.0 + 0.01 * j) for j in range(tasks)]
+        for name, tasks in shares.items()
+    }
 
 
-def played(rounds: int = 3, workers: Any = ("a", "b", "c"), budget: int = 6, **more: Any) -> Allocator:
+def played(
+    rounds: int = 3,
+    workers: Any = ("a", "b", "c"),
+    budget: int = 6,
+    **more: Any,
+) -> Allocator:
     allocator = Allocator(workers, budget, **more)
     for _ in range(rounds):
         allocator.observe(times_of(allocator.allocate()))
@@ -43,7 +59,10 @@ def refused(loop: Allocator | Dispatcher, call: Callable[[Any], object]) -> str:
 
 
 def wrong(worker: str, results: int, tasks: int) -> str:
-    return f"worker {worker!r} has {results} results and was given {tasks} tasks; the round needs 6 results, and has"
+    return (
+        f"worker {worker!r} has {results} results and was given {tasks} tasks; the round needs 6"
+        " results, and has"
+    )
 
 
 def done(worker: str, tasks: int) -> str:
@@ -52,37 +71,54 @@ def done(worker: str, tasks: int) -> str:
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ({"a": [math.nan]}, {}, "a time of worker 'a' must be a finite number of at least 0, not nan"),
-    ({"b": [1.0, -0.5]}, {}, "a time of worker 'b' must be a finite number of at least 0, not -0.5"),
+    (
+        {"b": [1.0, -0.5]},
+        {},
+        "a time of worker 'b' must be a finite number of at least 0, not -0.5",
+    ),
     ({"a": [math.inf]}, {}, "a time of worker 'a'"),
     ({"a": ["1.0"]}, {}, "a time of worker 'a' must be a finite number of at least 0, not '1.0'"),
     ({"a": 1.0}, {}, "the times of worker 'a' must be a list of numbers, not 1.0"),
     ({"a": np.array(1.0)}, {}, "the times of worker 'a' must be a list of numbers"),
-    ({"z": [1.0]}, {}, "there is no worker 'z'; there are ['a', 'b', 'c']"), ({0: [1.0]}, {}, "there is no worker 0"),
+    ({"z": [1.0]}, {}, "there is no worker 'z'; there are ['a', 'b', 'c']"),
+    ({0: [1.0]}, {}, "there is no worker 0"),
     ([1.0], {}, "seconds must be a dict by worker, not [1.0]"),
     ({}, {}, wrong("a", 0, 2) + " 0: say in lost who did not answer"),
     ({}, {"cancelled": {"c": math.nan}}, "a time of worker 'c'"),
-    ({}, {"cancelled": {"y": 1.0}}, "there is no worker 'y'"), ({}, {"lost": ["x"]}, "there is no worker 'x'"),
+    ({}, {"cancelled": {"y": 1.0}}, "there is no worker 'y'"),
+    ({}, {"lost": ["x"]}, "there is no worker 'x'"),
     ({}, {"lost": "abc"}, "lost must be a list of workers, not 'abc'"),
     ({}, {"lost": [np.zeros(2)]}, "there is no worker array([0., 0.])"),
-]  # fmt: skip
+]
 COUNTS: list[tuple[bool, dict[str, int], dict[str, float], str]] = [
-    (False, {"a": 3, "b": 2, "c": 2}, {}, wrong("a", 3, 2)), (False, {"a": 3, "b": 2, "c": 1}, {}, wrong("a", 3, 2)),
+    (False, {"a": 3, "b": 2, "c": 2}, {}, wrong("a", 3, 2)),
+    (False, {"a": 3, "b": 2, "c": 1}, {}, wrong("a", 3, 2)),
     (False, {"a": 2, "b": 1, "c": 2}, {}, wrong("b", 1, 2)),
     (False, {"a": 3, "b": 4, "c": 0}, {"c": 1.0}, wrong("a", 3, 2)),
     (False, {"a": 2, "b": 2, "c": 2}, {"b": 1.0}, done("b", 2)),
-    (True, {"a": 4, "b": 2, "c": 1}, {}, wrong("c", 1, 6)), (True, {"a": 7}, {}, wrong("a", 7, 6) + " 7"),
-    (True, {"a": 3, "b": 2}, {"a": 1.0}, wrong("a", 3, 6)), (True, {"b": 6}, {"b": 1.0}, done("b", 6)),
-]  # fmt: skip
+    (True, {"a": 4, "b": 2, "c": 1}, {}, wrong("c", 1, 6)),
+    (True, {"a": 7}, {}, wrong("a", 7, 6) + " 7"),
+    (True, {"a": 3, "b": 2}, {"a": 1.0}, wrong("a", 3, 6)),
+    (True, {"b": 6}, {"b": 1.0}, done("b", 6)),
+]
 
 
 @pytest.mark.parametrize(
     ("race", "seconds", "more", "said"),
     [
         *((False, *one) for one in REFUSED),
-        *((race, times_of(results), {"cancelled": cut}, said) for race, results, cut, said in COUNTS),
+        *(
+            (race, times_of(results), {"cancelled": cut}, said)
+            for race, results, cut, said in COUNTS
+        ),
     ],
 )
-def test_what_is_wrong_is_refused_by_the_workers_name_and_changes_nothing(race, seconds, more, said) -> None:
+def test_what_is_wrong_is_refused_by_the_workers_name_and_changes_nothing(
+    race,
+    seconds,
+    more,
+    said,
+) -> None:
     allocator = played(start_more=race, policy="gta" if race else "certainty-equivalence", rounds=0)
     assert refused(allocator, lambda one: one.observe(seconds, **more)).startswith(said)
     allocator.observe(times_of({"a": 2, "b": 2, "c": 2}))
@@ -97,7 +133,10 @@ def test_a_round_is_allocated_then_observed_once_and_tells_what_was_expected() -
     assert (allocator.allocate(), allocator.expected_times()) == (shares, {})
     times = {"a": [1.0, 2.0], "b": [4.0, 4.0]}
     allocator.observe(times)
-    with pytest.raises(ValueError, match=r"call allocate\(\) first, and observe\(\) once after each"):
+    with pytest.raises(
+        ValueError,
+        match=r"call allocate\(\) first, and observe\(\) once after each",
+    ):
         allocator.observe(times)
     allocator.allocate()
     assert allocator.expected_times() == {"a": 1.5, "b": 4.0}
@@ -105,7 +144,8 @@ def test_a_round_is_allocated_then_observed_once_and_tells_what_was_expected() -
 
 def test_tasks_of_who_is_lost_or_leaves_may_be_done_by_others_or_by_nobody() -> None:
     allocator = played(policy="certainty-equivalence", rounds=0)
-    shares, explained = allocator.allocate(), str(allocator.explain())
+    shares = allocator.allocate()
+    explained = str(allocator.explain())
     allocator.observe({}, lost=["a", "b", "c"])  # a round without any result is given again
     assert (allocator.allocate(), str(allocator.explain())) == (shares, explained)
     allocator.observe({"a": [1.0] * 2, "b": [2.0, 2.0, 2.0, 2.0]}, lost=["c"])
@@ -120,12 +160,20 @@ def test_tasks_of_who_is_lost_or_leaves_may_be_done_by_others_or_by_nobody() -> 
     assert allocator.allocate().keys() == {"b", "c"}
 
 
-@pytest.mark.parametrize(("name", "race"), [*((name, False) for name in ALLOCATION), *((name, True) for name in RACE)])
+@pytest.mark.parametrize(
+    ("name", "race"),
+    [*((name, False) for name in ALLOCATION), *((name, True) for name in RACE)],
+)
 @settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_enough_tasks_are_started_whoever_is_there(name: str, race: bool, data: st.DataObject) -> None:
+def test_enough_tasks_are_started_whoever_is_there(
+    name: str,
+    race: bool,
+    data: st.DataObject,
+) -> None:
     price = data.draw(st.sampled_from([0.0, 0.2]))
-    allocator, there = Allocator(["a", "b", "c"], 5, name, start_more=race, price=price), {"a", "b", "c"}
+    allocator = Allocator(["a", "b", "c"], 5, name, start_more=race, price=price)
+    there = {"a", "b", "c"}
     for _ in range(12):
         for worker in data.draw(st.lists(st.sampled_from(sorted(TIMES)), max_size=2, unique=True)):
             if there != {worker}:
@@ -135,10 +183,15 @@ def test_enough_tasks_are_started_whoever_is_there(name: str, race: bool, data: 
         assert shares.keys() == there == set(allocator.workers)
         assert sum(shares.values()) >= 5 if race else sum(shares.values()) == 5
         assert all(0 <= tasks <= 5 for tasks in shares.values())
-        ends = sorted((TIMES[name] * (j + 1), name) for name, tasks in shares.items() for j in range(tasks))[:5]
+        ends = sorted(
+            (TIMES[name] * (j + 1), name) for name, tasks in shares.items() for j in range(tasks)
+        )[:5]
         done = {name: [TIMES[name]] * sum(name == one for _, one in ends) for name in shares}
         short = [name for name, tasks in shares.items() if len(done[name]) < tasks]
-        dead = [] if race else data.draw(st.lists(st.sampled_from(sorted(there)), max_size=1))
+        if race:
+            dead = []
+        else:
+            dead = data.draw(st.lists(st.sampled_from(sorted(there)), max_size=1))
         done = {name: times for name, times in done.items() if name not in dead}
         allocator.observe(done, cancelled=dict.fromkeys(short, 0.25), lost=dead)
 
@@ -152,7 +205,9 @@ def test_who_leaves_gets_nothing_and_who_comes_back_is_known(name: str) -> None:
     for _ in range(3):
         shares = allocator.allocate()
         assert "a" not in shares
-        assert shares["b"] > shares["c"]  # the policy shares out all tasks among those who are there
+        assert (
+            shares["b"] > shares["c"]
+        )  # the policy shares out all tasks among those who are there
         assert allocator.explain().away.tolist() == [True, False, False]
         allocator.observe(times_of(shares))
     allocator.join("a")
@@ -170,7 +225,10 @@ def test_of_those_without_a_result_in_a_race_only_who_did_not_leave_is_thought_t
     assert allocator.explain().away.tolist() == [False, False, True]
 
 
-@pytest.mark.parametrize("name", ["default", "thompson", "lb-bsp-ema", "explore-then-commit:tasks=1"])
+@pytest.mark.parametrize(
+    "name",
+    ["default", "thompson", "lb-bsp-ema", "explore-then-commit:tasks=1"],
+)
 def test_a_new_worker_is_tried_and_the_others_stay_known(name: str) -> None:
     allocator = played(rounds=10, policy=name)
     allocator.observe(times_of(allocator.allocate()))
@@ -188,7 +246,10 @@ def test_a_new_worker_is_tried_and_the_others_stay_known(name: str) -> None:
 def test_only_who_is_there_can_leave_and_only_others_can_join() -> None:
     allocator = played()
     assert "worker 'a' is there already" in refused(allocator, lambda one: one.join("a"))
-    assert "names that are texts or whole numbers, not (1.5,)" in refused(allocator, lambda one: one.join(1.5))
+    assert "names that are texts or whole numbers, not (1.5,)" in refused(
+        allocator,
+        lambda one: one.join(1.5),
+    )
     for worker in ("a", "b", "c"):
         allocator.leave(worker)
     with pytest.raises(ValueError, match="worker 'a' has left already"):
@@ -199,17 +260,24 @@ def test_only_who_is_there_can_leave_and_only_others_can_join() -> None:
     assert allocator.allocate() == {"b": 6}
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    ((0, 3), "workers must be a whole number from 1"), (([], 3), "workers must be a number, or names"),
-    ((["a", "a"], 3), "each worker must have a name of its own"),
-    (([("a",)], 3), "names that are texts or whole numbers"), (("ab", 3), "workers must be a whole number"),
-    ((2, 0), "budget must be a whole number from 1"),
-    ((2, 3, "gta"), r"gta plays ata_gym/TaskRace-v0: use Allocator\(..., start_more=True\)"),
-    ((2, 3, "dispatch"), r"dispatch plays ata_gym/TaskDispatch-v0: use Dispatcher\(...\)"),
-    ((2, 3, "thomson"), "did you mean thompson"), ((2, 3, "oracle"), "knows the workers"),
-    ((2, 3, "dynamic-ofta"), "needs to know each round beforehand"),
-    ((2, 3, "thompson:weight=2"), "does not take weight"), ((2, 3, 7), "a policy is named by a text"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((0, 3), "workers must be a whole number from 1"),
+        (([], 3), "workers must be a number, or names"),
+        ((["a", "a"], 3), "each worker must have a name of its own"),
+        (([("a",)], 3), "names that are texts or whole numbers"),
+        (("ab", 3), "workers must be a whole number"),
+        ((2, 0), "budget must be a whole number from 1"),
+        ((2, 3, "gta"), r"gta plays ata_gym/TaskRace-v0: use Allocator\(..., start_more=True\)"),
+        ((2, 3, "dispatch"), r"dispatch plays ata_gym/TaskDispatch-v0: use Dispatcher\(...\)"),
+        ((2, 3, "thomson"), "did you mean thompson"),
+        ((2, 3, "oracle"), "knows the workers"),
+        ((2, 3, "dynamic-ofta"), "needs to know each round beforehand"),
+        ((2, 3, "thompson:weight=2"), "does not take weight"),
+        ((2, 3, 7), "a policy is named by a text"),
+    ],
+)
 def test_bad_arguments_are_refused(arguments: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Allocator(*arguments)
@@ -231,7 +299,10 @@ def test_a_policy_that_is_made_already_has_its_workers_and_its_own_plan() -> Non
     policy = Own(ata_policies.Setting(2, 3))
     allocator = Allocator(["a", "b"], 3, policy)
     assert allocator.policy is policy
-    with pytest.raises(ValueError, match="is made for 2 workers and B = 3, not for 3 and 3: give its name"):
+    with pytest.raises(
+        ValueError,
+        match="is made for 2 workers and B = 3, not for 3 and 3: give its name",
+    ):
         allocator.join("c")
     with pytest.raises(ValueError, match="is made for 2 workers and B = 3, not for 2 and 4"):
         Allocator(2, 4, policy)
@@ -240,7 +311,9 @@ def test_a_policy_that_is_made_already_has_its_workers_and_its_own_plan() -> Non
     allocator.observe(times_of(allocator.allocate()))
     allocator.leave("a")
     assert allocator.allocate() == {"b": 3}
-    assert allocator._state.plan.availability.tolist() == [[0.0, 1.0]]  # a field of a name that our plans have too
+    assert allocator._state.plan.availability.tolist() == [
+        [0.0, 1.0],
+    ]  # a field of a name that our plans have too
     assert allocator.explain().away.tolist() == [True, False]  # the allocator knows that
     allocator.join("a")
     assert allocator.allocate().keys() == {"a", "b"}
@@ -276,17 +349,25 @@ def test_a_round_ends_with_its_last_result_and_cancels_the_rest() -> None:
     assert dispatcher._round.elapsed.tolist() == [3.0, 0.0, 3.75]
 
 
-@pytest.mark.parametrize(("call", "said"), [
-    (lambda d: d.finished("z", 1.0), "there is no worker 'z'"),
-    (lambda d: d.finished("a", math.nan), "a time of worker 'a' must be a finite number of at least 0, not nan"),
-    (lambda d: d.finished("a", -1.0), "a time of worker 'a'"),
-    (lambda d: d.finished("a", "soon"), "a time of worker 'a'"),
-    (lambda d: d.finished("a", 1.0, {"b": math.inf}), "a time of worker 'b'"),
-    (lambda d: d.finished("a", 1.0, {"a": 1.0}), "worker 'a' has finished its task"),
-    (lambda d: d.finished("a", 1.0, {"y": 1.0}), "there is no worker 'y'"),
-    (lambda d: d.lost("a", math.nan), "a time of worker 'a'"), (lambda d: d.lost("x"), "there is no worker 'x'"),
-    (lambda d: d.join("a"), "worker 'a' is there already"), (lambda d: d.leave("w"), "there is no worker 'w'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda d: d.finished("z", 1.0), "there is no worker 'z'"),
+        (
+            lambda d: d.finished("a", math.nan),
+            "a time of worker 'a' must be a finite number of at least 0, not nan",
+        ),
+        (lambda d: d.finished("a", -1.0), "a time of worker 'a'"),
+        (lambda d: d.finished("a", "soon"), "a time of worker 'a'"),
+        (lambda d: d.finished("a", 1.0, {"b": math.inf}), "a time of worker 'b'"),
+        (lambda d: d.finished("a", 1.0, {"a": 1.0}), "worker 'a' has finished its task"),
+        (lambda d: d.finished("a", 1.0, {"y": 1.0}), "there is no worker 'y'"),
+        (lambda d: d.lost("a", math.nan), "a time of worker 'a'"),
+        (lambda d: d.lost("x"), "there is no worker 'x'"),
+        (lambda d: d.join("a"), "worker 'a' is there already"),
+        (lambda d: d.leave("w"), "there is no worker 'w'"),
+    ],
+)
 def test_what_is_wrong_is_refused_and_changes_nothing(call: Any, said: str) -> None:
     assert said in refused(begun(policy="dispatch"), call)
 
@@ -307,14 +388,22 @@ def test_who_dies_starts_no_other_task_in_the_round() -> None:
     dispatcher.finished("b", 1.0)
     dispatcher.start()
     assert dispatcher.finished("b", 1.0)
-    assert (dispatcher._round.elapsed.tolist(), dispatcher.start()) == ([0.25, 0.0, 1.5], ("a", "b", "c"))
+    assert (dispatcher._round.elapsed.tolist(), dispatcher.start()) == (
+        [0.25, 0.0, 1.5],
+        ("a", "b", "c"),
+    )
 
 
 @pytest.mark.parametrize("policy", ["dispatch", "dispatch-rest", "dispatch-gta"])
 @settings(max_examples=4)
 @given(data=st.data())
 def test_somebody_always_works_whoever_is_there(policy: str, data: st.DataObject) -> None:
-    dispatcher = Dispatcher(["a", "b", "c"], budget=4, policy=policy, price=data.draw(st.sampled_from([0.0, 0.3])))
+    dispatcher = Dispatcher(
+        ["a", "b", "c"],
+        budget=4,
+        policy=policy,
+        price=data.draw(st.sampled_from([0.0, 0.3])),
+    )
     there = {"a", "b", "c"}
     for results in range(1, 31):
         for change in data.draw(st.lists(st.sampled_from("abcde"), max_size=1)):
@@ -329,16 +418,21 @@ def test_somebody_always_works_whoever_is_there(policy: str, data: st.DataObject
 
 
 def test_who_leaves_is_not_relied_on_and_who_comes_back_is_known() -> None:
-    dispatcher, mean = Dispatcher(["fast", "slow"], budget=4, price=1.0), {"fast": 1.0, "slow": 10.0}
+    dispatcher = Dispatcher(["fast", "slow"], budget=4, price=1.0)
+    mean = {"fast": 1.0, "slow": 10.0}
 
     def play_round() -> set[str]:
-        ends, used, now, over = dict[Any, float](), set(), 0.0, False
+        ends = dict[Any, float]()
+        used = set()
+        now = 0.0
+        over = False
         while not over:
             started = dispatcher.start()
             used |= {*map(str, started)}
             ends |= {name: now + mean[str(name)] for name in started}
             first = min(ends, key=lambda name: ends[name])
-            now, over = ends.pop(first), dispatcher.finished(first, mean[str(first)])
+            now = ends.pop(first)
+            over = dispatcher.finished(first, mean[str(first)])
         return used
 
     for _ in range(12):

@@ -1,4 +1,6 @@
-"""The clock, allocator and dispatcher: over an env's times they decide as in it, and from a state they go on."""
+"""The clock, allocator and dispatcher: over an env's times they decide as in it, and from a state
+they go on.
+"""
 
 import copy
 import io
@@ -23,28 +25,58 @@ from ata_policies.steps import play as steps_of
 from tests.mutated import mutations
 from tests.policies.test_policies import BY_KIND
 
-N, BUDGET, ROUNDS = 4, 6, 40
+N = 4
+BUDGET = 6
+ROUNDS = 40
 POOL = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
 KINDS = {name: ata_policies.load(name) for name in ata_policies.names()}
-BY_ROUND = ["thompson", "restarting-beta", "ofta", "distribution-learner", "lb-bsp-federated", "learned", "race", "gta"]
+BY_ROUND = [
+    "thompson",
+    "restarting-beta",
+    "ofta",
+    "distribution-learner",
+    "lb-bsp-federated",
+    "learned",
+    "race",
+    "gta",
+]
 BY_RESULT = ["dispatch", "dispatch-rest", "dispatch-gta", "dispatch-oracle"]
 CHANGES: dict[str, list[Any]] = {
-    "steady": [], "changing": [Switch(every=9), Walk(0.1, 0.7)], "dying": [Spot(leaves=0.05, returns=0.3, deadline=0.5)]
-}  # fmt: skip
+    "steady": [],
+    "changing": [Switch(every=9), Walk(0.1, 0.7)],
+    "dying": [Spot(leaves=0.05, returns=0.3, deadline=0.5)],
+}
 
 
 def told(observation: dict[str, Any]) -> tuple[dict[int, list[float]], dict[int, float]]:
-    """An observation as the allocator takes it: the times of the results, and those of cancelled tasks."""
+    """An observation as the allocator takes it: the times of the results, and those of cancelled
+    tasks.
+    """
     seconds: dict[int, list[float]] = {}
-    for worker, duration in zip(observation["worker"].tolist(), observation["duration"].tolist(), strict=True):
+    for worker, duration in zip(
+        observation["worker"].tolist(),
+        observation["duration"].tolist(),
+        strict=True,
+    ):
         seconds.setdefault(worker, []).append(duration)
-    return seconds, {i: time for i, time in enumerate(observation["elapsed"].tolist()) if time > 0.0}
+    return seconds, {
+        i: time for i, time in enumerate(observation["elapsed"].tolist()) if time > 0.0
+    }
 
 
 def allocator_of(name: str, env: Any, seed: int) -> Allocator:
-    race, known = "Race" in KINDS[name].env_id, env.unwrapped
+    race = "Race" in KINDS[name].env_id
+    known = env.unwrapped
     try:
-        return Allocator(N, BUDGET, name, start_more=race, price=known.price, seed=seed, horizon=known.horizon)
+        return Allocator(
+            N,
+            BUDGET,
+            name,
+            start_more=race,
+            price=known.price,
+            seed=seed,
+            horizon=known.horizon,
+        )
     except ValueError:
         return Allocator(N, BUDGET, ata_policies.make(name, env, seed), start_more=race)
 
@@ -52,9 +84,15 @@ def allocator_of(name: str, env: Any, seed: int) -> Allocator:
 @pytest.mark.parametrize(("changes", "price"), [("steady", 0.0), ("changing", 0.3), ("dying", 0.0)])
 @pytest.mark.parametrize("name", BY_ROUND)
 def test_the_allocations_are_those_of_the_env(name: str, changes: str, price: float) -> None:
-    arguments: dict[str, Any] = {"changes": CHANGES[changes], "price": price, "horizon": 100 if price else None}
-    env, race = gym.make(KINDS[name].env_id, pool=POOL, budget=BUDGET, **arguments), "Race" in KINDS[name].env_id
-    allocator, deaths = allocator_of(name, env, seed=5), 0
+    arguments: dict[str, Any] = {
+        "changes": CHANGES[changes],
+        "price": price,
+        "horizon": 100 if price else None,
+    }
+    env = gym.make(KINDS[name].env_id, pool=POOL, budget=BUDGET, **arguments)
+    race = "Race" in KINDS[name].env_id
+    allocator = allocator_of(name, env, seed=5)
+    deaths = 0
     policy, (observation, _), state = ata_policies.make(name, env, seed=5), env.reset(seed=5), None
     for _ in range(ROUNDS):
         action, state = policy.predict(observation, state)
@@ -62,7 +100,11 @@ def test_the_allocations_are_those_of_the_env(name: str, changes: str, price: fl
         observation, *_, info = env.step(action)
         seconds, cancelled = told(observation)
         owing = [i for i in range(N) if len(seconds.get(i, ())) < action[i]]
-        lost = [i for i in owing if changes == "dying" and (info["lost"] or not race or i not in cancelled)]
+        lost = [
+            i
+            for i in owing
+            if changes == "dying" and (info["lost"] or not race or i not in cancelled)
+        ]
         deaths += len(lost) > 0
         allocator.observe(seconds, cancelled, lost)
     assert deaths > 0 or changes != "dying"
@@ -77,22 +119,36 @@ def test_the_allocations_are_those_of_the_env(name: str, changes: str, price: fl
 )
 def test_the_decisions_are_those_of_the_env(name: str, changes: str, price: float) -> None:
     """The ages of running tasks, which the dispatcher computes where nobody dies, among them."""
-    env = gym.make(KINDS[name].env_id, pool=POOL, changes=CHANGES[changes], budget=BUDGET, price=price)
+    env = gym.make(
+        KINDS[name].env_id,
+        pool=POOL,
+        changes=CHANGES[changes],
+        budget=BUDGET,
+        price=price,
+    )
     try:
         dispatcher = Dispatcher(N, BUDGET, name, price=price, seed=3)
     except ValueError:
         dispatcher = Dispatcher(N, BUDGET, ata_policies.make(name, env, 3))
-    deaths, dying, policy, bare = 0, changes == "dying", ata_policies.make(name, env, seed=3), env.unwrapped
+    deaths = 0
+    dying = changes == "dying"
+    policy = ata_policies.make(name, env, seed=3)
+    bare = env.unwrapped
     (observation, _), state = env.reset(seed=3), None
     for _ in range(30 * BUDGET):
         assert dispatcher.missing == observation["missing"][0]
         (action, state), running = policy.predict(observation, state), observation["running"] > 0
         starts = (action > 0) & ~running & ~dispatcher._round.died
         if (starts | running).any() or not dying:
-            expected = starts if (starts | running).any() else np.ones(N, np.bool_)
+            if (starts | running).any():
+                expected = starts
+            else:
+                expected = np.ones(N, np.bool_)
             assert dispatcher.start() == tuple(np.flatnonzero(expected).tolist())
         observation, *_, info = env.step(action)
-        worker, over, ages = observation["worker"][0].item(), info["round_over"], None
+        worker = observation["worker"][0].item()
+        over = info["round_over"]
+        ages = None
         if dying:
             ran: Any = bare.checkpoint()  # type: ignore[attr-defined]
             seen = observation["elapsed" if over else "age"]  # of the others
@@ -118,16 +174,28 @@ IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch
 @pytest.mark.parametrize("env_id", IDS)
 def test_a_tick_is_a_round_of_the_policy(env_id: str) -> None:
     clock = Clock(gym.make(env_id, pool=POOL, budget=5, price=0.2), seed=7)
-    assert (clock.rounds, clock.runtime, clock.total_worker_time, clock.allocation) == (0, 0.0, 0.0, None)
-    env, tasks = gym.make(env_id, pool=POOL, budget=5, price=0.2), np.zeros(N, np.int64)
+    assert (clock.rounds, clock.runtime, clock.total_worker_time, clock.allocation) == (
+        0,
+        0.0,
+        0.0,
+        None,
+    )
+    env = gym.make(env_id, pool=POOL, budget=5, price=0.2)
+    tasks = np.zeros(N, np.int64)
     for step in islice(steps_of(ata_policies.make("default", env, seed=7), env, seed=7), 30):
         running = step.seen.get("running", np.zeros(N, np.int8))
         starts = step.action * (running == 0)
-        tasks += starts if (starts + running).any() else 1
+        if (starts + running).any():
+            tasks += starts
+        else:
+            tasks += 1
         if step.round_over:
             rounds = clock.rounds
             assert clock.tick() == clock.runtime == step.info["runtime"]
-            assert (clock.rounds, clock.total_worker_time) == (rounds + 1, step.info["total_worker_time"])
+            assert (clock.rounds, clock.total_worker_time) == (
+                rounds + 1,
+                step.info["total_worker_time"],
+            )
             assert clock.allocation is not None
             assert clock.allocation.tolist() == tasks.tolist()
             tasks[:] = 0
@@ -143,10 +211,15 @@ def test_wrappers_see_the_rounds() -> None:
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_after_the_episode_there_is_no_time(env_id: str) -> None:
-    clock = Clock(gym.make(env_id, pool=trace([[1.0, 2.0], [1.0, 3.0]], "round", "truncate"), budget=1))
+    clock = Clock(
+        gym.make(env_id, pool=trace([[1.0, 2.0], [1.0, 3.0]], "round", "truncate"), budget=1),
+    )
     clock.tick()
     runtime = clock.tick()
-    with pytest.raises(ValueError, match=r"the episode ended after 2 rounds: make the env with a longer horizon"):
+    with pytest.raises(
+        ValueError,
+        match=r"the episode ended after 2 rounds: make the env with a longer horizon",
+    ):
         clock.tick()
     assert (clock.rounds, clock.runtime) == (2, runtime)
 
@@ -158,7 +231,10 @@ def test_what_is_refused() -> None:
         ((vector,), r"a clock is a single env of ata_gym, made with gymnasium.make, not "),
         ((gym.make("CartPole-v1"),), "a clock is a single env of ata_gym"),
         ((env, "gta"), "gta plays ata_gym/TaskRace-v0, and this env is"),
-        ((other, ata_policies.make("uta", env)), "the policy must be made for the env's 4 workers and B = 4"),
+        (
+            (other, ata_policies.make("uta", env)),
+            "the policy must be made for the env's 4 workers and B = 4",
+        ),
     ):
         with pytest.raises((TypeError, ValueError), match=said):
             Clock(*given)  # type: ignore[arg-type]
@@ -173,7 +249,8 @@ def by_array(state: dict[str, Any]) -> Any:
 
 
 def by_torch(state: dict[str, Any]) -> Any:
-    torch, file = pytest.importorskip("torch"), io.BytesIO()
+    torch = pytest.importorskip("torch")
+    file = io.BytesIO()
     torch.save(state, file)
     return torch.load(io.BytesIO(file.getvalue()), weights_only=True)
 
@@ -196,9 +273,17 @@ def play(loop: Any, steps: int) -> list[Any]:
         if isinstance(loop, Allocator):
             shares = loop.allocate()
             said.append(shares)
-            ends = sorted(((j + 1.0) * (i + 1.0), i) for i, own in enumerate(shares.values()) for j in range(own))
-            done, names = [i for _, i in ends[: loop.budget]], list(shares)
-            seconds = {name: [i + 1.0 + 0.1 * j for j in range(done.count(i))] for i, name in enumerate(names)}
+            ends = sorted(
+                ((j + 1.0) * (i + 1.0), i)
+                for i, own in enumerate(shares.values())
+                for j in range(own)
+            )
+            done = [i for _, i in ends[: loop.budget]]
+            names = list(shares)
+            seconds = {
+                name: [i + 1.0 + 0.1 * j for j in range(done.count(i))]
+                for i, name in enumerate(names)
+            }
             short = [name for i, name in enumerate(names) if done.count(i) < shares[name]]
             loop.observe(seconds, dict.fromkeys(short, 0.5))
         elif isinstance(loop, Dispatcher):
@@ -218,13 +303,16 @@ def made(name: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in BY_KIND if name in KINDS and not KINDS[name].privileged] + ["lb-bsp-narx"]
+    "name",
+    [name for name in BY_KIND if name in KINDS and not KINDS[name].privileged] + ["lb-bsp-narx"],
 )
 def test_goes_on_bit_for_bit(name: str) -> None:
-    one, other = made(name), made(name)
+    one = made(name)
+    other = made(name)
     play(one, 10)
     one.start() if isinstance(one, Dispatcher) else one.allocate()  # within a round
-    kept, expected = one.state_dict(), play(one, 10)
+    kept = one.state_dict()
+    expected = play(one, 10)
     for through in FORMATS:
         other.load_state_dict(through(kept))
         assert (text(other.state_dict()), play(other, 10)) == (text(kept), expected)
@@ -232,16 +320,21 @@ def test_goes_on_bit_for_bit(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env_id", "through"), list(zip(["TaskAllocation", "TaskRace", "TaskDispatch"], FORMATS, strict=True))
+    ("env_id", "through"),
+    list(zip(["TaskAllocation", "TaskRace", "TaskDispatch"], FORMATS, strict=True)),
 )
 def test_workers_that_have_come_and_gone_go_on_too(env_id: str, through: Any) -> None:
     def start() -> Any:
         if env_id == "TaskDispatch":
             return Dispatcher(["a", "b", "7"], BUDGET, price=0.1)
-        policy = "thompson" if env_id == "TaskAllocation" else "default"
+        if env_id == "TaskAllocation":
+            policy = "thompson"
+        else:
+            policy = "default"
         return Allocator(["a", "b", "7"], BUDGET, policy, start_more=env_id == "TaskRace")
 
-    one, other = start(), start()
+    one = start()
+    other = start()
     for change, worker in ((one.join, 7), (one.leave, "b"), (one.join, "ü"), (one.leave, "a")):
         play(one, 5)
         change(worker)
@@ -259,17 +352,26 @@ def test_workers_that_have_come_and_gone_go_on_too(env_id: str, through: Any) ->
 
 @pytest.mark.parametrize(
     ("name", "through"),
-    [("distribution-learner", by_array), ("dynamic-ofta", by_torch), ("race", by_json), ("dispatch", by_array),
-     ("lb-bsp-linear", by_json)],
-)  # fmt: skip
+    [
+        ("distribution-learner", by_array),
+        ("dynamic-ofta", by_torch),
+        ("race", by_json),
+        ("dispatch", by_array),
+        ("lb-bsp-linear", by_json),
+    ],
+)
 def test_a_clock_goes_on_bit_for_bit(name: str, through: Any) -> None:
     def start() -> Clock:
         changes = [Walk(0.1, 0.7), Switch(every=4)]
         env = gym.make(KINDS[name].env_id, pool=POOL, budget=BUDGET, horizon=20, changes=changes)
         return Clock(env, name, seed=4)
 
-    one, other = start(), start()
-    begun, whole, kept, rest = one.state_dict(), play(one, 10), copy.deepcopy(one.state_dict()), play(one, 10)
+    one = start()
+    other = start()
+    begun = one.state_dict()
+    whole = play(one, 10)
+    kept = copy.deepcopy(one.state_dict())
+    rest = play(one, 10)
     play(other, 3)
     other.load_state_dict(through(kept))
     assert (other.rounds, other.runtime) == (10, whole[-1][0])
@@ -286,12 +388,23 @@ def test_a_clock_goes_on_bit_for_bit(name: str, through: Any) -> None:
 @pytest.mark.parametrize("n", [SLOTS - 2, SLOTS])
 def test_workers_that_join_one_by_one_never_share_what_is_kept(n: int) -> None:
     """Of more than 1,024 workers, the times of so many are kept in full: those of the fastest."""
-    belief = DistributionBelief.empty(1, n).observe(np.array([[7]]), np.array([[9.0]]), np.zeros((1, n)))
+    belief = DistributionBelief.empty(1, n).observe(
+        np.array([[7]]),
+        np.array([[9.0]]),
+        np.zeros((1, n)),
+    )
     for more in range(n + 1, SLOTS + 4):
         belief = widened(belief, DistributionBelief.empty(1, more))
-        belief = belief.observe(np.array([[more - 1]]), np.array([[1.0 / more]]), np.zeros((1, more)))
+        belief = belief.observe(
+            np.array([[more - 1]]),
+            np.array([[1.0 / more]]),
+            np.zeros((1, more)),
+        )
         owned = np.flatnonzero(belief.slot[0] >= 0)
-        assert (owned.size, belief.owner[0, belief.slot[0, owned]].tolist()) == (min(more, SLOTS), owned.tolist())
+        assert (owned.size, belief.owner[0, belief.slot[0, owned]].tolist()) == (
+            min(more, SLOTS),
+            owned.tolist(),
+        )
         assert owned[-1] == more - 1
 
 
@@ -305,12 +418,20 @@ def changed(leaf: Any, value: Any) -> Any:
     return array.tolist()
 
 
-@pytest.mark.parametrize(("name", "through", "keys"), [
-    ("ata", by_array, ("state.belief.counts", "round.elapsed")),
-    ("distribution-learner", by_json, ("state.belief.slot", "state.plan.availability.wait")),
-    ("race", by_json, ("round.elapsed",)), ("dispatch", by_array, ("round.begun", "state.belief.distributions.owner")),
-])  # fmt: skip
-def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing(name, through, keys) -> None:
+@pytest.mark.parametrize(
+    ("name", "through", "keys"),
+    [
+        ("ata", by_array, ("state.belief.counts", "round.elapsed")),
+        ("distribution-learner", by_json, ("state.belief.slot", "state.plan.availability.wait")),
+        ("race", by_json, ("round.elapsed",)),
+        ("dispatch", by_array, ("round.begun", "state.belief.distributions.owner")),
+    ],
+)
+def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing(
+    name,
+    through,
+    keys,
+) -> None:
     loop = made(name)
     play(loop, 5)
     if isinstance(loop, Allocator):
@@ -318,15 +439,23 @@ def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing
     kept = copy.deepcopy(loop.state_dict())
     counts = next(key for key in kept if key.endswith(".counts"))
     unfit: list[dict[str, Any]] = [
-        {}, *({**kept, "workers": wrong} for wrong in ("[0, 1, 1, 2]", "[0, 1]", "{", 3)),
-        *({**kept, counts: wrong} for wrong in (kept[counts][0], [["1"] * N], None)), {**kept, "budget": 7},
-        {**kept, "policy": "Uta"}, {**kept, "state.round": [0.5]},
+        {},
+        *({**kept, "workers": wrong} for wrong in ("[0, 1, 1, 2]", "[0, 1]", "{", 3)),
+        *({**kept, counts: wrong} for wrong in (kept[counts][0], [["1"] * N], None)),
+        {**kept, "budget": 7},
+        {**kept, "policy": "Uta"},
+        {**kept, "state.round": [0.5]},
         {key: value for key, value in kept.items() if key != counts},
-    ]  # fmt: skip
+    ]
     without = {key: value for key, value in kept.items() if key != "checksum"}
-    refused = [(state, "this is no state of|this state does not fit|is made for") for state in unfit]
+    refused = [
+        (state, "this is no state of|this state does not fit|is made for") for state in unfit
+    ]
     refused += [
-        (through({**kept, "state.episode": [7]}), "its checksum is that of other values, .* damaged; load another"),
+        (
+            through({**kept, "state.episode": [7]}),
+            "its checksum is that of other values, .* damaged; load another",
+        ),
         (through(without), r"this state has no checksum: load all that state_dict\(\) gave"),
     ]
     for key in keys:
@@ -334,7 +463,12 @@ def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing
             state = through(resealed({**kept, key: changed(kept[key], value)}))
             refused.append((state, rf"{key.partition('.')[2]} must be from .*, and holds {value}"))
     if name == "ata":
-        refused.append((resealed({**kept, "round.action": [6, 6, 0, 0]}), "must sum to the budget of 6, not to"))
+        refused.append(
+            (
+                resealed({**kept, "round.action": [6, 6, 0, 0]}),
+                "must sum to the budget of 6, not to",
+            ),
+        )
     for state, said in refused:
         with pytest.raises(ValueError, match=said):
             loop.load_state_dict(state)
@@ -344,7 +478,8 @@ def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing
 
 @pytest.mark.parametrize("kind", [Allocator, Dispatcher])
 def test_a_prior_that_is_none_is_refused_by_file_and_field(kind: Any, tmp_path: Path) -> None:
-    loop, path = kind(2, 3, "dispatch-gta" if kind is Dispatcher else "uta"), tmp_path / "prior.json"
+    loop = kind(2, 3, "dispatch-gta" if kind is Dispatcher else "uta")
+    path = tmp_path / "prior.json"
 
     def read(prior: Any = path) -> Any:
         return kind(2, 3, "dispatch-gta" if kind is Dispatcher else "uta", prior=prior)
@@ -353,10 +488,14 @@ def test_a_prior_that_is_none_is_refused_by_file_and_field(kind: Any, tmp_path: 
         path.write_text(json.dumps(wrapped))
         read()
     for content, said in (
-        ("[" * 100_000, "nested too deeply"), ('{"a":' * 100_000, "nested too deeply"), ("5", "no object, but 5"),
-        ("[1]", r"no object, but \[1\]"), ("{", "Expecting property name"), ('{"allocator": [1]}', r", but \[1\]"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ("5", "no object, but 5"),
+        ("[1]", r"no object, but \[1\]"),
+        ("{", "Expecting property name"),
+        ('{"allocator": [1]}', r", but \[1\]"),
         (b"\xff\xfe{", "cannot be read as a JSON object"),
-    ):  # fmt: skip
+    ):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         with pytest.raises(ValueError, match=f"{path}.*{said}"):
             read()
@@ -369,21 +508,32 @@ def test_a_prior_that_is_none_is_refused_by_file_and_field(kind: Any, tmp_path: 
     for one in mutations(loop.state_dict()):
         path.write_text(json.dumps(one.document))
         try:
-            said = None if read().state_dict() == loop.state_dict() else "another state"
+            if read().state_dict() == loop.state_dict():
+                said = None
+            else:
+                said = "another state"
         except ValueError as error:
             said = str(error)
         if said is not None:  # else the value is the same number in another type
             assert said.startswith(f"the prior {path}: "), one
-            assert one.field.partition("[")[0] in said or "its checksum is that of other values" in said, (one, said)
+            assert (
+                one.field.partition("[")[0] in said
+                or "its checksum is that of other values" in said
+            ), (one, said)
     for key in loop.state_dict():
         with pytest.raises(ValueError, match=key.partition(".")[2] or key):
             loop.load_state_dict({**loop.state_dict(), key: deep})
 
 
 def test_a_clock_does_not_go_on_from_what_no_clock_has() -> None:
-    clock = Clock(gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=BUDGET), "dispatch-rest", seed=4)
+    clock = Clock(
+        gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=BUDGET),
+        "dispatch-rest",
+        seed=4,
+    )
     play(clock, 3)
-    kept, wrong = copy.deepcopy(clock.state_dict()), {"clock.runtime": np.inf, "clock.rounds": -1}
+    kept = copy.deepcopy(clock.state_dict())
+    wrong = {"clock.runtime": np.inf, "clock.rounds": -1}
     times = ("clock.total_worker_time", "env.finish", "observation.duration", "policy.plan.mean")
     wrong |= dict.fromkeys(times, np.nan)
     for key, value in (*wrong.items(), ("env.runtime", np.inf)):

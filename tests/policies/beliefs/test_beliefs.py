@@ -1,4 +1,6 @@
-"""What every belief has in common, moments against numpy's, who is away, and what is known from an earlier run."""
+"""What every belief has in common, moments against numpy's, who is away, and what is known from an
+earlier run.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,8 @@ def played(belief: Any, worker: Ints, times: Floats) -> Any:
 def check(belief: Any, weights: Floats, worker: Ints, times: Floats) -> None:
     for i in range(N):
         some = (worker == i) & (weights > 0.0)
-        w, x = weights[some], times[some]
+        w = weights[some]
+        x = times[some]
         assert belief.counts[0, i] == pytest.approx(w.sum(), rel=1e-9)
         if len(x) >= 2:
             expected = w @ (x - np.average(x, weights=w)) ** 2
@@ -55,7 +58,10 @@ MEMORIES: list[Memory] = [Everything(), Window(12), Window(12, "rounds"), Discou
 MEMORIES += [Restarts(detector, threshold=6.0, refresh=30.0) for detector in DETECTORS]
 STARTS = [
     *(lambda rows, memory=memory: memory.start(rows, N, deviations=True) for memory in MEMORIES),
-    *(lambda rows, estimate=estimate: estimate.start(rows, N) for estimate in (MedianOfMeans(), TruncatedMean(2.0))),
+    *(
+        lambda rows, estimate=estimate: estimate.start(rows, N)
+        for estimate in (MedianOfMeans(), TruncatedMean(2.0))
+    ),
     lambda rows: DistributionBelief.empty(rows, N),
 ]
 
@@ -63,14 +69,25 @@ STARTS = [
 @pytest.mark.parametrize("start", STARTS)
 @settings(max_examples=3)
 @given(seed=st.integers(0, 10**6), exponent=st.sampled_from([-80, 40]))
-def test_a_row_is_what_it_is_alone_and_in_any_unit_of_time(start: Any, seed: int, exponent: int) -> None:
-    rng, unit, rows, row, scaled = np.random.default_rng(seed), 2.0**exponent, start(3), start(1), start(1)
+def test_a_row_is_what_it_is_alone_and_in_any_unit_of_time(
+    start: Any,
+    seed: int,
+    exponent: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    unit = 2.0**exponent
+    rows = start(3)
+    row = start(1)
+    scaled = start(1)
     for k in range(150):
-        worker, elapsed = rng.integers(-1, N, (3, 4)), rng.exponential(size=(3, N)) * (rng.random((3, N)) < 0.1)
+        worker = rng.integers(-1, N, (3, 4))
+        elapsed = rng.exponential(size=(3, N)) * (rng.random((3, N)) < 0.1)
         time = rng.gamma(4.0, np.where((k // 50 + np.arange(3)[:, None] + worker) % 3, 1.0, 9.0))
-        old, later = map_leaves(np.copy, rows), rows.observe(worker, time, elapsed)
+        old = map_leaves(np.copy, rows)
+        later = rows.observe(worker, time, elapsed)
         assert difference(old, rows) is None
-        rows, row = later, row.observe(worker[2:], time[2:], elapsed[2:])
+        rows = later
+        row = row.observe(worker[2:], time[2:], elapsed[2:])
         scaled = scaled.observe(worker[2:], unit * time[2:], unit * elapsed[2:])
     assert difference(row, map_leaves(lambda leaf: leaf[2:], rows)) is None
     for name, power in (("counts", 0), ("totals", 1), ("sums", 1), ("deviations", 2)):
@@ -78,7 +95,8 @@ def test_a_row_is_what_it_is_alone_and_in_any_unit_of_time(start: Any, seed: int
             np.testing.assert_array_equal(getattr(scaled, name), unit**power * getattr(row, name))
 
 
-means, seeds = st.one_of(st.sampled_from([1e6, 1e8, 1e9]), st.floats(10.0, 1e9)), st.integers(0, 10**6)
+means = st.one_of(st.sampled_from([1e6, 1e8, 1e9]), st.floats(10.0, 1e9))
+seeds = st.integers(0, 10**6)
 
 
 @settings(max_examples=20)
@@ -87,26 +105,51 @@ def test_everything(mean: float, seed: int) -> None:
     worker, times = games(mean, seed)
     belief = played(Everything().start(1, N, deviations=True), worker, times)
     check(belief, np.ones(times.shape), worker, times)
-    check(played(DistributionBelief.empty(1, N), worker, times), np.ones(times.shape), worker, times)
+    check(
+        played(DistributionBelief.empty(1, N), worker, times),
+        np.ones(times.shape),
+        worker,
+        times,
+    )
     shapes = learn_shapes(belief, 1e-30)[0]  # each worker's own
     for i in range(N):
         x = times[worker == i]
         if len(x) >= 2:
-            assert shapes[i] == pytest.approx((len(x) - 1) / len(x) * (x.mean() / x.std()) ** 2, rel=1e-6)
+            assert shapes[i] == pytest.approx(
+                (len(x) - 1) / len(x) * (x.mean() / x.std()) ** 2,
+                rel=1e-6,
+            )
 
 
 @settings(max_examples=20)
-@given(mean=means, seed=seeds, memory=st.floats(40, 500), detector=st.sampled_from([*DETECTORS]), change=st.booleans())
+@given(
+    mean=means,
+    seed=seeds,
+    memory=st.floats(40, 500),
+    detector=st.sampled_from([*DETECTORS]),
+    change=st.booleans(),
+)
 def test_restarts(mean: float, seed: int, memory: float, detector: str, change: bool) -> None:
-    """A worker's task counts less with each round in which it has more; after a change, only those since its alarm."""
+    """A worker's task counts less with each round in which it has more; after a change, only those
+    since its alarm.
+    """
     rounds = [(who[None], time[None]) for who, time in zip(*games(mean, seed), strict=True)]
     if change:
-        before = [(np.arange(N)[None], np.full((1, N), mean * (0.1 if k < 30 else 1.0))) for k in range(50)]
+        before = [
+            (np.arange(N)[None], np.full((1, N), mean * (0.1 if k < 30 else 1.0)))
+            for k in range(50)
+        ]
         rounds = before + rounds
-    belief: Any = Restarts(detector, "worker", memory, None, threshold=8.0).start(1, N, deviations=True)
-    first, own = np.zeros(N), np.array([np.bincount(who[0], minlength=N) for who, _ in rounds])
+    belief: Any = Restarts(detector, "worker", memory, None, threshold=8.0).start(
+        1,
+        N,
+        deviations=True,
+    )
+    first = np.zeros(N)
+    own = np.array([np.bincount(who[0], minlength=N) for who, _ in rounds])
     for k, (who, time) in enumerate(rounds):
-        alarms, belief = belief.alarms, belief.observe(who, time)
+        alarms = belief.alarms
+        belief = belief.observe(who, time)
         first[belief.alarms[0] > alarms[0]] = k
     assert belief.alarms.min() == belief.alarms.max() == change
     worker, times = (np.concatenate(parts, axis=1)[0] for parts in zip(*rounds, strict=True))
@@ -118,22 +161,29 @@ def test_restarts(mean: float, seed: int, memory: float, detector: str, change: 
 @settings(max_examples=40)
 @given(st.data())
 def test_it_agrees_with_a_diary_kept_by_hand(data: st.DataObject) -> None:
-    pause, longest = 2, 8
+    pause = 2
+    longest = 8
     known = Availability.full(2, 3, pause)
     diary = [[{"away": False, "pause": pause, "wait": 0} for _ in range(3)] for _ in range(2)]
     for _ in range(data.draw(st.integers(1, 12))):
-        asked, worker = (data.draw(arrays(np.int64, (2, k), elements=st.integers(0, 2))) for k in (3, 4))
+        asked, worker = (
+            data.draw(arrays(np.int64, (2, k), elements=st.integers(0, 2))) for k in (3, 4)
+        )
         results = (worker[:, :, None] == np.arange(3)).sum(axis=1)
         known = known._replace(asked=asked).after(results.astype(float), pause, longest)
         for e, row in enumerate(diary):
             for i, who in enumerate(row):
                 if results[e, i] < asked[e, i]:
-                    who["pause"] = min(2 * who["pause"], longest) if who["away"] else who["pause"]
+                    if who["away"]:
+                        who["pause"] = min(2 * who["pause"], longest)
+                    else:
+                        who["pause"] = who["pause"]
                     who["away"], who["wait"] = True, who["pause"]
                 else:
                     who["wait"] = max(who["wait"] - 1, 0)
                     if asked[e, i] > 0:
-                        who["away"], who["pause"] = False, pause
+                        who["away"] = False
+                        who["pause"] = pause
             if all(who["away"] for who in row):
                 for who in row:
                     who["away"] = False
@@ -143,16 +193,29 @@ def test_it_agrees_with_a_diary_kept_by_hand(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "change"),
-    [("Race", Spot(0.05, 0.2, 30.0)), ("Race", Crash(0.05, 3.0, 5, 30.0)), ("Dispatch", Spot(0.05, 0.2))],
+    [
+        ("Race", Spot(0.05, 0.2, 30.0)),
+        ("Race", Crash(0.05, 3.0, 5, 30.0)),
+        ("Dispatch", Spot(0.05, 0.2)),
+    ],
 )
 def test_who_is_away_shows_no_sign_of_life(kind: str, change: Change) -> None:
-    """A worker that is to start a task is away if and only if it shows none; no round waits for it."""
-    rng, known = np.random.default_rng(0), Availability.full(3, 6, 0)
-    world: dict[str, Any] = {"pool": exponential(np.arange(1.0, 7)), "budget": 8, "changes": [change]}
+    """A worker that is to start a task is away if and only if it shows none; no round waits for
+    it.
+    """
+    rng = np.random.default_rng(0)
+    known = Availability.full(3, 6, 0)
+    world: dict[str, Any] = {
+        "pool": exponential(np.arange(1.0, 7)),
+        "budget": 8,
+        "changes": [change],
+    }
     env: Any = gym.make_vec(f"ata_gym/Task{kind}-v0", num_envs=3, **world)
     (observation, _), gone, all_gone = env.reset(seed=0), np.zeros((3, 6), bool), []
     for _ in range(150 if kind == "Race" else 300):
-        shown = (observation[name] for name in ("worker", "elapsed", "running") if name in observation)
+        shown = (
+            observation[name] for name in ("worker", "elapsed", "running") if name in observation
+        )
         known = known.after(signs_of_life(*shown), 0, 0)
         np.testing.assert_array_equal(known.away[known.asked > 0], gone[known.asked > 0])
         assert known.available().all()
@@ -174,7 +237,12 @@ BEST = "ata-empirical-icml"
 
 
 def published(rows: int, **more: Any) -> Any:
-    return gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, scenario="icml2025-regret", **more)
+    return gym.make_vec(
+        "ata_gym/TaskAllocation-v0",
+        num_envs=rows,
+        scenario="icml2025-regret",
+        **more,
+    )
 
 
 @settings(max_examples=25)
@@ -193,22 +261,37 @@ def test_round_trip(tmp_path_factory: Any, counts: Any, means: Any) -> None:
 
 
 def test_rows_are_added_up_and_states_and_other_beliefs_will_do(play: Any, tmp_path: Path) -> None:
-    path, worker, time = tmp_path / "prior.csv", np.array([[0, 0], [0, 1]]), np.array([[1.0, 2.0], [6.0, 4.0]])
-    for learned in (Totals.empty(2, 2).observe(worker, time), Moments.empty(2, 2).observe(worker, time)):
+    path = tmp_path / "prior.csv"
+    worker = np.array([[0, 0], [0, 1]])
+    time = np.array([[1.0, 2.0], [6.0, 4.0]])
+    for learned in (
+        Totals.empty(2, 2).observe(worker, time),
+        Moments.empty(2, 2).observe(worker, time),
+    ):
         save_prior(path, learned)
         assert path.read_text() == "worker,tasks,mean\n0,3.0,3.0\n1,1.0,4.0\n"
     save_prior(path, play("ata-icml", 3, env=published(2)).states[-1])
     assert read_prior(path).counts.sum() == 2 * 2 * 5
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    ("", "first line must be worker,tasks,mean, not nothing"), ('{"worker": 0}', "first line must be"),
-    ("worker,tasks,mean\n", "a line for each worker; there is none"),
-    *((f"worker,tasks,mean\n{lines}\n", "in order from 0") for lines in ("1,2,3", "0,1,1\n0,1,1", "0,2,3,4")),
-    *((f"worker,tasks,mean\n0,{line}\n", "could not convert") for line in ("two,3", ",3")),
-    ("worker,tasks,mean\n0,1,1\n1,2\n", "number of columns"),
-    *((f"worker,tasks,mean\n0,{line}\n", "finite and at least 0") for line in ("-1,3", "1,-3", "1e300,1e300")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "first line must be worker,tasks,mean, not nothing"),
+        ('{"worker": 0}', "first line must be"),
+        ("worker,tasks,mean\n", "a line for each worker; there is none"),
+        *(
+            (f"worker,tasks,mean\n{lines}\n", "in order from 0")
+            for lines in ("1,2,3", "0,1,1\n0,1,1", "0,2,3,4")
+        ),
+        *((f"worker,tasks,mean\n0,{line}\n", "could not convert") for line in ("two,3", ",3")),
+        ("worker,tasks,mean\n0,1,1\n1,2\n", "number of columns"),
+        *(
+            (f"worker,tasks,mean\n0,{line}\n", "finite and at least 0")
+            for line in ("-1,3", "1,-3", "1e300,1e300")
+        ),
+    ],
+)
 def test_bad_files(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "prior.csv"
     path.write_text(content)
@@ -221,7 +304,8 @@ def test_what_is_no_prior(refuses: Any, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_prior(tmp_path / "nothing.csv")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    one, path = np.ones((1, 2)), tmp_path / "prior.csv"
+    one = np.ones((1, 2))
+    path = tmp_path / "prior.csv"
     save_prior(path, Totals(one[:, :1], one[:, :1]))
     for bad, message in [
         (Totals.empty(1, 3), "knows 3 workers; here are 2"),
@@ -242,7 +326,11 @@ def test_every_episode_begins_with_the_prior_in_every_row(play: Any) -> None:
     prior = Totals(np.full((1, 20), 8.0), 2.0 * np.arange(20.0)[None])
     known = {"memory": "prior", "prior": prior, "prior_weight": 0.5}
     run = play(BEST, 12, env=published(2, horizon=4), hyperparameters=known)
-    begun = [state.belief for seen, state in zip(run.seen, run.states, strict=True) if seen["worker"][0, 0] < 0]
+    begun = [
+        state.belief
+        for seen, state in zip(run.seen, run.states, strict=True)
+        if seen["worker"][0, 0] < 0
+    ]
     assert len(begun) == 3
     for belief in begun:
         np.testing.assert_array_equal(belief.counts, np.full((2, 20), 4.0))
@@ -251,8 +339,11 @@ def test_every_episode_begins_with_the_prior_in_every_row(play: Any) -> None:
 
 
 def test_the_gain_of_an_earlier_run(play: Any, tmp_path: Path) -> None:
-    """Of as many rounds with other seeds; without a prior, or with one of weight 0, it is the plain policy."""
-    env, path = published(4), tmp_path / "prior.csv"
+    """Of as many rounds with other seeds; without a prior, or with one of weight 0, it is the plain
+    policy.
+    """
+    env = published(4)
+    path = tmp_path / "prior.csv"
     means = env.unwrapped.pool.mean()
     save_prior(path, play(BEST, 1001, env=published(1), seed=100).states[-1])
     fixed = proxy_loss(play("ofta", 1, env=env).actions[0], means)
@@ -263,7 +354,9 @@ def test_the_gain_of_an_earlier_run(play: Any, tmp_path: Path) -> None:
         return losses.sum(), run.round_times.sum(), losses[-100:].mean()
 
     known = {"memory": "prior", "prior": path}
-    without, half, whole = gain(), gain(**known, prior_weight=0.5), gain(**known)
+    without = gain()
+    half = gain(**known, prior_weight=0.5)
+    whole = gain(**known)
     assert whole[0] < 0.5 * without[0]
     assert whole[0] < half[0] < without[0]
     assert whole[1] < half[1] < without[1]

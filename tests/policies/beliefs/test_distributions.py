@@ -1,4 +1,6 @@
-"""The belief about whole distributions: against Kaplan-Meier and known ones; its tails, and what it forgets."""
+"""The belief about whole distributions: against Kaplan-Meier and known ones; its tails, and what it
+forgets.
+"""
 
 from typing import Any
 
@@ -20,7 +22,11 @@ from ata_policies.beliefs.distributions.tails import borrow_tails, own_slices
 def learn(times: Any, elapsed: Any = ()) -> DistributionBelief:
     """One row, one worker: some results, then cancelled tasks."""
     time = np.array(times, float)[None]
-    belief = DistributionBelief.empty(1, 1).observe(np.zeros(time.shape, int), time, np.zeros((1, 1)))
+    belief = DistributionBelief.empty(1, 1).observe(
+        np.zeros(time.shape, int),
+        time,
+        np.zeros((1, 1)),
+    )
     belief.row[:, ROW.gains : ROW.gains + 3] = -1e9  # all results count
     for x in elapsed:
         belief = belief.observe(np.array([[-1]]), np.zeros((1, 1)), np.array([[float(x)]]))
@@ -32,9 +38,16 @@ positive = st.floats(1e-3, 1e6)
 
 @settings(max_examples=40)
 @given(times=st.lists(positive, min_size=1, max_size=40), size=st.integers(1, 50))
-def test_without_cancelled_tasks_means_are_plain_means_and_slices_increase(times: list[float], size: int) -> None:
+def test_without_cancelled_tasks_means_are_plain_means_and_slices_increase(
+    times: list[float],
+    size: int,
+) -> None:
     belief = learn(times)
-    for distributions in (own_sample(belief, size), sample(belief, size), censored_distributions(belief, size).times):
+    for distributions in (
+        own_sample(belief, size),
+        sample(belief, size),
+        censored_distributions(belief, size).times,
+    ):
         distribution = distributions[0, 0]
         np.testing.assert_allclose(distribution.mean(), np.mean(times), rtol=1e-9)
         assert (np.diff(distribution) >= -1e-9 * distribution[1:]).all()
@@ -53,11 +66,18 @@ def test_the_own_distribution_has_the_spread_of_the_results(spread: float, seed:
 @settings(max_examples=25)
 @given(data=st.data())
 def test_kaplan_meier(data: st.DataObject) -> None:
-    """Where no bin holds both results and cancelled tasks, the chances of the bins are those of scipy's estimator."""
+    """Where no bin holds both results and cancelled tasks, the chances of the bins are those of
+    scipy's estimator.
+    """
     bin = st.tuples(st.integers(-15, 14).filter(bool), st.integers(1, 4), st.booleans())
-    place, count, cancelled = np.array(data.draw(st.lists(bin, min_size=1, max_size=12, unique_by=lambda b: b[0]))).T
+    place, count, cancelled = np.array(
+        data.draw(st.lists(bin, min_size=1, max_size=12, unique_by=lambda b: b[0])),
+    ).T
     middle = 2.0 ** (0.5 * (place + 0.5))
-    results = np.append(1.0, np.repeat(middle, count * (1 - cancelled)))  # the first one anchors the bins
+    results = np.append(
+        1.0,
+        np.repeat(middle, count * (1 - cancelled)),
+    )  # the first one anchors the bins
     elapsed = np.repeat(middle, count * cancelled)
     distribution = own_sample(learn(results, elapsed), 20_000)[0, 0]
     expected = stats.ecdf(stats.CensoredData(uncensored=results, right=elapsed)).sf
@@ -68,12 +88,19 @@ def test_kaplan_meier(data: st.DataObject) -> None:
 
 
 def test_cancelled_tasks_of_exponential_times() -> None:
-    """Every task beyond 1.5 is cancelled: the distribution is still that of mean 1, and the tail is exponential."""
+    """Every task beyond 1.5 is cancelled: the distribution is still that of mean 1, and the tail is
+    exponential.
+    """
     rng = np.random.default_rng(0)
     times = rng.exponential(size=8_000)
-    late, belief = times > 1.5, DistributionBelief.empty(1, 1)
+    late = times > 1.5
+    belief = DistributionBelief.empty(1, 1)
     for x, cancelled in zip(times, late, strict=True):
-        belief = belief.observe(np.array([[-int(cancelled)]]), np.array([[x]]), np.array([[1.5 * cancelled]]))
+        belief = belief.observe(
+            np.array([[-int(cancelled)]]),
+            np.array([[x]]),
+            np.array([[1.5 * cancelled]]),
+        )
     distribution = own_sample(belief, 64)[0, 0]
     np.testing.assert_allclose(distribution.mean(), 1.0, rtol=0.05)
     np.testing.assert_allclose(belief.mean()[0, 0], 1.0, rtol=0.02)
@@ -82,8 +109,11 @@ def test_cancelled_tasks_of_exponential_times() -> None:
 
 
 def test_after_many_tasks_in_vain_a_worker_is_thought_to_take_longer_than_most_of_them() -> None:
-    """Ages in one bin, from 360 to 500; one other worker shows that the shortest time is not far below the mean."""
-    rng, belief = np.random.default_rng(3), DistributionBelief.empty(1, 2)
+    """Ages in one bin, from 360 to 500; one other worker shows that the shortest time is not far
+    below the mean.
+    """
+    rng = np.random.default_rng(3)
+    belief = DistributionBelief.empty(1, 2)
     ages = rng.uniform(365.0, 505.0, 800)
     for age, time in zip(ages, 500.0 + rng.exponential(500.0, 800), strict=True):
         belief = belief.observe(np.array([[0]]), np.array([[time]]), np.array([[0.0, age]]))
@@ -91,23 +121,41 @@ def test_after_many_tasks_in_vain_a_worker_is_thought_to_take_longer_than_most_o
     assert np.quantile(ages, 0.75) < shortest < 2.0 * ages.max()
 
 
-@pytest.mark.parametrize("pool", [gamma(4.0, 3.0), log_normal(0.0, 1.0), exponential([7.0], shift=[7.0])])
+@pytest.mark.parametrize(
+    "pool",
+    [gamma(4.0, 3.0), log_normal(0.0, 1.0), exponential([7.0], shift=[7.0])],
+)
 def test_converges_to_the_distribution(pool: Pool) -> None:
-    shift, scale, standard = pool.distributions.shift[0], pool.distributions.scale[0], pool.standard(0)
-    distribution = own_sample(learn(shift + scale * standard.rvs(50_000, np.random.default_rng(0))), 32)[0, 0]
+    shift = pool.distributions.shift[0]
+    scale = pool.distributions.scale[0]
+    standard = pool.standard(0)
+    distribution = own_sample(
+        learn(shift + scale * standard.rvs(50_000, np.random.default_rng(0))),
+        32,
+    )[0, 0]
     exact = shift + scale * standard.ppf((np.arange(32) + 0.5) / 32)
     np.testing.assert_allclose(distribution[1:-1], exact[1:-1], rtol=0.06)
 
 
 def test_workers_seen_rarely_borrow_the_shape_of_the_others() -> None:
-    """Nineteen workers of CV 1/2 lend it to a worker seen twice, and a worker never seen has no distribution."""
-    rng, n, size = np.random.default_rng(1), 21, 64
+    """Nineteen workers of CV 1/2 lend it to a worker seen twice, and a worker never seen has no
+    distribution.
+    """
+    rng = np.random.default_rng(1)
+    n = 21
+    size = 64
     worker = np.repeat(np.arange(n - 1), [*[200] * (n - 2), 2])[None]
-    belief = DistributionBelief.empty(1, n).observe(worker, rng.gamma(4.0, 5.0, worker.shape), np.zeros((1, n)))
+    belief = DistributionBelief.empty(1, n).observe(
+        worker,
+        rng.gamma(4.0, 5.0, worker.shape),
+        np.zeros((1, n)),
+    )
     distribution = sample(belief, size)[0]
     cv = distribution.std(axis=1) / distribution.mean(axis=1)
     np.testing.assert_allclose(cv[: n - 1], 0.5, rtol=0.25)
-    assert np.isnan([distribution[n - 1], censored_distributions(belief, size).times[0, n - 1]]).all()
+    assert np.isnan(
+        [distribution[n - 1], censored_distributions(belief, size).times[0, n - 1]],
+    ).all()
     np.testing.assert_allclose(distribution[n - 2].mean(), belief.mean()[0, n - 2])
     alone = sample(learn([1.0, 1.001]), size)[0, 0]
     assert 0.3 < alone.std() / alone.mean() < 1.0
@@ -129,31 +177,48 @@ def test_extreme_times_and_cancelled_tasks_only() -> None:
 def belief_of(times: Any) -> DistributionBelief:
     """What is known after one round with K results of each of n workers, times (n, K)."""
     (n, k), time = np.shape(times), np.ravel(times, "F")
-    return DistributionBelief.empty(1, n).observe(np.tile(np.arange(n), k)[None], time[None], np.zeros((1, n)))
+    return DistributionBelief.empty(1, n).observe(
+        np.tile(np.arange(n), k)[None],
+        time[None],
+        np.zeros((1, n)),
+    )
 
 
 def test_without_long_times_moments_are_as_they_were() -> None:
     belief = belief_of(np.random.default_rng(0).uniform(1.0, 3.0, (5, 40)))
     moments = borrow_tails(belief, *own_slices(belief))
-    for found, expected in zip(moments, (belief.counts, belief.totals, belief.deviations), strict=True):
+    for found, expected in zip(
+        moments,
+        (belief.counts, belief.totals, belief.deviations),
+        strict=True,
+    ):
         np.testing.assert_array_equal(found, expected)
 
 
 def test_the_tail_by_hand() -> None:
-    """The median of worker 0 is 2, between the two values in the middle, so its times are cut at 8."""
+    """The median of worker 0 is 2, between the two values in the middle, so its times are cut at
+    8.
+    """
     times = np.ones((2, 128))
-    times[0, 64:120], times[0, 120:] = 3.0, 10.0
+    times[0, 64:120] = 3.0
+    times[0, 120:] = 10.0
     cut = np.minimum(times, 8.0).mean(axis=1)
-    tail, belief = times.mean(axis=1) / cut - 1.0, belief_of(times)
+    tail = times.mean(axis=1) / cut - 1.0
+    belief = belief_of(times)
     expected = cut * (1.0 + (128 * tail + 100 * tail.mean()) / 228)
-    np.testing.assert_allclose(borrow_tails(belief, *own_slices(belief)).mean()[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        borrow_tails(belief, *own_slices(belief)).mean()[0],
+        expected,
+        rtol=1e-12,
+    )
 
 
 def test_one_huge_time_says_little_of_its_worker_and_its_variation_stays() -> None:
     times = np.ones((10, 30))
     times[3, 5] = 30.0
     belief = belief_of(times)
-    raw, moments = belief.totals[0] / belief.counts[0], borrow_tails(belief, *own_slices(belief))
+    raw = belief.totals[0] / belief.counts[0]
+    moments = borrow_tails(belief, *own_slices(belief))
     got = moments.mean()[0]
     others = np.delete(got, 3)
     assert np.ptp(others) < 1e-9
@@ -169,13 +234,24 @@ FAMILIES: dict[str, Any] = {
     "gamma": lambda rng, size: rng.gamma(25.0, 0.04, size),
     "log-normal": lambda rng, size: np.exp(rng.normal(-0.5, 1.0, size)),
     "deterministic": lambda rng, size: np.ones(size),  # noqa: ARG005
-    "outliers": lambda rng, size: rng.gamma(4.0, 0.25, size) * np.where(rng.random(size) < 0.003, 20.0, 1.0),
+    "outliers": lambda rng, size: (
+        rng.gamma(4.0, 0.25, size) * np.where(rng.random(size) < 0.003, 20.0, 1.0)
+    ),
 }
 
 
-def play(levels: Floats, family: str = "gamma", rows: int = 4, tasks: int = 2, seed: int = 0) -> DistributionBelief:
-    """The belief after rounds in which each worker gives some results; ``levels`` (rounds, n), 0 for a worker idle."""
-    rng, belief = np.random.default_rng(seed), DistributionBelief.empty(rows, levels.shape[1])
+def play(
+    levels: Floats,
+    family: str = "gamma",
+    rows: int = 4,
+    tasks: int = 2,
+    seed: int = 0,
+) -> DistributionBelief:
+    """The belief after rounds in which each worker gives some results; ``levels`` (rounds, n), 0
+    for a worker idle.
+    """
+    rng = np.random.default_rng(seed)
+    belief = DistributionBelief.empty(rows, levels.shape[1])
     for level in levels:
         busy = np.flatnonzero(level)
         worker = np.tile(np.repeat(busy, tasks), (rows, 1))
@@ -202,8 +278,11 @@ def test_where_nothing_changes_nothing_is_forgotten(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["exponential", "gamma", "deterministic"])
 def test_how_long_tasks_may_last_is_no_change(family: str) -> None:
-    """In a race tasks are cancelled at ages that depend on who takes part, which the policy decides."""
-    rng, means = np.random.default_rng(1), np.array([1.0, 1.5, 2.0, 4.0, 8.0])
+    """In a race tasks are cancelled at ages that depend on who takes part, which the policy
+    decides.
+    """
+    rng = np.random.default_rng(1)
+    means = np.array([1.0, 1.5, 2.0, 4.0, 8.0])
     belief = DistributionBelief.empty(16, 5)
     for k in range(800):
         time = means * FAMILIES[family](rng, (16, 5))
@@ -216,16 +295,31 @@ def test_how_long_tasks_may_last_is_no_change(family: str) -> None:
 
 
 def test_what_the_memory_in_force_holds_counts_and_nothing_is_lost() -> None:
-    rng, belief = np.random.default_rng(2), DistributionBelief.empty(1, 2)
-    belief.row[:, ROW.force], belief.row[:, ROW.gains + 1] = 2, 1e9
-    held, total, time, all_time = np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2)
+    rng = np.random.default_rng(2)
+    belief = DistributionBelief.empty(1, 2)
+    belief.row[:, ROW.force] = 2
+    belief.row[:, ROW.gains + 1] = 1e9
+    held = np.zeros(2)
+    total = np.zeros(2)
+    time = np.zeros(2)
+    all_time = np.zeros(2)
     for k in range(1, 60):
-        busy, x = [0] if k % 3 or k >= 40 else [0, 1], 1.0 + rng.random(2)
+        if k % 3 or k >= 40:
+            busy = [0]
+        else:
+            busy = [0, 1]
+        x = 1.0 + rng.random(2)
         belief = belief.observe(np.array([busy]), x[None, busy], np.zeros((1, 2)))
-        held[busy], time[busy] = 0.75 * held[busy] + 1.0, 0.75 * time[busy] + x[busy]
-        total[busy], all_time[busy] = total[busy] + 1.0, all_time[busy] + x[busy]
+        held[busy] = 0.75 * held[busy] + 1.0
+        time[busy] = 0.75 * time[busy] + x[busy]
+        total[busy] = total[busy] + 1.0
+        all_time[busy] = all_time[busy] + x[busy]
     np.testing.assert_allclose(belief.counts[0], held + 1.0, rtol=1e-9)
-    np.testing.assert_allclose(belief.mean()[0], (time + all_time / total) / (held + 1.0), rtol=1e-9)
+    np.testing.assert_allclose(
+        belief.mean()[0],
+        (time + all_time / total) / (held + 1.0),
+        rtol=1e-9,
+    )
     belief.row[:, ROW.gains : ROW.gains + 3] = -1e9
     belief = belief.observe(np.array([[0]]), np.array([[1.5]]), np.zeros((1, 2)))
     np.testing.assert_allclose(belief.counts[0], total + np.array([1.0, 0.0]), rtol=1e-9)
@@ -235,7 +329,9 @@ def test_what_the_memory_in_force_holds_counts_and_nothing_is_lost() -> None:
 @settings(max_examples=6)
 @given(seed=st.integers(0, 10**6))
 def test_moments_and_bins_agree_whatever_happens(seed: int) -> None:
-    rng, belief, n = np.random.default_rng(seed), DistributionBelief.empty(2, 4), 4
+    rng = np.random.default_rng(seed)
+    belief = DistributionBelief.empty(2, 4)
+    n = 4
     level = np.ones((2, n))
     for k in range(150):
         level *= np.exp(rng.normal(0.0, 0.2, (2, n)) + np.log(8.0) * (rng.random((2, n)) < 0.02))
@@ -245,14 +341,22 @@ def test_moments_and_bins_agree_whatever_happens(seed: int) -> None:
         elapsed = level * rng.random((2, n)) * (rng.random((2, n)) < 0.2)
         belief = belief.observe(worker, time, elapsed)
         assert (belief.row[:, ROW.clock] == k + 1).all()
-        nothing = belief.observe(np.full((2, 2), -1), np.zeros((2, 2)), np.zeros((2, n)))  # no round, and no change
+        nothing = belief.observe(
+            np.full((2, 2), -1),
+            np.zeros((2, 2)),
+            np.zeros((2, n)),
+        )  # no round, and no change
         assert difference(nothing, belief) is None
     bins = belief.bins.sum(axis=3)
     np.testing.assert_allclose(bins[:, :, FINISHED], belief.mass(), rtol=1e-6, atol=1e-9)
     assert (belief.mass() >= belief.counts * (1.0 - 1e-9)).all()
     assert (belief.busy >= belief.totals * (1.0 - 1e-9)).all()
     known = ~belief.untried()
-    for distribution in (sample(belief, 8), own_sample(belief, 8), censored_distributions(belief, 8).times):
+    for distribution in (
+        sample(belief, 8),
+        own_sample(belief, 8),
+        censored_distributions(belief, 8).times,
+    ):
         assert np.isfinite(distribution[known]).all()
         assert (distribution[known] >= 0.0).all()
 
@@ -273,7 +377,8 @@ def test_a_worker_that_changes_begins_anew_alone(factor: float) -> None:
 
 def test_when_many_change_everybody_begins_anew() -> None:
     levels = np.zeros((430, 8))
-    levels[:20], levels[:400, :5] = np.arange(1.0, 9.0), np.arange(1.0, 6.0)
+    levels[:20] = np.arange(1.0, 9.0)
+    levels[:400, :5] = np.arange(1.0, 6.0)
     levels[400:, :5] = np.arange(1.0, 6.0)[::-1] * 4.0
     belief = play(levels, rows=16)
     assert (belief.since <= 30).mean() > 0.9
@@ -297,7 +402,8 @@ def test_drift_puts_a_short_memory_in_force() -> None:
 
 def test_a_worker_out_of_use_is_due_for_another_try_and_surprises() -> None:
     levels = np.zeros((2101, 3))
-    levels[:, 0], levels[:100, 1] = 1.0, 50.0
+    levels[:, 0] = 1.0
+    levels[:100, 1] = 50.0
     belief = play(levels[:1999])
     assert not belief.stale().any()
     belief = play(levels[:2000])
@@ -310,8 +416,13 @@ def test_a_worker_out_of_use_is_due_for_another_try_and_surprises() -> None:
 
 
 def test_tries_come_at_growing_intervals() -> None:
-    belief = DistributionBelief.empty(1, 2).observe(np.array([[0, 1]]), np.ones((1, 2)), np.zeros((1, 2)))
-    begins, was = [], False
+    belief = DistributionBelief.empty(1, 2).observe(
+        np.array([[0, 1]]),
+        np.ones((1, 2)),
+        np.zeros((1, 2)),
+    )
+    begins = []
+    was = False
     for k in range(1, 60_001, 10):
         belief.row[:, 0] = belief.row[:, ROW.clock] = k
         belief.last[:, 0] = k
@@ -327,8 +438,10 @@ def test_tries_come_at_growing_intervals() -> None:
 
 
 def test_with_thousands_of_workers_the_fastest_have_slots() -> None:
-    rng, n = np.random.default_rng(4), SLOTS + 500
-    means, belief = rng.permutation(np.arange(1.0, n + 1)), DistributionBelief.empty(1, n)
+    rng = np.random.default_rng(4)
+    n = SLOTS + 500
+    means = rng.permutation(np.arange(1.0, n + 1))
+    belief = DistributionBelief.empty(1, n)
     for worker in np.arange(n).reshape(-1, 4)[:, None]:
         belief = belief.observe(worker, means[worker], np.zeros((1, n)))
     fast = means <= 400

@@ -1,4 +1,6 @@
-"""Memories that forget: windows and discounts against all that was seen; detectors, and who starts anew."""
+"""Memories that forget: windows and discounts against all that was seen; detectors, and who starts
+anew.
+"""
 
 import math
 from typing import Any
@@ -19,17 +21,23 @@ WORLD: dict[str, Any] = {"pool": shifted_exponential(MEANS / 2, MEANS / 2), "bud
 N = 3
 
 played_rounds = st.lists(
-    st.lists(st.tuples(st.integers(-1, N - 1), st.floats(0.1, 10)), min_size=4, max_size=4), min_size=1, max_size=40
+    st.lists(st.tuples(st.integers(-1, N - 1), st.floats(0.1, 10)), min_size=4, max_size=4),
+    min_size=1,
+    max_size=40,
 )
 ROUNDS = st.builds(
     lambda played, mean: [
         [(-1, 0.0)] * 4,
-        *[[(0, mean + 1.0), *((worker, mean + time) for worker, time in results[1:])] for results in played],
+        *[
+            [(0, mean + 1.0), *((worker, mean + time) for worker, time in results[1:])]
+            for results in played
+        ],
     ],
     played_rounds,
     st.sampled_from([0.0, 0.0, 1e4, 1e8]),
 )
-"""The empty feedback after a reset, and then rounds of up to four results, the first one of worker 0.
+"""The empty feedback after a reset, and then rounds of up to four results, the first one of worker
+0.
 
 Times are from 0.1 to 10, or vary as little about a mean of 1e8.
 """
@@ -46,16 +54,31 @@ def compare(belief: Any, expected: list[list[float]]) -> None:
     """With lists of (weight, time) for each worker."""
     for i, weighted in enumerate(expected):
         w, x = np.array(weighted, np.float64).reshape(-1, 2).T
-        deviations = (w * (x - np.average(x, weights=w)) ** 2).sum() if w.size else 0.0
+        if w.size:
+            deviations = (w * (x - np.average(x, weights=w)) ** 2).sum()
+        else:
+            deviations = 0.0
         for found, sums in zip(belief[:2], (w.sum(), (w * x).sum()), strict=True):
             np.testing.assert_allclose(found[0, i], sums, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(belief.deviations[0, i], deviations, rtol=1e-6, atol=1e-8)
 
 
 @settings(max_examples=40)
-@given(played=ROUNDS, length=st.integers(1, 4), blocks=st.integers(1, 5), unit=st.sampled_from(["tasks", "rounds"]))
-def test_a_window_holds_the_last_tasks_of_each_worker_or_the_last_rounds(played, length, blocks, unit) -> None:
-    """All but what the oldest block held, whose place is being filled: W - W / k to W tasks or rounds."""
+@given(
+    played=ROUNDS,
+    length=st.integers(1, 4),
+    blocks=st.integers(1, 5),
+    unit=st.sampled_from(["tasks", "rounds"]),
+)
+def test_a_window_holds_the_last_tasks_of_each_worker_or_the_last_rounds(
+    played,
+    length,
+    blocks,
+    unit,
+) -> None:
+    """All but what the oldest block held, whose place is being filled: W - W / k to W tasks or
+    rounds.
+    """
 
     def in_window(past: list[Any]) -> list[Any]:
         newest = (len(past) - 1) // length * length  # where the block being filled begins
@@ -65,9 +88,15 @@ def test_a_window_holds_the_last_tasks_of_each_worker_or_the_last_rounds(played,
 
     memory = Window(length * blocks, unit, blocks)
     belief = fed(memory.start(1, N, deviations=True), played)
-    counting = in_window(played[1:]) if unit == "rounds" else played
+    if unit == "rounds":
+        counting = in_window(played[1:])
+    else:
+        counting = played
     times = [[x for results in counting for worker, x in results if worker == i] for i in range(N)]
-    compare(belief, [[(1.0, x) for x in (in_window(own) if unit == "tasks" else own)] for own in times])
+    compare(
+        belief,
+        [[(1.0, x) for x in (in_window(own) if unit == "tasks" else own)] for own in times],
+    )
     assert memory.rounds(belief, np.array([len(played)]))[0] == min(len(played), length * blocks)
 
 
@@ -87,11 +116,16 @@ def test_a_discounted_belief_is_a_weighted_sum(played: Any, discount: float) -> 
     belief = fed(memory.start(1, N, deviations=True), played)
     compare(belief, expected)
     k = len(played)
-    np.testing.assert_allclose(memory.rounds(belief, np.array([k]))[0], sum(discount**j for j in range(k)))
+    np.testing.assert_allclose(
+        memory.rounds(belief, np.array([k]))[0],
+        sum(discount**j for j in range(k)),
+    )
 
 
 def test_who_forgets_finds_a_worker_that_became_fast(play: Any) -> None:
-    """A window of rounds and a discount try it again; a window of tasks does not, being never empty."""
+    """A window of rounds and a discount try it again; a window of tasks does not, being never
+    empty.
+    """
     means = np.array([1.0, 1.0, 1.0, 1.0, 60.0])
     for memory, finds in (
         ({"memory": "window", "of": "rounds", "window": 60}, True),
@@ -105,9 +139,13 @@ def test_who_forgets_finds_a_worker_that_became_fast(play: Any) -> None:
 
 @pytest.mark.parametrize("name", ["thompson", "thompson-beta", "ata-icml"])
 def test_without_alarm_refresh_and_discount_it_is_the_plain_policy(play: Any, name: str) -> None:
-    """Until a task is clipped, at 5 means or 6 standard deviations: gamma times of CV 0.2 never are."""
+    """Until a task is clipped, at 5 means or 6 standard deviations: gamma times of CV 0.2 never
+    are.
+    """
     calm = {"memory": "restarting", "refresh": None, "effective_tasks": None, "threshold": 1e9}
-    plain, restarting = (play(name, 120, hyperparameters=h, **WORLD | {"pool": STEADY}) for h in ({}, calm))
+    plain, restarting = (
+        play(name, 120, hyperparameters=h, **WORLD | {"pool": STEADY}) for h in ({}, calm)
+    )
     np.testing.assert_array_equal(restarting.actions, plain.actions)
     assert not restarting.states[-1].belief.alarms.any()
 
@@ -116,7 +154,11 @@ def test_an_idle_worker_that_became_fast_is_noticed_at_the_next_refresh(play: An
     changes = [Jump(at=450, workers=(11,), factor=1 / 48)]
     run, never = (
         play(
-            "thompson-beta", 700, changes=changes, hyperparameters={"memory": "restarting", "refresh": refresh}, **WORLD
+            "thompson-beta",
+            700,
+            changes=changes,
+            hyperparameters={"memory": "restarting", "refresh": refresh},
+            **WORLD,
         )
         for refresh in (200.0, None)
     )
@@ -130,7 +172,9 @@ DETECTORS: list[type[MonitoredMoments]] = [PageHinkley, Cusum, Glr]
 
 
 def feed(belief: Any, times: np.ndarray, worker: int = 0) -> Any:
-    """One task after the other, of one worker, in rounds of their own; ``times`` has a row for each row."""
+    """One task after the other, of one worker, in rounds of their own; ``times`` has a row for each
+    row.
+    """
     for time in np.atleast_2d(times).T:
         belief = belief.observe(np.full((len(time), 1), worker), time[:, None])
     return belief
@@ -146,10 +190,17 @@ times = st.lists(st.floats(0.05, 20), min_size=1, max_size=80).map(np.array)
 
 
 def looked(belief: Any, x: np.ndarray, shape: float) -> tuple[list[bool], Any]:
-    """Whether each task raises an alarm, and what is remembered in the end; all are learned from, come what may."""
-    alarms, marks = [], belief.marks
+    """Whether each task raises an alarm, and what is remembered in the end; all are learned from,
+    come what may.
+    """
+    alarms = []
+    marks = belief.marks
     for t in range(len(x)):
-        known = belief._replace(counts=np.full((1, 1), float(t)), totals=np.full((1, 1), x[:t].sum()), marks=marks)
+        known = belief._replace(
+            counts=np.full((1, 1), float(t)),
+            totals=np.full((1, 1), x[:t].sum()),
+            marks=marks,
+        )
         task = x[None, t : t + 1]
         marks, alarm = known.look(np.zeros((1, 1), np.int64), task, task, np.full((1, 1), shape))
         alarms.append(bool(alarm[0, 0]))
@@ -157,14 +208,31 @@ def looked(belief: Any, x: np.ndarray, shape: float) -> tuple[list[bool], Any]:
 
 
 @settings(max_examples=40)
-@given(x=times, frozen=st.sampled_from([5.0, 20.0, math.inf]), threshold=st.floats(1, 50), shape=st.floats(0.1, 50))
-def test_cusum_and_page_hinkley_by_their_formula(x: np.ndarray, frozen: float, threshold: float, shape: float) -> None:
-    alarms, marks = looked(Cusum.empty(1, 1, least=3.0, frozen=frozen, threshold=threshold), x, shape)
+@given(
+    x=times,
+    frozen=st.sampled_from([5.0, 20.0, math.inf]),
+    threshold=st.floats(1, 50),
+    shape=st.floats(0.1, 50),
+)
+def test_cusum_and_page_hinkley_by_their_formula(
+    x: np.ndarray,
+    frozen: float,
+    threshold: float,
+    shape: float,
+) -> None:
+    alarms, marks = looked(
+        Cusum.empty(1, 1, least=3.0, frozen=frozen, threshold=threshold),
+        x,
+        shape,
+    )
     up = down = 0.0
     limit = threshold / shape
     for t in range(3, len(x)):
         z = x[t] / x[: int(min(t, frozen))].mean() - 1
-        up, down = (max(old + min(new, 0.34 * limit), 0.0) for old, new in ((up, z - 0.5), (down, -z - 0.25)))
+        up, down = (
+            max(old + min(new, 0.34 * limit), 0.0)
+            for old, new in ((up, z - 0.5), (down, -z - 0.25))
+        )
         largest = max(up, down)
         assert alarms[t] == (largest >= limit) or math.isclose(largest, limit, rel_tol=1e-9)
     np.testing.assert_allclose(marks[0, 0, :2], [up, down], rtol=1e-8, atol=1e-8)
@@ -181,14 +249,19 @@ def test_glr_by_its_formula(x: np.ndarray, threshold: float, shape: float) -> No
             s = (t // 2**j - 1) * 2**j
             if s >= 1:
                 assert 2**j <= t - s < 2 ** (j + 1)
-                m, one, two = x[:t].mean(), x[:s].mean(), x[s:t].mean()
+                m = x[:t].mean()
+                one = x[:s].mean()
+                two = x[s:t].mean()
                 largest = max(largest, s * math.log(m / one) + (t - s) * math.log(m / two))
-        unlikely, limit = shape * largest, threshold + 1.5 * math.log(t)
+        unlikely = shape * largest
+        limit = threshold + 1.5 * math.log(t)
         assert alarms[t - 1] == (unlikely >= limit) or math.isclose(unlikely, limit, rel_tol=1e-6)
 
 
 @pytest.mark.parametrize("kind", DETECTORS)
-def test_alarms_are_rare_where_nothing_changes_and_soon_after_a_jump_by_two(kind: type[MonitoredMoments]) -> None:
+def test_alarms_are_rare_where_nothing_changes_and_soon_after_a_jump_by_two(
+    kind: type[MonitoredMoments],
+) -> None:
     rng = np.random.default_rng(1)
     calm = feed(kind.empty(100, 1), rng.exponential(3.0, (100, 1000)))
     assert calm.alarms.sum() <= 2
@@ -198,20 +271,35 @@ def test_alarms_are_rare_where_nothing_changes_and_soon_after_a_jump_by_two(kind
 
 
 @pytest.mark.parametrize("kind", DETECTORS)
-def test_times_that_vary_less_are_judged_sooner_and_an_outlier_is_no_change(kind: type[MonitoredMoments]) -> None:
-    """Gamma times of CV 0.2: a jump by two is seen in 10 tasks, a single task 30 times as long is not."""
+def test_times_that_vary_less_are_judged_sooner_and_an_outlier_is_no_change(
+    kind: type[MonitoredMoments],
+) -> None:
+    """Gamma times of CV 0.2: a jump by two is seen in 10 tasks, a single task 30 times as long is
+    not.
+    """
     rng = np.random.default_rng(2)
     calm = feed(kind.empty(50, 1), rng.gamma(25.0, 1 / 25, (50, 300)))
     odd = feed(calm, np.full((50, 1), 30.0))
-    assert (odd.totals - calm.totals < 2.5 * calm.totals / calm.counts).all()  # 6 standard deviations above the mean
+    assert (
+        odd.totals - calm.totals < 2.5 * calm.totals / calm.counts
+    ).all()  # 6 standard deviations above the mean
     odd = feed(odd, rng.gamma(25.0, 1 / 25, (50, 20)))
     assert (calm.alarms.sum(), odd.alarms.sum()) == (0, 0)
     assert (feed(calm, rng.gamma(25.0, 2 / 25, (50, 10))).alarms > 0).mean() >= 0.9
 
 
-@pytest.mark.parametrize(("pause", "share", "anew"), [(0, 1 / 3, True), (30, 1 / 3, False), (0, math.inf, False)])
-def test_everybody_starts_anew_once_many_of_those_at_work_have_raised_an_alarm(pause, share, anew) -> None:
-    """Workers 0 to 3 have tasks; 0 becomes slow, and 1 either within 10 rounds, or later, or none counts as many."""
+@pytest.mark.parametrize(
+    ("pause", "share", "anew"),
+    [(0, 1 / 3, True), (30, 1 / 3, False), (0, math.inf, False)],
+)
+def test_everybody_starts_anew_once_many_of_those_at_work_have_raised_an_alarm(
+    pause,
+    share,
+    anew,
+) -> None:
+    """Workers 0 to 3 have tasks; 0 becomes slow, and 1 either within 10 rounds, or later, or none
+    counts as many.
+    """
     belief = feed(PageHinkley.empty(1, 5, share=share), np.full((1, 30), 9.0), worker=4)
     belief = rounds(belief, [1.0] * 4, 100)
     everybody = belief._replace(constants=belief.constants._replace(share=np.zeros(1)))
@@ -223,15 +311,21 @@ def test_everybody_starts_anew_once_many_of_those_at_work_have_raised_an_alarm(p
     belief = rounds(belief, [3.0, 1.0, 1.0, 1.0], pause)
     while belief.alarms.sum() < 2:
         belief = rounds(belief, [3.0, 3.0, 1.0, 1.0])
-    assert [belief.counts[0, 4] == 0, belief.counts[0, 2] == 1, belief.rounds_since[0] == 1] == [anew] * 3
+    assert [belief.counts[0, 4] == 0, belief.counts[0, 2] == 1, belief.rounds_since[0] == 1] == [
+        anew,
+    ] * 3
 
 
 def test_workers_out_of_use_are_tried_again_together() -> None:
-    belief, due = rounds(PageHinkley.empty(1, 3, refresh=100.0), [1.0, 9.0, 9.0]), []
+    belief = rounds(PageHinkley.empty(1, 3, refresh=100.0), [1.0, 9.0, 9.0])
+    due = []
     for _ in range(119):
         belief = rounds(belief, [1.0])
         due.append(belief.untried()[0].tolist())
-    assert ([any(one) for one in due], due[-1]) == ([k >= 99 for k in range(1, 120)], [False, True, True])
+    assert ([any(one) for one in due], due[-1]) == (
+        [k >= 99 for k in range(1, 120)],
+        [False, True, True],
+    )
     belief = rounds(belief, [1.0, 9.0, 9.0])
     assert not belief.untried().any()
     late = feed(belief, np.ones((1, 90)))
@@ -239,7 +333,10 @@ def test_workers_out_of_use_are_tried_again_together() -> None:
 
 
 @pytest.mark.parametrize(("time", "anew"), [(0.1, True), (7.0, False), (90.0, False)])
-def test_a_startlingly_short_task_of_a_worker_out_of_use_outweighs_its_past(time: float, anew: bool) -> None:
+def test_a_startlingly_short_task_of_a_worker_out_of_use_outweighs_its_past(
+    time: float,
+    anew: bool,
+) -> None:
     past = 9.0 * stats.expon.ppf((np.arange(10) + 0.5) / 10)
     belief = feed(feed(PageHinkley.empty(1, 2, refresh=100.0), past, worker=1), np.ones((1, 120)))
     after = feed(belief, np.array([[time]]), worker=1)

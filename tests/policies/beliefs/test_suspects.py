@@ -9,13 +9,20 @@ MEANS = np.array([1.0, 2.0, 3.0, *[10.0] * 7])
 REST = np.ones(6)  # the factors of those after the first four
 
 
-def after(belief: DistributionBelief, factors: Floats, seed: int = 0, cv: float = 0.2) -> DistributionBelief:
-    """The belief after a round in which those of the first four workers whose factor is above 0 do two tasks each.
+def after(
+    belief: DistributionBelief,
+    factors: Floats,
+    seed: int = 0,
+    cv: float = 0.2,
+) -> DistributionBelief:
+    """The belief after a round in which those of the first four workers whose factor is above 0 do
+    two tasks each.
 
     Their times are so many times longer. The other six do two tasks where the first does.
     """
     factors = np.append(factors, REST * (factors[0] > 0.0))
-    rng, busy = np.random.default_rng(seed), np.flatnonzero(factors)
+    rng = np.random.default_rng(seed)
+    busy = np.flatnonzero(factors)
     worker = np.repeat(busy, 2)[None]
     time = (MEANS * factors)[worker] * rng.gamma(1.0 / cv**2, cv**2, worker.shape)
     return belief.observe(worker, time, np.zeros((1, 10)))
@@ -38,7 +45,10 @@ def idle(belief: DistributionBelief, rounds: int) -> DistributionBelief:
 
 
 @pytest.mark.parametrize("factor", [8.0, 1 / 8])
-def test_one_overwhelming_round_is_believed_at_once(known: DistributionBelief, factor: float) -> None:
+def test_one_overwhelming_round_is_believed_at_once(
+    known: DistributionBelief,
+    factor: float,
+) -> None:
     hit = after(known, np.array([1.0, factor, 1.0, 1.0]))
     assert (np.flatnonzero(hit.suspects()).tolist(), hit.alarmed().tolist()) == ([1], [True])
     np.testing.assert_allclose(hit.mean()[0, :4], MEANS[:4] * [1, factor, 1, 1], rtol=0.25)
@@ -61,23 +71,38 @@ def test_times_that_vary_much_need_more(known: DistributionBelief) -> None:
 
 def test_a_worker_that_hung_once_is_back_with_the_first_probe(known: DistributionBelief) -> None:
     hit = after(known, np.array([1.0, 50.0, 1.0, 1.0]))
-    waiting, due = idle(hit, 200), [bool(idle(hit, k).probes()[0, 1]) for k in range(0, 200, 5)]
+    waiting = idle(hit, 200)
+    due = [bool(idle(hit, k).probes()[0, 1]) for k in range(0, 200, 5)]
     first = 5 * due.index(True)
-    assert first > 5  # a probe might take 50 rounds' time, so it comes later than that of one a little slower
+    assert (
+        first > 5
+    )  # a probe might take 50 rounds' time, so it comes later than that of one a little slower
     assert waiting.counts[0, 1] == hit.counts[0, 1]  # what is known of a suspect does not fade
     back = after(waiting, np.array([0.0, 1.0, 0.0, 1.0]), seed=7)
     assert not back.suspects().any()
-    assert back.counts[0, 1] == pytest.approx(known.counts[0, 1] + 2.0)  # the round that hung does not count
+    assert back.counts[0, 1] == pytest.approx(
+        known.counts[0, 1] + 2.0,
+    )  # the round that hung does not count
     assert back.row[0, ROW.events] == 0.0
 
 
 def test_the_fastest_of_those_that_failed_together_is_probed(known: DistributionBelief) -> None:
     hit = after(known, np.array([6.0, 6.0, 6.0, 1.0]))
     assert hit.suspects()[0, :4].tolist() == [True, True, True, False]
-    assert hit.probes()[0, :4].tolist() == [True, False, False, False]  # a round is hardly longer by it
+    assert hit.probes()[0, :4].tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]  # a round is hardly longer by it
     as_usual = after(hit, np.array([1.0, 0.0, 0.0, 1.0]), seed=3)
     assert as_usual.suspects()[0, :4].tolist() == [False, True, True, False]
-    assert as_usual.probes()[0, :4].tolist() == [False, True, True, False]  # the others are due at once
+    assert as_usual.probes()[0, :4].tolist() == [
+        False,
+        True,
+        True,
+        False,
+    ]  # the others are due at once
     still_slow = after(hit, np.array([6.0, 0.0, 0.0, 1.0]), seed=3)
     assert still_slow.row[0, ROW.events] == 3.0
     again = next(k for k in range(60) if idle(still_slow, k).probes().any())
@@ -90,7 +115,10 @@ def test_a_change_that_lasts_becomes_usual(known: DistributionBelief) -> None:
         belief = after(belief, np.array([1.0, 4.0, 1.0, 1.0]), seed=k)
     assert not belief.suspects().any()
     assert belief.tracks[0, 1, SLOT.restart] > 30
-    assert (belief.counts[0, 1], belief.mean()[0, 1]) == (pytest.approx(8.0, abs=3.0), pytest.approx(8.0, rel=0.2))
+    assert (belief.counts[0, 1], belief.mean()[0, 1]) == (
+        pytest.approx(8.0, abs=3.0),
+        pytest.approx(8.0, rel=0.2),
+    )
 
 
 def test_everybody_begins_anew_where_most_change_at_once(known: DistributionBelief) -> None:
@@ -99,7 +127,9 @@ def test_everybody_begins_anew_where_most_change_at_once(known: DistributionBeli
 
 
 def test_what_was_kept_aside_comes_back_as_it_was(known: DistributionBelief) -> None:
-    """Scaled down and up again, the moments and the counts in bins are those from before, and two results more."""
+    """Scaled down and up again, the moments and the counts in bins are those from before, and two
+    results more.
+    """
     hit = after(known, np.array([1.0, 9.0, 1.0, 1.0]))
     assert hit.tracks[0, 1, SLOT.stretch] == pytest.approx(9.0, rel=0.3)
     assert hit.tracks[0, 1, SLOT.kept] == pytest.approx(2.0 / 60.0)

@@ -1,4 +1,6 @@
-"""Dispatch: its rules and the search for the shadow price by hand and on the same rounds; and the policies of them."""
+"""Dispatch: its rules and the search for the shadow price by hand and on the same rounds; and the
+policies of them.
+"""
 
 from collections.abc import Callable
 from itertools import islice
@@ -21,7 +23,7 @@ from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.moments import Exposure
 from ata_policies.dispatch.learner import RoundByRound
-from ata_policies.dispatch.margin import Workers, by_margin
+from ata_policies.dispatch.margin import DispatchWorkers, by_margin
 from ata_policies.dispatch.remaining_time import DispatchRest, by_remaining_time
 from ata_policies.dispatch.shadow import ShadowSearch
 from ata_policies.planning.race_search import best_race
@@ -29,27 +31,45 @@ from ata_policies.steps import play as steps_of
 from tests.policies.conftest import Run
 
 Rule = Callable[..., np.ndarray]
-"""Which workers should be working, (E, n), from the missing results (E,), who is running, and ages (E, n)."""
+"""Which workers should be working, (E, n), from the missing results (E,), who is running, and ages
+(E, n).
+"""
 
 TIMES = known_sample(scenario("icml2025-cifar100").pool, 64)
-CIFAR = Workers.of(TIMES, 23)
+CIFAR = DispatchWorkers.of(TIMES, 23)
 
-N, BUDGET, POOL = 12, 10, shifted_exponential(np.arange(1.0, 9), np.arange(1.0, 9))
-WORKERS = Workers.of(np.repeat(np.arange(1.0, N + 1.0)[:, None], 8, axis=1)[None], BUDGET)
+N = 12
+BUDGET = 10
+POOL = shifted_exponential(np.arange(1.0, 9), np.arange(1.0, 9))
+WORKERS = DispatchWorkers.of(np.repeat(np.arange(1.0, N + 1.0)[:, None], 8, axis=1)[None], BUDGET)
 """Their times do not vary, so that all simulated rounds with a shadow price are alike."""
 
 
 def simulate_rules(times: np.ndarray, rules: list[Rule], budget: int, replicates: int) -> Costs:
-    """The mean costs of rounds with each rule, on the task times of ``ata_gym.theory.simulated.costs.simulate``."""
-    n, costs = len(times), []
+    """The mean costs of rounds with each rule, on the task times of
+    ``ata_gym.theory.simulated.costs.simulate``.
+    """
+    n = len(times)
+    costs = []
     distributions, before = replay(times, np.arange(n), budget, replicates)
-    key, zeros = np.zeros(1, np.uint64), np.zeros(1, np.int64)
+    key = np.zeros(1, np.uint64)
+    zeros = np.zeros(1, np.int64)
     for rule in rules:
-        started, state, age = before, RoundState.start(replicates, n, budget), np.zeros((replicates, n))
+        started = before
+        state = RoundState.start(replicates, n, budget)
+        age = np.zeros((replicates, n))
         for _ in range(budget):
             action = rule(state.missing, state.running, age)
-            at = dispatch_step(distributions, NoiseKeys(key, zeros, zeros, started), state, action, budget)
-            started, state, age = at.started, at.round_state, at.age
+            at = dispatch_step(
+                distributions,
+                NoiseKeys(key, zeros, zeros, started),
+                state,
+                action,
+                budget,
+            )
+            started = at.started
+            state = at.round_state
+            age = at.age
         costs.append((at.round_time.mean(), at.worker_time.mean()))
     return Costs(*np.transpose(costs))
 
@@ -59,18 +79,20 @@ def everybody(missing: np.ndarray, running: np.ndarray, age: np.ndarray) -> np.n
     return np.ones_like(running)
 
 
-def margin(shadow: Any, workers: Workers = CIFAR) -> Rule:
+def margin(shadow: Any, workers: DispatchWorkers = CIFAR) -> Rule:
     return lambda *at: by_margin(workers, np.array(shadow), *at)
 
 
-def only_row(workers: Workers) -> Workers:
-    return Workers(*(part[0] for part in workers))
+def only_row(workers: DispatchWorkers) -> DispatchWorkers:
+    return DispatchWorkers(*(part[0] for part in workers))
 
 
 def test_the_remaining_time_rule_has_the_reference_costs() -> None:
-    mean, reference = TIMES.mean(axis=1), ((16, 0.5, 494, 7527), (10, 0.7, 527, 4616), (7, 0.8, 580, 3467))
+    mean = TIMES.mean(axis=1)
+    reference = ((16, 0.5, 494, 7527), (10, 0.7, 527, 4616), (7, 0.8, 580, 3467))
     rules = [
-        lambda *at, m=m, kappa=kappa: by_remaining_time(mean, np.arange(m), kappa, *at) for m, kappa, *_ in reference
+        lambda *at, m=m, kappa=kappa: by_remaining_time(mean, np.arange(m), kappa, *at)
+        for m, kappa, *_ in reference
     ]
     costs = simulate_rules(TIMES, rules, 23, 1024)
     np.testing.assert_allclose(costs.round_time, [one[2] for one in reference], rtol=0.01)
@@ -78,10 +100,17 @@ def test_the_remaining_time_rule_has_the_reference_costs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("price", "round_time", "worker_time"), [(0.01, 501, 6036), (0.05, 556, 3857), (0.3, 767, 2141)]
+    ("price", "round_time", "worker_time"),
+    [(0.01, 501, 6036), (0.05, 556, 3857), (0.3, 767, 2141)],
 )
-def test_the_margin_rule_costs_no_more_than_tuned_tables(price: float, round_time: float, worker_time: float) -> None:
-    """The reference tables have a threshold for each worker; this rule has one number, near the price."""
+def test_the_margin_rule_costs_no_more_than_tuned_tables(
+    price: float,
+    round_time: float,
+    worker_time: float,
+) -> None:
+    """The reference tables have a threshold for each worker; this rule has one number, near the
+    price.
+    """
     costs = simulate_rules(TIMES, [margin(price * factor) for factor in (0.85, 1.0, 1.2)], 23, 512)
     assert costs.total(price).min() < 1.006 * (round_time + price * worker_time)
 
@@ -96,22 +125,35 @@ def test_without_a_price_the_margin_rule_is_as_fast_as_everybody() -> None:
 def test_a_mean_that_no_round_sees_does_not_count() -> None:
     stuck = np.full((1, 64), 2.0)
     stuck[0, -1] = 1e9
-    assert 2.0 < Workers.of(stuck, 10).mean[0] < 2.5
+    assert 2.0 < DispatchWorkers.of(stuck, 10).mean[0] < 2.5
 
 
 @settings(max_examples=25)
 @given(n=st.integers(1, 5), missing=st.integers(1, 6), seed=st.integers(0, 999))
 def test_nothing_is_expected_of_the_absent(n: int, missing: int, seed: int) -> None:
-    """The others are started as if an absent worker did not exist; it is asked to work at no less occasion."""
+    """The others are started as if an absent worker did not exist; it is asked to work at no less
+    occasion.
+    """
     rng = np.random.default_rng(seed)
     times = np.sort(rng.exponential(rng.uniform(0.5, 5.0, (n + 1, 1)), (n + 1, 8)), axis=1)
-    workers, idle = Workers.of(times, missing), np.zeros(n + 1, np.int8)
+    workers = DispatchWorkers.of(times, missing)
+    idle = np.zeros(n + 1, np.int8)
     away = idle.copy()
     away[rng.integers(n + 1)] = 1
-    there, at = np.flatnonzero(away == 0), (np.array(0.1), np.array(missing))
+    there = np.flatnonzero(away == 0)
+    at = (np.array(0.1), np.array(missing))
     chosen = by_margin(workers, *at, idle, idle * 1.0, absent=away)
-    without = Workers(times[there], workers.sums[there], workers.mean[there], np.argsort(workers.mean[there]), n)
-    np.testing.assert_array_equal(chosen[there], by_margin(without, *at, idle[there], idle[there] * 1.0))
+    without = DispatchWorkers(
+        times[there],
+        workers.sums[there],
+        workers.mean[there],
+        np.argsort(workers.mean[there]),
+        n,
+    )
+    np.testing.assert_array_equal(
+        chosen[there],
+        by_margin(without, *at, idle[there], idle[there] * 1.0),
+    )
 
 
 RATIOS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8)
@@ -119,71 +161,107 @@ RATIOS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8)
 
 @settings(max_examples=25)
 @given(means=RATIOS, missing=st.integers(1, 12), shadow=st.floats(0.0, 2.0), data=st.data())
-def test_the_rules_on_any_state(means: list[float], missing: int, shadow: float, data: st.DataObject) -> None:
+def test_the_rules_on_any_state(
+    means: list[float],
+    missing: int,
+    shadow: float,
+    data: st.DataObject,
+) -> None:
     mean = np.array(means)
     n = len(mean)
     running = np.array(data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), np.int8)
     age = running * np.array(data.draw(st.lists(st.floats(0.0, 20.0), min_size=n, max_size=n)))
-    times, order = mean[:, None] * np.array([0.5, 0.8, 1.0, 1.7]), np.argsort(mean, kind="stable")
+    times = mean[:, None] * np.array([0.5, 0.8, 1.0, 1.7])
+    order = np.argsort(mean, kind="stable")
     at = np.array(missing), running
-    chosen = by_margin(Workers.of(times, 12), np.array(shadow), *at, age)
+    chosen = by_margin(DispatchWorkers.of(times, 12), np.array(shadow), *at, age)
     assert (chosen >= running).all()
     assert chosen.any()
     assert chosen.all() or shadow > 0.0
-    scaled = by_margin(Workers.of(4.0 * times, 12), np.array(shadow), *at, 4.0 * age)
+    scaled = by_margin(DispatchWorkers.of(4.0 * times, 12), np.array(shadow), *at, 4.0 * age)
     np.testing.assert_array_equal(scaled, chosen)
     by_mean = by_remaining_time(mean, order, 0.7, *at, age)
     assert (by_mean >= running).all()
     assert by_mean.any()
-    np.testing.assert_array_equal(by_remaining_time(4.0 * mean, order, 0.7, *at, 4.0 * age), by_mean)
+    np.testing.assert_array_equal(
+        by_remaining_time(4.0 * mean, order, 0.7, *at, 4.0 * age),
+        by_mean,
+    )
 
 
 def test_the_rest_by_hand() -> None:
-    """Worker 0 has run 1 of 2 and then brings one result every 2: 3 results are in after 1, 3, 5."""
-    mean, running, age = np.array([2.0, 5.0]), np.array([1, 0], np.int8), np.array([1.0, 0.0])
+    """Worker 0 has run 1 of 2 and then brings one result every 2: 3 results are in after 1, 3,
+    5.
+    """
+    mean = np.array([2.0, 5.0])
+    running = np.array([1, 0], np.int8)
+    age = np.array([1.0, 0.0])
     assert by_remaining_time(mean, np.arange(2), 1.0, np.array(3), running, age).tolist() == [1, 1]
     assert by_remaining_time(mean, np.arange(2), 1.01, np.array(3), running, age).tolist() == [1, 0]
     alone = by_remaining_time(mean, np.arange(1), 1.0, np.array(3), running, age)
     assert alone.tolist() == [1, 0]  # not among the fastest
     for time, starts in ((4.99, 1), (5.01, 0)):  # in time for the third result, or not
-        workers = Workers.of(np.repeat([[2.0], [time]], 64, axis=1), 3)
+        workers = DispatchWorkers.of(np.repeat([[2.0], [time]], 64, axis=1), 3)
         assert by_margin(workers, np.array(0.3), np.array(3), running, age).tolist() == [1, starts]
 
 
 # --- the search for the shadow price ---
 
 
-def searched(times: np.ndarray, budget: int, price: float, rounds: int = 64) -> tuple[Workers, ShadowSearch]:
-    workers, search = Workers.of(times[None], budget), ShadowSearch.start(1)
+def searched(
+    times: np.ndarray,
+    budget: int,
+    price: float,
+    rounds: int = 64,
+) -> tuple[DispatchWorkers, ShadowSearch]:
+    workers = DispatchWorkers.of(times[None], budget)
+    search = ShadowSearch.start(1)
     for _ in range(rounds):
         search = search.go_on(workers, budget, price)
     return workers, search
 
 
 def test_the_best_of_eight_shadow_prices_is_chosen_after_each_round_with_all() -> None:
-    first, price = ShadowSearch.start(1), 0.05
+    first = ShadowSearch.start(1)
+    price = 0.05
     assert first.shadow(WORKERS, price) == price
     one = first.go_on(WORKERS, BUDGET, price)
     two = one.go_on(WORKERS, BUDGET, price)
     assert (one.rounds, two.rounds) == (1, 2)
-    np.testing.assert_allclose(two.totals, 1.98 * one.totals)  # the rounds are alike, and the first counts .98
+    np.testing.assert_allclose(
+        two.totals,
+        1.98 * one.totals,
+    )  # the rounds are alike, and the first counts .98
     assert two.chosen == (two.totals[0] @ (1.0, price)).argmin()
     assert two.shadow(WORKERS, price) == pytest.approx(price * np.sqrt(2.0) ** (two.chosen - 4))
-    assert two.shadow(WORKERS, 0.0) == pytest.approx(0.03 / WORKERS.useful * 2.0 ** (two.chosen - 4))
+    assert two.shadow(WORKERS, 0.0) == pytest.approx(
+        0.03 / WORKERS.useful * 2.0 ** (two.chosen - 4),
+    )
 
 
 def test_what_it_costs_to_try_workers_counts_in_the_choice() -> None:
-    """The slowest workers, drawn ten times as fast as they are, start, and cost their time for nothing."""
+    """The slowest workers, drawn ten times as fast as they are, start, and cost their time for
+    nothing.
+    """
     draws = np.repeat([1.0, 0.1], [8, 4])
-    believed, tried = (ShadowSearch.start(1).go_on(WORKERS, BUDGET, 0.3, factor) for factor in (1.0, draws))
+    believed, tried = (
+        ShadowSearch.start(1).go_on(WORKERS, BUDGET, 0.3, factor) for factor in (1.0, draws)
+    )
     assert (tried.totals[0, :, 1] > 1.05 * believed.totals[0, :, 1]).all()
 
 
 @pytest.mark.parametrize("first", [0, 3, 7])
 def test_who_does_nothing_for_the_rounds_is_found_from_any_shadow_price(first: int) -> None:
-    """A low shadow price drops nobody, and a little more of it changes nothing: a search by small steps stays there."""
-    times = np.repeat(np.repeat([1.0, 5.0], [14, 42])[:, None], 32, axis=1) * np.linspace(0.5, 1.5, 32)
-    workers, search = Workers.of(times[None], 21), ShadowSearch.start(1)._replace(chosen=np.array([first]))
+    """A low shadow price drops nobody, and a little more of it changes nothing: a search by small
+    steps stays there.
+    """
+    times = np.repeat(np.repeat([1.0, 5.0], [14, 42])[:, None], 32, axis=1) * np.linspace(
+        0.5,
+        1.5,
+        32,
+    )
+    workers = DispatchWorkers.of(times[None], 21)
+    search = ShadowSearch.start(1)._replace(chosen=np.array([first]))
     for _ in range(8):
         search = search.go_on(workers, 21, 0.0)
     rules = [everybody, margin(search.shadow(workers, 0.0), only_row(workers))]
@@ -193,7 +271,8 @@ def test_who_does_nothing_for_the_rounds_is_found_from_any_shadow_price(first: i
 
 
 def test_the_search_leaves_out_who_was_forgotten_since_the_workers_were_ordered() -> None:
-    workers, search = Workers.of(np.array([[[1.0, 2.0], [3.0, 4.0]]]), budget=4), ShadowSearch.start(1)
+    workers = DispatchWorkers.of(np.array([[[1.0, 2.0], [3.0, 4.0]]]), budget=4)
+    search = ShadowSearch.start(1)
     assert workers.order.tolist() == [[0, 1]]
     forgotten = workers._replace(mean=np.array([[np.inf, 3.5]]))
     nobody = search.go_on(forgotten._replace(useful=np.array([1])), budget=4, price=0.3)
@@ -205,7 +284,8 @@ def test_the_search_leaves_out_who_was_forgotten_since_the_workers_were_ordered(
 
 
 def test_the_search_finds_the_best_shadow_price() -> None:
-    times, price = known_sample(POOL, 32), 0.3
+    times = known_sample(POOL, 32)
+    price = 0.3
     workers, search = searched(times, 10, price)
     shadows = [*price * 2.0 ** np.arange(-2.0, 1.5, 0.5), *search.shadow(workers, price)]
     rules = [margin(shadow, only_row(workers)) for shadow in shadows]
@@ -215,19 +295,21 @@ def test_the_search_finds_the_best_shadow_price() -> None:
 
 def test_the_search_leaves_useless_workers_out() -> None:
     slow = np.concatenate([np.full((2, 4), 1.0), np.full((30, 4), 1e6)])
-    assert Workers.of(slow, 3).useful == 2
+    assert DispatchWorkers.of(slow, 3).useful == 2
     chosen = [searched(times, 3, 0.1)[1].chosen for times in (slow, slow[:2])]
     np.testing.assert_array_equal(*chosen)
 
 
 @pytest.mark.parametrize(
-    ("price", "shadows"), [(0.2, 0.2 * 2.0 ** np.arange(-2.0, 2.0, 0.5)), (0.0, 0.03 / 8 * 2.0 ** np.arange(-4.0, 4.0))]
+    ("price", "shadows"),
+    [(0.2, 0.2 * 2.0 ** np.arange(-2.0, 2.0, 0.5)), (0.0, 0.03 / 8 * 2.0 ** np.arange(-4.0, 4.0))],
 )
 def test_simulated_rounds_are_those_of_the_env(price: float, shadows: np.ndarray) -> None:
     times = known_sample(POOL, 32)
     workers, search = searched(times, 10, price, rounds=192)
     rules = [margin(shadow, only_row(workers)) for shadow in shadows]
-    costs, weight = simulate_rules(times, rules, 10, 512), sum(0.98**k for k in range(192))
+    costs = simulate_rules(times, rules, 10, 512)
+    weight = sum(0.98**k for k in range(192))
     np.testing.assert_allclose(search.totals[0, :, 0] / weight, costs.round_time, rtol=0.06)
     np.testing.assert_allclose(search.totals[0, :, 1] / weight, costs.worker_time, rtol=0.06)
 
@@ -237,9 +319,13 @@ def test_without_a_finite_distribution_the_search_stays() -> None:
     np.testing.assert_allclose(search.shadow(workers, 0.1), 0.1)
 
 
-DISPATCH, RACE = "ata_gym/TaskDispatch-v0", "ata_gym/TaskRace-v0"
-LEARNER, REST = "ata_policies.dispatch.learner:DispatchLearner", "ata_policies.dispatch.remaining_time:DispatchRest"
-GTA, CAPS, ORACLE = (f"ata_policies.dispatch.oracles:Dispatch{name}" for name in ("Gta", "Caps", "Oracle"))
+DISPATCH = "ata_gym/TaskDispatch-v0"
+RACE = "ata_gym/TaskRace-v0"
+LEARNER = "ata_policies.dispatch.learner:DispatchLearner"
+REST = "ata_policies.dispatch.remaining_time:DispatchRest"
+GTA, CAPS, ORACLE = (
+    f"ata_policies.dispatch.oracles:Dispatch{name}" for name in ("Gta", "Caps", "Oracle")
+)
 WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 
 
@@ -259,9 +345,17 @@ def cost(run: Run, price: float) -> float:
 
 
 @pytest.mark.parametrize(("name", "price"), [(GTA, 0.0), (CAPS, 0.0), (CAPS, 0.1), (CAPS, 1.0)])
-def test_fixed_numbers_of_tasks_give_the_rounds_of_a_race(play: Any, name: str, price: float) -> None:
-    allocation = np.full(8, 10) if name == GTA else best_race(POOL, 10, price).allocation
-    run, env = play(name, 20, 2, price=price, **WORLD), gym.make_vec(RACE, num_envs=2, **WORLD)
+def test_fixed_numbers_of_tasks_give_the_rounds_of_a_race(
+    play: Any,
+    name: str,
+    price: float,
+) -> None:
+    if name == GTA:
+        allocation = np.full(8, 10)
+    else:
+        allocation = best_race(POOL, 10, price).allocation
+    run = play(name, 20, 2, price=price, **WORLD)
+    env = gym.make_vec(RACE, num_envs=2, **WORLD)
     env.reset(seed=0)
     for times in zip(run.round_times, run.worker_times, strict=True):
         info = env.step(np.tile(allocation, (2, 1)))[-1]
@@ -270,8 +364,13 @@ def test_fixed_numbers_of_tasks_give_the_rounds_of_a_race(play: Any, name: str, 
 
 @pytest.mark.parametrize("name", [LEARNER, REST])
 @pytest.mark.parametrize("price", [0.0, 1.0])
-def test_everybody_is_tried_at_once_and_nobody_waited_for(play: Any, name: str, price: float) -> None:
-    first, everybody = play(name, 1, price=price, **WORLD), play(GTA, 1, **WORLD)
+def test_everybody_is_tried_at_once_and_nobody_waited_for(
+    play: Any,
+    name: str,
+    price: float,
+) -> None:
+    first = play(name, 1, price=price, **WORLD)
+    everybody = play(GTA, 1, **WORLD)
     assert first.actions[0].all()
     np.testing.assert_array_equal(first.round_times, everybody.round_times)
 
@@ -286,22 +385,31 @@ def test_everybody_is_tried_at_once_and_nobody_waited_for(play: Any, name: str, 
     ids=["spread", "near-equal", "long tails"],
 )
 def test_what_is_learned_comes_close_to_what_is_known(play: Any, pool: Pool, price: float) -> None:
-    """On paired times; without a price the worker time, too, comes well below everybody's where it can."""
+    """On paired times; without a price the worker time, too, comes well below everybody's where it
+    can.
+    """
     players = LEARNER, ORACLE, GTA
-    learned, oracle, gta = (cost(play(name, 120, 5, pool=pool, budget=10, price=price), price) for name in players)
+    learned, oracle, gta = (
+        cost(play(name, 120, 5, pool=pool, budget=10, price=price), price) for name in players
+    )
     assert learned < 1.05 * oracle
     assert learned < 1.02 * gta
 
 
 def test_the_rest_rule_learns_the_means(play: Any) -> None:
     both = DispatchRest, KnownMeans
-    learned, known = (play(kind, 200, 2, hyperparameters={"m": 5, "kappa": 0.7}, **WORLD) for kind in both)
+    learned, known = (
+        play(kind, 200, 2, hyperparameters={"m": 5, "kappa": 0.7}, **WORLD) for kind in both
+    )
     assert cost(learned, 0.1) < 1.05 * cost(known, 0.1)
 
 
-def test_the_dearer_worker_time_the_less_is_spent_and_the_oracle_is_as_good_as_the_best_race(play: Any) -> None:
+def test_the_dearer_worker_time_the_less_is_spent_and_the_oracle_is_as_good_as_the_best_race(
+    play: Any,
+) -> None:
     runs = [play(ORACLE, 120, 6, price=price, **WORLD) for price in (0.0, 0.1, 0.5)]
-    spent, took = [run.worker_times[60:].mean() for run in runs], [run.round_times[60:].mean() for run in runs]
+    spent = [run.worker_times[60:].mean() for run in runs]
+    took = [run.round_times[60:].mean() for run in runs]
     assert (spent, took) == (sorted(spent, reverse=True), sorted(took))
     assert cost(runs[1], 0.1) < 1.005 * cost(play(CAPS, 120, 6, price=0.1, **WORLD), 0.1)
 
@@ -312,9 +420,13 @@ def test_an_oracle_ends_rounds_where_means_are_infinite(play: Any) -> None:
 
 
 def test_slow_workers_are_needed_together(play: Any) -> None:
-    """Each of 95 slow workers hardly matters, all of them make rounds shorter by a fifth: at price 0 they work."""
+    """Each of 95 slow workers hardly matters, all of them make rounds shorter by a fifth: at price
+    0 they work.
+    """
     world = {"pool": gamma(4.0, np.repeat([0.25, 5.0], [5, 95])), "budget": 50, "rows": 3}
-    everybody, oracle, learner = (play(name, 6, **world).round_times.mean() for name in (GTA, ORACLE, LEARNER))
+    everybody, oracle, learner = (
+        play(name, 6, **world).round_times.mean() for name in (GTA, ORACLE, LEARNER)
+    )
     assert oracle < 1.01 * everybody
     assert learner < 1.03 * everybody
 
@@ -322,39 +434,71 @@ def test_slow_workers_are_needed_together(play: Any) -> None:
 def test_without_a_price_half_of_the_shadow_price_counts_after_15_results_per_worker() -> None:
     env = gym.make_vec(DISPATCH, num_envs=1, pool=deterministic(np.ones(4)), budget=6)
     policy = ata_policies.make(LEARNER, env)
-    *_, last = islice(steps_of(policy, env), 61)  # ten rounds of six results of four workers, and one result
+    *_, last = islice(
+        steps_of(policy, env),
+        61,
+    )  # ten rounds of six results of four workers, and one result
     idle = {"running": np.zeros((1, 4), np.int8), "age": np.zeros((1, 4))}
     times = np.linspace(0.5, 1.5, 32) * np.array([[1.0], [1.0], [1.0], [3.5]])
-    plan = last.state.plan._replace(workers=Workers.of(times[None], 6), asked=idle["running"], absent=idle["running"])
-    seen, decided = {**last.observation, **idle}, []
+    plan = last.state.plan._replace(
+        workers=DispatchWorkers.of(times[None], 6),
+        asked=idle["running"],
+        absent=idle["running"],
+    )
+    seen = {**last.observation, **idle}
+    decided = []
     for chosen in range(8):
-        search = plan.search._replace(chosen=np.array([chosen]), rounds=np.array([1e6]))  # it goes on no more
+        search = plan.search._replace(
+            chosen=np.array([chosen]),
+            rounds=np.array([1e6]),
+        )  # it goes on no more
         shadow = search.shadow(plan.workers, 0.0)[0] / 2.0
         action, _ = policy.predict(seen, last.state._replace(plan=plan._replace(search=search)))
         at = seen["missing"][:, 0], seen["running"], seen["age"]
-        np.testing.assert_array_equal(action, by_margin(plan.workers, np.array([shadow]), *at, plan.factor))
+        np.testing.assert_array_equal(
+            action,
+            by_margin(plan.workers, np.array([shadow]), *at, plan.factor),
+        )
         decided.append(action.sum())
     assert decided[0] > decided[-1]
 
 
 def test_who_is_away_is_noticed() -> None:
-    """A worker that was asked to work in this round, and is thought to be absent, is dead; and some are."""
-    env = gym.make_vec(DISPATCH, num_envs=3, pool=POOL, budget=10, price=0.1, changes=(Spot(0.1, 0.2),))
-    asked, dead, noticed = np.zeros((3, 8)), np.zeros((3, 8), np.bool_), 0
-    for step in islice(steps_of(ata_policies.make(LEARNER, env), env), 300):  # the round is that of the last step
+    """A worker that was asked to work in this round, and is thought to be absent, is dead; and some
+    are.
+    """
+    env = gym.make_vec(
+        DISPATCH,
+        num_envs=3,
+        pool=POOL,
+        budget=10,
+        price=0.1,
+        changes=(Spot(0.1, 0.2),),
+    )
+    asked = np.zeros((3, 8))
+    dead = np.zeros((3, 8), np.bool_)
+    noticed = 0
+    for step in islice(
+        steps_of(ata_policies.make(LEARNER, env), env),
+        300,
+    ):  # the round is that of the last step
         inside = (step.seen["missing"] < 10) & (asked == 1)
         thought = inside & (step.state.plan.absent == 1)
         np.testing.assert_array_equal(thought, inside & dead)
-        asked, dead = step.action, env.unwrapped.conditions().dies == 0.0
+        asked = step.action
+        dead = env.unwrapped.conditions().dies == 0.0
         noticed += thought.sum()
     assert noticed > 0
 
 
 def test_a_belief_that_waits_for_the_round_to_end_learns_the_same() -> None:
     rng = np.random.default_rng(0)
-    waiting, at_once = RoundByRound.empty(2, 3, budget=4), DistributionBelief.empty(2, 3)
+    waiting = RoundByRound.empty(2, 3, budget=4)
+    at_once = DistributionBelief.empty(2, 3)
     for _ in range(5):
-        worker, time, elapsed = rng.integers(0, 3, (2, 4)), rng.exponential(size=(2, 4)), rng.exponential(size=(2, 3))
+        worker = rng.integers(0, 3, (2, 4))
+        time = rng.exponential(size=(2, 4))
+        elapsed = rng.exponential(size=(2, 3))
         for b in range(4):
             waiting = waiting.observe(worker[:, [b]], time[:, [b]], elapsed * (b == 3))
         at_once = at_once.observe(worker, time, elapsed)
@@ -364,7 +508,9 @@ def test_a_belief_that_waits_for_the_round_to_end_learns_the_same() -> None:
 
 def test_distributions_of_workers_that_are_mostly_cancelled() -> None:
     """Time per result is misled by as much as a factor of 3; a shape in common is not."""
-    rng, mean, belief = np.random.default_rng(2), np.array([1.0, 1.0, 1.0, 1.0, 4.0]), DistributionBelief.empty(1, 5)
+    rng = np.random.default_rng(2)
+    mean = np.array([1.0, 1.0, 1.0, 1.0, 4.0])
+    belief = DistributionBelief.empty(1, 5)
     for _ in range(400):
         time = mean / 2 * (1.0 + rng.exponential(size=5))
         done = time <= 2.5
@@ -373,14 +519,24 @@ def test_distributions_of_workers_that_are_mostly_cancelled() -> None:
     assert belief.mean()[0, 4] > 2.0 * mean[4]
     distributions = censored_distributions(belief, 32)
     np.testing.assert_allclose(distributions.times[0, :4].mean(axis=1), 1.0, rtol=0.1)
-    np.testing.assert_allclose((distributions.times[0, 4] <= 2.5).mean(), 1.0 - np.exp(-0.25), atol=0.08)
+    np.testing.assert_allclose(
+        (distributions.times[0, 4] <= 2.5).mean(),
+        1.0 - np.exp(-0.25),
+        atol=0.08,
+    )
     assert distributions.times[0, 4].mean() < 1.6 * mean[4]
 
 
 def test_with_times_that_hardly_vary_the_default_loses_nothing_to_starting_everybody():
-    pool = {"family": "deterministic", "scale": [59.4, 58.9, 58.1, 53.9, 54.2, 54.1, 55.6, 53.7, 53.2, 53.5]}
+    pool = {
+        "family": "deterministic",
+        "scale": [59.4, 58.9, 58.1, 53.9, 54.2, 54.1, 55.6, 53.7, 53.2, 53.5],
+    }
     runtimes = []
     for policy in ("default", "dispatch-gta"):
-        clock = ata_policies.Clock(gym.make("ata_gym/TaskDispatch-v0", pool=pool, budget=80), policy)
+        clock = ata_policies.Clock(
+            gym.make("ata_gym/TaskDispatch-v0", pool=pool, budget=80),
+            policy,
+        )
         runtimes.append([clock.tick() for _ in range(30)][-1])
     assert runtimes[0] <= 1.01 * runtimes[1]

@@ -20,7 +20,8 @@ from ata_policies.policy import AllocationPolicy, Observation
 from ata_policies.steps import play
 from tests.policies.conftest import blank
 
-MEANS, SPEEDS = np.arange(1.0, 6.0), st.floats(0.1, 10.0)
+MEANS = np.arange(1.0, 6.0)
+SPEEDS = st.floats(0.1, 10.0)
 
 
 def all_loads(n: int, budget: int) -> Any:
@@ -33,16 +34,30 @@ def feedback(times: list[list[float]]) -> Observation:
     return {"worker": worker, "duration": np.concatenate(times), "elapsed": np.zeros(len(times))}
 
 
-def shares(policy: AllocationPolicy, task_time: Any, rounds: int, present: Any = None) -> tuple[list[Any], State]:
-    """Play against fixed task times; who is not ``present(k)`` gives nothing, and the first who is does its work."""
-    n, budget = policy.setting.n, policy.setting.budget
+def shares(
+    policy: AllocationPolicy,
+    task_time: Any,
+    rounds: int,
+    present: Any = None,
+) -> tuple[list[Any], State]:
+    """Play against fixed task times; who is not ``present(k)`` gives nothing, and the first who is
+    does its work.
+    """
+    n = policy.setting.n
+    budget = policy.setting.budget
     (action, state), actions = policy.predict(blank(n, budget)), []
     for k in range(rounds):
         actions.append(action)
-        there = np.ones(n, bool) if present is None else present(k)
+        if present is None:
+            there = np.ones(n, bool)
+        else:
+            there = present(k)
         done = np.where(there, action, 0)
         done[np.argmax(there)] += budget - done.sum()
-        action, state = policy.predict(feedback([[task_time[i]] * int(done[i]) for i in range(n)]), state)
+        action, state = policy.predict(
+            feedback([[task_time[i]] * int(done[i]) for i in range(n)]),
+            state,
+        )
     return actions, state
 
 
@@ -56,16 +71,29 @@ def test_narx_keeps_the_contract_while_it_learns() -> None:
 
 
 @settings(max_examples=40)
-@given(speeds=st.lists(SPEEDS, min_size=1, max_size=4), budget=st.integers(1, 8), least=st.integers(0, 2))
-def test_integer_loads_are_optimal_under_the_minimum(speeds: list[float], budget: int, least: int) -> None:
+@given(
+    speeds=st.lists(SPEEDS, min_size=1, max_size=4),
+    budget=st.integers(1, 8),
+    least=st.integers(0, 2),
+)
+def test_integer_loads_are_optimal_under_the_minimum(
+    speeds: list[float],
+    budget: int,
+    least: int,
+) -> None:
     """By all allocations; with no minimum it is ``allocate`` itself."""
-    n, scores = len(speeds), 1.0 / np.array(speeds)
+    n = len(speeds)
+    scores = 1.0 / np.array(speeds)
     least = min(least, budget // n)
-    found, options = raised(allocate(scores, budget), scores, np.full(n, least)), all_loads(n, budget)
+    found = raised(allocate(scores, budget), scores, np.full(n, least))
+    options = all_loads(n, budget)
     options = options[(options >= least).all(axis=1)]
     assert found.tolist() in options.tolist()
     assert (found * scores).max() <= (options * scores).max(axis=1).min() * (1 + 1e-12)
-    np.testing.assert_array_equal(raised(allocate(scores, budget), scores, np.zeros(n, int)), allocate(scores, budget))
+    np.testing.assert_array_equal(
+        raised(allocate(scores, budget), scores, np.zeros(n, int)),
+        allocate(scores, budget),
+    )
 
 
 def test_loads_follow_the_last_speeds() -> None:
@@ -87,8 +115,12 @@ def test_fewer_tasks_than_workers() -> None:
 
 
 def test_signals_reach_the_predictor_in_a_single_env_and_in_a_batch() -> None:
-    """The speed is 1 - cpu, and cpu is new in each round: only who reads it in time can be right."""
-    rng, n, budget = np.random.default_rng(0), 3, 30
+    """The speed is 1 - cpu, and cpu is new in each round: only who reads it in time can be
+    right.
+    """
+    rng = np.random.default_rng(0)
+    n = 3
+    budget = 30
     policy = LbBsp(Setting(n, budget), predictor="linear", lags=2, past=0, ridge=1e-3)
     signal = rng.uniform(0.0, 0.8, (60, n, 2))
     seen = blank(n, budget) | {"signal": signal[0]}
@@ -99,8 +131,13 @@ def test_signals_reach_the_predictor_in_a_single_env_and_in_a_batch() -> None:
         if k > 30:
             best = (allocate(1.0 / speed, budget) / speed).max()
             assert (action / speed).max() < 1.15 * best
-        seen = feedback([[1.0 / speed[i]] * int(action[i]) for i in range(n)]) | {"signal": signal[k + 1]}
-        (action, state), (both, states) = policy.predict(seen, state), policy.predict(batched(seen), states)
+        seen = feedback([[1.0 / speed[i]] * int(action[i]) for i in range(n)]) | {
+            "signal": signal[k + 1],
+        }
+        (action, state), (both, states) = (
+            policy.predict(seen, state),
+            policy.predict(batched(seen), states),
+        )
 
 
 def test_predictors_by_name_and_bad_input() -> None:
@@ -109,14 +146,23 @@ def test_predictors_by_name_and_bad_input() -> None:
     policy = ata_policies.make("ata_policies.lb_bsp.cpu:LbBsp", env, predictor="linear")
     assert policy.predict(env.reset()[0])[0].sum() == 6
     for make, message in (
-        (lambda: LbBsp(setting, predictor="emma"), "there is no predictor 'emma'; did you mean ema"),
+        (
+            lambda: LbBsp(setting, predictor="emma"),
+            "there is no predictor 'emma'; did you mean ema",
+        ),
         (lambda: LbBsp(setting, least=-1), "least must be"),
-        (lambda: LbBsp(setting, forecast="times"), "there is no forecast 'times'; did you mean time"),
+        (
+            lambda: LbBsp(setting, forecast="times"),
+            "there is no forecast 'times'; did you mean time",
+        ),
         (lambda: LbBsp(setting, availability=1), "availability must be True or False"),
         (lambda: LbBsp(setting, availability=True, pause=9, longest=3), "longest must be"),
         (lambda: LbBspGpu(setting, tolerance=0.0), "tolerance must be"),
         (lambda: LbBspGpu(setting, memory=1), "memory must hold the budget of 6 tasks, not only 3"),
-        (lambda: LbBspGpu(setting, memory=[1, 2]), "memory must be a whole number of at least 0, or one for each"),
+        (
+            lambda: LbBspGpu(setting, memory=[1, 2]),
+            "memory must be a whole number of at least 0, or one for each",
+        ),
         (lambda: LbBspProfiled(setting, memory=2.5), "memory must be"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -128,16 +174,29 @@ def test_predictors_by_name_and_bad_input() -> None:
 @pytest.mark.parametrize(
     ("name", "hyperparameters", "estimate"),
     [
-        ("recent-average", {"weight": 0.3}, lambda sample: reduce(lambda old, one: 0.3 * one + 0.7 * old, sample)),
+        (
+            "recent-average",
+            {"weight": 0.3},
+            lambda sample: reduce(lambda old, one: 0.3 * one + 0.7 * old, sample),
+        ),
         ("recent-median", {"window": 4}, lambda sample: np.median(sample[-4:])),
     ],
 )
-def test_recent_times_are_averaged_and_allocated_by(name: str, hyperparameters: Any, estimate: Any) -> None:
+def test_recent_times_are_averaged_and_allocated_by(
+    name: str,
+    hyperparameters: Any,
+    estimate: Any,
+) -> None:
     env = gym.make("ata_gym/TaskAllocation-v0", pool=gamma(25.0, MEANS / 25), budget=9)
     samples: list[list[float]] = [[] for _ in MEANS]
-    for k, step in enumerate(islice(play(ata_policies.make(name, env, **hyperparameters), env, seed=2), 60)):
+    for k, step in enumerate(
+        islice(play(ata_policies.make(name, env, **hyperparameters), env, seed=2), 60),
+    ):
         if k:
-            np.testing.assert_array_equal(step.action, allocate([estimate(one) for one in samples], 9))
+            np.testing.assert_array_equal(
+                step.action,
+                allocate([estimate(one) for one in samples], 9),
+            )
         for i in np.flatnonzero(step.action):
             samples[i].append(step.observation["duration"][step.observation["worker"] == i].mean())
 
@@ -147,12 +206,24 @@ def test_moves_go_from_straggler_to_leader_until_times_are_equal() -> None:
     actions, state = shares(policy, [1.0, 2.0, 3.0], rounds=80)
     assert actions[0].tolist() == [20, 20, 20]
     assert actions[1].tolist() == [20, 20, 20]  # the window
-    assert (actions[2].tolist(), max(np.abs(np.diff(actions, axis=0)).max(axis=1))) == ([28, 20, 12], 8)
+    assert (actions[2].tolist(), max(np.abs(np.diff(actions, axis=0)).max(axis=1))) == (
+        [28, 20, 12],
+        8,
+    )
     best = (allocate([1.0, 2.0, 3.0], 60) * [1.0, 2.0, 3.0]).max()
     assert (actions[-1] * [1.0, 2.0, 3.0]).max() <= 1.1 * best
     assert state.plan.step[0] < 8
-    policy = LbBspGpu(Setting(n=3, budget=30), step=4, window=1)  # who owes results counts as the straggler
-    actions, _ = shares(policy, [1.0, 1.0, 1.0], rounds=2, present=lambda _: np.array([True, True, False]))
+    policy = LbBspGpu(
+        Setting(n=3, budget=30),
+        step=4,
+        window=1,
+    )  # who owes results counts as the straggler
+    actions, _ = shares(
+        policy,
+        [1.0, 1.0, 1.0],
+        rounds=2,
+        present=lambda _: np.array([True, True, False]),
+    )
     assert actions[1].tolist() == [10, 14, 6]
 
 
@@ -161,7 +232,8 @@ def test_a_move_back_halves_the_step_and_doubles_the_window() -> None:
     policy = LbBspGpu(Setting(n=2, budget=41), step=16, window=1, longest=8, tolerance=1e-9)
     (action, state), seen, old = policy.predict(blank(2, 41)), [], (0, 16, 1)
     for _ in range(60):
-        before, (action, state) = action, policy.predict(feedback([[1.0] * int(tasks) for tasks in action]), state)
+        before = action
+        action, state = policy.predict(feedback([[1.0] * int(tasks) for tasks in action]), state)
         new = int(action[0] - before[0]), int(state.plan.step[0]), int(state.plan.window[0])
         if new[0] or new[1:] != old[1:]:
             seen.append(new)
@@ -172,7 +244,12 @@ def test_a_move_back_halves_the_step_and_doubles_the_window() -> None:
 
 @settings(max_examples=20)
 @given(data=st.data(), n=st.integers(2, 5), budget=st.integers(2, 30), step=st.integers(1, 8))
-def test_moves_respect_memory_and_the_minimum(data: st.DataObject, n: int, budget: int, step: int) -> None:
+def test_moves_respect_memory_and_the_minimum(
+    data: st.DataObject,
+    n: int,
+    budget: int,
+    step: int,
+) -> None:
     memory = data.draw(st.lists(st.integers(0, budget), min_size=n, max_size=n))
     if sum(memory) < budget:
         memory[data.draw(st.integers(0, n - 1))] = budget
@@ -186,7 +263,11 @@ def test_moves_respect_memory_and_the_minimum(data: st.DataObject, n: int, budge
 
 @settings(max_examples=50)
 @given(data=st.data(), n=st.integers(1, 4), budget=st.integers(1, 7))
-def test_the_optimum_of_a_profile_is_the_best_of_all(data: st.DataObject, n: int, budget: int) -> None:
+def test_the_optimum_of_a_profile_is_the_best_of_all(
+    data: st.DataObject,
+    n: int,
+    budget: int,
+) -> None:
     def draw(numbers: Any) -> Any:
         return np.array(data.draw(st.lists(numbers, min_size=n, max_size=n)))
 
@@ -194,7 +275,8 @@ def test_the_optimum_of_a_profile_is_the_best_of_all(data: st.DataObject, n: int
     most = draw(st.integers(0, budget))
     if most.sum() < budget:
         most[0] = budget
-    found, options = balanced(flat, intercept, slope, most, budget), all_loads(n, budget)
+    found = balanced(flat, intercept, slope, most, budget)
+    options = all_loads(n, budget)
     options = options[(options <= most).all(axis=1)]
 
     def longest(x: Any) -> Any:
@@ -205,7 +287,9 @@ def test_the_optimum_of_a_profile_is_the_best_of_all(data: st.DataObject, n: int
 
 
 def test_the_level_is_found_for_many_tasks() -> None:
-    """A million tasks on 50 workers: the level of the continuous optimum, up to a task of the slowest."""
+    """A million tasks on 50 workers: the level of the continuous optimum, up to a task of the
+    slowest.
+    """
     slope = np.arange(1.0, 51.0)
     loads = balanced(np.full(50, 10.0), np.full(50, 3.0), slope, np.full(50, 10**6), 10**6)
     level = (10**6 + (3.0 / slope).sum()) / (1.0 / slope).sum()
@@ -214,8 +298,18 @@ def test_the_level_is_found_for_many_tasks() -> None:
 
 
 def test_a_profile_is_fitted() -> None:
-    x = np.array([[1.0, 2.0, 3.0, 4.0], [4.0, 1.0, 2.0, 3.0], [2.0, 1.0, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0], [0.0] * 4])
-    y = np.array([np.maximum(6.0, 2.0 * x[0]), 1.0 + 3.0 * x[1], [3.0, 1.0, 0.0, 0.0], 5.0 * x[3], x[4]])
+    x = np.array(
+        [
+            [1.0, 2.0, 3.0, 4.0],
+            [4.0, 1.0, 2.0, 3.0],
+            [2.0, 1.0, 0.0, 0.0],
+            [0.0, 0.0, 2.0, 0.0],
+            [0.0] * 4,
+        ],
+    )
+    y = np.array(
+        [np.maximum(6.0, 2.0 * x[0]), 1.0 + 3.0 * x[1], [3.0, 1.0, 0.0, 0.0], 5.0 * x[3], x[4]],
+    )
     rounds = np.where(x > 0, 3.0, 0.0)
     (flat, intercept, slope), at = fitted(3 * x, 3 * y, rounds), np.array([1.0, 2.0, 3.0, 4.0])
     model = np.maximum(flat[:, None], intercept[:, None] + slope[:, None] * at)
@@ -229,8 +323,14 @@ def test_a_profile_is_fitted() -> None:
 
 def test_workers_never_measured_are_as_fast_as_the_only_one_that_was() -> None:
     points = np.array([[0.0], [2.0], [0.0]])
-    for times, slope in ((3.0 * points, [3.0] * 3), (0.0 * points, [1.0] * 3)):  # and where nobody was measured
-        np.testing.assert_array_equal(fitted(points, times, np.where(times > 0.0, 1.0, 0.0))[2], slope)
+    for times, slope in (
+        (3.0 * points, [3.0] * 3),
+        (0.0 * points, [1.0] * 3),
+    ):  # and where nobody was measured
+        np.testing.assert_array_equal(
+            fitted(points, times, np.where(times > 0.0, 1.0, 0.0))[2],
+            slope,
+        )
 
 
 def test_a_measured_profile_gives_the_optimum() -> None:
@@ -240,13 +340,21 @@ def test_a_measured_profile_gives_the_optimum() -> None:
     actions = [step.action for step in islice(play(policy, env), 12)]
     assert len({tuple(a) for a in actions[:4]}) == 4
     assert all((a <= [24, 24, 24, 1]).all() for a in actions)
-    np.testing.assert_array_equal(actions[8:], [balanced(np.zeros(4), np.zeros(4), times, [24, 24, 24, 1], 24)] * 4)
+    np.testing.assert_array_equal(
+        actions[8:],
+        [balanced(np.zeros(4), np.zeros(4), times, [24, 24, 24, 1], 24)] * 4,
+    )
 
 
 def test_who_is_away_gets_nothing_but_probes_until_it_returns() -> None:
     """Worker 2 of 3 is away in rounds 5 to 29: a probe after 2, 4, 8, 8 rounds without a task."""
     policy = LbBsp(Setting(n=3, budget=12), availability=True, pause=2, longest=8)
-    actions, _ = shares(policy, [1.0, 1.0, 2.0], 50, present=lambda k: np.array([True, True, not 5 <= k < 30]))
+    actions, _ = shares(
+        policy,
+        [1.0, 1.0, 2.0],
+        50,
+        present=lambda k: np.array([True, True, not 5 <= k < 30]),
+    )
     third = np.array(actions)[:, 2]
     assert (third[1:6] == 2).all()
     asked = [k for k in range(6, 40) if third[k]]
@@ -257,7 +365,9 @@ def test_who_is_away_gets_nothing_but_probes_until_it_returns() -> None:
 
 
 def test_everybody_away_and_untried_workers() -> None:
-    """If all owe results all are asked; those who are there share evenly where nothing tells them apart."""
+    """If all owe results all are asked; those who are there share evenly where nothing tells them
+    apart.
+    """
     policy = LbBsp(Setting(n=2, budget=4), availability=True)
     first, state = policy.predict(blank(2, 4))
     assert first.tolist() == [2, 2]

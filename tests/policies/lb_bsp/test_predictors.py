@@ -19,20 +19,40 @@ from ata_policies.lb_bsp.predictors import Ema, Last, LastRound, Linear, Median,
 torch = pytest.importorskip("torch", reason="the predictor narx: the extra train")
 
 SMALL = Narx(lags=2, past=1, hidden=3, window=30, every=5, steps=2, warm_up=6)
-PREDICTORS = {"last": Last(), "ema": Ema(), "median": Median(4), "linear": Linear(lags=3, warm_up=4), "narx": SMALL}
+PREDICTORS = {
+    "last": Last(),
+    "ema": Ema(),
+    "median": Median(4),
+    "linear": Linear(lags=3, warm_up=4),
+    "narx": SMALL,
+}
 
 
 def loaded_speeds(
-    rounds: int, n: int = 4, rows: int = 2, cpu: float = 0.0, memory: float = 0.0, noise: float = 0.2, seed: int = 0
+    rounds: int,
+    n: int = 4,
+    rows: int = 2,
+    cpu: float = 0.0,
+    memory: float = 0.0,
+    noise: float = 0.2,
+    seed: int = 0,
 ) -> tuple[Any, Any]:
     """Speeds (E, K, n) that signals slow down, and the signals (E, K, n, 2)."""
-    rng, load = np.random.default_rng(seed), np.empty((rows, rounds, n, 2))
+    rng = np.random.default_rng(seed)
+    load = np.empty((rows, rounds, n, 2))
     x = rng.standard_normal((rows, n, 2))
     for k in range(rounds):
         x = 0.9 * x + np.sqrt(1 - 0.9**2) * rng.standard_normal(x.shape)
         load[:, k] = 1 / (1 + np.exp(-1.5 * x))
     factor = (1 - cpu * load[..., 0] ** 4) * (1 - memory * load[..., 1])
-    return rng.uniform(0.5, 3, (rows, 1, n)) * factor * np.exp(noise * rng.standard_normal(factor.shape)), load
+    return (
+        rng.uniform(0.5, 3, (rows, 1, n))
+        * factor
+        * np.exp(
+            noise * rng.standard_normal(factor.shape),
+        ),
+        load,
+    )
 
 
 def gappy(speed: Any, seed: int = 0) -> Any:
@@ -43,11 +63,16 @@ def gappy(speed: Any, seed: int = 0) -> Any:
 
 
 def forecasts(predictor: Predictor, speed: Any, signal: Any, seed: int = 3) -> tuple[Any, Any]:
-    """The forecast of each round, and what is remembered in the end; nothing is changed in place."""
-    memory, last, seen = predictor.start(speed.shape[0], speed.shape[2], seed), np.full_like(speed[:, 0], np.nan), []
+    """The forecast of each round, and what is remembered in the end; nothing is changed in
+    place.
+    """
+    memory = predictor.start(speed.shape[0], speed.shape[2], seed)
+    last = np.full_like(speed[:, 0], np.nan)
+    seen = []
     for k in range(speed.shape[1]):
         given = memory, last, signal[:, k]
-        before, memory = pickle.dumps(given), predictor.advance(*given)
+        before = pickle.dumps(given)
+        memory = predictor.advance(*given)
         assert pickle.dumps(given) == before
         last = speed[:, k]
         seen.append(memory.forecast)
@@ -55,7 +80,9 @@ def forecasts(predictor: Predictor, speed: Any, signal: Any, seed: int = 3) -> t
 
 
 def errors(predictor: Predictor, speed: Any, signal: Any) -> Any:
-    """The root mean square of forecast minus speed, in mean speeds, after the first hundred rounds of each row (E,)."""
+    """The root mean square of forecast minus speed, in mean speeds, after the first hundred rounds
+    of each row (E,).
+    """
     wrong = (forecasts(predictor, speed, signal)[0] - speed) / speed.mean(axis=1, keepdims=True)
     return np.sqrt(np.square(wrong[:, 100:]).mean(axis=(1, 2)))
 
@@ -63,14 +90,21 @@ def errors(predictor: Predictor, speed: Any, signal: Any) -> Any:
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_rows_are_the_same_alone_and_predictions_scale_with_the_speeds(name: str) -> None:
     speed, signal = loaded_speeds(60, rows=2, cpu=0.5, noise=1.0)
-    speed, predictor = gappy(speed), PREDICTORS[name]
+    speed = gappy(speed)
+    predictor = PREDICTORS[name]
     batch, memory = forecasts(predictor, speed, signal)
     for e in range(2):
         alone, memory_alone = forecasts(predictor, speed[e : e + 1], signal[e : e + 1], seed=3 + e)
         np.testing.assert_array_equal(alone[0], batch[e])
-        assert difference(memory_alone, map_leaves(lambda leaf, e=e: leaf[e : e + 1], memory)) is None
+        assert (
+            difference(memory_alone, map_leaves(lambda leaf, e=e: leaf[e : e + 1], memory)) is None
+        )
     scaled, _ = forecasts(predictor, 1024.0 * speed, signal)
-    np.testing.assert_allclose(scaled, 1024.0 * batch, rtol=1e-7 if name == "narx" else 0.0)  # it takes logarithms
+    np.testing.assert_allclose(
+        scaled,
+        1024.0 * batch,
+        rtol=1e-7 if name == "narx" else 0.0,
+    )  # it takes logarithms
     assert np.isnan(batch[:, 0]).all()
     assert (np.isnan(batch[:, :10, -1])).all()
     assert (batch[:, 11:] > 0).all()
@@ -102,27 +136,54 @@ def test_averages_by_definition() -> None:
 
 
 @settings(max_examples=20)
-@given(lags=st.integers(1, 5), past=st.integers(0, 2), warm_up=st.integers(1, 12), seed=st.integers(0, 99))
-def test_recursive_least_squares_is_least_squares(lags: int, past: int, warm_up: int, seed: int) -> None:
-    """Of all samples after the warm-up, held by the ridge to the mean of the lags; without signals by those alone."""
-    ridge, rounds = 0.7, 40
+@given(
+    lags=st.integers(1, 5),
+    past=st.integers(0, 2),
+    warm_up=st.integers(1, 12),
+    seed=st.integers(0, 99),
+)
+def test_recursive_least_squares_is_least_squares(
+    lags: int,
+    past: int,
+    warm_up: int,
+    seed: int,
+) -> None:
+    """Of all samples after the warm-up, held by the ridge to the mean of the lags; without signals
+    by those alone.
+    """
+    ridge = 0.7
+    rounds = 40
     speed, signal = loaded_speeds(rounds, n=2, rows=1, cpu=0.6, seed=seed)
     model = Linear(lags=lags, past=past, ridge=ridge, warm_up=warm_up)
     _, memory = forecasts(model, speed, signal)
-    plain, with_places = (forecasts(replace(model, past=q), speed, 0.0 * signal)[0] for q in (0, past))
+    plain, with_places = (
+        forecasts(replace(model, past=q), speed, 0.0 * signal)[0] for q in (0, past)
+    )
     np.testing.assert_allclose(plain, with_places, rtol=1e-9)
     for i in range(2):
         ema = speed[0, 0, i]
         for v in speed[0, 1:warm_up, i]:
             ema = 0.8 * ema + 0.2 * v
-        # the history as seen from each round, filled with the first speed and with no load before the start
-        v = np.concatenate([np.full(lags, speed[0, 0, i]), speed[0, :, i]])[: rounds - 1 + lags] / ema
+        # the history as seen from each round, filled with the first speed and with no load before
+        # the start
+        v = (
+            np.concatenate([np.full(lags, speed[0, 0, i]), speed[0, :, i]])[: rounds - 1 + lags]
+            / ema
+        )
         c = np.concatenate([np.zeros((past, 2)), signal[0, :, i]])
-        x = [[1.0, *v[k : k + lags], *c[k : k + past + 1].ravel()] for k in range(warm_up, rounds - 1)]
-        y, prior = v[lags + warm_up :], np.zeros(len(x[0]))
+        x = [
+            [1.0, *v[k : k + lags], *c[k : k + past + 1].ravel()]
+            for k in range(warm_up, rounds - 1)
+        ]
+        y = v[lags + warm_up :]
+        prior = np.zeros(len(x[0]))
         prior[1 : 1 + lags] = 1 / lags
         root = np.sqrt(ridge) * np.eye(len(prior))
-        expected = np.linalg.lstsq(np.vstack([x, root]), np.concatenate([y, root @ prior]), rcond=None)[0]
+        expected = np.linalg.lstsq(
+            np.vstack([x, root]),
+            np.concatenate([y, root @ prior]),
+            rcond=None,
+        )[0]
         np.testing.assert_allclose(memory.weights[0, i], expected, rtol=1e-7, atol=1e-9)
 
 
@@ -137,12 +198,22 @@ def test_speeds_of_a_round() -> None:
 
 
 def test_the_network_is_the_same_in_torch_and_in_numpy_and_leaves_torch_as_it_was() -> None:
-    threads, generator, (speed, signal) = torch.get_num_threads(), torch.get_rng_state(), loaded_speeds(20, cpu=0.5)
+    threads = torch.get_num_threads()
+    generator = torch.get_rng_state()
+    speed, signal = loaded_speeds(20, cpu=0.5)
     _, memory = forecasts(SMALL, speed, signal)
     inputs = SMALL._scaled(memory.inputs, memory.scale[:, None, None])
     for e in range(2):
-        output = SMALL._network(torch.tensor(memory.weights[e]), torch.tensor(inputs[e]), torch.tanh).numpy()
-        np.testing.assert_allclose(np.log(memory.forecast[e]), memory.level[e] + memory.scale[e] * output, rtol=1e-9)
+        output = SMALL._network(
+            torch.tensor(memory.weights[e]),
+            torch.tensor(inputs[e]),
+            torch.tanh,
+        ).numpy()
+        np.testing.assert_allclose(
+            np.log(memory.forecast[e]),
+            memory.level[e] + memory.scale[e] * output,
+            rtol=1e-9,
+        )
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), generator)
     weights = SMALL.start(3, 2, seed=5).weights  # other seeds, other weights
@@ -151,7 +222,9 @@ def test_the_network_is_the_same_in_torch_and_in_numpy_and_leaves_torch_as_it_wa
 
 
 def test_the_last_examples_are_remembered() -> None:
-    """All samples but each worker's first, in the order of rounds and workers; the oldest are dropped."""
+    """All samples but each worker's first, in the order of rounds and workers; the oldest are
+    dropped.
+    """
     (speed, signal), network = loaded_speeds(11), replace(SMALL, window=7, warm_up=99)
     _, memory = forecasts(network, gappy(speed), signal)
     asked: list[float] = []
@@ -159,13 +232,16 @@ def test_the_last_examples_are_remembered() -> None:
     for seen in gappy(speed)[0, :10]:
         for i in np.flatnonzero(~np.isnan(seen)):
             past = level.setdefault(int(i), [])
-            asked += [np.log(seen[i]) - np.mean(past)] if past else []
+            if past:
+                asked += [np.log(seen[i]) - np.mean(past)]
             past.append(np.log(seen[i]))
     np.testing.assert_allclose(memory.examples[0, :, -1], asked[-7:], rtol=1e-9)
 
 
 def test_who_foresees_what() -> None:
-    """Where signals drive the speed, in a curve, a network of them beats the others; where not, it gains nothing."""
+    """Where signals drive the speed, in a curve, a network of them beats the others; where not, it
+    gains nothing.
+    """
     loaded = loaded_speeds(400, cpu=0.9, memory=0.3, noise=0.1)
     last, ema, linear, narx = (errors(one, *loaded) for one in (Last(), Ema(), Linear(), Narx()))
     assert (narx < 0.75 * np.minimum(ema, last)).all()
@@ -176,23 +252,35 @@ def test_who_foresees_what() -> None:
 
 def test_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     cases: list[tuple[type[Predictor], str, tuple[float, ...]]] = [
-        (Ema, "weight", (0.0, 1.5)), (Median, "window", (0,)), (Linear, "lags", (0,)), (Linear, "ridge", (0.0,)),
-        (Narx, "past", (-1,)), (Narx, "warm_up", (0,)), (Narx, "decay", (0.0,)),
-    ]  # fmt: skip
+        (Ema, "weight", (0.0, 1.5)),
+        (Median, "window", (0,)),
+        (Linear, "lags", (0,)),
+        (Linear, "ridge", (0.0,)),
+        (Narx, "past", (-1,)),
+        (Narx, "warm_up", (0,)),
+        (Narx, "decay", (0.0,)),
+    ]
     for kind, name, wrong in cases:
         for value in wrong:
             with pytest.raises(ValueError, match=f"{name} must be"):
                 kind(**{name: value})
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r'predictor narx needs torch: pip install "ata-gym\[train\]"'):
+    with pytest.raises(
+        MissingExtraError,
+        match=r'predictor narx needs torch: pip install "ata-gym\[train\]"',
+    ):
         Narx()
 
 
 def test_signals_reach_the_predictors() -> None:
-    """Loads drive the speeds of ``changing-load``, which only who reads them foresees; of the hidden one, nobody."""
+    """Loads drive the speeds of ``changing-load``, which only who reads them foresees; of the
+    hidden one, nobody.
+    """
     found = {}
     for name in ("changing-load", "changing-load-hidden"):
-        envs = Experiment.on_scenario(name, rounds=301, budget=1020, seeds=2).make_envs("ata_gym/TaskAllocation-v0")
+        envs = Experiment.on_scenario(name, rounds=301, budget=1020, seeds=2).make_envs(
+            "ata_gym/TaskAllocation-v0",
+        )
         (seen, _), speeds, signals = envs.reset(seed=0), [], []
         for _ in range(300):
             signals.append(seen.get("signal", np.zeros((2, 51, 2))))
@@ -201,4 +289,8 @@ def test_signals_reach_the_predictors() -> None:
         history = np.stack(speeds, axis=1), np.stack(signals, axis=1)
         found[name] = [errors(one, *history).mean() for one in (Ema(), Linear())]
     assert found["changing-load"][1] < 0.8 * found["changing-load"][0]
-    np.testing.assert_allclose(found["changing-load-hidden"][1], found["changing-load-hidden"][0], rtol=0.2)
+    np.testing.assert_allclose(
+        found["changing-load-hidden"][1],
+        found["changing-load-hidden"][0],
+        rtol=0.2,
+    )

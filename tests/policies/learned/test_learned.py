@@ -1,4 +1,6 @@
-"""Learned policies: the network without torch, the weights that are shipped, and agents that become policies."""
+"""Learned policies: the network without torch, the weights that are shipped, and agents that become
+policies.
+"""
 
 import sys
 from collections.abc import Callable
@@ -19,17 +21,24 @@ from ata_policies.steps import play
 safetensors = pytest.importorskip("safetensors.numpy", reason="extra rl is not installed")
 
 OWN = len(OF_WORKER)
-ALLOCATION, RACE, DISPATCH = (f"ata_gym/Task{name}-v0" for name in ("Allocation", "Race", "Dispatch"))
+ALLOCATION, RACE, DISPATCH = (
+    f"ata_gym/Task{name}-v0" for name in ("Allocation", "Race", "Dispatch")
+)
 
 
 def tensors(hidden: int = 8, outputs: int = 1) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     shapes = {
-        "remember.weight_ih_l0": (3 * hidden, WIDTH), "remember.weight_hh_l0": (3 * hidden, hidden),
-        "remember.bias_ih_l0": (3 * hidden,), "remember.bias_hh_l0": (3 * hidden,), "direct.weight": (outputs, WIDTH),
-        "of_worker.0.weight": (hidden, 3 * hidden), "of_worker.0.bias": (hidden,),
-        "of_worker.2.weight": (outputs, hidden), "of_worker.2.bias": (outputs,),
-    }  # fmt: skip
+        "remember.weight_ih_l0": (3 * hidden, WIDTH),
+        "remember.weight_hh_l0": (3 * hidden, hidden),
+        "remember.bias_ih_l0": (3 * hidden,),
+        "remember.bias_hh_l0": (3 * hidden,),
+        "direct.weight": (outputs, WIDTH),
+        "of_worker.0.weight": (hidden, 3 * hidden),
+        "of_worker.0.bias": (hidden,),
+        "of_worker.2.weight": (outputs, hidden),
+        "of_worker.2.bias": (outputs,),
+    }
     return {name: rng.normal(0, 0.4, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
@@ -37,7 +46,8 @@ def test_it_equals_the_torch_module_round_by_round() -> None:
     torch = pytest.importorskip("torch", reason="extra train is not installed")
     from ata_gym.rl.network import RecurrentWorkersNet
 
-    net, rng = RecurrentWorkersNet(hidden=16), np.random.default_rng(0)
+    net = RecurrentWorkersNet(hidden=16)
+    rng = np.random.default_rng(0)
     for parameter in net.parameters():
         torch.nn.init.normal_(parameter, 0.0, 0.3)
     features = rng.normal(size=(5, 6, 9, WIDTH)).astype(np.float32)
@@ -69,19 +79,38 @@ def test_wrong_weights_are_refused() -> None:
             Network.of({name: one for name, one in given.items() if one is not None})
 
 
-def test_files_that_hold_no_weights_or_changed_ones_are_refused(refuses: Any, tmp_path: Path) -> None:
+def test_files_that_hold_no_weights_or_changed_ones_are_refused(
+    refuses: Any,
+    tmp_path: Path,
+) -> None:
     (tmp_path / "no.safetensors").write_bytes(b"\x80\x04not weights")
     write_network(tmp_path / "two.safetensors", tensors(outputs=2))
     path = WEIGHTS
     content = bytearray(path.read_bytes())
-    some = np.random.default_rng(0).integers(len(content) // 2, len(content) // 4 * 4 - 4, 200) // 4 * 4
-    for place in some.tolist():  # the tail holds float32 only; the sign and the exponent stay, so all stays finite
+    some = (
+        np.random.default_rng(0).integers(len(content) // 2, len(content) // 4 * 4 - 4, 200)
+        // 4
+        * 4
+    )
+    for place in (
+        some.tolist()
+    ):  # the tail holds float32 only; the sign and the exponent stay, so all stays finite
         content[place] ^= 0xFF
     (tmp_path / "other.safetensors").write_bytes(content)
     safetensors.save_file(safetensors.load_file(path), tmp_path / "without.safetensors")
     for name, sentence in (
-        *(("no", "cannot read the weights"), ("none", "cannot read the weights"), ("two", "last must be finite, of")),
-        ("other", "are damaged: their checksum is that of others; take another copy, or write them with ata-gym pr"),
+        *(
+            ("no", "cannot read the weights"),
+            ("none", "cannot read the weights"),
+            ("two", "last must be finite, of"),
+        ),
+        (
+            "other",
+            (
+                "are damaged: their checksum is that of others; take another copy, or write them"
+                " with ata-gym pr"
+            ),
+        ),
         ("without", "have no checksum; take another copy, or write them with ata-gym pretrain"),
     ):
         refuses("learned", sentence, weights=str(tmp_path / f"{name}.safetensors"))
@@ -114,7 +143,10 @@ def test_where_workers_change_it_costs_less_than_every_rule(scenario: str) -> No
 
 def by_hand(env_id: str, action: str, n: int) -> Callable[[Any], Any]:
     def act(seen: Any) -> Any:
-        workers = seen if seen.ndim == 3 else seen[:, : OWN * n].reshape(-1, n, OWN)
+        if seen.ndim == 3:
+            workers = seen
+        else:
+            workers = seen[:, : OWN * n].reshape(-1, n, OWN)
         slow = (
             workers[..., 1] + 0.1 * np.arange(n) + 2.0 * workers[..., OF_WORKER.index("started")]
         )  # started: so that picks are spread
@@ -126,14 +158,20 @@ def by_hand(env_id: str, action: str, n: int) -> Callable[[Any], Any]:
         if action == "dispatch":
             return (slow < 1.0).astype(np.int64)
         shares = np.tanh(-slow / 3)
-        return np.append(shares, np.zeros((len(shares), 1)), axis=1) if env_id == RACE else shares
+        if env_id == RACE:
+            return np.append(shares, np.zeros((len(shares), 1)), axis=1)
+        return shares
 
     return act
 
 
 FORMS = [
-    (ALLOCATION, "shares"), (ALLOCATION, "assign"), (RACE, "shares"), (DISPATCH, "dispatch"), (DISPATCH, "start"),
-]  # fmt: skip
+    (ALLOCATION, "shares"),
+    (ALLOCATION, "assign"),
+    (RACE, "shares"),
+    (DISPATCH, "dispatch"),
+    (DISPATCH, "start"),
+]
 
 
 @pytest.mark.parametrize(
@@ -141,17 +179,28 @@ FORMS = [
     [("workers", "five-workers"), ("flat", "drawn-3-to-16-v1"), ("workers", "changing-spot")],
 )
 @pytest.mark.parametrize(("env_id", "action"), FORMS)
-def test_an_agent_as_a_policy_does_what_it_does_in_its_env(env_id, action, observation, scenario) -> None:
+def test_an_agent_as_a_policy_does_what_it_does_in_its_env(
+    env_id,
+    action,
+    observation,
+    scenario,
+) -> None:
     rounds = 6
     form = {"scenario": scenario, "horizon": rounds}
     env = gym.make_vec(env_id, num_envs=1, observation=observation, action=action, **form)
     n = env.unwrapped.n  # type: ignore[attr-defined]
     agent = by_hand(env_id, action, n)
     policy: Any = from_agent(agent, env)(Setting.of(env))
-    plain, (seen, _), ended = gym.make_vec(env_id, num_envs=1, **form), env.reset(seed=5), np.zeros(1, bool)
+    plain, (seen, _), ended = (
+        gym.make_vec(env_id, num_envs=1, **form),
+        env.reset(seed=5),
+        np.zeros(1, bool),
+    )
     while not ended.any():
         decision = agent(seen)
-        seen, _, _, ended, _ = env.step(decision.astype(np.float32) if action == "shares" else decision)
+        seen, _, _, ended, _ = env.step(
+            decision.astype(np.float32) if action == "shares" else decision,
+        )
     for _ in play(policy, plain, seed=5):
         pass
     own, its = (one.unwrapped.checkpoint() for one in (env, plain))  # type: ignore[attr-defined]
@@ -164,7 +213,10 @@ def test_an_agent_has_one_size_unless_it_says_otherwise() -> None:
     env = gym.make(ALLOCATION, observation="workers", action="shares")
     kind = from_agent(by_hand(ALLOCATION, "shares", 5), env)
     assert kind.only_size == (5, 8)
-    with pytest.raises(ValueError, match="was made for 5 workers and a budget of 8, not for 6 and 8"):
+    with pytest.raises(
+        ValueError,
+        match="was made for 5 workers and a budget of 8, not for 6 and 8",
+    ):
         kind(Setting(6, 8))
     check_policy(kind)
     any_size = from_agent(lambda workers: -workers[..., 1], env, any_size=True)

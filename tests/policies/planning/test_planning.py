@@ -1,4 +1,6 @@
-"""Planning: races and local searches on tables of distributions, the population of workers, and who is worth a try."""
+"""Planning: races and local searches on tables of distributions, the population of workers, and who
+is worth a try.
+"""
 
 from itertools import product
 from typing import Any
@@ -8,7 +10,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ata_gym import allocate, expected_round_time, optimal_allocation, scenario
-from ata_gym.pools import Pool, concatenate, exponential, gamma, log_normal, pareto, shifted_exponential
+from ata_gym.pools import (
+    Pool,
+    concatenate,
+    exponential,
+    gamma,
+    log_normal,
+    pareto,
+    shifted_exponential,
+)
 from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.rounds import race_round
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
@@ -18,11 +28,23 @@ from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.planning import knowledge
 from ata_policies.planning.exploration import explore
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
-from ata_policies.planning.knowledge import Estimates, choose_candidates, learn_population, learn_rows, posterior
+from ata_policies.planning.knowledge import (
+    Estimates,
+    choose_candidates,
+    learn_population,
+    learn_rows,
+    posterior,
+)
 from ata_policies.planning.local_search import local_search, search
 from ata_policies.planning.plan import _probe
 from ata_policies.planning.race_costs import race_costs
-from ata_policies.planning.race_search import EVERYTHING, RaceSearch, best_race, race_allocation, time_per_result
+from ata_policies.planning.race_search import (
+    EVERYTHING,
+    RaceSearch,
+    best_race,
+    race_allocation,
+    time_per_result,
+)
 
 CIFAR = scenario("icml2025-cifar100")
 SCORES = st.lists(st.floats(0.0, 1e6), min_size=1, max_size=12)
@@ -30,7 +52,12 @@ SCORES = st.lists(st.floats(0.0, 1e6), min_size=1, max_size=12)
 
 @settings(max_examples=25)
 @given(scores=SCORES, budget=st.integers(1, 30), spare=st.integers(0, 40), data=st.data())
-def test_the_rest_is_out_and_the_others_get_what_ras_gives_them_capped(scores, budget, spare, data) -> None:
+def test_the_rest_is_out_and_the_others_get_what_ras_gives_them_capped(
+    scores,
+    budget,
+    spare,
+    data,
+) -> None:
     s = np.array(scores)
     m = data.draw(st.integers(1, len(s)))
     race = race_allocation(s, m, budget + spare, budget)
@@ -40,8 +67,16 @@ def test_the_rest_is_out_and_the_others_get_what_ras_gives_them_capped(scores, b
     assert np.delete(race, inside).sum() == 0
     if (s > 0).all():
         order = np.sort(inside)
-        np.testing.assert_array_equal(race[order], np.minimum(allocate(s[order], budget + spare), budget))
-    rows = race_allocation(np.stack([s, s]), np.array([m, len(s)]), np.array([EVERYTHING, budget + spare]), budget)
+        np.testing.assert_array_equal(
+            race[order],
+            np.minimum(allocate(s[order], budget + spare), budget),
+        )
+    rows = race_allocation(
+        np.stack([s, s]),
+        np.array([m, len(s)]),
+        np.array([EVERYTHING, budget + spare]),
+        budget,
+    )
     assert rows[0, inside].tolist() == [budget] * m
     assert rows[0].sum() == m * budget
     np.testing.assert_array_equal(rows[1], race_allocation(s, len(s), budget + spare, budget))
@@ -55,19 +90,26 @@ WORKER_TIME = [3954, 6070, 7420, 9869, 25166, 3989, 3496, 3206, 2968, 2629]
 def simulate_races(times: np.ndarray, races: np.ndarray, budget: int, replicates: int) -> Costs:
     """The mean costs of rounds of each race, on the task times of ``simulate``."""
     distributions, before = replay(times, np.arange(len(times)), budget, replicates)
-    key, zeros = np.zeros(1, np.uint64), np.zeros(1, np.int64)
+    key = np.zeros(1, np.uint64)
+    zeros = np.zeros(1, np.int64)
     keys = NoiseKeys(key, zeros, zeros, before)
-    rounds = [race_round(distributions, keys, np.tile(race, (replicates, 1)), budget) for race in races]
-    return Costs(*np.transpose([(each.round_time.mean(), each.worker_time.mean()) for each in rounds]))
+    rounds = [
+        race_round(distributions, keys, np.tile(race, (replicates, 1)), budget) for race in races
+    ]
+    return Costs(
+        *np.transpose([(each.round_time.mean(), each.worker_time.mean()) for each in rounds]),
+    )
 
 
 @settings(max_examples=10)
 @given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 2**32 - 1))
 def test_rounds_cost_what_those_of_the_simulation_cost(n: int, budget: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    times, races = np.sort(rng.gamma(2.0, 1.0, (n, 8)), axis=1), rng.integers(0, budget + 1, (3, n))
+    times = np.sort(rng.gamma(2.0, 1.0, (n, 8)), axis=1)
+    races = rng.integers(0, budget + 1, (3, n))
     races[:, 0] += np.maximum(budget - races.sum(axis=1), 0)
-    costs, usual = race_costs(times, races, budget, 4096), simulate_races(times, races, budget, 4096)
+    costs = race_costs(times, races, budget, 4096)
+    usual = simulate_races(times, races, budget, 4096)
     np.testing.assert_allclose(costs, usual, rtol=0.05)
 
 
@@ -79,15 +121,20 @@ def test_each_time_and_factor_is_taken_equally_often(replicates: int) -> None:
     """
     costs = race_costs(np.array([[1.0], [2.5]]), np.array([[3, 2], [4, 0], [1, 4]]), 4, replicates)
     assert np.allclose(costs, [[3.0, 4.0, 7.5], [6.0, 4.0, 8.5]])
-    times, ones = np.arange(1.0, replicates + 1)[None], np.ones((1, 1))
+    times = np.arange(1.0, replicates + 1)[None]
+    ones = np.ones((1, 1))
     once = np.array([[1]])
     np.testing.assert_allclose(race_costs(times, once, 1, replicates).round_time, times.mean())
-    np.testing.assert_allclose(race_costs(ones, once, 1, replicates, times).round_time, times.mean())
+    np.testing.assert_allclose(
+        race_costs(ones, once, 1, replicates, times).round_time,
+        times.mean(),
+    )
 
 
 def test_races_of_more_workers_are_never_longer_on_the_same_times() -> None:
     rng = np.random.default_rng(0)
-    times, factors = np.sort(rng.exponential(size=(20, 64)), axis=1), rng.gamma(1.0, size=(20, 16))
+    times = np.sort(rng.exponential(size=(20, 64)), axis=1)
+    factors = rng.gamma(1.0, size=(20, 16))
     races = np.tril(np.full((20, 20), 7))
     assert (np.diff(race_costs(times, races, 7, 64, factors).round_time) <= 0.0).all()
 
@@ -99,7 +146,8 @@ def race_of(price: float, **more: Any) -> RaceSearch:
 
 def test_a_search_of_few_races_goes_on_where_it_ended() -> None:
     whole = race_of(0.1).search_from(51, EVERYTHING)
-    choice, calls = race_of(0.1).search_from(51, EVERYTHING, most=1), 1
+    choice = race_of(0.1).search_from(51, EVERYTHING, most=1)
+    calls = 1
     while choice.stride > 0:
         choice = race_of(0.1).search_from(choice.fastest, choice.tasks, choice.stride, most=1)
         calls += 1
@@ -122,15 +170,24 @@ def test_the_best_race_beats_all_that_are_known_and_saves_worker_time_at_a_highe
         least = (np.array(ROUND_TIME) + price * np.array(WORKER_TIME)).min()
         assert race.round_time + price * race.worker_time <= 1.002 * least
         assert race.allocation.sum() >= CIFAR.budget
-    worker_time, round_time = [r.worker_time for r in races], [r.round_time for r in races]
+    worker_time = [r.worker_time for r in races]
+    round_time = [r.round_time for r in races]
     assert worker_time == sorted(worker_time, reverse=True)
     assert round_time == sorted(round_time)
     assert races[-1].allocation.tolist() == [CIFAR.budget] + [0] * 50
 
 
 @settings(max_examples=5)
-@given(st.lists(st.floats(0.5, 5.0), min_size=2, max_size=3), st.integers(1, 4), st.sampled_from([0.0, 0.1, 1.0]))
-def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: int, price: float) -> None:
+@given(
+    st.lists(st.floats(0.5, 5.0), min_size=2, max_size=3),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.1, 1.0]),
+)
+def test_near_the_best_of_all_races_of_a_small_pool(
+    scale: list[float],
+    budget: int,
+    price: float,
+) -> None:
     pool = shifted_exponential(np.array(scale), np.array(scale))
     times = known_sample(pool, 64)
     all_races = np.array([a for a in product(range(budget + 1), repeat=pool.n) if sum(a) >= budget])
@@ -141,16 +198,21 @@ def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: 
 
 
 def test_tolerance_trades_hardly_any_round_time_for_much_worker_time() -> None:
-    fastest, frugal = (race_of(0.0, tolerance=tolerance, replicates=512).search() for tolerance in (0.0, 0.005))
+    fastest, frugal = (
+        race_of(0.0, tolerance=tolerance, replicates=512).search() for tolerance in (0.0, 0.005)
+    )
     assert frugal.round_time <= 1.0051 * fastest.round_time
     assert frugal.worker_time < 0.32 * 25166
 
 
 def test_a_worker_that_is_mostly_fast_is_worth_more_in_a_race() -> None:
-    """Two workers of equal mean: the one whose mean is made by rare long tasks is the faster in a race."""
+    """Two workers of equal mean: the one whose mean is made by rare long tasks is the faster in a
+    race.
+    """
     pool = log_normal([0.0], 2.0) + exponential([np.exp(2.0)])
     times = known_sample(pool, 256)
-    usual, cut = time_per_result(times, np.inf), time_per_result(times, 5.0)
+    usual = time_per_result(times, np.inf)
+    cut = time_per_result(times, 5.0)
     np.testing.assert_allclose(usual, pool.mean(), rtol=1e-9)
     assert cut[0] < 0.5 * cut[1]
     many = concatenate([pool] * 5)
@@ -179,9 +241,13 @@ def test_extreme_units_of_time_change_nothing(unit: float) -> None:
     np.testing.assert_allclose(race[1] / unit, one[1], rtol=1e-6)
     sample = known_sample(exponential(times), 8)
     np.testing.assert_allclose(known_sample(exponential(times * unit), 8) / unit, sample, rtol=1e-4)
-    played, usual_time = (simulate(sample * u, np.array([[2, 2, 1]]), 5, 8).round_time for u in (unit, 1.0))
+    played, usual_time = (
+        simulate(sample * u, np.array([[2, 2, 1]]), 5, 8).round_time for u in (unit, 1.0)
+    )
     np.testing.assert_allclose(played / unit, usual_time, rtol=1e-4)
-    choice, usual = (RaceSearch(sample * u, sample.mean(axis=1) * u, 5, 0.1).search() for u in (unit, 1.0))
+    choice, usual = (
+        RaceSearch(sample * u, sample.mean(axis=1) * u, 5, 0.1).search() for u in (unit, 1.0)
+    )
     assert choice[:2] == usual[:2]
 
 
@@ -204,15 +270,32 @@ def test_comes_within_half_a_percent_of_the_optimum(pool: Pool, budget: int, pri
     start = allocate_by_cost(pool.mean(), 1.5 * np.minimum(pool.sd(), pool.mean()), budget)
     found = local_search(times, start, price)
     assert found.allocation.sum() == budget
-    assert cost(pool, found.allocation, price) <= 1.005 * optimal_allocation(pool, budget, price).cost
+    assert (
+        cost(pool, found.allocation, price) <= 1.005 * optimal_allocation(pool, budget, price).cost
+    )
     np.testing.assert_allclose(found.cost, cost(pool, found.allocation, price), rtol=0.01)
 
 
 @settings(max_examples=10)
-@given(data=st.data(), n=st.integers(1, 4), budget=st.integers(1, 6), price=st.sampled_from([0.0, 0.3]))
-def test_as_good_as_all_allocations_tried(data: st.DataObject, n: int, budget: int, price: float) -> None:
-    times = np.array([data.draw(st.lists(st.floats(0.5, 4.0), min_size=64, max_size=64)) for _ in range(n)])
-    start = np.bincount(data.draw(st.lists(st.integers(0, n - 1), min_size=budget, max_size=budget)), minlength=n)
+@given(
+    data=st.data(),
+    n=st.integers(1, 4),
+    budget=st.integers(1, 6),
+    price=st.sampled_from([0.0, 0.3]),
+)
+def test_as_good_as_all_allocations_tried(
+    data: st.DataObject,
+    n: int,
+    budget: int,
+    price: float,
+) -> None:
+    times = np.array(
+        [data.draw(st.lists(st.floats(0.5, 4.0), min_size=64, max_size=64)) for _ in range(n)],
+    )
+    start = np.bincount(
+        data.draw(st.lists(st.integers(0, n - 1), min_size=budget, max_size=budget)),
+        minlength=n,
+    )
     found = local_search(times, start, price)
     every = np.array([a for a in product(range(budget + 1), repeat=n) if sum(a) == budget])
     costs = simulate(times, every, budget, 1024).total(price)
@@ -221,12 +304,26 @@ def test_as_good_as_all_allocations_tried(data: st.DataObject, n: int, budget: i
 
 
 def test_with_hundreds_of_workers_no_single_move_gains() -> None:
-    """Times like those of serverless functions: every worker has its own spread, and now and then a very slow one."""
+    """Times like those of serverless functions: every worker has its own spread, and now and then a
+    very slow one.
+    """
     generator = np.random.default_rng(0)
-    means, spreads = generator.lognormal(0.0, 0.3, 256), generator.uniform(0.2, 1.0, 256)
-    times = np.sort(means[:, None] * generator.lognormal(0.0, 1.0, (256, 128)) ** spreads[:, None], axis=1)
-    found = local_search(times, allocate_by_cost(times.mean(axis=1), np.zeros(256), 128), moves=1000)
-    again = local_search(times, allocate_by_cost(times.mean(axis=1), 2.0 * times.std(axis=1), 128), moves=1000)
+    means = generator.lognormal(0.0, 0.3, 256)
+    spreads = generator.uniform(0.2, 1.0, 256)
+    times = np.sort(
+        means[:, None] * generator.lognormal(0.0, 1.0, (256, 128)) ** spreads[:, None],
+        axis=1,
+    )
+    found = local_search(
+        times,
+        allocate_by_cost(times.mean(axis=1), np.zeros(256), 128),
+        moves=1000,
+    )
+    again = local_search(
+        times,
+        allocate_by_cost(times.mean(axis=1), 2.0 * times.std(axis=1), 128),
+        moves=1000,
+    )
     np.testing.assert_allclose(found.cost, again.cost, rtol=2e-3)
     moves = []
     for giver in np.flatnonzero(found.allocation)[:12]:
@@ -239,11 +336,16 @@ def test_with_hundreds_of_workers_no_single_move_gains() -> None:
 
 
 def test_it_goes_on_where_it_was_stopped_units_do_not_matter_and_doubt_costs() -> None:
-    times, start = known_sample(SHIFTED, 64), np.array([15] + [0] * 11)
+    times = known_sample(SHIFTED, 64)
+    start = np.array([15] + [0] * 11)
     plain = local_search(times, start)
     part = local_search(times, start, moves=3)
     assert part.moves == 3
-    np.testing.assert_allclose(local_search(times, part.allocation).cost, plain.cost, rtol=1e-3)  # it goes on
+    np.testing.assert_allclose(
+        local_search(times, part.allocation).cost,
+        plain.cost,
+        rtol=1e-3,
+    )  # it goes on
     assert plain.cost < local_search(times, start, doubt=np.full(12, 0.2)).cost
     for unit in (2.0**-900, 2.0**900):
         scaled = local_search(times * unit, start)
@@ -252,7 +354,8 @@ def test_it_goes_on_where_it_was_stopped_units_do_not_matter_and_doubt_costs() -
 
 
 def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None:
-    times, allocation = known_sample(SHIFTED, 128), allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15)
+    times = known_sample(SHIFTED, 128)
+    allocation = allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15)
     shape = (times / times.mean(axis=1, keepdims=True)).mean(axis=0)
     removed, *rest = remove_tasks(times[None], shape[None], allocation[None], 0.1, 0.1)
     found = Reduced(removed, *(part[0] for part in rest))
@@ -263,25 +366,46 @@ def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None
     assert (np.diff(found.limit) < 0).all()
     np.testing.assert_allclose(found.cost[0], cost(SHIFTED, allocation, 0.1), rtol=0.01)
     worker_time = found.allocation @ times.mean(axis=1)
-    np.testing.assert_allclose(found.round_time.mean(axis=1) + 0.1 * worker_time, found.cost, rtol=0.02, atol=0.1)
+    np.testing.assert_allclose(
+        found.round_time.mean(axis=1) + 0.1 * worker_time,
+        found.cost,
+        rtol=0.02,
+        atol=0.1,
+    )
 
 
 def tries(workers: int, results: dict[int, list[float]], budget: int, left: float) -> list[int]:
     who = np.concatenate([np.full(len(times), i) for i, times in results.items()])
     belief = DistributionBelief.empty(1, workers)
-    belief = belief.observe(who[None], np.concatenate(list(results.values()))[None], np.zeros((1, workers)))
-    known, everybody, nothing = learn_rows(belief, 5.0), np.ones((1, workers), np.bool_), np.zeros((1, workers), int)
-    candidates = choose_candidates(known, everybody, nothing, budget)
-    found, draws = (
-        search(candidates, nothing, budget, np.zeros(workers), np.array([0.5])),
-        np.linspace(0.0, 1.0, workers)[None],
+    belief = belief.observe(
+        who[None],
+        np.concatenate(list(results.values()))[None],
+        np.zeros((1, workers)),
     )
-    allocation, _ = explore(known, candidates, found, everybody, np.zeros(workers), np.array([left]), draws)
-    return np.flatnonzero((allocation > 0) & (candidates.members.among_all(found.allocation) == 0)).tolist()
+    known = learn_rows(belief, 5.0)
+    everybody = np.ones((1, workers), np.bool_)
+    nothing = np.zeros((1, workers), int)
+    candidates = choose_candidates(known, everybody, nothing, budget)
+    found = search(candidates, nothing, budget, np.zeros(workers), np.array([0.5]))
+    draws = np.linspace(0.0, 1.0, workers)[None]
+    allocation, _ = explore(
+        known,
+        candidates,
+        found,
+        everybody,
+        np.zeros(workers),
+        np.array([left]),
+        draws,
+    )
+    return np.flatnonzero(
+        (allocation > 0) & (candidates.members.among_all(found.allocation) == 0),
+    ).tolist()
 
 
 def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> None:
-    """Ten of twenty are tried at once while many rounds are left to gain by it, and nobody in the last ones."""
+    """Ten of twenty are tried at once while many rounds are left to gain by it, and nobody in the
+    last ones.
+    """
     results = dict(enumerate(np.random.default_rng(0).exponential(size=(20, 30)).tolist()))
     tried = [tries(40, results, 10, left) for left in (1.0, 5.0, 1000.0)]
     assert [len(one) for one in tried] == [0, 0, 10]
@@ -289,7 +413,10 @@ def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> N
 
 def test_two_unlucky_results_lock_no_worker_out() -> None:
     generator = np.random.default_rng(0)
-    results = {i: (2.0 * (i + 1.0) * generator.exponential(size=300 if i < 4 else 20)).tolist() for i in range(20)}
+    results = {
+        i: (2.0 * (i + 1.0) * generator.exponential(size=300 if i < 4 else 20)).tolist()
+        for i in range(20)
+    }
     results[1] = [12.0, 11.0]
     assert 1 in tries(20, results, 5, left=9000.0)
     assert tries(20, results, 5, left=1.0) == []
@@ -315,7 +442,11 @@ def test_a_single_short_time_is_not_believed_where_all_are_slow() -> None:
     known = posterior(learn_population(once), once)
     assert known.mean()[0, -1] > 5.0
     often = once._replace(evidence=np.append(np.ones(200), 100.0)[None])
-    np.testing.assert_allclose(posterior(learn_population(often), often).mean()[0, -1], 1.0, rtol=0.1)
+    np.testing.assert_allclose(
+        posterior(learn_population(often), often).mean()[0, -1],
+        1.0,
+        rtol=0.1,
+    )
 
 
 def test_what_was_seen_often_stays_and_workers_never_tried_are_as_the_population() -> None:
@@ -330,10 +461,16 @@ def test_what_was_seen_often_stays_and_workers_never_tried_are_as_the_population
 @pytest.mark.parametrize("limit", [0.5, 1.0, 1.35, 3.0])
 def test_the_value_of_trying_by_sampling(limit: float) -> None:
     generator = np.random.default_rng(0)
-    place, share = np.linspace(-2.0, 2.0, 48), generator.dirichlet(np.ones(48))
-    width, half = place[1] - place[0], 0.5
+    place = np.linspace(-2.0, 2.0, 48)
+    share = generator.dirichlet(np.ones(48))
+    width = place[1] - place[0]
+    half = 0.5
     seen = Estimates(np.array([-1.0, 0.3, 0.3, 0.0]), np.array([2.0, 30.0, 1000.0, 0.0]))
-    (got,) = knowledge.value_of_trying(knowledge.Population(place, share, share), seen, np.array([limit]))
+    (got,) = knowledge.value_of_trying(
+        knowledge.Population(place, share, share),
+        seen,
+        np.array([limit]),
+    )
     for location, evidence, value in zip(*seen, got, strict=True):
         a = evidence / (1.0 + evidence * width**2)
         chance = share * np.exp(-a * (place - location + np.exp(location - place) - 1.0))
@@ -348,7 +485,11 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
 
 def test_extreme_times() -> None:
     counts = np.array([1.0, 5.0, 0.0, 2.0])
-    seen = knowledge.estimate_means(counts[None], np.array([[1e-300, 1e300, 0.0, 0.0]]), np.full((1, 4), 1e-6))
+    seen = knowledge.estimate_means(
+        counts[None],
+        np.array([[1e-300, 1e300, 0.0, 0.0]]),
+        np.full((1, 4), 1e-6),
+    )
     population = learn_population(seen)
     known = posterior(population, seen)
     assert np.isfinite(known.location).all()
@@ -359,9 +500,16 @@ def test_extreme_times() -> None:
 @given(st.data())
 def test_a_probe_takes_its_task_from_who_would_take_the_longest(data) -> None:
     n = data.draw(st.integers(2, 7))
-    tasks = data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n).filter(lambda each: 0 in each and any(each)))
-    mean = np.array(data.draw(st.lists(st.sampled_from([1.0, 2.0, 3.0, 7.0]), min_size=n, max_size=n)))
-    allocation, expected = np.array(tasks), list(tasks)
+    tasks = data.draw(
+        st.lists(st.integers(0, 4), min_size=n, max_size=n).filter(
+            lambda each: 0 in each and any(each),
+        ),
+    )
+    mean = np.array(
+        data.draw(st.lists(st.sampled_from([1.0, 2.0, 3.0, 7.0]), min_size=n, max_size=n)),
+    )
+    allocation = np.array(tasks)
+    expected = list(tasks)
     probed = np.flatnonzero(allocation == 0)[: (allocation.sum() + 1) // 2]
     for worker in probed:
         busy = [i for i in range(n) if expected[i] > 0 and i not in probed]

@@ -9,9 +9,11 @@ import pytest
 
 SHORT = {"n_steps": 8, "batch_size": 16, "n_epochs": 2, "learning_rate": 0.02}
 TINY: dict[str, dict[str, Any]] = {
-    "ppo": SHORT, "a2c": {"n_steps": 7, "learning_rate": 0.05}, "maskable-ppo": SHORT,
+    "ppo": SHORT,
+    "a2c": {"n_steps": 7, "learning_rate": 0.05},
+    "maskable-ppo": SHORT,
     "dqn": {"learning_starts": 16, "batch_size": 8, "buffer_size": 200, "learning_rate": 0.02},
-}  # fmt: skip
+}
 """Hyperparameters with which a hundred steps change what an agent does."""
 
 
@@ -21,10 +23,20 @@ def learning() -> Callable[..., Any]:
     from ata_gym.rl.learning.specification import AgentSpec
     from ata_gym.scenarios import resolve
 
-    def make(env: str = "allocation", algorithm: str = "ppo", action: str = "", **others: Any) -> Learning:
+    def make(
+        env: str = "allocation",
+        algorithm: str = "ppo",
+        action: str = "",
+        **others: Any,
+    ) -> Learning:
         spec = AgentSpec(env, algorithm, action, 3, TINY[algorithm])
         sizes = {"rows": 4, "evaluations": 2, "validation_rows": 3, "test_rows": 4} | others
-        return Learning(spec, replace(resolve("drawn-6-v1", price=0.1), horizon=5), sizes.pop("steps", 128), **sizes)
+        return Learning(
+            spec,
+            replace(resolve("drawn-6-v1", price=0.1), horizon=5),
+            sizes.pop("steps", 128),
+            **sizes,
+        )
 
     return make
 
@@ -37,15 +49,24 @@ def learn_in() -> Callable[..., Any]:
     from ata_gym.rl.learning.run import learn
 
     def run(learning: Any, path: Path, save_every: float = 10.0, **options: Any) -> Any:
-        made_by, effort = provenance_of(learn.__module__), Effort(save_every=save_every)
-        return learn(learning, open_folder(path, learning.config()), made_by, effort=effort, **options)
+        made_by = provenance_of(learn.__module__)
+        effort = Effort(save_every=save_every)
+        return learn(
+            learning,
+            open_folder(path, learning.config()),
+            made_by,
+            effort=effort,
+            **options,
+        )
 
     return run
 
 
 @pytest.fixture(scope="session")
 def trained(
-    learning: Callable[..., Any], learn_in: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+    learning: Callable[..., Any],
+    learn_in: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Any, Any, Path]:
     path = tmp_path_factory.mktemp("trained")
     return learning(), learn_in(learning(), path), path

@@ -1,4 +1,6 @@
-"""A training and its results: they are what was played, a kill changes nothing, and who cannot play is refused."""
+"""A training and its results: they are what was played, a kill changes nothing, and who cannot play
+is refused.
+"""
 
 import json
 import shutil
@@ -53,7 +55,9 @@ def press_ctrl_c() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def test_each_part_of_the_training_is_evaluated_and_the_best_agent_is_kept_and_plays_by_name(trained):
+def test_each_part_of_the_training_is_evaluated_and_the_best_agent_is_kept_and_plays_by_name(
+    trained,
+):
     from ata_gym.rl.learning.experiment import play, ratios
     from ata_gym.rl.learning.training import make_agent
 
@@ -62,8 +66,14 @@ def test_each_part_of_the_training_is_evaluated_and_the_best_agent_is_kept_and_p
     assert learned.curve.columns[:3] == ["steps", "cost/uta", "cost/ata-icml"]
     assert learned.curve["cost/uta"].n_unique() > 1
     assert learned.left_out == {}
-    for split, played, more in (("validation", learned.validation, []), ("test", learned.test, ["agent", *ENDS])):
-        assert played["policy"].unique(maintain_order=True).to_list() == [*more, *learning.references()]
+    for split, played, more in (
+        ("validation", learned.validation, []),
+        ("test", learned.test, ["agent", *ENDS]),
+    ):
+        assert played["policy"].unique(maintain_order=True).to_list() == [
+            *more,
+            *learning.references(),
+        ]
         seeds = [SPLITS[split].start + e for e in range(len(played) // played["policy"].n_unique())]
         assert played["seed"].unique().sort().to_list() == seeds
     name = policy_name("allocation", path)
@@ -83,18 +93,27 @@ def test_each_part_of_the_training_is_evaluated_and_the_best_agent_is_kept_and_p
 
 
 @pytest.mark.parametrize("best", [0, 1])
-def test_the_agent_that_is_kept_is_a_row_with_its_steps_beside_the_first_and_the_last(trained, tmp_path, best):
+def test_the_agent_that_is_kept_is_a_row_with_its_steps_beside_the_first_and_the_last(
+    trained,
+    tmp_path,
+    best,
+):
     from ata_gym.rl.learning.report import report
 
     learning, learned, _ = trained
     curve = learned.curve.with_columns(
-        pl.when(pl.int_range(pl.len()) == best).then(0.1).otherwise(1.0).alias("cost/uta")
+        pl.when(pl.int_range(pl.len()) == best).then(0.1).otherwise(1.0).alias("cost/uta"),
     )
     made = report(learning, learned._replace(curve=curve, left_out={"oracle": "why"}), tmp_path)
     rows = {row[0]: row[1:] for row in made.tables[0].rows}
     assert [rows[name][0] for name in ("agent", *ENDS, "uta")] == [str(64 * best), "0", "128", "-"]
-    kept = "before training, after 0 steps" if best == 0 else "after 64 of 128 steps"
-    assert made.remark.startswith(f"The agent that is kept is that {kept}, the best of 3 evaluations")
+    if best == 0:
+        kept = "before training, after 0 steps"
+    else:
+        kept = "after 64 of 128 steps"
+    assert made.remark.startswith(
+        f"The agent that is kept is that {kept}, the best of 3 evaluations",
+    )
     assert made.remark.endswith("\nleft out: oracle (why)")
     start, end = (learned.test.filter(policy=name)["cost"].to_numpy() for name in ENDS)
     logs = np.log(end / start)
@@ -107,7 +126,9 @@ def test_the_agent_that_is_kept_is_a_row_with_its_steps_beside_the_first_and_the
         return
     cost = {name: learned.test.filter(policy=name)["cost"].to_numpy() for name in ("agent", "uta")}
     summary = made.summary.filter(quantity="cost", over="uta")
-    found = {name: estimate for name, *estimate in summary.select("policy", "mean", "low", "high").rows()}
+    found = {
+        name: estimate for name, *estimate in summary.select("policy", "mean", "low", "high").rows()
+    }
     assert found["uta"] == [1, 1, 1]
     assert found["agent"][0] == pytest.approx(np.prod(cost["agent"] / cost["uta"]) ** 0.25)
     assert found["dynamic-oracle"] == min(found.values())
@@ -127,18 +148,35 @@ def test_a_reference_that_cannot_play_is_left_out(learning, monkeypatch):
     assert [*names, "oracle"] == list(learning().references())
 
 
-@pytest.mark.parametrize(("env", "algorithm", "action"), [
-    ("allocation", "ppo", "assign"), ("race", "a2c", "shares"), ("dispatch", "maskable-ppo", "start"),
-    ("allocation", "dqn", "assign"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("env", "algorithm", "action"),
+    [
+        ("allocation", "ppo", "assign"),
+        ("race", "a2c", "shares"),
+        ("dispatch", "maskable-ppo", "start"),
+        ("allocation", "dqn", "assign"),
+    ],
+)
 def test_each_algorithm_goes_on_after_a_kill_and_after_ctrl_c_and_ends_with_the_same_bytes(
-    learning, learn_in, tmp_path, monkeypatch, env, algorithm, action
+    learning,
+    learn_in,
+    tmp_path,
+    monkeypatch,
+    env,
+    algorithm,
+    action,
 ):
     monkeypatch.setattr("ata_gym.rl.learning.experiment.Learning.references", lambda _: ("uta",))
-    tiny, whole, parts = learning(env, algorithm, action, steps=96), tmp_path / "whole", tmp_path / "parts"
-    checkpoint, saved = parts / "checkpoints" / "training.pt", b""
+    tiny = learning(env, algorithm, action, steps=96)
+    whole = tmp_path / "whole"
+    parts = tmp_path / "parts"
+    checkpoint = parts / "checkpoints" / "training.pt"
+    saved = b""
     learn_in(tiny, whole)
-    for at, end, error, save_every in ((40, kill, KilledError, 0.0), (60, press_ctrl_c, KeyboardInterrupt, 1e9)):
+    for at, end, error, save_every in (
+        (40, kill, KilledError, 0.0),
+        (60, press_ctrl_c, KeyboardInterrupt, 1e9),
+    ):
         with pytest.raises(error):
             learn_in(tiny, parts, save_every=save_every, progress=ender(at, end))
         assert checkpoint.read_bytes() != saved
@@ -154,7 +192,10 @@ def test_each_algorithm_goes_on_after_a_kill_and_after_ctrl_c_and_ends_with_the_
 
 
 def test_an_agent_for_any_size_plays_other_numbers_of_workers_and_one_of_a_fixed_size_only_that(
-    trained, learning, learn_in, tmp_path
+    trained,
+    learning,
+    learn_in,
+    tmp_path,
 ):
     *_, path = trained
     made = LearnedAgent(Setting(n=9, budget=20), folder=str(path))
@@ -181,7 +222,10 @@ def test_the_agent_is_a_file_of_the_library_without_what_differs_from_run_to_run
     assert not {"start_time", "ep_info_buffer", "_num_timesteps_at_start"} & json.loads(data).keys()
 
 
-def test_a_configuration_whose_fields_hold_something_else_is_refused_by_file_and_field(trained, tmp_path):
+def test_a_configuration_whose_fields_hold_something_else_is_refused_by_file_and_field(
+    trained,
+    tmp_path,
+):
     *_, path = trained
     shutil.copy(path / "agent.zip", tmp_path)
     config = json.loads((path / "config.json").read_text())
@@ -189,14 +233,22 @@ def test_a_configuration_whose_fields_hold_something_else_is_refused_by_file_and
     kept = {**{name: config[name] for name in own}, "hyperparameters": {"policy_kwargs": {}}}
     (tmp_path / "config.json").write_text(json.dumps(kept))
     read = lambda: LearnedAgent(Setting(n=6, budget=8), folder=str(tmp_path))  # noqa: E731
-    assert refused_by_field(tmp_path / "config.json", read) <= {"seed", "n", "budget", "hyperparameters.policy_kwargs"}
+    assert refused_by_field(tmp_path / "config.json", read) <= {
+        "seed",
+        "n",
+        "budget",
+        "hyperparameters.policy_kwargs",
+    }
 
 
 def test_a_folder_without_an_agent_is_refused(trained, tmp_path):
     *_, path = trained
     with pytest.raises(ValueError, match="holds no trained agent"):
         LearnedAgent(Setting(n=6, budget=8), folder=str(tmp_path))
-    with pytest.raises(ValueError, match=r"plays ata_gym/TaskAllocation-v0: name it .*:LearnedAgent:"):
+    with pytest.raises(
+        ValueError,
+        match=r"plays ata_gym/TaskAllocation-v0: name it .*:LearnedAgent:",
+    ):
         LearnedDispatchAgent(Setting(n=6, budget=8), folder=str(path))
     with pytest.raises(ValueError, match="folder"):
         ata_policies.make("ata_gym.rl.agent:LearnedAgent", gym.make("ata_gym/TaskAllocation-v0"))

@@ -31,7 +31,8 @@ def test_an_env_is_pickled_with_its_episode(form: dict[str, str]) -> None:
     twin = pickle.loads(pickle.dumps(env))
     for _ in range(9):
         action = env.action_space.sample()
-        ours, theirs = env.step(action), twin.step(action)
+        ours = env.step(action)
+        theirs = twin.step(action)
         assert same(ours[0], theirs[0])
         assert ours[1] == theirs[1]
 
@@ -44,13 +45,15 @@ def test_wrappers_take_a_single_env_and_the_native_vector_env(form: dict[str, st
     env_id, own = arguments(form)
     env = wrappers.NormalizeReward(wrappers.RecordEpisodeStatistics(gym.make(**form, horizon=2)))
     env = wrappers.FlattenObservation(wrappers.TimeAwareObservation(wrappers.TimeLimit(env, 200)))
-    env, native = wrappers.DtypeObservation(env, np.float32), gym.make_vec(env_id, num_envs=2, horizon=2, **own)
+    env = wrappers.DtypeObservation(env, np.float32)
+    native = gym.make_vec(env_id, num_envs=2, horizon=2, **own)
     envs = wrappers.vector.NormalizeReward(wrappers.vector.RecordEpisodeStatistics(native))
     envs = wrappers.vector.DtypeObservation(wrappers.vector.FlattenObservation(envs), np.float32)
     observation, _ = env.reset(seed=0)
     observations, _ = envs.reset(seed=0)
     envs.action_space.seed(0)
-    steps, ended = 0, False
+    steps = 0
+    ended = False
     while not ended:
         assert observation in env.observation_space
         assert observation.dtype == np.float32
@@ -65,38 +68,67 @@ def test_wrappers_take_a_single_env_and_the_native_vector_env(form: dict[str, st
 
 
 REFUSING = {
-    "TransformObservation", "VectorizeTransformObservation", "FilterObservation", "FlattenObservation",
-    "GrayscaleObservation", "ResizeObservation", "ReshapeObservation", "RescaleObservation", "DtypeObservation",
+    "TransformObservation",
+    "VectorizeTransformObservation",
+    "FilterObservation",
+    "FlattenObservation",
+    "GrayscaleObservation",
+    "ResizeObservation",
+    "ReshapeObservation",
+    "RescaleObservation",
+    "DtypeObservation",
     "NormalizeObservation",
-}  # fmt: skip
+}
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")  # of boxes of other dtypes
+@pytest.mark.filterwarnings(
+    "ignore::RuntimeWarning",
+    "ignore::UserWarning",
+)  # of boxes of other dtypes
 def test_the_page_names_the_wrappers_that_refuse_same_step() -> None:
-    """Every wrapper of vector envs that Gymnasium has is asked, on rows that it can wrap in another mode."""
+    """Every wrapper of vector envs that Gymnasium has is asked, on rows that it can wrap in another
+    mode.
+    """
     from gymnasium.wrappers import vector
 
-    page = (Path(__file__).parents[3] / "notebooks" / "agents" / "README.md").read_text(encoding="utf-8")
-    listed = page.partition("**Wrappers that refuse `SAME_STEP`**")[2].partition("all of `gymnasium.wrappers.vector`")[
-        0
-    ]
+    page = (Path(__file__).parents[3] / "notebooks" / "agents" / "README.md").read_text(
+        encoding="utf-8",
+    )
+    listed = page.partition("**Wrappers that refuse `SAME_STEP`**")[2].partition(
+        "all of `gymnasium.wrappers.vector`",
+    )[0]
     assert set(re.findall(r"`(\w+)`", listed)) == REFUSING
     rows = {
         mode: gym.make_vec(
-            "ata_gym/TaskAllocation-v0", num_envs=2, autoreset_mode=mode, observation="flat", action="shares"
+            "ata_gym/TaskAllocation-v0",
+            num_envs=2,
+            autoreset_mode=mode,
+            observation="flat",
+            action="shares",
         )
         for mode in AutoresetMode
     }
     given = {
-        "FilterObservation": {"filter_keys": []}, "ResizeObservation": {"shape": (2, 2)},
-        "ReshapeObservation": {"shape": (80, 1)}, "RescaleObservation": {"min_obs": -1.0, "max_obs": 1.0},
-        "DtypeObservation": {"dtype": np.float64}, "TransformObservation": {"func": lambda seen: seen},
-        "VectorizeTransformObservation": {"wrapper": gym.wrappers.DtypeObservation, "dtype": np.float64},
-        "ClipReward": {"min_reward": -1.0, "max_reward": 0.0}, "TransformReward": {"func": lambda reward: reward},
-        "VectorizeTransformReward": {"wrapper": gym.wrappers.TransformReward, "func": lambda reward: reward},
-        "TransformAction": {"func": lambda action: action}, "RescaleAction": {"min_action": 0.0, "max_action": 1.0},
+        "FilterObservation": {"filter_keys": []},
+        "ResizeObservation": {"shape": (2, 2)},
+        "ReshapeObservation": {"shape": (80, 1)},
+        "RescaleObservation": {"min_obs": -1.0, "max_obs": 1.0},
+        "DtypeObservation": {"dtype": np.float64},
+        "TransformObservation": {"func": lambda seen: seen},
+        "VectorizeTransformObservation": {
+            "wrapper": gym.wrappers.DtypeObservation,
+            "dtype": np.float64,
+        },
+        "ClipReward": {"min_reward": -1.0, "max_reward": 0.0},
+        "TransformReward": {"func": lambda reward: reward},
+        "VectorizeTransformReward": {
+            "wrapper": gym.wrappers.TransformReward,
+            "func": lambda reward: reward,
+        },
+        "TransformAction": {"func": lambda action: action},
+        "RescaleAction": {"min_action": 0.0, "max_action": 1.0},
         "VectorizeTransformAction": {"wrapper": gym.wrappers.ClipAction},
-    }  # fmt: skip
+    }
     needs_a_picture_or_a_package = {
         "RecordVideo",
         "HumanRendering",
@@ -113,4 +145,8 @@ def test_the_page_names_the_wrappers_that_refuse_same_step() -> None:
             except ValueError as error:
                 if "autoreset_mode" in str(error):
                     refused[mode.name].add(wrapper)
-    assert refused == {"SAME_STEP": REFUSING, "NEXT_STEP": set(), "DISABLED": {"NormalizeObservation"}}
+    assert refused == {
+        "SAME_STEP": REFUSING,
+        "NEXT_STEP": set(),
+        "DISABLED": {"NormalizeObservation"},
+    }

@@ -1,4 +1,7 @@
-"""Minari records rounds with their infos, and gives the spaces and the env back. Run by ``nox -s minari``."""
+"""Minari records rounds with their infos, and gives the spaces and the env back.
+
+Run by ``nox -s minari``.
+"""
 
 import importlib.util
 import subprocess
@@ -30,7 +33,8 @@ def test_a_data_set_holds_infos_spaces_and_the_recipe_of_the_env(form: dict[str,
 
     env_id, options = arguments(form)
     env: Any = gym.make(env_id, pool=PoolDistribution(5, fewest=3), budget=3, horizon=2, **options)
-    collector, infos = minari.DataCollector(env, record_infos=True), []
+    collector = minari.DataCollector(env, record_infos=True)
+    infos = []
     for seed in range(2):
         infos.append([collector.reset(seed=seed)[1]])
         over = False
@@ -39,7 +43,10 @@ def test_a_data_set_holds_infos_spaces_and_the_recipe_of_the_env(form: dict[str,
             infos[-1].append(info)
     collector.create_dataset("rounds/random-v0")
     dataset = minari.load_dataset("rounds/random-v0")
-    assert (dataset.observation_space, dataset.action_space) == (env.observation_space, env.action_space)
+    assert (dataset.observation_space, dataset.action_space) == (
+        env.observation_space,
+        env.action_space,
+    )
     again: Any = dataset.recover_environment()
     assert again.spec == env.spec
     assert again.unwrapped.scenario == env.unwrapped.scenario
@@ -59,5 +66,11 @@ def test_another_program_reads_it_whatever_it_imports_first() -> None:
     collector.create_dataset("rounds/race-v0")
     for order in ("ata_gym, minari", "minari, ata_gym"):
         code = f"import {order}; print(minari.load_dataset('rounds/race-v0').action_space)"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
         assert done.stdout.strip() == str(env.action_space) == "RaceAllocation(5, 8)"

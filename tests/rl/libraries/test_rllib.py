@@ -8,21 +8,36 @@ import pytest
 
 from tests.envs.playing import LISTED, arguments, name
 
-if importlib.util.find_spec("ray") is None or importlib.util.find_spec("tree") is None:  # RLlib needs dm-tree
+if (
+    importlib.util.find_spec("ray") is None or importlib.util.find_spec("tree") is None
+):  # RLlib needs dm-tree
     pytest.skip("ray[rllib] is not installed", allow_module_level=True)
 
-pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("ray")]
+pytestmark = [
+    pytest.mark.library,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.usefixtures("ray"),
+]
 STEPS = 128
 FLAT = [form for form in LISTED if form["observation"] == "flat"]
 WORKERS = [form for form in LISTED if form["observation"] == "workers"]
 NATIVE, PROCESSES = ({"gym_env_vectorize_mode": mode} for mode in ("vector_entry_point", "async"))
 
 
-def train(form: dict[str, str], processes: int = 0, prefix: str = "", module: Any = None, **env_runners: Any) -> None:
+def train(
+    form: dict[str, str],
+    processes: int = 0,
+    prefix: str = "",
+    module: Any = None,
+    **env_runners: Any,
+) -> None:
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
-    network = {"model_config": DefaultModelConfig(fcnet_hiddens=[16])} if module is None else {"rl_module_spec": module}
+    if module is None:
+        network = {"model_config": DefaultModelConfig(fcnet_hiddens=[16])}
+    else:
+        network = {"rl_module_spec": module}
     env_id, own = arguments(form)
     config = (
         PPOConfig()
@@ -44,7 +59,9 @@ def train(form: dict[str, str], processes: int = 0, prefix: str = "", module: An
 
 
 @pytest.mark.parametrize(
-    ("form", "how"), [*((form, how) for form in FLAT for how in ({}, NATIVE)), (FLAT[0], PROCESSES)], ids=str
+    ("form", "how"),
+    [*((form, how) for form in FLAT for how in ({}, NATIVE)), (FLAT[0], PROCESSES)],
+    ids=str,
 )
 def test_ppo_trains(form: dict[str, str], how: dict[str, str]) -> None:
     train(form, **how)
@@ -60,7 +77,9 @@ def test_the_network_for_workers_trains(form: dict[str, str]) -> None:
 
 
 def test_another_process_imports_the_package_that_the_id_names() -> None:
-    """A process of Ray has not imported it; Gymnasium does so for an id that begins with the package."""
+    """A process of Ray has not imported it; Gymnasium does so for an id that begins with the
+    package.
+    """
     train(FLAT[0], processes=1, prefix="ata_gym:")
 
 

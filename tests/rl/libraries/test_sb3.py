@@ -1,4 +1,6 @@
-"""Stable-Baselines3 drives every form whose actions it knows, through its own vector envs and through our bridge."""
+"""Stable-Baselines3 drives every form whose actions it knows, through its own vector envs and
+through our bridge.
+"""
 
 import warnings
 from itertools import cycle
@@ -33,7 +35,9 @@ def monitored(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
 
 
 def policy_for(form: dict[str, str]) -> str:
-    return "MultiInputPolicy" if form["observation"] == "feedback" else "MlpPolicy"
+    if form["observation"] == "feedback":
+        return "MultiInputPolicy"
+    return "MlpPolicy"
 
 
 @every_form
@@ -52,18 +56,30 @@ def test_the_checker_advises_against_matrices_only(form: dict[str, str]) -> None
 def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) -> None:
     from stable_baselines3.common.monitor import Monitor
 
-    ours, theirs, chance = bridge(form, **ENDING), monitored(form, **ENDING), gym.make(**form, **ENDING).action_space
+    ours = bridge(form, **ENDING)
+    theirs = monitored(form, **ENDING)
+    chance = gym.make(**form, **ENDING).action_space
     chance.seed(1)
     assert ours.seed(7) == theirs.seed(7)
-    first, expected = ours.reset(), theirs.reset()
+    first = ours.reset()
+    expected = theirs.reset()
     assert same(dict(first), dict(expected)) if isinstance(first, dict) else same(first, expected)
-    assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
+    assert (ours.observation_space, ours.action_space) == (
+        theirs.observation_space,
+        theirs.action_space,
+    )
     assert ours.env_is_wrapped(Monitor) == theirs.env_is_wrapped(Monitor)
     assert ours.get_attr("n", indices=[0, 2]) == theirs.get_attr("n", indices=[0, 2])
-    assert same(np.array(ours.env_method("means", indices=1)), np.array(theirs.env_method("means", indices=1)))
+    assert same(
+        np.array(ours.env_method("means", indices=1)),
+        np.array(theirs.env_method("means", indices=1)),
+    )
     assert ours.has_attr("action_masks")
     if form in MASKED:
-        assert same(np.array(ours.env_method("action_masks")), np.array(theirs.env_method("action_masks")))
+        assert same(
+            np.array(ours.env_method("action_masks")),
+            np.array(theirs.env_method("action_masks")),
+        )
     else:
         with pytest.raises(AttributeError, match="have masks"):
             ours.env_method("action_masks")
@@ -78,9 +94,16 @@ def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) 
                 ends += 1
                 assert same(info["terminal_observation"], other["terminal_observation"])
                 assert info["TimeLimit.truncated"] is other["TimeLimit.truncated"] is True
-                np.testing.assert_allclose(info["episode"]["r"], other["episode"]["r"], atol=1e-6)  # theirs: rounded
+                np.testing.assert_allclose(
+                    info["episode"]["r"],
+                    other["episode"]["r"],
+                    atol=1e-6,
+                )  # theirs: rounded
                 assert info["episode"]["l"] == other["episode"]["l"]
-        assert (rewards.tobytes(), dones.tolist()) == (other_rewards.tobytes(), other_dones.tolist())
+        assert (rewards.tobytes(), dones.tolist()) == (
+            other_rewards.tobytes(),
+            other_dones.tolist(),
+        )
     assert ends > 3
 
 
@@ -88,19 +111,33 @@ def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) 
     ("form", "algorithm"),
     [
         *zip(LISTED, cycle(["PPO", "A2C"]), strict=False),
-        *((form, "SAC" if form["action"] == "shares" else "DQN") for form in VALUED),  # they take boxes, and choices
+        *(
+            (form, "SAC" if form["action"] == "shares" else "DQN") for form in VALUED
+        ),  # they take boxes, and choices
         *((form, "RecurrentPPO") for form in LISTED if form["observation"] == "flat"),
     ],
     ids=str,
 )
 def test_agents_learn_on_single_envs(form: dict[str, str], algorithm: str) -> None:
     actor_critic: dict[str, Any] = {"n_steps": 8}
-    off_policy = {"learning_starts": 8, "batch_size": 8, "buffer_size": 64, "policy_kwargs": {"net_arch": [8]}}
-    short, recurrent = actor_critic | {"batch_size": 16, "n_epochs": 1}, algorithm == "RecurrentPPO"
+    off_policy = {
+        "learning_starts": 8,
+        "batch_size": 8,
+        "buffer_size": 64,
+        "policy_kwargs": {"net_arch": [8]},
+    }
+    short = actor_critic | {"batch_size": 16, "n_epochs": 1}
+    recurrent = algorithm == "RecurrentPPO"
     own = {"PPO": short, "RecurrentPPO": short, "A2C": actor_critic}.get(algorithm, off_policy)
     envs = monitored(form, 1 if own is off_policy else 2)
-    library = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed") if recurrent else sb3
-    policy = "MlpLstmPolicy" if recurrent else policy_for(form)
+    if recurrent:
+        library = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    else:
+        library = sb3
+    if recurrent:
+        policy = "MlpLstmPolicy"
+    else:
+        policy = policy_for(form)
     agent = getattr(library, algorithm)(policy, envs, seed=0, device="cpu", **own)
     before = [weight.clone() for weight in agent.policy.parameters()]
     agent.learn(32)
@@ -108,12 +145,23 @@ def test_agents_learn_on_single_envs(form: dict[str, str], algorithm: str) -> No
 
 
 @pytest.mark.parametrize("form", LISTED[::2], ids=name)
-def test_an_agent_of_the_bridge_is_saved_loaded_and_evaluated(form: dict[str, str], tmp_path: Path) -> None:
+def test_an_agent_of_the_bridge_is_saved_loaded_and_evaluated(
+    form: dict[str, str],
+    tmp_path: Path,
+) -> None:
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.vec_env import VecNormalize
 
     envs = VecNormalize(bridge(form, seed=1, horizon=2), norm_obs=form["observation"] == "flat")
-    agent = sb3.PPO(policy_for(form), envs, n_steps=8, batch_size=8, n_epochs=1, seed=0, device="cpu")
+    agent = sb3.PPO(
+        policy_for(form),
+        envs,
+        n_steps=8,
+        batch_size=8,
+        n_epochs=1,
+        seed=0,
+        device="cpu",
+    )
     agent.learn(48)
     assert envs.ret_rms.count > 40
     agent.save(tmp_path / "agent")
@@ -122,30 +170,54 @@ def test_an_agent_of_the_bridge_is_saved_loaded_and_evaluated(form: dict[str, st
     fresh = VecNormalize.load(str(tmp_path / "envs.pkl"), bridge(form, seed=2, horizon=2))
     fresh.training = False
     observation = fresh.reset()
-    assert same(agent.predict(observation, deterministic=True)[0], loaded.predict(observation, deterministic=True)[0])
+    assert same(
+        agent.predict(observation, deterministic=True)[0],
+        loaded.predict(observation, deterministic=True)[0],
+    )
     results = []
     for envs in (bridge(form, horizon=2), monitored(form, horizon=2)):
         envs.seed(9)
         results.append(
-            evaluate_policy(loaded, envs, n_eval_episodes=3, return_episode_rewards=True, deterministic=True)
+            evaluate_policy(
+                loaded,
+                envs,
+                n_eval_episodes=3,
+                return_episode_rewards=True,
+                deterministic=True,
+            ),
         )
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
     assert results[0][1] == results[1][1]
 
 
 @pytest.mark.parametrize(
-    ("form", "made"), list(zip(MASKED, cycle([bridge, monitored, monitored, bridge]), strict=False))
+    ("form", "made"),
+    list(zip(MASKED, cycle([bridge, monitored, monitored, bridge]), strict=False)),
 )
 def test_maskable_ppo_takes_the_masks(form: dict[str, str], made: Any, tmp_path: Path) -> None:
-    """For features of workers with our own policy, which learns, and is saved and loaded as any other."""
+    """For features of workers with our own policy, which learns, and is saved and loaded as any
+    other.
+    """
     contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 
     from ata_gym.rl.sb3.maskable_policy import MaskableWorkersPolicy
 
-    envs, policy = made(form), MaskableWorkersPolicy if form["observation"] == "workers" else policy_for(form)
+    envs = made(form)
+    if form["observation"] == "workers":
+        policy = MaskableWorkersPolicy
+    else:
+        policy = policy_for(form)
     assert is_masking_supported(envs)
-    agent = contrib.MaskablePPO(policy, envs, n_steps=16, batch_size=16, n_epochs=1, seed=0, device="cpu")
+    agent = contrib.MaskablePPO(
+        policy,
+        envs,
+        n_steps=16,
+        batch_size=16,
+        n_epochs=1,
+        seed=0,
+        device="cpu",
+    )
     before = [weight.clone() for weight in agent.policy.parameters()]
     agent.learn(96)
     assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
@@ -155,10 +227,14 @@ def test_maskable_ppo_takes_the_masks(form: dict[str, str], made: Any, tmp_path:
         actions, _ = agent.predict(observation, action_masks=masks)
         assert masks[np.arange(3), actions].all()
         observation, *_ = envs.step(actions)
-    observation, masks = envs.reset(), get_action_masks(envs)
+    observation = envs.reset()
+    masks = get_action_masks(envs)
     masks[:, 0] = False
     agent.save(tmp_path / "agent")
     loaded = contrib.MaskablePPO.load(tmp_path / "agent", device="cpu")
-    chosen = [one.predict(observation, action_masks=masks, deterministic=True)[0] for one in (agent, loaded)]
+    chosen = [
+        one.predict(observation, action_masks=masks, deterministic=True)[0]
+        for one in (agent, loaded)
+    ]
     assert masks[np.arange(3), chosen[0]].all()
     assert same(*chosen)

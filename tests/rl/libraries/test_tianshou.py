@@ -14,12 +14,20 @@ if importlib.util.find_spec("tianshou") is None:
 pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default")]
 SIZE = 64
 SHORT: dict[str, Any] = {
-    "max_epochs": 1, "epoch_num_steps": SIZE, "collection_step_num_env_steps": SIZE // 2, "batch_size": 16,
-    "show_progress": False, "verbose": False,
-}  # fmt: skip
+    "max_epochs": 1,
+    "epoch_num_steps": SIZE,
+    "collection_step_num_env_steps": SIZE // 2,
+    "batch_size": 16,
+    "show_progress": False,
+    "verbose": False,
+}
 
 
-@pytest.mark.parametrize("form", [form for form in LISTED if form["observation"] != "feedback"], ids=name)
+@pytest.mark.parametrize(
+    "form",
+    [form for form in LISTED if form["observation"] != "feedback"],
+    ids=name,
+)
 def test_ppo_trains(form: dict[str, str]) -> None:
     from tianshou.algorithm import PPO
     from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
@@ -36,17 +44,36 @@ def test_ppo_trains(form: dict[str, str]) -> None:
     net, other = (Net(state_shape=env.observation_space.shape, hidden_sizes=[16]) for _ in range(2))
     dist: Any
     if form["action"] == "shares":
-        actor: Any = ContinuousActorProbabilistic(preprocess_net=net, action_shape=env.action_space.shape)
+        actor: Any = ContinuousActorProbabilistic(
+            preprocess_net=net,
+            action_shape=env.action_space.shape,
+        )
         dist = lambda numbers: Independent(Normal(*numbers), 1)  # noqa: E731
     else:
         several = form["action"] == "dispatch"
-        shape = env.action_space.shape if several else env.action_space.n
+        if several:
+            shape = env.action_space.shape
+        else:
+            shape = env.action_space.n
         actor = DiscreteActor(preprocess_net=net, action_shape=shape, softmax_output=False)
-        dist = lambda logits: Independent(Bernoulli(logits=logits), 1) if several else Categorical(logits=logits)  # noqa: E731
+
+        def dist(logits):
+            if several:
+                return Independent(Bernoulli(logits=logits), 1)
+            return Categorical(logits=logits)
+
     policy = ProbabilisticActorPolicy(
-        actor=actor, dist_fn=dist, action_space=env.action_space, action_scaling=False, action_bound_method=None
+        actor=actor,
+        dist_fn=dist,
+        action_space=env.action_space,
+        action_scaling=False,
+        action_bound_method=None,
     )
-    algorithm = PPO(policy=policy, critic=DiscreteCritic(preprocess_net=other), optim=AdamOptimizerFactory(lr=1e-3))
+    algorithm = PPO(
+        policy=policy,
+        critic=DiscreteCritic(preprocess_net=other),
+        optim=AdamOptimizerFactory(lr=1e-3),
+    )
     envs = DummyVectorEnv([lambda: gym.make(**form, horizon=1)] * 2)
     collector = Collector(algorithm, envs, VectorReplayBuffer(256, len(envs)))
     before = [weight.clone() for weight in policy.parameters()]

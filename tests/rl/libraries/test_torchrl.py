@@ -24,7 +24,9 @@ def native(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
 
 
 def shown(observation: Any) -> dict[str, Any]:
-    return observation if isinstance(observation, dict) else {"observation": observation}
+    if isinstance(observation, dict):
+        return observation
+    return {"observation": observation}
 
 
 @pytest.mark.parametrize("form", LISTED, ids=name)
@@ -39,19 +41,25 @@ def test_its_own_wrapper_and_the_native_rows_pass_its_check(form: dict[str, str]
 
 @pytest.mark.parametrize("form", LISTED, ids=name)
 def test_a_rollout_is_that_of_single_envs(form: dict[str, str]) -> None:
-    steps, ends = native(form, seed=5, **ENDING).rollout(60, break_when_any_done=False), 0
+    steps = native(form, seed=5, **ENDING).rollout(60, break_when_any_done=False)
+    ends = 0
     for e in range(3):
         env = gym.make(**form, **ENDING)
         observation, _ = env.reset(seed=5 + e)
         for k in range(60):
             now = steps[e, k]
             assert same({key: now[key].numpy() for key in shown(observation)}, shown(observation))
-            (observation, reward, terminated, truncated, info), after = env.step(now["action"].numpy()), now["next"]
+            (observation, reward, terminated, truncated, info), after = (
+                env.step(now["action"].numpy()),
+                now["next"],
+            )
             assert same({key: after[key].numpy() for key in shown(observation)}, shown(observation))
             assert after["reward"].item() == np.float32(reward)
             assert [after[flag].item() for flag in ("terminated", "truncated", "done")] == [
-                terminated, truncated, truncated,
-            ]  # fmt: skip
+                terminated,
+                truncated,
+                truncated,
+            ]
             if "action_mask" in info:
                 assert after["action_mask"].numpy().tolist() == (info["action_mask"] > 0).tolist()
             if truncated:
@@ -70,8 +78,14 @@ def test_masks_are_kept(form: dict[str, str]) -> None:
     assert steps["action_mask"].gather(-1, steps["action"].unsqueeze(-1)).all()
 
 
-@pytest.mark.parametrize("form", [form for form in EVERY_FORM if form["action"] == "allocation"], ids=name)
-def test_envs_that_it_has_no_spec_for_or_that_are_not_native_are_refused(form: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "form",
+    [form for form in EVERY_FORM if form["action"] == "allocation"],
+    ids=name,
+)
+def test_envs_that_it_has_no_spec_for_or_that_are_not_native_are_refused(
+    form: dict[str, str],
+) -> None:
     from ata_gym.rl.torchrl import NativeTorchEnv
 
     env_id, own = arguments(form)

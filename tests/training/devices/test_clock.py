@@ -16,7 +16,8 @@ from ata_gym.training.devices import workers
 from ata_gym.training.devices.clock import DeviceClock
 from tests.training.small_problem import small, weights
 
-IDS, GOOD = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"], np.array([3, 2, 1])
+IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
+GOOD = np.array([3, 2, 1])
 WORKERS = ["cpu:1", "cpu:2", "cpu:3"]
 
 
@@ -43,7 +44,8 @@ class Odd(nn.Module):
     def __init__(self):
         super().__init__()
         self.frozen = nn.Linear(2, 4).requires_grad_(False)
-        self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
+        self.used = nn.Linear(4, 3)
+        self.unused = nn.Linear(4, 3)
 
     def forward(self, inputs):
         return self.used(self.frozen(inputs))
@@ -62,30 +64,55 @@ def odd_optimizer(parts):
     ],
 )
 def test_losses_and_weights_are_those_of_a_trainer_on_one_device_and_on_several(
-    several_devices, problem, several, tolerance, options
+    several_devices,
+    problem,
+    several,
+    tolerance,
+    options,
 ):
     for name in ("uta", "gta"):
         trainer = Trainer(problem, 6, **options)
-        start, listed = weights(trainer), (several_devices if several else WORKERS)
+        start = weights(trainer)
+        if several:
+            listed = several_devices
+        else:
+            listed = WORKERS
         env = make(problem, env_id=ata_policies.load(name).env_id, workers=listed, **options)
         losses = [info["loss"] for info in play(env, ata_policies.make(name, env))]
         np.testing.assert_allclose(losses, [trainer.step() for _ in losses], rtol=tolerance)
         moved = (weights(trainer) - start).abs().max().item()
         assert moved > 0
-        torch.testing.assert_close(weights(env.trainer), weights(trainer), rtol=tolerance, atol=tolerance * moved)
+        torch.testing.assert_close(
+            weights(env.trainer),
+            weights(trainer),
+            rtol=tolerance,
+            atol=tolerance * moved,
+        )
 
 
-def test_on_one_device_the_trajectory_is_the_same_to_the_bit_whatever_the_times_and_the_allocation():
+def test_on_one_device_the_trajectory_is_the_same_to_the_bit_whatever_the_times():
     runs = []
-    for name, listed in (("uta", WORKERS), ("gta", WORKERS), ("gta", ["cpu:5", "cpu", "cpu"]), (None, "cpu,cpu,cpu")):
-        env = make("digits", env_id=ata_policies.load(name or "uta").env_id, workers=listed, optimizer="adam")
+    for name, listed in (
+        ("uta", WORKERS),
+        ("gta", WORKERS),
+        ("gta", ["cpu:5", "cpu", "cpu"]),
+        (None, "cpu,cpu,cpu"),
+    ):
+        env = make(
+            "digits",
+            env_id=ata_policies.load(name or "uta").env_id,
+            workers=listed,
+            optimizer="adam",
+        )
         infos = play(env, name and ata_policies.make(name, env))
         runs.append(([info["loss"] for info in infos], weights(env.trainer).tolist()))
     assert runs[1:] == runs[:1] * 3
 
 
 class Recorded:
-    """In place of a replica: it gives recorded times, by the worker's own work, and counts the tasks that it ran."""
+    """In place of a replica: it gives recorded times, by the worker's own work, and counts the
+    tasks that it ran.
+    """
 
     def __init__(self, times):
         self.times = [iter(itertools.cycle(record)) for record in times]
@@ -102,12 +129,14 @@ class Recorded:
 @settings(max_examples=12)
 @given(data=st.data())
 def test_a_round_of_given_times_is_that_of_the_simulation(data):
-    n, budget = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
+    n = data.draw(st.integers(1, 4))
+    budget = data.draw(st.integers(1, 6))
     time = st.floats(0.1, 3) | st.sampled_from([1.0, 2.0])  # ties
     times = data.draw(st.lists(st.lists(time, min_size=40, max_size=40), min_size=n, max_size=n))
     seed = data.draw(st.integers(0, 99))
     for env_id in IDS:
-        simulated, replica = gym.make(env_id, pool=trace(times), budget=budget), Recorded(times)
+        simulated = gym.make(env_id, pool=trace(times), budget=budget)
+        replica = Recorded(times)
         clock = DeviceClock(Trainer("quadratic", budget), [Worker(work=i + 1) for i in range(n)])
         clock._runners = [(replica, i + 1) for i in range(n)]
         clock._replicas = {"cpu": replica}
@@ -116,14 +145,20 @@ def test_a_round_of_given_times_is_that_of_the_simulation(data):
         measured.reset(seed=0)
         simulated.action_space.seed(seed)
         for k in range(4):
-            before, action = simulated.unwrapped._state.started.copy(), simulated.action_space.sample()
-            ours, theirs = measured.step(action), simulated.step(action)
+            before = simulated.unwrapped._state.started.copy()
+            action = simulated.action_space.sample()
+            ours = measured.step(action)
+            theirs = simulated.step(action)
             for name in theirs[0]:
                 np.testing.assert_array_equal(ours[0][name], theirs[0][name])
             assert ours[1:] == theirs[1:]
             started = simulated.unwrapped._state.started - before
-            assert [task for task, _ in replica.tasks[k]] == list(range(started.sum()))  # no task is run in vain
-            assert [kept for _, kept in replica.tasks[k]] == [b < budget for b in range(started.sum())]
+            assert [task for task, _ in replica.tasks[k]] == list(
+                range(started.sum()),
+            )  # no task is run in vain
+            assert [kept for _, kept in replica.tasks[k]] == [
+                b < budget for b in range(started.sum())
+            ]
 
 
 def test_the_spec_rebuilds_the_wrapped_env_whose_trainer_has_its_settings_already():
@@ -152,7 +187,8 @@ def test_a_loss_that_is_nan_no_memory_and_a_bad_action_leave_env_and_weights_as_
     env, undisturbed = (make(small(kind=Fragile)) for _ in range(2))
     first = play(env, rounds=2)
     play(undisturbed, rounds=2)
-    before, losses = weights(env.trainer), Fragile.losses
+    before = weights(env.trainer)
+    losses = Fragile.losses
     with pytest.raises(ValueError, match="sum"):
         env.step(np.array([1, 1, 1]))
     assert Fragile.losses == losses
@@ -164,8 +200,13 @@ def test_a_loss_that_is_nan_no_memory_and_a_bad_action_leave_env_and_weights_as_
     info = env.step(GOOD)[-1]
     assert info["runtime"] == pytest.approx(first[-1]["runtime"] + info["round_time"])
     assert info["loss"] == undisturbed.step(GOOD)[-1]["loss"]
-    env.trainer.problem.error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 PiB. GPU 0 ...")
-    with pytest.raises(MemoryError, match=r"a single task does not fit into the memory of cpu.*CUDA out of memory"):
+    env.trainer.problem.error = torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 9 PiB. GPU 0 ...",
+    )
+    with pytest.raises(
+        MemoryError,
+        match=r"a single task does not fit into the memory of cpu.*CUDA out of memory",
+    ):
         env.step(GOOD)
     env.trainer.problem.error = None
     assert play(env, rounds=1)[0]["loss"] == first[0]["loss"]
@@ -180,11 +221,20 @@ def test_a_loss_that_is_nan_no_memory_and_a_bad_action_leave_env_and_weights_as_
         ({}, ["cpu"] * 2, {}, "the env has 3 workers, but its device clock has 2"),
         ({}, "cpu,cpu,cpu,cpu", {}, "the env has 3 workers, but its device clock has 4"),
         ({}, WORKERS, {"budget": 5}, "the env has budget 5, but its device clock has 6"),
-        ({}, WORKERS, {"changes": [Spot(0.1, 0.5)]}, "has real workers, which no changes=... can change"),
+        (
+            {},
+            WORKERS,
+            {"changes": [Spot(0.1, 0.5)]},
+            "has real workers, which no changes=... can change",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 def test_a_clock_that_does_not_fit(settings, workers, scenario, sentence):
     fitting = {"pool": deterministic(np.ones(3)), "budget": 6}
     with pytest.raises(ValueError, match=sentence):
-        gym.make(IDS[0], **fitting | scenario, backend=DeviceClock(Trainer(small(), 6, **settings), workers))
+        gym.make(
+            IDS[0],
+            **fitting | scenario,
+            backend=DeviceClock(Trainer(small(), 6, **settings), workers),
+        )

@@ -29,7 +29,8 @@ def run(rounds, **settings):
 
 def test_training_on_cuda_follows_training_on_the_cpu():
     problem = make_problem("digits")
-    on_cuda, on_cpu = Trainer(problem, BUDGET, device="cuda"), Trainer(problem, BUDGET)
+    on_cuda = Trainer(problem, BUDGET, device="cuda")
+    on_cpu = Trainer(problem, BUDGET)
     assert torch.equal(weights(on_cuda).cpu(), weights(on_cpu))
     assert next(on_cuda.model.parameters()).is_cuda
     pairs = [(on_cuda.step(), on_cpu.step()) for _ in range(20)]
@@ -45,16 +46,24 @@ def test_dropout_on_cuda_is_keyed():
     assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
-@pytest.mark.parametrize(("device", "options"), [
-    ("cuda", {"graphs": True}), pytest.param("cuda:1", {"graphs": True}, marks=pytest.mark.gpu(2)),
-    ("cuda", {"graphs": True, "optimizer": "adam", "schedule": "cosine:9"}),
-    ("cuda", {"graphs": True, "precision": "float16", "micro_batch": 2}), ("cuda", {"compile": True}),
-    ("cuda", {"compile": True, "graphs": True}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "options"),
+    [
+        ("cuda", {"graphs": True}),
+        pytest.param("cuda:1", {"graphs": True}, marks=pytest.mark.gpu(2)),
+        ("cuda", {"graphs": True, "optimizer": "adam", "schedule": "cosine:9"}),
+        ("cuda", {"graphs": True, "precision": "float16", "micro_batch": 2}),
+        ("cuda", {"compile": True}),
+        ("cuda", {"compile": True, "graphs": True}),
+    ],
+)
 @warnings_of_inductor
 def test_graphs_and_compilation_follow_eager_training(device, options):
     plain = {name: value for name, value in options.items() if name not in {"graphs", "compile"}}
-    (losses, end), (fast, fast_end) = run(9, device=device, **plain), run(9, device=device, **options)
+    (losses, end), (fast, fast_end) = (
+        run(9, device=device, **plain),
+        run(9, device=device, **options),
+    )
     np.testing.assert_allclose(fast, losses, rtol=1e-3)
     torch.testing.assert_close(fast_end, end, rtol=1e-3, atol=1e-4)
 
@@ -77,13 +86,19 @@ def test_a_graph_keeps_the_promises_of_a_step():
     ("home", "workers"),
     [
         *((home, "cpu:2,cuda,cuda:0:3") for home in ("cpu", "cuda")),
-        *(pytest.param(home, "cuda:0,cuda:1:2,cpu", marks=pytest.mark.gpu(2)) for home in ("cpu", "cuda:0", "cuda:1")),
+        *(
+            pytest.param(home, "cuda:0,cuda:1:2,cpu", marks=pytest.mark.gpu(2))
+            for home in ("cpu", "cuda:0", "cuda:1")
+        ),
     ],
 )
 @pytest.mark.parametrize("name", ["digits", "quadratic"])
 def test_the_weights_are_the_same_where_gpus_help(name, home, workers):
-    reference, clock = Trainer(name, BUDGET), DeviceClock(Trainer(name, BUDGET, device=home), workers)
-    env = TrainingWrapper(gym.make("ata_gym/TaskAllocation-v0", pool=clock.pool, budget=BUDGET, backend=clock))
+    reference = Trainer(name, BUDGET)
+    clock = DeviceClock(Trainer(name, BUDGET, device=home), workers)
+    env = TrainingWrapper(
+        gym.make("ata_gym/TaskAllocation-v0", pool=clock.pool, budget=BUDGET, backend=clock),
+    )
     env.reset(seed=0)
     for _ in range(4):
         feedback = env.step(np.array([2, 3, 1]))[0]

@@ -6,14 +6,22 @@ from tests.training.small_problem import weights
 
 
 def test_workers_take_turns_after_a_warm_up(monkeypatch):
-    order, gradients, told, run, gradient = [], [], [], Replica.run, Replica._gradient
+    order = []
+    gradients = []
+    told = []
+    run = Replica.run
+    gradient = Replica._gradient
 
     def counted(self, task, work=1, *, keep=False):
         order.append((task, work))
         return run(self, task, work, keep=keep)
 
     monkeypatch.setattr(Replica, "run", counted)
-    monkeypatch.setattr(Replica, "_gradient", lambda *args: gradients.append(len(order)) or gradient(*args))
+    monkeypatch.setattr(
+        Replica,
+        "_gradient",
+        lambda *args: gradients.append(len(order)) or gradient(*args),
+    )
     trainer = Trainer("quadratic", 1)
     before = weights(trainer).clone()
     times = measure_times(trainer, [Worker(work=1), Worker(work=20)], 8, told.append)

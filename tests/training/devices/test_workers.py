@@ -18,13 +18,20 @@ def test_workers_as_text():
     assert all(Worker.parse(str(worker)) == worker for worker in find_workers("cpu:7,cpu"))
 
 
-@pytest.mark.parametrize(("workers", "sentence"), [
-    (None, r'name at least one worker, such as workers=\["cpu:1", "cpu:2"\]'), (" , ", "name at least one worker"),
-    ("cpu,tpu", "device must be .*not 'tpu'"), ("cpu,cpu:0", "work must be a whole number from 1"),
-    ("cpu:-1", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:-1'"),
-    ("cpu:1:2", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:1:2'"), ("cpu:", "a worker is DEVICE or DEVICE:WORK"),
-    ("cuda:99:2", '"cuda:99" was asked for, but torch'), (["cpu", 3], "a worker is DEVICE or DEVICE:WORK.*not 3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("workers", "sentence"),
+    [
+        (None, r'name at least one worker, such as workers=\["cpu:1", "cpu:2"\]'),
+        (" , ", "name at least one worker"),
+        ("cpu,tpu", "device must be .*not 'tpu'"),
+        ("cpu,cpu:0", "work must be a whole number from 1"),
+        ("cpu:-1", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:-1'"),
+        ("cpu:1:2", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:1:2'"),
+        ("cpu:", "a worker is DEVICE or DEVICE:WORK"),
+        ("cuda:99:2", '"cuda:99" was asked for, but torch'),
+        (["cpu", 3], "a worker is DEVICE or DEVICE:WORK.*not 3"),
+    ],
+)
 def test_workers_that_make_no_sense(workers, sentence):
     with pytest.raises(ValueError, match=sentence):
         find_workers(workers)
@@ -38,8 +45,12 @@ def test_gpus_are_named_by_their_index(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
     found = find_workers("cuda:0,cuda:1,cpu:2,cuda:1:3,cuda")
     assert [(worker.device, worker.work) for worker in found] == [
-        ("cuda:0", 1), ("cuda:1", 1), ("cpu", 2), ("cuda:1", 3), ("cuda:1", 1),
-    ]  # fmt: skip
+        ("cuda:0", 1),
+        ("cuda:1", 1),
+        ("cpu", 2),
+        ("cuda:1", 3),
+        ("cuda:1", 1),
+    ]
     with pytest.raises(ValueError, match="sees 2 CUDA devices: count from cuda:0 to cuda:1"):
         Worker("cuda:2")
 
@@ -47,11 +58,17 @@ def test_gpus_are_named_by_their_index(monkeypatch):
 def test_a_seed_of_a_gpu_starts_cuda(monkeypatch):
     generators = torch.Generator(), torch.Generator()
     monkeypatch.setattr(torch.cuda, "default_generators", ())
-    monkeypatch.setattr(torch.cuda, "init", lambda: setattr(torch.cuda, "default_generators", generators))
+    monkeypatch.setattr(
+        torch.cuda,
+        "init",
+        lambda: setattr(torch.cuda, "default_generators", generators),
+    )
     with seeded(5, torch.device("cuda:1")):
         drawn = torch.rand(3, generator=generators[1])
     assert torch.equal(drawn, torch.rand(3, generator=torch.Generator().manual_seed(5)))
-    assert torch.equal(*(torch.rand(1, generator=generator) for generator in generators))  # as it was before
+    assert torch.equal(
+        *(torch.rand(1, generator=generator) for generator in generators),
+    )  # as it was before
 
 
 class Told(Classification):
@@ -77,7 +94,8 @@ def test_a_gradient_is_computed_as_often_as_the_work_says_and_added_once_where_i
     trainer.problem.told.clear()
     replicas = replicate(trainer, [Worker(), Worker(work=3), Worker()])
     assert list(replicas) == ["cpu"]  # workers of one device share it
-    replica, told = replicas["cpu"], trainer.problem.told
+    replica = replicas["cpu"]
+    told = trainer.problem.told
     assert told.count("loss") == WARM_UP
     replica.run(0)
     assert replica.total(CPU) == [None, None]
@@ -93,7 +111,8 @@ def test_a_gradient_is_computed_as_often_as_the_work_says_and_added_once_where_i
 
 
 def test_the_draw_of_a_tasks_data_takes_none_of_its_time(monkeypatch):
-    problem, takes = small(kind=Told), {"draw": 100.0, "loss": 1.0, "clock": 0.0}
+    problem = small(kind=Told)
+    takes = {"draw": 100.0, "loss": 1.0, "clock": 0.0}
 
     def clock():
         problem.told.append("clock")
@@ -106,8 +125,11 @@ def test_the_draw_of_a_tasks_data_takes_none_of_its_time(monkeypatch):
     assert (problem.told, seconds) == (["draw", "clock", *["loss"] * 3, "clock"], 3.0)
 
 
-def test_a_replica_elsewhere_follows_weights_and_buffers_and_its_warm_up_leaves_the_model_as_it_is():
-    calls, trainer = [], trainer_of(lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4).eval(), nn.Linear(4, 3)))
+def test_a_replica_follows_weights_and_buffers_and_its_warm_up_leaves_the_model():
+    calls = []
+    trainer = trainer_of(
+        lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4).eval(), nn.Linear(4, 3)),
+    )
     trainer.model.register_forward_hook(lambda model, *_: calls.append(model))
     trainer.problem.told.clear()
     replica = Replica(trainer, ELSEWHERE)
@@ -118,7 +140,11 @@ def test_a_replica_elsewhere_follows_weights_and_buffers_and_its_warm_up_leaves_
         trainer.step()
         trainer.model[1].running_mean.fill_(3.0)
         replica.begin()
-        for a, b in zip(replica._copy.state_dict().values(), trainer.model.state_dict().values(), strict=True):
+        for a, b in zip(
+            replica._copy.state_dict().values(),
+            trainer.model.state_dict().values(),
+            strict=True,
+        ):
             assert torch.equal(a, b)
             assert a.data_ptr() != b.data_ptr()
         trainer.reset()
@@ -126,9 +152,15 @@ def test_a_replica_elsewhere_follows_weights_and_buffers_and_its_warm_up_leaves_
 
 def test_dropout_is_keyed_by_the_seed_the_round_and_the_task():
     def dropped(seed, device):
-        trainer = trainer_of(lambda: nn.Sequential(nn.Linear(2, 50), nn.Dropout(0.5), nn.Linear(50, 3)), seed=seed)
-        replica, masks = Replica(trainer, device), []
-        replica._model[1].register_forward_hook(lambda *args: masks.append((args[2] == 0).numpy().tobytes()))
+        trainer = trainer_of(
+            lambda: nn.Sequential(nn.Linear(2, 50), nn.Dropout(0.5), nn.Linear(50, 3)),
+            seed=seed,
+        )
+        replica = Replica(trainer, device)
+        masks = []
+        replica._model[1].register_forward_hook(
+            lambda *args: masks.append((args[2] == 0).numpy().tobytes()),
+        )
         for _ in range(2):
             for task in (2, 0, 1):
                 replica.run(task, keep=True)
@@ -136,14 +168,16 @@ def test_dropout_is_keyed_by_the_seed_the_round_and_the_task():
             replica.begin()
         return masks
 
-    state, first = torch.manual_seed(7).get_state(), dropped(3, CPU)
+    state = torch.manual_seed(7).get_state()
+    first = dropped(3, CPU)
     assert torch.equal(torch.get_rng_state(), state)
     assert (len(set(first)), dropped(3, ELSEWHERE)) == (6, first)
     assert not set(dropped(4, CPU)) & set(first)
 
 
 def test_on_cuda_a_task_is_timed_by_events_of_its_device(monkeypatch):
-    second, told = torch.device("cuda:1"), []
+    second = torch.device("cuda:1")
+    told = []
 
     class Event:
         def __init__(self, enable_timing):

@@ -14,9 +14,11 @@ from ata_gym.training import METHODS, Trainer
 from ata_gym.training.problems.quadratic import HeterogeneousQuadratic, Quadratic
 from tests.training.small_problem import run_method, weights
 
-A, B = (2 * np.eye(4) - np.eye(4, k=1) - np.eye(4, k=-1)) / 4, np.array([-0.25, 0, 0, 0])
+A = (2 * np.eye(4) - np.eye(4, k=1) - np.eye(4, k=-1)) / 4
+B = np.array([-0.25, 0, 0, 0])
 X = np.array([2.0, 0, 0, 0])  # where training starts
-TIMES, SEEDS = st.lists(st.sampled_from([0.25, 0.5, 1.0, 1.75, 3.0, 9.0]), min_size=1, max_size=5), st.integers(0, 99)
+TIMES = st.lists(st.sampled_from([0.25, 0.5, 1.0, 1.75, 3.0, 9.0]), min_size=1, max_size=5)
+SEEDS = st.integers(0, 99)
 
 
 def problem(noise=0.0, spread=0.3):
@@ -26,30 +28,42 @@ def problem(noise=0.0, spread=0.3):
 @settings(max_examples=10)
 @given(n=st.integers(1, 6), chunk=st.sampled_from([None, 1, 3]), seed=SEEDS)
 def test_the_mean_of_the_workers_gradients_is_that_of_f(n, chunk, seed):
-    trainer, u, shares = (
-        Trainer(problem(), n, seed=seed, chunk=chunk, micro_batch=2),
-        problem().offsets(n),
-        np.arange(n) + 1,
+    trainer = Trainer(problem(), n, seed=seed, chunk=chunk, micro_batch=2)
+    u = problem().offsets(n)
+    shares = np.arange(n) + 1
+    each = np.array(
+        [trainer.gradient(tasks=4 * own).parts[0].numpy() for own in np.eye(n, dtype=np.int64)],
     )
-    each = np.array([trainer.gradient(tasks=4 * own).parts[0].numpy() for own in np.eye(n, dtype=np.int64)])
     np.testing.assert_allclose(each, A @ X - B + 0.3 * u[:, None], atol=1e-12)
     np.testing.assert_allclose(each.mean(axis=0), A @ X - B, atol=1e-12)
-    np.testing.assert_allclose(trainer.gradient(tasks=shares).parts[0], shares @ each / shares.sum(), atol=1e-12)
+    np.testing.assert_allclose(
+        trainer.gradient(tasks=shares).parts[0],
+        shares @ each / shares.sum(),
+        atol=1e-12,
+    )
     assert (u**2).mean() == pytest.approx(float(n > 1))
 
 
 @settings(max_examples=10)
 @given(times=TIMES, budget=st.integers(1, 12), seed=SEEDS)
 def test_malenia_stops_by_its_rule_and_steps_along_the_gradient_of_f(times, budget, seed):
-    n, counts, x = len(times), [0] * len(times), X
+    n = len(times)
+    counts = [0] * len(times)
+    x = X
     for end, i in sorted((time * j, i) for i, time in enumerate(times) for j in range(1, 500)):  # noqa: B007
         counts[i] += 1
         if all(counts) and n / sum(Fraction(1, count) for count in counts) >= Fraction(budget, n):
             break
-    run, k = (
-        run_method("malenia", deterministic(times), problem(), updates=6, budget=budget, seed=seed, lr=0.5),
-        np.arange(1, 7),
+    run = run_method(
+        "malenia",
+        deterministic(times),
+        problem(),
+        updates=6,
+        budget=budget,
+        seed=seed,
+        lr=0.5,
     )
+    k = np.arange(1, 7)
     np.testing.assert_array_equal((run.runtime, run.used), (end * k, sum(counts) * k))
     for _ in k:  # as offsets weigh alike, without noise each step is exact
         x = x - 0.5 * (A @ x - B)
@@ -59,25 +73,48 @@ def test_malenia_stops_by_its_rule_and_steps_along_the_gradient_of_f(times, budg
 @settings(max_examples=15)
 @given(times=TIMES, seed=SEEDS)
 def test_ringleader_is_its_brute_force(times, seed):
-    n, noisy, key = len(times), problem(noise=0.1), stream_keys(seed, stream=2)[0]
-    points, ends, by, drawn, queue = [X], [], [], 0, [(time, i, 0) for i, time in enumerate(times)]
-    table, later = [[] for _ in times], [[] for _ in times]
+    n = len(times)
+    noisy = problem(noise=0.1)
+    key = stream_keys(seed, stream=2)[0]
+    points = [X]
+    ends = []
+    by = []
+    drawn = 0
+    queue = [(time, i, 0) for i, time in enumerate(times)]
+    table = [[] for _ in times]
+    later = [[] for _ in times]
     heapq.heapify(queue)
     while len(ends) < 4 * n:
         now, i, version = heapq.heappop(queue)
-        k, updated = len(ends), i in by[len(ends) - len(ends) % n :]
-        noise, drawn = noisy.draw(derive_keys(key, k, np.array([drawn]))).item(), drawn + 1
+        k = len(ends)
+        updated = i in by[len(ends) - len(ends) % n :]
+        noise = noisy.draw(derive_keys(key, k, np.array([drawn]))).item()
+        drawn = drawn + 1
         gradient = A @ points[version] - B + 0.3 * noisy.offsets(n)[i] + noise
         (later if updated else table)[i].append((version, gradient))
         if all(table) and not updated:
             assert max(k - version for own in table for version, _ in own) <= 2 * n - 2
-            points.append(points[-1] - 0.1 * np.mean([np.mean([g for _, g in own], axis=0) for own in table], axis=0))
-            ends, by, drawn = [*ends, now], [*by, i], 0
+            points.append(
+                points[-1]
+                - 0.1 * np.mean([np.mean([g for _, g in own], axis=0) for own in table], axis=0),
+            )
+            ends = [*ends, now]
+            by = [*by, i]
+            drawn = 0
             if len(by) % n == 0:
                 assert sorted(by[-n:]) == list(range(n))
-                table, later = later, [[] for _ in times]
+                table = later
+                later = [[] for _ in times]
         heapq.heappush(queue, (now + times[i], i, len(ends)))
-    run = run_method("ringleader", deterministic(times), noisy, updates=4 * n, budget=3, seed=seed, lr=0.1)
+    run = run_method(
+        "ringleader",
+        deterministic(times),
+        noisy,
+        updates=4 * n,
+        budget=3,
+        seed=seed,
+        lr=0.1,
+    )
     np.testing.assert_allclose(run.runtime, ends)
     np.testing.assert_allclose(run.model.x.detach(), points[-1], rtol=1e-9, atol=1e-12)
 
@@ -93,11 +130,21 @@ def test_with_equal_data_all_is_as_ever_to_the_bit(name):
 
 
 def test_where_gradients_count_alike_training_ends_where_algebra_says():
-    shares, trainer, pool, ends = np.array([3, 1]), Trainer(problem(), 4, lr=1.0), deterministic([1.0, 3.0]), {}
+    shares = np.array([3, 1])
+    trainer = Trainer(problem(), 4, lr=1.0)
+    pool = deterministic([1.0, 3.0])
+    ends = {}
     for _ in range(300):
         trainer.step(shares)
     away = 4 * 5 * 6 / 6 * (0.3 * (shares / 4) @ problem().offsets(2)) ** 2
     for name in ("rennala", "asgd", "minibatch", "malenia", "ringleader"):
         ends[name] = run_method(name, pool, problem(), updates=400, budget=4, lr=0.5).loss[-1]
-    assert away == pytest.approx(trainer.evaluate()["suboptimality"]) == pytest.approx(ends["rennala"])
-    assert max(ends["malenia"], ends["ringleader"], ends["minibatch"]) < 1e-9 < 0.1 * away < ends["asgd"]
+    assert (
+        away == pytest.approx(trainer.evaluate()["suboptimality"]) == pytest.approx(ends["rennala"])
+    )
+    assert (
+        max(ends["malenia"], ends["ringleader"], ends["minibatch"])
+        < 1e-9
+        < 0.1 * away
+        < ends["asgd"]
+    )

@@ -9,7 +9,15 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 
-from ata_gym.pools import PoolDistribution, deterministic, exponential, gamma, log_normal, pareto, trace
+from ata_gym.pools import (
+    PoolDistribution,
+    deterministic,
+    exponential,
+    gamma,
+    log_normal,
+    pareto,
+    trace,
+)
 from ata_gym.training import Trainer
 from ata_gym.training.methods import METHODS, MethodRun, ParameterServer, UpdateRecord
 from ata_gym.training.methods.asynchronous import longest_delay
@@ -19,11 +27,16 @@ from ata_gym.training.models.model import copy_weights
 from ata_gym.training.problems.quadratic import Quadratic
 from tests.training.small_problem import run_method, small, weights
 
-POOL, NETWORK = exponential([1.0, 2.0, 30.0]), small(lambda: nn.Sequential(nn.Dropout(0.2), nn.Linear(2, 3)))
+POOL = exponential([1.0, 2.0, 30.0])
+NETWORK = small(lambda: nn.Sequential(nn.Dropout(0.2), nn.Linear(2, 3)))
 
 
 def run(name, updates=60, **kwargs):
-    return run_method(name, POOL, **({"problem": Quadratic(3), "updates": updates, "budget": 3} | kwargs))
+    return run_method(
+        name,
+        POOL,
+        **({"problem": Quadratic(3), "updates": updates, "budget": 3} | kwargs),
+    )
 
 
 def columns(result):
@@ -59,26 +72,34 @@ def test_a_run_is_an_iterator_with_a_model():
 
 
 def test_an_iteration_without_a_success_moves_nothing():
-    running, lost = MethodRun("mindflayer", exponential([5.0]), Quadratic(3), budget=1, lr=0.1), 0
+    running = MethodRun("mindflayer", exponential([5.0]), Quadratic(3), budget=1, lr=0.1)
+    lost = 0
     for _ in range(30):
-        before, record = weights(running), next(running)
+        before = weights(running)
+        record = next(running)
         lost += math.isnan(record.loss)
         assert torch.equal(before, weights(running)) == math.isnan(record.loss)
     assert 0 < lost < 30
 
 
-@pytest.mark.parametrize(("name", "replay", "updates"), [("rennala", "task", 1), ("asgd", "round", 3)])
+@pytest.mark.parametrize(
+    ("name", "replay", "updates"),
+    [("rennala", "task", 1), ("asgd", "round", 3)],
+)
 def test_recorded_times_that_end_stop_the_run(name, replay, updates):
     pool = trace([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]], replay=replay, end="truncate")
     result = run_method(name, pool, Quadratic(2), updates=100, budget=3)
     assert len(result.loss) == updates
-    assert len(run_method(name, trace([[1.0], [2.0]]), Quadratic(2), updates=20, budget=3).loss) == 20
+    assert (
+        len(run_method(name, trace([[1.0], [2.0]]), Quadratic(2), updates=20, budget=3).loss) == 20
+    )
 
 
 def test_a_loss_that_is_not_finite_at_earlier_weights_leaves_the_current_ones():
     trainer = Trainer(Quadratic(3), 2, lr=0.1)
     trainer.step()
-    before, elsewhere = weights(trainer), tuple(1e200 * part for part in copy_weights(trainer.model))
+    before = weights(trainer)
+    elsewhere = tuple(1e200 * part for part in copy_weights(trainer.model))
     with pytest.raises(FloatingPointError, match="loss is inf in round 2"):
         trainer.gradient(elsewhere, 2)
     assert torch.equal(weights(trainer), before)
@@ -90,7 +111,8 @@ def test_those_who_start_together_share_one_copy_of_the_weights():
     server = ParameterServer(WorkerClock(deterministic([1.0, 1.0, 5.0]), 0), trainer)
     server.start([0])
     server.start([1, 2])
-    first, second = server.next(), server.next()
+    first = server.next()
+    second = server.next()
     assert first.weights is second.weights
     server.update([first])
     server.start([0])
@@ -102,16 +124,23 @@ class Lazy(METHODS["asgd"]):
         """Start nothing."""
 
 
-@pytest.mark.parametrize(("kwargs", "sentence"), [
-    ({"name": "renala"}, "no method 'renala'; did you mean rennala"), ({"budget": 0}, "budget must be a whole number"),
-    ({"m": 3}, "method 'rennala' does not take these hyperparameters"),
-    ({"name": "m-synchronous", "m": 4}, "m must be at most the number of workers, 3, not 4"),
-    ({"name": "m-synchronous", "m": 0}, "m must be a whole number"),
-    ({"name": "backup-workers", "backup": 3}, "backup must be less than the number of workers, 3, not 3"),
-    ({"name": "backup-workers", "backup": -1}, "backup must be a whole number"),
-    ({"name": "ringmaster", "max_delay": 0}, "max_delay must be a whole number"),
-    ({"graphs": True}, "graphs=True does not go with a method"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kwargs", "sentence"),
+    [
+        ({"name": "renala"}, "no method 'renala'; did you mean rennala"),
+        ({"budget": 0}, "budget must be a whole number"),
+        ({"m": 3}, "method 'rennala' does not take these hyperparameters"),
+        ({"name": "m-synchronous", "m": 4}, "m must be at most the number of workers, 3, not 4"),
+        ({"name": "m-synchronous", "m": 0}, "m must be a whole number"),
+        (
+            {"name": "backup-workers", "backup": 3},
+            "backup must be less than the number of workers, 3, not 3",
+        ),
+        ({"name": "backup-workers", "backup": -1}, "backup must be a whole number"),
+        ({"name": "ringmaster", "max_delay": 0}, "max_delay must be a whole number"),
+        ({"graphs": True}, "graphs=True does not go with a method"),
+    ],
+)
 def test_bad_arguments(kwargs, sentence):
     with pytest.raises(ValueError, match=sentence):
         run(kwargs.pop("name", "rennala"), **kwargs)
@@ -127,29 +156,42 @@ def test_what_cannot_run():
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", METHODS)
 def test_on_cuda_the_clock_is_the_same_and_the_loss_follows(name):
-    on_cpu, on_cuda = (run(name, problem=Quadratic(20), lr=0.1, device=device) for device in ("cpu", "cuda"))
+    on_cpu, on_cuda = (
+        run(name, problem=Quadratic(20), lr=0.1, device=device) for device in ("cpu", "cuda")
+    )
     assert next(on_cuda.model.parameters()).is_cuda
     for mine, yours in zip(columns(on_cpu)[:-1], columns(on_cuda)[:-1], strict=True):
         np.testing.assert_array_equal(mine, yours)
     np.testing.assert_allclose(on_cuda.loss, on_cpu.loss, rtol=1e-9)
 
 
-ACCURACY, POOLS = 0.3, {"random": exponential([1.0, 2.0, 4.0]), "fixed": deterministic([1.0, 1.7, 4.2])}
+ACCURACY = 0.3
+POOLS = {"random": exponential([1.0, 2.0, 4.0]), "fixed": deterministic([1.0, 1.7, 4.2])}
 MIXED = log_normal(0.0, 2.0, shift=1.0) + deterministic([5.0]) + gamma(4.0, 1.0) + pareto(1.1, 0.5)
 MIXED += trace([[0.0, 7.0, 7.0, 1.0], [3.0]])
 
 
 def updates_needed(step_size, accuracy, gap):
-    """K = ceil(4 Delta / (gamma eps)): the mean of E||grad f||^2 is at most 2 Delta / (gamma K) plus eps / 2."""
+    """K = ceil(4 Delta / (gamma eps)): the mean of E||grad f||^2 is at most 2 Delta / (gamma K)
+    plus eps / 2.
+    """
     return math.ceil(4 * gap / (step_size * accuracy))
 
 
-@pytest.mark.parametrize(("name", "pool"), [*((name, "random") for name in METHODS), ("rennala", "fixed")])
+@pytest.mark.parametrize(
+    ("name", "pool"),
+    [*((name, "random") for name in METHODS), ("rennala", "fixed")],
+)
 def test_with_its_theoretical_step_size_each_method_reaches_the_accuracy(name, pool):
-    problem, pool = Quadratic(6, noise=0.27), POOLS[pool]
+    problem = Quadratic(6, noise=0.27)
+    pool = POOLS[pool]
     budget = math.ceil(problem.variance / ACCURACY)
     assert budget == 2
-    step_size = METHODS[name](pool, budget).step_size(problem.smoothness, problem.variance, ACCURACY)
+    step_size = METHODS[name](pool, budget).step_size(
+        problem.smoothness,
+        problem.variance,
+        ACCURACY,
+    )
     updates = updates_needed(step_size, ACCURACY, problem.gap)
     run = MethodRun(name, pool, problem, budget=budget, lr=step_size)
     some = (record for record in itertools.islice(run, updates) if record.update % 5 == 1)
@@ -165,7 +207,8 @@ positive = st.floats(1e-3, 1e3)
 @settings(max_examples=25)
 @given(smoothness=positive, variance=positive, accuracy=positive, count=st.integers(1, 100))
 def test_step_sizes_are_the_published_minima(smoothness, variance, accuracy, count):
-    problem, one = (smoothness, variance, accuracy), deterministic([1.0])
+    problem = (smoothness, variance, accuracy)
+    one = deterministic([1.0])
     expected = {
         "rennala": min(1 / smoothness, accuracy * count / (2 * smoothness * variance)),
         "ringmaster": min(1 / (2 * count * smoothness), accuracy / (4 * smoothness * variance)),
@@ -176,14 +219,21 @@ def test_step_sizes_are_the_published_minima(smoothness, variance, accuracy, cou
         assert method.step_size(*problem) == pytest.approx(value)
         assert method.step_size(smoothness, 0.0, accuracy) >= method.step_size(*problem)
     adaptive = METHODS["delay-adaptive-asgd"](deterministic(np.ones(count)), 1).step_size(*problem)
-    assert adaptive == pytest.approx(min(1 / (4 * count * smoothness), accuracy / (4 * smoothness * variance)))
+    assert adaptive == pytest.approx(
+        min(1 / (4 * count * smoothness), accuracy / (4 * smoothness * variance)),
+    )
 
 
 @settings(max_examples=25)
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=6), st.integers(1, 30), st.floats(0.1, 1))
 def test_the_best_group_is_the_best_of_all_groups(times, budget, chance):
-    c, p = np.array(times), np.array([1.0] + [chance] * (len(times) - 1))
-    groups = [list(group) for size in range(1, len(c) + 1) for group in itertools.combinations(range(len(c)), size)]
+    c = np.array(times)
+    p = np.array([1.0] + [chance] * (len(times) - 1))
+    groups = [
+        list(group)
+        for size in range(1, len(c) + 1)
+        for group in itertools.combinations(range(len(c)), size)
+    ]
     best = min((budget + p[group].sum()) / (p[group] / c[group]).sum() for group in groups)
     workers, time = best_group(c, p, budget)
     assert time == pytest.approx(best)
@@ -192,11 +242,19 @@ def test_the_best_group_is_the_best_of_all_groups(times, budget, chance):
 
 def test_the_best_numbers_of_workers():
     m = np.arange(1, 9)
-    best, pool = m[np.argmin((np.cumsum(1.0 / m**2) / m) ** -1 * (1 + 40 / m))], deterministic(m[::-1] ** 2.0)
-    np.testing.assert_array_equal(METHODS["naive-optimal-asgd"](pool, 40).workers, np.arange(8 - best, 8))
-    times, budget = np.array([4.0, 1.0, 9.0, 1.5]), 6
+    best = m[np.argmin((np.cumsum(1.0 / m**2) / m) ** -1 * (1 + 40 / m))]
+    pool = deterministic(m[::-1] ** 2.0)
+    np.testing.assert_array_equal(
+        METHODS["naive-optimal-asgd"](pool, 40).workers,
+        np.arange(8 - best, 8),
+    )
+    times = np.array([4.0, 1.0, 9.0, 1.5])
+    budget = 6
     costs = [np.sort(times)[m - 1] * (1 + budget / m) for m in range(1, 5)]
-    chosen = [METHODS[name](deterministic(times), budget).m for name in ("m-synchronous", "backup-workers")]
+    chosen = [
+        METHODS[name](deterministic(times), budget).m
+        for name in ("m-synchronous", "backup-workers")
+    ]
     assert [workers_to_await(times, budget), *chosen] == 3 * [1 + np.argmin(costs)]
 
 

@@ -15,15 +15,22 @@ from ata_gym.training.problems import cifar100
 from ata_gym.training.problems.cifar100 import read_images
 from tests.training.small_problem import Malicious
 
-SIZES, RNG = {"train": 7, "test": 3}, np.random.default_rng(0)
+SIZES = {"train": 7, "test": 3}
+RNG = np.random.default_rng(0)
 PIXELS = {which: RNG.integers(0, 256, (size, 3072), np.uint8) for which, size in SIZES.items()}
 LABELS = {which: RNG.integers(0, 100, size) for which, size in SIZES.items()}
 
 
 def written(tmp_path, **changes):
-    images = {f"{which}_x": x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) for which, x in PIXELS.items()}
+    images = {
+        f"{which}_x": x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) for which, x in PIXELS.items()
+    }
     parts = images | {f"{which}_y": y for which, y in LABELS.items()} | changes
-    np.savez(tmp_path / "images.npz", allow_pickle=True, **{name: x for name, x in parts.items() if x is not None})
+    np.savez(
+        tmp_path / "images.npz",
+        allow_pickle=True,
+        **{name: x for name, x in parts.items() if x is not None},
+    )
     return tmp_path / "images.npz"
 
 
@@ -35,8 +42,14 @@ def test_real_images_begin_at_the_loss_of_guessing(shared_data):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"test_y": None}, "must hold train_x, train_y, test_x, test_y, but has only: train_x, train_y, test_x$"),
-        ({"train_x": np.zeros((7, 32, 32), np.uint8)}, r"train_x must be uint8 of shape \(N, 32, 32, 3\)"),
+        (
+            {"test_y": None},
+            "must hold train_x, train_y, test_x, test_y, but has only: train_x, train_y, test_x$",
+        ),
+        (
+            {"train_x": np.zeros((7, 32, 32), np.uint8)},
+            r"train_x must be uint8 of shape \(N, 32, 32, 3\)",
+        ),
         ({"train_x": np.zeros((7, 32, 32, 3))}, "train_x must be uint8"),
         ({"train_x": np.array(3, np.uint8)}, r"train_x must be uint8 of shape .* not uint8 \(\)"),
         ({"train_x": np.array([{}])}, "it holds Python objects"),
@@ -55,11 +68,15 @@ def test_bad_files(tmp_path, changes, sentence):
 def test_unreadable_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         make_problem("cifar100", tmp_path / "none.npz")
-    whole, text = written(tmp_path).read_bytes(), b"root:x:0:0:root:/root:/bin/sh\n"
+    whole = written(tmp_path).read_bytes()
+    text = b"root:x:0:0:root:/root:/bin/sh\n"
     tar = packed(tmp_path, published()).read_bytes()[:5000]
     for content in (b"", text, whole[: len(whole) // 2], tar):
         (tmp_path / "broken").write_bytes(content)
-        with pytest.raises(ValueError, match="cannot be read as an archive of CIFAR-100 or an npz file") as caught:
+        with pytest.raises(
+            ValueError,
+            match="cannot be read as an archive of CIFAR-100 or an npz file",
+        ) as caught:
             make_problem("cifar100", tmp_path / "broken")
         assert "pickle" not in str(caught.value)
 
@@ -76,7 +93,11 @@ class Python2(pickle._Pickler):
 
 def content(which, **changes):
     size = SIZES[which]
-    parts = {"filenames": [b"a.png"] * size, "fine_labels": LABELS[which].tolist(), "coarse_labels": [0] * size}
+    parts = {
+        "filenames": [b"a.png"] * size,
+        "fine_labels": LABELS[which].tolist(),
+        "coarse_labels": [0] * size,
+    }
     return parts | {"data": PIXELS[which]} | changes
 
 
@@ -91,12 +112,19 @@ def published():
 
 
 def as_python3(protocol, **change):
-    contents = {which: content(which, **{name: form(which) for name, form in change.items()}) for which in SIZES}
+    contents = {
+        which: content(which, **{name: form(which) for name, form in change.items()})
+        for which in SIZES
+    }
     return {which: pickle.dumps(parts, protocol=protocol) for which, parts in contents.items()}
 
 
 def binary(which):
-    columns = np.zeros((SIZES[which], 1), np.uint8), LABELS[which][:, None].astype(np.uint8), PIXELS[which]
+    columns = (
+        np.zeros((SIZES[which], 1), np.uint8),
+        LABELS[which][:, None].astype(np.uint8),
+        PIXELS[which],
+    )
     return np.concatenate(columns, axis=1).tobytes()
 
 
@@ -109,13 +137,21 @@ def writable(which):
 
 
 VERSIONS = {
-    "published": published, "binary": binaries, "protocol 0": lambda: as_python3(0),
+    "published": published,
+    "binary": binaries,
+    "protocol 0": lambda: as_python3(0),
     "protocol 1": lambda: as_python3(1),
-    "labels as an array": lambda: as_python3(2, fine_labels=lambda which: LABELS[which].astype(">i4")),
-    "labels as numbers of NumPy": lambda: as_python3(3, fine_labels=lambda which: list(LABELS[which])),
+    "labels as an array": lambda: as_python3(
+        2,
+        fine_labels=lambda which: LABELS[which].astype(">i4"),
+    ),
+    "labels as numbers of NumPy": lambda: as_python3(
+        3,
+        fine_labels=lambda which: list(LABELS[which]),
+    ),
     "images by columns": lambda: as_python3(4, data=lambda which: np.asfortranarray(PIXELS[which])),
     "bytes that may be written": lambda: as_python3(5, data=writable),
-}  # fmt: skip
+}
 
 
 def packed(tmp_path, files):
@@ -143,14 +179,20 @@ def test_both_versions_packed_and_extracted(tmp_path, version):
         for which, size in SIZES.items():
             images = parts[f"{which}_x"]
             assert images.shape == (size, 32, 32, 3)
-            for (row, column, channel), flat in (((0, 0, 0), 0), ((0, 1, 0), 1), ((1, 0, 0), 32), ((0, 0, 2), 2048)):
+            for (row, column, channel), flat in (
+                ((0, 0, 0), 0),
+                ((0, 1, 0), 1),
+                ((1, 0, 0), 32),
+                ((0, 0, 2), 2048),
+            ):
                 assert images[2, row, column, channel] == PIXELS[which][2, flat]
             np.testing.assert_array_equal(parts[f"{which}_y"], LABELS[which])
 
 
 def test_the_network_and_its_pixels_are_the_papers(tmp_path):
     problem = make_problem("cifar100", packed(tmp_path, published()))
-    pixels, model = problem._train.inputs, problem.build()
+    pixels = problem._train.inputs
+    model = problem.build()
     assert torch.equal(pixels.reshape(-1, 3072), torch.from_numpy(PIXELS["train"]))
     assert problem._test.labels.tolist() == LABELS["test"].tolist()
     torch.testing.assert_close(problem._transform(pixels), (pixels / 255 - 0.5) / 0.5)
@@ -166,16 +208,25 @@ def test_the_network_and_its_pixels_are_the_papers(tmp_path):
 def test_no_code_is_run(tmp_path, monkeypatch, part, protocol):
     monkeypatch.chdir(tmp_path)
     files = published() | {"test": pickle.dumps(content("test", data=part), protocol=protocol)}
-    with pytest.raises(ValueError, match=r"test is no pickle of plain arrays: it names \w+\.(mkdir|eval),"):
+    with pytest.raises(
+        ValueError,
+        match=r"test is no pickle of plain arrays: it names \w+\.(mkdir|eval),",
+    ):
         read_images(extracted(tmp_path, files))
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("name", [b"numpy\nndarray", b"numpy._core.numeric\n_frombuffer", b"_codecs\nencode"])
+@pytest.mark.parametrize(
+    "name",
+    [b"numpy\nndarray", b"numpy._core.numeric\n_frombuffer", b"_codecs\nencode"],
+)
 def test_a_pickle_changes_nothing_that_it_names(tmp_path, name):
-    state, files = pickle.dumps((None, {"__defaults__": (1,)}), protocol=2)[2:-1], published()
+    state = pickle.dumps((None, {"__defaults__": (1,)}), protocol=2)[2:-1]
+    files = published()
     with pytest.raises(ValueError, match="no pickle of plain arrays"):
-        read_images(extracted(tmp_path, files | {"test": b"\x80\x02c" + name + b"\n" + state + b"b."}))
+        read_images(
+            extracted(tmp_path, files | {"test": b"\x80\x02c" + name + b"\n" + state + b"b."}),
+        )
     assert np._core.numeric._frombuffer.__defaults__ != (1,)
     assert len(read_images(packed(tmp_path, files))["test_x"]) == SIZES["test"]
 
@@ -185,18 +236,26 @@ for _ in range(12):
     ENDLESS = [ENDLESS] * 60
 
 
-@pytest.mark.parametrize(("change", "sentence"), [
-    ({"data": PIXELS["test"][:, 1:]}, "test must hold an array with 3072 bytes for each image"),
-    ({"data": PIXELS["test"].astype(float)}, "with 3072 bytes for each"),
-    ({"data": np.uint8(3)}, "with 3072 bytes for each"), ({"data": [1, 2, 3]}, "with 3072 bytes for each"),
-    ({"data": PIXELS["train"]}, r"test_y must be whole numbers of shape \(7,\)"),
-    ({"fine_labels": [1.0, 2.0, 3.0]}, "is no pickle of plain arrays: 'float' object"),
-    ({"fine_labels": ENDLESS}, "is no pickle of plain arrays: 'list' object"),
-    (published()["test"][:-1], "test is no pickle"), (published()["test"][:-9000], "test is no pickle"),
-    (pickle.dumps({"data": PIXELS["test"]}), "test has no 'fine_labels'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"data": PIXELS["test"][:, 1:]}, "test must hold an array with 3072 bytes for each image"),
+        ({"data": PIXELS["test"].astype(float)}, "with 3072 bytes for each"),
+        ({"data": np.uint8(3)}, "with 3072 bytes for each"),
+        ({"data": [1, 2, 3]}, "with 3072 bytes for each"),
+        ({"data": PIXELS["train"]}, r"test_y must be whole numbers of shape \(7,\)"),
+        ({"fine_labels": [1.0, 2.0, 3.0]}, "is no pickle of plain arrays: 'float' object"),
+        ({"fine_labels": ENDLESS}, "is no pickle of plain arrays: 'list' object"),
+        (published()["test"][:-1], "test is no pickle"),
+        (published()["test"][:-9000], "test is no pickle"),
+        (pickle.dumps({"data": PIXELS["test"]}), "test has no 'fine_labels'"),
+    ],
+)
 def test_wrong_pickles(tmp_path, change, sentence):
-    test = change if isinstance(change, bytes) else as_python2(content("test", **change))
+    if isinstance(change, bytes):
+        test = change
+    else:
+        test = as_python2(content("test", **change))
     with pytest.raises(ValueError, match=sentence):
         make_problem("cifar100", extracted(tmp_path, published() | {"test": test}))
 
@@ -205,10 +264,16 @@ def test_wrong_records(tmp_path):
     folder = extracted(tmp_path, binaries())
     for data in (binary("test")[:-1], b""):
         (folder / "test.bin").write_bytes(data)
-        with pytest.raises(ValueError, match=r"cifar-100: test must be records of 3074 bytes, but has \d+ bytes"):
+        with pytest.raises(
+            ValueError,
+            match=r"cifar-100: test must be records of 3074 bytes, but has \d+ bytes",
+        ):
             read_images(folder)
     (folder / "test.bin").unlink()
-    with pytest.raises(ValueError, match=r"must hold a file test \(the python version\) or test.bin"):
+    with pytest.raises(
+        ValueError,
+        match=r"must hold a file test \(the python version\) or test.bin",
+    ):
         read_images(folder)
 
 
@@ -217,8 +282,11 @@ TOO_MUCH = LIMIT + 512
 
 
 def a_sparse_member(tmp_path):
-    """A tar whose member ``train`` says that it is zeros, which are not stored (the old GNU format)."""
-    path, header = tmp_path / "sparse.tar", bytearray(tarfile.TarInfo("train").tobuf(tarfile.GNU_FORMAT))
+    """A tar whose member ``train`` says that it is zeros, which are not stored (the old GNU
+    format).
+    """
+    path = tmp_path / "sparse.tar"
+    header = bytearray(tarfile.TarInfo("train").tobuf(tarfile.GNU_FORMAT))
     header[156:157] = b"S"
     header[483:495] = tarfile.itn(TOO_MUCH, 12, tarfile.GNU_FORMAT)
     header[148:156] = b"        "

@@ -15,7 +15,7 @@ from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.training import Classification, Trainer, make_problem
 from ata_gym.training.problems.classification import from_torch
 from ata_gym.training.problems.digits import digits
-from ata_gym.training.problems.quadratic import Point, Quadratic
+from ata_gym.training.problems.quadratic import Quadratic, QuadraticModel
 
 
 def keys(count, seed=0):
@@ -42,24 +42,31 @@ def test_without_an_extra_the_error_is_one_sentence(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r'Training needs torch: pip install "ata-gym\[train\]"'):
         _ = ata_gym.training.TrainingWrapper
-    with pytest.raises(ImportError, match=r'The problem digits needs sklearn.*pip install "ata-gym\[train\]"'):
+    with pytest.raises(
+        ImportError,
+        match=r'The problem digits needs sklearn.*pip install "ata-gym\[train\]"',
+    ):
         digits()
 
 
 def test_digits_are_real_images_held_out_without_overlap():
     problem = digits()
-    train, test = problem._train, problem._test
+    train = problem._train
+    test = problem._test
     assert (train.inputs.shape, test.inputs.shape) == ((1438, 1, 8, 8), (359, 1, 8, 8))
     assert (train.inputs.min(), train.inputs.max()) == (-1, 1)
     assert min(np.bincount(test.labels)) >= 20
-    assert not {x.numpy().tobytes() for x in train.inputs} & {x.numpy().tobytes() for x in test.inputs}
+    assert not {x.numpy().tobytes() for x in train.inputs} & {
+        x.numpy().tobytes() for x in test.inputs
+    }
 
 
 def test_a_problem_of_ones_own_by_name_and_a_task_has_its_own_draw(monkeypatch):
     own = types.SimpleNamespace(mine=lambda: of(points()), nothing=lambda: None)
     monkeypatch.setitem(sys.modules, "my_own", own)
     problem = make_problem("my_own:mine")
-    together, apart = problem.draw(keys(7)), [problem.draw(keys(7)[task : task + 1]) for task in range(7)]
+    together = problem.draw(keys(7))
+    apart = [problem.draw(keys(7)[task : task + 1]) for task in range(7)]
     for part, parts in zip(together, zip(*apart, strict=True), strict=True):
         assert torch.equal(part, torch.cat(parts))
     with pytest.raises(ValueError, match="returned NoneType, which is no problem"):
@@ -72,22 +79,35 @@ def test_samples_are_drawn_uniformly():
 
 
 def test_evaluation_is_the_mean_over_all_held_out_samples():
-    inputs, labels = torch.randn(2500, 1, generator=torch.Generator().manual_seed(0)), torch.arange(2500) % 3
+    inputs = torch.randn(2500, 1, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(2500) % 3
     problem = of(points(), (inputs, labels))
     with torch.no_grad():
         model = problem.build()
-        figures, log_shares = problem.evaluate(model), model(inputs).double().log_softmax(1)
-    assert figures["test_loss"] == pytest.approx(-log_shares[torch.arange(2500), labels].mean().item(), rel=1e-5)
+        figures = problem.evaluate(model)
+        log_shares = model(inputs).double().log_softmax(1)
+    assert figures["test_loss"] == pytest.approx(
+        -log_shares[torch.arange(2500), labels].mean().item(),
+        rel=1e-5,
+    )
     assert figures["accuracy"] == (log_shares.argmax(1) == labels).double().mean().item()
 
 
-@pytest.mark.parametrize(("name", "data", "sentence"), [
-    ("digit", None, "there is no problem 'digit'; did you mean digits"), ("", None, "there is no problem ''"),
-    ("digits", "images.npz", "the problem 'digits' takes no data"),
-    ("cifar100", None, "the problem 'cifar100' needs data"),
-    ("math:problem", None, "there is no problem 'math:problem'"),
-    ("math:sqrt", "4", "the problem 'math:sqrt' cannot be made: TypeError: must be real number"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "data", "sentence"),
+    [
+        ("digit", None, "there is no problem 'digit'; did you mean digits"),
+        ("", None, "there is no problem ''"),
+        ("digits", "images.npz", "the problem 'digits' takes no data"),
+        ("cifar100", None, "the problem 'cifar100' needs data"),
+        ("math:problem", None, "there is no problem 'math:problem'"),
+        (
+            "math:sqrt",
+            "4",
+            "the problem 'math:sqrt' cannot be made: TypeError: must be real number",
+        ),
+    ],
+)
 def test_unknown_problems(name, data, sentence):
     with pytest.raises(ValueError, match=sentence):
         make_problem(name, data)
@@ -96,10 +116,22 @@ def test_unknown_problems(name, data, sentence):
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
-        ("raise OSError('no disk')", "'broken:problem': importing broken failed with OSError: no disk"),
-        ("import sys; sys.exit(3)", "there is no problem 'broken:problem': importing broken failed with SystemExit: 3"),
-        ("def problem(): raise KeyError('x')", "the problem '(torch:)?broken:problem' cannot be made: KeyError: 'x'"),
-        ("def problem(): exit()", "the problem '(torch:)?broken:problem' cannot be made: SystemExit"),
+        (
+            "raise OSError('no disk')",
+            "'broken:problem': importing broken failed with OSError: no disk",
+        ),
+        (
+            "import sys; sys.exit(3)",
+            "there is no problem 'broken:problem': importing broken failed with SystemExit: 3",
+        ),
+        (
+            "def problem(): raise KeyError('x')",
+            "the problem '(torch:)?broken:problem' cannot be made: KeyError: 'x'",
+        ),
+        (
+            "def problem(): exit()",
+            "the problem '(torch:)?broken:problem' cannot be made: SystemExit",
+        ),
     ],
 )
 def test_a_module_of_ones_own_that_fails(tmp_path, monkeypatch, code, sentence):
@@ -128,7 +160,8 @@ def test_bad_samples(inputs, labels, sentence):
 
 
 def dense(d):
-    a, b = (2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)) / 4, np.zeros(d)
+    a = (2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)) / 4
+    b = np.zeros(d)
     b[0] = -0.25
     return a, b
 
@@ -136,16 +169,24 @@ def dense(d):
 def test_the_quadratic_is_the_published_problem():
     problem = make_problem("quadratic")
     np.testing.assert_array_equal(problem.build().x.detach(), [10.0] + 99 * [0.0])
-    assert (problem.learning_rates, math.sqrt(problem.variance)) == ({"sgd": 1e-4}, pytest.approx(0.01))
+    assert (problem.learning_rates, math.sqrt(problem.variance)) == (
+        {"sgd": 1e-4},
+        pytest.approx(0.01),
+    )
 
 
 @settings(max_examples=20)
 @given(d=st.integers(1, 30), seed=st.integers(0, 100))
 def test_loss_and_gradients_are_those_of_the_dense_formula(d, seed):
-    problem, (a, b), x = Quadratic(d, noise=0.5), dense(d), np.random.default_rng(seed).normal(size=d)
+    problem, (a, b), x = (
+        Quadratic(d, noise=0.5),
+        dense(d),
+        np.random.default_rng(seed).normal(size=d),
+    )
     best = np.linalg.solve(a, b)
     gap = (x @ a @ x / 2 - b @ x) - (best @ a @ best / 2 - b @ best)
-    point, batch = Point(torch.from_numpy(x)), problem.draw(keys(3, seed))
+    point = QuadraticModel(torch.from_numpy(x))
+    batch = problem.draw(keys(3, seed))
     losses = problem.loss(point, batch)
     np.testing.assert_allclose(losses.detach(), np.full(3, gap), rtol=1e-9)
     for b_th, loss in enumerate(losses):
@@ -158,17 +199,27 @@ def test_loss_and_gradients_are_those_of_the_dense_formula(d, seed):
 
 @pytest.mark.parametrize("d", [1, 2, 7, 100])
 def test_the_constants_of_theory(d):
-    problem, (a, b) = Quadratic(d, noise=0.3), dense(d)
+    problem = Quadratic(d, noise=0.3)
+    (a, b) = dense(d)
     assert problem.smoothness == pytest.approx(np.linalg.eigvalsh(a).max())
-    x, best = problem.build().x.detach().numpy(), np.linalg.solve(a, b)
+    x = problem.build().x.detach().numpy()
+    best = np.linalg.solve(a, b)
     assert problem.gap == pytest.approx((x - best) @ a @ (x - best) / 2)
-    assert problem.evaluate(Point(torch.from_numpy(best)))["suboptimality"] == pytest.approx(0, abs=1e-25)
+    assert problem.evaluate(QuadraticModel(torch.from_numpy(best)))[
+        "suboptimality"
+    ] == pytest.approx(
+        0,
+        abs=1e-25,
+    )
     noise = problem.draw(keys(20_000)).numpy()
     assert (noise**2).mean() * d == pytest.approx(problem.variance, rel=0.05)
     assert abs(noise.mean()) < 0.01
 
 
-@pytest.mark.parametrize("kwargs", [{"dimension": 0}, {"dimension": 2.0}, {"noise": -1.0}, {"noise": math.nan}])
+@pytest.mark.parametrize(
+    "kwargs",
+    [{"dimension": 0}, {"dimension": 2.0}, {"noise": -1.0}, {"noise": math.nan}],
+)
 def test_bad_arguments_of_the_quadratic(kwargs):
     with pytest.raises(ValueError, match=f"{next(iter(kwargs))} must be"):
         Quadratic(**kwargs)
@@ -179,7 +230,8 @@ def test_another_model_is_refused():
         Trainer("quadratic", 1, model=nn.Linear(1, 1)).step()
 
 
-INPUTS, LABELS = torch.linspace(-1, 1, 80).reshape(40, 2), torch.arange(40) % 3
+INPUTS = torch.linspace(-1, 1, 80).reshape(40, 2)
+LABELS = torch.arange(40) % 3
 
 
 class Listed(Dataset):
@@ -194,12 +246,19 @@ def module():
     return nn.Linear(2, 3)
 
 
-@pytest.mark.parametrize("data", [
-    (INPUTS, LABELS), TensorDataset(INPUTS, LABELS), Listed(), DataLoader(Listed(), batch_size=7),
-    DataLoader(TensorDataset(INPUTS, LABELS), batch_size=64),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "data",
+    [
+        (INPUTS, LABELS),
+        TensorDataset(INPUTS, LABELS),
+        Listed(),
+        DataLoader(Listed(), batch_size=7),
+        DataLoader(TensorDataset(INPUTS, LABELS), batch_size=64),
+    ],
+)
 def test_loaders_datasets_and_tensors_are_the_same(data):
-    problem, held_out = from_torch(lambda: (module(), data)), torch.arange(40) % 5 == 4
+    problem = from_torch(lambda: (module(), data))
+    held_out = torch.arange(40) % 5 == 4
     assert torch.equal(problem._train.inputs, INPUTS[~held_out])
     assert torch.equal(problem._test.labels, LABELS[held_out])
     both = from_torch(lambda: (module(), data, (INPUTS[:3], LABELS[:3])))
@@ -217,7 +276,9 @@ def test_a_shuffled_loader_gives_the_same_order_each_time():
     orders = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        orders.append(from_torch(lambda: (module(), DataLoader(Listed(), 7, shuffle=True)))._train.inputs)
+        orders.append(
+            from_torch(lambda: (module(), DataLoader(Listed(), 7, shuffle=True)))._train.inputs,
+        )
     assert torch.equal(*orders)
 
 
@@ -233,7 +294,7 @@ def test_by_name_with_weights_keyed_by_the_seed_in_five_lines(tmp_path, monkeypa
         "def mine(scale='1'):\n"
         "    inputs = torch.linspace(-1, 1, 200).reshape(50, 4) * float(scale)\n"
         "    model = torch.nn.Linear(4, 2)\n"
-        "    return model, (inputs, inputs[:, 0] > 0)\n"
+        "    return model, (inputs, inputs[:, 0] > 0)\n",
     )
     monkeypatch.chdir(tmp_path)  # where it is found
     problem = make_problem("torch:of_five_lines:mine")
@@ -241,23 +302,40 @@ def test_by_name_with_weights_keyed_by_the_seed_in_five_lines(tmp_path, monkeypa
     weights = [Trainer(problem, 5, seed=seed).model.weight for seed in (0, 0, 1)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
-    assert torch.equal(make_problem("torch:of_five_lines:mine", "2")._train.inputs, 2 * problem._train.inputs)
+    assert torch.equal(
+        make_problem("torch:of_five_lines:mine", "2")._train.inputs,
+        2 * problem._train.inputs,
+    )
     with pytest.raises(ValueError, match="there is no problem 'of_five_lines:yours'"):
         make_problem("torch:of_five_lines:yours")
 
 
-@pytest.mark.parametrize(("made", "sentence"), [
-    (None, "mine must return module, train or module, train, test"), ((module(),), "must return module, train"),
-    (((INPUTS, LABELS), module()), "must return module, train"),
-    ((module(), INPUTS), r"must give tensors \(inputs, labels\)"),
-    ((module(), [(INPUTS[0], 0), (INPUTS[0, :1], 0)]), "of equal shapes"), ((module(), 3), "must give tensors"),
-    ((module(), DataLoader(Endless(), 4)), "have a length: .*for a stream, see ata_gym.training.Tasks"),
-    ((module(), (INPUTS, LABELS + 1)), "a label 3, but its module gives 3 classes, from 0 on"),
-    ((module(), (INPUTS, LABELS - 1)), "labels must be whole numbers from 0 on"),
-    ((module(), (INPUTS, LABELS / 2)), "labels must be whole numbers from 0 on"),
-    ((nn.Linear(7, 3), (INPUTS, LABELS)), "the model of mine does not take its data: mat1 and mat2 shapes"),
-    ((nn.Flatten(0), (INPUTS, LABELS)), r"logits of shape \(B, classes\), not \(2,\) for one sample"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        (None, "mine must return module, train or module, train, test"),
+        ((module(),), "must return module, train"),
+        (((INPUTS, LABELS), module()), "must return module, train"),
+        ((module(), INPUTS), r"must give tensors \(inputs, labels\)"),
+        ((module(), [(INPUTS[0], 0), (INPUTS[0, :1], 0)]), "of equal shapes"),
+        ((module(), 3), "must give tensors"),
+        (
+            (module(), DataLoader(Endless(), 4)),
+            "have a length: .*for a stream, see ata_gym.training.Tasks",
+        ),
+        ((module(), (INPUTS, LABELS + 1)), "a label 3, but its module gives 3 classes, from 0 on"),
+        ((module(), (INPUTS, LABELS - 1)), "labels must be whole numbers from 0 on"),
+        ((module(), (INPUTS, LABELS / 2)), "labels must be whole numbers from 0 on"),
+        (
+            (nn.Linear(7, 3), (INPUTS, LABELS)),
+            "the model of mine does not take its data: mat1 and mat2 shapes",
+        ),
+        (
+            (nn.Flatten(0), (INPUTS, LABELS)),
+            r"logits of shape \(B, classes\), not \(2,\) for one sample",
+        ),
+    ],
+)
 def test_what_is_no_problem(made, sentence):
     with pytest.raises(ValueError, match=sentence):
         from_torch(lambda: made, "mine")

@@ -9,7 +9,14 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+)
 
 from ata_gym.pools import deterministic, exponential
 from ata_gym.simulation.keys import derive_keys
@@ -17,12 +24,20 @@ from ata_gym.training import DeviceClock, Tasks, Trainer, TrainingWrapper
 from ata_gym.training.problems.batches import keyed_batches
 from tests.training.small_problem import mean_loss, run_method, small, weights
 
-B, INPUTS, LABELS = 4, torch.linspace(-1, 1, 96).reshape(48, 2), torch.arange(48) % 3
+B = 4
+INPUTS = torch.linspace(-1, 1, 96).reshape(48, 2)
+LABELS = torch.arange(48) % 3
 DATA = TensorDataset(INPUTS, LABELS)
 
 
 def normed():
-    return nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3))
+    return nn.Sequential(
+        nn.Linear(2, 8),
+        nn.BatchNorm1d(8),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(8, 3),
+    )
 
 
 def same(one, other):
@@ -37,7 +52,8 @@ class Drawn:
     """The batches that a problem draws for a trainer: task b of round k is number k B + b."""
 
     def __init__(self, trainer):
-        self._draw, self._key = trainer.problem.draw, trainer._gradient_key
+        self._draw = trainer.problem.draw
+        self._key = trainer._gradient_key
 
     def __len__(self):
         return 10**6
@@ -50,7 +66,11 @@ class Drawn:
 def test_tasks_take_the_steps_of_one_fused_pass(chunk):
     build = lambda: nn.Sequential(nn.Linear(2, 8), nn.GroupNorm(2, 8), nn.ReLU(), nn.Linear(8, 3))  # noqa: E731
     fused = Trainer(small(build), B, seed=3)
-    separate = Trainer(Tasks(build, mean_loss, Drawn(fused), chunk=chunk, learning_rates={"sgd": 0.1}), B, seed=3)
+    separate = Trainer(
+        Tasks(build, mean_loss, Drawn(fused), chunk=chunk, learning_rates={"sgd": 0.1}),
+        B,
+        seed=3,
+    )
     for _ in range(5):
         assert separate.step() == pytest.approx(fused.step(), rel=1e-6)
     torch.testing.assert_close(weights(separate), weights(fused), rtol=1e-5, atol=1e-7)
@@ -58,7 +78,10 @@ def test_tasks_take_the_steps_of_one_fused_pass(chunk):
 
 @pytest.mark.parametrize("chunk", [3, None])
 def test_a_fused_problem_in_chunks_takes_the_same_steps(chunk):
-    (whole, parts), sizes = (Trainer(small(), B, micro_batch=2, chunk=size) for size in (None, chunk)), []
+    (whole, parts), sizes = (
+        (Trainer(small(), B, micro_batch=2, chunk=size) for size in (None, chunk)),
+        [],
+    )
     parts.model.register_forward_hook(lambda _model, inputs, _outputs: sizes.append(len(inputs[0])))
     for _ in range(3):
         assert parts.step() == pytest.approx(whole.step(), rel=1e-6)
@@ -71,7 +94,8 @@ def test_a_mapping_with_a_loss_figures_of_ones_own_and_bfloat16():
         return {"loss": mean_loss(model, batch), "logits": None}
 
     one, other = (Trainer(Tasks(normed, loss, [DATA[:8]]), B) for loss in (mean_loss, of_the_model))
-    half, loss = Trainer(Tasks(normed, mean_loss, [DATA[:8]]), B, precision="bfloat16"), one.step()
+    half = Trainer(Tasks(normed, mean_loss, [DATA[:8]]), B, precision="bfloat16")
+    loss = one.step()
     assert other.step() == loss
     assert loss != half.step() == pytest.approx(loss, rel=0.05)
     assert one.evaluate() == {}
@@ -80,7 +104,8 @@ def test_a_mapping_with_a_loss_figures_of_ones_own_and_bfloat16():
 
 
 def test_lengths_that_vary_are_not_joined():
-    batches, sizes = [torch.arange(length) % 7 for length in (3, 5, 3, 9)], []
+    batches = [torch.arange(length) % 7 for length in (3, 5, 3, 9)]
+    sizes = []
 
     def of_text(model, tokens):
         sizes.append(len(tokens))
@@ -95,11 +120,15 @@ def test_lengths_that_vary_are_not_joined():
 def test_joined_tasks_that_depend_on_each_other_are_refused():
     with pytest.raises(ValueError, match="chunk=2 changes the gradient of tasks"):
         Trainer(tasks(chunk=2), B)
-    Trainer(tasks(lambda: nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 3)), chunk=2), B)
+    Trainer(
+        tasks(lambda: nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 3)), chunk=2),
+        B,
+    )
 
 
 def test_the_memory_is_that_of_one_batch():
-    done, model = [], nn.Linear(2, 3)
+    done = []
+    model = nn.Linear(2, 3)
     trainer = Trainer(Tasks(model, mean_loss, [DATA[:8]]), 6)
 
     def forward(_model, _inputs, outputs):
@@ -108,21 +137,39 @@ def test_the_memory_is_that_of_one_batch():
 
     trainer.model.register_forward_hook(forward)
     trainer.step()
-    assert done == ["forward", "backward"] * 6  # each backward pass runs before the next forward pass
+    assert (
+        done == ["forward", "backward"] * 6
+    )  # each backward pass runs before the next forward pass
 
 
 def test_a_method_trains_on_tasks():
-    result = run_method("minibatch", deterministic([1.0, 2.0]), tasks(), updates=6, budget=2, lr=0.1)
+    result = run_method(
+        "minibatch",
+        deterministic([1.0, 2.0]),
+        tasks(),
+        updates=6,
+        budget=2,
+        lr=0.1,
+    )
     trainer = Trainer(tasks(), 2, optimizer="sgd", lr=0.1)
     assert result.loss.tolist() == [trainer.step() for _ in range(6)]
-    asynchronous = run_method("ringmaster", exponential([1.0, 9.0]), tasks(), updates=30, budget=2, lr=0.1)
+    asynchronous = run_method(
+        "ringmaster",
+        exponential([1.0, 9.0]),
+        tasks(),
+        updates=30,
+        budget=2,
+        lr=0.1,
+    )
     assert np.isfinite(asynchronous.loss).all()
 
 
 def test_a_device_clock_runs_tasks():
     build = lambda: nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 3))  # noqa: E731
     clock = DeviceClock(Trainer(tasks(build), B, seed=1), "cpu:1, cpu:2")
-    env = TrainingWrapper(gym.make("ata_gym/TaskAllocation-v0", pool=clock.pool, budget=B, backend=clock))
+    env = TrainingWrapper(
+        gym.make("ata_gym/TaskAllocation-v0", pool=clock.pool, budget=B, backend=clock),
+    )
     env.reset(seed=0)
     alone = Trainer(tasks(build), B, seed=1)
     for _ in range(4):
@@ -132,7 +179,8 @@ def test_a_device_clock_runs_tasks():
 
 
 def test_a_failed_round_changes_nothing():
-    factor, loader = [1.0], DataLoader(DATA, 4)
+    factor = [1.0]
+    loader = DataLoader(DATA, 4)
     trainer = Trainer(Tasks(normed, lambda *args: mean_loss(*args) * factor[0], loader), B)
     undisturbed = Trainer(Tasks(normed, mean_loss, loader), B)
     trainer.step()
@@ -145,10 +193,14 @@ def test_a_failed_round_changes_nothing():
     assert trainer.step() == undisturbed.step()
 
 
-@pytest.mark.parametrize(("given", "sentence"), [
-    (3.0, 'must give a scalar tensor, or a mapping with "loss", not a float'),
-    (torch.ones(4), r"not a tensor of shape \(4,\)"), ({"logits": 1}, "not a dict"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (3.0, 'must give a scalar tensor, or a mapping with "loss", not a float'),
+        (torch.ones(4), r"not a tensor of shape \(4,\)"),
+        ({"logits": 1}, "not a dict"),
+    ],
+)
 def test_what_is_no_loss(given, sentence):
     with pytest.raises(ValueError, match=sentence):
         Trainer(Tasks(normed, lambda _model, _batch: given, [0]), B).step()
@@ -162,7 +214,12 @@ class Noisy(Dataset):
         return self.size
 
     def __getitem__(self, k):
-        return k + 0.1 * torch.rand(()) + 0.01 * random.random() + 0.001 * torch.tensor(np.random.random())  # noqa: NPY002
+        return (
+            k
+            + 0.1 * torch.rand(())
+            + 0.01 * random.random()
+            + 0.001 * torch.tensor(np.random.random())  # noqa: NPY002
+        )
 
 
 class Stream(IterableDataset):
@@ -186,7 +243,10 @@ class Growing:
 
 
 def loader(data=None, **options):
-    return DataLoader(Noisy() if data is None else data, **({"batch_size": 3, "shuffle": True} | options))
+    return DataLoader(
+        Noisy() if data is None else data,
+        **({"batch_size": 3, "shuffle": True} | options),
+    )
 
 
 def collate(items):
@@ -199,7 +259,10 @@ SOURCES = {
     "of its own generator": lambda: loader(generator=torch.Generator().manual_seed(5)),
     "worker processes": lambda: loader(num_workers=2),
     "without batches": lambda: loader(batch_size=None),
-    "of sampled batches": lambda: DataLoader(Noisy(), batch_sampler=BatchSampler(RandomSampler(Noisy()), 4, False)),
+    "of sampled batches": lambda: DataLoader(
+        Noisy(),
+        batch_sampler=BatchSampler(RandomSampler(Noisy()), 4, False),
+    ),
     "growing": lambda: DataLoader(Noisy(), batch_sampler=Growing()),
     "stream": lambda: DataLoader(Stream(10), batch_size=3),
     "endless": lambda: DataLoader(Stream(), batch_size=3),
@@ -214,7 +277,9 @@ def read(batches, ts):
 
 
 def equal(one, other):
-    return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    return len(one) == len(other) and all(
+        torch.equal(a, b) for a, b in zip(one, other, strict=True)
+    )
 
 
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
@@ -233,8 +298,15 @@ def test_each_batch_depends_on_its_number_and_the_key_alone(source):
 
 @pytest.mark.parametrize("name", ["shuffled", "of its own generator", "without batches"])
 def test_an_epoch_has_each_sample_once_in_an_order_of_its_own(name):
-    batches, size = keyed_batches(SOURCES[name](), 1), (10 if name == "without batches" else 4)
-    epochs = [torch.cat([b.reshape(-1) for b in read(batches, range(e * size, (e + 1) * size))]) for e in range(3)]
+    batches = keyed_batches(SOURCES[name](), 1)
+    if name == "without batches":
+        size = 10
+    else:
+        size = 4
+    epochs = [
+        torch.cat([b.reshape(-1) for b in read(batches, range(e * size, (e + 1) * size))])
+        for e in range(3)
+    ]
     orders = [epoch.floor().int().tolist() for epoch in epochs]
     assert all(sorted(order) == list(range(10)) for order in orders)
     assert orders[0] != orders[1] != orders[2]
@@ -253,7 +325,10 @@ def test_the_users_generator_stays_as_it_is_and_augmentation_is_drawn_anew_in_ea
     assert [batch.floor().item() for batch in growing] == [0, 1, 0, 1, 2, 0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("empty", [[], DataLoader(Noisy(2), batch_size=3, drop_last=True), DataLoader(Stream(0))])
+@pytest.mark.parametrize(
+    "empty",
+    [[], DataLoader(Noisy(2), batch_size=3, drop_last=True), DataLoader(Stream(0))],
+)
 def test_a_source_without_batches(empty):
     with pytest.raises(ValueError, match="at least one batch in each epoch"):
         keyed_batches(empty, 0)[0]
@@ -261,7 +336,10 @@ def test_a_source_without_batches(empty):
 
 @pytest.mark.parametrize("wrong", [3, {"a": 1}, "text", iter([1]), None])
 def test_what_gives_no_batches(wrong):
-    with pytest.raises(TypeError, match=r"batches must (be a DataLoader|give one epoch after the other)"):
+    with pytest.raises(
+        TypeError,
+        match=r"batches must (be a DataLoader|give one epoch after the other)",
+    ):
         keyed_batches(wrong, 0)
 
 
@@ -281,4 +359,7 @@ def test_a_dataset_that_fails_can_be_asked_again():
     with pytest.raises(KeyError):
         read(batches, range(1, 5))
     data.broken = False
-    assert equal(read(batches, range(1, 5)), read(keyed_batches(DataLoader(data, batch_size=3), 1), range(1, 5)))
+    assert equal(
+        read(batches, range(1, 5)),
+        read(keyed_batches(DataLoader(data, batch_size=3), 1), range(1, 5)),
+    )

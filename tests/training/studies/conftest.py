@@ -13,7 +13,9 @@ DRAW = style.save
 
 
 def sketch(_made, stem, _title=""):
-    """In place of ``style.save``: files of a word, since drawing takes two thirds of the time of a command."""
+    """In place of ``style.save``: files of a word, since drawing takes two thirds of the time of a
+    command.
+    """
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
     for path in paths:
@@ -42,15 +44,23 @@ def drawn(monkeypatch):
 
 @pytest.fixture(scope="session")
 def contents():
-    """A hash of each file of a folder by its name; commands and their manifest differ, locks say nothing."""
+    """A hash of each file of a folder by its name; commands and their manifest differ, locks say
+    nothing.
+    """
 
     def hashes(out):
         files = [
             file
             for file in out.rglob("*")
-            if file.is_file() and not file.name.startswith(("timings.", "about.", "report.", ".ata-gym", manifest.NAME))
+            if file.is_file()
+            and not file.name.startswith(
+                ("timings.", "about.", "report.", ".ata-gym", manifest.NAME),
+            )
         ]
-        return {str(file.relative_to(out)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+        return {
+            str(file.relative_to(out)): hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in files
+        }
 
     return hashes
 
@@ -66,7 +76,8 @@ def finished(request, tmp_path_factory):
 
 @pytest.fixture
 def steps(monkeypatch):
-    counter, step = types.SimpleNamespace(taken=0, stop_at=None), Trainer.step
+    counter = types.SimpleNamespace(taken=0, stop_at=None)
+    step = Trainer.step
 
     def counted(self):
         counter.taken += 1

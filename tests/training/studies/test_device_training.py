@@ -19,17 +19,28 @@ from ata_gym.training.studies import device_training
 from ata_gym.training.studies.device_training import MEASURED, train_each
 from ata_gym.training.studies.trajectory import Training
 
-ROUNDS, BUDGET, WORKERS, POLICIES = 8, 5, "cpu:1,cpu:2,cpu", ["ofta", "ata", "gta"]
+ROUNDS = 8
+BUDGET = 5
+WORKERS = "cpu:1,cpu:2,cpu"
+POLICIES = ["ofta", "ata", "gta"]
 
 
 def train(out, policies=POLICIES, trainer=None, workers=WORKERS, progress=None, **more):
-    price, problem = more.pop("price", 0.0), more.pop("problem", "digits")
+    price = more.pop("price", 0.0)
+    problem = more.pop("problem", "digits")
     experiment = Experiment.on_scenario("icml2025-regret", rounds=ROUNDS, seeds=1, price=price)
     training = Training(problem, effort=USUAL._replace(**more))
     with pytest.MonkeyPatch.context() as patch:
         if progress is not None:
             patch.setattr(device_training, "progress_bars", lambda _: nullcontext(progress))
-        return train_each(workers, policies, trainer or Trainer("digits", BUDGET), experiment, training, out)
+        return train_each(
+            workers,
+            policies,
+            trainer or Trainer("digits", BUDGET),
+            experiment,
+            training,
+            out,
+        )
 
 
 def records(out, policy):
@@ -38,9 +49,15 @@ def records(out, policy):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """A whole training: its folder and its report; the steps that it told, the pools of its envs, its checkpoints."""
-    out, told, pools, saved = tmp_path_factory.mktemp("done") / "results", [], [], []
-    make, save = gym.make, TrainingWrapper.save
+    """A whole training: its folder and its report; the steps that it told, the pools of its envs,
+    its checkpoints.
+    """
+    out = tmp_path_factory.mktemp("done") / "results"
+    told = []
+    pools = []
+    saved = []
+    make = gym.make
+    save = TrainingWrapper.save
 
     def made(env_id, **kwargs):
         pools.append(kwargs["scenario"].pool)
@@ -88,13 +105,24 @@ def test_constants_and_oracles_know_the_measured_workers_and_checkpoints_are_mad
     measured = pl.read_parquet(out / "measured" / "times.parquet")
     assert measured["worker"].to_list() == [0, 1, 2] * MEASURED
     assert (measured["duration"] > 0).all()
-    assert pools == [trace([measured.filter(worker=i)["duration"].to_list() for i in range(3)])] * len(POLICIES)
+    assert pools == [
+        trace([measured.filter(worker=i)["duration"].to_list() for i in range(3)]),
+    ] * len(POLICIES)
 
 
 def test_what_is_finished_is_not_done_again(done):
     out = done[0]
-    before, told = {path: path.read_bytes() for path in (*out.glob("results/*.parquet"), *out.glob("measured/*"))}, []
-    report = train(out, [*POLICIES, "thompson"], price=0.5, progress=lambda *args: told.append(args))
+    before = {
+        path: path.read_bytes()
+        for path in (*out.glob("results/*.parquet"), *out.glob("measured/*"))
+    }
+    told = []
+    report = train(
+        out,
+        [*POLICIES, "thompson"],
+        price=0.5,
+        progress=lambda *args: told.append(args),
+    )
     assert {path: path.read_bytes() for path in before} == before
     assert [k for policy, k in told if policy != "thompson"] == [ROUNDS] * len(POLICIES)
     assert report.summary["policy"].to_list() == [*POLICIES, "thompson"]
@@ -125,7 +153,10 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path, done):
 @pytest.mark.parametrize(
     ("kwargs", "sentence"),
     [
-        ({"policies": ["dispatch"]}, "dispatch plays .*TaskDispatch-v0, and real workers run allocations and races"),
+        (
+            {"policies": ["dispatch"]},
+            "dispatch plays .*TaskDispatch-v0, and real workers run allocations and races",
+        ),
         ({"policies": ["nobody"]}, "nobody"),
         ({"trainer": Trainer("quadratic", BUDGET, lr=1e200)}, "loss is inf in round 2"),
     ],
@@ -137,7 +168,8 @@ def test_bad_input_is_one_sentence(tmp_path, kwargs, sentence):
 
 
 def test_results_of_other_code_are_refused(tmp_path, monkeypatch):
-    source, options = tmp_path / "my_problem.py", {"policies": ["uta"], "problem": "my_problem:digits"}
+    source = tmp_path / "my_problem.py"
+    options = {"policies": ["uta"], "problem": "my_problem:digits"}
     source.write_text("one = 1\n")
     module = types.SimpleNamespace(__file__=str(source), digits=lambda: make_problem("digits"))
     monkeypatch.setitem(sys.modules, "my_problem", module)
@@ -151,21 +183,41 @@ def test_results_of_other_code_are_refused(tmp_path, monkeypatch):
 
 
 def command(out, *more):
-    line = ["train", "--scenario", "icml2025-regret", "--policies", "gta", "--rounds", "4", "--out", str(out)]
+    line = [
+        "train",
+        "--scenario",
+        "icml2025-regret",
+        "--policies",
+        "gta",
+        "--rounds",
+        "4",
+        "--out",
+        str(out),
+    ]
     return CliRunner().invoke(app, [*line, *more])
 
 
 def test_the_command_trains_on_real_workers(tmp_path):
     result = command(tmp_path, "--clock", "device", "--workers", WORKERS, "--lr", "0.01")
-    for words in ("digits on cpu:1, cpu:2, cpu:1: B = 5, 4 rounds", "gta", "as measured", "pictures:"):
+    for words in (
+        "digits on cpu:1, cpu:2, cpu:1: B = 5, 4 rounds",
+        "gta",
+        "as measured",
+        "pictures:",
+    ):
         assert words in result.stdout
     reference = Trainer("digits", 5, lr=0.01)
-    np.testing.assert_allclose(records(tmp_path, "gta")["loss"], [reference.step() for _ in range(4)], rtol=1e-3)
+    np.testing.assert_allclose(
+        records(tmp_path, "gta")["loss"],
+        [reference.step() for _ in range(4)],
+        rtol=1e-3,
+    )
 
 
 def test_where_data_differ_by_worker_each_policy_and_method_has_its_own_losses(tmp_path):
     line = (
-        "train --scenario five-workers --problem heterogeneous --rounds 6 --policies uta,gta --methods rennala,malenia"
+        "train --scenario five-workers --problem heterogeneous --rounds 6 --policies uta,gta"
+        " --methods rennala,malenia"
     )
     result = CliRunner().invoke(app, f"{line} --out {tmp_path}".split())
     assert result.exit_code == 0, result.output

@@ -1,4 +1,6 @@
-"""The settings of a trainer: optimisers, schedules, precision, groups, averages, and what is refused."""
+"""The settings of a trainer: optimisers, schedules, precision, groups, averages, and what is
+refused.
+"""
 
 import copy
 import math
@@ -16,7 +18,8 @@ from ata_gym.training.trainer import losses
 from ata_gym.training.trainer.losses import _compiled
 from tests.training.small_problem import SAMPLES, mean_loss, small, weights
 
-B, TASKS = 6, Tasks(nn.Linear(2, 3), mean_loss, [SAMPLES])
+B = 6
+TASKS = Tasks(nn.Linear(2, 3), mean_loss, [SAMPLES])
 
 
 def network():
@@ -32,15 +35,19 @@ def run(rounds=4, **kwargs):
     return [trainer.step() for _ in range(rounds)], weights(trainer)
 
 
-@pytest.mark.parametrize(("chosen", "factory"), [
-    ({"optimizer": "sgd"}, partial(optim.SGD, lr=0.5)),
-    ({"optimizer": "momentum"}, partial(optim.SGD, lr=0.05, momentum=0.9)),
-    ({"optimizer": "adam"}, partial(optim.Adam, lr=0.01)),
-    ({"optimizer": "adamw"}, lambda parameters: optim.AdamW(parameters, lr=0.01)),
-    ({"optimizer": "adamw", "lr": 0.3}, partial(optim.AdamW, lr=0.3)), ({"lr": 0.1}, partial(optim.SGD, lr=0.1)),
-    ({"optimizer": optim.SGD, "lr": 0.1}, partial(optim.SGD, lr=0.1)),
-    ({"optimizer": optim.Adam}, partial(optim.Adam, lr=1e-3)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("chosen", "factory"),
+    [
+        ({"optimizer": "sgd"}, partial(optim.SGD, lr=0.5)),
+        ({"optimizer": "momentum"}, partial(optim.SGD, lr=0.05, momentum=0.9)),
+        ({"optimizer": "adam"}, partial(optim.Adam, lr=0.01)),
+        ({"optimizer": "adamw"}, lambda parameters: optim.AdamW(parameters, lr=0.01)),
+        ({"optimizer": "adamw", "lr": 0.3}, partial(optim.AdamW, lr=0.3)),
+        ({"lr": 0.1}, partial(optim.SGD, lr=0.1)),
+        ({"optimizer": optim.SGD, "lr": 0.1}, partial(optim.SGD, lr=0.1)),
+        ({"optimizer": optim.Adam}, partial(optim.Adam, lr=1e-3)),
+    ],
+)
 def test_optimisers_by_name_and_by_factory_are_torchs(chosen, factory):
     (seen, end), (expected, expected_end) = run(**chosen), run(optimizer=factory)
     assert seen == pytest.approx(expected, abs=1e-12)
@@ -60,7 +67,8 @@ def test_a_function_with_the_name_of_an_optimiser_is_not_that_optimiser():
 
 
 def rates(schedule, rounds=7):
-    trainer, seen = Trainer(problem(), B, lr=2.0, schedule=schedule), []
+    trainer = Trainer(problem(), B, lr=2.0, schedule=schedule)
+    seen = []
     for _ in range(rounds):
         seen.append(trainer._optimizer.param_groups[0]["lr"])
         trainer.step()
@@ -126,9 +134,18 @@ def test_float16_scales_small_gradients(monkeypatch):
 
 def test_a_round_whose_float16_gradient_overflows_moves_nothing_and_lowers_the_scale(monkeypatch):
     monkeypatch.setattr(Scaled, "factor", 8.0)
-    trainer, moved = Trainer(small(network, Scaled), B, lr=1e-4, optimizer="adamw", precision="float16", ema=0.5), []
+    trainer = Trainer(
+        small(network, Scaled),
+        B,
+        lr=1e-4,
+        optimizer="adamw",
+        precision="float16",
+        ema=0.5,
+    )
+    moved = []
     for k in range(6):
-        before, scale = weights(trainer), trainer.checkpoint()["scaler"]["scale"]
+        before = weights(trainer)
+        scale = trainer.checkpoint()["scaler"]["scale"]
         assert np.isfinite(trainer.step())
         assert trainer.round == k + 1
         moved.append(not torch.equal(weights(trainer), before))
@@ -139,28 +156,42 @@ def test_a_round_whose_float16_gradient_overflows_moves_nothing_and_lowers_the_s
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 def test_compiled_training_follows_eager_training(monkeypatch):
-    """The backend of ``graphs=True`` needs no C++ compiler; on a CPU it traces the passes and captures none."""
+    """The backend of ``graphs=True`` needs no C++ compiler; on a CPU it traces the passes and
+    captures none.
+    """
     settings = {"precision": "float16", "micro_batch": 2}
     exact, end = run(**settings)
-    monkeypatch.setattr(losses, "_compiled", lambda loss, _settings: torch.compile(loss, backend="cudagraphs"))
+    monkeypatch.setattr(
+        losses,
+        "_compiled",
+        lambda loss, _settings: torch.compile(loss, backend="cudagraphs"),
+    )
     fast, fast_end = run(**settings)
     np.testing.assert_allclose(fast, exact, rtol=1e-6)
     torch.testing.assert_close(fast_end, end)
 
 
-@pytest.mark.parametrize(("options", "asked"), [
-    ({}, None), ({"compile": True}, {"mode": None}), ({"graphs": True}, {"backend": "cudagraphs"}),
-    ({"compile": True, "graphs": True}, {"mode": "reduce-overhead"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({}, None),
+        ({"compile": True}, {"mode": None}),
+        ({"graphs": True}, {"backend": "cudagraphs"}),
+        ({"compile": True, "graphs": True}, {"mode": "reduce-overhead"}),
+    ],
+)
 def test_what_is_asked_of_torch_compile(monkeypatch, options, asked):
-    settings = SimpleNamespace(**({"compile": False, "graphs": False} | options))  # as graphs needs CUDA
+    settings = SimpleNamespace(
+        **({"compile": False, "graphs": False} | options),
+    )  # as graphs needs CUDA
     monkeypatch.setattr(torch, "compile", lambda loss, **given: (loss, given))
     assert _compiled(len, settings) == (len if asked is None else (len, asked))
 
 
 def test_in_place_the_module_itself_is_trained():
     model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    before, loader = copy.deepcopy(model.state_dict()), DataLoader(TensorDataset(*SAMPLES), 5)
+    before = copy.deepcopy(model.state_dict())
+    loader = DataLoader(TensorDataset(*SAMPLES), 5)
     of_a_copy = Trainer(Tasks(copy.deepcopy(model), mean_loss, loader), 3)
     trainer = Trainer(Tasks(model, mean_loss, loader), 3, inplace=True)
     assert trainer.model is model
@@ -198,52 +229,85 @@ def test_parameter_groups_and_named_parameters():
 
 def test_the_average_of_the_weights_is_evaluated_and_a_callback_told():
     seen = []
-    trainer = Trainer(small(), B, ema=0.75, lr=0.5, on_step=lambda k, loss, of: seen.append((k, loss, of.round)))
-    plain, expected = Trainer(small(), B, lr=0.5), weights(trainer)
+    trainer = Trainer(
+        small(),
+        B,
+        ema=0.75,
+        lr=0.5,
+        on_step=lambda k, loss, of: seen.append((k, loss, of.round)),
+    )
+    plain = Trainer(small(), B, lr=0.5)
+    expected = weights(trainer)
     for k in range(1, 6):
         loss = plain.step()
         assert (trainer.step(), seen[-1]) == (loss, (k, loss, k))
         expected = 0.75 * expected + 0.25 * weights(plain)
-    torch.testing.assert_close(torch.cat([p.flatten() for p in trainer.evaluated_model.parameters()]), expected)
+    torch.testing.assert_close(
+        torch.cat([p.flatten() for p in trainer.evaluated_model.parameters()]),
+        expected,
+    )
     assert trainer.evaluate() == trainer.problem.evaluate(trainer.evaluated_model)
     assert trainer.evaluate() != plain.evaluate()
 
 
-@pytest.mark.parametrize(("options", "sentence"), [
-    ({"budget": 0}, "budget must be a whole number"), ({"problem": "digit"}, "did you mean digits"),
-    ({"problem": nn.Linear(1, 1)}, "must be a name or have the parts"),
-    *(({"seed": seed}, "seed must be a whole number") for seed in (-1, 1.5)),
-    ({"optimizer": "adamm"}, "optimizer must be 'sgd', 'momentum', 'adam', 'adamw'"),
-    ({"optimizer": optim.LBFGS}, "LBFGS cannot be used: its step.. needs a closure"),
-    ({"optimizer": lambda _weights: None}, "optimizer must return a torch.optim.Optimizer"),
-    *(({"lr": lr}, "lr must be a finite number above 0") for lr in (0, math.nan, True)),
-    ({"lr": 1e308}, r"lr must be at most 3\.4e\+38, the largest number that the weights hold"),
-    *(({"device": device}, 'device must be "cpu", "cuda"') for device in ("tpu", "meta", 1.5)),
-    ({"device": "cuda:99"}, r'sees (0 CUDA devices: use device="cpu"|[1-9] CUDA devices: count from cuda:0)'),
-    ({"model": lambda: None}, "must be a torch module, or a function that returns one"),
-    ({"model": lambda: nn.Linear(2, 3).requires_grad_(False)}, "nothing to train: Linear has no parameter with"),
-    ({"model": nn.Flatten}, "nothing to train: Flatten"),
-    *(
-        ({"schedule": text}, "schedule must be")
-        for text in ("cosine", "cosine:", "cosine:0", "cosine:-3", "step:3", "warmup:1.5", "")
-    ),
-    ({"schedule": optim.lr_scheduler.ReduceLROnPlateau}, "ReduceLROnPlateau cannot be used: .* needs a metric"),
-    ({"parameter_groups": lambda _model: [{"params": [nn.Parameter(torch.ones(1))]}]}, "that are not the model's"),
-    ({"parameter_groups": lambda _model: [{"params": []}]}, "hold none of the model's trained weights"),
-    ({"parameter_groups": 3}, "parameter_groups must be a function"),
-    ({"on_step": "print"}, "on_step must be a function"),
-    ({"inplace": True}, "inplace=True trains a module of yours: give model="),
-    ({"clip_norm": 0}, "clip_norm must be a finite number above 0"),
-    ({"ema": 1.5}, "ema must be a finite number above 0 and at most 1"), ({"chunk": 0}, "chunk must be a whole number"),
-    ({"compile": 1}, "compile must be True or False, not 1"),
-    ({"graphs": True}, "graphs=True needs a CUDA device, and this is cpu"),
-    ({"graphs": True, "chunk": 2}, "graphs=True captures all tasks of a round at once: leave out chunk"),
-    ({"precision": "half"}, "precision must be 'float32', 'bfloat16', 'float16', not 'half'"),
-    ({"problem": TASKS, "micro_batch": 2}, "set the batch size in the loader"),
-    ({"problem": TASKS, "chunk": 2}, "and chunk in ata_gym.training.Tasks"),
-    ({"problem": TASKS, "optimizer": "sgd"}, "tasks has no learning rate for 'sgd': give lr="),
-    ({"optimiser": "sgd"}, "unexpected keyword argument 'optimiser'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"budget": 0}, "budget must be a whole number"),
+        ({"problem": "digit"}, "did you mean digits"),
+        ({"problem": nn.Linear(1, 1)}, "must be a name or have the parts"),
+        *(({"seed": seed}, "seed must be a whole number") for seed in (-1, 1.5)),
+        ({"optimizer": "adamm"}, "optimizer must be 'sgd', 'momentum', 'adam', 'adamw'"),
+        ({"optimizer": optim.LBFGS}, "LBFGS cannot be used: its step.. needs a closure"),
+        ({"optimizer": lambda _weights: None}, "optimizer must return a torch.optim.Optimizer"),
+        *(({"lr": lr}, "lr must be a finite number above 0") for lr in (0, math.nan, True)),
+        ({"lr": 1e308}, r"lr must be at most 3\.4e\+38, the largest number that the weights hold"),
+        *(({"device": device}, 'device must be "cpu", "cuda"') for device in ("tpu", "meta", 1.5)),
+        (
+            {"device": "cuda:99"},
+            r'sees (0 CUDA devices: use device="cpu"|[1-9] CUDA devices: count from cuda:0)',
+        ),
+        ({"model": lambda: None}, "must be a torch module, or a function that returns one"),
+        (
+            {"model": lambda: nn.Linear(2, 3).requires_grad_(False)},
+            "nothing to train: Linear has no parameter with",
+        ),
+        ({"model": nn.Flatten}, "nothing to train: Flatten"),
+        *(
+            ({"schedule": text}, "schedule must be")
+            for text in ("cosine", "cosine:", "cosine:0", "cosine:-3", "step:3", "warmup:1.5", "")
+        ),
+        (
+            {"schedule": optim.lr_scheduler.ReduceLROnPlateau},
+            "ReduceLROnPlateau cannot be used: .* needs a metric",
+        ),
+        (
+            {"parameter_groups": lambda _model: [{"params": [nn.Parameter(torch.ones(1))]}]},
+            "that are not the model's",
+        ),
+        (
+            {"parameter_groups": lambda _model: [{"params": []}]},
+            "hold none of the model's trained weights",
+        ),
+        ({"parameter_groups": 3}, "parameter_groups must be a function"),
+        ({"on_step": "print"}, "on_step must be a function"),
+        ({"inplace": True}, "inplace=True trains a module of yours: give model="),
+        ({"clip_norm": 0}, "clip_norm must be a finite number above 0"),
+        ({"ema": 1.5}, "ema must be a finite number above 0 and at most 1"),
+        ({"chunk": 0}, "chunk must be a whole number"),
+        ({"compile": 1}, "compile must be True or False, not 1"),
+        ({"graphs": True}, "graphs=True needs a CUDA device, and this is cpu"),
+        (
+            {"graphs": True, "chunk": 2},
+            "graphs=True captures all tasks of a round at once: leave out chunk",
+        ),
+        ({"precision": "half"}, "precision must be 'float32', 'bfloat16', 'float16', not 'half'"),
+        ({"problem": TASKS, "micro_batch": 2}, "set the batch size in the loader"),
+        ({"problem": TASKS, "chunk": 2}, "and chunk in ata_gym.training.Tasks"),
+        ({"problem": TASKS, "optimizer": "sgd"}, "tasks has no learning rate for 'sgd': give lr="),
+        ({"optimiser": "sgd"}, "unexpected keyword argument 'optimiser'"),
+    ],
+)
 def test_what_cannot_train_is_refused_when_the_trainer_is_made(options, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         Trainer(**({"problem": small(), "budget": B} | options))

@@ -1,4 +1,6 @@
-"""The steps of a trainer: their gradients, their keys, what stops them, and models that it meets rarely."""
+"""The steps of a trainer: their gradients, their keys, what stops them, and models that it meets
+rarely.
+"""
 
 import copy
 
@@ -26,7 +28,8 @@ def test_digits_are_learned_from_the_loss_of_guessing():
 
 
 def remembered(problem):
-    batches, draw = [], problem.draw
+    batches = []
+    draw = problem.draw
     problem.draw = lambda keys: batches.append(draw(keys)) or batches[-1]
     return batches
 
@@ -34,33 +37,55 @@ def remembered(problem):
 def shipped(name, folder):
     if name != "cifar100":
         return make_problem(name)
-    rng, labels = np.random.default_rng(0), np.arange(9)
+    rng = np.random.default_rng(0)
+    labels = np.arange(9)
     images = rng.integers(0, 256, (9, 32, 32, 3), np.uint8)
-    np.savez(folder / "images.npz", allow_pickle=False, train_x=images, test_x=images, train_y=labels, test_y=labels)
+    np.savez(
+        folder / "images.npz",
+        allow_pickle=False,
+        train_x=images,
+        test_x=images,
+        train_y=labels,
+        test_y=labels,
+    )
     return make_problem(name, folder / "images.npz")
 
 
 def task(batch, b):
-    return batch[b : b + 1] if isinstance(batch, torch.Tensor) else type(batch)(*(part[b : b + 1] for part in batch))
+    if isinstance(batch, torch.Tensor):
+        return batch[b : b + 1]
+    return type(batch)(*(part[b : b + 1] for part in batch))
 
 
-@pytest.mark.parametrize(("name", "micro_batch"), [*((name, 1) for name in problem_names()), ("digits", 3)])
+@pytest.mark.parametrize(
+    ("name", "micro_batch"),
+    [*((name, 1) for name in problem_names()), ("digits", 3)],
+)
 def test_one_backward_pass_gives_the_mean_of_b_separate_gradients(name, micro_batch, tmp_path):
     problem = shipped(name, tmp_path)
     trainer = Trainer(problem, BUDGET, optimizer="sgd", lr=0.125, micro_batch=micro_batch)
     batches = remembered(trainer.problem)
     for _ in range(2):
         before = weights(trainer).double()
-        apart, twin = torch.zeros_like(before), copy.deepcopy(trainer.model)
+        apart = torch.zeros_like(before)
+        twin = copy.deepcopy(trainer.model)
         trainer.step()
         for b in range(BUDGET):
             twin.zero_grad()
-            samples = [problem.loss(twin, task(batches[-1], b * micro_batch + s)) for s in range(micro_batch)]
+            samples = [
+                problem.loss(twin, task(batches[-1], b * micro_batch + s))
+                for s in range(micro_batch)
+            ]
             (torch.stack(samples).sum() / micro_batch).backward()
             apart += torch.cat([p.grad.flatten() for p in twin.parameters()]).double() / BUDGET
         together = torch.cat([p.grad.flatten() for p in trainer.model.parameters()]).double()
         torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-7)
-        torch.testing.assert_close(weights(trainer).double(), before - 0.125 * apart, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            weights(trainer).double(),
+            before - 0.125 * apart,
+            rtol=1e-4,
+            atol=1e-6,
+        )
 
 
 def test_each_round_and_each_sample_of_a_task_has_its_own_draw():
@@ -88,7 +113,13 @@ def test_one_seed_is_one_trajectory_to_the_bit_with_its_dropout(optimizer):
 
     def make(seed):
         model = nn.Sequential(nn.Linear(2, 8), Noted(0.5), nn.Linear(8, 3))
-        return Trainer(small(), BUDGET, model=lambda: copy.deepcopy(model), seed=seed, optimizer=optimizer)
+        return Trainer(
+            small(),
+            BUDGET,
+            model=lambda: copy.deepcopy(model),
+            seed=seed,
+            optimizer=optimizer,
+        )
 
     def play(trainer):
         masks.clear()
@@ -96,7 +127,8 @@ def test_one_seed_is_one_trajectory_to_the_bit_with_its_dropout(optimizer):
 
     torch.manual_seed(1)
     trainer = make(5)
-    first, trained = play(trainer), trainer.model
+    first = play(trainer)
+    trained = trainer.model
     trainer.reset()
     assert trainer.round == 0
     assert trainer.model is not trained
@@ -113,12 +145,22 @@ def test_one_seed_is_one_trajectory_to_the_bit_with_its_dropout(optimizer):
 
 def test_a_model_of_ones_own():
     model = nn.Sequential(nn.Linear(2, 4).requires_grad_(False), nn.Linear(4, 3))
-    before, trainer = copy.deepcopy(model.state_dict()), Trainer(small(), BUDGET, model=model)
+    before = copy.deepcopy(model.state_dict())
+    trainer = Trainer(small(), BUDGET, model=model)
     trainer.step()
-    assert all(torch.equal(before[name], part) for name, part in model.state_dict().items())  # a copy is trained
-    same = [torch.equal(a, b) for a, b in zip(model.parameters(), trainer.model.parameters(), strict=True)]
+    assert all(
+        torch.equal(before[name], part) for name, part in model.state_dict().items()
+    )  # a copy is trained
+    same = [
+        torch.equal(a, b)
+        for a, b in zip(model.parameters(), trainer.model.parameters(), strict=True)
+    ]
     assert same == [True, True, False, False]  # frozen weights stay
-    larger = Trainer(small(), BUDGET, model=lambda: nn.Sequential(nn.Linear(2, 50), nn.ReLU(), nn.Linear(50, 3)))
+    larger = Trainer(
+        small(),
+        BUDGET,
+        model=lambda: nn.Sequential(nn.Linear(2, 50), nn.ReLU(), nn.Linear(50, 3)),
+    )
     assert larger.step() > 0
 
 
@@ -135,8 +177,12 @@ def test_evaluation_leaves_each_part_in_its_mode():
 
 def test_a_loss_that_is_not_finite_stops_the_round():
     trainer = Trainer(make_problem("quadratic"), BUDGET, lr=1e100)
-    losses, before = [trainer.step() for _ in range(2)], weights(trainer)
-    with pytest.raises(FloatingPointError, match=r"loss is (inf|nan) in round 3: lower lr=.*reset\(\)"):
+    losses = [trainer.step() for _ in range(2)]
+    before = weights(trainer)
+    with pytest.raises(
+        FloatingPointError,
+        match=r"loss is (inf|nan) in round 3: lower lr=.*reset\(\)",
+    ):
         trainer.step()
     assert torch.equal(weights(trainer), before)
     assert trainer.round == 2
@@ -155,10 +201,16 @@ class Huge(Classification):
 
 
 def test_a_round_that_has_no_loss_for_each_task_or_does_not_fit_into_memory():
-    with pytest.raises(ValueError, match=r'one number per sample, shape \(6,\), not \(\).*reduction="none"'):
+    with pytest.raises(
+        ValueError,
+        match=r'one number per sample, shape \(6,\), not \(\).*reduction="none"',
+    ):
         Trainer(small(kind=Averaging), BUDGET).step()
     trainer = Trainer(small(kind=Huge), BUDGET)
-    with pytest.raises(MemoryError, match="round 1 does not fit into the memory of cpu: DefaultCPUAllocator"):
+    with pytest.raises(
+        MemoryError,
+        match="round 1 does not fit into the memory of cpu: DefaultCPUAllocator",
+    ):
         trainer.step()
     assert trainer.round == 0
     with pytest.raises(MemoryError, match="the model with its data does not fit"):
@@ -181,20 +233,34 @@ class Wild(nn.Module):
         return dropout(x, 0.5, self.training) + torch.randn_like(x)
 
 
-@pytest.mark.parametrize(("mixing", "noise"), [
-    (Ranking(), nn.Identity()), (Ranking(), nn.AlphaDropout(0.5)), (nn.BatchNorm1d(8), nn.Dropout(0.5)),
-    (nn.BatchNorm1d(8, track_running_stats=False).eval(), nn.Identity()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mixing", "noise"),
+    [
+        (Ranking(), nn.Identity()),
+        (Ranking(), nn.AlphaDropout(0.5)),
+        (nn.BatchNorm1d(8), nn.Dropout(0.5)),
+        (nn.BatchNorm1d(8, track_running_stats=False).eval(), nn.Identity()),
+    ],
+)
 def test_samples_that_depend_on_each_other_are_found_by_trying(mixing, noise):
     layers = [nn.Linear(2, 8), mixing, noise, nn.Linear(8, 3)]
     nn.init.zeros_(layers[-1].weight)  # hides the layers below at the start
-    with pytest.raises(ValueError, match=r"mixes the samples of a batch.*GroupNorm.*ata_gym\.training\.Tasks"):
+    with pytest.raises(
+        ValueError,
+        match=r"mixes the samples of a batch.*GroupNorm.*ata_gym\.training\.Tasks",
+    ):
         Trainer(small(lambda: nn.Sequential(*layers)), BUDGET)
-    with pytest.raises(ValueError, match="the model or the loss of classification mixes the samples"):
+    with pytest.raises(
+        ValueError,
+        match="the model or the loss of classification mixes the samples",
+    ):
         Trainer(small(kind=PairedLoss), BUDGET)
 
 
-@pytest.mark.parametrize("layer", [nn.GroupNorm(2, 8), nn.Dropout(0.9), Wild(), nn.RReLU(), nn.Softmax(1)])
+@pytest.mark.parametrize(
+    "layer",
+    [nn.GroupNorm(2, 8), nn.Dropout(0.9), Wild(), nn.RReLU(), nn.Softmax(1)],
+)
 def test_samples_that_do_not_are_trained(layer):
     trainer = Trainer(small(lambda: nn.Sequential(nn.Linear(2, 8), layer, nn.Linear(8, 3))), BUDGET)
     assert np.isfinite([trainer.step() for _ in range(3)]).all()
@@ -203,19 +269,24 @@ def test_samples_that_do_not_are_trained(layer):
 def test_a_float64_model():
     doubles = SAMPLES[0].double(), SAMPLES[1]
     problem = from_torch(lambda: (nn.Linear(2, 3).double(), doubles))
-    trainer, single = Trainer(problem, BUDGET), Trainer(from_torch(lambda: (nn.Linear(2, 3), SAMPLES)), BUDGET)
+    trainer = Trainer(problem, BUDGET)
+    single = Trainer(from_torch(lambda: (nn.Linear(2, 3), SAMPLES)), BUDGET)
     single.model.load_state_dict(trainer.model.state_dict())
     for _ in range(5):
         assert trainer.step() == pytest.approx(single.step(), rel=1e-5)
     assert trainer.model.weight.dtype == torch.float64
-    with pytest.raises(ValueError, match="does not take its data: mat1 and mat2 must have the same dtype"):
+    with pytest.raises(
+        ValueError,
+        match="does not take its data: mat1 and mat2 must have the same dtype",
+    ):
         Trainer(small(), BUDGET, model=nn.Linear(2, 3).double()).step()
 
 
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
-        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.first = nn.Linear(2, 2)
+        self.second = nn.Linear(2, 2)
         self.second.weight = self.first.weight
         self.head = nn.Linear(2, 3)
 

@@ -1,1 +1,4 @@
-"""Rounds on the actors of a Ray cluster, decided by a policy (``runner``) or by an agent's actions (``backend``)."""
+"""Rounds on the actors of a Ray cluster.
+
+They are decided by a policy (``runner``) or by an agent's actions (``backend``).
+"""

@@ -23,22 +23,32 @@ from ata_gym.utils.validation import whole_number
 class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
     """The ``backend`` of an env whose tasks are run by the actors of a Ray cluster.
 
-    ``gymnasium.make(id, pool=backend.pool, budget=backend.budget, backend=backend)`` works for ``TaskAllocation-v0``,
-    ``TaskRace-v0`` and ``TaskDispatch-v0``. Times are in seconds; the round time is that of the driver, communication
-    included. A cancelled task runs until the message reaches its worker, so its ``elapsed`` can be longer than the
-    round time by that delay. The env's workers are in the order of ``workers``.
+    ``gymnasium.make(id, pool=backend.pool, budget=backend.budget, backend=backend)`` works for
+    ``TaskAllocation-v0``, ``TaskRace-v0`` and ``TaskDispatch-v0``. Times are in seconds; the driver
+    measures the round time, communication included. A cancelled task runs until the message
+    reaches its worker, so its ``elapsed`` can be longer than the round time by that delay. The
+    env's workers are in the order of ``workers``.
 
-    A task that a lost worker left undone is handed on, and so is a task for a worker that is away; in dispatch a 1 for
-    a worker that is away has no effect. ``info`` has no ``lost``, which counts simulated deaths; ``record`` says more.
-    One env at a time can use a backend, and a copy of the env's spec shares it. While an agent learns between two steps
-    of a round of dispatch, the tasks of the round run on.
+    A task that a lost worker left undone is handed on, and so is a task for a worker that is away;
+    in dispatch a 1 for a worker that is away has no effect. ``info`` has no ``lost``, which counts
+    simulated deaths; ``record`` says more. One env at a time can use a backend, and a copy of the
+    env's spec shares it. While an agent learns between two steps of a round of dispatch, the tasks
+    of the round run on.
 
-    - ``make_task``, ``workers``, ``deadline``, ``restarts``, ``start_timeout``, ``allow_nonfinite``: as for
-      ``RayRunner``. Each round uses the smallest samples that are free.
-    - ``budget``: results B that a round needs.
-    - ``recorder``: A recorder to which the times of each round are added.
+    Each round uses the smallest samples that are free.
 
-    ValueError is raised for bad arguments.
+    Args:
+        make_task: Makes the task function of a worker, as for ``RayRunner``.
+        workers: The workers, as for ``RayRunner``.
+        budget: The number B of results that a round needs.
+        deadline: When a task counts as hung, as for ``RayRunner``.
+        restarts: How often a worker gets a new actor, as for ``RayRunner``.
+        start_timeout: How long the first round waits for workers, as for ``RayRunner``.
+        allow_nonfinite: Whether values may hold NaN or infinities.
+        recorder: A recorder to which the times of each round are added.
+
+    Raises:
+        ValueError: For bad arguments.
     """
 
     what = "cluster"
@@ -49,29 +59,51 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
     indices: tuple[int, ...] = ()
     """The B samples of the last round, in order."""
     values: tuple[Any, ...] = ()
-    """Their values."""
+    """The values of these samples."""
 
     def __init__(
-        self, make_task: MakeTask, workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]], budget: int,
-        *, deadline: float | str | None = None, restarts: int = 5, start_timeout: float = 60.0,
-        allow_nonfinite: bool = False, recorder: TraceRecorder | None = None,
-    ) -> None:  # fmt: skip
-        self.budget, self._recorder = whole_number("budget", budget), recorder
+        self,
+        make_task: MakeTask,
+        workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]],
+        budget: int,
+        *,
+        deadline: float | str | None = None,
+        restarts: int = 5,
+        start_timeout: float = 60.0,
+        allow_nonfinite: bool = False,
+        recorder: TraceRecorder | None = None,
+    ) -> None:
+        self.budget = whole_number("budget", budget)
+        self._recorder = recorder
         options = with_options(workers)
         self.workers = tuple(options)
         """The names of the env's workers."""
         self._crew = Crew(
-            make_task, options, deadline=deadline, restarts=restarts, start_timeout=start_timeout,
+            make_task,
+            options,
+            deadline=deadline,
+            restarts=restarts,
+            start_timeout=start_timeout,
             allow_nonfinite=allow_nonfinite,
-        )  # fmt: skip
-        self._samples, self._rounds = SampleQueue(), 0
+        )
+        self._samples = SampleQueue()
+        self._rounds = 0
         self._running: TaskRound | None = None
 
-    def __call__(self, _distributions: Any, noise_keys: NoiseKeys, allocation: Ints, _budget: int) -> RoundResult:
-        """Run a round; the arguments are those of ``race_round`` with one row.
+    def __call__(
+        self,
+        _distributions: Any,
+        noise_keys: NoiseKeys,
+        allocation: Ints,
+        _budget: int,
+    ) -> RoundResult:
+        """Run a round; the arguments are as for ``race_round`` with one row.
 
-        An error that a task function raises is raised here, and FloatingPointError, which names the worker, for a value
-        that holds NaN or an infinity; RuntimeError if no worker is there.
+        An error that a task function raises is raised here.
+
+        Raises:
+            FloatingPointError: For a value that holds NaN or an infinity; it names the worker.
+            RuntimeError: If no worker is there.
         """
         tasks = self._begin()
         try:
@@ -85,20 +117,27 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
         times = [tasks.seconds.get(worker, []) for worker in self.workers]
         elapsed = self._array(tasks.elapsed)
         return RoundResult(
-            worker=np.repeat(np.arange(len(times)), [len(own) for own in times])[None],
-            duration=np.array([[time for own in times for time in own]]), elapsed=elapsed,
+            worker=np.repeat(np.arange(len(times)), [len(seconds) for seconds in times])[None],
+            duration=np.array([[time for seconds in times for time in seconds]]),
+            elapsed=elapsed,
             started=noise_keys.started + self._array(tasks.started).astype(np.int64),
-            round_time=np.array([tasks.round_time]), worker_time=np.array([sum(map(sum, times)) + elapsed.sum()]),
+            round_time=np.array([tasks.round_time]),
+            worker_time=np.array([sum(map(sum, times)) + elapsed.sum()]),
             lost=np.array([tasks.lost_tasks]),
-        )  # fmt: skip
+        )
 
     def dispatch(
-        self, _distributions: Any, noise_keys: NoiseKeys, round_state: RoundState, action: Bits, _budget: int,
+        self,
+        _distributions: Any,
+        noise_keys: NoiseKeys,
+        round_state: RoundState,
+        action: Bits,
+        _budget: int,
         _disturbances: Any = None,
-    ) -> Completion:  # fmt: skip
-        """Go on to the next result; the arguments are those of ``dispatch_step`` with one row.
+    ) -> Completion:
+        """Go on to the next result; the arguments are as for ``dispatch_step`` with one row.
 
-        Errors are those of a call; after one the round can go on.
+        It raises the errors that a round raises; after an error the round can go on.
         """
         missing = int(round_state.missing[0]) - 1
         if missing + 1 == self.budget:
@@ -106,29 +145,47 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
         tasks = self._running
         if tasks is None or self.budget - len(tasks.results) != missing + 1:
             raise ValueError("this env is within a round that the cluster does not run: reset it")
-        sent = self._array(tasks.started)
+        started_before = self._array(tasks.started)
         event = self._next_result(tasks, [self.workers[i] for i in np.flatnonzero(action[0])])
-        place, over = self.workers.index(event.task.worker), missing == 0
-        if over:
+        index = self.workers.index(event.task.worker)
+        round_over = missing == 0
+        if round_over:
             self._end(tasks)
-        ages = {} if over else tasks.ages()
+            ages = {}
+        else:
+            ages = tasks.ages()
+        # By the driver's clock, the age of a task may be longer than the time that its actor then
+        # measures: the times of the round must not fall.
         now = max(tasks.round_time, float(round_state.now[0]))
-        spent = sum(map(sum, tasks.seconds.values())) + sum((*tasks.elapsed.values(), *ages.values()))
-        spent = max(spent, float(round_state.spent[0]))
-        age, at, there = self._array(ages), np.array([now]), RoundState.start(1, len(self.workers), self.budget)
-        there = there._replace(lost=np.array([tasks.lost_tasks]))
-        if not over:
+        completed = sum(map(sum, tasks.seconds.values()))
+        unfinished = sum((*tasks.elapsed.values(), *ages.values()))
+        spent = max(completed + unfinished, float(round_state.spent[0]))
+        age = self._array(ages)
+        round_time = np.array([now])
+        next_state = RoundState.start(1, len(self.workers), self.budget)
+        next_state = next_state._replace(lost=np.array([tasks.lost_tasks]))
+        if not round_over:
             running = self._array(dict.fromkeys(ages, 1)).astype(np.int8)
-            there = there._replace(
-                missing=np.array([missing]), tasks=np.minimum(self._array(tasks.given), self.budget).astype(np.int64),
-                running=running, begun=np.where(running, now - age, 0.0), now=at.copy(), spent=np.array([spent]),
-            )  # fmt: skip
+            next_state = next_state._replace(
+                missing=np.array([missing]),
+                tasks=np.minimum(self._array(tasks.given), self.budget).astype(np.int64),
+                running=running,
+                begun=np.where(running, now - age, 0.0),
+                now=round_time.copy(),
+                spent=np.array([spent]),
+            )
         return Completion(
-            worker=np.array([place]), duration=np.array([event.seconds]),
-            elapsed=self._array(tasks.elapsed if over else {}), age=age, round_over=np.array([over]), round_time=at,
+            worker=np.array([index]),
+            duration=np.array([event.seconds]),
+            elapsed=self._array(tasks.elapsed if round_over else {}),
+            age=age,
+            round_over=np.array([round_over]),
+            round_time=round_time,
             worker_time=np.array([spent]),
-            started=noise_keys.started + (self._array(tasks.started) - sent).astype(np.int64), round_state=there,
-        )  # fmt: skip
+            started=noise_keys.started
+            + (self._array(tasks.started) - started_before).astype(np.int64),
+            round_state=next_state,
+        )
 
     def close(self) -> None:
         """Kill the actors; Ray goes on."""
@@ -138,7 +195,8 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _begin(self) -> TaskRound:  # begin a round; a round that an env left before its end is abandoned
+    def _begin(self) -> TaskRound:
+        """Begin a round; a round that an env left before its end is abandoned."""
         self._abandon()
         self._crew.gather()
         self._running = TaskRound(self._crew, self._samples, self.budget, self.payload)
@@ -150,11 +208,13 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
             self._running = None
 
     def _next_result(self, tasks: TaskRound, starting: list[Worker]) -> Answered:
+        """Start a task on each of some workers, and wait for the next result of the round."""
         for worker in starting:
             if worker in self._crew.ready and not tasks.owes(worker):
                 tasks.give(worker, 1)
         while True:
             self._crew.wait_for_one()
+            # If nobody computes, no result would ever come: all present workers get a task.
             if not any(map(tasks.owes, self._crew.ready)):
                 for worker in self._crew.ready:
                     tasks.give(worker, 1)
@@ -164,7 +224,8 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
 
     def _end(self, tasks: TaskRound) -> None:
         tasks.close()
-        self._running, self._samples = None, tasks.samples
+        self._running = None
+        self._samples = tasks.samples
         self.indices = tuple(sorted(tasks.results))
         self.values = tuple(tasks.results[index][1] for index in self.indices)
         self._rounds += 1
@@ -173,4 +234,5 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
             self._recorder.add(self.record)
 
     def _array(self, values: Mapping[Worker, float]) -> Floats:
+        """The value of each worker, 0 for those without one, shape (1, n)."""
         return np.array([[float(values.get(worker, 0.0)) for worker in self.workers]])

@@ -1,4 +1,7 @@
-"""The workers of a run as Ray actors: which of them are present, why others are away, and which event comes next."""
+"""The workers of a run as Ray actors.
+
+A crew says which of them are present, why others are away, and which event comes next.
+"""
 
 import logging
 import time
@@ -17,12 +20,17 @@ from ata_gym.utils.validation import flag, real, short, whole_number
 
 _LOG = logging.getLogger("ata_gym.cluster")
 
-_REPLY = 0.1
-"""Seconds within which an actor says how long its cancelled task has run. If its code holds the interpreter for longer,
-the clock of the driver counts, which began when the task was sent."""
+_REPLY_WITHIN = 0.1
+"""The seconds within which an actor says how long its cancelled task has run.
+
+If its code holds the interpreter for longer, the clock of the driver counts, which began when the
+task was sent."""
 _LONGEST_PAUSE = 60.0
+"""The longest pause, in seconds, before a new actor replaces a lost one."""
 _LOOK_AGAIN = 10.0
-"""Seconds between two looks at the nodes of the cluster, while actors take longer to start than ``start_timeout``."""
+"""The seconds between two looks at the nodes of the cluster.
+
+The crew looks while actors take longer to start than ``start_timeout``."""
 
 
 class Ready(NamedTuple):
@@ -50,80 +58,110 @@ class Lost(NamedTuple):
     """A worker's actor is given up."""
 
     worker: Worker
-    tasks: tuple[Started, ...]  # the tasks that it had not answered, in the order of their starts
-    seconds: float  # how long the first of them had run, by the clock of the driver
+    tasks: tuple[Started, ...]
+    """The tasks that it had not answered, in the order of their starts."""
+    seconds: float
+    """The seconds that the first of them had run, by the clock of the driver."""
 
 
 Event = Ready | Answered | Failed | Lost
 
 
 class Crew:
-    """The actors of the workers. The keywords are those of ``RayRunner``; ``workers`` are options by name.
+    """The actors of the workers.
 
-    An actor that dies, or gives no answer within the deadline, is killed. Ray can restart actors too
-    (``max_restarts``), but not one that hangs, and under the same handle. Here each new actor has a handle of its own,
-    so that an answer of the old actor is never taken for one of the new actor. Ray decides where and when a new actor
-    is placed, by the options of the worker.
+    The keywords are as for ``RayRunner``; ``workers`` are options by name.
+
+    An actor that dies, or gives no answer within the deadline, is killed. Ray can restart actors
+    too (``max_restarts``), but not one that hangs, and under the same handle. Here each new actor
+    has a handle of its own, so that an answer of the old actor is never taken for one of the new
+    actor. Ray decides where and when a new actor is placed, by the options of the worker.
     """
 
     def __init__(
-        self, make_task: MakeTask, workers: Mapping[Worker, Mapping[str, Any]], *, deadline: float | str | None,
-        restarts: int, start_timeout: float, allow_nonfinite: bool,
-    ) -> None:  # fmt: skip
+        self,
+        make_task: MakeTask,
+        workers: Mapping[Worker, Mapping[str, Any]],
+        *,
+        deadline: float | str | None,
+        restarts: int,
+        start_timeout: float,
+        allow_nonfinite: bool,
+    ) -> None:
         self._ray = require("ray", extra="cluster", purpose="A crew of Ray actors")
         if not callable(make_task):
-            what = "a function that makes a task function"
-            raise ValueError(f"make_task must be {what}, not {short(make_task)}")  # noqa: TRY004 - as for any argument
+            expected = "a function that makes a task function"
+            raise ValueError(f"make_task must be {expected}, not {short(make_task)}")  # noqa: TRY004
         self._deadlines = Deadlines(deadline)
         self._start_timeout = real("start_timeout", start_timeout)
         self._restarts = whole_number("restarts", restarts, least=0)
         finite_only = not flag("allow_nonfinite", allow_nonfinite)
         self._class = self._ray.remote(concurrency_groups={CONTROL: 1})(TaskActor)
-        self.workers = {name: WorkerActor(name, own, self._class) for name, own in workers.items()}
+        self.workers = {
+            name: WorkerActor(name, options, self._class) for name, options in workers.items()
+        }
         connect_ray(log_to_driver=True)
         self._begin = self._ray.put(make_task), finite_only
         self._stamp = 0
         self._wasted: dict[Worker, float] = defaultdict(float)
-        for one in self.workers.values():
-            one.launch(*self._begin)
+        for worker in self.workers.values():
+            worker.launch(*self._begin)
         self._all_until = time.monotonic() + self._start_timeout
 
     @property
     def ready(self) -> tuple[Worker, ...]:
         """The workers that are present."""
-        return tuple(name for name, one in self.workers.items() if not one.why)
+        return tuple(name for name, worker in self.workers.items() if not worker.why)
 
     @property
     def away(self) -> dict[Worker, str]:
-        """Workers that are away, and why."""
-        return {name: one.why for name, one in self.workers.items() if one.why}
+        """The workers that are away, and why."""
+        return {name: worker.why for name, worker in self.workers.items() if worker.why}
 
     def add(self, name: Worker, options: Mapping[str, Any] | None) -> None:
-        """Add a worker, or take one back; without options it has its earlier ones. ValueError if it has not left."""
-        old = self.workers.get(name)
-        if old is not None and (old.actor is not None or old.due < inf):
+        """Add a worker, or take one back; without options it has its earlier options.
+
+        Raises:
+            ValueError: If it has not left.
+        """
+        previous = self.workers.get(name)
+        if previous is not None and (previous.actor is not None or previous.due < inf):
             raise ValueError(f"worker {name!r} has not left")
-        earlier = {} if old is None else old.options
-        ((name, own),) = with_options({name: earlier if options is None else options}).items()
-        one = WorkerActor(name, own, self._class)
-        one.launch(*self._begin)
-        self.workers[name] = one
+        if previous is None:
+            previous_options = {}
+        else:
+            previous_options = previous.options
+        ((name, worker_options),) = with_options(
+            {name: previous_options if options is None else options},
+        ).items()
+        worker = WorkerActor(name, worker_options, self._class)
+        worker.launch(*self._begin)
+        self.workers[name] = worker
 
     def remove(self, name: Worker) -> None:
-        """Remove a worker. ValueError if there is none of that name."""
+        """Remove a worker.
+
+        Raises:
+            ValueError: If there is none of that name.
+        """
         if name not in self.workers:
-            raise ValueError(f"there is no worker {short(name)}; there are {short(list(self.workers))}")
+            raise ValueError(
+                f"there is no worker {short(name)}; there are {short(list(self.workers))}",
+            )
         self.workers[name].give_up(self._ray, "it has left")
 
     def close(self) -> None:
         """Kill all actors, unless Ray has been shut down."""
-        for one in self.workers.values() if self._ray.is_initialized() else ():
-            one.give_up(self._ray, "the run is over")
+        if self._ray.is_initialized():
+            for worker in self.workers.values():
+                worker.give_up(self._ray, "the run is over")
 
     def begin_round(self, payload: Any) -> tuple[int, list[Any]]:
-        """The stamp of a new round, which no other has, though a round may be played again; and its payload.
+        """The stamp and the payload of a new round.
 
-        That is a reference in Ray's object store, in a list, so that Ray hands it on as it is; or nothing.
+        No other round has the stamp, even if a round is played again. The payload is a list of one
+        reference in Ray's object store, so that Ray hands the reference on as it is, or an empty
+        list.
         """
         self._stamp += 1
         return self._stamp, [] if payload is None else [self._ray.put(payload)]
@@ -131,77 +169,132 @@ class Crew:
     def gather(self) -> None:
         """Take note of what happened since the last round, and wait until a worker is present.
 
-        Within the ``start_timeout`` after the start, wait for all workers. RuntimeError if none comes.
+        Within the ``start_timeout`` after the start, wait for all workers.
+
+        Raises:
+            RuntimeError: If none comes.
         """
         while self.next(0.0) is not None:
             pass
-        while self._coming() and (left := self._all_until - time.monotonic()) > 0.0:
-            self.next(left)
+        while self._coming() and (seconds := self._all_until - time.monotonic()) > 0.0:
+            self.next(seconds)
         self._all_until = -inf
         self.wait_for_one()
 
     def wait_for_one(self) -> None:
         """Wait until a worker is present, as long as an actor is starting.
 
-        RuntimeError if none is starting, or, after ``start_timeout``, if no node of the cluster is large enough for any
-        of the actors.
+        Raises:
+            RuntimeError: If no actor is starting, or, after ``start_timeout``, if no node of the
+                cluster is large enough for any of the actors.
         """
-        begun = time.monotonic()
-        look = begun + self._start_timeout
+        start = time.monotonic()
+        next_look = start + self._start_timeout
         while not self.ready:
-            coming, late, now = self._coming(), "", time.monotonic()
-            if coming and now >= look:
-                look, late = now + _LOOK_AGAIN, f" after {now - begun:.3g} s"
+            starting = self._coming()
+            late_text = ""
+            now = time.monotonic()
+            if starting and now >= next_look:
+                next_look = now + _LOOK_AGAIN
+                late_text = f" after {now - start:.3g} s"
                 nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-                coming = [one for one in coming if any(map(one.fits, nodes))]
-            reasons = "; ".join(f"{name}: {why}" for name, why in self.away.items())
-            if not coming:
-                no_room = f"{late}, and no node has what their actors ask for" if late else ""
-                raise RuntimeError(f"no worker is there{no_room} ({reasons})")
-            if late:
-                _LOG.warning("no worker is there%s, and actors are still starting (%s)", late, reasons)
-            self.next(look - now)
+                starting = [worker for worker in starting if any(map(worker.fits, nodes))]
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.away.items())
+            if not starting:
+                if late_text:
+                    detail = f"{late_text}, and no node has what their actors ask for"
+                else:
+                    detail = ""
+                raise RuntimeError(f"no worker is there{detail} ({reasons})")
+            if late_text:
+                _LOG.warning(
+                    "no worker is there%s, and actors are still starting (%s)",
+                    late_text,
+                    reasons,
+                )
+            self.next(next_look - now)
 
-    def cancel(self, stamp: int, workers: Iterable[Worker], wait: bool = True) -> dict[Worker, float]:
-        """End the rounds up to a stamp at some workers; return how long the running task of each has run.
+    def cancel(
+        self,
+        stamp: int,
+        workers: Iterable[Worker],
+        wait: bool = True,
+    ) -> dict[Worker, float]:
+        """End the rounds up to a stamp at some workers.
 
-        Time that was counted already is left out. A running task goes on until it ends, unless it asks ``cancelled()``;
-        its result will be dropped.
+        A running task goes on until it ends, unless it asks ``cancelled()``; its result will be
+        dropped.
+
+        Args:
+            stamp: The stamp of the last round that ends.
+            workers: The workers.
+            wait: Whether to wait for their answers.
+
+        Returns:
+            How long the running task of each has run, in seconds, without time that was counted
+            already; empty without waiting.
         """
-        busy = [one for name in workers if (one := self.workers[name]).tasks]
-        for one in busy:
-            one.cancels += 1
-            for task in one.tasks:
-                task.late, task.value = True, None
-        replies = [one.actor.cancel.options(concurrency_group=CONTROL).remote(stamp) for one in busy]
+        busy = [worker for name in workers if (worker := self.workers[name]).tasks]
+        for worker in busy:
+            worker.cancels += 1
+            for task in worker.tasks:
+                # Without the reference, Ray can free the value.
+                task.late = True
+                task.value = None
+        replies = [
+            worker.actor.cancel.options(concurrency_group=CONTROL).remote(stamp) for worker in busy
+        ]
         if not wait or not replies:
             return {}
-        there, _ = self._ray.wait(replies, num_returns=len(replies), timeout=_REPLY)
-        come = set(there)
-        return {one.name: self._ran(one, ref if ref in come else None) for one, ref in zip(busy, replies, strict=True)}
+        ready, _ = self._ray.wait(replies, num_returns=len(replies), timeout=_REPLY_WITHIN)
+        answered = set(ready)
+        return {
+            worker.name: self._ran(worker, reply if reply in answered else None)
+            for worker, reply in zip(busy, replies, strict=True)
+        }
 
     def wasted(self) -> dict[Worker, float]:
         """The worker time of tasks that ended after their round, since the last call."""
-        wasted, self._wasted = self._wasted, defaultdict(float)
+        wasted = self._wasted
+        self._wasted = defaultdict(float)
         return wasted
 
     def next(self, timeout: float | None = None) -> Event | None:
-        """Wait for the next event; None if none comes within ``timeout`` seconds, or none can come.
+        """Wait for the next event.
 
         An error that ``make_task`` raises is raised here.
+
+        Args:
+            timeout: The seconds to wait at most; None for no limit.
+
+        Returns:
+            The event; None if none comes in time, or none can come.
         """
-        end = inf if timeout is None else time.monotonic() + timeout
+        if timeout is None:
+            end = inf
+        else:
+            end = time.monotonic() + timeout
         while True:
             now = time.monotonic()
-            for one in self.workers.values():
-                if one.due <= now:
-                    one.launch(*self._begin)
-            awaited = {ref: one for one in self.workers.values() if (ref := one.awaited) is not None}
-            until = min(end, self._soonest())
-            pause = None if until == inf else max(until - now, 0.0)
+            for worker in self.workers.values():
+                if worker.due <= now:
+                    worker.launch(*self._begin)
+            awaited = {
+                ref: worker
+                for worker in self.workers.values()
+                if (ref := worker.awaited) is not None
+            }
+            wake_time = min(end, self._soonest())
+            if wake_time == inf:
+                pause = None
+            else:
+                pause = max(wake_time - now, 0.0)
             if awaited:
-                there, _ = self._ray.wait(list(awaited), num_returns=1, timeout=pause)
-                event = self._event_of(awaited[there[0]]) if there else self._overdue()
+                ready, _ = self._ray.wait(list(awaited), num_returns=1, timeout=pause)
+                if ready:
+                    event = self._event_of(awaited[ready[0]])
+                else:
+                    event = self._overdue()
                 if event is not None:
                     return event
             elif pause is None:
@@ -212,73 +305,108 @@ class Crew:
                 return None
 
     def _coming(self) -> list[WorkerActor]:
-        return [one for one in self.workers.values() if one.beginning is not None or one.due < inf]
+        """The workers whose actor is starting, or will be made."""
+        return [
+            worker
+            for worker in self.workers.values()
+            if worker.beginning is not None or worker.due < inf
+        ]
 
     def _soonest(self) -> float:
-        dues = [one.due for one in self.workers.values()]
-        return min(
-            [*dues, *(one.tasks[0].begun + self._deadlines.of(one.name) for one in self.workers.values() if one.tasks)]
-        )
+        """When the next actor is made, or the next deadline ends, by the monotonic clock."""
+        dues = [worker.due for worker in self.workers.values()]
+        deadlines = [
+            worker.tasks[0].begun + self._deadlines.of(worker.name)
+            for worker in self.workers.values()
+            if worker.tasks
+        ]
+        return min([*dues, *deadlines])
 
     def _overdue(self) -> Event | None:
+        """The loss of a worker whose deadline has ended; its answer if that came just now."""
         now = time.monotonic()
-        for one in self.workers.values():
-            if one.tasks and now >= one.tasks[0].begun + (deadline := self._deadlines.of(one.name)):
-                there, _ = self._ray.wait([one.tasks[0].report], timeout=_REPLY)
-                return self._event_of(one) if there else self._lose(one, f"it gave no answer for {deadline:.3g} s")
+        for worker in self.workers.values():
+            if worker.tasks and now >= worker.tasks[0].begun + (
+                deadline := self._deadlines.of(worker.name)
+            ):
+                ready, _ = self._ray.wait([worker.tasks[0].report], timeout=_REPLY_WITHIN)
+                if ready:
+                    return self._event_of(worker)
+                return self._lose(worker, f"it gave no answer for {deadline:.3g} s")
         return None
 
-    def _event_of(self, one: WorkerActor) -> Event | None:
+    def _event_of(self, worker: WorkerActor) -> Event | None:
+        """The event of a worker whose actor has started, answered or died."""
         errors = self._ray.exceptions
         try:
-            if one.beginning is not None:
-                self._ray.get(one.beginning)
-                one.why, one.beginning = "", None
-                return Ready(one.name)
-            task = one.tasks[0]
+            if worker.beginning is not None:
+                self._ray.get(worker.beginning)
+                worker.why = ""
+                worker.beginning = None
+                return Ready(worker.name)
+            task = worker.tasks[0]
             seconds = self._ray.get(task.report)
-            self._deadlines.note(one.name, seconds or 0.0)
-            value = None if task.late else self._ray.get(task.value)
+            self._deadlines.note(worker.name, seconds or 0.0)
+            if task.late:
+                value = None
+            else:
+                value = self._ray.get(task.value)
         except errors.RayTaskError as error:
-            if one.beginning is not None:
-                one.give_up(self._ray, "its make_task raised an error")
-                error.add_note(f"make_task raised it for worker {one.name!r}")
+            if worker.beginning is not None:
+                worker.give_up(self._ray, "its make_task raised an error")
+                error.add_note(f"make_task raised it for worker {worker.name!r}")
                 raise
-            one.answered()
-            error.add_note(f"worker {one.name!r} raised it in the task of sample {task.sample}")
-            return Ready(one.name) if task.late else Failed(task, error)
+            worker.answered()
+            error.add_note(f"worker {worker.name!r} raised it in the task of sample {task.sample}")
+            if task.late:
+                return Ready(worker.name)
+            return Failed(task, error)
         except errors.RayError as error:
-            return self._lose(one, f"it was lost: {type(error).__name__}")
-        one.answered()
+            return self._lose(worker, f"it was lost: {type(error).__name__}")
+        worker.answered()
         if not task.late:
             return Answered(task, seconds, value)
-        self._wasted[one.name] += max((seconds or 0.0) - task.counted, 0.0)
-        return Ready(one.name)
+        self._wasted[worker.name] += max((seconds or 0.0) - task.counted, 0.0)
+        return Ready(worker.name)
 
-    def _lose(self, one: WorkerActor, why: str) -> Lost:
-        now, due = time.monotonic(), inf
-        ran = now - one.tasks[0].begun if one.tasks and not one.tasks[0].late else 0.0
-        one.losses += 1
-        if one.losses <= self._restarts:
-            due = now + (0.0 if one.losses == 1 else min(2.0 ** (one.losses - 2), _LONGEST_PAUSE))
+    def _lose(self, worker: WorkerActor, why: str) -> Lost:
+        """Give up the actor of a worker, and plan a new one unless too many were lost."""
+        now = time.monotonic()
+        due = inf
+        if worker.tasks and not worker.tasks[0].late:
+            seconds = now - worker.tasks[0].begun
+        else:
+            seconds = 0.0
+        worker.losses += 1
+        if worker.losses <= self._restarts:
+            # No pause for the first loss in a row, then 1, 2, 4, ... seconds.
+            if worker.losses == 1:
+                pause = 0.0
+            else:
+                pause = min(2.0 ** (worker.losses - 2), _LONGEST_PAUSE)
+            due = now + pause
         elif self._restarts:
-            why += f"; {one.losses} actors were lost in a row without a result"
-        _LOG.warning("worker %s: %s", one.name, why)
-        return Lost(one.name, one.give_up(self._ray, why, due), ran)
+            why += f"; {worker.losses} actors were lost in a row without a result"
+        _LOG.warning("worker %s: %s", worker.name, why)
+        return Lost(worker.name, worker.give_up(self._ray, why, due), seconds)
 
-    def _ran(self, one: WorkerActor, reply: Any) -> float:
-        """How long the running task of an actor has run since it was last counted; it counts as counted from now on."""
+    def _ran(self, worker: WorkerActor, reply: Any) -> float:
+        """How long the running task of an actor has run since its time was last counted.
+
+        This time counts as counted from now on.
+        """
         if reply is None:
-            first = one.tasks[0]
-            running = first.stamp, first.sample, time.monotonic() - first.begun
+            first_task = worker.tasks[0]
+            running = first_task.stamp, first_task.sample, time.monotonic() - first_task.begun
         else:
             try:
                 running = self._ray.get(reply)
-            except self._ray.exceptions.RayError:  # its loss is found next
+            except self._ray.exceptions.RayError:
+                # The next event will be the loss of the actor.
                 return 0.0
-        for task in one.tasks:
+        for task in worker.tasks:
             if running is not None and (task.stamp, task.sample) == running[:2]:
-                more = max(running[2] - task.counted, 0.0)
-                task.counted += more
-                return float(more)
+                seconds = max(running[2] - task.counted, 0.0)
+                task.counted += seconds
+                return float(seconds)
         return 0.0

@@ -1,4 +1,4 @@
-"""Rounds on a Ray cluster, allocated by a policy: races, dispatch, and clusters whose workers fail."""
+"""Rounds on a Ray cluster whose workers may fail, allocated by a policy."""
 
 import copy
 from collections.abc import Iterable, Mapping
@@ -21,73 +21,118 @@ from ata_policies.policy import Policy
 class RayRound:
     """The results of one round, ordered by sample."""
 
-    values: tuple[Any, ...]  # (B,)
-    indices: tuple[int, ...]  # (B,) the samples that they belong to
-    workers: tuple[Worker, ...]  # (B,) who computed them
-    record: RoundRecord  # how many tasks each worker was given, and all times
+    values: tuple[Any, ...]
+    """The values of the samples, shape (B,)."""
+    indices: tuple[int, ...]
+    """The samples to which the values belong, shape (B,)."""
+    workers: tuple[Worker, ...]
+    """The workers that computed them, shape (B,)."""
+    record: RoundRecord
+    """The number of tasks that each worker was given, and all times."""
 
 
 class RayRunner(AbstractContextManager["RayRunner"]):
-    """Runs rounds of B tasks on the actors of a Ray cluster; a policy decides how many tasks each worker computes.
+    """Runs rounds of B tasks on the actors of a Ray cluster.
 
-    Every round gives exactly B results of its own payload; later ones are dropped. A task takes the smallest free index
-    of a sample when it starts, and the index of a task that is cancelled or lost is free again. So round k of the mode
-    "allocation" has the samples kB to kB + B - 1; in a race and in dispatch each index is used once over a run, in
-    nearly the given order.
+    A policy decides how many tasks each worker computes. Every round gives exactly B results of its
+    own payload; later results are dropped. A task takes the smallest free index of a sample when it
+    starts, and the index of a task that is cancelled or lost is free again. So round k of the mode
+    "allocation" has the samples kB to kB + B - 1; in a race and in dispatch each index is used once
+    over a run, in nearly the given order.
 
-    - ``make_task``: called once in each actor, as ``make_task(worker)``; there it can load data and build a model. It
-      returns the task function, called as ``task(payload, index)``: its result is the value of sample ``index``, such
-      as the gradient under the weights in ``payload``, which it must not change. A long task of a race should ask
-      ``ata_gym.cluster.cancelled()`` between its steps.
-    - ``workers``: their number, their names, or a dict of Ray's actor options by name, such as ``{"num_gpus": 1}``,
-      resources, a placement strategy or a ``runtime_env``. A worker has one CPU unless its options say otherwise.
-    - ``budget``: results B that a round needs.
-    - ``policy``, ``price``, ``seed``, ``horizon``, ``hyperparameters``: as for ``ata_policies.Allocator``, or for
-      ``Dispatcher`` in the mode "dispatch", also ``limits`` and ``prior``.
-    - ``mode``: "allocation": the policy shares out B tasks. "race": it may share out more, the round ends with the B-th
-      result, and the rest is cancelled. "dispatch": at each result it decides which workers start one more task.
-    - ``deadline``: seconds after which a task without an answer counts as hung, its actor is killed, and the worker is
-      named in the log ``ata_gym.cluster``. None: never. "learned": five times the .99 quantile of the worker's answers.
-    - ``restarts``: how many actors of a worker in a row may be lost without a result before it is left out. The first
-      is replaced as soon as Ray finds room, the others after pauses of 1, 2, 4, ... and at most 60 seconds; what the
-      policy knows of the worker is kept.
-    - ``start_timeout``: seconds that the first round waits for all workers. Any round waits for one as long as an actor
-      is starting; if no node of the cluster is large enough for any of them, no longer than this.
-    - ``allow_nonfinite``: whether values may hold NaN or infinities; if not, a worker that computes one ends the round
-      with an error.
+    If this process has not joined a Ray cluster, it calls ``ata_gym.cluster.connect_ray()``. NaN
+    and infinities are found in numbers, arrays and tensors, nested in tuples, lists and mappings.
+    Times are measured in the actors, from the beginning of the task itself; the time that Ray needs
+    for scheduling and transfers is part of the round time only. An actor has at most one task that
+    runs and one that waits.
 
-    ValueError is raised for bad arguments.
+    Args:
+        make_task: Called once in each actor, as ``make_task(worker)``; there it can load data and
+            build a model. It returns the task function, called as ``task(payload, index)``: its
+            result is the value of sample ``index``, such as the gradient under the weights in
+            ``payload``, which it must not change. A long task of a race should ask
+            ``ata_gym.cluster.cancelled()`` between its steps.
+        workers: Their number, their names, or a dict of Ray's actor options by name, such as
+            ``{"num_gpus": 1}``, resources, a placement strategy or a ``runtime_env``. A worker has
+            one CPU unless its options say otherwise.
+        budget: The number B of results that a round needs.
+        policy: The policy, as for ``ata_policies.Allocator``, or for ``Dispatcher`` in the mode
+            "dispatch".
+        mode: "allocation": the policy shares out B tasks. "race": it may share out more, the round
+            ends with the B-th result, and the rest is cancelled. "dispatch": at each result it
+            decides which workers start one more task.
+        price: What one unit of worker time costs, as for ``ata_policies.Allocator``.
+        seed: The seed of the policy's draws.
+        horizon: The number of rounds, as for ``ata_policies.Allocator``.
+        deadline: Seconds after which a task without an answer counts as hung, its actor is killed,
+            and the worker is named in the log ``ata_gym.cluster``. None: never. "learned": five
+            times the .99 quantile of the worker's answers.
+        restarts: How many actors of a worker in a row may be lost without a result before it is
+            left out. The first is replaced as soon as Ray finds room, the others after pauses of 1,
+            2, 4, ... and at most 60 seconds; what the policy knows of the worker is kept.
+        start_timeout: Seconds that the first round waits for all workers. Any round waits for a
+            worker as long as an actor is starting; if no node of the cluster is large enough for
+            any actor, no longer than this.
+        allow_nonfinite: Whether values may hold NaN or infinities; if not, a worker that computes
+            such a value ends the round with an error.
+        hyperparameters: Other arguments of ``ata_policies.Allocator`` or ``Dispatcher``, also
+            ``limits`` and ``prior``.
 
-    If this process has not joined a Ray cluster, it calls ``ata_gym.cluster.connect_ray()``. NaN and infinities are
-    found in numbers, arrays and tensors, nested in tuples, lists and mappings. Times are measured in the actors, from
-    the beginning of the task itself; the time that Ray needs for scheduling and transfers is part of the round time
-    only. An actor has at most one task that runs and one that waits.
+    Raises:
+        ValueError: For bad arguments.
     """
 
     rounds: int = 0
-    """Rounds so far, over restarts."""
+    """The number of rounds so far, over restarts."""
 
     def __init__(
-        self, make_task: MakeTask, workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]], budget: int,
-        policy: str | Policy = "default", *, mode: str = "allocation", price: float = 0.0, seed: int = 0,
-        horizon: int | None = None, deadline: float | str | None = None, restarts: int = 5, start_timeout: float = 60.0,
-        allow_nonfinite: bool = False, **hyperparameters: Any,
-    ) -> None:  # fmt: skip
+        self,
+        make_task: MakeTask,
+        workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]],
+        budget: int,
+        policy: str | Policy = "default",
+        *,
+        mode: str = "allocation",
+        price: float = 0.0,
+        seed: int = 0,
+        horizon: int | None = None,
+        deadline: float | str | None = None,
+        restarts: int = 5,
+        start_timeout: float = 60.0,
+        allow_nonfinite: bool = False,
+        **hyperparameters: Any,
+    ) -> None:
         if mode not in ("allocation", "race", "dispatch"):
             raise ValueError(f'mode must be "allocation", "race" or "dispatch", not {short(mode)}')
         options = with_options(workers)
         self.mode = mode
-        settings: dict[str, Any] = {"price": price, "seed": seed, "horizon": horizon, **hyperparameters}
+        settings: dict[str, Any] = {
+            "price": price,
+            "seed": seed,
+            "horizon": horizon,
+            **hyperparameters,
+        }
         self._decider: Allocator | Dispatcher
         if mode == "dispatch":
             self._decider = Dispatcher(options, budget, policy, **settings)
         else:
-            self._decider = Allocator(options, budget, policy, start_more=mode == "race", **settings)
+            self._decider = Allocator(
+                options,
+                budget,
+                policy,
+                start_more=mode == "race",
+                **settings,
+            )
         self._crew = Crew(
-            make_task, options, deadline=deadline, restarts=restarts, start_timeout=start_timeout,
+            make_task,
+            options,
+            deadline=deadline,
+            restarts=restarts,
+            start_timeout=start_timeout,
             allow_nonfinite=allow_nonfinite,
-        )  # fmt: skip
-        self._samples, self._closed = SampleQueue(), False
+        )
+        self._samples = SampleQueue()
+        self._closed = False
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -100,19 +145,31 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         return self._crew.away
 
     def round(self, payload: Any = None) -> RayRound:
-        """Run a round; the ``payload`` is put in Ray's object store once, for all tasks of the round.
+        """Run a round.
 
-        An error that a task function raises is raised here, with a note that names the worker, and so is a
-        FloatingPointError for a value with NaN or an infinity; RuntimeError if no worker is there, and none comes.
-        After any error the runner is as it was before: the next call runs this round again, with the same samples.
+        An error that a task function raises is raised here, with a note that names the worker.
+        After any error the runner is as it was before: the next call runs this round again, with
+        the same samples.
+
+        Args:
+            payload: What each task of the round gets; it is put in Ray's object store once.
+
+        Raises:
+            FloatingPointError: For a value with NaN or an infinity; a note names the worker.
+            RuntimeError: If no worker is there, and none comes.
+            ValueError: If the runner is closed.
         """
         if self._closed:
             raise ValueError("this runner is closed: make another one")
         self._crew.gather()
-        before, tasks = copy.copy(self._decider), None
+        previous_decider = copy.copy(self._decider)
+        tasks = None
         try:
             self._update_presence()
-            shares = self._decider.allocate() if isinstance(self._decider, Allocator) else {}
+            if isinstance(self._decider, Allocator):
+                shares = self._decider.allocate()
+            else:
+                shares = {}
             estimates = self._decider.expected_times()
             tasks = TaskRound(self._crew, self._samples, self._decider.budget, payload)
             if isinstance(self._decider, Allocator):
@@ -122,9 +179,10 @@ class RayRunner(AbstractContextManager["RayRunner"]):
             record = tasks.record(self.rounds + 1, estimates)
             indices = tuple(sorted(tasks.results))
             workers, values = zip(*(tasks.results[index] for index in indices), strict=True)
-            self._samples, self.rounds = tasks.samples, self.rounds + 1
+            self._samples = tasks.samples
+            self.rounds += 1
         except BaseException:
-            self._decider = before
+            self._decider = previous_decider
             if tasks is not None:
                 tasks.abandon()
             raise
@@ -133,30 +191,46 @@ class RayRunner(AbstractContextManager["RayRunner"]):
     def join(self, worker: Worker, options: Mapping[str, Any] | None = None) -> None:
         """Add a worker, or take one back; it takes part as soon as its actor has started.
 
-        By default its actor has the options that it had. ValueError if it has not left, or the policy cannot be made
-        for one worker more.
+        Args:
+            worker: The worker's name.
+            options: Ray's options of its actor; by default the options that it had.
+
+        Raises:
+            ValueError: If it has not left, or the policy cannot be made for one worker more.
         """
+        # A copy is asked first, so that nothing has changed if the policy cannot take the worker.
         if worker not in self._decider.workers:
             copy.copy(self._decider).join(worker)
         self._crew.add(worker, options)
 
     def leave(self, worker: Worker) -> None:
-        """Remove a worker: its actor is killed, and what is known of it is kept. ValueError if there is none."""
+        """Remove a worker: its actor is killed, and what is known of it is kept.
+
+        Raises:
+            ValueError: If there is no such worker.
+        """
         self._crew.remove(worker)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the policy learned, the rounds and the samples to come, as numbers in nested lists, and text."""
+        """What the policy learned, the number of rounds and the samples to come.
+
+        It is made of text, and of numbers in nested lists.
+        """
         return {"rounds": self.rounds, **self._samples.state_dict(), **self._decider.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from the ``state_dict`` of a runner with the same arguments; the workers may differ.
+        """Go on from the ``state_dict`` of a runner with the same arguments.
 
-        ValueError if it does not fit, and nothing changes.
+        The workers may differ.
+
+        Raises:
+            ValueError: If it does not fit, and nothing changes.
         """
         samples = SampleQueue.restored(state)
         rounds = whole_number("rounds", state.get("rounds"), least=0)
         self._decider.load_state_dict(state)
-        self._samples, self.rounds = samples, rounds
+        self._samples = samples
+        self.rounds = rounds
 
     def close(self) -> None:
         """Kill the actors; Ray goes on."""
@@ -167,37 +241,46 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         self.close()
 
     def _update_presence(self) -> None:
-        ready, known = self._crew.ready, self._decider.workers
+        """Tell the policy which workers are present."""
+        ready = self._crew.ready
+        policy_workers = self._decider.workers
         for worker in ready:
-            if worker not in known:
+            if worker not in policy_workers:
                 self._decider.join(worker)
-        for worker in known:
+        for worker in policy_workers:
             if worker not in ready:
                 self._decider.leave(worker)
 
     def _run_dispatched(self, tasks: TaskRound, dispatcher: Dispatcher) -> None:
-        over = False
-        while not over:
+        round_over = False
+        while not round_over:
             self._crew.wait_for_one()
             self._update_presence()
             for worker in dispatcher.start():
                 tasks.give(worker, 1)
             event = tasks.next()
             if isinstance(event, Answered):
+                # The last result ends the round: the other tasks are cancelled.
                 if dispatcher.missing == 1:
                     tasks.close()
-                ages = tasks.cancelled if dispatcher.missing == 1 else tasks.ages()
-                over = dispatcher.finished(event.task.worker, event.seconds, ages)
+                    ages = tasks.cancelled
+                else:
+                    ages = tasks.ages()
+                round_over = dispatcher.finished(event.task.worker, event.seconds, ages)
             elif isinstance(event, Lost):
                 if event.worker in dispatcher.running:
                     dispatcher.lost(event.worker, event.seconds)
-                self._update_presence()  # it leaves before its new actor comes, and may start again in this round
+                # The worker leaves before its new actor comes, and may start again in this round.
+                self._update_presence()
 
 
 def _run_shares(tasks: TaskRound, shares: Mapping[Worker, int], allocator: Allocator) -> None:
+    """Run a round of an allocation or a race, from which the policy learns."""
     for worker, share in shares.items():
         tasks.give(worker, share)
     tasks.run()
     tasks.close()
-    cancelled = {worker: ran for worker, ran in tasks.cancelled.items() if tasks.given.get(worker)}
+    cancelled = {
+        worker: seconds for worker, seconds in tasks.cancelled.items() if tasks.given.get(worker)
+    }
     allocator.observe(tasks.seconds, cancelled, tuple(tasks.lost))

@@ -1,6 +1,7 @@
-"""One round on the actors: tasks start, results come in, tasks of lost workers are handed on, the rest is cancelled.
+"""One round on the actors.
 
-The numbers of tasks come from outside: from a policy in ``RayRunner``, from the action of an agent in
+Tasks start, results come in, tasks of lost workers are handed on, and the rest is cancelled. The
+numbers of tasks come from outside: from a policy in ``RayRunner``, from the action of an agent in
 ``ClusterBackend``.
 """
 
@@ -17,25 +18,30 @@ from ata_gym.typing import Worker
 from ata_gym.utils.validation import whole_number
 
 _MOMENT = 1e-6
-"""The time in seconds of a cancelled task that had hardly begun; a time of 0 would mean that its worker was away."""
+"""The time in seconds of a cancelled task that had hardly begun.
+
+A time of 0 would mean that its worker was away."""
 
 
 class SampleQueue:
-    """The indices 0, 1, ... of a run's samples, of which each task takes one when it starts.
+    """The indices of a run's samples from 0 on, of which each task takes one when it starts.
 
-    An index whose task was cancelled or lost is given back, and taken again before all larger ones. So over a run each
-    index is used once at most, and no index is left out.
+    An index whose task was cancelled or lost is given back, and taken again before all larger ones.
+    So over a run each index is used once at most, and no index is left out.
 
-    >>> queue = SampleQueue()
-    >>> [queue.take() for _ in range(4)]
-    [0, 1, 2, 3]
-    >>> queue.give_back([2, 1])
-    >>> [queue.take() for _ in range(3)], queue.state_dict()
-    ([1, 2, 4], {'next_sample': 5, 'returned_samples': []})
+    Example:
+        >>> queue = SampleQueue()
+        >>> [queue.take() for _ in range(4)]
+        [0, 1, 2, 3]
+        >>> queue.give_back([2, 1])
+        >>> [queue.take() for _ in range(3)], queue.state_dict()
+        ([1, 2, 4], {'next_sample': 5, 'returned_samples': []})
     """
 
     def __init__(self, next_sample: int = 0, returned: Iterable[int] = ()) -> None:
-        self._next, self._returned = next_sample, sorted(returned)  # the second is a heap
+        self._next = next_sample
+        # A heap, which a sorted list is.
+        self._returned = sorted(returned)
 
     def take(self) -> int:
         """The smallest index that is free."""
@@ -55,52 +61,73 @@ class SampleQueue:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Self:
-        """Make a queue from a ``state_dict``; ValueError if the state is none."""
+        """Make a queue from a ``state_dict``.
+
+        Raises:
+            ValueError: If the state is none of a queue.
+        """
         try:
-            ahead = whole_number("next_sample", state["next_sample"], least=0)
-            returned = {whole_number("a sample", index, least=0) for index in state["returned_samples"]}
+            next_sample = whole_number("next_sample", state["next_sample"], least=0)
+            returned = {
+                whole_number("a sample", index, least=0) for index in state["returned_samples"]
+            }
         except (KeyError, TypeError) as error:
             raise ValueError(f"this is no state of a queue of samples: {error}") from None
-        if returned and max(returned) >= ahead:
-            raise ValueError("this is no state of a queue of samples: one was returned that was never taken")
-        return cls(ahead, returned)
+        if returned and max(returned) >= next_sample:
+            raise ValueError(
+                "this is no state of a queue of samples: one was returned that was never taken",
+            )
+        return cls(next_sample, returned)
 
 
 class TaskRound:
     """A round that needs ``budget`` results; it begins when it is made.
 
-    Give tasks to workers, go from event to event with ``next`` (or to the round's end with ``run``), and then ``close``
-    it; or ``abandon`` it at any moment. The tasks take their samples from a copy of the queue, ``samples``.
+    Give tasks to workers, go from event to event with ``next`` (or to the round's end with
+    ``run``), and then ``close`` it; or ``abandon`` it at any moment. The tasks take their samples
+    from a copy of the queue, ``samples``.
     """
 
     def __init__(self, crew: Crew, samples: SampleQueue, budget: int, payload: Any) -> None:
         self._begun = time.monotonic()
-        self._crew, self.samples, self._budget = crew, copy.deepcopy(samples), budget
+        self._crew = crew
+        self.samples = copy.deepcopy(samples)
+        self._budget = budget
         self._stamp, self._payload = crew.begin_round(payload)
         self.given = Counter[Worker]()
-        """Tasks that the decision gave to each worker, without those that were handed on to it."""
+        """The number of tasks that the decision gave to each worker.
+
+        Tasks that were handed on to it are not counted."""
+        # The number of tasks that each worker has not started.
         self._left = Counter[Worker]()
-        """Tasks of each worker that it has not started."""
         self.started = Counter[Worker]()
-        """Tasks that each worker was sent."""
+        """The number of tasks that each worker was sent."""
         self.results: dict[int, tuple[Worker, Any]] = {}
         """The worker that computed each sample, and its value."""
         self.seconds: dict[Worker, list[float]] = defaultdict(list)
         """The task times of each worker's results, in the order of their starts."""
         self.lost: dict[Worker, float] = defaultdict(float)
-        """Workers that were lost while they owed results, and how long their running tasks had run."""
-        self.lost_tasks = 0  # tasks that were running when their worker was lost
+        """The workers that were lost while they owed results.
+
+        Each has the seconds that its running task had run."""
+        self.lost_tasks = 0
+        """The number of tasks that were running when their worker was lost."""
         self.cancelled: dict[Worker, float] = {}
-        """How long the cancelled task of each worker has run in this round; set by ``close``."""
-        self.round_time = 0.0  # seconds from the beginning until the last result
+        """The seconds that the cancelled task of each worker has run in this round.
+
+        ``close`` sets it."""
+        self.round_time = 0.0
+        """The seconds from the beginning until the last result."""
         self._why: dict[Worker, str] = {}
         self._idle_since: dict[Worker, float] = {}
 
     @property
     def elapsed(self) -> dict[Worker, float]:
         """How long tasks without a result had run when they were cancelled or lost."""
-        return {worker: self.lost.get(worker, 0.0) + self.cancelled.get(worker, 0.0)
-                for worker in self.lost | self.cancelled}  # fmt: skip
+        return {
+            worker: self.lost.get(worker, 0.0) + self.cancelled.get(worker, 0.0)
+            for worker in self.lost | self.cancelled
+        }
 
     def give(self, worker: Worker, tasks: int) -> None:
         """Give tasks to a worker; if it is away, others will compute them."""
@@ -108,6 +135,7 @@ class TaskRound:
         if worker in self._crew.ready:
             self._left[worker] += tasks
         elif tasks:
+            # The worker counts as lost, without any time.
             self.lost[worker] += 0.0
 
     def owes(self, worker: Worker) -> int:
@@ -115,20 +143,29 @@ class TaskRound:
         return self._left[worker] + len(self._crew.workers[worker].unanswered)
 
     def ages(self) -> dict[Worker, float]:
-        """How long the task of each worker that owes results has run, by the driver's clock; 0 before its start."""
+        """The seconds that the task of each worker that owes results has run.
+
+        They are measured by the driver's clock, and 0 before the start of the task.
+        """
         now = time.monotonic()
         ages = {}
         for worker in self._crew.ready:
             if self.owes(worker):
                 tasks = self._crew.workers[worker].unanswered
-                ages[worker] = max(now - tasks[0].begun, 0.0) if tasks else 0.0
+                if tasks:
+                    ages[worker] = max(now - tasks[0].begun, 0.0)
+                else:
+                    ages[worker] = 0.0
         return ages
 
     def next(self) -> Answered | Lost | Ready:
         """Start the tasks that can start, and wait for the next event.
 
-        An error of a task function is raised here, and its sample is free again. RuntimeError if no worker is left and
-        none comes back in time.
+        An error of a task function is raised here, and its sample is free again.
+
+        Raises:
+            RuntimeError: If no worker is left and none comes back in time, or no worker owes a
+                result.
         """
         self._start()
         if not self._crew.ready:
@@ -141,7 +178,8 @@ class TaskRound:
             self.samples.give_back([event.task.sample])
             raise event.error
         if isinstance(event, Answered):
-            worker, self.round_time = event.task.worker, time.monotonic() - self._begun
+            worker = event.task.worker
+            self.round_time = time.monotonic() - self._begun
             self.results[event.task.sample] = worker, event.value
             self.seconds[worker].append(event.seconds)
             self._idle_since[worker] = self.round_time
@@ -157,11 +195,13 @@ class TaskRound:
 
     def close(self) -> None:
         """Cancel the running tasks; the samples without a result are free again."""
-        owing = [worker for worker in self._crew.ready if self.owes(worker)]
-        for worker in owing:
+        owing_workers = [worker for worker in self._crew.ready if self.owes(worker)]
+        for worker in owing_workers:
             self.samples.give_back(task.sample for task in self._crew.workers[worker].unanswered)
-        ran = self._crew.cancel(self._stamp, owing)
-        self.cancelled = {worker: max(ran.get(worker, 0.0), _MOMENT) for worker in owing}
+        run_times = self._crew.cancel(self._stamp, owing_workers)
+        self.cancelled = {
+            worker: max(run_times.get(worker, 0.0), _MOMENT) for worker in owing_workers
+        }
         self._payload = []
 
     def abandon(self) -> None:
@@ -171,18 +211,23 @@ class TaskRound:
     def record(self, number: int, estimates: Mapping[Worker, float] | None = None) -> RoundRecord:
         """The record of the round, after ``close``."""
         wasted = self._crew.wasted()
-        for worker, ran in self.elapsed.items():
-            wasted[worker] += ran
+        for worker, seconds in self.elapsed.items():
+            wasted[worker] += seconds
         return RoundRecord(
-            number, {worker: self.given[worker] for worker in self._crew.workers},
-            {worker: tuple(times) for worker, times in self.seconds.items()}, self.round_time, estimates or {},
-            wasted={worker: ran for worker, ran in wasted.items() if ran > _MOMENT}, away=self._crew.away | self._why,
-        )  # fmt: skip
+            number,
+            {worker: self.given[worker] for worker in self._crew.workers},
+            {worker: tuple(times) for worker, times in self.seconds.items()},
+            self.round_time,
+            estimates or {},
+            wasted={worker: seconds for worker, seconds in wasted.items() if seconds > _MOMENT},
+            away=self._crew.away | self._why,
+        )
 
     def _start(self) -> None:
         """Send tasks to workers that have some to start and room for them.
 
-        The smallest samples go to workers that gave results recently, so that no sample is cancelled again and again.
+        The smallest samples go to workers that gave results recently, so that no sample is
+        cancelled again and again.
         """
         actors = self._crew.workers
         for worker in sorted(self._crew.ready, key=lambda worker: actors[worker].cancels):
@@ -192,22 +237,28 @@ class TaskRound:
                 actors[worker].send(self._stamp, self.samples.take(), self._payload)
 
     def _hand_on(self) -> None:
-        """If fewer tasks are left than results are missing, give one more to each idle worker until they suffice.
+        """Give tasks to idle workers if fewer tasks are left than results are missing.
 
-        Workers that the decision gave tasks come first, in the order in which they became idle; others get tasks only
-        if none of those is present.
+        Each idle worker gets one more task until the tasks suffice. Workers that the decision gave
+        tasks come first, in the order in which they became idle; others get tasks only if no such
+        worker is present.
         """
         ready = self._crew.ready
         missing = self._budget - len(self.results) - sum(map(self.owes, ready))
         if missing > 0:
-            wanted = [worker for worker in ready if self.given[worker]] or ready
-            idle = sorted((one for one in wanted if not self.owes(one)), key=lambda one: self._idle_since.get(one, 0.0))
+            candidates = [worker for worker in ready if self.given[worker]] or ready
+            idle = sorted(
+                (candidate for candidate in candidates if not self.owes(candidate)),
+                key=lambda candidate: self._idle_since.get(candidate, 0.0),
+            )
             self._left.update(idle[:missing])
 
     def _note_loss(self, event: Lost) -> None:
-        worker, owed = event.worker, [task for task in event.tasks if not task.late]
-        self.samples.give_back(task.sample for task in owed)
+        """Free the samples of a lost worker, and note the time of its running task."""
+        worker = event.worker
+        owed_tasks = [task for task in event.tasks if not task.late]
+        self.samples.give_back(task.sample for task in owed_tasks)
         self._why[worker] = self._crew.away[worker]
-        if self._left.pop(worker, 0) or owed:
+        if self._left.pop(worker, 0) or owed_tasks:
             self.lost[worker] += event.seconds
-        self.lost_tasks += bool(owed) and not event.tasks[0].late
+        self.lost_tasks += bool(owed_tasks) and not event.tasks[0].late

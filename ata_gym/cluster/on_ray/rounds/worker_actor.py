@@ -11,9 +11,16 @@ from ata_gym.typing import Worker
 from ata_gym.utils.validation import short
 from ata_policies.allocator.named_workers import checked_names
 
+# The crew replaces an actor by another one, and an actor runs one task after the other.
 _NOT_ALLOWED = {
-    *("name", "lifetime", "get_if_exists", "max_restarts", "max_task_retries"),  # an actor is replaced by another
-    *("max_concurrency", "concurrency_groups", "allow_out_of_order_execution"),  # one task after the other
+    "name",
+    "lifetime",
+    "get_if_exists",
+    "max_restarts",
+    "max_task_retries",
+    "max_concurrency",
+    "concurrency_groups",
+    "allow_out_of_order_execution",
 }
 _RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 """The options of an actor that ask for resources of Ray, and the names of these."""
@@ -24,31 +31,58 @@ class Started:
     """A task that an actor was sent and has not answered."""
 
     worker: Worker
-    stamp: int  # the stamp of its round
+    stamp: int
+    """The stamp of its round."""
     sample: int
-    report: Any  # Ray's reference to the task time
-    value: Any  # Ray's reference to the value; None if it is not needed any more
-    begun: float  # when it was sent, or became the first task without an answer, by the clock of the driver
-    late: bool = False  # whether its round is over
-    counted: float = 0.0  # the part of its time that is counted in an earlier round
+    report: Any
+    """Ray's reference to the task time."""
+    value: Any
+    """Ray's reference to the value; None if it is not needed any more."""
+    begun: float
+    """When it was sent, or became the first task without an answer, by the clock of the driver."""
+    late: bool = False
+    """Whether its round is over."""
+    counted: float = 0.0
+    """The part of its time that is counted in an earlier round."""
 
 
 class WorkerActor:
-    """The actor of a worker, which can be made anew; ``actor_class`` is a class of Ray."""
+    """The actor of a worker, which can be made anew.
+
+    Args:
+        name: The worker's name.
+        options: Ray's options of the actor.
+        actor_class: A class of Ray.
+
+    Raises:
+        ValueError: For options that Ray does not take, or that are set here.
+    """
 
     def __init__(self, name: Worker, options: Mapping[str, Any], actor_class: Any) -> None:
-        self.name, self.options = name, dict(options)
-        if refused := sorted(_NOT_ALLOWED & self.options.keys()):
-            raise ValueError(f"worker {name!r}: the option {refused[0]} is set here; leave it out")
+        self.name = name
+        self.options = dict(options)
+        if refused_options := sorted(_NOT_ALLOWED & self.options.keys()):
+            raise ValueError(
+                f"worker {name!r}: the option {refused_options[0]} is set here; leave it out",
+            )
+        ray_options = {"num_cpus": 1} | self.options
         try:
-            self._class = actor_class.options(**{"num_cpus": 1} | self.options)
+            self._class = actor_class.options(**ray_options)
         except (TypeError, ValueError) as error:
             raise ValueError(f"worker {name!r}: {error}") from error
-        self.losses, self.cancels = 0, 0  # lost actors, and cancelled rounds, since the last result
+        self.losses = 0
+        """The number of lost actors since the last result."""
+        self.cancels = 0
+        """The number of cancelled rounds since the last result."""
         self.actor: Any = None
-        self.beginning: Any = None  # Ray's reference to the end of ``begin``, while the actor is starting
+        self.beginning: Any = None
+        """Ray's reference to the end of ``begin``, while the actor is starting."""
         self.tasks: deque[Started] = deque()
-        self.why, self.due = "", inf  # why it is away (empty if it is present), and when a new actor is made
+        """The tasks that it was sent and has not answered, in the order of their starts."""
+        self.why = ""
+        """Why the worker is away; empty if it is present."""
+        self.due = inf
+        """When a new actor is made, by the monotonic clock."""
 
     @property
     def unanswered(self) -> list[Started]:
@@ -68,23 +102,39 @@ class WorkerActor:
         """
         if self.beginning is not None or not self.tasks:
             return self.beginning
-        first = self.tasks[0]
-        return first.report if first.late else first.value
+        task = self.tasks[0]
+        if task.late:
+            return task.report
+        return task.value
 
     def launch(self, make_task: Any, finite_only: bool) -> None:
-        """Make an actor; it has started when ``TaskActor.begin`` has ended. ``make_task`` is a reference."""
-        self.why, self.due = f"{self.why}; a new actor is starting" if self.why else "its actor is starting", inf
+        """Make an actor; it has started when ``TaskActor.begin`` has ended.
+
+        Args:
+            make_task: Ray's reference to the function that makes the task function.
+            finite_only: Whether the values of tasks must be finite.
+        """
+        if self.why:
+            self.why = f"{self.why}; a new actor is starting"
+        else:
+            self.why = "its actor is starting"
+        self.due = inf
         self.actor = self._class.remote()
         self.beginning = self.actor.begin.remote(make_task, self.name, finite_only)
 
     def fits(self, resources: Mapping[str, float]) -> bool:
-        """Whether an idle node with these resources, as in ``ray.nodes()``, has room for the actor."""
-        given = {"num_cpus": 1} | self.options
-        asked = dict(given.get("resources") or {})
-        asked |= {name: given.get(option) or 0 for option, name in _RESOURCES.items()}
-        if kind := given.get("accelerator_type"):
-            asked[f"accelerator_type:{kind}"] = 0.001
-        return all(resources.get(name, 0.0) >= amount for name, amount in asked.items())
+        """Whether an idle node with these resources has room for the actor.
+
+        Args:
+            resources: The amounts by name, as in ``ray.nodes()``.
+        """
+        options = {"num_cpus": 1} | self.options
+        requested = dict(options.get("resources") or {})
+        requested |= {name: options.get(option) or 0 for option, name in _RESOURCES.items()}
+        # Ray asks for a small part of a resource that only nodes with this kind have.
+        if kind := options.get("accelerator_type"):
+            requested[f"accelerator_type:{kind}"] = 0.001
+        return all(resources.get(name, 0.0) >= amount for name, amount in requested.items())
 
     def send(self, stamp: int, sample: int, payload: list[Any]) -> None:
         """Send a task."""
@@ -92,29 +142,49 @@ class WorkerActor:
         self.tasks.append(Started(self.name, stamp, sample, report, value, time.monotonic()))
 
     def answered(self) -> None:
-        """Note that the first task is answered; the next one begins."""
+        """Note that the first task is answered; the next task begins."""
         if not self.tasks.popleft().late:
             self.losses = self.cancels = 0
         if self.tasks:
             self.tasks[0].begun = time.monotonic()
 
     def give_up(self, ray: Any, why: str, due: float = inf) -> tuple[Started, ...]:
-        """Kill the actor, and return the tasks that it has not answered. A new actor is to be made at ``due``."""
+        """Kill the actor, and return the tasks that it has not answered.
+
+        Args:
+            ray: The module.
+            why: Why the worker is away from now on.
+            due: When a new actor is to be made, by the monotonic clock.
+        """
         tasks = tuple(self.tasks)
         if self.actor is not None:
             ray.kill(self.actor)
         self.actor = self.beginning = None
         self.tasks.clear()
-        self.why, self.due = why, due
+        self.why = why
+        self.due = due
         return tasks
 
 
 def with_options(
     workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]],
 ) -> dict[Worker, Mapping[str, Any]]:
-    """The options of each worker, from a number, names, or the options by name; ValueError for anything else."""
-    options = dict(workers) if isinstance(workers, Mapping) else {name: {} for name in checked_names(workers)}
+    """The options of each worker.
+
+    Args:
+        workers: The number of workers, their names, or their options by name.
+
+    Raises:
+        ValueError: If ``workers`` is anything else.
+    """
+    if isinstance(workers, Mapping):
+        options = dict(workers)
+    else:
+        options = {name: {} for name in checked_names(workers)}
     checked_names(options)
-    if not all(isinstance(own, Mapping) for own in options.values()):
-        raise ValueError(f"workers must be names, or a dict of Ray's actor options by name, not {short(workers)}")
+    if not all(isinstance(worker_options, Mapping) for worker_options in options.values()):
+        raise ValueError(
+            "workers must be names, or a dict of Ray's actor options by name, not"
+            f" {short(workers)}",
+        )
     return options

@@ -1,6 +1,7 @@
-"""The code that a sweep sends to the nodes of a Ray cluster: the mailbox, and the function that plays a job.
+"""The code that a sweep sends to the nodes of a Ray cluster.
 
-It imports ata-gym only inside functions, since a node may have another ata-gym, or none.
+It is the mailbox, and the function that plays a job. It imports ata-gym only inside functions,
+since a node may have another ata-gym, or none.
 """
 
 import os
@@ -14,16 +15,19 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
-MOST_STARTS = 2  # how often a job may start on one node without a new checkpoint
+MOST_STARTS = 2
+"""How often a job may start on one node without a new checkpoint."""
 
-_REPORT_EVERY = 0.5  # seconds between two reports of the rounds played
+_REPORT_EVERY = 0.5
+"""The seconds between two reports of the rounds played."""
 
 
 class Mailbox:
-    """Exchanges checkpoints, numbers of rounds and the request to stop between jobs and the driver, on its node.
+    """Exchanges messages between the jobs and the driver, on the driver's node.
 
-    A job has the number of its place in the list of the driver. A job that is tried again, since its node was lost,
-    goes on from the newest checkpoint here.
+    They are checkpoints, numbers of rounds, and the request to stop. A job has the number of its
+    place in the list of the driver. A job that is tried again, since its node was lost, goes on
+    from the newest checkpoint here.
     """
 
     def __init__(self, checkpoints: dict[int, bytes]) -> None:
@@ -34,7 +38,11 @@ class Mailbox:
         self.stopped = False
 
     def begin(self, place: int, node: str) -> tuple[bytes | None, bool]:
-        """Begin a job on a node; return its newest checkpoint, and whether its process was killed too often."""
+        """Begin a job on a node.
+
+        Returns:
+            The newest checkpoint of the job, and whether its process was killed too often.
+        """
         starts = self.starts.setdefault(place, Counter())
         starts[node] += 1
         return self.newest.get(place), starts[node] > MOST_STARTS
@@ -52,8 +60,10 @@ class Mailbox:
 
     def read(self) -> tuple[dict[int, int], dict[int, bytes]]:
         """Return the numbers of rounds and the checkpoints that came since the last call."""
-        rounds, checkpoints = self.rounds, {place: self.newest[place] for place in self.unread}
-        self.rounds, self.unread = {}, set()
+        rounds = self.rounds
+        checkpoints = {place: self.newest[place] for place in self.unread}
+        self.rounds = {}
+        self.unread = set()
         return rounds, checkpoints
 
     def forget(self, place: int) -> None:
@@ -62,34 +72,43 @@ class Mailbox:
         self.unread.discard(place)
 
     def stop(self) -> set[int]:
-        """Ask all jobs to save a checkpoint and end; return the places of those that have begun."""
+        """Ask all jobs to save a checkpoint and end; return the places of jobs that have begun."""
         self.stopped = True
         return set(self.starts)
 
 
 def play_there(
-    mailbox: Any, place: int, policy: str, player: str, needed: dict[str, Any], threads: dict[str, str | None],
-    save_every: float, pickled: bytes,
-) -> dict[str, Any] | None:  # fmt: skip
+    mailbox: Any,
+    place: int,
+    policy: str,
+    player: str,
+    needed: dict[str, Any],
+    threads: dict[str, str | None],
+    save_every: float,
+    pickled: bytes,
+) -> dict[str, Any] | None:
     """Play a job in a temporary folder of this node, from its newest checkpoint.
 
-    - ``place``: the place of the job in the mailbox.
-    - ``policy``, ``player``: the name of the policy, and that of the module that plays it.
-    - ``needed``: the provenance that the code must have here; of the machine, only the kind counts.
-    - ``threads``: variables of the environment, which say to numerical libraries how many threads they may use, as they
-      are on the driver; Ray has changed them.
-    - ``pickled``: the experiment, and the kind of run to record.
+    Args:
+        mailbox: Ray's handle of the mailbox.
+        place: The place of the job in the mailbox.
+        policy: The name of the policy.
+        player: The name of the module that plays it.
+        needed: The provenance that the code must have here; of the machine, only the kind counts.
+        threads: Variables of the environment, which say to numerical libraries how many threads
+            they may use, as they are on the driver; Ray has changed them.
+        save_every: The seconds between two checkpoints.
+        pickled: The experiment, and the kind of run to record.
 
-    Returns None if it was asked to stop; ``{"refused": reason, "node": name}`` if the code is another one; ``{"killed":
-    True}`` if its process was killed too often; otherwise the result, the tasks of the workers (None if these are in
-    the result), the seconds spent and the machine.
+    Returns:
+        None if the job was asked to stop; ``{"refused": reason, "node": name}`` if the code is
+        another one; ``{"killed": True}`` if its process was killed too often; otherwise the result,
+        the tasks of the workers (None if these are in the result), the seconds spent and the
+        machine.
     """
     ray: Any = import_module("ray")
 
-    for name, value in threads.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
+    _restore(threads)
     reason, machine = _difference(policy, player, needed)
     if reason:
         return {"refused": reason, "node": f"{platform.node()} ({ray.util.get_node_ip_address()})"}
@@ -98,15 +117,19 @@ def play_there(
     from ata_gym.utils.errors import portable  # noqa: PLC0415
     from ata_gym.utils.sealed import read_sealed, save_checkpoint  # noqa: PLC0415
 
-    newest, killed = ray.get(mailbox.begin.remote(place, ray.get_runtime_context().get_node_id()))
+    newest_checkpoint, killed = ray.get(
+        mailbox.begin.remote(place, ray.get_runtime_context().get_node_id()),
+    )
     if killed:
         return {"killed": True}
-    stop, reported = False, monotonic()
+    stop = False
+    reported = monotonic()
 
     def progress(rounds: int) -> None:
         nonlocal stop, reported
         if monotonic() - reported >= _REPORT_EVERY:
-            stop, reported = ray.get(mailbox.report.remote(place, rounds)), monotonic()
+            stop = ray.get(mailbox.report.remote(place, rounds))
+            reported = monotonic()
 
     def saved(path: Path) -> None:
         ray.get(mailbox.keep.remote(place, read_sealed(path)))
@@ -114,35 +137,65 @@ def play_there(
     experiment, run_of = pickle.loads(pickled)
     with TemporaryDirectory(prefix="ata-gym-") as temporary:
         folder = Folder(Path(temporary))
-        result, checkpoint = folder.result(policy), folder.checkpoint(policy)
+        result = folder.result(policy)
+        checkpoint = folder.checkpoint(policy)
         for file in (result, checkpoint):
             file.parent.mkdir()
-        if newest is not None:
-            save_checkpoint(checkpoint, newest)
+        if newest_checkpoint is not None:
+            save_checkpoint(checkpoint, newest_checkpoint)
         try:
             job = Job(experiment, policy, folder, run_of)
-            seconds = play_to_end(job, save_every=save_every, progress=progress, stop=lambda: stop, saved=saved)
-        except Exception as error:  # a policy of the user's may raise anything
-            sent = portable(error)
-            sent.add_note(f"On the node, this was:\n{traceback.format_exc()}")  # Python itself sends no traceback
-            raise sent  # noqa: B904 - it is the error, or has it as its cause
+            seconds = play_to_end(
+                job,
+                save_every=save_every,
+                progress=progress,
+                stop=lambda: stop,
+                saved=saved,
+            )
+        except Exception as error:
+            # A policy of the user may raise anything. Python itself sends no traceback. What is
+            # raised is the error, or has the error as its cause.
+            portable_error = portable(error)
+            portable_error.add_note(f"On the node, this was:\n{traceback.format_exc()}")
+            raise portable_error  # noqa: B904
         if seconds is None:
             return None
         tasks = folder.allocations(policy)
-        allocations = tasks.read_bytes() if tasks.exists() else None
-        return {"seconds": seconds, "machine": machine, "result": result.read_bytes(), "allocations": allocations}
+        if tasks.exists():
+            allocations = tasks.read_bytes()
+        else:
+            allocations = None
+        return {
+            "seconds": seconds,
+            "machine": machine,
+            "result": result.read_bytes(),
+            "allocations": allocations,
+        }
+
+
+def _restore(variables: dict[str, str | None]) -> None:
+    """Set variables of the environment, and remove those whose value is None."""
+    for name, value in variables.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 def _difference(policy: str, player: str, needed: dict[str, Any]) -> tuple[str, str]:
+    """How the code here differs from what is needed, empty if it does not; and the machine."""
     try:
         from ata_gym.bench.experiment.provenance import changed, provenance  # noqa: PLC0415
 
-        found = provenance(policy, player)
-        code = changed(found, needed, policy)
-    except Exception as error:  # a user's module may raise anything
+        actual = provenance(policy, player)
+        code = changed(actual, needed, policy)
+    except Exception as error:
+        # A module of the user may raise anything.
         return f"{policy} cannot be made there ({type(error).__name__}: {error})", ""
-    machine = found["machine"]
-    found = {**found, "machine": machine.partition(",")[0]}
-    unlike = [key for key in needed if key != "code" and found.get(key) != needed[key]]
-    others = [f"{key} is {found.get(key)} there and {needed[key]} here" for key in unlike]
-    return ", ".join([f"{code} is another one"] * bool(code) + others), machine
+    machine = actual["machine"]
+    # The kind of the machine is the first part of its description.
+    actual = {**actual, "machine": machine.partition(",")[0]}
+    changed_keys = [key for key in needed if key != "code" and actual.get(key) != needed[key]]
+    reasons = [f"{key} is {actual.get(key)} there and {needed[key]} here" for key in changed_keys]
+    if code:
+        reasons.insert(0, f"{code} is another one")
+    return ", ".join(reasons), machine

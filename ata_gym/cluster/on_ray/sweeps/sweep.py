@@ -1,7 +1,7 @@
-"""A sweep on a Ray cluster, whose nodes play the jobs; this process keeps the results and the checkpoints.
+"""A sweep on a Ray cluster, whose nodes play the jobs.
 
-Ray places the jobs, and tries a job again if its node or process was lost. The nodes share no file system with this
-process.
+This process keeps the results and the checkpoints. Ray places the jobs, and tries a job again if
+its node or process was lost. The nodes share no file system with this process.
 """
 
 import os
@@ -23,46 +23,84 @@ from ata_gym.utils.signals import stop_requested
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """The variables from which numerical libraries read how many threads they may use."""
 
-_LOOK_EVERY = 0.2  # seconds between two readings of the mailbox
+_LOOK_EVERY = 0.2
+"""The seconds between two readings of the mailbox."""
 
-_STOPS_WITHIN = 20.0  # seconds in which jobs that are asked to stop may save a checkpoint
+_STOPS_WITHIN = 20.0
+"""The seconds in which jobs that are asked to stop may save a checkpoint."""
 
 
 def play_on_ray(
-    todo: list[Job], processes: int | None, save_every: float, progress: Progress, *, address: str | None = None
+    todo: list[Job],
+    processes: int | None,
+    save_every: float,
+    progress: Progress,
+    *,
+    address: str | None = None,
 ) -> Outcomes:
-    """Play jobs on the nodes of a Ray cluster: a runner of :func:`ata_gym.bench.experiment.jobs.play_jobs`.
+    """Play jobs on the nodes of a Ray cluster, as a runner of ``jobs.play_jobs``.
 
-    Each job takes one CPU; ``processes`` run at once, by default one for each CPU. A job begins at the checkpoint in
-    its folder, and later ones are written there, so that a local run may go on from it, and the reverse. If its process
-    is killed again and again on one node, without a new checkpoint, it fails with a KilledError.
+    Each job takes one CPU. A job begins at the checkpoint in its folder, and later checkpoints are
+    written there, so that a local run may go on from it, and the reverse. If its process is killed
+    again and again on one node, without a new checkpoint, it fails with a KilledError.
 
-    ValueError if there is no cluster at the address, or a node has other code than this machine. ConnectionError if the
-    cluster is lost; the jobs go on from their checkpoints when they are played again.
+    Args:
+        todo: The jobs.
+        processes: How many jobs run at once; by default one for each CPU.
+        save_every: The seconds between two checkpoints of a job.
+        progress: Called with a job and the number of its rounds that were played.
+        address: The address of the cluster, as for ``connect_ray``.
+
+    Raises:
+        ValueError: If there is no cluster at the address, or a node has other code than this
+            machine.
+        ConnectionError: If the cluster is lost; the jobs go on from their checkpoints when they are
+            played again.
     """
     if not todo:
         return
     with stop_requested() as stop, connected(address, processes) as ray:
         try:
-            yield from _Sweep(ray, todo, save_every, progress).outcomes(processes or len(todo), stop)
+            yield from _Sweep(ray, todo, save_every, progress).outcomes(
+                processes or len(todo),
+                stop,
+            )
         except ray.exceptions.RayError as error:
-            raise ConnectionError(f"the Ray cluster was lost ({error}); the same command goes on from here") from error
+            raise ConnectionError(
+                f"the Ray cluster was lost ({error}); the same command goes on from here",
+            ) from error
 
 
 class _Sweep:
     """The jobs of a sweep, and the tasks of Ray that play them."""
 
     def __init__(self, ray: Any, todo: list[Job], save_every: float, progress: Progress) -> None:
-        self.ray, self.todo, self.save_every, self.progress = ray, todo, save_every, progress
-        self.running: dict[Any, int] = {}  # places of jobs by what Ray refers to them
-        self.sent: dict[bytes, Any] = {}  # each experiment once: some hold many megabytes of recorded times
+        self.ray = ray
+        self.todo = todo
+        self.save_every = save_every
+        self.progress = progress
+        self.running: dict[Any, int] = {}
+        """The places of the running jobs, by Ray's references to their outcomes."""
+        # Each experiment is sent once: some hold many megabytes of recorded times.
+        self.sent: dict[bytes, Any] = {}
         self.threads = {name: os.environ.get(name) for name in _THREADS}
-        found = {place: load_checkpoint(_checkpoint(job), bytes) for place, job in enumerate(todo)}
-        checkpoints = {place: content for place, content in found.items() if content is not None}
+        contents = {
+            place: load_checkpoint(_checkpoint(job), bytes) for place, job in enumerate(todo)
+        }
+        checkpoints = {place: content for place, content in contents.items() if content is not None}
+        # The nodes get the code itself, since they may have another ata-gym.
         ray.cloudpickle.register_pickle_by_value(node)
-        own = ray.get_runtime_context().get_node_id()
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(own, soft=False)
-        self.mailbox = ray.remote(node.Mailbox).options(num_cpus=0, scheduling_strategy=here).remote(checkpoints)
+        # The mailbox is on the node of this process: it must outlive the other nodes.
+        node_id = ray.get_runtime_context().get_node_id()
+        strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            node_id,
+            soft=False,
+        )
+        self.mailbox = (
+            ray.remote(node.Mailbox)
+            .options(num_cpus=0, scheduling_strategy=strategy)
+            .remote(checkpoints)
+        )
         self.play = ray.remote(node.play_there).options(num_cpus=1, max_retries=-1)
 
     def outcomes(self, at_once: int, stop: Callable[[], bool]) -> Outcomes:
@@ -81,23 +119,34 @@ class _Sweep:
                     yield self.todo[place], outcome
         finally:
             if self.running:
-                with suppress(self.ray.exceptions.RayError):  # the cluster may have ended, too: what came is kept
+                # The cluster may have ended, too: what came is kept.
+                with suppress(self.ray.exceptions.RayError):
                     self._stop()
 
     def _start(self, place: int) -> None:
+        """Give the job of a place to Ray."""
         job = self.todo[place]
         made_by = job.made().by
-        needed = {key: value for key, value in made_by.items() if key != "commit"}  # the same code may have no commit
+        # The same code may have no commit on a node.
+        needed = {key: value for key, value in made_by.items() if key != "commit"}
         needed["machine"] = made_by["machine"].partition(",")[0]
         content = pickle.dumps((job.experiment, job.run_of))
         if content not in self.sent:
             self.sent[content] = self.ray.put(content)
-        what = job.policy, job.run_of.__module__, needed
-        how = self.threads, self.save_every
-        self.running[self.play.remote(self.mailbox, place, *what, *how, self.sent[content])] = place
+        job_arguments = job.policy, job.run_of.__module__, needed
+        settings = self.threads, self.save_every
+        outcome = self.play.remote(
+            self.mailbox,
+            place,
+            *job_arguments,
+            *settings,
+            self.sent[content],
+        )
+        self.running[outcome] = place
 
-    def _read(self, within: float | None = None) -> None:
-        rounds, checkpoints = self.ray.get(self.mailbox.read.remote(), timeout=within)
+    def _read(self, timeout: float | None = None) -> None:
+        """Read the mailbox: report the rounds played, and keep new checkpoints."""
+        rounds, checkpoints = self.ray.get(self.mailbox.read.remote(), timeout=timeout)
         for place in self.running.values():
             job = self.todo[place]
             if place in rounds:
@@ -109,17 +158,23 @@ class _Sweep:
                 save_checkpoint(path, checkpoints[place])
 
     def _outcome(self, job: Job, task: Any) -> float | Exception | None:
+        """The seconds of a job whose results are kept, its error, or None if it was stopped."""
         try:
             answer = self.ray.get(task)
         except self.ray.exceptions.RayTaskError as error:
-            failure: Exception = error.cause if isinstance(error.cause, Exception) else error
+            failure: Exception
+            if isinstance(error.cause, Exception):
+                failure = error.cause
+            else:
+                failure = error
             return failure
         if answer is None:
             return None
         if "refused" in answer:
             raise ValueError(
-                f"the node {answer['node']} has other code than this machine: {answer['refused']}; install the same "
-                "versions there, or submit the whole command: ray job submit --working-dir . -- ata-gym ..."
+                f"the node {answer['node']} has other code than this machine: {answer['refused']};"
+                " install the same versions there, or submit the whole command: ray job submit"
+                " --working-dir . -- ata-gym ...",
             )
         if "killed" in answer:
             return KilledError()
@@ -134,13 +189,14 @@ class _Sweep:
         return float(answer["seconds"])
 
     def _stop(self) -> None:
-        begun = self.ray.get(self.mailbox.stop.remote(), timeout=_STOPS_WITHIN)
-        saving = [task for task, place in self.running.items() if place in begun]
-        for task in self.running.keys() - set(saving):
+        """Stop all jobs, and keep the checkpoints of the jobs that have begun."""
+        begun_places = self.ray.get(self.mailbox.stop.remote(), timeout=_STOPS_WITHIN)
+        saving_tasks = [task for task, place in self.running.items() if place in begun_places]
+        for task in self.running.keys() - set(saving_tasks):
             self.ray.cancel(task)
-        self.ray.wait(saving, num_returns=len(saving), timeout=_STOPS_WITHIN)
+        self.ray.wait(saving_tasks, num_returns=len(saving_tasks), timeout=_STOPS_WITHIN)
         self._read(_STOPS_WITHIN)
-        for task in saving:
+        for task in saving_tasks:
             self.ray.cancel(task, force=True)
 
 

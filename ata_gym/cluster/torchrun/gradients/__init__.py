@@ -1,3 +1,7 @@
-"""The mean gradient of a round: filled in flat buckets, summed over the ranks, and checked before a step is taken."""
+"""The mean gradient of a round.
 
-import ata_gym.cluster.needs_torch  # noqa: F401 - before what needs it
+It is filled in flat buckets, summed over the ranks, and checked before a step is taken.
+"""
+
+# This raises the error for a missing torch before anything imports torch.
+import ata_gym.cluster.needs_torch  # noqa: F401

@@ -1,4 +1,7 @@
-"""Gradients in flat tensors, each of which is summed over the ranks as soon as the last backward pass has filled it."""
+"""Gradients in flat tensors, the buckets.
+
+A bucket is summed over the ranks as soon as the last backward pass has filled it.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -11,7 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-_SIZE = 25 * 2**20  # bytes of a bucket; while one bucket travels, the next is filled
+_SIZE = 25 * 2**20
+"""The bytes of a bucket; while a bucket is sent, the next one is filled."""
 
 
 class Form(NamedTuple):
@@ -24,10 +28,11 @@ class Form(NamedTuple):
 
     @classmethod
     def of(cls, tensor: Tensor, dtype: torch.dtype | None = None) -> Self:
-        """The form of a gradient of a tensor, in another dtype if one is given.
+        """The form of a gradient of a tensor, in another dtype if ``dtype`` is given.
 
-        >>> Form.of(torch.ones(2, 3).T).strides, Form.of(torch.ones(3, 4)[:, :2]).strides
-        ((1, 3), (2, 1))
+        Example:
+            >>> Form.of(torch.ones(2, 3).T).strides, Form.of(torch.ones(3, 4)[:, :2]).strides
+            ((1, 3), (2, 1))
         """
         shape = tuple(tensor.shape)
         return cls(shape, _strides(shape, tensor.stride()), dtype or tensor.dtype, tensor.device)
@@ -35,12 +40,17 @@ class Form(NamedTuple):
 
 @cache
 def _strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a gradient: those of a dense tensor where no elements overlap, and contiguous ones otherwise.
+    """The strides of the gradient of a tensor.
 
-    Torch itself gives these to gradients, and fused optimisers read both in the order of their memory.
+    They are the tensor's own strides if it is dense and no elements overlap, and contiguous strides
+    otherwise. Torch itself gives these to gradients, and fused optimisers read both in the order of
+    their memory.
     """
+    # ``empty_like`` keeps the strides of dense tensors alone.
     tensor = torch.empty_strided(shape, strides, device="meta")
-    return strides if torch.empty_like(tensor).stride() == strides else torch.empty(shape, device="meta").stride()
+    if torch.empty_like(tensor).stride() == strides:
+        return strides
+    return torch.empty(shape, device="meta").stride()
 
 
 def gradient_dtype(parameter: Tensor) -> torch.dtype:
@@ -54,104 +64,160 @@ def _copy_each(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
 
 
 # One launch for all tensors of a device, where torch has it: it is not public.
-_copy_all: Callable[[Sequence[Tensor], Sequence[Tensor]], object] = getattr(torch, "_foreach_copy_", _copy_each)
+_copy_all: Callable[[Sequence[Tensor], Sequence[Tensor]], object] = getattr(
+    torch,
+    "_foreach_copy_",
+    _copy_each,
+)
 
 
 class _Bucket:
     """A flat tensor, with the places of the parameters whose gradients it begins with."""
 
     def __init__(self, flat: Tensor, places: list[int], gradients: Tensor, *, last: bool) -> None:
-        self.flat, self.places, self.gradients = flat, places, gradients
-        self.last = last  # whether it also holds what is known only after the last backward pass
-        self.left: set[int] = set()  # places that the pass has not reached yet
-        self.norm: Tensor | None = None  # of this rank's part of the gradient, once it is complete
+        self.flat = flat
+        self.places = places
+        self.gradients = gradients
+        self.last = last
+        """Whether it also holds what is known only after the last backward pass."""
+        self.left: set[int] = set()
+        """The places that the pass has not reached yet."""
+        self.norm: Tensor | None = None
+        """The norm of this rank's part of the gradient, once it is complete."""
         self.work: dist.Work | None = None
+        """The collective that sums the bucket, once it is sent."""
 
 
 class Buckets:
-    """Sums the gradients of parameters over the ranks, round after round, with some other tensors.
+    """Sums the gradients of parameters, and some other tensors, over the ranks in each round.
 
-    A bucket is filled when the first backward pass has computed all of its gradients, and later passes add up in it, so
-    that no second copy of the gradient is kept. In the last pass, if that is announced by ``expect_last``, it is sent
-    as soon as it is complete; else by ``sum``. All ranks send the buckets in one order, so that each decides for itself
-    when. The sums are views of the buckets, and are valid until the next round.
+    A bucket is filled when the first backward pass has computed all of its gradients, and later
+    passes add up in it, so that no second copy of the gradient is kept. In the last pass, if
+    ``expect_last`` was called before, it is sent as soon as it is complete; otherwise ``sum`` sends
+    it. All ranks send the buckets in one order, so that each decides for itself when. The sums are
+    views of the buckets, and are valid until the next round.
 
-    - ``parameters``: of which all are trained; in the order in which forward passes use them, if possible.
-    - ``others``: tensors of the same forms as those that are summed with the gradients.
+    Args:
+        parameters: The parameters, of which all are trained; in the order in which forward passes
+            use them, if possible.
+        others: The forms of the tensors that are summed with the gradients.
+        group: The process group of the ranks.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], others: Sequence[Form], group: dist.ProcessGroup | None) -> None:
-        self.parameters, self.others, self._group = list(parameters), list(others), group
+    def __init__(
+        self,
+        parameters: list[nn.Parameter],
+        others: Sequence[Form],
+        group: dist.ProcessGroup | None,
+    ) -> None:
+        self.parameters = list(parameters)
+        self.others = list(others)
+        self._group = group
         forms = [Form.of(parameter, gradient_dtype(parameter)) for parameter in parameters]
-        self.forms, count = [*forms, *others], len(forms)
+        self.forms = [*forms, *others]
+        """The forms of all tensors: the parameters' places come first, then the others'."""
+        count = len(forms)
         lengths = [torch.Size(form.shape).numel() for form in self.forms]
         members: dict[tuple[torch.dtype, torch.device, int], list[int]] = defaultdict(list)
-        filled: dict[tuple[torch.dtype, torch.device], int] = defaultdict(int)
-        for place in (*reversed(range(count)), *range(count, len(self.forms))):  # as backward passes reach them
+        filled_bytes: dict[tuple[torch.dtype, torch.device], int] = defaultdict(int)
+        # Backward passes reach the parameters from the last one to the first one. The other tensors
+        # come last, since they are known only at the end.
+        order = [*reversed(range(count)), *range(count, len(self.forms))]
+        for place in order:
             form = self.forms[place]
             kind = form.dtype, form.device
-            members[*kind, filled[kind] // _SIZE].append(place)
-            filled[kind] += lengths[place] * form.dtype.itemsize
+            members[*kind, filled_bytes[kind] // _SIZE].append(place)
+            filled_bytes[kind] += lengths[place] * form.dtype.itemsize
         self.all: list[_Bucket] = []
         self._home: dict[int, _Bucket] = {}
         views: dict[int, Tensor] = {}
         for (dtype, device, _), places in members.items():
-            flat = torch.zeros(sum(lengths[place] for place in places), dtype=dtype, device=device)
-            for place, part in zip(places, torch.split(flat, [lengths[place] for place in places]), strict=True):
+            sizes = [lengths[place] for place in places]
+            flat = torch.zeros(sum(sizes), dtype=dtype, device=device)
+            for place, part in zip(places, torch.split(flat, sizes), strict=True):
                 views[place] = part.as_strided(self.forms[place].shape, self.forms[place].strides)
-            own = [place for place in places if place < count]
-            gradients = flat[: sum(lengths[place] for place in own)]
-            self.all.append(_Bucket(flat, own, gradients, last=len(own) < len(places)))
-            self._home |= dict.fromkeys(own, self.all[-1])
+            parameter_places = [place for place in places if place < count]
+            # The gradients are at the beginning of the flat tensor, by the order above.
+            gradients = flat[: sum(lengths[place] for place in parameter_places)]
+            self.all.append(
+                _Bucket(
+                    flat,
+                    parameter_places,
+                    gradients,
+                    last=len(parameter_places) < len(places),
+                ),
+            )
+            self._home |= dict.fromkeys(parameter_places, self.all[-1])
         self.gradients = [views[place] for place in range(count)]
-        self.sums = [views[place] for place in range(count, len(views))]  # of the other tensors
-        reached = WeakMethod(self._reached)  # the parameters outlive this object
-        self._hooks = [
-            parameter.register_post_accumulate_grad_hook(partial(_call, reached, place))  # type: ignore[no-untyped-call]
-            for place, parameter in enumerate(self.parameters)
-        ]
-        self._open, self._lock = False, Lock()
+        """The views of the buckets that hold the gradients of the parameters."""
+        self.sums = [views[place] for place in range(count, len(views))]
+        """The views of the buckets that hold the other tensors."""
+        # The parameters outlive this object, which their hooks must not keep alive.
+        method = WeakMethod(self._reached)
+        self._hooks: list[Any] = []
+        for place, parameter in enumerate(self.parameters):
+            register: Any = parameter.register_post_accumulate_grad_hook
+            self._hooks.append(register(partial(_call, method, place)))
+        self._open = False
+        self._lock = Lock()
 
     def close(self) -> None:
-        """Leave the parameters alone."""
+        """Remove the hooks from the parameters."""
         for hook in self._hooks:
             hook.remove()
 
     def begin(self) -> None:
         """Begin a round, in which the parameters have no gradients yet."""
-        self.reached = [False] * len(self.parameters)  # whether a backward pass of this rank gave it a gradient
-        self.again = False  # whether a gradient was added to a bucket that had been sent
-        self.sent, self._last, self._open = 0, False, True
+        self.reached = [False] * len(self.parameters)
+        """Whether a backward pass of this rank gave a gradient to each parameter."""
+        self.again = False
+        """Whether a gradient was added to a bucket that had been sent."""
+        self.sent = 0
+        """The number of buckets that were sent."""
+        self._last = False
+        self._open = True
         for bucket in self.all:
-            bucket.left, bucket.norm, bucket.work = set(bucket.places), None, None
+            bucket.left = set(bucket.places)
+            bucket.norm = None
+            bucket.work = None
 
     def expect_last(self) -> None:
-        """The next backward pass is the last one of the round on this rank."""
+        """Expect that the next backward pass is the last one of the round on this rank."""
         self._last = True
         for bucket in self.all:
             bucket.left = set(bucket.places)
 
     def end(self) -> None:
-        """End the round; what was sent is waited for, so that the next round can use the buckets again."""
+        """End the round; wait for what was sent, so that the buckets can be used again."""
         self._open = False
         self._wait()
 
     def complete(self) -> list[Tensor]:
-        """Fill all buckets; the norms of their gradients on this rank."""
+        """Fill all buckets, and return the norms of their gradients on this rank."""
         for bucket in self.all[self.sent :]:
             self._fill(bucket)
             self._measure(bucket)
         return [bucket.norm for bucket in self.all if bucket.norm is not None]
 
     def not_finite(self) -> int | None:
-        """The first place whose gradient is not finite on this rank, or in the sum where that has been sent."""
+        """The first place whose gradient is not finite on this rank; None if there is none.
+
+        Where a bucket was sent, the sum over the ranks counts in its place.
+        """
         self._wait()
-        return next((place for place, one in enumerate(self.gradients) if not one.isfinite().all()), None)
+        return next(
+            (
+                place
+                for place, gradient in enumerate(self.gradients)
+                if not gradient.isfinite().all()
+            ),
+            None,
+        )
 
     def sum(self, others: Sequence[Tensor]) -> None:
         """Send what is left, with the other tensors, and wait until the views hold the sums."""
-        for view, other in zip(self.sums, others, strict=True):
-            view.copy_(other)
+        for view, tensor in zip(self.sums, others, strict=True):
+            view.copy_(tensor)
         while self.sent < len(self.all):
             self._send()
         self._wait()
@@ -162,8 +228,10 @@ class Buckets:
             bucket.gradients.mul_(factor)
 
     def _reached(self, place: int) -> None:
+        """Take note that a backward pass has given a gradient to the parameter of a place."""
         if self._open:
-            with self._lock:  # each device of a model has a thread of its own in a backward pass
+            # Each device of a model has a thread of its own in a backward pass.
+            with self._lock:
                 self._advance(place)
 
     def _advance(self, place: int) -> None:
@@ -175,12 +243,15 @@ class Buckets:
         bucket.left.remove(place)
         if not bucket.left:
             self._fill(bucket)
-        while self._last and not (following := self.all[self.sent]).left and not following.last:
-            self._measure(following)
+        # In the last pass, send all complete buckets that are next in the order. A bucket with
+        # other tensors waits for ``sum``; there is at least one, so that there is a next bucket.
+        while self._last and not (next_bucket := self.all[self.sent]).left and not next_bucket.last:
+            self._measure(next_bucket)
             self._send()
 
     @torch.no_grad()
-    def _fill(self, bucket: _Bucket) -> None:  # copy into a bucket the gradients that lie elsewhere
+    def _fill(self, bucket: _Bucket) -> None:
+        """Copy into a bucket the gradients that lie elsewhere, and let parameters have views."""
         outside = [
             (self.gradients[place], parameter)
             for place in bucket.places
@@ -193,11 +264,13 @@ class Buckets:
         ]
         if dense:
             _copy_all([view for view, _ in dense], [gradient for _, gradient in dense])
-        for view, parameter in outside if len(dense) < len(outside) else ():
-            if parameter.grad is None:
-                view.zero_()
-            elif parameter.grad.layout is not torch.strided:
-                view.copy_(parameter.grad.to_dense())
+        if len(dense) < len(outside):
+            for view, parameter in outside:
+                if parameter.grad is None:
+                    view.zero_()
+                elif parameter.grad.layout is not torch.strided:
+                    view.copy_(parameter.grad.to_dense())
+        # Later passes add to the gradient in the bucket.
         for view, parameter in outside:
             parameter.grad = view
 
@@ -218,5 +291,5 @@ class Buckets:
 
 
 def _call(method: WeakMethod[Any], place: int, _parameter: Tensor) -> None:
-    if (found := method()) is not None:
-        found(place)
+    if (function := method()) is not None:
+        function(place)

@@ -1,4 +1,4 @@
-"""The mean gradient of a round's tasks on every rank: a sum over the ranks of their parts, in few collectives."""
+"""The mean gradient of a round's tasks: a sum over the ranks of their parts."""
 
 import operator
 import sys
@@ -20,27 +20,40 @@ from ata_gym.training.models.model import trained_weights
 class TaskGradients:
     """The gradient that the tasks of a round leave in a model; one object serves all rounds.
 
-    Inside the context the model does not communicate by itself, and gradients of before are set aside. ``sum`` sums
-    over the ranks, each of which has divided the losses of its tasks by B, and ``keep`` gives the model the sums, added
-    to what was set aside. Where ``expect_last`` was called before a rank's last backward pass, each part of the
-    gradient is sent as soon as that pass has computed it. A context that ends without ``keep``, or with an error,
-    leaves the gradients and running statistics of before. A parameter that no task of any rank reached has no gradient.
-    The running statistics of batch norm become the means over ranks, weighted by their tasks. The parameters of a model
-    with ``fully_shard`` are whole during the round. The gradients are views of memory that the next round uses again,
-    so they are valid until then.
+    Inside the context the model does not communicate by itself, and gradients of before are set
+    aside. ``sum`` sums over the ranks, each of which has divided the losses of its tasks by B, and
+    ``keep`` gives the model the sums, added to what was set aside. Where ``expect_last`` was called
+    before a rank's last backward pass, each part of the gradient is sent as soon as that pass has
+    computed it.
+
+    A context that ends without ``keep``, or with an error, leaves the gradients and running
+    statistics of before. A parameter that no task of any rank reached has no gradient. The running
+    statistics of batch norm become the means over ranks, weighted by their tasks. The parameters of
+    a model with ``fully_shard`` are whole during the round. The gradients are views of memory that
+    the next round uses again, so they are valid until then.
+
+    Args:
+        model: The model.
+        ranks: The ranks of the process group.
+        length: How many numbers the message of a round has.
     """
 
     def __init__(self, model: nn.Module, ranks: Ranks, length: int) -> None:
-        self.model, self._ranks, self._length = model, ranks, length
+        self.model = model
+        self._ranks = ranks
+        self._length = length
         self._buckets = Buckets([], [], ranks.group)
-        self.layout = 0  # a checksum of 24 bits of what is summed, on which all ranks must agree
+        self.layout = 0
+        """A checksum, of 24 bits, of what is summed, on which all ranks must agree."""
 
     def __enter__(self) -> Self:
-        modules = list(self.model.modules())  # they may have changed since the last round
+        # The modules may have changed since the last round.
+        modules = list(self.model.modules())
         for module in modules:
-            for what, cure in _not_respected(module):
+            for feature, cure in _not_respected(module):
                 raise ValueError(
-                    f"{what} is not respected inside a round, in which gradients are summed once, as they are: {cure}"
+                    f"{feature} is not respected inside a round, in which gradients are summed"
+                    f" once, as they are: {cure}",
                 )
         self._statistics = [
             statistic
@@ -50,18 +63,29 @@ class TaskGradients:
         ]
         self._known = [statistic.clone() for statistic in self._statistics]
         trained = trained_weights(self.model)
-        self._before = [(one, None if one.grad is None else one.grad.clone()) for one in trained]
-        """The trained parameters as they are between rounds, and their gradients before this round."""
-        self._kept = False  # whether the model has been given the sums
+        # The trained parameters as they are between rounds, and their gradients before this round.
+        self._before = [
+            (weights, None if weights.grad is None else weights.grad.clone()) for weights in trained
+        ]
+        # Whether the model has been given the sums.
+        self._kept = False
         self._stack = ExitStack()
         for parameter in trained:
             parameter.grad = None
         for module in modules:
             if isinstance(module, DistributedDataParallel):
                 self._stack.enter_context(module.no_sync())
-                self._stack.callback(setattr, module, "require_forward_param_sync", module.require_forward_param_sync)
-                module.require_forward_param_sync = False  # else its first forward pass broadcasts buffers
-        self._sharded: list[Any] = [module for module in modules if _is("torch.distributed.fsdp", "FSDPModule", module)]
+                self._stack.callback(
+                    setattr,
+                    module,
+                    "require_forward_param_sync",
+                    module.require_forward_param_sync,
+                )
+                # Otherwise its first forward pass would broadcast the buffers.
+                module.require_forward_param_sync = False
+        self._sharded: list[Any] = [
+            module for module in modules if _is("torch.distributed.fsdp", "FSDPModule", module)
+        ]
         for sharded in self._sharded:
             self._stack.callback(sharded.set_requires_gradient_sync, True)
             self._stack.callback(sharded.set_reshard_after_backward, True)
@@ -69,85 +93,124 @@ class TaskGradients:
             sharded.set_reshard_after_forward(False)
             sharded.set_reshard_after_backward(False)
             sharded.unshard()
-        self.parameters = list(self.model.parameters())  # all as they are during the round; some may be frozen
+        self.parameters = list(self.model.parameters())
+        """All parameters as they are during the round; some may be frozen."""
         self._begin(trained_weights(self.model))
         self._weights = Unchanged(self.model, self.parameters)
         return self
 
-    def _begin(self, whole: list[nn.Parameter]) -> None:
-        forms = [Form.of(parameter, gradient_dtype(parameter)) for parameter in whole]
-        device = forms[0].device if forms else self._ranks.device
-        kind = torch.float64 if forms and forms[0].dtype == torch.float64 else torch.float32
-        others = [Form.of(one) for one in self._statistics]
-        others.append(Form((len(whole) + self._length,), (1,), kind, device))
-        held = self._buckets
-        if held.forms != [*forms, *others] or any(map(operator.is_not, held.parameters, whole)):
-            held.close()
-            self._buckets = Buckets(whole, others, self._ranks.group)
-            self.layout = zlib.crc32(repr([(*form[:2], form.dtype) for form in forms]).encode()) & 0xFFFFFF
+    def _begin(self, trained: list[nn.Parameter]) -> None:
+        """Begin the round with buckets for these parameters, which are new ones if need be."""
+        forms = [Form.of(parameter, gradient_dtype(parameter)) for parameter in trained]
+        if forms:
+            device = forms[0].device
+        else:
+            device = self._ranks.device
+        if forms and forms[0].dtype == torch.float64:
+            dtype = torch.float64
+        else:
+            dtype = torch.float32
+        # Beside the gradients are summed: the running statistics, and one tensor with whether each
+        # parameter was reached and the message of the round.
+        others = [Form.of(statistic) for statistic in self._statistics]
+        others.append(Form((len(trained) + self._length,), (1,), dtype, device))
+        buckets = self._buckets
+        if buckets.forms != [*forms, *others] or any(
+            map(operator.is_not, buckets.parameters, trained),
+        ):
+            buckets.close()
+            self._buckets = Buckets(trained, others, self._ranks.group)
+            layout_text = repr([(*form[:2], form.dtype) for form in forms])
+            self.layout = zlib.crc32(layout_text.encode()) & 0xFFFFFF
         self._buckets.begin()
 
     def __exit__(self, error: object, *_trace: object) -> None:
-        failed = error is not None or not self._kept  # then its own gradients do not count
+        # After a failed round the gradients of its tasks do not count.
+        failed = error is not None or not self._kept
         self._buckets.end()
-        for parameter in self._buckets.parameters if failed else ():
-            parameter.grad = None
+        if failed:
+            for parameter in self._buckets.parameters:
+                parameter.grad = None
+        # The gradients are set on the parameters as they are between rounds, after the resharding.
         for sharded in self._sharded:
             sharded.reshard()
-        for parameter, old in self._before if failed else ():
-            parameter.grad = old
-        for statistic, known in zip(self._statistics, self._known, strict=True) if failed else ():
-            statistic.copy_(known)
-        self._before, self._known = [], []
+        if failed:
+            for parameter, old_gradient in self._before:
+                parameter.grad = old_gradient
+            for statistic, saved in zip(self._statistics, self._known, strict=True):
+                statistic.copy_(saved)
+        self._before = []
+        self._known = []
         self._stack.close()
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes: the first CUDA device of its parameters, else the device of the first."""
+        """Where the model computes: the first CUDA device of its parameters, or the first one."""
         devices = [parameter.device for parameter in self.parameters]
-        return next((device for device in devices if device.type == "cuda"), (*devices, self._ranks.device)[0])
+        return next(
+            (device for device in devices if device.type == "cuda"),
+            (*devices, self._ranks.device)[0],
+        )
 
     def expect_last(self) -> None:
-        """The next backward pass is the last one of this rank in the round: what it completes is sent at once."""
+        """Expect that the next backward pass is the last one of this rank in the round.
+
+        What it completes is sent at once.
+        """
         self._buckets.expect_last()
 
     @property
     def partly_sent(self) -> bool:
-        """Whether the other ranks wait for the rest of this one's gradient."""
+        """Whether the other ranks wait for the rest of this rank's gradient."""
         return 0 < self._buckets.sent < len(self._buckets.all)
 
     def forget(self) -> None:
-        """Begin the round anew: the gradients and running statistics that its tasks have left are dropped."""
+        """Begin the round anew, without the gradients and running statistics of its tasks."""
         for parameter in self._buckets.parameters:
             parameter.grad = None
-        for statistic, known in zip(self._statistics, self._known, strict=True):
-            statistic.copy_(known)
+        for statistic, saved in zip(self._statistics, self._known, strict=True):
+            statistic.copy_(saved)
         self._buckets.begin()
 
     def fault(self, *, finite: bool) -> tuple[Fault, int]:
-        """What is wrong on this rank, and in which parameter; ``finite`` says whether gradients must be finite."""
+        """What is wrong on this rank, and the place of the parameter in which it is wrong.
+
+        Args:
+            finite: Whether gradients must be finite.
+        """
         norms = self._buckets.complete()
         if (place := self._weights.changed()) is not None:
             return Fault.CHANGED, place
         if self._buckets.again:
             return Fault.AGAIN, 0
-        if finite and not all(norm.isfinite() for norm in norms):  # or its squares are too large
+        # A norm may be infinite just because the squares are too large, so the elements decide.
+        if finite and not all(norm.isfinite() for norm in norms):
             place = self._buckets.not_finite()
             if place is not None:
-                own = self._buckets.parameters[place]
-                return Fault.GRADIENT, next(number for number, one in enumerate(self.parameters) if one is own)
+                faulty = self._buckets.parameters[place]
+                places = (
+                    number
+                    for number, parameter in enumerate(self.parameters)
+                    if parameter is faulty
+                )
+                return Fault.GRADIENT, next(places)
         return Fault.NONE, 0
 
     @torch.no_grad()
     def sum(self, weight: float, message: Tensor) -> Tensor:
-        """Sum the gradient over the ranks, and return the sum of their messages, which travel with it.
+        """Sum the gradient over the ranks, with a message of each rank.
 
-        - ``weight``: this rank's part of the tasks.
-        - ``message``: numbers that are in the same collective if the gradient is float32 or float64, and as float32 in
-          another one otherwise.
+        Args:
+            weight: This rank's part of the tasks.
+            message: Numbers that are in the same collective if the gradient is float32 or float64,
+                and as float32 in another one otherwise.
+
+        Returns:
+            The sum of the messages.
         """
         reached = torch.tensor(self._buckets.reached, dtype=message.dtype, device=message.device)
-        self._buckets.sum([statistic * weight for statistic in self._statistics] + [torch.cat([reached, message])])
+        weighted = [statistic * weight for statistic in self._statistics]
+        self._buckets.sum([*weighted, torch.cat([reached, message])])
         return self._buckets.sums[-1][len(reached) :]
 
     @torch.no_grad()
@@ -162,31 +225,57 @@ class TaskGradients:
             parameter.grad = None
         for sharded in self._sharded:
             sharded.reshard()
+        # How many ranks have reached each parameter.
         counts = message[: len(self._before)].tolist()
-        for (parameter, old), gradient, count in zip(self._before, self._buckets.gradients, counts, strict=True):
-            _set(parameter, gradient if count else None, old)
+        gradients = self._buckets.gradients
+        for (parameter, old_gradient), gradient, count in zip(
+            self._before,
+            gradients,
+            counts,
+            strict=True,
+        ):
+            _set(parameter, gradient if count else None, old_gradient)
         self._kept = True
 
 
-def _set(parameter: Tensor, gradient: Tensor | None, before: Tensor | None) -> None:
+def _set(parameter: Tensor, gradient: Tensor | None, old_gradient: Tensor | None) -> None:
+    """Give a parameter the sum of a gradient and its gradient of before, where there are any."""
     if gradient is not None:
         if _is("torch.distributed.tensor", "DTensor", parameter):
-            from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415 - see _is
+            # Importing it takes a second, and whatever made the parameter has imported it.
+            from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415
 
-            whole: Any = parameter
-            gradient = distribute_tensor(gradient, whole.device_mesh, whole.placements, src_data_rank=None)
+            tensor: Any = parameter
+            gradient = distribute_tensor(
+                gradient,
+                tensor.device_mesh,
+                tensor.placements,
+                src_data_rank=None,
+            )
         gradient = gradient.to(gradient_dtype(parameter))
-    parameter.grad = gradient if before is None else before if gradient is None else before + gradient
+    if old_gradient is None:
+        parameter.grad = gradient
+    elif gradient is None:
+        parameter.grad = old_gradient
+    else:
+        parameter.grad = old_gradient + gradient
 
 
 def _is(package: str, name: str, thing: object) -> bool:
-    """Whether a thing is of a class of a package that takes a second to import; what made the thing has imported it."""
+    """Whether a thing is of a class of a package that takes a second to import.
+
+    It needs no import: what made such a thing has imported the package.
+    """
     return package in sys.modules and isinstance(thing, getattr(sys.modules[package], name))
 
 
 def _not_respected(module: Any) -> Iterator[tuple[str, str]]:
+    """What in a module communicates in a way that a round does not respect, and the cure."""
     if isinstance(module, nn.SyncBatchNorm):
-        yield "SyncBatchNorm", "use BatchNorm, whose running statistics become the means over all tasks"
+        yield (
+            "SyncBatchNorm",
+            "use BatchNorm, whose running statistics become the means over all tasks",
+        )
     elif isinstance(module, DistributedDataParallel):
         if module.static_graph:
             yield "DistributedDataParallel(static_graph=True)", "leave static_graph out"
@@ -196,10 +285,17 @@ def _not_respected(module: Any) -> Iterator[tuple[str, str]]:
         yield "FullyShardedDataParallel", "use fully_shard, or the plain module"
     elif _is("torch.distributed.fsdp", "FSDPModule", module):
         state = module._get_fsdp_state()
-        policy, dtypes = state._mp_policy, {parameter.dtype for parameter in module.parameters()}
-        if policy.reduce_dtype is not None and {policy.reduce_dtype} != ({policy.param_dtype} - {None} or dtypes):
-            yield f"MixedPrecisionPolicy(reduce_dtype={policy.reduce_dtype}) of fully_shard", "leave reduce_dtype out"
+        policy = state._mp_policy
+        dtypes = {parameter.dtype for parameter in module.parameters()}
+        # Gradients have the dtype of the policy's parameters, or else of the parameters.
+        computed = {policy.param_dtype} - {None} or dtypes
+        if policy.reduce_dtype is not None and {policy.reduce_dtype} != computed:
+            yield (
+                f"MixedPrecisionPolicy(reduce_dtype={policy.reduce_dtype}) of fully_shard",
+                "leave reduce_dtype out",
+            )
         groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
         for group in filter(None, groups):
-            if any(getattr(group, name, None) is not None for name in ("gradient_divide_factor", "_all_reduce_hook")):
+            options = ("gradient_divide_factor", "_all_reduce_hook")
+            if any(getattr(group, name, None) is not None for name in options):
                 yield "a divide factor or all-reduce hook of fully_shard", "set none"

@@ -1,7 +1,9 @@
-"""ATA and ATA-Empirical, with the constants of the preprint, with which every published figure was made, and of ICML.
+"""ATA and ATA-Empirical, with the constants of the preprint or of ICML.
 
-Maranjyan, Saad, Richtárik and Orabona, "ATA: Adaptive Task Allocation for Efficient Resource Management in Distributed
-Machine Learning", ICML 2025 (arXiv 2502.00775), Algorithms 1 and 2.
+Every published figure was made with the constants of the preprint.
+
+Maranjyan, Saad, Richtárik and Orabona, "ATA: Adaptive Task Allocation for Efficient Resource
+Management in Distributed Machine Learning", ICML 2025 (arXiv 2502.00775), Algorithms 1 and 2.
 """
 
 import math
@@ -11,7 +13,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ata_gym.theory.guarantees import VERSIONS, Guarantee, UniformPhase, checked_version, guarantee, uniform_phase
+from ata_gym.theory.guarantees import (
+    VERSIONS,
+    Guarantee,
+    UniformPhase,
+    checked_version,
+    guarantee,
+    uniform_phase,
+)
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.validation import non_negative, real
@@ -22,31 +31,56 @@ from ata_policies.setting import Setting
 
 
 @kernel("(n),(n),(),(),()->(n)")
-def score(count: Floats, total: Floats, level: Floats, absolute: Floats, relative: Floats, out: Floats) -> None:
-    """Lower confidence bounds of the mean task times, with K_i tasks seen of mean m_i.
+def score(
+    count: Floats,
+    total: Floats,
+    level: Floats,
+    absolute: Floats,
+    relative: Floats,
+    out: Floats,
+) -> None:
+    """Compute lower confidence bounds of the mean task times.
 
-    s_i = max(m_i (1 - relative f_i) - absolute f_i, 0) with f_i = sqrt(level / K_i) + level / K_i, and 0 where K_i = 0.
+    With K_i tasks seen of mean m_i and f_i = sqrt(level / K_i) + level / K_i, the bound is
+
+        s_i = max(m_i (1 - relative f_i) - absolute f_i, 0),
+
+    and 0 where K_i = 0.
+
+    Args:
+        count: (n,) tasks K_i seen of each worker.
+        total: (n,) their times added up, K_i m_i.
+        level: The level of the bounds, ln(2 k^2) in round k.
+        absolute: The factor of f_i in units of time, at least 0.
+        relative: The factor of f_i in units of the mean m_i, at least 0.
+        out: (n,) the bounds.
     """
     for i in range(len(count)):
-        share = 1.0 / (count[i] + (0.0 if count[i] > 0.0 else 1.0))  # never tried: a total of 0, so a bound of 0
+        # a worker never tried has a total of 0: any divisor above 0 gives it a bound of 0
+        share = 1.0 / (count[i] + (0.0 if count[i] > 0.0 else 1.0))
         ratio = level[0] * share
         f = math.sqrt(ratio) + ratio
         bound = total[i] * share * (1.0 - relative[0] * f) - absolute[0] * f
-        out[i] = bound if bound > 0.0 else 0.0
+        if bound > 0.0:
+            out[i] = bound
+        else:
+            out[i] = 0.0
 
 
 @dataclass(frozen=True)
 class ConfidenceBound(Estimate):
-    """Lower confidence bounds of ATA, in the version of the preprint or of ICML."""
+    """Lower confidence bounds of ATA, with the constants of the preprint or of ICML."""
 
     version: str = "preprint"
     norms: str = "published"
     width: float = 1.0
 
-    bound: ClassVar[str]  # the hyperparameter that bounds the norms
+    bound: ClassVar[str]
+    """The hyperparameter that bounds the norms."""
     source = "Maranjyan et al., ATA, ICML 2025"
     assumes = "sub-exponential times"
-    # bounds of 0, which a worker that starts anew alone would have, would give it all tasks; few tasks, wide bounds
+    # A worker that starts anew alone would have a bound of 0, and get all tasks. Few tasks that
+    # count would leave wide bounds.
     _RESTARTS = MappingProxyType({"restart": "everybody", "effective_tasks": None})
     memory_defaults = MappingProxyType({"restarting": _RESTARTS})
 
@@ -57,70 +91,116 @@ class ConfidenceBound(Estimate):
             raise ValueError(f'norms must be "published" or "pool", not {self.norms!r}')
 
     def fit(self, setting: Setting) -> Self:
-        given = getattr(self, self.bound)
-        value, origin = self._found(setting) if given is None else (given, "")
+        bound = getattr(self, self.bound)
+        if bound is None:
+            value, origin = self._found(setting)
+        else:
+            value = bound
+            origin = ""
+        # a bound of 0 may follow from the pool; one that a user gives must be above 0
+        if bound is None:
+            check = non_negative
+        else:
+            check = real
         try:
-            fitted: Any = {self.bound: (non_negative if given is None else real)(self.bound, value)}
+            fitted: Any = {self.bound: check(self.bound, value)}
         except ValueError:
-            found = origin if value is None else f"here it is {value!r}"
-            said = f"give {self.bound}=..., a positive bound on every worker's {self._norm()}: {found}"
-            raise ValueError(said) from None
+            if value is None:
+                reason = origin
+            else:
+                reason = f"here it is {value!r}"
+            message = (
+                f"give {self.bound}=..., a positive bound on every worker's {self._norm()}:"
+                f" {reason}"
+            )
+            raise ValueError(message) from None
         return replace(self, **fitted)
 
     def in_words(self, setting: Setting) -> str:
-        value, (found, origin) = getattr(self, self.bound), self._found(setting)
-        return f"{self.bound} = {value:.6g}, {origin if value == found else 'as given'}"
+        value = getattr(self, self.bound)
+        derived, origin = self._found(setting)
+        if value != derived:
+            origin = "as given"
+        return f"{self.bound} = {value:.6g}, {origin}"
 
     def _found(self, setting: Setting) -> tuple[float | None, str]:
-        """The bound that follows from a setting, and where it comes from; None, and why, where none does."""
+        """Return the bound that follows from a setting and its origin, or None and the reason."""
         published: float | None = getattr(getattr(setting.published, self.version), self.bound)
         if published is not None and self.norms == "published":
             return self.width * published, "as published" + self._narrower()
         if setting.norms is None:
             return None, "no pool or scenario is known"
-        centred, relative = VERSIONS[self.version].centred, self.bound == "eta"
-        largest, words = setting.norms.largest(centred=centred, relative=relative)
-        return self.width * largest, f"the largest {self._norm()}{words}{self._narrower()}"
+        centred = VERSIONS[self.version].centred
+        relative = self.bound == "eta"
+        largest, origin = setting.norms.largest(centred=centred, relative=relative)
+        return self.width * largest, f"the largest {self._norm()}{origin}{self._narrower()}"
 
     def _narrower(self) -> str:
-        return "" if self.width == 1.0 else f", times {self.width:g}"
+        if self.width == 1.0:
+            return ""
+        return f", times {self.width:g}"
 
     def guarantee(self, setting: Setting) -> Guarantee:
-        """What is promised with the bound of this estimate in a setting; ValueError where nothing is."""
+        """Return what is promised with the bound of this estimate in a setting.
+
+        Raises:
+            ValueError: If nothing is promised.
+        """
         constant = getattr(self.fit(setting), self.bound)
-        return guarantee(setting.known_pool("a guarantee"), setting.budget, self.version, self.bound == "eta", constant)
+        return guarantee(
+            setting.known_pool("a guarantee"),
+            setting.budget,
+            self.version,
+            self.bound == "eta",
+            constant,
+        )
 
     def uniform_phase(self, setting: Setting) -> UniformPhase:
-        """The rounds in which scores are 0, also where no guarantee holds."""
+        """Return the rounds in which scores are 0, also where no guarantee holds."""
         means = setting.known_pool("a uniform phase").mean()
         width = VERSIONS[self.version].factor * getattr(self.fit(setting), self.bound)
-        return uniform_phase(means, setting.budget, width * means if self.bound == "eta" else width)
+        if self.bound == "eta":
+            width = width * means
+        return uniform_phase(means, setting.budget, width)
 
     def _norm(self) -> str:
-        x = "X - mean" if VERSIONS[self.version].centred else "X"
-        return f"psi1 norm of {x}" if self.bound == "alpha" else f"psi1 norm of ({x}) / mean"
+        if VERSIONS[self.version].centred:
+            x = "X - mean"
+        else:
+            x = "X"
+        if self.bound == "alpha":
+            return f"psi1 norm of {x}"
+        return f"psi1 norm of ({x}) / mean"
 
     def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys) -> Scores:
-        """The lower bounds, at level ln(2 k^2) in round k."""
+        """Return the lower bounds, at level ln(2 k^2) in round k."""
         level = np.log(2.0 * np.square(rounds, dtype=np.float64))
         factor = VERSIONS[self.version].factor * float(getattr(self, self.bound))
-        absolute, relative = (factor, 0.0) if self.bound == "alpha" else (0.0, factor)
+        if self.bound == "alpha":
+            absolute = factor
+            relative = 0.0
+        else:
+            absolute = 0.0
+            relative = factor
         return Scores(score(belief.counts, belief.totals, level, absolute, relative))
 
 
 @dataclass(frozen=True)
 class Ata(ConfidenceBound):
-    """ATA: (m - 4 e alpha f)+ in the preprint, (m - 2 alpha f)+ at ICML, alpha a bound on the psi1 norms.
+    """ATA lowers each mean task time by a multiple of alpha, a bound on the psi1 norms.
 
-    The norms are those of X in the preprint, and those of X - mean at ICML; f = sqrt(L / K) + L / K with L = ln(2 k^2)
-    in round k, and K tasks seen of mean m.
+    The score is (m - 4 e alpha f)+ in the preprint, where alpha bounds the psi1 norms of X, and
+    (m - 2 alpha f)+ at ICML, where alpha bounds the psi1 norms of X - mean. Here f = sqrt(L / K) +
+    L / K with L = ln(2 k^2) in round k, and K tasks seen of mean m.
 
-    - ``version``: "preprint" or "icml".
-    - ``alpha``: the bound, in units of time; by default as published for the scenario with this version, else the
-      largest norm that a worker has, or can have where workers are drawn anew. A norm that is infinite counts as that
-      of exponential times of the same mean: twice the mean in the preprint, 1.53 times the mean at ICML.
-    - ``norms``: "published", or "pool" for the largest norm also where another alpha was published.
-    - ``width``: what this default is multiplied with, above 0; the guarantee holds from 1 on.
+    Args:
+        version: "preprint" or "icml".
+        alpha: The bound, in units of time; by default as published for the scenario with this
+            version, else the largest norm that a worker has, or can have where workers are drawn
+            anew. An infinite norm is replaced by the norm of exponential times of the same mean:
+            twice the mean in the preprint, 1.53 times the mean at ICML.
+        norms: "published", or "pool" for the largest norm also where another alpha was published.
+        width: What this default is multiplied with, above 0; the guarantee holds from 1 on.
     """
 
     alpha: float | None = None
@@ -136,10 +216,19 @@ class Ata(ConfidenceBound):
 
 @dataclass(frozen=True)
 class AtaEmpirical(ConfidenceBound):
-    """ATA-Empirical: m (1 - 4 e eta f)+ in the preprint, m (1 - 2 eta f)+ at ICML, eta a bound on psi1 norm / mean.
+    """ATA-Empirical lowers each mean task time by a multiple of eta, which bounds norm / mean.
 
-    - ``version``, ``eta``, ``norms``, ``width``: as of ``Ata``; a ratio that is infinite counts as 2 in the
-      preprint, and 1.53 at ICML.
+    The score is m (1 - 4 e eta f)+ in the preprint, where eta bounds the psi1 norm of X / mean, and
+    m (1 - 2 eta f)+ at ICML, where eta bounds the psi1 norm of (X - mean) / mean. Here f is the
+    same as in ``Ata``.
+
+    Args:
+        version: "preprint" or "icml".
+        eta: The bound; by default as published for the scenario with this version, else the largest
+            ratio of a worker. A ratio that is infinite counts as 2 in the preprint, and as 1.53 at
+            ICML.
+        norms: "published", or "pool" for the largest ratio also where another eta was published.
+        width: What this default is multiplied with, above 0; the guarantee holds from 1 on.
     """
 
     eta: float | None = None

@@ -17,42 +17,61 @@ from ata_policies.setting import Setting
 class Estimate(Described, ABC):
     """Hyperparameters of an estimate; subclasses are frozen dataclasses.
 
-    Most score a belief with counts and totals, of any memory. An estimate with statistics of its own makes its belief
-    itself (``start``), and has no other memory than everything.
+    Most estimates score a belief with counts and totals, of any memory. An estimate with statistics
+    of its own makes its belief itself (``start``), and has no other memory than everything.
     """
 
-    deviations: ClassVar[bool] = False  # whether it needs the deviations of the task times from their mean
-    gives_shape: ClassVar[bool] = False  # whether its scores tell the shapes of the task times
-    own_statistics: ClassVar[str] = ""  # what its own belief keeps, where counts, totals and deviations do not do
+    deviations: ClassVar[bool] = False
+    """Whether it needs the deviations of the task times from their mean."""
+    gives_shape: ClassVar[bool] = False
+    """Whether its scores tell the shapes of the task times."""
+    own_statistics: ClassVar[str] = ""
+    """What its own belief keeps, where counts, totals and deviations are not enough."""
     memory_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
-    """Hyperparameters of a memory, by its name, that suit this estimate better than the memory's own."""
+    """Hyperparameters of a memory, by its name, in place of the memory's own defaults."""
 
     def fit(self, setting: Setting) -> Self:
-        """The estimate with the hyperparameters that follow from the setting filled in."""
+        """Return the estimate with the hyperparameters that follow from the setting filled in."""
         return self
 
     def in_words(self, setting: Setting) -> str:
-        """The hyperparameters that follow from the setting, for ``explain``; by default there are none."""
+        """Return the hyperparameters that follow from the setting as text for ``explain``.
+
+        By default there are none, and the text is empty.
+        """
         return ""
 
     def start(self, rows: int, n: int) -> Any:
-        """The belief of an estimate with statistics of its own."""
+        """Return the first belief of an estimate with statistics of its own.
+
+        Args:
+            rows: Rows E of the batch.
+            n: Workers.
+        """
         raise NotImplementedError
 
     def updated(self, belief: Any) -> Any:
-        """The belief with what the estimate keeps in it for the rounds to come; by default that is nothing."""
+        """Return the belief with what the estimate keeps in it for the rounds to come.
+
+        By default the estimate keeps nothing.
+        """
         return belief
 
     def mean(self, belief: Any) -> Floats:
-        """The mean task times that it goes by, (E, n); of workers never tried they mean nothing."""
+        """Return the mean task times that it goes by, (E, n).
+
+        The values of workers never tried mean nothing.
+        """
         return mean_times(belief.counts, belief.totals)
 
     @abstractmethod
     def scores(self, belief: Any, rounds: Ints | Floats, keys: Keys) -> Scores:
-        """The scores of all rows.
+        """Return the scores of all rows.
 
-        ``rounds`` (E,) is the current round, or the number of rounds that count; ``keys`` (E,) are the keys of each
-        row's randomness in the round.
+        Args:
+            belief: What counts, for E rows of n workers.
+            rounds: (E,) the current round, from 1 on, or the number of rounds that count.
+            keys: (E,) the keys of each row's randomness in the round.
         """
 
 
@@ -63,12 +82,16 @@ class GammaTimes(Estimate):
 
     @abstractmethod
     def shapes(self, belief: Any) -> Any:
-        """Their shapes: a number, or (E, n)."""
+        """Return the shapes of the task times: a number, or (E, n)."""
 
 
 @dataclass(frozen=True)
 class KnownShape(GammaTimes):
-    """All workers' times have one shape, which is given."""
+    """All workers' times have one shape, which is given.
+
+    Args:
+        shape: 1 / (standard deviation / mean)^2 of the times, above 0.
+    """
 
     shape: float = 1.0
 
@@ -84,7 +107,11 @@ class KnownShape(GammaTimes):
 
 @dataclass(frozen=True)
 class LearnedShapes(GammaTimes):
-    """Each worker's shape is learned from its own moments, shrunk to what all workers have in common."""
+    """Each worker's shape is learned from its own moments, shrunk to the shape of all workers.
+
+    Args:
+        weight: Tasks that the other workers' shapes count for, above 0.
+    """
 
     weight: float = 5.0
 
@@ -102,7 +129,8 @@ class LearnedShapes(GammaTimes):
 class Mean(Estimate):
     """The mean of the times that count: certainty equivalence, where nothing else explores.
 
-    A worker that looks slow is never tried again, so that bad luck in the first tasks of a fast one is never repaired.
+    A worker that looks slow is never tried again. Long times of a fast worker's first tasks are
+    therefore never corrected.
     """
 
     source = "the textbook rule"

@@ -1,1 +1,1 @@
-"""The distribution of each worker's task times: a belief in bins, samples of it, and who is tried again."""
+"""The distribution of each worker's task times: a belief in bins, samples, and new tries."""

@@ -12,195 +12,295 @@ from ata_gym.utils.validation import LARGEST_COUNT
 from ata_policies.beliefs.distributions.arrays import HORIZONS, MEMORIES, ROW, SLOT, Places
 from ata_policies.beliefs.distributions.observing import observe_round
 
-BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536
-SLOTS = 1024  # workers whose times are counted in bins, at most
-RETRIED_EVERY = 2000.0  # rounds between two tries of workers out of use, at first
-TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
+BINS = 32
+"""Bins of task times per worker, each sqrt 2 times as wide as the one before.
 
+Together they cover times that differ by a factor of 65,536.
+"""
+SLOTS = 1024
+"""Workers whose times are counted in bins, at most."""
+RETRIED_EVERY = 2000.0
+"""Rounds between two tries of workers out of use, at first."""
+TRUST = 16.0
+"""Results after the first with which a worker's own distribution has half of the weight.
 
+The distribution of all workers has the other half.
+"""
+
+# the largest and the least values that a state may have, by place in the arrays
 _COUNTS = (ROW.since, ROW.clock, ROW.settled, ROW.results, ROW.events, ROW.alarm)
-_LARGEST = dict.fromkeys(_COUNTS, LARGEST_COUNT) | {ROW.force: len(HORIZONS) - 1}
-_MOST_OF_ROW = tuple(_LARGEST.get(place, FINITE) for place in range(ROW.size))
-_OF_TRACK = dict.fromkeys((*range(0, 2 * MEMORIES, 2), SLOT.mass, SLOT.probes, SLOT.seen), LARGEST_COUNT)
-_OF_TRACK |= {SLOT.kept: 1, SLOT.counted: 1}
-_MOST_OF_TRACK = tuple(_OF_TRACK.get(place, FINITE) for place in range(SLOT.size))
-_LEAST_OF_ROW = tuple(-FINITE if ROW.gains <= place < ROW.spread else 0.0 for place in range(ROW.size))
+_LARGEST_IN_ROW = dict.fromkeys(_COUNTS, LARGEST_COUNT) | {ROW.force: len(HORIZONS) - 1}
+_MOST_OF_ROW = tuple(_LARGEST_IN_ROW.get(place, FINITE) for place in range(ROW.size))
+_LARGEST_IN_TRACK = dict.fromkeys(
+    (*range(0, 2 * MEMORIES, 2), SLOT.mass, SLOT.probes, SLOT.seen),
+    LARGEST_COUNT,
+)
+_LARGEST_IN_TRACK |= {SLOT.kept: 1, SLOT.counted: 1}
+_MOST_OF_TRACK = tuple(_LARGEST_IN_TRACK.get(place, FINITE) for place in range(SLOT.size))
+_LEAST_OF_ROW = tuple(
+    -FINITE if ROW.gains <= place < ROW.spread else 0.0 for place in range(ROW.size)
+)
 
 
 class DistributionBelief(NamedTuple):
-    """Results and cancelled tasks of each worker that count, in moments and in bins; old ones may count less.
+    """Results and cancelled tasks of each worker that count, in moments and in bins of time.
 
-    **Contents.** Moments of all workers; results and cancelled tasks in bins of time, where bin b begins at
-    ``anchor * 2 ** ((b - 16) / 2)`` and the first and the last bin are open; and the memories below. Of more than 1,024
-    workers only the 1,024 fastest by ``mean`` have bins and memories; the others have the common shape, and are not
-    watched.
+    Old results and tasks may count less.
 
-    **Memories.** Four of them, h = all, 16, 4 and 1 rounds with news of the worker, each hold discounted results d_h
-    and their time x_h, so that the level m_h = (x_h + m) / (d_h + 1), with one more result at the level m of the
-    longest, predicts the worker's next round. For d results of time x the loss is the quasi-likelihood of gamma times,
+    **Contents.** Moments of all workers; results and cancelled tasks in bins of time, where bin b
+    begins at ``anchor * 2 ** ((b - 16) / 2)`` and the first and the last bin are open; and the
+    memories below. Of more than 1,024 workers only the 1,024 fastest by ``mean`` have bins and
+    memories; the others have the common shape, and are not watched.
+
+    **Memories.** Four memories, of h = all, 16, 4 and 1 rounds with news of the worker, each hold
+    discounted results d_h and their time x_h. The level m_h = (x_h + m) / (d_h + 1), with one more
+    result at the level m of the longest memory, predicts the worker's next round. For d results of
+    time x the loss is the quasi-likelihood of gamma times,
 
         l_h = (d ln m_h + x / m_h) / phi,
 
-    where phi is the dispersion of the worker, E[(x / m - d)^2] / E[d], from its own predictions and those of the row. A
-    time counts at most 5 m, so that no single time is a change. A task cancelled at age c counts as time
-    E[X | X > c] - m without a result, so that the expected loss is that of the whole task, whatever c was. A worker of
-    whose tasks only a share is finished counts (2 share - 1)+ as much.
+    where phi is the dispersion of the worker, E[(x / m - d)^2] / E[d], from the predictions of its
+    own and of the row. A time counts at most 5 m, so that no single time is a change. A task
+    cancelled at age c counts as time E[X | X > c] - m without a result: so the expected loss is the
+    loss of the whole task, whatever c was. A worker of whose tasks only a share is finished counts
+    (2 share - 1)+ as much.
 
-    **The memory in force.** It is that for which the sum of phi l_h over the workers of a row, discounted over 256
-    rounds, is least, since it predicted best; a shorter one must be better than the longest by ln(20 n) times the mean
-    squared error of a logarithm, which without a change happens in about one row of 20 n, or by 12 times where tasks
-    are cancelled. What counts of each worker is what this memory holds, d_h + 1 results of mean m_h; how times vary
-    around their level is known from all of them. So nothing is lost if a longer memory predicts better later. If
-    nothing changes, a short one loses 1 / (2 h) per round and worker.
+    **The memory in force.** It is the memory that predicted best: the sum of phi l_h over the
+    workers of a row, discounted over 256 rounds, is least. A shorter memory must be better than the
+    longest by ln(20 n) times the mean squared error of a logarithm, or by 12 times where tasks are
+    cancelled. Without a change the former happens in about one row of 20 n. What counts of each
+    worker is what this memory holds, d_h + 1 results of mean m_h; how times vary around their level
+    is known from all of them. So nothing is lost if a longer memory predicts better later. If
+    nothing changes, a short memory loses 1 / (2 h) per round and worker.
 
-    **Restarts.** The sum of l_all - l_h of a single worker, for 16 and 4 rounds, against the memory in force and never
-    below 0 (CUSUM), restarts the worker at 12, from what the better memory holds; the row's sums lose its part. False
-    alarms come about once in e^12 h rounds. If within 10 rounds more workers restart or become suspects than a third of
-    those with news in the last one, and at least three or all that there are, everybody begins anew.
+    **Restarts.** A test for a single worker sums l_all - l_h, for 16 and 4 rounds, against the
+    memory in force and never below 0 (CUSUM). At 12 it restarts the worker from what the better
+    memory holds; the row's sums lose its part. False alarms come about once in e^12 h rounds.
+    Everybody begins anew if within 10 rounds enough workers restart or become suspects: more than a
+    third of the workers with news in the last round, and at least three or all that there are.
 
-    **Suspects.** A single overwhelming round acts at once (``suspects.judge``). The worker is believed to be as fast as
-    in this round, with the evidence of its results, and what was known of it is kept aside, until a result is nearer to
-    it. It is probed in the next round, or later where a probe is long, so that it takes half of the time since then at
-    most, and after twice as many rounds with each probe in vain. After 8 results the new level is the usual one.
-    Changes are expected as often as they were seen, and once in 50,000 rounds of a worker at first.
+    **Suspects.** A single round that is very unlike the others acts at once (``suspects.judge``).
+    The worker is believed to be as fast as in this round, with the evidence of its results. What
+    was known of it is kept aside, until a result is nearer to it. The worker is probed in the next
+    round, or later where a probe is long, so that a probe takes at most half of the time since
+    then. With each probe in vain the next one comes after twice as many rounds. After 8 results the
+    new level is the usual one. Changes are expected as often as they were seen, and once in 50,000
+    rounds of a worker at first.
 
-    Ours; related are Herbster and Warmuth, "Tracking the best expert", 1998 (mixing predictors), Garivier and Moulines,
-    2011 (discounting), Liu, Lee and Shroff, AAAI 2018 (restarts), and Bifet and Gavaldà, "Learning from time-changing
-    data with adaptive windowing", SDM 2007 (a memory as long as the data allow).
+    Ours; related are Herbster and Warmuth, "Tracking the best expert", 1998 (mixing predictors),
+    Garivier and Moulines, 2011 (discounting), Liu, Lee and Shroff, AAAI 2018 (restarts), and Bifet
+    and Gavaldà, "Learning from time-changing data with adaptive windowing", SDM 2007 (a memory as
+    long as the data allow).
     """
 
-    counts: Counts  # (E, n) results that count, K_i
-    totals: Times  # (E, n) their times added up
-    deviations: Squares  # (E, n) their squared deviations from their mean added up
-    busy: Times  # (E, n) time of the results and of the cancelled tasks that count, added up
-    cancellations: Counts  # (E, n) cancelled tasks that count
-    anchor: Times  # (E, n) where the worker's bin 16 begins: its first time above 0; 0 before it
-    last: Counts  # (E, n) the row's round in which the worker last gave a result or had a task cancelled; 0: never
-    slot: Annotated[Places, Within(-1, lambda size: min(size.n, SLOTS) - 1)]  # (E, n) the worker's slot, or -1
-    owner: Annotated[Places, Within(-1, last_worker)]  # (E, slots) whose slot it is, or -1
-    bins: Times  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
+    counts: Counts
+    """(E, n) results that count, K_i."""
+    totals: Times
+    """(E, n) their times added up."""
+    deviations: Squares
+    """(E, n) their squared deviations from their mean added up."""
+    busy: Times
+    """(E, n) time of the results and of the cancelled tasks that count, added up."""
+    cancellations: Counts
+    """(E, n) cancelled tasks that count."""
+    anchor: Times
+    """(E, n) where the worker's bin 16 begins: its first time above 0; 0 before it."""
+    last: Counts
+    """(E, n) the row's round in which the worker last gave a result or had a task cancelled.
+
+    0 means never.
+    """
+    slot: Annotated[Places, Within(-1, lambda size: min(size.n, SLOTS) - 1)]
+    """(E, n) the worker's slot, or -1."""
+    owner: Annotated[Places, Within(-1, last_worker)]
+    """(E, slots) whose slot it is, or -1."""
+    bins: Times
+    """(E, slots, 3, bins) results and cancelled tasks by time, and the results' times.
+
+    These times are in units of ``anchor``.
+    """
     tracks: Annotated[Floats, Within(0.0, _MOST_OF_TRACK)]
     """(E, slots, 25) what the memories of the worker hold, and whether it is a suspect."""
-    row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]  # (E, 13) what is known of the row
+    row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]
+    """(E, 13) what is known of the row."""
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
+        # where all workers fit, each has a slot from the start
         slots = min(n, SLOTS)
         slot, owner = (np.full((rows, size), -1, np.int32) for size in (n, slots))
         if slots == n:
             slot = owner = np.tile(np.arange(n, dtype=np.int32), (rows, 1))
-        bins, tracks = np.zeros((rows, slots, 3, BINS)), np.zeros((rows, slots, SLOT.size))
+        bins = np.zeros((rows, slots, 3, BINS))
+        tracks = np.zeros((rows, slots, SLOT.size))
         counts, totals, deviations, busy, cancellations, anchor, last = np.zeros((7, rows, n))
         moments = counts, totals, deviations, busy, cancellations, anchor, last
         return cls(*moments, slot, owner, bins=bins, tracks=tracks, row=np.zeros((rows, ROW.size)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "DistributionBelief":
-        with np.errstate(all="ignore"):  # squares and ratios of extreme times
+        # squares and ratios of extreme times overflow
+        with np.errstate(all="ignore"):
             return DistributionBelief(*observe_round(*self, worker, duration, elapsed))
 
     def rows(self, which: Any) -> "DistributionBelief":
-        """The belief of some rows only; ``which`` is any index that keeps the row axis."""
+        """Return the belief of some rows only; ``which`` is any index that keeps the row axis."""
         return DistributionBelief(*(part[which] for part in self))
 
     @property
     def since(self) -> Floats:
-        """Rounds since everything last began anew, shape (E,)."""
+        """Rounds since everything last began anew, (E,)."""
         return np.asarray(self.row[:, ROW.since])
 
     @property
     def reach(self) -> Floats:
-        """The rounds since a worker last began anew, or those that the memory in force remembers if fewer, (E,)."""
+        """The rounds since a worker last began anew, (E,), at most what the memory reaches back.
+
+        The memory is the memory in force.
+        """
         horizon = np.array(HORIZONS)[self.row[:, ROW.force].astype(np.int64)]
         return np.asarray(np.minimum(self.row[:, ROW.settled], horizon))
 
     def idle(self) -> Floats:
-        """Rounds since each worker last gave a result or had a task cancelled, shape (E, n); infinite if never."""
+        """Return the rounds since each worker's last result or cancelled task, (E, n).
+
+        They are infinite for a worker that never had one.
+        """
         return np.where(self.last > 0.0, self.row[:, ROW.clock, None] - self.last, np.inf)
 
     def stale(self) -> Mask:
-        """Which workers are out of use and due for another try, shape (E, n), since they may have changed.
+        """Return which workers are out of use and due for another try, (E, n).
 
-        Tries are due at the multiples of 2,000 rounds since everything began anew, and from round 20,000 on at
-        20,000 * 1.1 ** k. A worker that was tried is due if it had no news since half an interval before the last of
-        these moments. So workers are due together, which is cheaper than one by one.
+        They may have changed. Tries are due at the multiples of 2,000 rounds since everything began
+        anew, and from round 20,000 on at 20,000 * 1.1 ** k. A worker that was tried is due if it
+        had no news since half an interval before the last of these moments. So workers are due
+        together, which is cheaper than one by one.
         """
         due: Mask = _stale(self.last, self.counts, self.busy, self.since, self.row[:, ROW.clock])
         return due & ~self.suspects()
 
     def suspects(self) -> Mask:
-        """Which workers took far longer, or far less, than usual in the last round with news of them, (E, n)."""
+        """Return which workers took far longer, or far less, than usual in their last round.
+
+        The mask has the shape (E, n); a worker's last round is its last round with news.
+        """
         return np.asarray(self._of_worker(SLOT.stretch) > 0.0)
 
     def alarmed(self) -> Mask:
-        """In which rows a worker became a suspect in the last round, or is none any more, (E,)."""
-        return np.asarray((self.row[:, ROW.alarm] == self.row[:, ROW.clock]) & (self.row[:, ROW.clock] > 0.0))
+        """Return in which rows a worker became a suspect, or ceased to be one, in the last round.
+
+        The mask has the shape (E,).
+        """
+        now = self.row[:, ROW.clock]
+        return np.asarray((self.row[:, ROW.alarm] == now) & (now > 0.0))
 
     def probes(self) -> Mask:
-        """Which suspects are to be probed in the coming round, (E, n): each when it is due.
+        """Return which suspects are to be probed in the coming round, (E, n): each when it is due.
 
-        Of those that became suspects in the same round only the fastest is probed, at first. Where it is as usual
-        again, the others are due at once.
+        Of workers that became suspects in the same round only the fastest is probed, at first.
+        Where it is as usual again, the others are due at once.
         """
         suspects = self.suspects()
         if not suspects.any():
             return suspects
-        now, due, hit = self.row[:, ROW.clock, None], self._of_worker(SLOT.due), self._of_worker(SLOT.hit)
+        now = self.row[:, ROW.clock, None]
+        due = self._of_worker(SLOT.due)
+        hit = self._of_worker(SLOT.hit)
         probes: Mask = suspects & (due <= now + 1.0)
-        together = probes & (due > now)
-        usual = self.mean() / np.where(together, self._of_worker(SLOT.stretch), 1.0)
-        for e in np.flatnonzero(together.any(axis=1)):
-            waiting = np.flatnonzero(together[e])
-            waiting = waiting[np.argsort(usual[e, waiting], kind="stable")]
-            probes[e, waiting] = False
-            probes[e, waiting[np.unique(hit[e, waiting], return_index=True)[1]]] = True
+        due_together = probes & (due > now)
+        usual_mean = self.mean() / np.where(due_together, self._of_worker(SLOT.stretch), 1.0)
+        for row in np.flatnonzero(due_together.any(axis=1)):
+            waiting = np.flatnonzero(due_together[row])
+            waiting = waiting[np.argsort(usual_mean[row, waiting], kind="stable")]
+            probes[row, waiting] = False
+            probes[row, waiting[np.unique(hit[row, waiting], return_index=True)[1]]] = True
         return probes
 
-    def _of_worker(self, number: int, workers: Ints | None = None) -> Floats:
+    def _of_worker(self, column: int, workers: Ints | None = None) -> Floats:
+        """Return a number of each worker's slot, (E, n), or of some workers; 0 without a slot."""
         rows = np.arange(len(self.slot))[:, None]
-        slot = self.slot if workers is None else self.slot[rows, workers]
-        return np.where(slot >= 0, self.tracks[rows, slot, number], 0.0)  # -1 is the last slot
+        if workers is None:
+            slot = self.slot
+        else:
+            slot = self.slot[rows, workers]
+        # a slot of -1 picks the number of the last slot, which is not used
+        return np.where(slot >= 0, self.tracks[rows, slot, column], 0.0)
 
     def mean(self) -> Floats:
-        """Time spent per result, as if a first one came now where there is none, (E, n); NaN for those never tried."""
+        """Return the time spent per result, (E, n); NaN for workers never tried.
+
+        Where a worker has no result, it is the time spent, as if a first result came now.
+        """
         return np.where(self.untried(), np.nan, self.busy) / np.maximum(self.counts, 1.0)
 
     def untried(self) -> Mask:
-        """Which workers have no finished and no cancelled task that counts, shape (E, n)."""
+        """Return which workers have no finished and no cancelled task that counts, (E, n)."""
         return np.asarray((self.counts == 0.0) & (self.busy == 0.0))
 
     def trust(self) -> Floats:
-        """The weight of a worker's own distribution beside that of all workers, from 0 to 1, (E, n)."""
+        """Return the weight of a worker's own distribution, from 0 to 1, (E, n).
+
+        The rest is the weight of the distribution of all workers.
+        """
         later = self.later()
         return later / (later + TRUST)
 
     def mass(self) -> Floats:
-        """The results that say how a worker's times vary, also those that no longer say how long they are, (E, n)."""
+        """Return how many results tell how a worker's times vary, (E, n).
+
+        They include results that no longer tell how long the times are.
+        """
         return np.where(self.slot >= 0, self._of_worker(SLOT.mass), self.counts)
 
     def later(self, workers: Ints | None = None) -> Floats:
-        """The results after the first that are counted in bins, (E, n), or of some workers, (E, m)."""
+        """Return how many results after the first are counted in bins.
+
+        Args:
+            workers: (E, m) whose results; the numbers have this shape. None: all workers, (E, n).
+        """
         return np.maximum(self._of_worker(SLOT.mass, workers) - 1.0, 0.0)
 
     def of(self, workers: Ints) -> "DistributionBelief":
-        """The belief about the ``workers`` (E, m) only, in this order, as if there were no others."""
+        """Return the belief about some workers only, in this order, as if there were no others.
+
+        Args:
+            workers: (E, m) which workers.
+        """
         slot = np.take_along_axis(self.slot, workers, 1)
-        there = slot >= 0
+        has_slot = slot >= 0
+        # a worker without a slot gets the numbers of slot 0, times 0
         from_slot = np.maximum(slot, 0)
-        bins = np.take_along_axis(self.bins, from_slot[:, :, None, None], 1) * there[:, :, None, None]
-        tracks = np.take_along_axis(self.tracks, from_slot[:, :, None], 1) * there[:, :, None]
+        bins = np.take_along_axis(self.bins, from_slot[:, :, None, None], 1)
+        bins = bins * has_slot[:, :, None, None]
+        tracks = np.take_along_axis(self.tracks, from_slot[:, :, None], 1) * has_slot[:, :, None]
         places = np.broadcast_to(np.arange(workers.shape[1], dtype=np.int32), workers.shape)
-        moments = {name: np.take_along_axis(getattr(self, name), workers, 1) for name in self._fields[:7]}
+        moments = {
+            name: np.take_along_axis(getattr(self, name), workers, 1) for name in self._fields[:7]
+        }
         return self._replace(**moments, slot=places, owner=places, bins=bins, tracks=tracks)
 
 
 @kernel("(n),(n),(n),(),()->(n)")
-def _stale(last: Floats, counts: Floats, busy: Floats, since: Floats, clock: Floats, out: Mask) -> None:
-    rounds, interval = max(since[0], 1.0), RETRIED_EVERY
+def _stale(
+    last: Floats,
+    counts: Floats,
+    busy: Floats,
+    since: Floats,
+    clock: Floats,
+    out: Mask,
+) -> None:
+    """Find the workers that are due for another try, see ``DistributionBelief.stale``."""
+    rounds = max(since[0], 1.0)
+    interval = RETRIED_EVERY
+    # the last moment at which tries were due, and the interval before it
     if rounds < 10.0 * RETRIED_EVERY:
         moment = RETRIED_EVERY * math.floor(rounds / RETRIED_EVERY)
     else:
-        moment = 10.0 * RETRIED_EVERY * 1.1 ** math.floor(math.log(rounds / (10.0 * RETRIED_EVERY)) / math.log(1.1))
+        exponent = math.floor(math.log(rounds / (10.0 * RETRIED_EVERY)) / math.log(1.1))
+        moment = 10.0 * RETRIED_EVERY * 1.1**exponent
         interval = moment / 11.0
     for i in range(len(last)):
-        idle = clock[0] - last[i] if last[i] > 0.0 else math.inf
+        if last[i] > 0.0:
+            idle = clock[0] - last[i]
+        else:
+            idle = math.inf
         out[i] = idle >= 0.5 * interval + rounds - moment and (counts[i] > 0.0 or busy[i] > 0.0)

@@ -16,7 +16,8 @@ from ata_gym.pools import deterministic, read_trace
 from tests.fuzz.actors import make_caller, make_sleep
 from tests.waiting import PATIENCE
 
-B, SLEEPS = 4, {"a": 0.002, "b": 0.005, "c": 0.01}
+B = 4
+SLEEPS = {"a": 0.002, "b": 0.005, "c": 0.01}
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch-v0"]
 SLEEP = make_sleep(SLEEPS)
 
@@ -54,7 +55,9 @@ def one_round(env, action):
 def play(env, backend, choose, rounds=4):
     """Play rounds and check each; ``choose`` gives the action for an observation."""
     observation, _ = env.reset(seed=1)
-    used, played, waited = set(backend.indices), 0, 0.0
+    used = set(backend.indices)
+    played = 0
+    waited = 0.0
     while played < rounds:
         backend.payload = SLEEP, played
         observation, reward, _, _, info = env.step(choose(observation))
@@ -75,7 +78,8 @@ def play(env, backend, choose, rounds=4):
 @pytest.mark.parametrize("env_id", IDS)
 def test_a_policy_of_the_zoo_and_a_random_agent_play(backend, env_id):
     env = make(env_id, backend)
-    policy, state = ata_policies.make("default", env, seed=0), None
+    policy = ata_policies.make("default", env, seed=0)
+    state = None
 
     def choose(observation):
         nonlocal state
@@ -86,7 +90,10 @@ def test_a_policy_of_the_zoo_and_a_random_agent_play(backend, env_id):
         return action
 
     play(env, backend, choose)
-    action = "start" if "Dispatch" in env_id else "shares"
+    if "Dispatch" in env_id:
+        action = "start"
+    else:
+        action = "shares"
     env = make(env_id, backend, observation="workers", action=action)
     env.action_space.seed(0)
     for rounds in (4, 2):
@@ -110,7 +117,8 @@ def test_results_are_those_of_the_allocation_and_their_times_are_replayed(backen
 
 
 def test_a_cancelled_task_is_seen_as_elapsed(backend, tmp_path):
-    begun, sleep = tmp_path / "begun", make_sleep({"a": 0.001, "b": 0.001, "c": 2.0 * PATIENCE})
+    begun = tmp_path / "begun"
+    sleep = make_sleep({"a": 0.001, "b": 0.001, "c": 2.0 * PATIENCE})
 
     def slow(worker, *_):
         import time
@@ -124,16 +132,19 @@ def test_a_cancelled_task_is_seen_as_elapsed(backend, tmp_path):
     for env_id, action in ((IDS[1], [B, 0, 1]), (IDS[2], [1, 0, 1])):
         begun.unlink(missing_ok=True)
         env = make(env_id, backend)
-        backend.payload, before = (slow, None), time.monotonic()
+        backend.payload = (slow, None)
+        before = time.monotonic()
         seen, info = one_round(env, action)
         assert seen["elapsed"][:2].tolist() == [0.0, 0.0]
-        # The task runs on until its worker hears of the round's end, so it can last longer than the round.
+        # The task runs on until its worker hears of the round's end, so it can last longer than the
+        # round.
         assert 0.0 < seen["elapsed"][2] <= time.monotonic() - before
         assert info["worker_time"] >= seen["elapsed"][2]
 
 
 def test_a_task_of_a_worker_that_dies_is_handed_on(backend, tmp_path):
-    path, sleep = tmp_path / "once", make_sleep(dict.fromkeys("abc", 0.005))
+    path = tmp_path / "once"
+    sleep = make_sleep(dict.fromkeys("abc", 0.005))
 
     def dies(worker, *_):
         import os
@@ -159,11 +170,14 @@ def test_an_error_of_a_task_leaves_the_env_as_it_was(backend):
     def is_infinite(*_):
         return 1.0, float("inf")
 
-    cases = [(env_id, fails, ZeroDivisionError) for env_id in IDS] + [(IDS[0], is_infinite, FloatingPointError)]
+    cases = [(env_id, fails, ZeroDivisionError) for env_id in IDS] + [
+        (IDS[0], is_infinite, FloatingPointError),
+    ]
     for env_id, wrong, error in cases:
         env = make(env_id, backend)
         before = env.unwrapped.checkpoint()
-        backend.payload, action = (wrong, None), [1, 1, 2 if env_id != IDS[2] else 1]
+        backend.payload = (wrong, None)
+        action = [1, 1, 2 if env_id != IDS[2] else 1]
         with pytest.raises(error):
             env.step(np.array(action))
         after = env.unwrapped.checkpoint()
@@ -178,13 +192,17 @@ def test_what_does_not_fit_is_refused(backend):
     for env_id, options, message in zip(
         IDS,
         ({"pool": deterministic([1.0, 2.0])}, {"budget": 5}, {"changes": [Periodic(5, 0.5)]}),
-        ("the env has 2 workers, but its cluster has 3", "the env has budget 5, but its cluster has 4",
-         "real workers, which no changes=... can change"),
+        (
+            "the env has 2 workers, but its cluster has 3",
+            "the env has budget 5, but its cluster has 4",
+            "real workers, which no changes=... can change",
+        ),
         strict=True,
-    ):  # fmt: skip
+    ):
         with pytest.raises(ValueError, match=message):
             gym.make(env_id, **({"pool": backend.pool, "budget": B, "backend": backend} | options))
-    one, other = make(IDS[2], backend), make(IDS[2], backend)
+    one = make(IDS[2], backend)
+    other = make(IDS[2], backend)
     backend.payload = SLEEP, None
     for env in (one, one, other):
         env.step(np.ones(3, np.int8))

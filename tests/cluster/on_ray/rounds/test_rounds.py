@@ -1,4 +1,6 @@
-"""Rounds on a Ray cluster in all modes: exactly B results of their own, whatever the workers or the user do."""
+"""Rounds on a Ray cluster in all modes: exactly B results of their own, whatever the workers or the
+user do.
+"""
 
 import _thread
 import json
@@ -38,7 +40,11 @@ def test_an_error_of_a_task_names_the_worker_and_ends_the_round(watched):
 
     for fails, error, sentence in (
         (raises, ZeroDivisionError, r"worker '[ab]' raised it in the task of sample \d"),
-        (is_infinite, FloatingPointError, r"worker '[ab]' computed a value for sample \d+ that is not finite"),
+        (
+            is_infinite,
+            FloatingPointError,
+            r"worker '[ab]' computed a value for sample \d+ that is not finite",
+        ),
     ):
         state = watched.runner.state_dict()
         with pytest.raises(error, match=sentence):
@@ -69,13 +75,19 @@ def test_an_interrupt_leaves_the_runner_usable(watched, tmp_path):
 
 def test_it_goes_on_from_its_state_and_a_state_that_does_not_fit_is_refused(watched):
     watched.round("before")
-    state, first = json.loads(json.dumps(watched.runner.state_dict())), watched.runner.round((make_sleep(), 0))
+    state = json.loads(json.dumps(watched.runner.state_dict()))
+    first = watched.runner.round((make_sleep(), 0))
     assert watched.runner.state_dict() != state
     watched.runner.load_state_dict(state)
     assert watched.runner.state_dict() == state
     again = watched.round("again")
-    assert (again.record.round, again.record.estimates) == (first.record.round, first.record.estimates)
-    assert {index for index in again.indices if index < state["next_sample"]} <= set(state["returned_samples"])
+    assert (again.record.round, again.record.estimates) == (
+        first.record.round,
+        first.record.estimates,
+    )
+    assert {index for index in again.indices if index < state["next_sample"]} <= set(
+        state["returned_samples"],
+    )
     state = watched.runner.state_dict()
     for wrong, message in (
         ({"rounds": -1}, "rounds must be a whole number from 0"),
@@ -90,9 +102,14 @@ def test_it_goes_on_from_its_state_and_a_state_that_does_not_fit_is_refused(watc
         assert watched.runner.state_dict() == state
 
 
-@pytest.mark.parametrize(("watched", "hangs"), [("race", True), ("dispatch", False)], indirect=["watched"])
+@pytest.mark.parametrize(
+    ("watched", "hangs"),
+    [("race", True), ("dispatch", False)],
+    indirect=["watched"],
+)
 def test_tasks_of_a_lost_worker_are_handed_on_in_the_same_round(watched, hangs, tmp_path):
-    path, sleep = tmp_path / "once", make_sleep({"a": 0.03, "b": 0.001})
+    path = tmp_path / "once"
+    sleep = make_sleep({"a": 0.03, "b": 0.001})
 
     def happens(worker, argument, sample):
         import os
@@ -104,14 +121,21 @@ def test_tasks_of_a_lost_worker_are_handed_on_in_the_same_round(watched, hangs, 
         sleep(worker, argument, sample)
 
     done = watched.until(lambda done: "b" in done.record.away, happens)
-    why = f"it gave no answer for {DEADLINE:g} s" if hangs else "it was lost: ActorDiedError"
+    if hangs:
+        why = f"it gave no answer for {DEADLINE:g} s"
+    else:
+        why = "it was lost: ActorDiedError"
     assert done.record.away["b"].startswith(why)
     watched.until(lambda done: "b" in done.workers, happens)
 
 
 @pytest.mark.parametrize("watched", ["allocation"], indirect=True)
 def test_actors_that_are_killed_at_random_moments(watched):
-    watched.play_with_kills(np.random.default_rng(MODES.index(watched.runner.mode)), rounds=15, kills=1)
+    watched.play_with_kills(
+        np.random.default_rng(MODES.index(watched.runner.mode)),
+        rounds=15,
+        kills=1,
+    )
     watched.until(lambda done: not done.record.away)
 
 
@@ -120,7 +144,10 @@ def test_the_example_script_trains(monkeypatch, capsys):
     script = Path(__file__).parents[4] / "notebooks" / "cluster" / "train_on_ray.py"
     monkeypatch.setattr(sys, "argv", [str(script), "--workers", "2", "--rounds", "31"])
     runpy.run_path(str(script), run_name="__main__")
-    losses = [float(loss) for loss in re.findall(r"^loss (\S+); round \d+: ", capsys.readouterr().out, re.MULTILINE)]
+    losses = [
+        float(loss)
+        for loss in re.findall(r"^loss (\S+); round \d+: ", capsys.readouterr().out, re.MULTILINE)
+    ]
     assert len(losses) == 4
     assert losses[-1] < losses[0]
 

@@ -1,4 +1,6 @@
-"""Workers of a runner that come, go, never come or are lost for good; and arguments that are wrong."""
+"""Workers of a runner that come, go, never come or are lost for good; and arguments that are
+wrong.
+"""
 
 import re
 import time
@@ -24,7 +26,9 @@ def test_workers_join_leave_and_are_left_out():
         watched = Watched(runner, 4)
         done = watched.round(0, SLEEP)
         assert set(done.workers) == {"a"}
-        assert done.record.away == runner.away == {"b": "its actor is starting"}  # it finds no room and blocks nobody
+        assert (
+            done.record.away == runner.away == {"b": "its actor is starting"}
+        )  # it finds no room and blocks nobody
         with pytest.raises(ValueError, match="worker 'a' has not left"):
             runner.join("a")
         runner.join("c", {"num_cpus": 0.5})
@@ -39,7 +43,10 @@ def test_workers_join_leave_and_are_left_out():
         assert set(watched.round(2, SLEEP).workers) == {"a"}
         runner.leave("a")
         state = runner.state_dict()
-        with pytest.raises(RuntimeError, match=r"no worker is there \(a: it has left; b: it has left; c: it was lost"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"no worker is there \(a: it has left; b: it has left; c: it was lost",
+        ):
             runner.round()
         assert runner.state_dict() == state
         runner.join("c")
@@ -64,29 +71,43 @@ def test_an_actor_that_is_starting_is_waited_for(caplog):
             time.sleep(0.01)
         hog.close()
         assert waiting.result().values == (1,)
-    said = r"no worker is there after \S+ s, and actors are still starting \(0: its actor is starting\)"
+    said = (
+        r"no worker is there after \S+ s, and actors are still starting \(0: its actor is"
+        r" starting\)"
+    )
     assert any(re.fullmatch(said, message) for message in caplog.messages)
 
 
-@pytest.mark.parametrize("asked", [{"num_cpus": 3}, {"num_gpus": 1}, {"resources": {"x": 1}}, {"memory": 2**60}])
+@pytest.mark.parametrize(
+    "asked",
+    [{"num_cpus": 3}, {"num_gpus": 1}, {"resources": {"x": 1}}, {"memory": 2**60}],
+)
 def test_an_actor_that_no_node_is_large_enough_for_is_not_waited_for(asked):
     with (
         RayRunner(make_caller(), {"a": asked}, 1, "uta", start_timeout=0.01) as runner,
-        pytest.raises(RuntimeError, match=r"after \S+ s, and no node has what their actors ask for \(a: its actor"),
+        pytest.raises(
+            RuntimeError,
+            match=r"after \S+ s, and no node has what their actors ask for \(a: its actor",
+        ),
     ):
         runner.round((SLEEP, None))
 
 
 def listening():
-    psutil, found = pytest.importorskip("psutil"), set()
+    psutil = pytest.importorskip("psutil")
+    found = set()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # one that has just ended
             sockets = process.net_connections(kind="tcp")
-            found |= {(process.name(), each.laddr.ip) for each in sockets if each.status == psutil.CONN_LISTEN}
+            found |= {
+                (process.name(), each.laddr.ip)
+                for each in sockets
+                if each.status == psutil.CONN_LISTEN
+            }
     return found
 
 
-def test_values_may_be_not_finite_actors_listen_on_loopback_only_and_who_dies_in_a_row_is_left_out():
+def test_values_may_be_not_finite_and_who_dies_in_a_row_is_left_out():
     def dies(*_):
         import os
 
@@ -117,30 +138,42 @@ def test_an_error_of_make_task_is_raised():
     with RayRunner(make_task, 1, 2, "uta") as runner:
         with pytest.raises(OSError, match="make_task raised it for worker 0"):
             runner.round()
-        with pytest.raises(RuntimeError, match=r"no worker is there \(0: its make_task raised an error\)"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"no worker is there \(0: its make_task raised an error\)",
+        ):
             runner.round()
 
 
-@pytest.mark.parametrize(("wrong", "message"), [
-    ({"workers": 0}, "workers must be a whole number"),
-    ({"workers": "ab"}, "workers must be a whole number"),
-    ({"workers": []}, "workers must be a number, or names"),
-    ({"workers": ["a", "a"]}, "two are the same"),
-    ({"workers": [1.5]}, "workers must be a number, or names"),
-    ({"workers": {"a": 1}}, "or a dict of Ray's actor options"),
-    ({"workers": {"a": {"num_cpu": 1}}}, "worker 'a': Invalid option keyword num_cpu"),
-    ({"workers": {"a": {"max_restarts": 1}}}, "worker 'a': the option max_restarts is set here"),
-    ({"budget": 0}, "budget must be a whole number"),
-    ({"policy": "atta"}, "there is no policy 'atta'"),
-    ({"mode": "rally"}, 'mode must be "allocation", "race" or "dispatch"'),
-    ({"mode": "race", "policy": "uta"}, r"use Allocator\(\.\.\.\), or a policy of ata_gym/TaskRace-v0"),
-    ({"deadline": 0.0}, "deadline must be a finite number above 0"),
-    ({"start_timeout": -1}, "start_timeout must be a finite number above 0"),
-    ({"restarts": -1}, "restarts must be a whole number from 0"),
-    ({"price": -1}, "price must be"),
-    ({"make_task": 3}, "make_task must be a function"),
-    ({"allow_nonfinite": 1}, "allow_nonfinite must be True or False"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"workers": 0}, "workers must be a whole number"),
+        ({"workers": "ab"}, "workers must be a whole number"),
+        ({"workers": []}, "workers must be a number, or names"),
+        ({"workers": ["a", "a"]}, "two are the same"),
+        ({"workers": [1.5]}, "workers must be a number, or names"),
+        ({"workers": {"a": 1}}, "or a dict of Ray's actor options"),
+        ({"workers": {"a": {"num_cpu": 1}}}, "worker 'a': Invalid option keyword num_cpu"),
+        (
+            {"workers": {"a": {"max_restarts": 1}}},
+            "worker 'a': the option max_restarts is set here",
+        ),
+        ({"budget": 0}, "budget must be a whole number"),
+        ({"policy": "atta"}, "there is no policy 'atta'"),
+        ({"mode": "rally"}, 'mode must be "allocation", "race" or "dispatch"'),
+        (
+            {"mode": "race", "policy": "uta"},
+            r"use Allocator\(\.\.\.\), or a policy of ata_gym/TaskRace-v0",
+        ),
+        ({"deadline": 0.0}, "deadline must be a finite number above 0"),
+        ({"start_timeout": -1}, "start_timeout must be a finite number above 0"),
+        ({"restarts": -1}, "restarts must be a whole number from 0"),
+        ({"price": -1}, "price must be"),
+        ({"make_task": 3}, "make_task must be a function"),
+        ({"allow_nonfinite": 1}, "allow_nonfinite must be True or False"),
+    ],
+)
 def test_an_argument_that_is_wrong_is_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         RayRunner(**{"make_task": make_caller(), "workers": 2, "budget": 3, **wrong})
@@ -153,7 +186,14 @@ def test_a_worker_that_hangs_is_found_by_how_long_its_tasks_took_before(tmp_path
             (tmp_path / "once").touch()
             time.sleep(600.0)
 
-    with RayRunner(make_caller(), ["a", "b"], 4, "uta", deadline="learned", limits={"b": (1, 4)}) as runner:
+    with RayRunner(
+        make_caller(),
+        ["a", "b"],
+        4,
+        "uta",
+        deadline="learned",
+        limits={"b": (1, 4)},
+    ) as runner:
         watched = Watched(runner, 4)
         done = watched.until(lambda done: "b" in done.record.away, happens)
     assert done.record.away["b"].startswith("it gave no answer for ")

@@ -1,4 +1,6 @@
-"""A sweep on a real Ray cluster of several nodes: what comes, goes or dies there leaves the bytes of a local run."""
+"""A sweep on a real Ray cluster of several nodes: what comes, goes or dies there leaves the bytes
+of a local run.
+"""
 
 import io
 import os
@@ -37,13 +39,15 @@ from tests.waiting import PATIENCE, until, without_progress
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Ray's test clusters need POSIX")
 
-POLICIES, ROUNDS = ["ata", "ata-empirical-icml"], 600
+POLICIES = ["ata", "ata-empirical-icml"]
+ROUNDS = 600
 
 
 class Broken(Uta):
     def __init__(self, setting, *, kill=False, peek=False, seed=0):
         super().__init__(setting, seed=seed)
-        self.kill, self.peek = kill, peek
+        self.kill = kill
+        self.peek = peek
 
     def allocate(self, state):
         if state.round[0] > 3:
@@ -56,11 +60,14 @@ class Broken(Uta):
 
 
 class Gated(Uta):
-    """Waits in the middle until there is a folder ``gate``; notes in which round each of its processes began."""
+    """Waits in the middle until there is a folder ``gate``; notes in which round each of its
+    processes began.
+    """
 
     def __init__(self, setting, *, gate, seed=0):
         super().__init__(setting, seed=seed)
-        self.gate, self.calls = Path(gate), 0
+        self.gate = Path(gate)
+        self.calls = 0
 
     def allocate(self, state):
         self.calls += 1
@@ -77,15 +84,26 @@ def cluster(running: ExitStack) -> Iterator[Any]:
     running.close()  # a process can be in one cluster only
     quiet_ray("The test")
     utils = pytest.importorskip("ray.cluster_utils")
-    soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    soon = {
+        "health_check_initial_delay_ms": 0,
+        "health_check_period_ms": 500,
+        "health_check_failure_threshold": 2,
+    }
     node = {"num_cpus": 1, "object_store_memory": 80_000_000}
     with (
-        TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder,  # sockets need a short name
+        TemporaryDirectory(
+            prefix="r",
+            dir="/tmp",
+            ignore_cleanup_errors=True,
+        ) as folder,  # sockets need a short name
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("RAY_TMPDIR", folder)
         patch.delenv("RAY_ADDRESS", raising=False)
-        cluster = utils.Cluster(True, head_node_args={"include_dashboard": False, "_system_config": soon, **node})
+        cluster = utils.Cluster(
+            True,
+            head_node_args={"include_dashboard": False, "_system_config": soon, **node},
+        )
         cluster.add_node(**node)
         with connected(cluster.address):
             yield cluster
@@ -100,33 +118,51 @@ def jobs(out: Path) -> list[Job]:
     played = experiment(300, "changing-permuted-linear-n51"), experiment()
     folders = [open_folder(out / str(k), each.config()) for k, each in enumerate(played)]
     return [
-        Job(each, policy, folder, CostRun) for each, folder in zip(played, folders, strict=True) for policy in POLICIES
+        Job(each, policy, folder, CostRun)
+        for each, folder in zip(played, folders, strict=True)
+        for policy in POLICIES
     ]
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """All files of a folder but that of wall-clock times, those that say whose it is or which command made it, and the
-    manifest, which lists these."""
+    """All files of a folder but that of wall-clock times, those that say whose it is or which
+    command made it, and the manifest, which lists these.
+    """
     files = [file for file in path.rglob("*") if file.is_file() and ".ata-gym." not in file.name]
     told = {"timings.json", "about.json", "report.html", manifest.NAME}
-    return {str(file.relative_to(path)): file.read_bytes() for file in files if file.name not in told}
+    return {
+        str(file.relative_to(path)): file.read_bytes() for file in files if file.name not in told
+    }
 
 
 @pytest.mark.usefixtures("cluster")
 def test_nodes_leave_the_bytes_of_a_local_run(tmp_path):
     assert play_jobs(jobs(tmp_path / "local"), Effort(jobs=1)) == {}
     told = []
-    assert play_jobs(jobs(tmp_path / "ray"), Effort(runner=play_on_ray), lambda *now: told.append(now)) == {}
+    assert (
+        play_jobs(jobs(tmp_path / "ray"), Effort(runner=play_on_ray), lambda *now: told.append(now))
+        == {}
+    )
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
-    assert {(job.policy, rounds) for job, rounds in told} >= {(policy, k) for policy in POLICIES for k in (300, ROUNDS)}
+    assert {(job.policy, rounds) for job, rounds in told} >= {
+        (policy, k) for policy in POLICIES for k in (300, ROUNDS)
+    }
 
 
 def test_where_a_node_is_lost_its_job_goes_on_from_the_checkpoint_on_another(cluster, tmp_path):
-    played, gates = experiment(), [tmp_path / "a", tmp_path / "b"]
+    played = experiment()
+    gates = [tmp_path / "a", tmp_path / "b"]
     policies = [f"{__name__}:Gated:gate={gate}" for gate in gates]
-    folder, reached = open_folder(tmp_path / "ray", played.config()), [0]
+    folder = open_folder(tmp_path / "ray", played.config())
+    reached = [0]
     with ThreadPoolExecutor(1) as beside:
-        playing = beside.submit(play_all, played, policies, folder, effort=Effort(save_every=0.0, runner=play_on_ray))
+        playing = beside.submit(
+            play_all,
+            played,
+            policies,
+            folder,
+            effort=Effort(save_every=0.0, runner=play_on_ray),
+        )
         while min(reached) < ROUNDS / 3 and not playing.done():  # then each node plays one
             time.sleep(0.01)
             reached = [rounds_of(folder.checkpoint(policy)) for policy in policies]
@@ -138,8 +174,18 @@ def test_where_a_node_is_lost_its_job_goes_on_from_the_checkpoint_on_another(clu
     begun = [[int(line) for line in gate.with_suffix(".txt").read_text().split()] for gate in gates]
     assert sorted(map(len, begun)) == [1, 2]
     assert all(rounds[0] < 3 for rounds in begun)
-    assert all(again > before for (_, *rest), before in zip(begun, reached, strict=True) for again in rest)
-    assert play_all(played, policies, open_folder(tmp_path / "local", played.config()), effort=Effort(jobs=1)) == {}
+    assert all(
+        again > before for (_, *rest), before in zip(begun, reached, strict=True) for again in rest
+    )
+    assert (
+        play_all(
+            played,
+            policies,
+            open_folder(tmp_path / "local", played.config()),
+            effort=Effort(jobs=1),
+        )
+        == {}
+    )
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
 
@@ -153,27 +199,59 @@ def rounds_of(checkpoint: Path) -> int:
 
 def bench(cluster: Any, out: Path, policies: list[str], options: str) -> subprocess.Popen[str]:
     """The command, in a process of its own, since Ray prints more where it was imported before."""
-    line = f"bench --scenario icml2025-regret --seeds 2 --workers ray {options} --policies {','.join(policies)}"
-    command = [sys.executable, "-m", "ata_gym", *line.split(), "--out", str(out), "--address", cluster.address]
+    line = (
+        f"bench --scenario icml2025-regret --seeds 2 --workers ray {options} --policies"
+        f" {','.join(policies)}"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "ata_gym",
+        *line.split(),
+        "--out",
+        str(out),
+        "--address",
+        cluster.address,
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, tmp_path):
-    """By SIGKILL, and by SIGTERM where the next one has gone on from there, while the policy waits in the middle."""
-    out, gate, played = tmp_path / "out", tmp_path / "gate", experiment()
-    policies, begun = [f"{__name__}:Gated:gate={gate}"], gate.with_suffix(".txt")
+    """By SIGKILL, and by SIGTERM where the next one has gone on from there, while the policy waits
+    in the middle.
+    """
+    out = tmp_path / "out"
+    gate = tmp_path / "gate"
+    played = experiment()
+    policies = [f"{__name__}:Gated:gate={gate}"]
+    begun = gate.with_suffix(".txt")
     stopped = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
     checkpoint = Folder(out).checkpoint(policies[0])
-    for starts, how, ended in ((1, signal.SIGKILL, (-9, "", "")), (2, signal.SIGTERM, (143, "", stopped))):
+    for starts, how, ended in (
+        (1, signal.SIGKILL, (-9, "", "")),
+        (2, signal.SIGTERM, (143, "", stopped)),
+    ):
         process = bench(cluster, out, policies, f"--rounds {ROUNDS} --save-every 0")
         until(lambda: rounds_of(checkpoint), process)
-        until(lambda starts=starts: begun.exists() and len(begun.read_text().split()) == starts, process)
+        until(
+            lambda starts=starts: begun.exists() and len(begun.read_text().split()) == starts,
+            process,
+        )
         process.send_signal(how)
         said, told = process.communicate(timeout=PATIENCE)
         assert (process.returncode, said, without_progress(told)) == ended
     gate.mkdir()
     for folder in (out, tmp_path / "whole"):
-        assert play_all(played, policies, open_folder(folder, played.config()), CostRun, Effort(jobs=1)) == {}
+        assert (
+            play_all(
+                played,
+                policies,
+                open_folder(folder, played.config()),
+                CostRun,
+                Effort(jobs=1),
+            )
+            == {}
+        )
     again = [int(line) for line in begun.read_text().split()]
     assert min(again[1:3]) > again[0]
     assert contents(out) == contents(tmp_path / "whole")
@@ -186,31 +264,49 @@ def test_what_fails_is_told_as_on_this_machine(cluster, tmp_path):
     assert len(list((tmp_path / "failures").glob("*"))) == 3, told
     notes = {file.stem: file for file in (tmp_path / "failures").iterdir()}
     lines = [line.strip() for line in Path(__file__).read_text("utf-8").splitlines()]
-    here = Path(__file__).relative_to(Path.cwd()) if Path(__file__).is_relative_to(Path.cwd()) else __file__
+    if Path(__file__).is_relative_to(Path.cwd()):
+        here = Path(__file__).relative_to(Path.cwd())
+    else:
+        here = __file__
     sources = 'raise RuntimeError("no idea")', "return self.setting.pool.mean()"
     places = [f"{here}, line {lines.index(source) + 1}: {source}" for source in sources]
     where = "in round 4, row 0 (seed 0) and 1 more of 2 rows"
     undeclared = UndeclaredError(undeclared_sentence("Broken", "nothing", "setting.pool", "pool"))
     assert sorted(without_progress(told).splitlines()) == [
-        f"ata-gym: {raises} failed: {where}: RuntimeError: no idea ({places[0]}) (see {notes[quote(raises)]})",
+        (
+            f"ata-gym: {raises} failed: {where}: RuntimeError: no idea ({places[0]}) (see"
+            f" {notes[quote(raises)]})"
+        ),
         f"ata-gym: {dies} failed: {KilledError()} (see {notes[quote(dies)]})",
-        f"ata-gym: {peeks} failed: {where}: UndeclaredError: {undeclared} ({places[1]}) (see {notes[quote(peeks)]})",
+        (
+            f"ata-gym: {peeks} failed: {where}: UndeclaredError: {undeclared} ({places[1]}) (see"
+            f" {notes[quote(peeks)]})"
+        ),
     ]
     assert process.returncode == 1
     assert "raylet" not in said
     assert ", in allocate\n" in notes[quote(raises)].read_text("utf-8")
-    assert {name for name in contents(tmp_path) if "results" in name} == {"results/uta.json", "results/uta.parquet"}
+    assert {name for name in contents(tmp_path) if "results" in name} == {
+        "results/uta.json",
+        "results/uta.parquet",
+    }
 
 
 @pytest.mark.usefixtures("cluster")
 def test_a_node_with_other_code_is_refused(tmp_path, monkeypatch):
     there = provenance("uta")
     code = {**there["code"], "ata_gym.pools.pool": "another"}
-    monkeypatch.setattr("ata_gym.bench.experiment.run.provenance", lambda *_: {**there, "code": code, "numpy": "1.0"})
+    monkeypatch.setattr(
+        "ata_gym.bench.experiment.run.provenance",
+        lambda *_: {**there, "code": code, "numpy": "1.0"},
+    )
     folder = open_folder(tmp_path, experiment(50).config())
     with pytest.raises(
         ValueError,
-        match=r"the node .+ has other code .+: the code of ata-gym \(ata_gym.pools.pool\) is another one, numpy is ",
+        match=(
+            r"the node .+ has other code .+: the code of ata-gym \(ata_gym.pools.pool\) is another"
+            r" one, numpy is "
+        ),
     ):
         play_all(experiment(50), ["uta"], folder, effort=Effort(runner=play_on_ray))
     assert not contents(tmp_path).keys() - {"config.json"}
@@ -228,7 +324,10 @@ LINE = f"bench --scenario icml2025-regret --rounds {ROUNDS} --policies uta"
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, options, sentence):
-    result = CliRunner().invoke(app, [*LINE.split(), "--out", str(tmp_path / "out"), *options.split()])
+    result = CliRunner().invoke(
+        app,
+        [*LINE.split(), "--out", str(tmp_path / "out"), *options.split()],
+    )
     assert result.exit_code == 2
     assert result.stderr.startswith("ata-gym: ")
     assert sentence in result.stderr
@@ -237,7 +336,10 @@ def test_mistakes_are_one_sentence(tmp_path, options, sentence):
 
 def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
-    result = CliRunner().invoke(app, [*LINE.split(), "--out", str(tmp_path / "out"), "--workers", "ray"])
+    result = CliRunner().invoke(
+        app,
+        [*LINE.split(), "--out", str(tmp_path / "out"), "--workers", "ray"],
+    )
     assert isinstance(result.exception, MissingExtraError)
     assert str(result.exception) == '--workers ray needs ray: pip install "ata-gym[cluster]"'
     assert not (tmp_path / "out").exists()

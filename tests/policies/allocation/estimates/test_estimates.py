@@ -1,4 +1,6 @@
-"""Estimates against their formulas and plain implementations: bounds, ATA, robust means, Thompson's draws."""
+"""Estimates against their formulas and plain implementations: bounds, ATA, robust means, Thompson's
+draws.
+"""
 
 import math
 from typing import Any
@@ -22,16 +24,25 @@ from ata_policies.allocation.estimates.thompson import draw_gammas, draw_means
 from ata_policies.beliefs.moments import Moments, learn_shapes
 
 BUDGET = 7
-WORLD: dict[str, Any] = {"pool": pools.shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0)), "budget": BUDGET}
+WORLD: dict[str, Any] = {
+    "pool": pools.shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0)),
+    "budget": BUDGET,
+}
 
 
 @settings(max_examples=40)
 @given(
-    counts=st.lists(st.integers(1, 10**6), min_size=1, max_size=6), mean=st.floats(0.01, 1e4),
-    variance=st.floats(0, 1e4), level=st.floats(0, 30), absolute=st.floats(0, 100), relative=st.floats(0, 2),
-)  # fmt: skip
+    counts=st.lists(st.integers(1, 10**6), min_size=1, max_size=6),
+    mean=st.floats(0.01, 1e4),
+    variance=st.floats(0, 1e4),
+    level=st.floats(0, 30),
+    absolute=st.floats(0, 100),
+    relative=st.floats(0, 2),
+)
 def test_formulas(counts, mean, variance, level, absolute, relative) -> None:
-    k, b = np.array([*counts, 0.0]), absolute + relative * mean  # the last worker was never tried
+    # the last worker was never tried
+    k = np.array([*counts, 0.0])
+    b = absolute + relative * mean
     cucb = mean - b * np.sqrt(3 * level / (2 * k[:-1]))
     ucbv = mean - np.sqrt(2 * variance * level / k[:-1]) - 3 * b * level / k[:-1]
     f = np.sqrt(level / k[:-1]) + level / k[:-1]
@@ -40,15 +51,27 @@ def test_formulas(counts, mean, variance, level, absolute, relative) -> None:
         (cucb_score(k, k * mean, level, absolute, relative), cucb),
         (ucbv_score(k, k * mean, k * variance, level, absolute, relative), ucbv),
     ):
-        np.testing.assert_allclose(found, [*np.maximum(expected, 0.0), 0.0], rtol=1e-12, atol=1e-12 * (mean + b))
+        np.testing.assert_allclose(
+            found,
+            [*np.maximum(expected, 0.0), 0.0],
+            rtol=1e-12,
+            atol=1e-12 * (mean + b),
+        )
 
 
 @settings(max_examples=50)
-@given(k=st.integers(1, 10**6), mean=st.floats(1e-3, 1e6), level=st.floats(1e-3, 50), shape=st.floats(0.1, 100))
+@given(
+    k=st.integers(1, 10**6),
+    mean=st.floats(1e-3, 1e6),
+    level=st.floats(1e-3, 50),
+    shape=st.floats(0.1, 100),
+)
 def test_kl_by_root_finding(k: int, mean: float, level: float, shape: float) -> None:
     found = kl_score(*np.array([[k, 0], [k * mean, 0]], float), level, [shape, shape])
 
-    def excess(ln_ratio: float) -> float:  # of mean / q; expm1 keeps the digits of a small divergence
+    def excess(
+        ln_ratio: float,
+    ) -> float:  # of mean / q; expm1 keeps the digits of a small divergence
         return k * shape * (math.expm1(ln_ratio) - ln_ratio) - level
 
     most = math.log(2 + 2 * level / (k * shape) + 2 * math.sqrt(level / (k * shape)))
@@ -60,7 +83,9 @@ def test_kl_by_root_finding(k: int, mean: float, level: float, shape: float) -> 
 def test_a_given_scale_replaces_the_means(play: Any, name: str) -> None:
     """A larger scale keeps every score at 0 for longer: the allocation stays even."""
     for constant in ("scale", "width"):
-        far, near = (play(name, 30, hyperparameters={constant: b}, **WORLD).actions for b in (1e6, 1e-6))
+        far, near = (
+            play(name, 30, hyperparameters={constant: b}, **WORLD).actions for b in (1e6, 1e-6)
+        )
         assert far[2:].max() <= 1
         assert near[-1].max() > 1
 
@@ -71,7 +96,12 @@ POOL = pools.shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0,
 def fitted(name: str, **options: Any) -> tuple[float, str]:
     env = gym.make("ata_gym/TaskAllocation-v0", **options)
     policy: Any = ata_policies.make(name, env)
-    return getattr(policy.estimate, policy.estimate.bound), policy.explain(policy.first_state(1)).plan
+    return (
+        getattr(policy.estimate, policy.estimate.bound),
+        policy.explain(
+            policy.first_state(1),
+        ).plan,
+    )
 
 
 ALL = ("ata", "ata-icml", "ata-empirical", "ata-empirical-icml")
@@ -79,33 +109,59 @@ ALL = ("ata", "ata-icml", "ata-empirical", "ata-empirical-icml")
 
 @pytest.mark.parametrize("name", ALL)
 def test_constants_and_where_they_come_from(refuses: Any, name: str) -> None:
-    hyperparameter, factor = "eta" if "empirical" in name else "alpha", 2 if "icml" in name else 4 * math.e
+    if "empirical" in name:
+        hyperparameter = "eta"
+    else:
+        hyperparameter = "alpha"
+    if "icml" in name:
+        factor = 2
+    else:
+        factor = 4 * math.e
 
     def value(policy: Any) -> float:
         v = getattr(policy.estimate, hyperparameter)
-        m, k, level = 3.0, 1e12, math.log(2.0)  # so many tasks that the bound is above 0
+        # so many tasks that the bound is above 0
+        m = 3.0
+        k = 1e12
+        level = math.log(2.0)
         belief = Totals(np.full((1, 1), k), np.full((1, 1), k * m))
         found = policy.estimate.scores(belief, np.array([1]), stream_keys(0)).score[0, 0]
-        unit, f = (1.0 if hyperparameter == "alpha" else m), math.sqrt(level / k) + level / k
+        if hyperparameter == "alpha":
+            unit = 1.0
+        else:
+            unit = m
+        f = math.sqrt(level / k) + level / k
         np.testing.assert_allclose((m - found) / (unit * f), factor * v, rtol=1e-4)
         return float(v)
 
     by_definition = {"alpha": 1.5313468 * 29 * 51, "eta": 1.5313468 / 2}
-    expected = by_definition if "icml" in name else {"alpha": 5916.0, "eta": 2.0}
+    if "icml" in name:
+        expected = by_definition
+    else:
+        expected = {"alpha": 5916.0, "eta": 2.0}
     found, words = fitted(name, scenario="icml2025-cifar100")
     np.testing.assert_allclose(found, expected[hyperparameter], rtol=1e-6)
     assert (", as published" in words) == ("icml" not in name)
     env = gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=3)
     given = ata_policies.make(name, env, **{hyperparameter: 3.5})
-    assert (given.explain(given.first_state(1)).plan, value(given)) == (f"{hyperparameter} = 3.5, as given", 3.5)
+    assert (given.explain(given.first_state(1)).plan, value(given)) == (
+        f"{hyperparameter} = 3.5, as given",
+        3.5,
+    )
     norms = POOL.psi1_norm(centred="icml" in name)
-    assert fitted(name, pool=POOL, budget=3)[0] == (norms if "alpha" in hyperparameter else norms / POOL.mean()).max()
+    assert (
+        fitted(name, pool=POOL, budget=3)[0]
+        == (norms if "alpha" in hyperparameter else norms / POOL.mean()).max()
+    )
     narrow, words = fitted(f"{name}:width=0.1", scenario="icml2025-cifar100")
     assert narrow == 0.1 * found
     assert words.endswith("times 0.1")
     of_pool, words = fitted(f"{name}:norms=pool", scenario="icml2025-cifar100")
     assert "published" not in words
-    assert of_pool == scenario("icml2025-cifar100").pool.psi1_norm(centred="icml" in name).max() or "eta" in words
+    assert (
+        of_pool == scenario("icml2025-cifar100").pool.psi1_norm(centred="icml" in name).max()
+        or "eta" in words
+    )
     refuses(name, '"published" or "pool", not \'own\'', norms="own")
     refuses(name, "width must be a finite number above 0", width=0.0)
     refuses(name, f"give {hyperparameter}=.*no pool or scenario is known")
@@ -119,28 +175,54 @@ def test_constants_belong_to_a_version() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_named(name: str) -> None:
-    light, heavy, mean = pools.exponential([10.0, 1.0]), pools.log_normal([0.0, 1.0], 1.0), np.exp([0.5, 1.5])
-    replaced = {"ata": 2.0, "ata-icml": 1.5313468, "ata-empirical": 2.0, "ata-empirical-icml": 1.5313468}[name]
+def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_named(
+    name: str,
+) -> None:
+    light = pools.exponential([10.0, 1.0])
+    heavy = pools.log_normal([0.0, 1.0], 1.0)
+    mean = np.exp([0.5, 1.5])
+    replaced = {
+        "ata": 2.0,
+        "ata-icml": 1.5313468,
+        "ata-empirical": 2.0,
+        "ata-empirical-icml": 1.5313468,
+    }[name]
     value, words = fitted(name, pool=heavy, budget=3)
-    np.testing.assert_allclose(value, replaced * (1.0 if "empirical" in name else mean.max()), rtol=1e-6)
+    np.testing.assert_allclose(
+        value,
+        replaced * (1.0 if "empirical" in name else mean.max()),
+        rtol=1e-6,
+    )
     assert words.endswith(", where infinite that of exponential times of the same mean")
-    mixed, _ = fitted(name, pool=heavy + light, budget=3)  # the finite norm of a slower worker still counts
+    mixed, _ = fitted(
+        name,
+        pool=heavy + light,
+        budget=3,
+    )  # the finite norm of a slower worker still counts
     np.testing.assert_allclose(mixed, replaced * (1.0 if "empirical" in name else 10.0), rtol=1e-6)
     assert "infinite" not in fitted(name, pool=light, budget=3)[1]
     endless = pools.pareto(0.9, [1.0, 2.0])
     if "empirical" in name:
         np.testing.assert_allclose(fitted(name, pool=endless, budget=3)[0], replaced, rtol=1e-6)
     else:
-        with pytest.raises(ValueError, match=r"give alpha=.*every worker's psi1 norm of .*: here it is inf"):
+        with pytest.raises(
+            ValueError,
+            match=r"give alpha=.*every worker's psi1 norm of .*: here it is inf",
+        ):
             fitted(name, pool=endless, budget=3)
 
 
 @pytest.mark.parametrize("families", [("exponential", "uniform"), ("gamma", "log-normal")])
 @pytest.mark.parametrize("name", ALL)
-def test_of_drawn_workers_the_largest_norm_that_can_be_drawn_counts(name: str, families: tuple[str, ...]) -> None:
+def test_of_drawn_workers_the_largest_norm_that_can_be_drawn_counts(
+    name: str,
+    families: tuple[str, ...],
+) -> None:
     drawn = pools.PoolDistribution(40, families=families, heterogeneity=(2.0, 30.0), cv=(0.2, 1.3))
-    (value, words), norms = fitted(name, pool=drawn, budget=3), drawn.catalogue.psi1_norm(centred="icml" in name)
+    (value, words), norms = (
+        fitted(name, pool=drawn, budget=3),
+        drawn.catalogue.psi1_norm(centred="icml" in name),
+    )
     assert " that can be drawn" in words
     assert ("infinite" in words) == bool(np.isinf(norms).any()) == ("log-normal" in families)
     norms[np.isinf(norms)] = pools.exponential([1.0]).psi1_norm(centred="icml" in name)[0]
@@ -149,14 +231,21 @@ def test_of_drawn_workers_the_largest_norm_that_can_be_drawn_counts(name: str, f
 
 @pytest.mark.parametrize("name", ALL)
 def test_lower_bounds_exceed_a_mean_as_seldom_as_the_theorem_says(play: Any, name: str) -> None:
-    """After a number of tasks with a chance of 1 / (2 k^2) at most; with a hundredth of the constant more often."""
-    pool, rounds = pools.exponential([1.0, 2.0, 3.0]), 60
-    constant, shares = fitted(name, pool=pool, budget=3)[0], []
+    """After a number of tasks with a chance of 1 / (2 k^2) at most; with a hundredth of the
+    constant more often.
+    """
+    pool = pools.exponential([1.0, 2.0, 3.0])
+    rounds = 60
+    constant = fitted(name, pool=pool, budget=3)[0]
+    shares = []
     for part in (1.0, 0.01):
         given = {"eta" if "empirical" in name else "alpha": part * constant}
         run = play(name, rounds, 50, pool=pool, budget=3, hyperparameters=given)
         policy: Any = ata_policies.load(name)(Setting(n=3, budget=3), **given)
-        above = [policy.estimate.scores(s.belief, s.round, s.round_keys()).score > pool.mean() for s in run.states]
+        above = [
+            policy.estimate.scores(s.belief, s.round, s.round_keys()).score > pool.mean()
+            for s in run.states
+        ]
         shares.append(np.mean(above))
     theorem = np.mean(0.5 / np.arange(1.0, rounds + 1) ** 2)
     assert shares[0] <= theorem < shares[1]
@@ -164,8 +253,13 @@ def test_lower_bounds_exceed_a_mean_as_seldom_as_the_theorem_says(play: Any, nam
 
 def test_times_that_do_not_vary_have_a_centred_norm_of_0(play: Any) -> None:
     for pool in (pools.deterministic([3.0, 5.0]), pools.trace([[1.0, 1.0], [2.0]])):
-        assert [fitted(name, pool=pool, budget=3)[0] for name in ("ata-icml", "ata-empirical-icml")] == [0.0, 0.0]
-        assert play("ata-icml", 4, 1, pool=pool, budget=3).actions[3, 0].tolist() == proxy_optimal(pool, 3).tolist()
+        assert [
+            fitted(name, pool=pool, budget=3)[0] for name in ("ata-icml", "ata-empirical-icml")
+        ] == [0.0, 0.0]
+        assert (
+            play("ata-icml", 4, 1, pool=pool, budget=3).actions[3, 0].tolist()
+            == proxy_optimal(pool, 3).tolist()
+        )
 
 
 def kl_of_shape_2(counts: Any, totals: Any, k: int) -> Any:
@@ -184,14 +278,29 @@ def mean(counts: Any, totals: Any, k: int) -> Any:
 
 @pytest.mark.parametrize(
     ("name", "scores"),
-    [("kl-lcb:shape=2.0", kl_of_shape_2), ("ata:alpha=0.01", ata_by_hand), ("certainty-equivalence", mean)],
+    [
+        ("kl-lcb:shape=2.0", kl_of_shape_2),
+        ("ata:alpha=0.01", ata_by_hand),
+        ("certainty-equivalence", mean),
+    ],
 )
-def test_actions_follow_the_formula_of_the_scores_along_a_run(play: Any, name: str, scores: Any) -> None:
+def test_actions_follow_the_formula_of_the_scores_along_a_run(
+    play: Any,
+    name: str,
+    scores: Any,
+) -> None:
     """Workers never tried come first; where all scores are positive, an action is RAS of them."""
-    run, checked = play(name, 60, 4, **WORLD), 0
+    run = play(name, 60, 4, **WORLD)
+    checked = 0
     for k, (actions, state) in enumerate(zip(run.actions, run.states, strict=True), start=1):
-        for action, counts, totals in zip(actions, state.belief.counts, state.belief.totals, strict=True):
-            untried, s = counts == 0, scores(counts, totals, k)
+        for action, counts, totals in zip(
+            actions,
+            state.belief.counts,
+            state.belief.totals,
+            strict=True,
+        ):
+            untried = counts == 0
+            s = scores(counts, totals, k)
             assert (np.sort(action[untried])[::-1] == (np.arange(untried.sum()) < BUDGET)).all()
             if (s > 0).all():
                 np.testing.assert_array_equal(action, allocate(s, BUDGET))
@@ -203,8 +312,13 @@ TIMES = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=70)
 
 
 def found(estimate: Any, times: list[float]) -> float:
-    """The robust mean of one worker's times, which all come in one round; for a truncated mean, in rounds of one."""
-    rounds = np.array([times]) if isinstance(estimate, MedianOfMeans | Catoni) else np.array(times)[:, None]
+    """The robust mean of one worker's times, which all come in one round; for a truncated mean, in
+    rounds of one.
+    """
+    if isinstance(estimate, MedianOfMeans | Catoni):
+        rounds = np.array([times])
+    else:
+        rounds = np.array(times)[:, None]
     belief = estimate.start(1, 1)
     for time in rounds:
         belief = belief.observe(np.zeros((1, len(time)), np.int64), time[None])
@@ -221,10 +335,13 @@ def plain_median_of_means(times: list[float], most: int) -> float:
 
 
 def plain_catoni(times: list[float], most: int, moment: float) -> float:
-    """The published A for the blocks' means and their variance, with L a quarter of their number."""
+    """The published A for the blocks' means and their variance, with L a quarter of their
+    number.
+    """
     blocks = min(most, len(times))
     y = np.array(block_means(times, blocks))
-    level, v = blocks / 4, moment * np.median(y) ** 2 * blocks / len(times)
+    level = blocks / 4
+    v = moment * np.median(y) ** 2 * blocks / len(times)
     a = math.sqrt(2 * level / (blocks * (v + 2 * v * level / (blocks - 2 * level))))
     if y.max() - y.min() < 1e-12 * y.max():
         return float(y[0])
@@ -239,25 +356,45 @@ def plain_catoni(times: list[float], most: int, moment: float) -> float:
 def plain_truncated(times: list[float], rounds: list[int], moment: float) -> float:
     total = times[0]
     for j in range(2, len(times) + 1):
-        m, level = total / (j - 1), 2 * math.log(rounds[j - 1])
-        total += min(times[j - 1], math.inf if level == 0 else max(m, m * math.sqrt(moment * j / level)))
+        m = total / (j - 1)
+        level = 2 * math.log(rounds[j - 1])
+        total += min(
+            times[j - 1],
+            math.inf if level == 0 else max(m, m * math.sqrt(moment * j / level)),
+        )
     return total / len(times)
 
 
 @settings(max_examples=50)
 @given(times=TIMES, blocks=st.sampled_from([2, 4, 8, 16]), moment=st.floats(0.1, 50))
-def test_the_estimators_are_their_plain_implementations(times: list[float], blocks: int, moment: float) -> None:
-    assert found(MedianOfMeans(blocks=blocks), times) == pytest.approx(plain_median_of_means(times, blocks), rel=1e-12)
-    assert found(Catoni(moment, blocks=blocks), times) == pytest.approx(plain_catoni(times, blocks, moment), rel=1e-7)
+def test_the_estimators_are_their_plain_implementations(
+    times: list[float],
+    blocks: int,
+    moment: float,
+) -> None:
+    assert found(MedianOfMeans(blocks=blocks), times) == pytest.approx(
+        plain_median_of_means(times, blocks),
+        rel=1e-12,
+    )
+    assert found(Catoni(moment, blocks=blocks), times) == pytest.approx(
+        plain_catoni(times, blocks, moment),
+        rel=1e-7,
+    )
     rounds = list(range(1, len(times) + 1))
-    assert found(TruncatedMean(moment), times) == pytest.approx(plain_truncated(times, rounds, moment), rel=1e-12)
+    assert found(TruncatedMean(moment), times) == pytest.approx(
+        plain_truncated(times, rounds, moment),
+        rel=1e-12,
+    )
 
 
 @pytest.mark.parametrize("estimate", [MedianOfMeans(blocks=8), Catoni()])
 def test_means_are_worked_out_where_results_are_new(estimate: Any) -> None:
-    rng, belief = np.random.default_rng(0), estimate.start(3, 5)
+    rng = np.random.default_rng(0)
+    belief = estimate.start(3, 5)
     for _ in range(60):
-        belief = estimate.updated(belief.observe(rng.integers(-1, 5, (3, 2)), rng.pareto(1.5, (3, 2)) + 1.0))
+        belief = estimate.updated(
+            belief.observe(rng.integers(-1, 5, (3, 2)), rng.pareto(1.5, (3, 2)) + 1.0),
+        )
     blank = belief._replace(known=0.0 * belief.counts, means=0.0 * belief.counts)
     np.testing.assert_allclose(belief.means, estimate.updated(blank).means, rtol=1e-8)
     marked = belief._replace(means=np.full((3, 5), 7.0))
@@ -265,15 +402,30 @@ def test_means_are_worked_out_where_results_are_new(estimate: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "width", "offset"), [("median-of-means", 12 * 16, 1 / 8), ("catoni", 4, 0.0), ("truncated-mean", 16, 0.0)]
+    ("name", "width", "offset"),
+    [("median-of-means", 12 * 16, 1 / 8), ("catoni", 4, 0.0), ("truncated-mean", 16, 0.0)],
 )
-def test_the_bounds_are_the_published_ones(play: Any, name: str, width: float, offset: float) -> None:
-    """Scores are mean - radius * published radius, sqrt(width v (..) / K), at most the mean, and 0 below it."""
+def test_the_bounds_are_the_published_ones(
+    play: Any,
+    name: str,
+    width: float,
+    offset: float,
+) -> None:
+    """Scores are mean - radius * published radius, sqrt(width v (..) / K), at most the mean, and 0
+    below it.
+    """
     make: Any = ata_policies.load(name)
     policy = make(Setting(n=6, budget=BUDGET), moment=3.0, radius=0.05)
     assert policy.estimate.width == pytest.approx(width)
-    state = play(policy, 50, 2, pool=pools.log_normal(np.log(np.arange(1.0, 7)), 1.5), budget=BUDGET).states[-1]
-    means, level = np.arange(1.0, 13).reshape(2, 6), 2 * math.log(50) + offset
+    state = play(
+        policy,
+        50,
+        2,
+        pool=pools.log_normal(np.log(np.arange(1.0, 7)), 1.5),
+        budget=BUDGET,
+    ).states[-1]
+    means = np.arange(1.0, 13).reshape(2, 6)
+    level = 2 * math.log(50) + offset
     published = means * math.sqrt(width * 3.0) * np.sqrt(level / np.maximum(state.belief.counts, 1))
     lower = np.maximum(means - 0.05 * published, 0.0)
     assert (state.round == 50).all()
@@ -282,7 +434,8 @@ def test_the_bounds_are_the_published_ones(play: Any, name: str, width: float, o
         belief = belief._replace(totals=means * np.maximum(belief.counts, 1))
     else:
         belief = belief._replace(means=means)
-    found, tried = policy.estimate.scores(belief, state.round, state.round_keys()).score, belief.counts > 0
+    found = policy.estimate.scores(belief, state.round, state.round_keys()).score
+    tried = belief.counts > 0
     np.testing.assert_allclose(found[tried], lower[tried], rtol=1e-12)
     allocations = (allocate(one, BUDGET, state.round_keys(), ~tried) for one in (found, lower))
     np.testing.assert_array_equal(*allocations)
@@ -297,7 +450,9 @@ def test_gamma_draws_follow_their_distribution(shape: float) -> None:
 
 
 def test_gamma_draws_have_their_tails() -> None:
-    """A million numbers of shape 1, where every twentieth is refused: counts beyond far quantiles are as expected."""
+    """A million numbers of shape 1, where every twentieth is refused: counts beyond far quantiles
+    are as expected.
+    """
     drawn = draw_gammas(np.ones((1000, 1000)), stream_keys(3, rows=1000)).ravel()
     for share in (1e-4, 1e-3, 1e-2):
         for count in ((drawn > -np.log(share)).sum(), (drawn < -np.log1p(-share)).sum()):
@@ -305,8 +460,11 @@ def test_gamma_draws_have_their_tails() -> None:
 
 
 def test_gamma_draws_are_independent() -> None:
-    """Neighbouring workers and neighbouring keys are uncorrelated; one more worker changes nobody's number."""
-    drawn, keys = draw_gammas(np.full((1000, 100), 2.0), stream_keys(11, rows=1000)), stream_keys(11, rows=1000)
+    """Neighbouring workers and neighbouring keys are uncorrelated; one more worker changes nobody's
+    number.
+    """
+    drawn = draw_gammas(np.full((1000, 100), 2.0), stream_keys(11, rows=1000))
+    keys = stream_keys(11, rows=1000)
     for one, other in ((drawn[:, 1:], drawn[:, :-1]), (drawn[1:], drawn[:-1])):
         assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 4 / 1000**0.5 / 10
     fewer = draw_gammas(np.full((1, 50), 2.0), keys[7:8])[0]
@@ -317,7 +475,13 @@ def test_gamma_draws_are_independent() -> None:
 def test_means_follow_the_posterior(shape: float, prior: float) -> None:
     """5 tasks of total time 20: 1 / mean is Gamma(prior + 5 shape, rate 20 shape)."""
     rows = 4000
-    drawn = draw_means(np.full((rows, 1), 5.0), np.full((rows, 1), 20.0), shape, stream_keys(1, rows), prior)
+    drawn = draw_means(
+        np.full((rows, 1), 5.0),
+        np.full((rows, 1), 20.0),
+        shape,
+        stream_keys(1, rows),
+        prior,
+    )
     distribution = stats.invgamma(prior + 5 * shape, scale=20 * shape)
     assert stats.kstest(drawn[:, 0], distribution.cdf).pvalue > 0.01
 
@@ -325,10 +489,12 @@ def test_means_follow_the_posterior(shape: float, prior: float) -> None:
 @settings(max_examples=30)
 @given(
     counts=st.lists(st.integers(0, 10**9), min_size=1, max_size=8),
-    mean=st.floats(1e-100, 1e100), shape=st.one_of(st.floats(1e-300, 1e-3), st.floats(1e-3, 1e12)),
-)  # fmt: skip
+    mean=st.floats(1e-100, 1e100),
+    shape=st.one_of(st.floats(1e-300, 1e-3), st.floats(1e-3, 1e12)),
+)
 def test_draws_and_means_are_finite(counts: list[int], mean: float, shape: float) -> None:
-    k, keys = np.array([counts], np.float64), stream_keys(0)
+    k = np.array([counts], np.float64)
+    keys = stream_keys(0)
     drawn = draw_gammas(shape * k, keys)
     assert np.isfinite(drawn).all()
     assert (drawn >= 0).all()
@@ -339,11 +505,17 @@ def test_draws_and_means_are_finite(counts: list[int], mean: float, shape: float
 
 
 @settings(max_examples=50)
-@given(times=st.lists(st.lists(st.floats(0.01, 100), max_size=8), min_size=1, max_size=5), weight=st.floats(0.1, 100))
+@given(
+    times=st.lists(st.lists(st.floats(0.01, 100), max_size=8), min_size=1, max_size=5),
+    weight=st.floats(0.1, 100),
+)
 def test_shapes_by_their_formula(times: list[list[float]], weight: float) -> None:
     n = len(times)
     worker = np.array([[i for i in range(n) for _ in times[i]]], np.int64)
-    belief = Moments.empty(1, n).observe(worker, np.array([[x for own in times for x in own]], np.float64))
+    belief = Moments.empty(1, n).observe(
+        worker,
+        np.array([[x for own in times for x in own]], np.float64),
+    )
     q = [len(own) * np.var(own) / np.mean(own) ** 2 if own else 0.0 for own in times]
     free = [max(len(own) - 1, 0) for own in times]
     common = (1 + sum(q)) / (1 + sum(free))
