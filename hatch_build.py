@@ -17,10 +17,11 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+# and the caption on the next lines
 _PICTURE = re.compile(
     r"^!\[[^]]*\]\([^)]*\)\n(?:.+\n)*\n?",
     re.MULTILINE,
-)  # and the caption on the next lines
+)
 _LINK = re.compile(r"(!?)\[([^]]*)\]\((?![a-z]+:)([^()\s]+)\)")  # to a file of the project
 
 

@@ -62,9 +62,8 @@ nox.options.stop_on_first_error = False
 @nox.parametrize("versions", ["oldest", "newest"])
 def tests(session: nox.Session, versions: str) -> None:
     """Install the oldest or newest gymnasium, numpy, scipy and numba, and run every test."""
-    pins = (
-        session.cache_dir / f"{versions}-{session.python}.txt"
-    )  # after create_tmp, tests would write in the checkout
+    # after create_tmp, tests would write in the checkout
+    pins = session.cache_dir / f"{versions}-{session.python}.txt"
     if versions == "oldest":
         resolution = "lowest-direct"
     else:
@@ -111,11 +110,12 @@ def newest(session: nox.Session) -> None:
         for command in _COMMANDS:
             session.run("ata-gym", *command.split(), silent=True)
     session.install("pytest", "pytest-timeout", "hypothesis")
+    # in one process: another one would compile the kernels again
     session.run(
         "pytest",
         *_PART,
         *session.posargs,
-    )  # in one process: another one would compile the kernels again
+    )
 
 
 @nox.session(python="3.11")
@@ -191,9 +191,8 @@ def _library(
 
     ``overrides`` are versions that it does not ask for.
     """
-    pins = (
-        session.cache_dir / f"{name}.txt"
-    )  # after create_tmp, Ray's files lie in the environment: no worker starts
+    # after create_tmp, Ray's files lie in the environment: no worker starts
+    pins = session.cache_dir / f"{name}.txt"
     others = session.cache_dir / f"{name}-overrides.txt"
     pinned = (
         "torch",

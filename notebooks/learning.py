@@ -73,9 +73,10 @@ def animate(players: Sequence[Learner], path: Path) -> None:
             canvas.draw()
             frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[:, :, :3].copy()))
     palette = frames[-1].quantize(_PALETTE, method=Image.Quantize.FASTOCTREE)
+    # white paper
     palette.putpalette(
         [255 if value >= 250 else value for value in palette.getpalette() or []],
-    )  # white paper
+    )
     small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     times = [round(1000 * SECONDS)] * (len(small) - 1) + [round(1000 * LAST_SECONDS)]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,9 +21,8 @@ settings.load_profile("ata-gym")
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # as where a shell has started the tests in the background
+# as where a shell has started the tests in the background
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -124,9 +124,8 @@ def imported(module: str) -> frozenset[str]:
                 above = []
             source = ".".join([*above, *([node.module] if node.module else [])])
             names |= {f"{source}.{alias.name}" for alias in node.names}
-    known = {
-        name if name in modules() else name.rpartition(".")[0] for name in names
-    }  # the rest: classes, functions
+    # the rest: classes, functions
+    known = {name if name in modules() else name.rpartition(".")[0] for name in names}
     return frozenset(known & modules().keys() - {module})
 
 

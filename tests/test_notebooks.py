@@ -97,9 +97,8 @@ def test_each_thumbnail_is_what_the_command_makes_of_the_committed_picture(path)
     made = run_path(str(path.with_name("thumbnails.py")))["thumbnail"](path).convert("RGB")
     kept = images.open(path.parent / "pictures" / f"notebook-{path.stem}.png").convert("RGB")
     assert made.size == kept.size
-    assert (
-        np.abs(np.subtract(made, kept, dtype=float)).mean() < 0.5
-    )  # Pillow may round otherwise in another version
+    # Pillow may round otherwise in another version
+    assert np.abs(np.subtract(made, kept, dtype=float)).mean() < 0.5
 
 
 def test_a_notebook_with_several_pictures_says_which_one_stands_for_it(tmp_path):
@@ -132,9 +131,10 @@ def test_each_is_committed_with_the_output_of_one_run_and_tells_nothing_of_the_m
     assert all(out.output_type != "error" for cell in code(notebook) for out in cell.outputs)
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
     assert all(set(cell.metadata) <= {"tags"} for cell in notebook.cells)
+    # names places
     assert not [
         out for cell in code(notebook) for out in cell.outputs if out.get("name") == "stderr"
-    ]  # names places
+    ]
     words = "\n".join([cell.source for cell in notebook.cells] + printed(notebook))
     assert not re.search(r"(?<![\w.])/(home|Users|root|tmp|work|usr|opt|var)\b|[A-Z]:\\", words)
 

@@ -346,12 +346,13 @@ def test_a_table_that_a_command_prints_is_printed_again(monkeypatch: pytest.Monk
 
 def test_the_table_of_linear_regret_counts_the_tasks_of_the_slower_worker() -> None:
     assert linear_regret.play("ofta", 1.0, rounds=40, rows=3) == (0.0, 0.0, 0)
+    # which draws one of the two in each round
     tenth, whole, stay = linear_regret.play(
         "uta",
         1.0,
         rounds=400,
         rows=8,
-    )  # which draws one of the two in each round
+    )
     assert 0.7 < tenth / (0.5 * 0.5 * 40) < 1.3
     assert 0.9 < whole / (0.5 * 0.5 * 400) < 1.1
     assert stay == 0

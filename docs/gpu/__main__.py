@@ -128,10 +128,11 @@ def main() -> None:
     )
     count, device, torch = answer.stdout.splitlines()
     machine = Machine(device, driver(), torch, datetime.now(UTC).date().isoformat())
+    # both end the tests, and print what is known
     signal.signal(
         signal.SIGTERM,
         signal.default_int_handler,
-    )  # both end the tests, and print what is known
+    )
     report = Report(machine, has_gpu=int(count) > 0)
     try:
         report.print_head()
@@ -183,9 +184,8 @@ def run_some(tests: list[str], report: Report, log: Path, end: float) -> str:
     finished = True
     with running(tests, log) as (process, lines):
         while True:
-            ended = (
-                process.poll() is not None
-            )  # asked first: what it wrote before its end is read below
+            # asked first: what it wrote before its end is read below
+            ended = process.poll() is not None
             for line in lines():
                 finished = "ended" in line
                 if finished:

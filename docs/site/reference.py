@@ -50,9 +50,8 @@ def build(folder: Path, without: Collection[str] = ()) -> Built:
     left_out = dict.fromkeys(without, "not asked for")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries, when they are imported
-        for name in (
-            ata_gym.__all__
-        ):  # as ``_found`` does in all others: pdoc looks for names in the module itself
+        # as ``_found`` does in all others: pdoc looks for names in the module itself
+        for name in ata_gym.__all__:
             setattr(ata_gym, name, getattr(ata_gym, name))
         names = [*_found(ata_gym, left_out), *_found(ata_policies, left_out)]
     pdoc.render.configure(
@@ -128,11 +127,12 @@ def _found(package: types.ModuleType, left_out: dict[str, str]) -> Iterator[str]
             continue
         try:
             module = importlib.import_module(found.name)
+            # what it loads on first use may need an extra, too
             for name in getattr(
                 module,
                 "__all__",
                 (),
-            ):  # what it loads on first use may need an extra, too
+            ):
                 setattr(module, name, getattr(module, name))
         except ImportError as error:  # it needs an extra
             left_out[found.name] = str(error)

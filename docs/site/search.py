@@ -37,9 +37,10 @@ def index(
             "kind": "page",
             "doc": _first(text),
         }
+        # a field that counts more than the text, and is not shown
         documents.append(
             told | {"bases": title},
-        )  # a field that counts more than the text, and is not shown
+        )
     text = pdoc.render.env.get_template("search.js.jinja2").render(
         search_index=json.dumps(documents),
     )

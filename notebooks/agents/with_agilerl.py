@@ -33,9 +33,8 @@ for _ in range(30):
     for _ in range(STEPS):
         action, chance, _, value = agent.get_action(seen)
         after, reward, _, truncated, info = envs.step(action)
-        if (
-            truncated.any()
-        ):  # it takes a truncation for an end: add what the rest of the episode is worth
+        # it takes a truncation for an end: add what the rest of the episode is worth
+        if truncated.any():
             last = np.stack(info["final_obs"][truncated])
             reward[truncated] += GAMMA * agent.get_action(last)[3]
         # its advantages read the flag of a step where the one before is meant

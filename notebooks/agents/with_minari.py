@@ -23,12 +23,13 @@ env = gym.make(
     horizon=50,
     reward_unit="even round",
 )
+# policies know no unit of rewards
 bare = gym.make(
     "ata_gym/TaskAllocation-v0",
     pool=pool,
     budget=8,
     horizon=50,
-)  # policies know no unit of rewards
+)
 for name in ("thompson-gamma", "uta"):
     collector = minari.DataCollector(env, record_infos=True)
     policy = ata_policies.make(name, bare, seed=0)

@@ -18,9 +18,10 @@ parser.add_argument("--out", default="trained")
 own = parser.parse_args()
 
 torch.manual_seed(0)
+# your model here
 model = GPT2LMHeadModel(
     GPT2Config(vocab_size=64, n_positions=32, n_embd=64, n_layer=2, n_head=4),
-)  # your model here
+)
 texts = (torch.arange(32) + torch.randint(64, (2000, 1))) % 64  # your data here
 data = [{"input_ids": text, "labels": text} for text in texts]
 arguments = TrainingArguments(

@@ -125,10 +125,11 @@ def test_the_same_call_goes_on_with_the_policies_that_are_missing(tmp_path):
     fast, slow = ({"mine": Fastest(Setting(5, 8), worker=worker)} for worker in (0, 1))
     before = run(fast).records
     assert run(fast).records.equals(before)
+    # an object with other hyperparameters is other code
     with pytest.raises(
         ValueError,
         match=r"the code of mine",
-    ):  # an object with other hyperparameters is other code
+    ):
         run(slow)
     assert (run(slow, rerun_changed=True).records["runtime"] > before["runtime"]).all()
 
@@ -174,12 +175,13 @@ def test_a_policy_that_fails_is_told_and_leaves_the_others_alone(tmp_path):
         nothing = bench.run(Failing, "five-workers", out=tmp_path / "new", **SMALL)
     with pytest.raises(ValueError, match="no policy has finished"):
         nothing.table()
+    # a corrected call is taken
     bench.run(
         "uta",
         "five-workers",
         out=tmp_path / "new",
         **{**SMALL, "rounds": 5},
-    )  # a corrected call is taken
+    )
 
 
 def test_several_scenarios_are_compared_together(tmp_path):

@@ -109,9 +109,8 @@ def test_who_looks_at_the_price_plays_once_for_each(played):
 
 def test_results_are_priced_afterwards_or_played_at_the_price(played):
     ends = finals(played[1])
-    assert (
-        ends.height == (2 * 2 * 8 + 1) * 3
-    )  # scenarios, prices, policies, the oracle's price in the picture; seeds
+    # scenarios, prices, policies, the oracle's price in the picture; seeds
+    assert ends.height == (2 * 2 * 8 + 1) * 3
     for row in ends.to_dicts():
         assert row["cost"] == row["runtime"] + row["price"] * row["total_worker_time"]
     at = {key: group.drop("price", "cost") for key, group in ends.group_by("policy", "price")}
@@ -282,9 +281,8 @@ def test_tables_and_pictures_say_what_was_played(played):
     assert columns.shape == (6, 2)
     assert (columns == "1 (1)").any(axis=0).all()  # the best learner of each scenario
     cells = pl.read_csv(playing.out / "cells.csv")
-    assert (
-        cells.height == 2 * 2 * 8 * 3
-    )  # scenarios, prices, policies and seeds; not the prices of the picture
+    # scenarios, prices, policies and seeds; not the prices of the picture
+    assert cells.height == 2 * 2 * 8 * 3
     ends = finals(jobs).filter(pl.col("price").is_in([0.0, 1.0]))
     assert cells["cost"].to_list() == pytest.approx(ends["cost"].to_list())
     uta, ofta = (
@@ -342,9 +340,10 @@ def test_a_policy_is_compared_with_the_best_other_that_is_no_oracle():
     )
     assert of_bad[TO_OTHER].to_list() == pytest.approx(whole[COST].to_list())
     learners_gone = ends.filter(pl.col("policy").is_in(["ofta", "bad", "none"]))
+    # a baseline counts
     assert ranking.to_best_other(learners_gone, "bad")["other"].unique().to_list() == [
         "none",
-    ]  # a baseline counts
+    ]
     assert ranking.to_best_other(ends.filter(policy="good"), "good").is_empty()
 
 
@@ -442,9 +441,8 @@ def test_a_stopped_leaderboard_goes_on_and_ends_with_the_same_bytes(tmp_path, mo
     )
     whole = made("[!.]*")
     results = made("**/*.parquet")
-    assert (
-        len(results) == 2 * 4 * 2
-    )  # records and allocations in two scenarios; ofta, which all are compared with
+    # records and allocations in two scenarios; ofta, which all are compared with
+    assert len(results) == 2 * 4 * 2
     Path("out").rename("whole")
 
     def interrupted(self, state):

@@ -80,9 +80,8 @@ def test_all_races_and_dispatch_play_where_workers_change() -> None:
 def test_workers_change_in_one_set_and_stay_in_another() -> None:
     assert all(STEADY.find(name).stationary for name in STEADY.built)
     assert not any(CHANGING.find(name).stationary for name in CHANGING.built)
-    shared = {
-        kind for kind in Change.__subclasses__() if kind.__subclasses__()
-    }  # what others have in common
+    # what others have in common
+    shared = {kind for kind in Change.__subclasses__() if kind.__subclasses__()}
     kinds = {
         *Change.__subclasses__(),
         *(leaf for kind in shared for leaf in kind.__subclasses__()),

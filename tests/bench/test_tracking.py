@@ -174,9 +174,8 @@ def test_the_picture_shows_the_workers_of_the_first_seed():
     envs.reset(seed=3)
     assert report.means_before(tracking) == pytest.approx(envs.unwrapped.means()[0])
     values = np.concatenate([np.ones(50), np.full(50, 9.0)])
-    assert (
-        report.smooth(values, 50).tolist() == values.tolist()
-    )  # it does not look across the change
+    # it does not look across the change
+    assert report.smooth(values, 50).tolist() == values.tolist()
     assert report.smooth(np.arange(100.0), 50)[49] == np.arange(30, 50).mean()
 
 

@@ -77,10 +77,11 @@ def test_a_missing_file_is_named_and_one_of_the_users_own_is_not(tmp_path):
         copied.with_suffix(ending).write_bytes(
             folder.result("ata").with_suffix(ending).read_bytes(),
         )
+    # as the manifest does not list it
     with pytest.raises(
         DamagedError,
         match=r"uta\.json is damaged",
-    ):  # as the manifest does not list it
+    ):
         read_frame(copied)
     write_frame(elsewhere, frame, {})
     assert read_frame(elsewhere)["round"].to_list() == [1]

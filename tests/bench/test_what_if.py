@@ -22,11 +22,12 @@ from tests.mutated import refused_by_field
 
 def job(n=3, steps=60, seed=0, slow=3.0):
     rng = np.random.default_rng(seed)
+    # what they share stays shared
     times = rng.gamma(50.0, 0.02, (steps, n)) * rng.gamma(
         20.0,
         0.05,
         (steps, 1),
-    )  # what they share stays shared
+    )
     times[:, -1] *= slow
     return times
 
@@ -70,10 +71,11 @@ def test_on_recorded_jobs_it_is_a_simulation_of_the_same_times_by_hand(shared_da
     assert by_name[f"without {int(np.argmin(without))}"].runtime.sum() == pytest.approx(
         min(without),
     )
+    # no way to share is faster than a perfect one, and B results end the round
     for other in (
         "race",
         "dispatch",
-    ):  # no way to share is faster than a perfect one, and B results end the round
+    ):
         assert (by_name[other].runtime >= 80 / rate - 1e-9).all()
         assert by_name[other].runtime.sum() <= 1.05 * times.max(axis=1).sum()
 

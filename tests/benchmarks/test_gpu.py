@@ -85,9 +85,8 @@ def wrapper_beside_plain(device: str, folder: Path, length: int = 200) -> Figure
     ours = [wrapped(case, device, **dict.fromkeys(option, True)) for option in options.values()]
 
     def times(step: Callable[[], float]) -> Callable[[], list[float]]:
-        return lambda: [
-            step() for _ in range(length)
-        ]  # each reads its loss, and so waits for the device
+        # each reads its loss, and so waits for the device
+        return lambda: [step() for _ in range(length)]
 
     by_hand, *seconds = best(*map(times, (plain(case, device), *ours)), clock=time.perf_counter)
     figures = {f"plain, {WORLD.budget} samples": f"{1e3 * by_hand / length:.3f} ms a step"}

@@ -194,9 +194,8 @@ def test_a_walk_stays_in_bounds_and_fills_them() -> None:
     assert (logs[0] == 0).all()
     assert (abs(logs) <= 0.5 + 1e-12).all()
     assert (abs(np.diff(logs, axis=0)) <= 0.3 + 1e-12).all()
-    assert (
-        stats.kstest(logs[-1].ravel(), stats.uniform(-0.5, 1).cdf).pvalue > 1e-3
-    )  # the reflected walk's
+    # the reflected walk's
+    assert stats.kstest(logs[-1].ravel(), stats.uniform(-0.5, 1).cdf).pvalue > 1e-3
     assert abs(np.corrcoef(logs[-1].T)[np.triu_indices(N, 1)]).max() < 0.25  # workers walk apart
 
 

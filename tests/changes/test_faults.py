@@ -14,9 +14,8 @@ from ata_gym.pools import deterministic, exponential, trace
 from tests.changes.test_changes import process
 from tests.envs.playing import DISPATCH, IDS
 
-POOL = (
-    deterministic([1.0, 2.0]) + exponential([1.0, 3.0]) + trace([[1.0, 0.0, 2.0]])
-)  # with ties, and with no time
+# with ties, and with no time
+POOL = deterministic([1.0, 2.0]) + exponential([1.0, 3.0]) + trace([[1.0, 0.0, 2.0]])
 MANY = deterministic(np.ones(16))
 N = POOL.n
 chances = st.floats(0.01, 1.0)
@@ -53,9 +52,10 @@ def test_no_schedule_of_faults_hangs_a_round_or_loses_or_doubles_a_result(
     done = np.zeros((rows, N), np.int64)
     busy = np.zeros(rows)
     lost = np.zeros(rows, np.int64)
+    # a round takes that many steps, whoever dies
     for _ in range(
         rounds * (budget if env_id == DISPATCH else 1),
-    ):  # a round takes that many steps, whoever dies
+    ):
         dies = env.unwrapped.conditions().dies
         assert np.isinf(dies).any(axis=1).all()
         observation, _, _, truncated, info = env.step(env.action_space.sample())

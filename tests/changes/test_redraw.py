@@ -248,10 +248,11 @@ def test_empty_places_get_no_task(env_id: str) -> None:
         assert observation["present"].dtype == np.int8
         assert (np.isinf(env.means()) == ~present).all()
         assert (env.conditions().present == present).all()
+        # the last place gets all, where it is not dispatch
         asked = np.tile(
             act(env_id, 5, 6, 1),
             (15, 1),
-        )  # the last place gets all, where it is not dispatch
+        )
         observation, _, _, truncated, info = env.step(asked)
         worker = observation["worker"][~truncated]
         assert np.take_along_axis(

@@ -340,9 +340,8 @@ def test_warmup_compiles_all_kernels_that_are_in_the_sources(run, monkeypatch, t
     root = Path(__file__).parents[2]
     found = module.kernels()
     files = [*(root / "ata_gym").rglob("*.py"), *(root / "policies").rglob("*.py")]
-    texts = [
-        path.read_text("utf-8") for path in files if "training" not in path.parts
-    ]  # which needs an extra
+    # which needs an extra
+    texts = [path.read_text("utf-8") for path in files if "training" not in path.parts]
     written = [line for text in texts for line in text.splitlines() if line.startswith("@kernel(")]
     assert len(found) == len(set(found)) == len(written) > 50
     monkeypatch.setattr(module, "kernels", lambda: ["ata_gym.simulation.keys:_derive_key"])

@@ -34,6 +34,5 @@ def test_the_same_findings_are_shown_in_every_form(run, findings, code, monkeypa
     for finding in findings:
         assert "".join(finding.detail.split()) in "".join(lines.split())
         assert str(finding) in lines
-    assert (
-        '-> pip install "ata-gym[integrations]"\n' in lines
-    )  # the command on one line, with its brackets
+    # the command on one line, with its brackets
+    assert '-> pip install "ata-gym[integrations]"\n' in lines

@@ -44,9 +44,8 @@ def test_a_list_has_each_whole_and_fits_80_columns_or_a_wide_terminal(
 ):
     lines = run(command).stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    cells = [
-        line.split() for line in lines if re.match(r" \S", line) and line.strip(" ─")
-    ]  # names stand at the left
+    # names stand at the left
+    cells = [line.split() for line in lines if re.match(r" \S", line) and line.strip(" ─")]
     assert command == "scenarios" or sum("THE DEFAULT" in line for line in lines) == 3
     listed = [words for words in cells if words[0] not in {"policy", "scenario"}]
     assert sorted(words[0] for words in listed) == sorted(names)

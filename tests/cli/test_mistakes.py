@@ -212,9 +212,8 @@ def test_modules_of_the_current_folder_play_in_worker_processes_and_one_that_is_
     assert (
         "how=kill failed: its worker process was killed by the system, often for lack of " in killed
     )
-    assert (
-        f"Odd: lost its way {place_of_line('raise Odd')} (see " in odd
-    )  # cannot be made again from its message
+    # cannot be made again from its message
+    assert f"Odd: lost its way {place_of_line('raise Odd')} (see " in odd
     assert all(f" {name} " in played.stdout for name in (fast, slow))
     runtimes = [
         pl.read_parquet(Folder(tmp_path / "out").result(name))["runtime"][-1]
@@ -236,11 +235,12 @@ def test_memory_that_is_not_there_is_one_sentence(refused, monkeypatch):
 
 
 def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(run, monkeypatch):
+    # as it is, short commands have nothing to tell
     monkeypatch.setattr(
         progress,
         "LINE_EVERY",
         0.0,
-    )  # as it is, short commands have nothing to tell
+    )
     lines = run(
         "bench --scenario icml2025-regret --rounds 300 --seeds 1 --jobs 1 --out out --policies uta",
     ).stderr

@@ -48,10 +48,11 @@ def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_
     if hasattr(os, "mkfifo"):
         os.mkfifo("pipe.html")
         with monkeypatch.context() as patch:
+            # the door is tried before the work
             patch.setattr(
                 "ata_gym.bench.page.experiment_page.page",
                 None,
-            )  # the door is tried before the work
+            )
             assert "pipe.html cannot be written: it is a pipe" in refused(
                 "report out --out pipe.html",
             )
@@ -126,9 +127,8 @@ def test_two_folders_are_compared_seed_by_seed_and_what_is_alike_has_one_row(
         in told
     )
     assert "beside A" not in run("compare after after").stdout
-    assert (
-        Path("compared.html").read_text("utf-8").count('data-name="mine:Mine (B)"') == 2
-    )  # table, card
+    # table, card
+    assert Path("compared.html").read_text("utf-8").count('data-name="mine:Mine (B)"') == 2
 
 
 def test_folders_that_cannot_be_compared_are_refused_with_what_differs(benched, run, refused):

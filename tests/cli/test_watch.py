@@ -49,9 +49,8 @@ def test_a_terminal_shows_the_rounds_pass_by():
     assert process.wait() == 0
     text = seen.decode()
     for k in range(1, 6):
-        assert text.count(f"Round {k}: ") == (
-            4 if k == 5 else 2
-        )  # the last is left as it is, in full
+        # the last is left as it is, in full
+        assert text.count(f"Round {k}: ") == (4 if k == 5 else 2)
     assert all(line in text for line in ("five-workers: 5 workers", "estimate      mean", "█ done"))
     assert "averages of rounds 3 to 5" in text
 

@@ -174,11 +174,12 @@ def test_a_trial_that_hangs_is_ended(package):
         "1.0",
         "import signal, time; signal.signal(signal.SIGINT, lambda *_: 0); time.sleep(9e9)",
     )
+    # as long as a busy machine needs to come to the module that hangs
     for seconds in (
         2,
         30,
         PATIENCE,
-    ):  # as long as a busy machine needs to come to the module that hangs
+    ):
         (found,) = outcomes([["imports", "math", "made_hanging"]], seconds)
         if "math" in found:
             break

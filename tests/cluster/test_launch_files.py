@@ -118,9 +118,10 @@ def test_the_time_limit_saves_and_queues_again_and_the_next_start_ends(job):
     assert f"scancel --signal=TERM {os.getpid()}\n" in said
     assert f"scontrol requeue {os.getpid()}\n" in said
     assert (folder / f"checkpoint-{os.getpid()}.pt").read_text() == "saved"
+    # the training has nothing left to do
     (folder / "venv" / "bin" / "srun").write_text(
         "#!/bin/sh\n",
-    )  # the training has nothing left to do
+    )
     second = subprocess.run(**job, capture_output=True, timeout=PATIENCE, check=False)
     assert second.returncode == 0, second.stderr
     assert (folder / "said").read_text().count("requeue") == 1
@@ -145,10 +146,11 @@ def test_ray_takes_the_cluster_file_and_the_machines_start_with_unequal_resource
     for machine, resource in (("head", "fast"), ("worker", "slow")):
         words = shlex.split(cluster[f"{machine}_start_ray_commands"][-1].partition("; ")[2])
         assert words[:2] == ["~/ata-gym/bin/ray", "start"]
+        # reads the options, and starts nothing
         with scripts.start.make_context(
             "ray start",
             words[2:],
-        ) as context:  # reads the options, and starts nothing
+        ) as context:
             assert set(json.loads(context.params["resources"])) == {resource}
             assert context.params["head"] == (machine == "head")
             assert str(context.params["port"] or context.params["address"]).endswith("6379")

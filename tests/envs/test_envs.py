@@ -386,11 +386,12 @@ def test_an_allocation_is_a_rule_of_dispatch(env_id, changes, rows, budget, seed
             assert (observation["running"] == running).all()
             assert (observation["age"][~running] == 0).all()
             assert (observation["age"] <= info["round_time"][:, None]).all()
+        # the order of a round: by worker, then by start
         order = np.argsort(
             worker,
             axis=1,
             kind="stable",
-        )  # the order of a round: by worker, then by start
+        )
         assert np.take_along_axis(worker, order, 1).tolist() == expected["worker"].tolist()
         assert np.take_along_axis(time, order, 1).tobytes() == expected["duration"].tobytes()
         assert observation["elapsed"].tobytes() == expected["elapsed"].tobytes()

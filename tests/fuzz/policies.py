@@ -91,10 +91,11 @@ def _any_legal(rng: np.random.Generator, envs: Any, sent: dict[str, Any]) -> dic
             )
             sample[key] = np.where(rng.random(field.shape) < 0.1, field, times)
     if "missing" in sample:
+        # a round over is followed by a new one at once
         sample["missing"] = np.maximum(
             sample["missing"],
             1,
-        )  # a round over is followed by a new one at once
+        )
     begin = rng.random(len(sample["worker"])) < 0.1
     for key, value in (("worker", -1), ("duration", 0.0), ("elapsed", 0.0)):
         sample[key][begin] = value

@@ -62,9 +62,8 @@ def test_a_replay_has_the_dropout_and_the_scale_of_its_round(options, fast):
 )
 @warnings_of_inductor
 def test_a_thread_of_a_loader_pins_memory_while_graphs_are_captured(fast):
-    own = (
-        torch.Generator()
-    )  # else an epoch draws a number from torch's own, which the trainer has seeded
+    # else an epoch draws a number from torch's own, which the trainer has seeded
+    own = torch.Generator()
     loader = DataLoader(torch.ones(64, 1024), 8, pin_memory=True, generator=own)
     pinned = deque(maxlen=2)
     enough = Event()
@@ -76,10 +75,11 @@ def test_a_thread_of_a_loader_pins_memory_while_graphs_are_captured(fast):
     def copied(_trainer):
         while not (pinned or beside.done()):
             enough.wait(0.001)
+        # for whose end the other thread asks when it pins again
         pinned.pop().to(
             "cuda",
             non_blocking=True,
-        )  # for whose end the other thread asks when it pins again
+        )
 
     with ThreadPoolExecutor(1) as threads:
         beside = threads.submit(pin)

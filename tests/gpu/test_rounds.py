@@ -182,9 +182,8 @@ def where_memory_lacks(limit):
 
     def loss_of(batch):
         seen.append((len(batch[2]), torch.cuda.memory_allocated()))
-        return (
-            model(batch[2].cuda()).float().expand(-1, 2**24).exp().sum()
-        )  # 64 MiB a sample, and backward as much
+        # 64 MiB a sample, and backward as much
+        return model(batch[2].cuda()).float().expand(-1, 2**24).exp().sum()
 
     loss_of(DATA[:1]).backward()
     model.zero_grad()

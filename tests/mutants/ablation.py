@@ -31,11 +31,12 @@ from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_policies.steps import play
 from tests.mutants.copies import ROOT, changed, checksum, copy_of, outcomes, run_in
 
+# not those of races
 ROOMS = (
     "beliefs/distributions/*.py",
     "planning/[!r]*.py",
     "allocation/distribution_learner.py",
-)  # not those of races
+)
 WORLDS = "steady:short,changing:stragglers-groups,unseen:racks,drawn:drawn-changing-12-v2"
 _POSSIBLE = {tuple: 2, int: 3, float: 4}  # of half, double, 0 and infinity
 

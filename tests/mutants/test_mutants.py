@@ -90,11 +90,12 @@ def test_the_tests_that_run_a_line_come_by_nearness_and_time(checkout):
 
     assert (tests(8), tests(8, seconds=5.0)) == ([near, quick, slow], [near, quick])
     assert tests(9) == [near, quick]
+    # run when the file is imported: any test of its functions can see it
     assert tests(3) == [
         near,
         quick,
         slow,
-    ]  # run when the file is imported: any test of its functions can see it
+    ]
     assert tests(1, file="ata_gym/envs/env.py") == [other]
 
 

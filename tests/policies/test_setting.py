@@ -168,12 +168,13 @@ def test_every_way_to_make_a_policy_is_the_same_door() -> None:
     agent_env = gym.make(ENV, observation="workers", action="shares")
     agent = from_agent(lambda workers: workers[..., 1], agent_env)
     peeking = of(agent, act=lambda self, state, _: (self.setting.pool, state), only_size=None)
+    # what its parts say does not count, but what it builds
     liar = Preset(
         "liar",
         Reads,
         {},
         (Ofta,),
-    )  # what its parts say does not count, but what it builds
+    )
     ways = [
         lambda: Reads(Setting.of(env)),
         lambda: ata_policies.make(by_name, env),

@@ -69,10 +69,11 @@ def test_means_are_log_uniform_up_to_a_log_uniform_ratio() -> None:
     ratio = PoolDistribution(4, heterogeneity=(2.0, 50.0)).draw(uniforms).mean
     assert (ratio == ratio[:, :1]).all()
     found = drawn(same_ratio)
+    # workers do not depend on each other
     for values in (
         np.log(found.mean),
         found.place.astype(float),
-    ):  # workers do not depend on each other
+    ):
         correlation = np.corrcoef(values.T)[np.triu_indices(4, 1)]
         assert np.abs(correlation).max() < 5 / np.sqrt(len(values))
     assert stats.kstest(np.log(ratio[:, 0] / 2) / np.log(25), "uniform").pvalue > 1e-3

@@ -144,9 +144,8 @@ class ByDefinition:
             self.elapsed[i] = self.now - begun
 
     def short_of(self, budget: int) -> bool:
-        return (
-            len(self.results) + len(self.begun) + sum(self.todo) < budget
-        )  # who will die is not known
+        # who will die is not known
+        return len(self.results) + len(self.begun) + sum(self.todo) < budget
 
     def start(self, i: int) -> None:
         if self.todo[i]:

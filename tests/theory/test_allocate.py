@@ -15,11 +15,12 @@ from ata_gym.pools import exponential, pareto
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 
+# and many ties
 POSITIVE = st.one_of(
     st.floats(0.01, 100.0),
     st.integers(1, 4).map(float),
     st.floats(1e-300, 1e300),
-)  # and many ties
+)
 
 
 def one_at_a_time(scores: np.ndarray, budget: int) -> np.ndarray:
@@ -129,10 +130,11 @@ def test_scores_of_any_layout_and_scale_and_any_budget() -> None:
     scores = np.asfortranarray(np.random.default_rng(1).random((7, 5)))
     np.testing.assert_array_equal(allocate(scores, 9), allocate(np.ascontiguousarray(scores), 9))
     np.testing.assert_array_equal(allocate(scores[:, ::-2], 9), allocate(scores[:, ::-2].copy(), 9))
+    # without keys the lowest come first
     np.testing.assert_array_equal(
         allocate(np.zeros(5), 7),
         [2, 2, 1, 1, 1],
-    )  # without keys the lowest come first
+    )
     np.testing.assert_array_equal(allocate(np.zeros(5), 3, untried=np.ones(5)), [1, 1, 1, 0, 0])
     scores = np.array([1.0, 3.0, 0.7])
     for budget in (1, 10**6, 2**50):

@@ -85,10 +85,11 @@ def test_closed_forms():
         each = np.ones(n, int)
         harmonic = np.sum(1 / np.arange(1, n + 1))
         assert expected_round_time(pool, each) == pytest.approx(harmonic, rel=1e-10)
+        # many small tails together
         assert expected_round_times(pool, each[None]) == pytest.approx(
             harmonic,
             rel=1e-6,
-        )  # many small tails together
+        )
     # two each: E max = sum of means - E min, and E min = integral of (exp(-t) (1 + t))^2 = 5/4
     assert expected_round_time(exponential([1.0, 1.0]), [2, 2]) == pytest.approx(2.75, rel=1e-10)
     for a, b in ((2, 1), (3, 4), (5, 5)):
@@ -132,9 +133,8 @@ def test_one_worker_takes_the_mean_of_its_sum(pool, most):
 )
 def test_a_deterministic_beside_a_weibull_worker(shape, ratio, tasks):
     scale = 3.0
-    d = (
-        ratio * weibull(shape, scale).mean()[0]
-    )  # E max(d, W) = d + the integral of P(W > t) beyond d
+    # E max(d, W) = d + the integral of P(W > t) beyond d
+    d = ratio * weibull(shape, scale).mean()[0]
     x = np.exp(np.minimum(shape * np.log(d / scale), 700.0))
     if x > 1e-290:
         early = scale * gammainc(1 / shape, x) * gamma_function(1 + 1 / shape)
@@ -201,11 +201,12 @@ def test_a_quadrature_takes_the_values_inside_a_panel_where_a_function_jumps_at_
 
 def test_the_stated_error_of_a_quadrature_is_not_less_than_its_error():
     for tolerance in (1e-2, 1e-4, 1e-6):
+        # a kink at an edge
         rule = adaptive_rule(
             lambda t: np.sqrt(t)[None],
             np.array([0.0, 1.0]),
             tolerance,
-        )  # a kink at an edge
+        )
         assert 0 < abs(rule.values[0] @ rule.weights - 2 / 3) <= rule.error < 2 * tolerance
 
 

@@ -52,11 +52,12 @@ def test_simulated_round_times_are_the_expected_ones() -> None:
     costs = simulate(known_sample(MIXED, 512), candidates, 23, 4096)
     exact = [expected_round_time(MIXED, a) for a in candidates]
     np.testing.assert_allclose(costs.round_time, exact, rtol=0.015)
+    # each time equally often
     np.testing.assert_allclose(
         costs.worker_time,
         candidates @ MIXED.mean(),
         rtol=1e-9,
-    )  # each time equally often
+    )
     np.testing.assert_allclose(costs.total(0.5), costs.round_time + 0.5 * costs.worker_time)
 
 

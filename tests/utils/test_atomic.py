@@ -81,9 +81,8 @@ def test_names_that_are_no_text_are_refused_by_every_door(tmp_path):
         read_log,
         lambda one: read_trace(one, worker="w", duration="d"),
     ]
-    for door in (
-        one for one in doors if one is not read_kept
-    ):  # which reads what ata-gym has named
+    # which reads what ata-gym has named
+    for door in (one for one in doors if one is not read_kept):
         with pytest.raises(
             ValueError,
             match=r"b'.*b\\xffd\.csv' holds bytes that are no UTF-8: rename it",

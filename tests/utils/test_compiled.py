@@ -221,9 +221,8 @@ def test_a_constant_that_numba_has_frozen_is_not_kept_under_its_new_value(monkey
     assert module.scaled([3.0]) == 15.0
     before = folders()
     module.helpers.FACTOR = 3.0
-    assert (
-        module.make(2.0)([3.0]) == 16.0
-    )  # this process goes on with the helper that it has compiled
+    # this process goes on with the helper that it has compiled
+    assert module.make(2.0)([3.0]) == 16.0
     assert folders() == before
 
 

@@ -359,9 +359,8 @@ def _by_margin(
             busy.worker[count] = i
             busy.age[count] = age[i]
             count += 1
-    workers = DispatchWorkers(
-        times, sums, mean, order, missing
-    )  # nobody asks here how many are useful
+    # nobody asks here how many are useful
+    workers = DispatchWorkers(times, sums, mean, order, missing)
     start_workers(workers, factor, absent, shadow[0], missing[0], busy, count, out)
 
 

@@ -127,9 +127,10 @@ def test_a_table_and_a_picture_are_downloaded_and_heads_say_what_they_mean(look,
     table = pl.read_csv(tmp_path / "overview.csv")
     assert table.columns[:4] == ["policy", "kind", "runtime", "worker time"]
     assert table["policy"].to_list() == NAMES
+    # as they are, and not in thousands
     assert table["runtime"].to_list() == pytest.approx(
         [1020.0, 2040.0, 3060.0],
-    )  # as they are, and not in thousands
+    )
     picture = (tmp_path / "runtime.svg").read_text("utf-8")
     assert picture.startswith("<svg")
     assert all(name in picture for name in NAMES)

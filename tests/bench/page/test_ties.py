@@ -95,9 +95,8 @@ def test_wins_are_counted_on_the_same_seed():
     won = int((mine < theirs).sum())
     interval = stats.binomtest(won, 20).proportion_ci(0.95, "exact")
     assert paired_wins([mine], [theirs]) == pytest.approx((won / 20, interval.low, interval.high))
-    assert (
-        won / 20 > (mine[:, None] < theirs).mean() + 0.1
-    )  # of all pairs of runs, which are not paired
+    # of all pairs of runs, which are not paired
+    assert won / 20 > (mine[:, None] < theirs).mean() + 0.1
     assert paired_wins([mine], [mine]).mean == 0.5
     assert paired_wins([mine], [9.0 * mine])[::2] == (1.0, 1.0)
     two = paired_wins([mine, theirs], [theirs, mine])

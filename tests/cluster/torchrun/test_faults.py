@@ -173,9 +173,10 @@ def fails_when_a_part_was_sent():
     with mock.patch.object(buckets, "_SIZE", 16):
         one_round(model, allocator)
         first = [parameter.grad.clone() for parameter in model.parameters()]
+        # the second pass on b fails
         passes = iter(
             [None, None] if dist.get_rank() == 0 else [None],
-        )  # the second pass on b fails
+        )
         hook = model.rows.weight.register_hook(lambda _: next(passes))
         said = refused(lambda: one_round(model, allocator))
         assert said.startswith(

@@ -42,9 +42,8 @@ def test_training_is_that_of_one_process_also_where_ranks_have_no_tasks(kind, po
     ranks = on_ranks(3, train, kind, policy, budget, 8)
     assert_alike(ranks, alone(budget, 8))
     assert {sum(shares) for shares in ranks[0]["allocations"]} == {budget}
-    assert (
-        len(set(ranks[0]["allocations"])) > 1 or policy == "uta"
-    )  # with one split there would be little to see
+    # with one split there would be little to see
+    assert len(set(ranks[0]["allocations"])) > 1 or policy == "uta"
     if kind != "fsdp":
         assert [gradient is None for gradient in ranks[0]["gradients"]] == [False] * 4 + [
             True,

@@ -96,9 +96,8 @@ def test_the_gradient_is_sent_while_it_is_computed_and_is_that_of_one_process(to
     (one,) = on_ranks(1, train, together)
     alike(ranks, one)
     assert {rank[0][2] for rank in ranks} == {0}  # what the passes of a batch are is not known yet
-    assert any(
-        early for rank in ranks for *_, early in rank[1:]
-    )  # a rank without tasks sends nothing early
+    # a rank without tasks sends nothing early
+    assert any(early for rank in ranks for *_, early in rank[1:])
 
 
 def by_tokens(together):
@@ -281,9 +280,10 @@ def test_augmentation_depends_on_no_rank_and_no_worker_process():
     ranks = on_ranks(2, augmented, 0)
     one = augmented(1)
     assert sorted(row for rank in ranks for row in rank) == sorted(one)
+    # also in the second epoch
     assert len({drawn for _, *drawn in one for drawn in drawn}) == 3 * len(
         one,
-    )  # also in the second epoch
+    )
 
 
 def without_weight():

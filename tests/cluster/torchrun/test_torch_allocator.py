@@ -100,9 +100,8 @@ def test_beliefs_follow_the_name_through_a_restart_with_other_ranks():
     (_, rounds, state), *_ = on_ranks(3, with_names, "abc", None, 5)
     assert rounds == 5
     state = json.loads(json.dumps(state))
-    tasks, rounds, _ = on_ranks(2, with_names, "ba", state, 1)[
-        0
-    ]  # in another order, and one is gone
+    # in another order, and one is gone
+    tasks, rounds, _ = on_ranks(2, with_names, "ba", state, 1)[0]
     assert (rounds, tasks) == (6, {"b": 7, "a": 2})
     tasks, rounds, _ = on_ranks(3, with_names, "dba", state, 3)[0]
     assert (rounds, tasks) == (8, {"a": 1, "b": 4, "d": 4})
@@ -318,6 +317,5 @@ def test_times_on_cuda_are_those_of_the_device():
     end.record()
     end.synchronize()
     (times,) = allocator.last.seconds.values()
-    assert (
-        min(times) > 0.2 * start.elapsed_time(end) / 1000
-    )  # launching takes microseconds, the product milliseconds
+    # launching takes microseconds, the product milliseconds
+    assert min(times) > 0.2 * start.elapsed_time(end) / 1000

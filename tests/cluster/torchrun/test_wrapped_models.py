@@ -134,11 +134,12 @@ def test_times_are_those_of_the_device_of_the_model(monkeypatch):
     clocks = []
     model.weight = OnCuda(model.weight.detach())
     allocator = TorchAllocator(3, "uta", warm_up=0)  # with gloo, as with "cpu:gloo,cuda:nccl"
+    # no such device
     monkeypatch.setattr(
         task_gradients,
         "Buckets",
         mock.MagicMock(return_value=mock.MagicMock(sent=0)),
-    )  # no such device
+    )
     monkeypatch.setattr(Stopwatch, "mark", lambda self: clocks.append(self._device) or 0.0)
     for timed, device in (
         (nn.Identity(), "cpu"),

@@ -54,11 +54,12 @@ def test_shares_are_rounded_by_largest_remainder_and_the_total_of_a_race_is_loga
 def test_ties_of_remainders_go_to_the_lowest_workers_and_huge_budgets_are_refused() -> None:
     for budget, expected in ((4, [1, 1, 1, 1, 0, 0]), (8, [2, 2, 1, 1, 1, 1])):
         assert tasks_of_shares(np.zeros(6), budget, SCALE).tolist() == expected
+    # extreme shares
     rows = tasks_of_shares(
         np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 30.0]]),
         4,
         SCALE,
-    )  # extreme shares
+    )
     assert rows.tolist() == [[2, 1, 1], [0, 0, 4]]
     with pytest.raises(
         ValueError,

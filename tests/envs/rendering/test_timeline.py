@@ -169,10 +169,11 @@ def test_slow_workers_whose_tasks_are_cancelled_do_not_look_fast(env_id: str) ->
         steps = 750
     for _ in range(steps):
         env.step(every)
+    # the means of finished tasks are 1.0 and 1.6
     assert env.timeline().estimate == pytest.approx(
         [1.0, 8.0],
         rel=0.2,
-    )  # the means of finished tasks are 1.0 and 1.6
+    )
 
 
 @pytest.mark.parametrize("env_id", [RACE, DISPATCH])

@@ -205,9 +205,8 @@ def test_who_leaves_gets_nothing_and_who_comes_back_is_known(name: str) -> None:
     for _ in range(3):
         shares = allocator.allocate()
         assert "a" not in shares
-        assert (
-            shares["b"] > shares["c"]
-        )  # the policy shares out all tasks among those who are there
+        # the policy shares out all tasks among those who are there
+        assert shares["b"] > shares["c"]
         assert allocator.explain().away.tolist() == [True, False, False]
         allocator.observe(times_of(shares))
     allocator.join("a")
@@ -311,9 +310,10 @@ def test_a_policy_that_is_made_already_has_its_workers_and_its_own_plan() -> Non
     allocator.observe(times_of(allocator.allocate()))
     allocator.leave("a")
     assert allocator.allocate() == {"b": 3}
+    # a field of a name that our plans have too
     assert allocator._state.plan.availability.tolist() == [
         [0.0, 1.0],
-    ]  # a field of a name that our plans have too
+    ]
     assert allocator.explain().away.tolist() == [True, False]  # the allocator knows that
     allocator.join("a")
     assert allocator.allocate().keys() == {"a", "b"}

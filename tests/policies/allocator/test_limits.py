@@ -34,9 +34,8 @@ def test_no_allocation_within_the_limits_has_fewer_changes_and_an_earlier_end(da
     legal = [np.array(one) for one in legal if ((least <= one) & (one <= most)).all()]
     changes = min(np.abs(one - shares).sum() for one in legal)
     assert np.abs(found - shares).sum() == changes
-    if (
-        np.clip(shares, least, most).sum() <= budget
-    ):  # tasks were added, one by one where each ends first
+    # tasks were added, one by one where each ends first
+    if np.clip(shares, least, most).sum() <= budget:
         nearest = [one for one in legal if np.abs(one - shares).sum() == changes]
         added = [
             np.where(one > np.clip(shares, least, most), one * mean, 0.0).max()

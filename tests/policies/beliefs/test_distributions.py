@@ -74,10 +74,11 @@ def test_kaplan_meier(data: st.DataObject) -> None:
         data.draw(st.lists(bin, min_size=1, max_size=12, unique_by=lambda b: b[0])),
     ).T
     middle = 2.0 ** (0.5 * (place + 0.5))
+    # the first one anchors the bins
     results = np.append(
         1.0,
         np.repeat(middle, count * (1 - cancelled)),
-    )  # the first one anchors the bins
+    )
     elapsed = np.repeat(middle, count * cancelled)
     distribution = own_sample(learn(results, elapsed), 20_000)[0, 0]
     expected = stats.ecdf(stats.CensoredData(uncensored=results, right=elapsed)).sf
@@ -341,11 +342,12 @@ def test_moments_and_bins_agree_whatever_happens(seed: int) -> None:
         elapsed = level * rng.random((2, n)) * (rng.random((2, n)) < 0.2)
         belief = belief.observe(worker, time, elapsed)
         assert (belief.row[:, ROW.clock] == k + 1).all()
+        # no round, and no change
         nothing = belief.observe(
             np.full((2, 2), -1),
             np.zeros((2, 2)),
             np.zeros((2, n)),
-        )  # no round, and no change
+        )
         assert difference(nothing, belief) is None
     bins = belief.bins.sum(axis=3)
     np.testing.assert_allclose(bins[:, :, FINISHED], belief.mass(), rtol=1e-6, atol=1e-9)

@@ -74,35 +74,37 @@ def test_a_worker_that_hung_once_is_back_with_the_first_probe(known: Distributio
     waiting = idle(hit, 200)
     due = [bool(idle(hit, k).probes()[0, 1]) for k in range(0, 200, 5)]
     first = 5 * due.index(True)
-    assert (
-        first > 5
-    )  # a probe might take 50 rounds' time, so it comes later than that of one a little slower
+    # a probe might take 50 rounds' time, so it comes later than that of one a little slower
+    assert first > 5
     assert waiting.counts[0, 1] == hit.counts[0, 1]  # what is known of a suspect does not fade
     back = after(waiting, np.array([0.0, 1.0, 0.0, 1.0]), seed=7)
     assert not back.suspects().any()
+    # the round that hung does not count
     assert back.counts[0, 1] == pytest.approx(
         known.counts[0, 1] + 2.0,
-    )  # the round that hung does not count
+    )
     assert back.row[0, ROW.events] == 0.0
 
 
 def test_the_fastest_of_those_that_failed_together_is_probed(known: DistributionBelief) -> None:
     hit = after(known, np.array([6.0, 6.0, 6.0, 1.0]))
     assert hit.suspects()[0, :4].tolist() == [True, True, True, False]
+    # a round is hardly longer by it
     assert hit.probes()[0, :4].tolist() == [
         True,
         False,
         False,
         False,
-    ]  # a round is hardly longer by it
+    ]
     as_usual = after(hit, np.array([1.0, 0.0, 0.0, 1.0]), seed=3)
     assert as_usual.suspects()[0, :4].tolist() == [False, True, True, False]
+    # the others are due at once
     assert as_usual.probes()[0, :4].tolist() == [
         False,
         True,
         True,
         False,
-    ]  # the others are due at once
+    ]
     still_slow = after(hit, np.array([6.0, 0.0, 0.0, 1.0]), seed=3)
     assert still_slow.row[0, ROW.events] == 3.0
     again = next(k for k in range(60) if idle(still_slow, k).probes().any())

@@ -228,10 +228,11 @@ def test_the_best_of_eight_shadow_prices_is_chosen_after_each_round_with_all() -
     one = first.go_on(WORKERS, BUDGET, price)
     two = one.go_on(WORKERS, BUDGET, price)
     assert (one.rounds, two.rounds) == (1, 2)
+    # the rounds are alike, and the first counts .98
     np.testing.assert_allclose(
         two.totals,
         1.98 * one.totals,
-    )  # the rounds are alike, and the first counts .98
+    )
     assert two.chosen == (two.totals[0] @ (1.0, price)).argmin()
     assert two.shadow(WORKERS, price) == pytest.approx(price * np.sqrt(2.0) ** (two.chosen - 4))
     assert two.shadow(WORKERS, 0.0) == pytest.approx(
@@ -434,10 +435,11 @@ def test_slow_workers_are_needed_together(play: Any) -> None:
 def test_without_a_price_half_of_the_shadow_price_counts_after_15_results_per_worker() -> None:
     env = gym.make_vec(DISPATCH, num_envs=1, pool=deterministic(np.ones(4)), budget=6)
     policy = ata_policies.make(LEARNER, env)
+    # ten rounds of six results of four workers, and one result
     *_, last = islice(
         steps_of(policy, env),
         61,
-    )  # ten rounds of six results of four workers, and one result
+    )
     idle = {"running": np.zeros((1, 4), np.int8), "age": np.zeros((1, 4))}
     times = np.linspace(0.5, 1.5, 32) * np.array([[1.0], [1.0], [1.0], [3.5]])
     plan = last.state.plan._replace(
@@ -448,10 +450,11 @@ def test_without_a_price_half_of_the_shadow_price_counts_after_15_results_per_wo
     seen = {**last.observation, **idle}
     decided = []
     for chosen in range(8):
+        # it goes on no more
         search = plan.search._replace(
             chosen=np.array([chosen]),
             rounds=np.array([1e6]),
-        )  # it goes on no more
+        )
         shadow = search.shadow(plan.workers, 0.0)[0] / 2.0
         action, _ = policy.predict(seen, last.state._replace(plan=plan._replace(search=search)))
         at = seen["missing"][:, 0], seen["running"], seen["age"]
@@ -478,10 +481,11 @@ def test_who_is_away_is_noticed() -> None:
     asked = np.zeros((3, 8))
     dead = np.zeros((3, 8), np.bool_)
     noticed = 0
+    # the round is that of the last step
     for step in islice(
         steps_of(ata_policies.make(LEARNER, env), env),
         300,
-    ):  # the round is that of the last step
+    ):
         inside = (step.seen["missing"] < 10) & (asked == 1)
         thought = inside & (step.state.plan.absent == 1)
         np.testing.assert_array_equal(thought, inside & dead)

@@ -213,11 +213,12 @@ def test_moves_go_from_straggler_to_leader_until_times_are_equal() -> None:
     best = (allocate([1.0, 2.0, 3.0], 60) * [1.0, 2.0, 3.0]).max()
     assert (actions[-1] * [1.0, 2.0, 3.0]).max() <= 1.1 * best
     assert state.plan.step[0] < 8
+    # who owes results counts as the straggler
     policy = LbBspGpu(
         Setting(n=3, budget=30),
         step=4,
         window=1,
-    )  # who owes results counts as the straggler
+    )
     actions, _ = shares(
         policy,
         [1.0, 1.0, 1.0],
@@ -323,10 +324,11 @@ def test_a_profile_is_fitted() -> None:
 
 def test_workers_never_measured_are_as_fast_as_the_only_one_that_was() -> None:
     points = np.array([[0.0], [2.0], [0.0]])
+    # and where nobody was measured
     for times, slope in (
         (3.0 * points, [3.0] * 3),
         (0.0 * points, [1.0] * 3),
-    ):  # and where nobody was measured
+    ):
         np.testing.assert_array_equal(
             fitted(points, times, np.where(times > 0.0, 1.0, 0.0))[2],
             slope,

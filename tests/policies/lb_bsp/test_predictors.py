@@ -100,11 +100,12 @@ def test_rows_are_the_same_alone_and_predictions_scale_with_the_speeds(name: str
             difference(memory_alone, map_leaves(lambda leaf, e=e: leaf[e : e + 1], memory)) is None
         )
     scaled, _ = forecasts(predictor, 1024.0 * speed, signal)
+    # it takes logarithms
     np.testing.assert_allclose(
         scaled,
         1024.0 * batch,
         rtol=1e-7 if name == "narx" else 0.0,
-    )  # it takes logarithms
+    )
     assert np.isnan(batch[:, 0]).all()
     assert (np.isnan(batch[:, :10, -1])).all()
     assert (batch[:, 11:] > 0).all()

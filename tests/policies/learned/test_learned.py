@@ -92,9 +92,8 @@ def test_files_that_hold_no_weights_or_changed_ones_are_refused(
         // 4
         * 4
     )
-    for place in (
-        some.tolist()
-    ):  # the tail holds float32 only; the sign and the exponent stay, so all stays finite
+    # the tail holds float32 only; the sign and the exponent stay, so all stays finite
+    for place in some.tolist():
         content[place] ^= 0xFF
     (tmp_path / "other.safetensors").write_bytes(content)
     safetensors.save_file(safetensors.load_file(path), tmp_path / "without.safetensors")
@@ -147,9 +146,8 @@ def by_hand(env_id: str, action: str, n: int) -> Callable[[Any], Any]:
             workers = seen
         else:
             workers = seen[:, : OWN * n].reshape(-1, n, OWN)
-        slow = (
-            workers[..., 1] + 0.1 * np.arange(n) + 2.0 * workers[..., OF_WORKER.index("started")]
-        )  # started: so that picks are spread
+        # started: so that picks are spread
+        slow = workers[..., 1] + 0.1 * np.arange(n) + 2.0 * workers[..., OF_WORKER.index("started")]
         if action == "assign":
             return slow.argmin(axis=1)
         if action == "start":

@@ -341,11 +341,12 @@ def test_it_goes_on_where_it_was_stopped_units_do_not_matter_and_doubt_costs() -
     plain = local_search(times, start)
     part = local_search(times, start, moves=3)
     assert part.moves == 3
+    # it goes on
     np.testing.assert_allclose(
         local_search(times, part.allocation).cost,
         plain.cost,
         rtol=1e-3,
-    )  # it goes on
+    )
     assert plain.cost < local_search(times, start, doubt=np.full(12, 0.2)).cost
     for unit in (2.0**-900, 2.0**900):
         scaled = local_search(times * unit, start)

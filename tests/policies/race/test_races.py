@@ -66,9 +66,10 @@ def test_the_best_known_race_and_the_untried_beside_it() -> None:
     known = [4e8, 4e8, 0.0, 4e8, 4e8], [4e8, 8.4e8, 0.0, 17.2e8, 36e8]
     assert raced(RaceCaps(Setting(5, 6), m=3, d=2), *known).tolist() == [[5, 2, 6, 1, 0]]
     assert raced(RaceFastest(Setting(5, 6)), *known).tolist() == [[6, 6, 6, 0, 0]]  # 6 / 3
+    # three workers, and 14 // 5 to spare
     assert raced(RaceCaps(Setting(5, 7)), *known).tolist() == [
         [6, 2, 7, 1, 0],
-    ]  # three workers, and 14 // 5 to spare
+    ]
     assert raced(RaceBackup(Setting(5, 7)), *known).tolist() == [[6, 2, 7, 1, 0]]
 
 

@@ -33,10 +33,11 @@ NEEDS = {
 }
 ELSEWHERE = NEEDS.keys() - {"sb3", "sb3_contrib", "cleanrl"}
 """They have environments of their own."""
+# importing TorchRL alone warns
 OF_A_SESSION = [
     pytest.mark.library,
     pytest.mark.filterwarnings("default"),
-]  # importing TorchRL alone warns
+]
 
 
 def test_each_library_has_one_and_each_is_short() -> None:

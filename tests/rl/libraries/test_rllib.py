@@ -8,9 +8,8 @@ import pytest
 
 from tests.envs.playing import LISTED, arguments, name
 
-if (
-    importlib.util.find_spec("ray") is None or importlib.util.find_spec("tree") is None
-):  # RLlib needs dm-tree
+# RLlib needs dm-tree
+if importlib.util.find_spec("ray") is None or importlib.util.find_spec("tree") is None:
     pytest.skip("ray[rllib] is not installed", allow_module_level=True)
 
 pytestmark = [

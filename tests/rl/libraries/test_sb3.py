@@ -94,11 +94,12 @@ def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) 
                 ends += 1
                 assert same(info["terminal_observation"], other["terminal_observation"])
                 assert info["TimeLimit.truncated"] is other["TimeLimit.truncated"] is True
+                # the other ones are rounded
                 np.testing.assert_allclose(
                     info["episode"]["r"],
                     other["episode"]["r"],
                     atol=1e-6,
-                )  # theirs: rounded
+                )
                 assert info["episode"]["l"] == other["episode"]["l"]
         assert (rewards.tobytes(), dones.tolist()) == (
             other_rewards.tobytes(),

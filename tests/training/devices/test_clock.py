@@ -153,9 +153,10 @@ def test_a_round_of_given_times_is_that_of_the_simulation(data):
                 np.testing.assert_array_equal(ours[0][name], theirs[0][name])
             assert ours[1:] == theirs[1:]
             started = simulated.unwrapped._state.started - before
+            # no task is run in vain
             assert [task for task, _ in replica.tasks[k]] == list(
                 range(started.sum()),
-            )  # no task is run in vain
+            )
             assert [kept for _, kept in replica.tasks[k]] == [
                 b < budget for b in range(started.sum())
             ]

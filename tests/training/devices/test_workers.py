@@ -66,9 +66,10 @@ def test_a_seed_of_a_gpu_starts_cuda(monkeypatch):
     with seeded(5, torch.device("cuda:1")):
         drawn = torch.rand(3, generator=generators[1])
     assert torch.equal(drawn, torch.rand(3, generator=torch.Generator().manual_seed(5)))
+    # as it was before
     assert torch.equal(
         *(torch.rand(1, generator=generator) for generator in generators),
-    )  # as it was before
+    )
 
 
 class Told(Classification):

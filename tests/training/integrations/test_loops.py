@@ -32,9 +32,10 @@ def ticks(policy, rounds):
 def accelerator():
     accelerate = pytest.importorskip("accelerate")
     yield accelerate.Accelerator(cpu=True)
+    # it is one for the whole process
     accelerate.state.AcceleratorState._reset_state(
         reset_partial_state=True,
-    )  # it is one for the whole process
+    )
 
 
 def test_a_clock_tells_the_time_of_each_step_and_is_part_of_a_checkpoint(accelerator, tmp_path):

@@ -137,9 +137,8 @@ def test_the_memory_is_that_of_one_batch():
 
     trainer.model.register_forward_hook(forward)
     trainer.step()
-    assert (
-        done == ["forward", "backward"] * 6
-    )  # each backward pass runs before the next forward pass
+    # each backward pass runs before the next forward pass
+    assert done == ["forward", "backward"] * 6
 
 
 def test_a_method_trains_on_tasks():

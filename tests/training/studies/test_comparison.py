@@ -100,9 +100,8 @@ def test_learning_rates():
     def rate(text, problem, lr=1.0):
         return MethodChoice.parse(text).rate(EXPERIMENT, problem, lr)
 
-    rates = {
-        name: rate(name, noisy) for name in METHODS
-    }  # each gradient moves the weights by as much
+    # each gradient moves the weights by as much
+    rates = {name: rate(name, noisy) for name in METHODS}
     assert (rates["rennala"], rates["minibatch"]) == (1.0, 20 / BUDGET)
     assert rates["ringmaster"] == rates["asgd"] == 1 / BUDGET
     assert 1.0 <= rates["mindflayer"] < 2.0

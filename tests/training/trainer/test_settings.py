@@ -181,9 +181,10 @@ def test_compiled_training_follows_eager_training(monkeypatch):
     ],
 )
 def test_what_is_asked_of_torch_compile(monkeypatch, options, asked):
+    # as graphs needs CUDA
     settings = SimpleNamespace(
         **({"compile": False, "graphs": False} | options),
-    )  # as graphs needs CUDA
+    )
     monkeypatch.setattr(torch, "compile", lambda loss, **given: (loss, given))
     assert _compiled(len, settings) == (len if asked is None else (len, asked))
 

@@ -148,9 +148,8 @@ def test_a_model_of_ones_own():
     before = copy.deepcopy(model.state_dict())
     trainer = Trainer(small(), BUDGET, model=model)
     trainer.step()
-    assert all(
-        torch.equal(before[name], part) for name, part in model.state_dict().items()
-    )  # a copy is trained
+    # a copy is trained
+    assert all(torch.equal(before[name], part) for name, part in model.state_dict().items())
     same = [
         torch.equal(a, b)
         for a, b in zip(model.parameters(), trainer.model.parameters(), strict=True)

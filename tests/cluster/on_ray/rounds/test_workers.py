@@ -26,9 +26,8 @@ def test_workers_join_leave_and_are_left_out():
         watched = Watched(runner, 4)
         done = watched.round(0, SLEEP)
         assert set(done.workers) == {"a"}
-        assert (
-            done.record.away == runner.away == {"b": "its actor is starting"}
-        )  # it finds no room and blocks nobody
+        # it finds no room and blocks nobody
+        assert done.record.away == runner.away == {"b": "its actor is starting"}
         with pytest.raises(ValueError, match="worker 'a' has not left"):
             runner.join("a")
         runner.join("c", {"num_cpus": 0.5})

@@ -194,11 +194,12 @@ def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_name
         rtol=1e-6,
     )
     assert words.endswith(", where infinite that of exponential times of the same mean")
+    # the finite norm of a slower worker still counts
     mixed, _ = fitted(
         name,
         pool=heavy + light,
         budget=3,
-    )  # the finite norm of a slower worker still counts
+    )
     np.testing.assert_allclose(mixed, replaced * (1.0 if "empirical" in name else 10.0), rtol=1e-6)
     assert "infinite" not in fitted(name, pool=light, budget=3)[1]
     endless = pools.pareto(0.9, [1.0, 2.0])
