@@ -18,9 +18,9 @@ import numpy as np
 
 import ata_policies
 from ata_gym.bench.decision_cost import FIRST, TimedPlayer, decision_times, exponential_workers
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.progress import progress_bars
+from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.report import style
+from ata_gym.bench.runner.progress import progress_bars
 from ata_gym.scenarios.card import Card
 from ata_policies.card import policy_card
 

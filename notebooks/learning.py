@@ -19,8 +19,8 @@ from matplotlib.patches import Patch
 from PIL import Image
 
 from ata_gym.bench.report import style
-from ata_gym.bench.side_by_side.pictures import MOST, THROWN_AWAY, WAITING, WORKING
-from ata_gym.bench.side_by_side.play import Player
+from ata_gym.bench.studies.side_by_side.pictures import MOST, THROWN_AWAY, WAITING, WORKING
+from ata_gym.bench.studies.side_by_side.play import Player
 from ata_gym.scenarios import scenario
 from ata_gym.typing import Floats
 from ata_gym.utils.atomic import write_whole

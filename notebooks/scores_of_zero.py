@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ata_gym import bench
-from ata_gym.bench.paper.cifar100 import CIFAR100
+from ata_gym.bench.studies.paper.cifar100 import CIFAR100
 from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Ints, Mask
 from ata_policies import Setting

@@ -41,7 +41,7 @@ def _commands_are_quick() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         with suppress(ImportError):  # of the extra bench
-            patch.setattr("ata_gym.bench.progress.monotonic", lambda: 0.0)
+            patch.setattr("ata_gym.bench.runner.progress.monotonic", lambda: 0.0)
         yield
 
 

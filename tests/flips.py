@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ata_gym.bench.experiment.store import verify
+from ata_gym.bench.store.folder import verify
 
 _NOT_RESULTS = {"timings.json", "report.html"}
 _ROOMS = {"tensorboard"}

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from ata_gym.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ata_gym.bench.benchmark import PolicyFailedWarning, run
-    from ata_gym.bench.results import Comparison, Results
-    from ata_gym.bench.sweeps import Sweep, sweep
+    from ata_gym.bench.runner.results import Comparison, Results
+    from ata_gym.bench.studies.comparison import PolicyFailedWarning, run
+    from ata_gym.bench.studies.sweep import Sweep, sweep
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "Comparison": "results",
-            "PolicyFailedWarning": "benchmark",
-            "Results": "results",
-            "Sweep": "sweeps",
-            "run": "benchmark",
-            "sweep": "sweeps",
+            "Comparison": "runner.results",
+            "PolicyFailedWarning": "studies.comparison",
+            "Results": "runner.results",
+            "Sweep": "studies.sweep",
+            "run": "studies.comparison",
+            "sweep": "studies.sweep",
         },
     )
 

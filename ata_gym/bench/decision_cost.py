@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment import Experiment
 from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario, scenario

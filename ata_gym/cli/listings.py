@@ -266,7 +266,7 @@ def _paragraphs(text: str) -> Iterator[RenderableType]:
     from rich.padding import Padding
     from rich.text import Text
 
-    from ata_gym.bench.page.docstrings import blocks, terms
+    from ata_gym.bench.report.page.docstrings import blocks, terms
 
     for kind, block in blocks(text):
         if kind == "title":

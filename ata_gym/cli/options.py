@@ -20,8 +20,8 @@ from ata_gym.training.problem import problem_names
 from ata_gym.utils.atomic import cut
 
 if TYPE_CHECKING:
-    from ata_gym.bench.experiment.experiment import Experiment
-    from ata_gym.bench.experiment.jobs import Effort
+    from ata_gym.bench.experiment import Experiment
+    from ata_gym.bench.runner.jobs import Effort
     from ata_gym.scenarios import Scenario
 
 Where = StrEnum("Where", ["local", "ray"])
@@ -299,7 +299,7 @@ class Source:
 
     def _tell(self, replayed: Scenario) -> None:
         """Print how much a trace holds, and how much of it is played."""
-        from ata_gym.bench.experiment.experiment import recorded_rounds
+        from ata_gym.bench.experiment import recorded_rounds
 
         available = recorded_rounds(replayed.pool, replayed.budget)
         if self.rounds is None:
@@ -318,7 +318,7 @@ class Source:
 
     def experiment(self) -> Experiment:
         """The experiment, where worker time costs nothing."""
-        from ata_gym.bench.experiment.experiment import Experiment
+        from ata_gym.bench.experiment import Experiment
 
         return Experiment.on_scenario(
             self.find(),
@@ -368,7 +368,7 @@ class Running:
         Raises:
             ValueError: For a number or an address that makes no sense.
         """
-        from ata_gym.bench.experiment.jobs import Effort, on_this_machine
+        from ata_gym.bench.runner.jobs import Effort, on_this_machine
         from ata_gym.cluster.on_ray.connection import check_address, quiet_ray
         from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
         from ata_gym.utils.validation import whole_number

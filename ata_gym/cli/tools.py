@@ -83,8 +83,8 @@ def verify(
     ata-gym verify results --json
     ```
     """
-    from ata_gym.bench.experiment.store import verify as check_files
     from ata_gym.bench.report.table import LEFT, WRAP, Table
+    from ata_gym.bench.store.folder import verify as check_files
 
     files = check_files(folder)
     faults = [checked for checked in files if checked.fault]

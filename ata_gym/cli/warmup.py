@@ -29,7 +29,7 @@ def warmup(
     """
     from pathlib import Path
 
-    from ata_gym.bench.progress import progress_bars
+    from ata_gym.bench.runner.progress import progress_bars
     from ata_gym.utils.kernels.cache import kept_in
     from ata_gym.utils.kernels.processes import compile_in_processes
     from ata_gym.utils.machine import processors

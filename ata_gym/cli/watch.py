@@ -16,7 +16,7 @@ from ata_gym.utils.atomic import check_place
 if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, RenderableType
 
-    from ata_gym.bench.side_by_side.play import Player
+    from ata_gym.bench.studies.side_by_side.play import Player
     from ata_gym.envs.rendering.timeline import Timeline
 
 WATCHED = "uta,gta,ata-empirical-icml,default"
@@ -68,7 +68,7 @@ def watch(
     ata-gym watch five-workers --rounds 2000 --out notebooks/pictures
     ```
     """
-    from ata_gym.bench.side_by_side.play import Player
+    from ata_gym.bench.studies.side_by_side.play import Player
     from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND
     from ata_gym.envs.rendering.text import as_text
     from ata_gym.scenarios import resolve
@@ -100,14 +100,14 @@ def watch(
             for player in players:
                 say(f"\n{player.name}\n{as_text(player.recent[-1])}")
     if out is not None:
-        from ata_gym.bench.side_by_side import pictures as drawn
+        from ata_gym.bench.studies.side_by_side import pictures as drawn
 
         say_files("pictures", drawn.draw(players, resolved, out / "who-waits"))
     _say_totals(players)
 
 
 def _play_all(players: Sequence[Player], rounds: int) -> None:
-    from ata_gym.bench.progress import progress_bars
+    from ata_gym.bench.runner.progress import progress_bars
     from ata_gym.utils.errors import named_failure
 
     with progress_bars(dict.fromkeys((player.name for player in players), rounds)) as progress:

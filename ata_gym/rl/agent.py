@@ -10,7 +10,7 @@ from typing import Any
 
 from ata_gym.envs.interface.worker_features import WorkerMemory
 from ata_gym.pools import deterministic
-from ata_gym.rl.learning.specification import AgentSpec, policy_name
+from ata_gym.rl.specification import AgentSpec, policy_name
 from ata_gym.scenarios import SPLITS
 from ata_gym.typing import Ints
 from ata_gym.utils.extras import require

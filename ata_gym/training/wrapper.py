@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ata_gym.envs.allocation import TaskAllocationEnv
 from ata_gym.envs.states.batch_state import Feedback
+from ata_gym.models import checkpoint
 from ata_gym.training.devices.clock import DeviceClock
-from ata_gym.training.models import checkpoint
 from ata_gym.training.problem import Problem
 from ata_gym.training.problems.tasks import Tasks
 from ata_gym.training.trainer.trainer import Trainer

@@ -7,9 +7,9 @@ import gymnasium as gym
 import numpy as np
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import USUAL, play_jobs
-from ata_gym.bench.experiment.run import Job, PolicyRun
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.runner.jobs import USUAL, play_jobs
+from ata_gym.bench.runner.policy_run import Job, PolicyRun
 
 
 class Round(NamedTuple):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort
-from ata_gym.bench.experiment.run import PolicyRun
-from ata_gym.bench.experiment.store import Folder, open_folder
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.runner.jobs import Effort
+from ata_gym.bench.runner.policy_run import PolicyRun
+from ata_gym.bench.store.folder import Folder, open_folder
 from tests.bench.by_hand import play_all
 
 

@@ -11,9 +11,10 @@ import pytest
 
 import ata_policies
 from ata_gym import bench, optimal_allocation
-from ata_gym.bench import benchmark, progress, study
-from ata_gym.bench.benchmark import PolicyFailedWarning
 from ata_gym.bench.report.statistics import performance_profile
+from ata_gym.bench.runner import play as study, progress
+from ata_gym.bench.studies import comparison as benchmark
+from ata_gym.bench.studies.comparison import PolicyFailedWarning
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
 from ata_policies import AllocationPolicy, Setting, registry

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ata_gym.bench.experiment.experiment import Experiment, recorded_rounds
+from ata_gym.bench.experiment import Experiment, recorded_rounds
 from ata_gym.changes import Redraw
 from ata_gym.pools import PoolDistribution, read_trace, trace
 from ata_gym.scenarios import Scenario

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from ata_gym.bench.cost_regret import CostRun
-from ata_gym.bench.experiment import jobs
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort
-from ata_gym.bench.experiment.store import open_folder
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.runner import jobs
+from ata_gym.bench.runner.cost_regret import CostRun
+from ata_gym.bench.runner.jobs import Effort
+from ata_gym.bench.store.folder import open_folder
 from tests.bench.by_hand import play_all
 from tests.fuzz.kills import wait_for_group
 from tests.waiting import PATIENCE, until, without_progress

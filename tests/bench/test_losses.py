@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
 from ata_gym import bench
-from ata_gym.bench.paper import cifar100
 from ata_gym.bench.report import losses
+from ata_gym.bench.studies.paper import cifar100
 from ata_gym.cli import app
 
 CURVE = {"round": [0, 1, 4, 40], "loss": [9.0, 7.0, 5.0, 1.0]}

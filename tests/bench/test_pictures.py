@@ -8,13 +8,13 @@ import pytest
 from matplotlib.text import Text
 from scipy import stats
 
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.leaderboard import front as fronts
-from ata_gym.bench.paper import regret as regret_figure
+from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.report import style
 from ata_gym.bench.report.report import draw, legend, report
 from ata_gym.bench.report.statistics import summarise
 from ata_gym.bench.report.table import markdown
+from ata_gym.bench.studies.leaderboard import front as fronts
+from ata_gym.bench.studies.paper import regret as regret_figure
 from ata_gym.pools import read_trace
 from ata_gym.scenarios import Scenario
 

@@ -10,10 +10,10 @@ import pytest
 
 import ata_gym
 import ata_policies
-from ata_gym.bench.experiment import provenance as module
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.provenance import APART, changed, merged, provenance, provenance_of
-from ata_gym.bench.experiment.run import PolicyRun
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.runner.policy_run import PolicyRun
+from ata_gym.bench.store import provenance as module
+from ata_gym.bench.store.provenance import APART, changed, merged, provenance, provenance_of
 from ata_policies import registry
 from ata_policies.presets import PRESETS
 

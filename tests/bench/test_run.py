@@ -6,11 +6,11 @@ import polars as pl
 import pytest
 
 from ata_gym import proxy_loss, proxy_optimal
-from ata_gym.bench.cost_regret import CostRun
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.run import SCHEMA, Job, play_to_end
-from ata_gym.bench.experiment.store import open_folder
-from ata_gym.bench.tracking.experiment import TrackedRun, Tracking
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.runner.cost_regret import CostRun
+from ata_gym.bench.runner.policy_run import SCHEMA, Job, play_to_end
+from ata_gym.bench.store.folder import open_folder
+from ata_gym.bench.studies.tracking.experiment import TrackedRun, Tracking
 from ata_gym.changes import Change, Crash, Jump, Outliers, Spot, Switch, Walk
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario

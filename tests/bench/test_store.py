@@ -10,11 +10,10 @@ import polars as pl
 import pytest
 from filelock import FileLock, Timeout
 
-from ata_gym.bench.experiment.claim import HOLDER, LOCK, claim, is_ours
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.provenance import provenance
-from ata_gym.bench.experiment.run import Job
-from ata_gym.bench.experiment.store import (
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.runner.policy_run import Job
+from ata_gym.bench.store.claim import HOLDER, LOCK, claim, is_ours
+from ata_gym.bench.store.folder import (
     Folder,
     begin,
     check_code,
@@ -23,14 +22,15 @@ from ata_gym.bench.experiment.store import (
     verify,
     write_frame,
 )
-from ata_gym.bench.page.note import read_note, write_note
+from ata_gym.bench.store.note import read_note, write_note
+from ata_gym.bench.store.provenance import provenance
 from ata_gym.utils import manifest
 from ata_gym.utils.atomic import write_whole
 from ata_gym.utils.sealed import DamagedError, save_checkpoint
 
 CONFIG = {"rounds": 10, "seeds": 2, "pool": "a" * 64}
 OPEN = (
-    "import sys; from ata_gym.bench.experiment.store import open_folder; open_folder(sys.argv[1],"
+    "import sys; from ata_gym.bench.store.folder import open_folder; open_folder(sys.argv[1],"
     " {'rounds': 1})"
 )
 
@@ -176,7 +176,7 @@ def test_a_folder_that_another_command_claims_at_this_moment_is_not_foreign(tmp_
         (tmp_path / LOCK).touch()
         return found
 
-    monkeypatch.setattr("ata_gym.bench.experiment.claim.is_ours", look)
+    monkeypatch.setattr("ata_gym.bench.store.claim.is_ours", look)
     claim(tmp_path)
 
 

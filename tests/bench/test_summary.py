@@ -3,12 +3,12 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from ata_gym.bench.cost_regret import with_cost_regret
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.paper import cifar100 as published
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.report.quantities import with_cost_regret
 from ata_gym.bench.report.statistics import Estimate, summarise
 from ata_gym.bench.report.summary_tables import show, summary_tables, title_of
 from ata_gym.bench.report.table import markdown
+from ata_gym.bench.studies.paper import cifar100 as published
 
 
 def records(runtimes: dict[str, list[float]]) -> pl.DataFrame:

@@ -7,12 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ata_gym.bench.experiment import store
-from ata_gym.bench.experiment.claim import HOLDER
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort
-from ata_gym.bench.experiment.run import Job, PolicyRun, play_to_end
-from ata_gym.bench.experiment.store import open_folder, read_frame, verify, write_frame, write_json
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.runner.jobs import Effort
+from ata_gym.bench.runner.policy_run import Job, PolicyRun, play_to_end
+from ata_gym.bench.store import folder as store
+from ata_gym.bench.store.claim import HOLDER
+from ata_gym.bench.store.folder import open_folder, read_frame, verify, write_frame, write_json
 from ata_gym.utils import manifest
 from ata_gym.utils.manifest import read_listed, remove_listed, write_listed
 from ata_gym.utils.sealed import DamagedError

@@ -126,7 +126,7 @@ def test_reproduce_does_not_claim_what_a_short_run_cannot_show(run):
 
 
 def test_reproduce_tells_whether_the_regret_grows_as_the_logarithm(run, monkeypatch):
-    from ata_gym.bench.paper import regret as regret_figure
+    from ata_gym.bench.studies.paper import regret as regret_figure
 
     monkeypatch.setattr(regret_figure, "POLICIES", ("ata-icml", "ata"))
     result = run("reproduce icml2025-regret --rounds 300 --seeds 2 --jobs 1 --out out")

@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ata_gym.bench import progress
-from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.runner import progress
+from ata_gym.bench.store.folder import Folder
 from tests.waiting import PATIENCE, without_progress
 
 MODULES = {
@@ -223,7 +223,7 @@ def test_modules_of_the_current_folder_play_in_worker_processes_and_one_that_is_
 
 
 def test_memory_that_is_not_there_is_one_sentence(refused, monkeypatch):
-    from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.experiment import Experiment
 
     def need(*_: object, **__: object) -> None:
         raise MemoryError("Unable to allocate 7 TiB")

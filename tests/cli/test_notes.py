@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ata_gym.bench.experiment.store import verify
-from ata_gym.bench.page import two_folders
+from ata_gym.bench.store.folder import verify
+from ata_gym.bench.studies import two_folders
 from ata_gym.cli.studies.report import write_page
 from ata_gym.utils import manifest
 from tests.mutated import refused_by_field
@@ -20,7 +20,7 @@ from tests.mutated import refused_by_field
 @pytest.fixture
 def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages are made, and not written, which takes most of the time."""
-    monkeypatch.setattr("ata_gym.bench.page.render.render", lambda page: page.title)
+    monkeypatch.setattr("ata_gym.bench.report.page.render.render", lambda page: page.title)
 
 
 def without_manifest(out: Path) -> Path:

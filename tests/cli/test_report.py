@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ata_gym.bench.page.note import NOTE, read_note, write_note
-from ata_gym.bench.page.render import NAME
+from ata_gym.bench.report.page.render import NAME
 from ata_gym.bench.report.statistics import ends
+from ata_gym.bench.store.note import NOTE, read_note, write_note
 from ata_gym.cli.studies.report import PAGES
 from ata_gym.utils.manifest import write_listed
 from ata_policies.allocation.baselines import Uta
@@ -50,7 +50,7 @@ def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_
         with monkeypatch.context() as patch:
             # the door is tried before the work
             patch.setattr(
-                "ata_gym.bench.page.experiment_page.page",
+                "ata_gym.bench.report.page.experiment_page.page",
                 None,
             )
             assert "pipe.html cannot be written: it is a pipe" in refused(

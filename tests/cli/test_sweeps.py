@@ -5,8 +5,8 @@ import pytest
 
 import ata_gym
 from ata_gym import bench
-from ata_gym.bench import benchmark
-from ata_gym.bench.benchmark import PolicyFailedWarning
+from ata_gym.bench.studies import comparison as benchmark
+from ata_gym.bench.studies.comparison import PolicyFailedWarning
 from ata_gym.scenarios.published import with_workers
 from ata_policies import Setting
 from tests.bench.test_benchmark import Failing, Fastest

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ata_gym.bench.side_by_side.play import Player
+from ata_gym.bench.studies.side_by_side.play import Player
 from ata_gym.cli.watch import _screen
 from ata_gym.scenarios import scenario
 

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort
-from ata_gym.bench.experiment.run import Job, play_to_end
-from ata_gym.bench.experiment.store import open_folder
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.runner.jobs import Effort
+from ata_gym.bench.runner.policy_run import Job, play_to_end
+from ata_gym.bench.store.folder import open_folder
 from ata_gym.pools import Pool, read_trace
 from tests.bench.by_hand import play_all
 

@@ -23,11 +23,11 @@ import polars as pl
 import typer
 
 import ata_policies
-from ata_gym.bench.leaderboard.sets import SETS
 from ata_gym.bench.report.report import write
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
+from ata_gym.bench.studies.leaderboard.sets import SETS
 from ata_policies.steps import play
 from tests.mutants.copies import ROOT, changed, checksum, copy_of, outcomes, run_in
 

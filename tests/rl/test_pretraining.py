@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch", reason="extra train is not installed")
 pytest.importorskip("safetensors", reason="extra rl is not installed")
 
 if True:  # after the check that they are installed
+    from ata_gym.models.checkpoint import pack, unpack
     from ata_gym.rl.pretraining import gradients, learned, search
     from ata_gym.rl.pretraining.learned import Pretraining
     from ata_gym.rl.pretraining.rollouts import cost_of, weights_of
     from ata_gym.rl.pretraining.worlds import WORLDS
-    from ata_gym.training.models.checkpoint import pack, unpack
     from ata_policies.learned.network import read_network
     from tests.cli.conftest import invoke
 

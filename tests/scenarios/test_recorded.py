@@ -10,7 +10,7 @@ import pytest
 
 import ata_policies
 from ata_gym import scenario_names
-from ata_gym.bench.leaderboard.sets import SETS
+from ata_gym.bench.studies.leaderboard.sets import SETS
 from ata_gym.changes import Jump
 from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
 

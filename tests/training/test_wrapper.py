@@ -14,8 +14,8 @@ from torch import nn, optim
 from torch.utils.data import DataLoader, TensorDataset
 
 import ata_policies
+from ata_gym.models import checkpoint
 from ata_gym.training import Tasks, Trainer, TrainingWrapper
-from ata_gym.training.models import checkpoint
 from ata_gym.utils.sealed import write_sealed
 from ata_policies.steps import play_on
 from tests.training.small_problem import SAMPLES, Malicious, mean_loss, small, weights

@@ -129,7 +129,14 @@ def test_every_module_for_training_is_imported_or_names_its_extra_without_torch(
     root = Path(ata_gym.__file__).parent
     files = [
         file
-        for room in ("training", "rl", "cluster")
+        for room in (
+            "models",
+            "training",
+            "rl",
+            "cluster",
+            "bench/studies/training",
+            "bench/studies/learning",
+        )
         for file in sorted((root / room).rglob("*.py"))
     ]
     names = [".".join(file.relative_to(root.parent).with_suffix("").parts) for file in files]
@@ -147,9 +154,9 @@ def test_every_module_for_training_is_imported_or_names_its_extra_without_torch(
     assert said["ata_gym.rl.native_rows"] == said["ata_gym.training.problem"] == "imported"
     for name, extra in {
         "training.trainer.trainer": "train",
-        "training.studies.curves": "train",
+        "bench.studies.training.curves": "train",
         "training.problems.digits": "train",
-        "rl.learning.run": "rl",
+        "bench.studies.learning.run": "rl",
         "rl.sb3.policy": "rl",
         "rl.sb3.vec_env": "rl",
         "rl.network": "rl",

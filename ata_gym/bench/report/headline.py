@@ -4,20 +4,12 @@ A race cancels what an allocation waits for, so that each game has a sentence of
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-import gymnasium as gym
 import numpy as np
 
-import ata_policies
 from ata_gym.bench.report.statistics import CONFIDENCE, Estimate, Pairs, different_pairs
+from ata_gym.bench.role import LEARNER, Role
 from ata_gym.typing import Floats
-from ata_policies.facts import is_oracle, together
-from ata_policies.registry import parse
-
-LEARNER = "learner"
-ORACLE = "oracle"
-BASELINE = "baseline"
 
 Samples = Mapping[str, Mapping[str, Floats]]
 """The values of the seeds, (seeds,), by quantity and policy, as ``statistics.ends`` has them.
@@ -57,39 +49,7 @@ ONE_SEED = "Nothing follows from one seed: its figures have no interval."
 """The sentence that stands in place of intervals where there is one seed."""
 
 
-@dataclass(frozen=True)
-class Competitor:
-    """A policy that is compared with others."""
-
-    policy: str
-    env: str
-    """The id that it plays, without the namespace and the version."""
-    kind: str
-    """``ORACLE``, ``BASELINE`` or ``LEARNER``.
-
-    An oracle knows what others must learn; a baseline neither knows nor learns.
-    """
-    priced: bool = False
-    """Whether its decisions depend on the price."""
-
-    @classmethod
-    def of(cls, name: str) -> "Competitor":
-        """Return the competitor that has the name of a policy, with its hyperparameters.
-
-        Raises:
-            ValueError: If there is no such policy.
-        """
-        policy = ata_policies.load(name)
-        if is_oracle(together(policy.made_of(**parse(name)[1]), "knows")):
-            kind = ORACLE
-        elif policy.learns:
-            kind = LEARNER
-        else:
-            kind = BASELINE
-        return cls(name, gym.spec(policy.env_id).name, kind, policy.priced)
-
-
-def headline(samples: Samples, players: Iterable[Competitor]) -> str:
+def headline(samples: Samples, players: Iterable[Role]) -> str:
     """Return the headline of all games, and what its intervals are.
 
     Each game has a sentence on who is best, and lines that compare it with others.
@@ -105,14 +65,14 @@ def headline(samples: Samples, players: Iterable[Competitor]) -> str:
     return with_intervals(lines, seeds)
 
 
-def leaders(samples: Samples, players: Iterable[Competitor]) -> list[str]:
+def leaders(samples: Samples, players: Iterable[Role]) -> list[str]:
     """Return the best learner of each game, or the best of all where none learns."""
     return [best_of(samples, _ranked(game))[0] for game in _games(samples, players)]
 
 
-def _games(samples: Samples, players: Iterable[Competitor]) -> list[list[Competitor]]:
+def _games(samples: Samples, players: Iterable[Role]) -> list[list[Role]]:
     """Group the players that have values by the env that they play."""
-    games: dict[str, list[Competitor]] = {}
+    games: dict[str, list[Role]] = {}
     for player in players:
         if player.policy in samples[what_counts(samples)]:
             games.setdefault(player.env, []).append(player)
@@ -262,7 +222,7 @@ def what_counts(samples: Samples) -> str:
     return next(iter(samples))
 
 
-def of_game(samples: Samples, players: Sequence[Competitor]) -> str:
+def of_game(samples: Samples, players: Sequence[Role]) -> str:
     """Return the sentence and the lines of one game, from the players that it has."""
     names = _ranked(players)
     main_quantity = what_counts(samples)
@@ -298,7 +258,7 @@ def of_game(samples: Samples, players: Sequence[Competitor]) -> str:
     return "\n".join([f"{sentence}.", *(f"  {line}" for line in beside(samples, best, rivals))])
 
 
-def _ranked(players: Sequence[Competitor]) -> list[str]:
+def _ranked(players: Sequence[Role]) -> list[str]:
     """Return the policies that learn, or all policies if none learns."""
     learners = [player.policy for player in players if player.kind == LEARNER]
     return learners or [player.policy for player in players]

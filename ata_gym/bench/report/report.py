@@ -10,14 +10,15 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ata_gym.bench.cost_regret import REGRETS
-from ata_gym.bench.experiment.experiment import Experiment, plural
-from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.experiment import Experiment, plural
 from ata_gym.bench.report import losses, style
-from ata_gym.bench.report.headline import Competitor, headline
+from ata_gym.bench.report.headline import headline
+from ata_gym.bench.report.quantities import REGRETS
 from ata_gym.bench.report.statistics import ends, estimate, summarise, values
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import Table, markdown
+from ata_gym.bench.role import Role
+from ata_gym.bench.store.folder import Folder
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.manifest import write_listed
 
@@ -53,14 +54,14 @@ def report(
         folder: Their results.
         loss_curve: The loss after each round, for pictures of the loss.
     """
-    players = list(map(Competitor.of, policies))
+    players = list(map(Role.of, policies))
     return report_on(folder.results(policies), experiment, players, folder.path, loss_curve)
 
 
 def report_on(
     records: pl.DataFrame,
     experiment: Experiment,
-    players: Sequence[Competitor],
+    players: Sequence[Role],
     folder: Path,
     loss_curve: losses.Curve | None = None,
 ) -> Report:
@@ -89,7 +90,7 @@ def report_on(
     return Report(summary, tables, files, pictures, remark=remark)
 
 
-def findings(records: pl.DataFrame, experiment: Experiment, players: Sequence[Competitor]) -> str:
+def findings(records: pl.DataFrame, experiment: Experiment, players: Sequence[Role]) -> str:
     """Say who is best in each game, and what the regrets are where both are known."""
     text = headline(ends(records, experiment.scenario.price), players)
     if known(records, "cost_regret"):

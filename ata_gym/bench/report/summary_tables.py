@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import polars as pl
 
-from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.report.statistics import BASELINES, CONFIDENCE
 from ata_gym.bench.report.table import LEFT, Cell, Table, right
 

@@ -15,8 +15,8 @@ from ata_gym.cli.studies.report import end_with, say_failure, show_studied, show
 from ata_gym.cli.studies.train import Model, Trajectory, train
 
 if TYPE_CHECKING:
-    from ata_gym.bench.experiment.jobs import Effort
-    from ata_gym.bench.leaderboard.experiment import Leaderboard
+    from ata_gym.bench.runner.jobs import Effort
+    from ata_gym.bench.studies.leaderboard.experiment import Leaderboard
     from ata_gym.scenarios import Scenario
 
 FOLLOWERS = "uta,ata,ata-icml,recent-median,lb-bsp-ema,restarting-beta"
@@ -76,7 +76,7 @@ def bench(
     ```
     """
     from ata_gym.bench import PolicyFailedWarning, run
-    from ata_gym.bench.experiment.store import Folder
+    from ata_gym.bench.store.folder import Folder
 
     names = options.split_names(policies)
     scenario = source.find()
@@ -120,8 +120,8 @@ def _bench_at_each(
     shared: dict[str, Any],
 ) -> None:
     """Play policies at each value of a parameter, show the results, and end as ``bench`` does."""
-    from ata_gym.bench import sweeps
-    from ata_gym.bench.experiment.store import Folder
+    from ata_gym.bench.store.folder import Folder
+    from ata_gym.bench.studies import sweep as sweeps
 
     parameter, values = split_sweep(sweep)
     # the scenario of a trace was made with the budget, which cannot be swept then
@@ -207,9 +207,9 @@ def track(
         --change 1873 --out results/times
     ```
     """
-    from ata_gym.bench.study import run
-    from ata_gym.bench.tracking.experiment import TrackedRun, Tracking
-    from ata_gym.bench.tracking.report import report
+    from ata_gym.bench.runner.play import run
+    from ata_gym.bench.studies.tracking.experiment import TrackedRun, Tracking
+    from ata_gym.bench.studies.tracking.report import report
 
     tracking = Tracking.around(source.experiment(), change or None, before=before, after=after)
     out = options.results_folder(out, tracking.scenario.name, "tracked")
@@ -293,7 +293,7 @@ def leaderboard(
         --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```
     """
-    from ata_gym.bench.leaderboard.run import set_up
+    from ata_gym.bench.studies.leaderboard.run import set_up
 
     effort = running.effort()
     board = set_up(
@@ -311,7 +311,7 @@ def leaderboard(
 
 def _rank(board: Leaderboard, effort: Effort) -> None:
     """Play a leaderboard, show it, and exit with code 1 if a policy failed."""
-    from ata_gym.bench.leaderboard.run import run
+    from ata_gym.bench.studies.leaderboard.run import run
 
     ranking, failures = run(board, effort, command_line())
     show_with_page(ranking, board.out)

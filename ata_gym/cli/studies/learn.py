@@ -16,8 +16,8 @@ from ata_gym.utils.atomic import check_place
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
-    from ata_gym.bench.experiment.jobs import Effort
-    from ata_gym.rl.learning.experiment import Learning
+    from ata_gym.bench.runner.jobs import Effort
+    from ata_gym.bench.studies.learning.experiment import Learning
 
 
 def learn(
@@ -92,8 +92,8 @@ def learn(
     """
     for module in ("stable_baselines3", "sb3_contrib", "tensorboard"):
         require(module, extra="rl", purpose="The command learn")
-    from ata_gym.rl.learning.experiment import Learning
-    from ata_gym.rl.learning.specification import AgentSpec
+    from ata_gym.bench.studies.learning.experiment import Learning
+    from ata_gym.rl.specification import AgentSpec
     from ata_gym.scenarios import resolve
     from ata_gym.utils.validation import whole_number
 
@@ -109,8 +109,8 @@ def learn(
 
 def _train_agent(learning: Learning, folder: Path, effort: Effort) -> None:
     """Train and compare an agent, and say where it is and how to play it."""
-    from ata_gym.rl.learning.run import run
-    from ata_gym.rl.learning.training import agent_file
+    from ata_gym.bench.studies.learning.run import run
+    from ata_gym.bench.studies.learning.training import agent_file
 
     study = run(learning, folder, effort, say_error)
     show_report(study.report)
@@ -175,9 +175,9 @@ def pretrain(
     check_place(out)
     import torch
 
-    from ata_gym.bench.progress import progress_bars
+    from ata_gym.bench.runner.progress import progress_bars
+    from ata_gym.models.checkpoint import pack, unpack
     from ata_gym.rl.pretraining.learned import Pretraining
-    from ata_gym.training.models.checkpoint import pack, unpack
     from ata_gym.utils.sealed import load_checkpoint, remove_checkpoint, save_checkpoint
     from ata_gym.utils.signals import stop_requested
     from ata_policies.learned.network import write_network

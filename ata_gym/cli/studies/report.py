@@ -14,14 +14,14 @@ from ata_gym.utils.atomic import check_place
 from ata_gym.utils.extras import MissingExtraError, require
 
 if TYPE_CHECKING:
-    from ata_gym.bench.experiment.store import Folder
     from ata_gym.bench.report.report import Report
-    from ata_gym.bench.study import Studied
+    from ata_gym.bench.runner.play import Studied
+    from ata_gym.bench.store.folder import Folder
 
 PAGES = {
-    "bench": "ata_gym.bench.page.experiment_page",
-    "leaderboard": "ata_gym.bench.leaderboard.page",
-    "train": "ata_gym.training.studies.page",
+    "bench": "ata_gym.bench.report.page.experiment_page",
+    "leaderboard": "ata_gym.bench.studies.leaderboard.page",
+    "train": "ata_gym.bench.studies.training.page",
 }
 """The modules that make the pages of studies: ``page(folder, note)``."""
 
@@ -80,7 +80,8 @@ def compare(
     ata-gym compare results/before results/after --out compared.html
     ```
     """
-    from ata_gym.bench.page import render, two_folders
+    from ata_gym.bench.report.page import render
+    from ata_gym.bench.studies import two_folders
 
     if out is not None:
         check_place(out)
@@ -104,8 +105,8 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
         DamagedError: If a file is damaged.
         MissingExtraError: If a package that the page needs is not installed.
     """
-    from ata_gym.bench.page.note import read_note
-    from ata_gym.bench.page.render import NAME, write
+    from ata_gym.bench.report.page.render import NAME, write
+    from ata_gym.bench.store.note import read_note
 
     note = read_note(folder)
     if out is None:
@@ -156,7 +157,7 @@ def end_with(failures: Mapping[str, Exception], folder: Folder) -> None:
 
     An empty folder takes a corrected command.
     """
-    from ata_gym.bench.experiment.store import withdraw_if_empty
+    from ata_gym.bench.store.folder import withdraw_if_empty
 
     for policy, error in failures.items():
         say_failure(policy, error, folder.failure(policy))
@@ -167,7 +168,7 @@ def end_with(failures: Mapping[str, Exception], folder: Folder) -> None:
 
 def say_failure(what: str, error: Exception, note: Path) -> None:
     """Say what failed, why, and where its traceback is."""
-    from ata_gym.bench.experiment.jobs import KilledError
+    from ata_gym.bench.runner.jobs import KilledError
     from ata_gym.utils.errors import described
 
     if isinstance(error, KilledError):

@@ -17,8 +17,8 @@ from ata_gym.utils.extras import require
 if TYPE_CHECKING:
     import polars as pl
 
-    from ata_gym.bench.experiment.experiment import Experiment
-    from ata_gym.bench.experiment.jobs import Effort
+    from ata_gym.bench.experiment import Experiment
+    from ata_gym.bench.runner.jobs import Effort
 
 QUADRATIC = "icml2025-quadratic"
 CIFAR100 = "icml2025-cifar100"
@@ -155,9 +155,9 @@ def reproduce(
         --device cuda
     ```
     """
-    from ata_gym.bench.experiment.experiment import Experiment
-    from ata_gym.bench.paper import regret
-    from ata_gym.bench.study import run
+    from ata_gym.bench.experiment import Experiment
+    from ata_gym.bench.runner.play import run
+    from ata_gym.bench.studies.paper import regret
 
     option_values = {
         "--sizes": sizes,
@@ -216,7 +216,7 @@ def _check_options(figure: str, option_values: Mapping[str, object]) -> None:
 
 def _size(figure: str, rounds: int | None, seeds: int | None) -> tuple[int, int]:
     """The rounds and the seeds of a figure, by default its usual ones."""
-    from ata_gym.bench.paper import cifar100
+    from ata_gym.bench.studies.paper import cifar100
     from ata_gym.utils.validation import whole_number
 
     usual = {
@@ -238,9 +238,9 @@ def _size(figure: str, rounds: int | None, seeds: int | None) -> tuple[int, int]
 
 def _prior(rounds: int, seeds: int, out: Path, running: options.Running) -> None:
     """ATA with a right and a wrong prior beside ATA without one."""
-    from ata_gym.bench.experiment.experiment import Experiment
-    from ata_gym.bench.paper import unpublished
-    from ata_gym.bench.study import run
+    from ata_gym.bench.experiment import Experiment
+    from ata_gym.bench.runner.play import run
+    from ata_gym.bench.studies.paper import unpublished
 
     scenario, policies, remark = unpublished.PRIOR
     experiment = Experiment.on_scenario(scenario, rounds=rounds, seeds=seeds)
@@ -254,9 +254,9 @@ def _prior(rounds: int, seeds: int, out: Path, running: options.Running) -> None
 
 def _motivation(rounds: int, seeds: int, out: Path, effort: Effort) -> None:
     """GTA with 1,010 workers beside an even share and the best allocations."""
-    from ata_gym.bench.experiment.experiment import Experiment
-    from ata_gym.bench.paper import unpublished
-    from ata_gym.bench.study import run
+    from ata_gym.bench.experiment import Experiment
+    from ata_gym.bench.runner.play import run
+    from ata_gym.bench.studies.paper import unpublished
 
     scenario, policies, remark = unpublished.MOTIVATION
     experiment = Experiment.on_scenario(scenario, rounds=rounds, seeds=seeds)
@@ -279,8 +279,8 @@ def _quadratic(
     else:
         figure = QUADRATIC
     require("torch", extra="train", purpose=f"The figure {figure}")
+    from ata_gym.bench.studies.training import published
     from ata_gym.scenarios.published import GROWTH, SIZES
-    from ata_gym.training.studies import published
 
     if growth not in GROWTH:
         raise ValueError(f"--growth must be one of {', '.join(GROWTH)}, not {growth!r}")
@@ -310,11 +310,11 @@ def _cifar100(
 
     Losses come from a network that is trained, from a loss curve, or from the published lines.
     """
-    from ata_gym.bench.paper import cifar100
-    from ata_gym.bench.paper.norms import beside_norms
     from ata_gym.bench.report.losses import loss_curve
     from ata_gym.bench.report.report import report
-    from ata_gym.bench.study import run
+    from ata_gym.bench.runner.play import run
+    from ata_gym.bench.studies.paper import cifar100
+    from ata_gym.bench.studies.paper.norms import beside_norms
     from ata_policies.registry import default_name
 
     figure = cifar100.CIFAR100
@@ -335,7 +335,7 @@ def _cifar100(
         curve = loss_curve(loss_by_round, experiment.record_at())
     if network is not None:
         require("torch", extra="train", purpose="--train")
-        from ata_gym.training.studies import published as trainings
+        from ata_gym.bench.studies.training import published as trainings
 
         data, device = network
         if data is None:

@@ -14,10 +14,10 @@ from ata_gym.cli.studies.report import end_with, show_with_page
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
-    from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.experiment import Experiment
+    from ata_gym.bench.studies.training.comparison import MethodChoice
+    from ata_gym.bench.studies.training.loss_study import Outcome
     from ata_gym.training.problem import Problem
-    from ata_gym.training.studies.comparison import MethodChoice
-    from ata_gym.training.studies.loss_study import Outcome
     from ata_gym.training.trainer.trainer import Trainer
 
 _POINTS = 500
@@ -162,11 +162,12 @@ def train(
     ```
     """
     require("torch", extra="train", purpose="The command train")
-    from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.experiment import Experiment
+    from ata_gym.bench.studies.training.device_training import train_each
+    from ata_gym.bench.studies.training.loss_study import LossStudy
+    from ata_gym.bench.studies.training.trajectory import Training
+    from ata_gym.models.determinism import deterministic
     from ata_gym.training.problem import HeterogeneousProblem
-    from ata_gym.training.studies.device_training import train_each
-    from ata_gym.training.studies.loss_study import LossStudy
-    from ata_gym.training.studies.trajectory import Training, deterministic
 
     effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
     out = options.results_folder(out, scenario, "trained")
@@ -209,7 +210,7 @@ def _chosen_methods(model: Model, trajectory: Trajectory) -> list[MethodChoice]:
     Raises:
         ValueError: If there is no such method, or an option is given that methods do not take.
     """
-    from ata_gym.training.studies.comparison import MethodChoice
+    from ata_gym.bench.studies.training.comparison import MethodChoice
 
     if not trajectory.methods:
         return []
@@ -221,8 +222,8 @@ def _chosen_methods(model: Model, trajectory: Trajectory) -> list[MethodChoice]:
 
 def _trainer(model: Model, experiment: Experiment) -> tuple[Problem, Trainer, str]:
     """The problem, its trainer with the budget of an experiment, and how the rate was chosen."""
+    from ata_gym.bench.studies.training.comparison import rate_of_policies
     from ata_gym.training.problem import make_problem
-    from ata_gym.training.studies.comparison import rate_of_policies
     from ata_gym.training.trainer.trainer import Trainer
     from ata_gym.utils.errors import named_failure
 

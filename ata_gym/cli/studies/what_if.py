@@ -54,9 +54,9 @@ def what_if(
     ata-gym what-if profiler-traces --json
     ```
     """
-    from ata_gym.bench.what_if import page
-    from ata_gym.bench.what_if.logs import read_log
-    from ata_gym.bench.what_if.study import what_if as play
+    from ata_gym.bench.studies.what_if import page
+    from ata_gym.bench.studies.what_if.logs import read_log
+    from ata_gym.bench.studies.what_if.study import what_if as play
 
     times = read_log(log, worker=worker_column, duration=duration_column, round=round_column)
     if out is not None:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ata_gym.training.models.device import seeded
+from ata_gym.models.device import seeded
 
 _CPU = torch.device("cpu")
 

@@ -10,7 +10,7 @@ from torch.amp import GradScaler
 
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
 from ata_gym.cluster.torchrun.task_sampler import batches, sampler_of
-from ata_gym.training.models.device import Mark, Stopwatch, lacks_memory
+from ata_gym.models.device import Mark, Stopwatch, lacks_memory
 from ata_gym.utils.validation import as_float, short, whole_number
 
 _log = logging.getLogger("ata_gym.cluster")

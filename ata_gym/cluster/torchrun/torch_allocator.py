@@ -23,8 +23,8 @@ from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.task_sampler import load_ahead
 from ata_gym.cluster.torchrun.waiting import Waiting
 from ata_gym.cluster.torchrun.weights import fingerprint
+from ata_gym.models.device import Stopwatch, seeded
 from ata_gym.simulation.keys import derive_keys, stream_keys
-from ata_gym.training.models.device import Stopwatch, seeded
 from ata_gym.typing import Floats, Ints, Keys, Worker
 from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies import Allocator

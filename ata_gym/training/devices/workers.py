@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ata_gym.training.models.device import Stopwatch, current, enough_memory, find_device, seeded
-from ata_gym.training.models.model import put_back, state_of, trained_weights
+from ata_gym.models.device import Stopwatch, current, enough_memory, find_device, seeded
+from ata_gym.models.model import put_back, state_of, trained_weights
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number

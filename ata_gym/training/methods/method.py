@@ -9,11 +9,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ata_gym.models.model import Weights, copy_weights
 from ata_gym.pools import Pool
 from ata_gym.pools.families import CODES
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.simulation.task_times import task_times
-from ata_gym.training.models.model import Weights, copy_weights
 from ata_gym.training.trainer.trainer import Gradient, Trainer
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number

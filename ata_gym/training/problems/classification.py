@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
+from ata_gym.models.device import seeded
+from ata_gym.models.model import accepting
 from ata_gym.simulation.keys import uniforms
-from ata_gym.training.models.device import seeded
-from ata_gym.training.models.model import accepting
 from ata_gym.typing import Keys
 from ata_gym.utils.trees import map_leaves
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ata_gym.models.device import autocast, seeded
+from ata_gym.models.model import accepting
 from ata_gym.simulation.keys import derive_keys
-from ata_gym.training.models.device import autocast, seeded
-from ata_gym.training.models.model import accepting
 from ata_gym.training.problem import HeterogeneousProblem, Problem
 from ata_gym.training.problems.tasks import Tasks, joined
 from ata_gym.training.trainer.settings import TrainingSettings

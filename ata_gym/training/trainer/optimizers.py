@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from ata_gym.training.models.model import trained_weights
+from ata_gym.models.model import trained_weights
 from ata_gym.training.problem import Problem
 from ata_gym.training.problems.tasks import Tasks
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ata_gym.training.models.device import find_device, find_precision
+from ata_gym.models.device import find_device, find_precision
 from ata_gym.training.trainer.optimizers import (
     OptimizerFactory,
     ParameterGroups,

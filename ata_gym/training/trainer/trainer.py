@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from ata_gym.simulation.keys import derive_keys, stream_keys
-from ata_gym.training.models.device import enough_memory, seeded
-from ata_gym.training.models.model import (
+from ata_gym.models.device import enough_memory, seeded
+from ata_gym.models.model import (
     Buffers,
     Weights,
     accepting,
@@ -24,6 +23,7 @@ from ata_gym.training.models.model import (
     state_of,
     trained_weights,
 )
+from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.training.problem import Problem, make_problem
 from ata_gym.training.problems.tasks import Tasks
 from ata_gym.training.trainer.losses import FusedLosses, SeparateLosses

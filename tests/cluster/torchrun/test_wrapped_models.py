@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from ata_gym.cluster import TorchAllocator  # noqa: E402
 from ata_gym.cluster.torchrun.gradients import task_gradients  # noqa: E402
-from ata_gym.training.models.device import Stopwatch  # noqa: E402
+from ata_gym.models.device import Stopwatch  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("alone")
 SAMPLES = torch.arange(9.0).reshape(3, 3)

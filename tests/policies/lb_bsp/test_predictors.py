@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment import Experiment
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.trees import difference, map_leaves
 from ata_policies.lb_bsp.narx import Narx

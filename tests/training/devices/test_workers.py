@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
+from ata_gym.models.device import Stopwatch, seeded
 from ata_gym.training import Classification, Trainer, Worker
 from ata_gym.training.devices.workers import WARM_UP, Replica, find_workers, replicate
-from ata_gym.training.models.device import Stopwatch, seeded
 from ata_gym.training.trainer.trainer import Gradient
 from tests.training.small_problem import small
 
@@ -119,7 +119,7 @@ def test_the_draw_of_a_tasks_data_takes_none_of_its_time(monkeypatch):
         problem.told.append("clock")
         return sum(takes[what] for what in problem.told)
 
-    monkeypatch.setattr("ata_gym.training.models.device.perf_counter", clock)
+    monkeypatch.setattr("ata_gym.models.device.perf_counter", clock)
     replica = Replica(Trainer(problem, 4), CPU)
     problem.told.clear()
     seconds, _ = replica.run(0, work=3)

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 
+from ata_gym.models.model import copy_weights
 from ata_gym.pools import (
     PoolDistribution,
     deterministic,
@@ -23,7 +24,6 @@ from ata_gym.training.methods import METHODS, MethodRun, ParameterServer, Update
 from ata_gym.training.methods.asynchronous import longest_delay
 from ata_gym.training.methods.method import WorkerClock, best_group
 from ata_gym.training.methods.synchronous import median_limits, workers_to_await
-from ata_gym.training.models.model import copy_weights
 from ata_gym.training.problems.quadratic import Quadratic
 from tests.training.small_problem import run_method, small, weights
 

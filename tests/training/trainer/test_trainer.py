@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, dropout
 
+from ata_gym.models.device import seeded
+from ata_gym.models.model import copy_weights
 from ata_gym.training import Classification, Trainer, make_problem, problem_names
-from ata_gym.training.models.device import seeded
-from ata_gym.training.models.model import copy_weights
 from ata_gym.training.problems.classification import from_torch
 from tests.training.small_problem import SAMPLES, small, weights
 

@@ -112,8 +112,8 @@ def play_there(
     reason, machine = _difference(policy, player, needed)
     if reason:
         return {"refused": reason, "node": f"{platform.node()} ({ray.util.get_node_ip_address()})"}
-    from ata_gym.bench.experiment.run import Job, play_to_end  # noqa: PLC0415
-    from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
+    from ata_gym.bench.runner.policy_run import Job, play_to_end  # noqa: PLC0415
+    from ata_gym.bench.store.folder import Folder  # noqa: PLC0415
     from ata_gym.utils.errors import portable  # noqa: PLC0415
     from ata_gym.utils.sealed import read_sealed, save_checkpoint  # noqa: PLC0415
 
@@ -184,7 +184,7 @@ def _restore(variables: dict[str, str | None]) -> None:
 def _difference(policy: str, player: str, needed: dict[str, Any]) -> tuple[str, str]:
     """How the code here differs from what is needed, empty if it does not; and the machine."""
     try:
-        from ata_gym.bench.experiment.provenance import changed, provenance  # noqa: PLC0415
+        from ata_gym.bench.store.provenance import changed, provenance  # noqa: PLC0415
 
         actual = provenance(policy, player)
         code = changed(actual, needed, policy)

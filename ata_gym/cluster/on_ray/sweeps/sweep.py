@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ata_gym.bench.experiment.jobs import KilledError, Outcomes, Progress
-from ata_gym.bench.experiment.run import Job
-from ata_gym.bench.experiment.store import begin, discard, write_frame_content
+from ata_gym.bench.runner.jobs import KilledError, Outcomes, Progress
+from ata_gym.bench.runner.policy_run import Job
+from ata_gym.bench.store.folder import begin, discard, write_frame_content
 from ata_gym.cluster.on_ray.connection import connected
 from ata_gym.cluster.on_ray.sweeps import node
 from ata_gym.utils.sealed import has_checkpoint, load_checkpoint, save_checkpoint

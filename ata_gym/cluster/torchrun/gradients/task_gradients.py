@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ata_gym.cluster.torchrun.gradients.buckets import Buckets, Form, gradient_dtype
 from ata_gym.cluster.torchrun.ranks import Fault, Ranks
 from ata_gym.cluster.torchrun.weights import Unchanged
-from ata_gym.training.models.model import trained_weights
+from ata_gym.models.model import trained_weights
 
 
 class TaskGradients:

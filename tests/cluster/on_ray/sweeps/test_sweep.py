@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ata_gym.bench.cost_regret import CostRun
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort, KilledError, play_jobs
-from ata_gym.bench.experiment.provenance import provenance
-from ata_gym.bench.experiment.run import Job
-from ata_gym.bench.experiment.store import Folder, open_folder
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.runner.cost_regret import CostRun
+from ata_gym.bench.runner.jobs import Effort, KilledError, play_jobs
+from ata_gym.bench.runner.policy_run import Job
+from ata_gym.bench.store.folder import Folder, open_folder
+from ata_gym.bench.store.provenance import provenance
 from ata_gym.cli import app
 from ata_gym.cluster.on_ray.connection import connected, quiet_ray
 from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
@@ -297,7 +297,7 @@ def test_a_node_with_other_code_is_refused(tmp_path, monkeypatch):
     there = provenance("uta")
     code = {**there["code"], "ata_gym.pools.pool": "another"}
     monkeypatch.setattr(
-        "ata_gym.bench.experiment.run.provenance",
+        "ata_gym.bench.runner.policy_run.provenance",
         lambda *_: {**there, "code": code, "numpy": "1.0"},
     )
     folder = open_folder(tmp_path, experiment(50).config())

@@ -1,0 +1,234 @@
+"""An experiment as data: everything that a policy's result depends on, but the policy."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+import ata_policies
+from ata_gym.changes import Load, Redraw
+from ata_gym.pools import Pool
+from ata_gym.scenarios import Scenario, resolve
+from ata_gym.utils.errors import explained, place_of
+from ata_gym.utils.validation import whole_number
+from ata_policies.steps import play
+
+Config = dict[str, Any]
+
+GROUPS = 100
+"""The largest number of groups of workers of which the tasks are recorded."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A scenario, a number of rounds, and a batch of seeds; :meth:`on_scenario` makes one.
+
+    Policies of all env ids play it.
+
+    Raises:
+        ValueError: If a number is out of range, the scenario draws prices, or the observations
+            would not fit into the machine's memory.
+
+    Example:
+        >>> experiment = Experiment.on_scenario("icml2025-regret", rounds=1000, seeds=4)
+        >>> experiment.scenario.budget, experiment.record_at()[-3:]
+        (5, array([ 933,  966, 1000]))
+    """
+
+    scenario: Scenario
+    """What is played. Its horizon does not count, since ``rounds`` does.
+
+    Results do not depend on its name.
+    """
+    rounds: int
+    """The rounds of an episode."""
+    seeds: int
+    """The number of episodes, which are played side by side as rows of one vector env.
+
+    Their seeds are ``seed``, ``seed + 1``, and so on.
+    """
+    seed: int = 0
+    """The seed of the first episode."""
+    points: int = 200
+    """The largest number of recorded rounds; they are log-spaced."""
+    also: tuple[int, ...] = ()
+    """Further rounds to record, counted from 1."""
+
+    def __post_init__(self) -> None:
+        for name, minimum in {"rounds": 1, "seeds": 1, "seed": 0, "points": 1}.items():
+            whole_number(name, getattr(self, name), minimum)
+        if not all(
+            1 <= whole_number("also", recorded_round) <= self.rounds for recorded_round in self.also
+        ):
+            raise ValueError(f"also must name rounds from 1 to {self.rounds:,}, not {self.also}")
+        if any(
+            isinstance(change, Redraw) and change.price is not None
+            for change in self.scenario.changes
+        ):
+            raise ValueError(
+                "policies know one price, and this scenario draws one for each episode: leave out"
+                " price=... of Redraw, and give the scenario, or the experiment, a price",
+            )
+
+    @classmethod
+    def on_scenario(
+        cls,
+        scenario: str | Scenario,
+        *,
+        seeds: int,
+        rounds: int | None = None,
+        budget: int | None = None,
+        seed: int = 0,
+        price: float | None = None,
+    ) -> Self:
+        """Make the experiment of a scenario, which is given or named.
+
+        Args:
+            scenario: A scenario, or the name of one.
+            seeds: The number of episodes.
+            rounds: The rounds of an episode. By default they are the scenario's horizon, or, where
+                it has none and replays recorded times, as many as the records hold.
+            budget: Results that a round needs, by default the scenario's.
+            seed: The seed of the first episode.
+            price: What a unit of worker time costs in units of runtime, by default the scenario's.
+
+        Raises:
+            ValueError: If there is no such scenario, or the number of rounds is not known.
+        """
+        resolved_scenario = resolve(scenario, budget=budget, price=price)
+        if rounds is None:
+            episode_rounds = resolved_scenario.horizon
+        else:
+            episode_rounds = rounds
+        if episode_rounds is None and any(
+            family.startswith("trace") for family in resolved_scenario.pool.families
+        ):
+            episode_rounds = recorded_rounds(resolved_scenario.pool, resolved_scenario.budget)
+        return cls(resolved_scenario, whole_number("rounds", episode_rounds), seeds, seed)
+
+    @property
+    def about(self) -> str:
+        """The scenario's name, workers n and budget B, for the titles of tables and pictures."""
+        return f"{self.scenario.name}: n = {self.scenario.pool.n}, B = {self.scenario.budget}"
+
+    @property
+    def length(self) -> str:
+        """The number of rounds and the number of seeds, in words."""
+        return f"{plural(self.rounds, 'round')}, {plural(self.seeds, 'seed')}"
+
+    def config(self) -> Config:
+        """Return everything that a policy's result depends on, as plain data.
+
+        Equal configurations give results of the same bytes. The pool is there as a hash.
+        """
+        data = self.scenario.to_data()
+        data["pool"] = hashlib.sha256(json.dumps(data["pool"]).encode()).hexdigest()
+        del data["horizon"]
+        data |= {name: getattr(self, name) for name in ("rounds", "seeds", "seed", "points")}
+        if self.also:
+            data["also"] = list(self.also)
+        return data
+
+    def record_at(self) -> NDArray[np.int64]:
+        """Return the recorded rounds, counted from 1, shape (points,), rising.
+
+        They are log-spaced up to the last round; the rounds of ``also`` are among them.
+        """
+        log_spaced = np.geomspace(1, self.rounds, min(self.points, self.rounds))
+        return np.unique(
+            np.append(log_spaced.round().astype(np.int64), np.array(self.also, np.int64))
+        )
+
+    def make_envs(
+        self,
+        env_id: str,
+        rows: int | None = None,
+    ) -> gym.vector.VectorEnv[Any, Any, Any]:
+        """Make one vector env with a row for each seed, or with ``rows`` rows.
+
+        It shows signals where the scenario has load.
+
+        Args:
+            env_id: The Gymnasium id of the env, such as ``ata_gym/TaskRace-v0``.
+            rows: The number of rows, by default the number of seeds.
+        """
+        if rows is None:
+            rows = self.seeds
+        signals = any(isinstance(change, Load) for change in self.scenario.changes)
+        return gym.make_vec(
+            env_id,
+            num_envs=rows,
+            scenario=self.scenario,
+            horizon=self.rounds,
+            signals=signals,
+        )
+
+    def try_out(self, policy: str) -> None:
+        """Make a policy and take one step, to refuse a policy that cannot play.
+
+        The kernels that the step compiles are kept for other processes.
+
+        Raises:
+            ValueError: If the policy cannot be made, or fails in the first round.
+        """
+        envs = self.make_envs(ata_policies.load(policy).env_id, rows=1)
+        player = None
+        try:
+            player = ata_policies.make(policy, envs, seed=self.seed)
+            next(play(player, envs, self.seed))
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
+            # A ValueError that no code of the user's raised is ours, and already has a sentence.
+            if player is None and isinstance(error, ValueError) and place_of(error) is None:
+                raise
+            if player is None:
+                failure = "cannot be made"
+            else:
+                failure = "fails in the first round"
+            raise ValueError(f"{policy} {failure}: {explained(error)}") from error
+        finally:
+            envs.close()
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where it must be.
+
+    Example:
+        >>> plural(1, "seed"), plural(2000, "round")
+        ('1 seed', '2,000 rounds')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}s"
+
+
+def recorded_rounds(pool: Pool, budget: int) -> int:
+    """Return how many rounds a pool of recorded times holds before a record starts over.
+
+    Where times are recorded by round, it is the number of rounds of the worker with the fewest.
+    Where they are recorded by task, it is the number of all recorded tasks over the budget, rounded
+    down, but at least 1.
+    """
+    lengths = pool.distributions.length
+    by_round = all(family == "trace-by-round" for family in pool.families)
+    if by_round:
+        return int(lengths.min())
+    return max(1, int(lengths.sum()) // budget)
+
+
+def group_edges(n: int) -> NDArray[np.int64]:
+    """Return where each of the groups of ``n`` workers begins, followed by ``n``.
+
+    There are ``GROUPS`` groups at most, and their sizes differ by at most 1.
+
+    Example:
+        >>> group_edges(4).tolist(), np.unique(np.diff(group_edges(250))).tolist()
+        ([0, 1, 2, 3, 4], [2, 3])
+    """
+    groups = min(n, GROUPS)
+    return np.arange(groups + 1) * n // groups

@@ -1,1 +1,0 @@
-"""Policies played on one scenario: the plan, the run loop, results folders and checkpoints."""

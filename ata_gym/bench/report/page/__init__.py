@@ -1,0 +1,1 @@
+"""The page of a study: one HTML file that needs no network."""

@@ -1,0 +1,193 @@
+"""What a study notes in its folder for its page.
+
+The configuration of the folder is not enough, since it holds a pool as a hash only.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.role import Role
+from ata_gym.bench.store.claim import is_ours, refuse_links_out
+from ata_gym.bench.store.folder import Folder, read_json, write_json
+from ata_gym.scenarios import SPLITS
+from ata_gym.scenarios.card import CARD, scenario_card
+from ata_gym.utils.atomic import check_name
+from ata_gym.utils.json_files import Rule, fields, items, text
+from ata_gym.utils.sealed import DamagedError
+from ata_gym.utils.validation import flag, non_negative, whole_number
+from ata_policies.card import policy_card
+from ata_policies.presets import PRESETS
+from ata_policies.registry import load
+
+NOTE = "about.json"
+"""The name of the note in a results folder."""
+
+Note = dict[str, Any]
+
+POLICIES = items(
+    fields(
+        {**dict.fromkeys(("name", "env", "kind"), text), "own": flag, "card": CARD},
+        may_lack=["own"],
+    ),
+)
+EXPERIMENT: Mapping[str, Rule] = {
+    "title": text,
+    **dict.fromkeys(("workers", "budget", "rounds", "seeds"), whole_number),
+    "price": non_negative,
+    "first_seed": partial(whole_number, least=0),
+    "scenario": CARD,
+    "policies": POLICIES,
+    "remarks": items(text),
+}
+"""The rules of what ``about_experiment`` gives, by field."""
+
+_ANY_STUDY = fields({"study": text, "command": items(text)})
+
+
+def write_note(folder: Path, study: str, command: Sequence[str], note: Mapping[str, Any]) -> Note:
+    """Leave a note in a results folder, and return it.
+
+    Args:
+        folder: The results folder.
+        study: The name of the study, such as ``bench``.
+        command: The words of the command that the page shows.
+        note: What else the page needs to know.
+    """
+    content = {"study": study, "command": list(command), **note}
+    write_json(folder / NOTE, content)
+    return content
+
+
+def read_note(folder: Path) -> Note:
+    """Read the note in a results folder.
+
+    Only its study and command are checked here; ``check_note`` checks the rest.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If the folder holds no results, or no note.
+        DamagedError: If the note, or a configuration in the folder, is damaged.
+    """
+    check_name(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    path = folder / NOTE
+    if not path.exists():
+        if not is_ours(folder):
+            raise ValueError(
+                f"{folder} holds no results of ata-gym: name the folder that a command got as"
+                " --out",
+            )
+        raise ValueError(
+            f"{folder} has no {NOTE}, so nothing says what was studied: it was made by a command"
+            " that has no report page, or by an older version; run the command again with the same"
+            " --out, and it adds what is missing",
+        )
+    refuse_links_out(folder)
+    note = read_json(path)
+    for config_path in folder.rglob("config.json"):
+        read_json(config_path)  # it raises DamagedError
+    check_note(folder, note, _ANY_STUDY)
+    return note
+
+
+def check_note(folder: Path, note: Note, rule: Rule) -> None:
+    """Check a note against the rule of its study.
+
+    Raises:
+        DamagedError: If the note does not follow the rule; the error names the file and the field.
+    """
+    try:
+        rule("", note)
+    except ValueError as error:
+        raise DamagedError(
+            f"{folder / NOTE} is damaged, or was made by another version of ata-gym ({error}): run"
+            " the command again with the same --out",
+        ) from error
+
+
+def competitors(note: Note) -> list[Role]:
+    """Return the policies of a note, in its order."""
+    return [Role(policy["name"], policy["env"], policy["kind"]) for policy in note["policies"]]
+
+
+def finished_policies(folder: Path, note: Note) -> list[str]:
+    """Return the names of the policies of a note that have finished, in its order.
+
+    Raises:
+        ValueError: If none has finished.
+    """
+    store = Folder(folder)
+    names = [policy["name"] for policy in note["policies"] if store.finished(policy["name"])]
+    if not names:
+        raise ValueError(
+            f"no policy has finished in {folder}, so there is nothing to show yet: run the command"
+            f" again, and it goes on where it stopped: {shlex.join(note['command'])}",
+        )
+    return names
+
+
+def about_experiment(experiment: Experiment, policies: Iterable[str]) -> Note:
+    """Return what the page of an experiment needs.
+
+    These are names and sizes, the cards of the scenario and of the policies, and remarks.
+    """
+    scenario = experiment.scenario
+    names = list(policies)
+    return {
+        "title": scenario.name or "a scenario without a name",
+        "workers": scenario.pool.n,
+        "budget": scenario.budget,
+        "price": scenario.price,
+        "rounds": experiment.rounds,
+        "seeds": experiment.seeds,
+        "first_seed": experiment.seed,
+        "scenario": scenario_card(scenario).to_data(),
+        "policies": [about_policy(policy) for policy in names],
+        "remarks": seen_in_training(experiment, names),
+    }
+
+
+def seen_in_training(experiment: Experiment, policies: Iterable[str]) -> list[str]:
+    """Return a sentence on each policy that was trained on workers of the experiment.
+
+    It is so where the seeds of its training and the seeds of the experiment have one in common,
+    and workers are drawn from seeds.
+    """
+    if not experiment.scenario.drawn:
+        return []
+    first = experiment.seed
+    last = experiment.seed + experiment.seeds - 1
+    sentences = list[str]()
+    for policy in policies:
+        trained_on = load(policy).trained_on
+        if trained_on and first < trained_on.stop and last >= trained_on.start:
+            sentences.append(
+                f"{policy} was trained on workers drawn from the seeds {trained_on.start:,} to"
+                f" {trained_on[-1]:,}, and seeds of this run ({first:,} to {last:,}) are among"
+                " them: it may know these workers. Compare it on seeds from"
+                f" {SPLITS['test'].start:,} on (--seed {SPLITS['test'].start}), which no training"
+                " has.",
+            )
+    return sentences
+
+
+def about_policy(policy: str) -> Note:
+    """Return what a page says of a policy.
+
+    These are its name, the name of its env, whether it is a learner, an oracle or a baseline,
+    whether it is the user's own, and its card.
+    """
+    competitor = Role.of(policy)
+    is_own = policy.partition(":")[0] not in PRESETS
+    return {
+        "name": policy,
+        "env": competitor.env,
+        "kind": competitor.kind,
+        "own": is_own,
+        "card": policy_card(policy).to_data(),
+    }

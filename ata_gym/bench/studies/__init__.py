@@ -1,0 +1,1 @@
+"""Experiments with a question of their own, each with its tables, pictures and page."""

@@ -1,0 +1,327 @@
+"""The picture of the leaderboard: runtime against worker time, a point for each policy."""
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Annotation, Text
+from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
+
+from ata_gym.bench.report import style
+from ata_gym.bench.role import LEARNER, ORACLE
+from ata_gym.bench.studies.leaderboard.ranking import RUNTIME, WORKER_TIME
+
+LOOKS = {
+    "TaskAllocation": (style.OKABE_ITO[0], "o", "allocation"),
+    "TaskRace": (style.OKABE_ITO[1], "^", "race"),
+    "TaskDispatch": (style.OKABE_ITO[2], "s", "dispatch"),
+}
+"""Colour, marker and name of each env."""
+
+_LABEL_SIZE = 7.5  # the size of the labels, in points
+_PICTURE_WIDTH = 9.6  # the width of the picture, in inches
+_CHARACTER_WIDTH = 0.075  # the width of a character of a label, in inches
+_FEW_POLICIES = 20  # up to this number, all policies have their names beside them
+
+_PUBLISHED = ("uta", "gta", "ofta", "ata", "ata-icml", "ata-empirical", "ata-empirical-icml")
+"""Policies that readers know; they have their names beside them, too."""
+
+Label = tuple[str, str, float, float]
+"""A text, its colour, and the point that it belongs to, in the units of the axes."""
+
+
+def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
+    """Draw runtime against worker time, both divided by OFTA's, as PNG and SVG.
+
+    A policy whose decisions depend on the price has a point for each price, joined by a line; the
+    line of an oracle is a front, which shows what can be reached. Learners are filled, the others
+    hollow. Published policies, and learners that no other learner beats in both, have their names
+    beside them; the rest have numbers, which are listed at the right. Where there are few policies,
+    all have their names.
+
+    Args:
+        points: What ``ranking.by_scenario`` returns for one scenario.
+        title: The second line of the title.
+        stem: The path of the files, without its ending.
+
+    Returns:
+        The paths of the two files.
+    """
+    groups = sorted(
+        (list(LOOKS).index(str(env)), group[RUNTIME].min(), str(policy), str(kind), group)
+        for (env, policy, kind), group in points.group_by(
+            ["env", "policy", "kind"],
+            maintain_order=True,
+        )
+    )
+    policies = set(points["policy"].unique())
+    if len(policies) <= _FEW_POLICIES:
+        named_policies = policies
+    else:
+        named_policies = unbeaten(points) | set(_PUBLISHED)
+    with style.figure(_PICTURE_WIDTH, max(6.2, 0.14 * (len(groups) + 6))) as picture:
+        lengths = [len(policy) + 4 for *_, policy, _, _ in groups if policy not in named_policies]
+        list_width = _CHARACTER_WIDTH * max(lengths, default=0)
+        widths = [_PICTURE_WIDTH - list_width, max(list_width, 0.1)]
+        axes, margin = picture.subplots(1, 2, width_ratios=widths)
+        named_labels = []
+        number_labels = []
+        listed = []
+        for env_index, _, policy, kind, group in groups:
+            colour, marker, env = list(LOOKS.values())[env_index]
+            point = _draw_policy(axes, group, kind, colour, marker)
+            if policy in named_policies:
+                named_labels.append((policy, colour, *point))
+            else:
+                listed.append((env, colour, policy))
+                number_labels.append((str(len(listed)), "#333333", *point))
+        _describe(axes, title)
+        _list(margin, listed)
+        picture.legend(
+            handles=_legend(points),
+            loc="outside lower center",
+            ncols=6,
+            handlelength=1.2,
+            columnspacing=1.2,
+        )
+        # The layout must stand before labels are placed in it.
+        picture.draw_without_rendering()
+        picture.set_layout_engine("none")
+        distance = 5.0 * picture.dpi / 72
+        labels = [
+            *_joined(axes, named_labels, distance, ", "),
+            *_joined(axes, number_labels, distance, " "),
+        ]
+        place_labels(picture, axes, labels)
+        return style.save(picture, stem)
+
+
+def _draw_policy(
+    axes: Axes,
+    group: pl.DataFrame,
+    kind: str,
+    colour: str,
+    marker: str,
+) -> tuple[float, float]:
+    """Draw the points of one policy, in the order of prices; return the one in the middle."""
+    rows = group.unique([RUNTIME, WORKER_TIME], maintain_order=True).sort("price")
+    x, y = (rows[quantity].to_numpy() for quantity in (WORKER_TIME, RUNTIME))
+    if kind == ORACLE and len(x) > 1:
+        line: dict[str, Any] = {"linewidth": 1.6, "linestyle": "solid", "zorder": 2}
+    else:
+        line = {"linewidth": 0.6, "linestyle": (0, (2, 2)), "zorder": 3}
+    axes.plot(
+        x,
+        y,
+        color=colour,
+        marker=marker,
+        markersize=3.5 if len(x) > 1 else 5.5,
+        markerfacecolor=colour if kind == LEARNER else "white",
+        alpha=0.9,
+        **line,
+    )
+    return x[len(x) // 2], y[len(x) // 2]
+
+
+def _describe(axes: Axes, title: str) -> None:
+    """Set the scales and titles of the axes, and an arrow to the better corner."""
+    axes.margins(0.09)
+    for axis in (axes.xaxis, axes.yaxis):
+        style.logarithmic(axis)
+    axes.set(
+        xlabel=(
+            "work spent: worker time over that of OFTA, which knows the mean times    (further"
+            " left is cheaper)"
+        ),
+        ylabel="time needed: runtime over that of OFTA    (lower is faster)",
+        title=f"Time against work, a point for each policy\n{title}",
+    )
+    axes.annotate(
+        "better",
+        (0.012, 0.015),
+        (0.075, 0.085),
+        xycoords="axes fraction",
+        textcoords="axes fraction",
+        fontsize=10,
+        color="#777777",
+        arrowprops={"arrowstyle": "-|>", "color": "#777777", "linewidth": 1.2},
+    )
+
+
+def unbeaten(points: pl.DataFrame) -> set[str]:
+    """Return the learners with a point that no other learner beats in runtime and worker time."""
+    learners = points.filter(pl.col("kind") == LEARNER)
+    x, y = (learners[quantity].to_numpy() for quantity in (WORKER_TIME, RUNTIME))
+    # Entry (i, j): point j is at least as good as point i in both, and better in one.
+    as_good = (x <= x[:, None]) & (y <= y[:, None])
+    better = (x < x[:, None]) | (y < y[:, None])
+    beaten = (as_good & better).any(axis=1)
+    return set(learners["policy"].to_numpy()[~beaten])
+
+
+def _list(margin: Axes, listed: Sequence[tuple[str, str, str]]) -> None:
+    """Write the numbered policies into the margin, under the names of their envs.
+
+    ``listed`` has the env, the colour and the name of each, in the order of their numbers.
+    """
+    margin.set_axis_off()
+    lines: list[tuple[str, str, str]] = []
+    for number, (env, colour, policy) in enumerate(listed, 1):
+        # A new env begins with its name, after an empty line.
+        if number == 1 or env != listed[number - 2][0]:
+            if lines:
+                lines.append(("", colour, "normal"))
+            lines.append((env, colour, "bold"))
+        lines.append((f"{number:>2}  {policy}", colour, "normal"))
+    places = 1 - np.arange(len(lines)) / max(len(lines), 40)
+    for y, (text, colour, weight) in zip(places, lines, strict=True):
+        look: dict[str, Any] = {"color": colour, "weight": weight, "size": _LABEL_SIZE}
+        margin.text(0, y, text, va="top", transform=margin.transAxes, **look)
+
+
+def _joined(axes: Axes, labels: Sequence[Label], distance: float, separator: str) -> list[Label]:
+    """Join the labels of points that are at most ``distance`` pixels from each other."""
+    joined: list[Label] = []
+    for label in labels:
+        point, *joined_points = axes.transData.transform([item[2:] for item in (label, *joined)])
+        k = next(
+            (
+                k
+                for k, joined_point in enumerate(joined_points)
+                if np.hypot(*(joined_point - point)) <= distance
+            ),
+            None,
+        )
+        if k is None:
+            joined.append(label)
+        else:
+            joined[k] = (f"{joined[k][0]}{separator}{label[0]}", *joined[k][1:])
+    return joined
+
+
+def _legend(points: pl.DataFrame) -> list[Line2D]:
+    """Return the entries of the legend: the envs and kinds of policies that are drawn."""
+    envs = points["env"].unique().to_list()
+    # Of each entry: its name, marker and colour, and the colour inside.
+    entries = [
+        (name, marker, colour, colour)
+        for env, (colour, marker, name) in LOOKS.items()
+        if env in envs
+    ]
+    entries.append((LEARNER, "o", "#555555", "#555555"))
+    if (points["kind"] != LEARNER).any():
+        entries.append(("oracle or baseline", "o", "#555555", "white"))
+    marks = [
+        Line2D(
+            [],
+            [],
+            label=label,
+            marker=marker,
+            color=colour,
+            markerfacecolor=inner_colour,
+            linestyle="none",
+        )
+        for label, marker, colour, inner_colour in entries
+    ]
+    several_label = "one policy, at several prices of work"
+    return [*marks, Line2D([], [], label=several_label, color="#555555", linewidth=1.0)]
+
+
+def place_labels(picture: Figure, axes: Axes, labels: Sequence[Label]) -> list[Annotation]:
+    """Put each label in the nearest free place around its point.
+
+    The place is inside the axes, and on no other label, point or line. The layout of the picture
+    must be done.
+
+    Returns:
+        The labels, each with a thin line to its point.
+    """
+    renderer = picture.canvas.get_renderer()  # type: ignore[attr-defined]
+    scale = picture.dpi / 72  # pixels in a point; places are in pixels
+    # Lines are covered by boxes of 8 points, 6 points apart.
+    taken_boxes = [
+        Bbox.from_bounds(px - 4 * scale, py - 4 * scale, 8 * scale, 8 * scale)
+        for line in axes.get_lines()
+        for px, py in _along(axes.transData.transform(np.asarray(line.get_xydata())), 6 * scale)
+    ]
+    axes_box = axes.get_window_extent(renderer)
+    annotations = []
+    for text, colour, x, y in sorted(labels, key=lambda label: label[3]):
+        annotation = axes.annotate(
+            text,
+            (x, y),
+            (0, 0),
+            textcoords="offset points",
+            fontsize=_LABEL_SIZE,
+            color=colour,
+            ha="center",
+            va="center",
+            bbox={"pad": 1.0, "facecolor": "none", "edgecolor": "none"},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": "#999999",
+                "linewidth": 0.4,
+                "shrinkA": 0.0,
+                "shrinkB": 2.0,
+            },
+        )
+        # Of the text, without the line to its point.
+        size = Text.get_window_extent(annotation, renderer)
+        px, py = axes.transData.transform((x, y))
+        box = _free(
+            px, py, size.width + 2 * scale, size.height + 2 * scale, scale, taken_boxes, axes_box
+        )
+        annotation.set_position(
+            (((box.x0 + box.x1) / 2 - px) / scale, ((box.y0 + box.y1) / 2 - py) / scale),
+        )
+        taken_boxes.append(box)
+        annotations.append(annotation)
+    return annotations
+
+
+def _along(corners: NDArray[np.float64], spacing: float) -> NDArray[np.float64]:
+    """Return points on a line, no more than ``spacing`` from each other, its corners among them.
+
+    Corners and points have the shape (number, 2).
+    """
+    length = np.concatenate([[0.0], np.hypot(*np.diff(corners, axis=0).T).cumsum()])
+    positions = np.union1d(length, np.arange(0.0, length[-1], spacing))
+    return np.column_stack([np.interp(positions, length, coordinate) for coordinate in corners.T])
+
+
+def _free(
+    px: float,
+    py: float,
+    width: float,
+    height: float,
+    scale: float,
+    taken_boxes: Sequence[Bbox],
+    axes_box: Bbox,
+) -> Bbox:
+    """Return the nearest box around a point that is inside ``axes_box`` and overlaps no other.
+
+    Where there is none, it is the last one that was tried. All lengths are in pixels.
+    """
+    # First right, left, above and below, then the directions between them.
+    directions = [np.pi * k / 8 for k in (0, 8, 4, 12, 2, 14, 6, 10, 1, 15, 7, 9, 3, 5, 11, 13)]
+    box = Bbox.null()
+    for distance, angle in product(range(4, 300, 4), directions):
+        cx = px + np.cos(angle) * (distance * scale + width / 2)
+        cy = py + np.sin(angle) * (distance * scale + height / 2)
+        box = Bbox.from_bounds(cx - width / 2, cy - height / 2, width, height)
+        inside = (
+            axes_box.x0 <= box.x0
+            and box.x1 <= axes_box.x1
+            and axes_box.y0 <= box.y0
+            and box.y1 <= axes_box.y1
+        )
+        if inside and not any(box.overlaps(taken_box) for taken_box in taken_boxes):
+            break
+    return box

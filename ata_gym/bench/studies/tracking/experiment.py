@@ -1,0 +1,289 @@
+"""Policies around abrupt changes: what they did before and after each, and how good it was."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+import ata_policies
+from ata_gym.bench.experiment import Config, Experiment
+from ata_gym.bench.runner.policy_run import PolicyRun
+from ata_gym.changes import Change, Jump, Redraw, Switch
+from ata_gym.pools import Pool
+from ata_gym.scenarios import Scenario
+from ata_gym.theory.allocation.proxy_loss import proxy_loss
+from ata_gym.theory.simulated.costs import simulate
+from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import whole_number
+from ata_policies.steps import decide
+
+ORACLES = ("dynamic-oracle", "dynamic-ofta")
+"""The policies with which others are compared.
+
+The first has the least expected round time in each round, and the second the least proxy loss.
+"""
+
+REPLICATES = 256
+"""The number of rounds that are simulated to estimate an expected round time."""
+
+
+def abrupt_changes(changes: Iterable[Change], rounds: int) -> tuple[int, ...]:
+    """The numbers of rounds before each abrupt change (``Switch`` or ``Jump``), increasing.
+
+    Example:
+        >>> abrupt_changes([Switch(every=20), Jump(at=30, workers=(1,), factor=0.1)], rounds=60)
+        (20, 30, 40)
+    """
+    change_rounds: set[int] = set()
+    for change in changes:
+        if isinstance(change, Switch):
+            if change.every is None:
+                change_rounds |= set(change.at)
+            else:
+                change_rounds |= set(range(change.every, rounds, change.every))
+        if isinstance(change, Jump):
+            change_rounds.add(change.at)
+            if change.until is not None:
+                change_rounds.add(change.until)
+    return tuple(sorted(change for change in change_rounds if 0 < change < rounds))
+
+
+def _steady_between(scenario: Scenario) -> bool:
+    """Whether workers stay as they are between the abrupt changes of a scenario."""
+    recorded = any(family.startswith("trace") for family in scenario.catalogue.families)
+    return not recorded and all(
+        isinstance(change, Switch | Jump) or (isinstance(change, Redraw) and not change.among)
+        for change in scenario.changes
+    )
+
+
+@dataclass(frozen=True)
+class Tracking(Experiment):
+    """An experiment whose rounds around changes are recorded; it ends with the last of them.
+
+    Make one with :meth:`around`.
+    """
+
+    changed_at: tuple[int, ...] = ()
+    """The number of rounds before each change, increasing."""
+    before: int = 0
+    """The number of rounds in the longest window before a change."""
+    after: int = 0
+    """The number of rounds in the longest window after a change."""
+
+    @classmethod
+    def around(
+        cls,
+        experiment: Experiment,
+        changes: Iterable[int] | None = None,
+        *,
+        before: int,
+        after: int,
+    ) -> "Tracking":
+        """Record the rounds of an experiment around its changes.
+
+        Args:
+            experiment: What is played.
+            changes: The number of rounds before each change; by default the abrupt changes of the
+                scenario.
+            before: The number of rounds to record before each change.
+            after: The number of rounds to record after it.
+
+        Raises:
+            ValueError: If nothing changes abruptly, if nothing changes where ``changes`` say so, or
+                if workers may be away.
+        """
+        scenario = experiment.scenario
+        if scenario.faulty:
+            raise ValueError(
+                "workers of this scenario may be away or die: then no round has a best allocation",
+            )
+        abrupt = abrupt_changes(scenario.changes, experiment.rounds)
+        if changes is None:
+            changed_at = abrupt
+            if not changed_at:
+                raise ValueError(
+                    f"nothing changes abruptly within {experiment.rounds:,} rounds of"
+                    f" {experiment.scenario.name}: choose a scenario in which workers trade their"
+                    " speeds or jump, such as changing-permuted-linear-n51, or name the round with"
+                    " --change",
+                )
+        else:
+            changed_at = tuple(sorted({whole_number("change", change) for change in changes}))
+            if changed_at[-1] >= experiment.rounds:
+                raise ValueError(
+                    f"change must be below the number of rounds, {experiment.rounds:,}, not"
+                    f" {changed_at[-1]:,}",
+                )
+            unexpected = sorted({*changed_at} - {*abrupt})
+            if unexpected and _steady_between(scenario):
+                if abrupt:
+                    advice = "leave --change out"
+                else:
+                    advice = "choose a scenario that changes"
+                raise ValueError(
+                    f"nothing changes in {scenario.name} after {unexpected[0]:,} rounds, so that no"
+                    f" policy has anything to follow: {advice}",
+                )
+        arguments = {field.name: getattr(experiment, field.name) for field in fields(Experiment)}
+        arguments["rounds"] = min(experiment.rounds, changed_at[-1] + whole_number("after", after))
+        tracking = cls(
+            **arguments, changed_at=changed_at, before=whole_number("before", before), after=after
+        )
+        # windows may be shorter than was asked for
+        windows = tracking.windows()
+        longest_before = max(change - low for low, change, _ in windows)
+        longest_after = max(end - change for _, change, end in windows)
+        return replace(tracking, before=longest_before, after=longest_after)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the windows after the changes differ in length."""
+        return len({end - change for _, change, end in self.windows()}) > 1
+
+    def windows(self) -> list[tuple[int, int, int]]:
+        """The first round, the change and the end of each window, in rounds played before.
+
+        A window is shorter where an end of the episode or another change is near, so that no change
+        is in the window of another one.
+        """
+        edges = [0, *self.changed_at, self.rounds]
+        return [
+            (max(low, change - self.before), change, min(high, change + self.after))
+            for low, change, high in zip(edges, self.changed_at, edges[2:], strict=False)
+        ]
+
+    def record_at(self) -> NDArray[np.int64]:
+        window_rounds = [np.arange(low, end) for low, _, end in self.windows()]
+        # windows count rounds played before, and records count rounds from 1
+        return np.unique(np.concatenate(window_rounds)) + 1
+
+    def config(self) -> Config:
+        return super().config() | {
+            "changed_at": list(self.changed_at),
+            "before": self.before,
+            "after": self.after,
+        }
+
+    def try_out(self, policy: str) -> None:
+        env_id = ata_policies.load(policy).env_id
+        if "TaskAllocation" not in env_id:
+            raise ValueError(
+                f"{policy} plays {env_id}: only allocations that sum to the budget can be tracked",
+            )
+        super().try_out(policy)
+
+
+class ExpectedTimes:
+    """Expected round times under the distributions of a round.
+
+    They are means over ``REPLICATES`` simulated rounds, the same ones for all allocations, with an
+    error of about 1 %. Outliers and noise in common are left out.
+    """
+
+    def __init__(self, pool: Pool, budget: int) -> None:
+        self.budget = budget
+        self.times = known_sample(pool, REPLICATES)
+        self._known: dict[tuple[bytes, bytes], float] = {}
+
+    def __call__(self, tasks: Ints, distribution: Ints, factor: Floats) -> Floats:
+        """Expected round times of allocations, one for each row.
+
+        Args:
+            tasks: The allocations, shape (E, n).
+            distribution: The index of each worker's distribution in the pool, shape (E, n).
+            factor: The factor on each worker's task times, shape (E, n).
+
+        Returns:
+            The expected round times, shape (E,).
+        """
+        return np.array([self._one(*row) for row in zip(tasks, distribution, factor, strict=True)])
+
+    def _one(self, tasks: Ints, distribution: Ints, factor: Floats) -> float:
+        # the time depends only on the tasks of each distribution and factor, whoever has which
+        order = np.lexsort((factor, distribution))
+        tasks = tasks[order]
+        distribution = distribution[order]
+        factor = factor[order]
+        key = tasks.tobytes(), distribution.tobytes() + factor.tobytes()
+        if key not in self._known:
+            times = self.times[distribution] * factor[:, None]
+            simulated = simulate(times, tasks[None], self.budget, REPLICATES)
+            self._known[key] = simulated.round_time.item()
+        return self._known[key]
+
+
+SCHEMA: dict[str, Any] = {
+    "policy": pl.String,
+    # the seed of the row
+    "seed": pl.Int64,
+    # counted from 1
+    "round": pl.Int64,
+    "round_time": pl.Float64,
+    # the expected round time of the allocation, under the distributions of the round
+    "expected": pl.Float64,
+    # the expected round time of each oracle's allocation
+    **dict.fromkeys(ORACLES, pl.Float64),
+    # proxy losses above the least possible one, added up since the first round
+    "regret": pl.Float64,
+    # the tasks of each worker in the round
+    "tasks": pl.List(pl.Int64),
+}
+"""The columns of a policy's records, one row for each seed and round of a window."""
+
+
+class TrackedRun(PolicyRun):
+    """A policy whose rounds around the changes are recorded.
+
+    Where all workers replay a trace by round, the expected round times follow from the recorded
+    times, and are exact.
+    """
+
+    schema = SCHEMA
+
+    def __init__(self, experiment: Experiment, policy: str) -> None:
+        super().__init__(experiment, policy)
+        pool = experiment.scenario.catalogue
+        budget = experiment.scenario.budget
+        by_round = set(pool.families) == {"trace-by-round"}
+        if by_round:
+            self.expected_times = None
+        else:
+            self.expected_times = ExpectedTimes(pool, budget)
+        self.oracles: list[Any] = [ata_policies.make(oracle, self.envs) for oracle in ORACLES]
+        self.plans: list[Any] = [None] * len(ORACLES)
+        """The states of the oracles, which a checkpoint leaves out: they can be computed anew."""
+
+    def quantities(self) -> dict[str, tuple[Any, ...]]:
+        floats = dict.fromkeys(("round_time", "expected", *ORACLES, "regret"), ("f8",))
+        return {**floats, "tasks": ("i8", self.experiment.scenario.pool.n)}
+
+    def measure(self) -> dict[str, NDArray[Any]]:
+        if self.expected_times is None:
+            # in a recorded round a worker's tasks all take the same time: its mean
+            measured = super().measure()
+            expected = {
+                "expected": proxy_loss(measured["tasks"], self.means),
+                **dict.fromkeys(ORACLES, self.least),
+            }
+            return measured | expected
+        # of the round that is played below
+        conditions = self.bare.conditions()
+        oracle_tasks = {}
+        for k, oracle in enumerate(ORACLES):
+            oracle_tasks[oracle], self.plans[k] = decide(
+                self.oracles[k],
+                self.envs,
+                self.observation,
+                self.plans[k],
+            )
+        measured = super().measure()
+        allocations = {"expected": measured["tasks"], **oracle_tasks}
+        return measured | {
+            name: self.expected_times(tasks, conditions.distribution, conditions.factor)
+            for name, tasks in allocations.items()
+        }

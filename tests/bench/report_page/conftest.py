@@ -1,0 +1,155 @@
+"""Pages made of synthetic records, and a browser to look at them."""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from ata_gym.bench.experiment import group_edges
+from ata_gym.bench.report.page.experiment_page import experiment_page
+from ata_gym.bench.report.page.sections import Page
+from ata_gym.bench.runner.policy_run import SCHEMA
+
+ROUNDS = (1, 10, 100, 1000)
+SEEDS = 3
+WORKERS = 7
+BUDGET = 5
+
+
+@pytest.fixture(scope="session")
+def note_of() -> Callable[..., dict[str, Any]]:
+    def note(names: Sequence[str], **others: Any) -> dict[str, Any]:
+        card = {
+            "summary": "One sentence.",
+            "facts": {"plays": "allocation"},
+            "text": "",
+            "command": "ata-gym bench",
+        }
+        kinds = ["oracle", *["learner"] * (len(names) - 1)]
+        policies = [
+            {"name": name, "env": "TaskAllocation", "kind": kind, "card": {"name": name, **card}}
+            for name, kind in zip(names, kinds, strict=True)
+        ]
+        sizes = {
+            "workers": WORKERS,
+            "budget": BUDGET,
+            "price": 0.0,
+            "rounds": ROUNDS[-1],
+            "seeds": SEEDS,
+        }
+        about = {
+            "study": "bench",
+            "command": ["ata-gym", "bench", "--out", "my results"],
+            "title": "a scenario",
+        }
+        scenario = {"name": "a scenario", **card}
+        return {
+            **about,
+            **sizes,
+            "first_seed": 0,
+            "scenario": scenario,
+            "policies": policies,
+            **others,
+        }
+
+    return note
+
+
+@pytest.fixture(scope="session")
+def records_of() -> Callable[..., pl.DataFrame]:
+    def records(
+        names: Sequence[str],
+        rounds: Sequence[int] = ROUNDS,
+        seeds: int = SEEDS,
+    ) -> pl.DataFrame:
+        rows = [
+            (
+                name,
+                seed,
+                round,
+                pace * round * (1 + seed / 50),
+                2 * pace * round,
+                (pace - 1.0) * round,
+                3,
+            )
+            for pace, name in enumerate(names, start=1)
+            for seed in range(seeds)
+            for round in rounds
+        ]
+        return pl.DataFrame(rows, SCHEMA, orient="row")
+
+    return records
+
+
+@pytest.fixture(scope="session")
+def page_of(note_of: Callable[..., Any], records_of: Callable[..., Any]) -> Callable[..., Page]:
+    def page(names: Sequence[str], **others: Any) -> Page:
+        note = note_of(names, **others)
+        shares = np.outer(np.ones(len(ROUNDS)), np.linspace(1, 0, len(group_edges(WORKERS)) - 1))
+        return experiment_page(
+            note,
+            records_of(names),
+            {name: (list(ROUNDS), BUDGET * shares) for name in names},
+        )
+
+    return page
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A headless Chromium with a profile of its own, which notes what it requests and what it
+    says.
+    """
+    webdriver = pytest.importorskip(
+        "selenium.webdriver",
+        reason="selenium is not installed: pip install selenium",
+    )
+    programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
+    if not all(programs.values()):
+        pytest.skip("no Chromium to look at pages: apt install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs["chromium"]
+    for argument in (
+        *(
+            "headless=new",
+            "no-sandbox",
+            "disable-gpu",
+            "disable-quic",
+            "no-first-run",
+            "hide-scrollbars",
+        ),
+        *(
+            "disable-background-networking",
+            "disable-component-update",
+            "disable-sync",
+            "disable-dev-shm-usage",
+        ),
+        f"user-data-dir={tmp_path_factory.mktemp('profile')}",
+    ):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(
+        options=options,
+        service=webdriver.ChromeService(programs["chromedriver"]),
+    )
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+@pytest.fixture
+def look(browser: Any) -> Callable[..., Any]:
+    def open_page(path: Path, width: int = 1400, height: int = 6000, scheme: str = "light") -> Any:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        browser.get(path.as_uri())
+        return browser
+
+    return open_page

@@ -1,0 +1,92 @@
+import re
+from html import unescape
+
+import numpy as np
+import polars as pl
+import pytest
+
+from ata_gym.bench.experiment import GROUPS, Experiment, group_edges
+from ata_gym.bench.report import style
+from ata_gym.bench.report.page.experiment_page import experiment_page
+from ata_gym.bench.report.page.render import render
+from ata_gym.bench.runner.policy_run import SCHEMA
+from ata_gym.bench.store.folder import read_frame
+from ata_gym.pools import exponential
+from ata_gym.scenarios import Scenario
+from tests.page_data import parts
+
+NAMES = ["ofta", "mine", "uta"]
+
+
+def test_a_page_is_the_same_bytes_each_time_names_no_place_of_the_network_and_has_the_numbers(
+    page_of,
+    records_of,
+):
+    page = page_of(NAMES)
+    assert page.lead.startswith(
+        "Allocation: mine has the least runtime of 2 that learn.\n  beside OFTA, the oracle of",
+    )
+    html = render(page)
+    assert html == render(page_of(NAMES))
+    assert len(html) < 1_000_000
+    scripts = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert not re.search(r"(?:src|href)=[\"'](?!data:|#)", scripts)
+    assert "default-src 'none'" in unescape(scripts)
+    there = parts(html)
+    assert there["data-runtime-0"]["x"] == [1, 10, 100, 1000]
+    means = records_of(NAMES).group_by("policy", "round", maintain_order=True).mean()
+    for name, series in zip(NAMES, there["data-runtime-0"]["series"], strict=True):
+        assert series["mean"] == pytest.approx(
+            means.filter(policy=name)["runtime"].to_list(),
+            rel=1e-4,
+        )
+    assert {player["name"] for player in there["config"]["players"]} == set(NAMES)
+    assert len(set(style.ON_DARK.values())) == len(style.OKABE_ITO)
+
+
+@pytest.mark.parametrize(("price", "order"), [(0.0, ["fast", "saving"]), (2.0, ["saving", "fast"])])
+def test_what_costs_least_comes_first_the_best_learner_is_bold_and_own_policies_are_marked(
+    note_of,
+    price,
+    order,
+):
+    ends = {"oracle": (0.5, 1.0), "fast": (1.0, 9.0), "saving": (2.0, 3.0)}
+    rows = [
+        (name, seed, 1000, time, work, 0.0, 1)
+        for name, (time, work) in ends.items()
+        for seed in range(3)
+    ]
+    note = note_of(["oracle", "saving", "fast"], price=price)
+    note["policies"][1]["own"] = True
+    page = experiment_page(note, pl.DataFrame(rows, SCHEMA, orient="row"), {})
+    (view,) = next(section for section in page.sections if section.id == "overview").views
+    assert [row[0].text for row in view.rows] == ["oracle", *order]
+    assert view.best == [order[0]]
+    assert {row[0].text: row[1].text for row in view.rows}["saving"] == "learner, yours"
+    assert render(page).count('<tr class="best">') == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [("icml2025-regret", "dynamic-ofta"), ("drawn-6-v1", "uta"), ("changing-spot", "dynamic-ofta")],
+)
+def test_the_tasks_of_workers_that_are_recorded_sum_to_the_budget(played, name, policy):
+    experiment = Experiment.on_scenario(name, rounds=20, seeds=3)
+    frame = read_frame(played(experiment, policy).allocations(policy))
+    assert frame["round"].to_list() == experiment.record_at().tolist()
+    tasks = np.array(frame["tasks"].to_list())
+    assert tasks.shape[1] == experiment.scenario.pool.n
+    assert tasks.sum(axis=1) == pytest.approx(experiment.scenario.budget)
+    if policy != "uta" and experiment.scenario.stationary and not experiment.scenario.drawn:
+        assert (np.diff(tasks, axis=1) <= 0).all()  # the fastest stand first, and get the most
+
+
+def test_many_workers_are_recorded_in_groups(played):
+    experiment = Experiment.on_scenario(
+        Scenario(exponential(np.linspace(9.0, 1.0, 250)), 250),
+        rounds=3,
+        seeds=2,
+    )
+    tasks = read_frame(played(experiment, "uta").allocations("uta"))["tasks"].to_list()
+    assert tasks == [np.diff(group_edges(250)).tolist()] * 3
+    assert len(tasks[0]) == GROUPS
