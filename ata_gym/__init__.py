@@ -5,14 +5,14 @@ Importing the package registers ``ata_gym/TaskAllocation-v0``, ``ata_gym/TaskRac
 that take an id and no arguments: the same envs with ``observation="flat"``, that form of ``action``
 and ``reward_unit="even round"``, and the steps of an episode in their spec.
 
-The names below are those that users type most; the rooms of the package hold the rest.
+Users type the names below most; the subpackages hold the rest.
 """
 
 from typing import TYPE_CHECKING
 
-from ata_gym.utils.after_import import after_import
-from ata_gym.utils.lazy import lazy_names
-from ata_gym.utils.signals import quiet_start
+from ata_gym.utils.imports.after_import import after_import
+from ata_gym.utils.imports.lazy import lazy_names
+from ata_gym.utils.process.signals import quiet_start
 
 with quiet_start():
     import gymnasium
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ata_gym.theory.round_time.expected import expected_round_time
     from ata_gym.utils.compiled import threads
 else:
-    _ROOMS = ("bench", "changes", "cluster", "envs", "pools", "scenarios", "theory")
+    _SUBPACKAGES = ("bench", "changes", "cluster", "envs", "pools", "scenarios", "theory")
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
@@ -38,7 +38,7 @@ else:
             "scenario": "scenarios",
             "scenario_names": "scenarios",
             "threads": "utils.compiled",
-            **{room: room for room in _ROOMS},
+            **{name: name for name in _SUBPACKAGES},
         },
     )
 

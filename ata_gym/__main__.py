@@ -5,7 +5,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from ata_gym.utils.extras import MissingExtraError, require
-from ata_gym.utils.signals import outlive_readers, quiet_start, raising, whole_output
+from ata_gym.utils.process.signals import ignore_closed_output, quiet_start, raising, whole_output
 
 
 def main() -> None:
@@ -14,7 +14,7 @@ def main() -> None:
     A missing extra is one sentence on stderr and exit code 1, without a traceback. The sentence
     names the command that lists what else is missing; that command needs no extra.
     """
-    outlive_readers()
+    ignore_closed_output()
     try:
         with quiet_start():
             for module in ("typer", "rich", "polars", "matplotlib"):

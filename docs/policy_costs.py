@@ -17,7 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 import ata_policies
-from ata_gym.bench.decision_cost import FIRST, TimedPlayer, decision_times, exponential_workers
+from ata_gym.bench.decision_cost import (
+    FIRST_ROUNDS,
+    TimedPolicy,
+    decision_times,
+    exponential_workers,
+)
 from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.report import style
 from ata_gym.bench.runner.progress import progress_bars
@@ -27,7 +32,7 @@ from ata_policies.card import policy_card
 SETUP = (  # what is played while costs are compared with ATA's
     "8 rows of 51 workers, B = 23, price 0.1"
 )
-_BESIDE = "ata"
+_REFERENCE = "ata"
 _CHUNK = 20
 _FACTS = ("source", "must know beforehand", "assumes", "constants")  # of a card, that the table has
 _DRAWN = ("ata", "ata-empirical", "distribution-learner", "restarting-beta")
@@ -38,7 +43,7 @@ _LARGE = 10_000
 
 
 class RelativeCosts(NamedTuple):
-    """Processor time of a policy's predictions over that of ATA's, in ``SETUP``."""
+    """Processor time of a policy's predictions over the time of ATA's, in ``SETUP``."""
 
     first: float
     """In the first 100 rounds of icml2025-cifar100, where a learner has most to decide."""
@@ -49,26 +54,26 @@ class RelativeCosts(NamedTuple):
 
 
 def relative_costs(name: str, steady: int = 2_000, changing: int = 500) -> RelativeCosts:
-    """The costs of a policy beside ATA's, measured in turns."""
+    """Return the costs of a policy over ATA's, measured in turns."""
     return RelativeCosts(
-        *_ratios(name, "icml2025-cifar100", FIRST, steady),
+        *_ratios(name, "icml2025-cifar100", FIRST_ROUNDS, steady),
         *_ratios(name, "changing-walk", changing),
     )
 
 
 def _ratios(name: str, scenario: str, *rounds: int) -> list[float]:
     setup = Experiment.on_scenario(scenario, rounds=rounds[-1], seeds=8, price=0.1)
-    for warm in (name, _BESIDE):  # compiles
-        TimedPlayer(warm, setup).play(_CHUNK)
-    ours = TimedPlayer(name, setup)
-    beside = TimedPlayer(_BESIDE, setup)
-    found = []
+    for warm in (name, _REFERENCE):  # compiles
+        TimedPolicy(warm, setup).play(_CHUNK)
+    timed = TimedPolicy(name, setup)
+    reference = TimedPolicy(_REFERENCE, setup)
+    quotients = []
     for start, end in pairwise((0, *rounds)):
         for first in range(start, end, _CHUNK):
-            for player in (ours, beside):
-                player.play(min(_CHUNK, end - first))
-        found.append(sum(ours.seconds) / sum(beside.seconds))
-    return found
+            for policy in (timed, reference):
+                policy.play(min(_CHUNK, end - first))
+        quotients.append(sum(timed.seconds) / sum(reference.seconds))
+    return quotients
 
 
 def table(cards: Iterable[Card], costs: Mapping[str, Sequence[float]]) -> str:
@@ -97,15 +102,21 @@ def draw(names: Sequence[str], sizes: Sequence[int], picture: Path) -> dict[str,
     Return them, and last the slope.
     """
     large = np.array(sizes) >= _LARGE
-    found = {}
+    milliseconds = {}
     for name in names:
-        times = [decision_times(name, exponential_workers(n, _BUDGET), FIRST).mean for n in sizes]
-        found[name] = [*times, float(np.polyfit(np.log(sizes)[large], np.log(times)[large], 1)[0])]
+        times = [
+            decision_times(name, exponential_workers(n, _BUDGET), FIRST_ROUNDS).mean for n in sizes
+        ]
+        milliseconds[name] = [
+            *times,
+            float(np.polyfit(np.log(sizes)[large], np.log(times)[large], 1)[0]),
+        ]
     with style.figure(6.5, 3.8) as drawn:
         axes = drawn.subplots()
-        top = max(each[-2] for each in found.values())
+        top = max(numbers[-2] for numbers in milliseconds.values())
         for name, look in style.lines(names).items():
-            axes.plot(sizes, found[name][:-1], label=f"{name}: slope {found[name][-1]:.2f}", **look)
+            label = f"{name}: slope {milliseconds[name][-1]:.2f}"
+            axes.plot(sizes, milliseconds[name][:-1], label=label, **look)
         axes.plot(sizes[-2:], [0.3 * top, 3 * top], color="black", linewidth=0.8, label="linear")
         axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="milliseconds of a decision")
         style.plain_numbers(axes)
@@ -114,9 +125,9 @@ def draw(names: Sequence[str], sizes: Sequence[int], picture: Path) -> dict[str,
         style.save(
             drawn,
             picture.with_suffix(""),
-            f"A decision, mean of the first {FIRST} rounds, B = {_BUDGET}",
+            f"A decision, mean of the first {FIRST_ROUNDS} rounds, B = {_BUDGET}",
         )
-    return found
+    return milliseconds
 
 
 def main() -> None:

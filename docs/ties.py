@@ -60,7 +60,7 @@ def called_different(
         logarithms = rng.normal(size=seeds) + 0.1 * DRAWN[kind](rng, (policies, seeds))
         of = dict(zip(map(str, range(policies)), np.exp(logarithms), strict=True))
         best, tied = best_of({"cost": of}, [*of])
-        ratios = (Estimate.of_ratio(of[name], of[best]) for name in of if name != best)
+        ratios = (Estimate.from_ratio(of[name], of[best]) for name in of if name != best)
         alone += not all(ratio.low <= 1.0 for ratio in ratios)
         corrected += len(tied) < policies - 1
     return alone / cases, corrected / cases
@@ -79,9 +79,9 @@ def covered(seeds: int, cases: int = 10 * _CASES) -> tuple[float, float]:
     even = np.full(seeds, _TIMES * _SHAPE / (_SHAPE - 1.0) / 2.0)
     for _ in range(cases):
         mine, theirs = np.exp(_pareto(rng, (2, seeds)))
-        ratio = Estimate.of_ratio(mine, theirs)
+        ratio = Estimate.from_ratio(mine, theirs)
         same += ratio.low <= 1.0 <= ratio.high
-        ratio = Estimate.of_ratio(mine, even)
+        ratio = Estimate.from_ratio(mine, even)
         means += ratio.low <= 2.0 <= ratio.high
     return same / cases, means / cases
 

@@ -40,7 +40,7 @@ def main() -> None:
             plans += [k + 1]
     known = learn_rows(state.belief, policy.weight)
     means = env.unwrapped.means()[0]
-    unit = np.median(state.belief.mean()[0] / np.exp(known.seen.location[0]))
+    unit = np.median(state.belief.mean()[0] / np.exp(known.estimates.location[0]))
     workers = np.arange(1, means.size + 1)
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     centre = unit * np.exp(known.posterior.location[0])

@@ -19,11 +19,11 @@ from matplotlib.patches import Patch
 from PIL import Image
 
 from ata_gym.bench.report import style
-from ata_gym.bench.studies.side_by_side.pictures import MOST, THROWN_AWAY, WAITING, WORKING
-from ata_gym.bench.studies.side_by_side.play import Player
+from ata_gym.bench.studies.side_by_side.pictures import BAR_LIMIT, THROWN_AWAY, WAITING, WORKING
+from ata_gym.bench.studies.side_by_side.play import WatchedPolicy
 from ata_gym.scenarios import scenario
 from ata_gym.typing import Floats
-from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.files.atomic import write_whole
 
 FILE = Path(__file__).parent / "pictures" / "learning.gif"
 POLICIES = ("ata-empirical-icml", "distribution-learner")
@@ -39,13 +39,13 @@ _INCHES = (8.0, 4.7)
 _DPI = 100
 
 
-class Learner(Player):
-    """A player that remembers the rounds that it has played."""
+class Learner(WatchedPolicy):
+    """A policy that remembers the rounds that it has played."""
 
     def __init__(self, policy: str, rounds: int) -> None:
         super().__init__(policy, scenario("five-workers"), HORIZON)
         timelines = [self.play_round() for _ in range(rounds)]
-        self.played = np.array([(one.tasks, one.busy, one.wasted_by) for one in timelines])
+        self.played = np.array([(one.tasks, one.busy, one.wasted_time) for one in timelines])
         """(rounds, 3, n): tasks of each worker, its worker time, and the wasted part."""
 
 
@@ -58,17 +58,17 @@ def frame_rounds(rounds: int) -> list[int]:
     return sorted({round(number) for number in np.geomspace(1, rounds, FRAMES).tolist()})
 
 
-def animate(players: Sequence[Learner], path: Path) -> None:
-    """Write the animation of the first rounds as GIF; the players have played and remembered at
+def animate(policies: Sequence[Learner], path: Path) -> None:
+    """Write the animation of the first rounds as GIF; the policies have played and remembered at
     least one round.
     """
-    rounds = frame_rounds(len(players[0].played))
+    rounds = frame_rounds(len(policies[0].played))
     frames = []
     with style.figure(*_INCHES) as made:
         made.set_dpi(_DPI)
         for k in rounds:
             made.clear()
-            _draw_frame(made, players, k, rounds[-1])
+            _draw_frame(made, policies, k, rounds[-1])
             canvas: Any = made.canvas
             canvas.draw()
             frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[:, :, :3].copy()))
@@ -90,14 +90,14 @@ def animate(players: Sequence[Learner], path: Path) -> None:
     write_whole(path, partial(small[0].save, append_images=small[1:], **form))
 
 
-def _draw_frame(made: Figure, players: Sequence[Learner], k: int, last: int) -> None:
-    """Draw a frame: at the top what each player did until its k-th round, at the bottom how long
+def _draw_frame(made: Figure, policies: Sequence[Learner], k: int, last: int) -> None:
+    """Draw a frame: at the top what each policy did until its k-th round, at the bottom how long
     its rounds took.
     """
     made.set_layout_engine("none")
     grid = made.add_gridspec(
         2,
-        len(players),
+        len(policies),
         height_ratios=(1.0, 0.9),
         left=0.1,
         right=0.985,
@@ -106,17 +106,17 @@ def _draw_frame(made: Figure, players: Sequence[Learner], k: int, last: int) -> 
         hspace=0.62,
         wspace=0.27,
     )
-    curves = [_trailing(np.array(player.times[:last])) for player in players]
-    colours = [look["color"] for look in style.lines([player.name for player in players]).values()]
+    curves = [_trailing(np.array(policy.times[:last])) for policy in policies]
+    colours = [look["color"] for look in style.lines([policy.name for policy in policies]).values()]
     limit = 1.03 * max(float(curve[np.array(frame_rounds(last)) - 1].max()) for curve in curves)
     shown = np.sort(
-        np.argsort(-sum(player.played[:, 1].sum(axis=0) for player in players), kind="stable")[
-            :MOST
+        np.argsort(-sum(policy.played[:, 1].sum(axis=0) for policy in policies), kind="stable")[
+            :BAR_LIMIT
         ],
     )
-    for place, (player, curve) in enumerate(zip(players, curves, strict=True)):
+    for place, (policy, curve) in enumerate(zip(policies, curves, strict=True)):
         axes = made.add_subplot(grid[0, place])
-        tasks, busy, wasted = _trailing(player.played[:k])[-1, :, shown].T
+        tasks, busy, wasted = _trailing(policy.played[:k])[-1, :, shown].T
         rows = np.arange(len(shown))
         axes.barh(rows, curve[k - 1], height=0.78, **WAITING)
         axes.barh(rows, busy - wasted, height=0.78, **WORKING)
@@ -133,9 +133,9 @@ def _draw_frame(made: Figure, players: Sequence[Learner], k: int, last: int) -> 
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
-        name = player.plain_words()[0].replace("\n", " ")
+        name = policy.title_and_gloss()[0].replace("\n", " ")
         axes.set_title(name, fontsize=12.5, fontweight="bold", color=colours[place])
-    title = f"Round {k:,}: {players[0].budget:,} tasks, who gets how many?"
+    title = f"Round {k:,}: {policies[0].budget:,} tasks, who gets how many?"
     made.text(0.012, 0.955, title, fontsize=14, fontweight="bold", va="center")
     made.text(
         0.012,

@@ -18,7 +18,7 @@ from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Ints, Mask
 from ata_policies import Setting
 from ata_policies.allocation.composition import ComposedPolicy
-from ata_policies.allocation.rules import Proxy, Round, Scores
+from ata_policies.allocation.rules import Proxy, RoundContext, Scores
 
 COUNTED: dict[str, Any] = {}
 """For each policy, the rounds of each seed in which a score was 0."""
@@ -27,25 +27,25 @@ COUNTED: dict[str, Any] = {}
 class EvenSplit(Proxy):
     """Workers never tried first, then an even split: the rule of this project."""
 
-    def allocate(self, scores: Scores, coming: Round) -> Ints:
+    def allocate(self, scores: Scores, context: RoundContext) -> Ints:
         """Allocate, by ``among`` where a score is 0, and count these rounds."""
         zero = scores.score == 0.0
         some = zero.any(axis=1)
         name = type(self).__name__
-        COUNTED[name] = some + (0 if coming.round[0] == 1 else COUNTED[name])
-        return np.where(some[:, None], self.among(zero, coming), super().allocate(scores, coming))
+        COUNTED[name] = some + (0 if context.round[0] == 1 else COUNTED[name])
+        return np.where(some[:, None], self.among(zero, context), super().allocate(scores, context))
 
-    def among(self, zero: Mask, coming: Round) -> Ints:
+    def among(self, zero: Mask, context: RoundContext) -> Ints:
         """What workers get where some have a score of 0."""
-        return Proxy().allocate(Scores(np.where(zero, 0.0, 1.0)), coming)
+        return Proxy().allocate(Scores(np.where(zero, 0.0, 1.0)), context)
 
 
 class IndependentDraws(EvenSplit):
     """Each task goes to a worker drawn uniformly from those with a score of 0."""
 
-    def among(self, zero: Mask, coming: Round) -> Ints:
+    def among(self, zero: Mask, context: RoundContext) -> Ints:
         """Draw each task's worker."""
-        draws = uniforms(coming.keys, -(-coming.budget // 8) * 8)[:, : coming.budget]
+        draws = uniforms(context.keys, -(-context.budget // 8) * 8)[:, : context.budget]
         order = np.argsort(~zero, axis=1, kind="stable")
         count = np.maximum(zero.sum(axis=1), 1)
         drawn = np.take_along_axis(order, (draws * count[:, None]).astype(np.int64), axis=1)
@@ -59,10 +59,10 @@ class LowestIndex(EvenSplit):
     them.
     """
 
-    def among(self, zero: Mask, coming: Round) -> Ints:
+    def among(self, zero: Mask, context: RoundContext) -> Ints:
         """Give everything to one worker."""
         allocation = np.zeros(zero.shape, np.int64)
-        allocation[np.arange(len(zero)), zero.argmax(axis=1)] = coming.budget
+        allocation[np.arange(len(zero)), zero.argmax(axis=1)] = context.budget
         return allocation
 
 

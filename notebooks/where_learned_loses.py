@@ -80,7 +80,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for words, world, seeds in worlds(Path(sys.argv[1])):
         played = bench.run(POLICIES, replace(world, name="world"), seeds=seeds, jobs=1)
-        records = played.parts[0].records
+        records = played.records
         by_policy = {
             name: records.filter(policy=name).pivot("seed", index="round", values="runtime")
             for name in POLICIES

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ata_gym.bench.store.folder import verify
 
-_NOT_RESULTS = {"timings.json", "report.html"}
+_NOT_RESULTS = {"timings.json", "timings.md", "report.html"}
 _ROOMS = {"tensorboard"}
 
 

@@ -14,7 +14,7 @@ if not all(map(find_spec, ("pdoc", "torch", "polars"))):
 
 import ata_gym
 import ata_policies
-from ata_gym.cli import PANELS
+from ata_gym.cli import GROUPS
 from ata_gym.scenarios.recorded import RECORDINGS
 from ata_policies.registry import env_ids, ids_by_name
 
@@ -56,7 +56,7 @@ def test_everything_that_has_a_name_has_its_place_and_every_public_module_its_pa
     assert set(ata_policies.names()) <= anchors(pages["policies.html"])
     assert {*ata_gym.scenario_names(), *RECORDINGS} <= anchors(pages["scenarios.html"])
     assert {
-        command.__name__.replace("_", "-") for panel in PANELS.values() for command in panel
+        command.__name__.replace("_", "-") for panel in GROUPS.values() for command in panel
     } <= anchors(pages["commands.html"])
     for root, package in ((ROOT, "ata_gym"), (ROOT / "policies", "ata_policies")):
         for path in (root / package).rglob("*.py"):

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import ata_gym
-from ata_gym.utils.citation import bibtex
+from ata_gym.bench.report.page.citation import bibtex
 from tests.test_pages import targets
 
 ROOT = Path(__file__).parents[1]

@@ -161,6 +161,9 @@ def fault_of(call: str, complete: bool) -> str | None:
     try:
         read = COMMANDS[name].make_context(name, words).params
     except Exception as error:  # of click, or of the copy of click that typer has
+        # the answer is whole, as for --list-methods
+        if isinstance(error, typer.Exit):
+            return None
         # such as "--trace" without a file
         partial = type(error).__name__ in {"MissingParameter", "BadOptionUsage"}
         if partial and not complete:

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
 import numpy as np
@@ -21,6 +22,41 @@ Config = dict[str, Any]
 
 GROUPS = 100
 """The largest number of groups of workers of which the tasks are recorded."""
+
+
+class Sizes(NamedTuple):
+    """The name and the sizes of an experiment, as tables, pictures and pages show them."""
+
+    title: str
+    """The name of the scenario."""
+    workers: int
+    budget: int
+    rounds: int
+    seeds: int
+    first_seed: int
+    price: float
+    unit_costs: tuple[float, float] | None = None
+    """The least and the largest price of a unit of a worker's time; None where all are equal."""
+
+    @property
+    def about(self) -> str:
+        """The scenario's name, workers n and budget B, for the titles of tables and pictures."""
+        return f"{self.title}: n = {self.workers}, B = {self.budget}"
+
+    @property
+    def length(self) -> str:
+        """The number of rounds and the number of seeds, in words."""
+        return f"{plural(self.rounds, 'round')}, {plural(self.seeds, 'seed')}"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return each size with its name first, for a page."""
+        return [
+            ("workers n", f"{self.workers:,}"),
+            ("budget B", f"{self.budget:,}"),
+            ("rounds", f"{self.rounds:,}"),
+            ("seeds", seeds_in_words(self.seeds, self.first_seed)),
+            ("price", f"{self.price:g}"),
+        ]
 
 
 @dataclass(frozen=True)
@@ -111,14 +147,20 @@ class Experiment:
         return cls(resolved_scenario, whole_number("rounds", episode_rounds), seeds, seed)
 
     @property
-    def about(self) -> str:
-        """The scenario's name, workers n and budget B, for the titles of tables and pictures."""
-        return f"{self.scenario.name}: n = {self.scenario.pool.n}, B = {self.scenario.budget}"
-
-    @property
-    def length(self) -> str:
-        """The number of rounds and the number of seeds, in words."""
-        return f"{plural(self.rounds, 'round')}, {plural(self.seeds, 'seed')}"
+    def sizes(self) -> Sizes:
+        """Its name and sizes."""
+        scenario = self.scenario
+        costs = scenario.unit_costs
+        return Sizes(
+            scenario.name or "a scenario without a name",
+            scenario.pool.n,
+            scenario.budget,
+            self.rounds,
+            self.seeds,
+            self.seed,
+            scenario.price,
+            None if costs is None else (float(min(costs)), float(max(costs))),
+        )
 
     def config(self) -> Config:
         """Return everything that a policy's result depends on, as plain data.
@@ -138,10 +180,7 @@ class Experiment:
 
         They are log-spaced up to the last round; the rounds of ``also`` are among them.
         """
-        log_spaced = np.geomspace(1, self.rounds, min(self.points, self.rounds))
-        return np.unique(
-            np.append(log_spaced.round().astype(np.int64), np.array(self.also, np.int64))
-        )
+        return log_spaced(self.rounds, self.points, self.also)
 
     def make_envs(
         self,
@@ -176,23 +215,39 @@ class Experiment:
             ValueError: If the policy cannot be made, or fails in the first round.
         """
         envs = self.make_envs(ata_policies.load(policy).env_id, rows=1)
-        player = None
+        tried = None
         try:
-            player = ata_policies.make(policy, envs, seed=self.seed)
-            next(play(player, envs, self.seed))
+            tried = ata_policies.make(policy, envs, seed=self.seed)
+            next(play(tried, envs, self.seed))
         except MemoryError:
             raise
         except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
             # A ValueError that no code of the user's raised is ours, and already has a sentence.
-            if player is None and isinstance(error, ValueError) and place_of(error) is None:
+            if tried is None and isinstance(error, ValueError) and place_of(error) is None:
                 raise
-            if player is None:
+            if tried is None:
                 failure = "cannot be made"
             else:
                 failure = "fails in the first round"
             raise ValueError(f"{policy} {failure}: {explained(error)}") from error
         finally:
             envs.close()
+
+
+def log_spaced(last: int, points: int, also: Sequence[int] = ()) -> NDArray[np.int64]:
+    """Return whole numbers from 1 to ``last``, rising, at most ``points`` that are log-spaced.
+
+    Args:
+        last: The last number.
+        points: The largest number of log-spaced ones.
+        also: Further numbers.
+
+    Example:
+        >>> log_spaced(100, 3, also=[50]).tolist()
+        [1, 10, 50, 100]
+    """
+    spaced = np.geomspace(1, last, min(points, last)).round().astype(np.int64)
+    return np.unique(np.append(spaced, np.array(also, np.int64)))
 
 
 def plural(number: int, noun: str) -> str:
@@ -205,6 +260,18 @@ def plural(number: int, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     return f"{number:,} {noun}s"
+
+
+def seeds_in_words(seeds: int, first_seed: int) -> str:
+    """Return how many seeds were played, and which.
+
+    Example:
+        >>> seeds_in_words(3, 10), seeds_in_words(1, 10)
+        ('3 (10 to 12)', '1 (10)')
+    """
+    if seeds == 1:
+        return f"1 ({first_seed})"
+    return f"{seeds:,} ({first_seed} to {first_seed + seeds - 1})"
 
 
 def recorded_rounds(pool: Pool, budget: int) -> int:

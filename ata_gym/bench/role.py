@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import gymnasium as gym
 
 import ata_policies
-from ata_policies.facts import is_oracle, together
+from ata_policies.facts import is_oracle, joined_facts
 from ata_policies.registry import parse
 
 LEARNER = "learner"
@@ -29,14 +29,14 @@ class Role:
     """Whether its decisions depend on the price."""
 
     @classmethod
-    def of(cls, name: str) -> "Role":
+    def from_name(cls, name: str) -> "Role":
         """Return the role of a policy, which is named with its hyperparameters.
 
         Raises:
             ValueError: If there is no such policy.
         """
         policy = ata_policies.load(name)
-        if is_oracle(together(policy.made_of(**parse(name)[1]), "knows")):
+        if is_oracle(joined_facts(policy.parts_for(**parse(name)[1]), "knows")):
             kind = ORACLE
         elif policy.learns:
             kind = LEARNER

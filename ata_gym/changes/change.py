@@ -53,8 +53,8 @@ class RoundContext(NamedTuple):
 class Change(ABC):
     """One way in which workers change from round to round.
 
-    The fields are plain numbers and tuples; their metadata are limits, see ``number``, or the least
-    whole number. Random numbers enter through a memory, one array per row and worker: the
+    The fields are plain numbers and tuples; their metadata are limits, see ``set_number``, or the
+    least whole number. Random numbers enter through a memory, one array per row and worker: the
     conditions of a round are a function of the memory and the round.
     """
 
@@ -71,19 +71,19 @@ class Change(ABC):
         for field in fields(self):
             value = getattr(self, field.name)
             if "low" in field.metadata:
-                number(self, field.name, **field.metadata)
+                set_number(self, field.name, **field.metadata)
             elif "least" in field.metadata and value is not field.default:
                 name = f"{field.name} of {type(self).__name__}"
                 vars(self)[field.name] = whole_number(name, value, **field.metadata)
 
-    def fit(self, n: int) -> None:  # noqa: B027 - most fit any
+    def check_fit(self, n: int) -> None:  # noqa: B027 - most fit any
         """Check that the change fits a pool of n workers.
 
         Raises:
             ValueError: If the change does not fit.
         """
 
-    def longest(self, time: float) -> float:
+    def longest_time(self, time: float) -> float:
         """The longest time that a task, or a wait in a round, can take with the change.
 
         Args:
@@ -94,15 +94,15 @@ class Change(ABC):
         """
         return time
 
-    def first(self, now: RoundContext) -> Floats:
+    def first_memory(self, context: RoundContext) -> Floats:
         """The memory in the first round of an episode, shape (E, slots, n)."""
-        return np.zeros((len(now.keys), self.slots, now.n))
+        return np.zeros((len(context.keys), self.slots, context.n))
 
-    def next(self, now: RoundContext, memory: Floats) -> Floats:
+    def next_memory(self, context: RoundContext, memory: Floats) -> Floats:
         """The memory in the coming round, shape (E, slots, n).
 
         Args:
-            now: The coming round.
+            context: The coming round.
             memory: The memory in the last round, shape (E, slots, n). It is returned itself if it
                 stays the same.
         """
@@ -147,21 +147,21 @@ class TwoStates(Change):
         return [(0.0, 1.0)]
 
     @abstractmethod
-    def chain(self) -> tuple[float, float]:
+    def probabilities(self) -> tuple[float, float]:
         """The probabilities in each round that a rack turns on, and that it turns off."""
 
-    def first(self, now: RoundContext) -> Floats:
-        starts, ends = self.chain()
-        return (self._uniforms(now) < starts / (starts + ends)).astype(np.float64)
+    def first_memory(self, context: RoundContext) -> Floats:
+        starts, ends = self.probabilities()
+        return (self._uniforms(context) < starts / (starts + ends)).astype(np.float64)
 
-    def next(self, now: RoundContext, memory: Floats) -> Floats:
-        starts, ends = self.chain()
-        u = self._uniforms(now)
+    def next_memory(self, context: RoundContext, memory: Floats) -> Floats:
+        starts, ends = self.probabilities()
+        u = self._uniforms(context)
         return np.where(memory > 0, u >= ends, u < starts).astype(np.float64)
 
-    def _uniforms(self, now: RoundContext) -> Floats:
+    def _uniforms(self, context: RoundContext) -> Floats:
         # All workers of a rack take the number of its first worker.
-        return now.uniforms()[:, :, np.arange(now.n) // self.rack * self.rack]
+        return context.uniforms()[:, :, np.arange(context.n) // self.rack * self.rack]
 
     def to_data(self) -> dict[str, Any]:
         """The name and the fields, as plain data.
@@ -185,12 +185,13 @@ class Autoregressive(Change):
         bound = 1.01 * LARGEST_NORMAL * ((1 + self.persistence) / (1 - self.persistence)) ** 0.5
         return [(-bound, bound)] * self.slots
 
-    def first(self, now: RoundContext) -> Floats:
-        return now.normals(self.slots)
+    def first_memory(self, context: RoundContext) -> Floats:
+        return context.normals(self.slots)
 
-    def next(self, now: RoundContext, memory: Floats) -> Floats:
+    def next_memory(self, context: RoundContext, memory: Floats) -> Floats:
         return np.asarray(
-            self.persistence * memory + (1 - self.persistence**2) ** 0.5 * now.normals(self.slots),
+            self.persistence * memory
+            + (1 - self.persistence**2) ** 0.5 * context.normals(self.slots),
         )
 
 
@@ -207,11 +208,13 @@ COUNT = {"least": 1}
 WHOLE = {"least": 0}
 
 
-def number(owner: Change, name: str, low: float, high: float = np.inf, **exclusive: bool) -> None:
+def set_number(
+    change: Change, name: str, low: float, high: float = np.inf, **exclusive: bool
+) -> None:
     """Turn a field into a float in a range.
 
     Args:
-        owner: The change, whose field is replaced.
+        change: The change, whose field is replaced.
         name: The name of the field.
         low: The lower bound.
         high: The upper bound.
@@ -220,8 +223,10 @@ def number(owner: Change, name: str, low: float, high: float = np.inf, **exclusi
     Raises:
         ValueError: If the field is not in the range.
     """
-    full_name = f"{name} of {type(owner).__name__}"
-    vars(owner)[name] = in_range(full_name, getattr(owner, name), "number", low, high, **exclusive)
+    full_name = f"{name} of {type(change).__name__}"
+    vars(change)[name] = in_range(
+        full_name, getattr(change, name), "number", low, high, **exclusive
+    )
 
 
 class ChangeProcess:
@@ -250,25 +255,25 @@ class ChangeProcess:
         self._n = n
         self._changes = changes
         self._timed = any(change.timed for change in changes)
-        self._unchanged = self.distributions = catalogue.distributions
+        self._catalogue_distributions = self.distributions = catalogue.distributions
         self._median = catalogue.median() if changes else None
         self.conditions = Conditions.unchanged(np.zeros(rows, np.int64), n)
         self.memories = [np.zeros((rows, change.slots, n)) for change in changes]
 
-    def start_episode(self, which: Mask | slice, keys: Keys, episode: Ints, round: Ints) -> None:
+    def start_episode(self, rows: Mask | slice, keys: Keys, episode: Ints, round: Ints) -> None:
         """Put some rows at the start of their episodes.
 
         Args:
-            which: The rows.
+            rows: The rows.
             keys: The key of each row, shape (E,).
             episode: The episode of each row, shape (E,).
             round: The coming round of each row, shape (E,).
         """
         for k, change in enumerate(self._changes):
-            first_memory = change.first(RoundContext(keys, episode, round, k, self._n))
+            first_memory = change.first_memory(RoundContext(keys, episode, round, k, self._n))
             # Earlier conditions hold views of the old memory, which must not change.
             self.memories[k] = self.memories[k].copy()
-            self.memories[k][which] = first_memory[which]
+            self.memories[k][rows] = first_memory[rows]
         self.update_conditions(round)
 
     def next_round(self, rows: Mask | None, keys: Keys, episode: Ints, round: Ints) -> None:
@@ -283,7 +288,7 @@ class ChangeProcess:
         unchanged = not self._timed
         for k, change in enumerate(self._changes):
             memory = self.memories[k]
-            next_memory = change.next(RoundContext(keys, episode, round, k, self._n), memory)
+            next_memory = change.next_memory(RoundContext(keys, episode, round, k, self._n), memory)
             if next_memory is not memory:
                 if rows is None:
                     self.memories[k] = next_memory
@@ -303,5 +308,5 @@ class ChangeProcess:
         for change, memory in zip(self._changes, self.memories, strict=True):
             conditions = change.apply(conditions, memory)
         self.conditions = conditions.with_survivor()
-        self.distributions = self.conditions.distributions(self._unchanged)
+        self.distributions = self.conditions.distributions(self._catalogue_distributions)
         self.disturbances = self.conditions.disturbances(self._median)

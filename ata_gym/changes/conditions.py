@@ -6,8 +6,8 @@ import numpy as np
 
 from ata_gym.pools import Pool
 from ata_gym.pools.distributions import Distributions
-from ata_gym.pools.families import CODES
-from ata_gym.simulation.disturbances import Disturbances, undisturbed
+from ata_gym.pools.families import TRACE_BY_ROUND
+from ata_gym.simulation.disturbances import NOISE, Disturbances, undisturbed
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.trees import choose_rows
 
@@ -27,7 +27,7 @@ class Conditions(NamedTuple):
     """The factor of each worker's task times, shape (E, n)."""
     common: Floats
     """Standard normal noise that all tasks of a worker share in the round, shape (E, n)."""
-    dies: Floats
+    death_time: Floats
     """When each worker dies, counted from the round's start, shape (E, n).
 
     It is 0 for a worker that is away, and inf for one that lives.
@@ -56,7 +56,7 @@ class Conditions(NamedTuple):
     """
     present: Mask | None = None
     """The places that hold a worker, shape (E, n); None means all."""
-    drawn: Floats | None = None
+    drawn_mean: Floats | None = None
     """The mean that was drawn with each distribution, a part of ``factor``, shape (E, n).
 
     None means that no mean was drawn.
@@ -68,18 +68,20 @@ class Conditions(NamedTuple):
         rows = len(round)
         distribution = np.broadcast_to(np.arange(n), (rows, n))
         ones = np.ones((rows, n))
-        never = np.full((rows, n), np.inf)
-        return cls(distribution, ones, np.zeros((rows, n)), never, np.zeros((rows, n, 2)), round)
+        death_time = np.full((rows, n), np.inf)
+        return cls(
+            distribution, ones, np.zeros((rows, n)), death_time, np.zeros((rows, n, 2)), round
+        )
 
     def row(self, e: int | slice) -> "Conditions":
         """The conditions of one row, without the row axis, or of a slice of rows."""
         return Conditions._make(part[e] if isinstance(part, np.ndarray) else part for part in self)
 
-    def times(self, factor: Floats) -> "Conditions":
+    def scaled(self, factor: Floats) -> "Conditions":
         """The same, with task times multiplied by a factor that broadcasts to (E, n)."""
         return self._replace(factor=self.factor * factor)
 
-    def where(self, rows: Mask, other: "Conditions") -> "Conditions":
+    def with_rows(self, rows: Mask, other: "Conditions") -> "Conditions":
         """These conditions, with the other ones in some rows, shape (E,)."""
         fields: Any = zip(self._fields, self, other, strict=True)
         return self._replace(
@@ -91,11 +93,11 @@ class Conditions(NamedTuple):
 
         It is the worker that would die last, of equals the lowest.
         """
-        if np.isinf(self.dies).any(axis=1).all():
+        if np.isinf(self.death_time).any(axis=1).all():
             return self
-        dies = self.dies.copy()
-        dies[np.arange(len(dies)), np.argmax(dies, axis=1)] = np.inf
-        return self._replace(dies=dies)
+        death_time = self.death_time.copy()
+        death_time[np.arange(len(death_time)), np.argmax(death_time, axis=1)] = np.inf
+        return self._replace(death_time=death_time)
 
     def distributions(self, distributions: Distributions) -> Distributions:
         """The distributions of the round, with a row axis.
@@ -127,16 +129,17 @@ class Conditions(NamedTuple):
             median: The median task time of each distribution of the catalogue.
         """
         if not self.weight and not self.share:
-            return Disturbances(undisturbed(self.factor.shape[1]).noise, self.dies, self.deadline)
-        # The five numbers of each worker, in the order that ``Disturbances`` gives.
-        noise = np.empty((*self.factor.shape, 5))
+            return Disturbances(
+                undisturbed(self.factor.shape[1]).noise, self.death_time, self.deadline
+            )
+        noise = np.empty((*self.factor.shape, len(NOISE)))
         median_time = median[self.distribution] * self.factor
-        noise[..., 0] = self.share
-        noise[..., 1] = self.low * median_time
-        noise[..., 2] = self.high * median_time
-        noise[..., 3] = (1 - self.weight) ** 0.5
-        noise[..., 4] = self.weight**0.5 * self.common
-        return Disturbances(noise, self.dies, self.deadline)
+        noise[..., NOISE.outlier_share] = self.share
+        noise[..., NOISE.shortest_outlier] = self.low * median_time
+        noise[..., NOISE.longest_outlier] = self.high * median_time
+        noise[..., NOISE.task_weight] = (1 - self.weight) ** 0.5
+        noise[..., NOISE.common] = self.weight**0.5 * self.common
+        return Disturbances(noise, self.death_time, self.deadline)
 
     def means(self, pool: Pool) -> Floats:
         """Exact mean time of each worker's tasks in the round, shape (E, n).
@@ -152,7 +155,7 @@ class Conditions(NamedTuple):
         if self.share:
             mean_time += self.share * (self.low + self.high) / 2 * pool.median()
         return np.where(
-            self.dies == 0.0,
+            self.death_time == 0.0,
             np.inf,
             np.take_along_axis(mean_time, self.distribution, axis=-1) * self.factor,
         )
@@ -171,11 +174,13 @@ class Conditions(NamedTuple):
             ValueError: For conditions of many rows, and for outliers, which no family has.
         """
         if self.distribution.ndim != 1:
-            raise ValueError("the pool of a round is that of one row: use conditions.row(e)")
+            raise ValueError(
+                "the pool of a round needs the conditions of one row: use conditions.row(e)"
+            )
         if self.share:
             raise ValueError("no family has outliers, so there is no pool of this round")
         plain = pool.to_data()
-        for i in np.flatnonzero(pool.distributions.family == CODES["trace-by-round"]):
+        for i in np.flatnonzero(pool.distributions.family == TRACE_BY_ROUND):
             plain["times"][i] = [plain["times"][i][self.round % pool.distributions.length[i]]]
         data = {key: [column[i] for i in self.distribution] for key, column in plain.items()}
         for key in ("shift", "scale"):

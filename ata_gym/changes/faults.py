@@ -6,7 +6,7 @@ last one (of equals the lowest) lives.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -24,10 +24,22 @@ from ata_gym.changes.conditions import Conditions
 from ata_gym.typing import Floats
 
 
-def _with_deaths(conditions: Conditions, dies: Floats, deadline: float) -> Conditions:
-    first_death = np.minimum(conditions.dies, dies)
+def _with_deaths(conditions: Conditions, death_time: Floats, deadline: float) -> Conditions:
+    first_death = np.minimum(conditions.death_time, death_time)
     last_deadline = np.maximum(conditions.deadline, deadline)
-    return conditions._replace(dies=first_death, deadline=last_deadline)
+    return conditions._replace(death_time=first_death, deadline=last_deadline)
+
+
+class _CrashColumns(NamedTuple):
+    """The columns of the memory of ``Crash``."""
+
+    rounds_away: int = 0
+    """The rounds for which a worker is still away, with this one."""
+    death_time: int = 1
+    """When it dies in this round; inf where it lives."""
+
+
+_CRASH = _CrashColumns()
 
 
 @dataclass(frozen=True)
@@ -49,10 +61,10 @@ class Spot(TwoStates):
 
     faulty: ClassVar[bool] = True
 
-    def chain(self) -> tuple[float, float]:
+    def probabilities(self) -> tuple[float, float]:
         return self.leaves, self.returns
 
-    def longest(self, time: float) -> float:
+    def longest_time(self, time: float) -> float:
         return max(time, self.deadline)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
@@ -79,30 +91,30 @@ class Crash(Change):
     They are not handed on before the worker's death.
     """
 
-    slots: ClassVar[int] = 2
-    """The rounds for which a worker is still away, with this one, and its time of death."""
+    slots: ClassVar[int] = len(_CRASH)
+    """The columns of ``_CrashColumns``."""
     faulty: ClassVar[bool] = True
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
         return [(0.0, self.away), (0.0, np.inf)]
 
-    def first(self, now: RoundContext) -> Floats:
-        return self._fate(now, np.zeros((len(now.keys), now.n)))
+    def first_memory(self, context: RoundContext) -> Floats:
+        return self._deaths(context, np.zeros((len(context.keys), context.n)))
 
-    def next(self, now: RoundContext, memory: Floats) -> Floats:
-        rounds_away = memory[:, 0]
-        dies = memory[:, 1]
+    def next_memory(self, context: RoundContext, memory: Floats) -> Floats:
+        rounds_away = memory[:, _CRASH.rounds_away]
+        death_time = memory[:, _CRASH.death_time]
         # A worker that was present and died in the last round is away from now on.
-        died = (rounds_away == 0) & np.isfinite(dies)
-        return self._fate(now, np.where(died, self.away, np.maximum(rounds_away - 1, 0)))
+        died = (rounds_away == 0) & np.isfinite(death_time)
+        return self._deaths(context, np.where(died, self.away, np.maximum(rounds_away - 1, 0)))
 
-    def _fate(self, now: RoundContext, rounds_away: Floats) -> Floats:
-        u = now.uniforms(2)
-        dies = np.where(u[:, 0] < self.probability, self.within * u[:, 1], np.inf)
-        return np.stack([rounds_away, np.where(rounds_away > 0, 0.0, dies)], axis=1)
+    def _deaths(self, context: RoundContext, rounds_away: Floats) -> Floats:
+        u = context.uniforms(2)
+        death_time = np.where(u[:, 0] < self.probability, self.within * u[:, 1], np.inf)
+        return np.stack([rounds_away, np.where(rounds_away > 0, 0.0, death_time)], axis=1)
 
-    def longest(self, time: float) -> float:
+    def longest_time(self, time: float) -> float:
         return max(time, self.within, self.deadline)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        return _with_deaths(conditions, memory[:, 1], self.deadline)
+        return _with_deaths(conditions, memory[:, _CRASH.death_time], self.deadline)

@@ -89,10 +89,10 @@ def checked_changes(changes: Iterable[Change | Mapping[str, Any]], n: int) -> tu
         )
     checked = tuple(change_from_data(change) for change in changes)
     for place, change in enumerate(checked):
-        change.fit(n)
+        change.check_fit(n)
         if isinstance(change, Redraw) and place > 0:
             raise ValueError(
-                "Redraw must come first in the list of changes: it sets what others change",
+                "Redraw must come first in the list of changes: it sets what the other ones change",
             )
         if change.single and sum(type(other) is type(change) for other in checked) > 1:
             raise ValueError(f"there can be one {type(change).__name__} only")

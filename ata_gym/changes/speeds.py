@@ -2,17 +2,31 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
 from ata_gym.changes import change as limits
-from ata_gym.changes.change import Autoregressive, Change, RoundContext, TwoStates, number
+from ata_gym.changes.change import Autoregressive, Change, RoundContext, TwoStates, set_number
 from ata_gym.changes.conditions import Conditions
 from ata_gym.typing import Floats
 
 _SWAPPING_FACTOR = 10.0  # factor of the task times on a worker that swaps
+
+
+class _LoadColumns(NamedTuple):
+    """The columns of the memory of ``Load``, standard normal numbers."""
+
+    cpu: int = 0
+    """The load of the cpu."""
+    memory: int = 1
+    """The load of the memory."""
+    unexplained: int = 2
+    """The part of the task times that the signals do not explain."""
+
+
+_LOAD = _LoadColumns()
 
 
 @dataclass(frozen=True)
@@ -35,13 +49,13 @@ class Periodic(Change):
 
     timed: ClassVar[bool] = True
 
-    def longest(self, time: float) -> float:
+    def longest_time(self, time: float) -> float:
         return time * (1 + self.amplitude)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         n = conditions.factor.shape[1]
         phase = conditions.round[:, None] / self.period + self.apart * np.arange(n) / n
-        return conditions.times(1 + self.amplitude * np.sin(2 * np.pi * phase))
+        return conditions.scaled(1 + self.amplitude * np.sin(2 * np.pi * phase))
 
 
 @dataclass(frozen=True)
@@ -60,21 +74,21 @@ class Walk(Change):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number(self, "step", 0, 2 * self.bound, above=True)
+        set_number(self, "step", 0, 2 * self.bound, above=True)
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
         return [(-self.bound, self.bound)]
 
-    def next(self, now: RoundContext, memory: Floats) -> Floats:
-        moved = memory + self.step * (2 * now.uniforms() - 1)
+    def next_memory(self, context: RoundContext, memory: Floats) -> Floats:
+        moved = memory + self.step * (2 * context.uniforms() - 1)
         reflected = np.where(moved > self.bound, 2 * self.bound - moved, moved)
         return np.where(reflected < -self.bound, -2 * self.bound - reflected, reflected)
 
-    def longest(self, time: float) -> float:
+    def longest_time(self, time: float) -> float:
         return time * math.exp(self.bound)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        return conditions.times(np.exp(memory[:, 0]))
+        return conditions.scaled(np.exp(memory[:, 0]))
 
 
 @dataclass(frozen=True)
@@ -99,14 +113,14 @@ class OnOff(TwoStates):
     rack: int = field(default=1, metadata=limits.COUNT)
     """The number of consecutive workers that share one state."""
 
-    def chain(self) -> tuple[float, float]:
+    def probabilities(self) -> tuple[float, float]:
         return self.starts, self.ends
 
-    def longest(self, time: float) -> float:
+    def longest_time(self, time: float) -> float:
         return time * max(1.0, self.factor)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        return conditions.times(np.where(memory[:, 0] > 0, self.factor, 1.0))
+        return conditions.scaled(np.where(memory[:, 0] > 0, self.factor, 1.0))
 
 
 @dataclass(frozen=True)
@@ -131,14 +145,14 @@ class Load(Autoregressive):
     swap: float = field(default=1.0, metadata={"low": 0, "high": 1})
     """The load of memory above which a worker swaps; by default it never does."""
 
-    slots: ClassVar[int] = 3
+    slots: ClassVar[int] = len(_LOAD)
     single: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number(self, "memory", 0, 1 - self.cpu, below=True)
+        set_number(self, "memory", 0, 1 - self.cpu, below=True)
 
-    def longest(self, time: float) -> float:
+    def longest_time(self, time: float) -> float:
         """The time at full load, of a worker that swaps if workers ever do."""
         if self.swap == 1:
             swapping = 1.0
@@ -149,11 +163,13 @@ class Load(Autoregressive):
         return time * explained * math.exp(min(700.0, limits.LARGEST_NORMAL * self.unexplained))
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        cpu = ndtr(memory[:, 0])
-        ram = ndtr(memory[:, 1])
-        factor = np.exp(self.unexplained * memory[:, 2]) / (1 - self.cpu * cpu - self.memory * ram)
-        factor *= np.where(ram > self.swap, _SWAPPING_FACTOR, 1.0)
-        return conditions.times(factor)._replace(signal=np.stack([cpu, ram], axis=2))
+        cpu_load = ndtr(memory[:, _LOAD.cpu])
+        memory_load = ndtr(memory[:, _LOAD.memory])
+        unexplained = np.exp(self.unexplained * memory[:, _LOAD.unexplained])
+        factor = unexplained / (1 - self.cpu * cpu_load - self.memory * memory_load)
+        factor *= np.where(memory_load > self.swap, _SWAPPING_FACTOR, 1.0)
+        signal = np.stack([cpu_load, memory_load], axis=2)
+        return conditions.scaled(factor)._replace(signal=signal)
 
 
 @dataclass(frozen=True)
@@ -200,9 +216,9 @@ class Outliers(Change):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number(self, "high", self.low)
+        set_number(self, "high", self.low)
 
-    def longest(self, time: float) -> float:
+    def longest_time(self, time: float) -> float:
         """The longest outlier, since no median is above ``time``."""
         return time * max(1.0, self.high)
 

@@ -3,29 +3,40 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ata_gym.changes.change import COUNT, POSITIVE, WHOLE, Change, RoundContext
 from ata_gym.changes.conditions import Conditions
-from ata_gym.pools.pool_distribution import PoolDistribution, ordered
+from ata_gym.pools.pool_distribution import PoolDistribution, ordered_pair
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import short, whole_number
 
-_OWN_SLOTS = 5
-"""Numbers per worker in the memory of ``Redraw``.
 
-They are its place in the catalogue, its mean, 1 if it is present, and the price and choice of its
-row.
-"""
+class _RedrawColumns(NamedTuple):
+    """The first columns of the memory of ``Redraw``; the changes of its lists follow."""
+
+    place: int = 0
+    """The worker's place in the catalogue."""
+    mean: int = 1
+    """Its mean task time."""
+    present: int = 2
+    """1 if it is present, else 0."""
+    price: int = 3
+    """The price of its row."""
+    choice: int = 4
+    """The index of the list of changes that its row has."""
+
+
+_REDRAW = _RedrawColumns()
 _PLACES_PER_CHANGE = 1000
 """Places of random numbers that each change of a list keeps for the changes inside it."""
 
 
-def _whole_numbers(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:
+def _whole_numbers(name: str, values: Sequence[int], lowest: int) -> tuple[int, ...]:
     return tuple(
-        whole_number(f"each of {name}", value, least)
+        whole_number(f"each of {name}", value, lowest)
         for value in np.atleast_1d(np.asarray(values, object))
     )
 
@@ -78,7 +89,7 @@ class Switch(Change):
                 )
             vars(self)["permutation"] = order
 
-    def fit(self, n: int) -> None:
+    def check_fit(self, n: int) -> None:
         if self.permutation is not None and len(self.permutation) != n:
             raise ValueError(
                 f"permutation of Switch must hold each of {n} workers once, not {self.permutation}",
@@ -87,18 +98,18 @@ class Switch(Change):
     def ranges(self, n: int) -> list[tuple[float, float]]:
         return [(0.0, n - 1)]
 
-    def first(self, now: RoundContext) -> Floats:
-        return np.tile(np.arange(now.n, dtype=np.float64), (len(now.keys), 1, 1))
+    def first_memory(self, context: RoundContext) -> Floats:
+        return np.tile(np.arange(context.n, dtype=np.float64), (len(context.keys), 1, 1))
 
-    def next(self, now: RoundContext, memory: Floats) -> Floats:
+    def next_memory(self, context: RoundContext, memory: Floats) -> Floats:
         if self.every is None:
-            due = np.isin(now.round, self.at)
+            due = np.isin(context.round, self.at)
         else:
-            due = now.round % self.every == 0
+            due = context.round % self.every == 0
         if not due.any():
             return memory
         if self.permutation is None:
-            permuted = np.argsort(now.uniforms(), axis=2).astype(np.float64)
+            permuted = np.argsort(context.uniforms(), axis=2).astype(np.float64)
         else:
             permuted = memory[:, :, list(self.permutation)]
         return np.where(due[:, None, None], permuted, memory)
@@ -113,12 +124,12 @@ class Switch(Change):
         changed = conditions._replace(
             distribution=np.take_along_axis(conditions.distribution, order, axis=1),
         )
-        if conditions.drawn is None:
+        if conditions.drawn_mean is None:
             return changed
         # The drawn mean moves with the distribution; the rest of the factor stays.
-        drawn_mean = np.take_along_axis(conditions.drawn, order, axis=1)
+        drawn_mean = np.take_along_axis(conditions.drawn_mean, order, axis=1)
         return changed._replace(
-            drawn=drawn_mean, factor=conditions.factor / conditions.drawn * drawn_mean
+            drawn_mean=drawn_mean, factor=conditions.factor / conditions.drawn_mean * drawn_mean
         )
 
 
@@ -143,14 +154,14 @@ class Jump(Change):
         if self.until is not None:
             vars(self)["until"] = whole_number("until of Jump", self.until, self.at + 1)
 
-    def fit(self, n: int) -> None:
+    def check_fit(self, n: int) -> None:
         if max(self.workers, default=0) >= n:
             raise ValueError(
                 f"workers of Jump must be below {n}, the number of workers, not"
                 f" {max(self.workers)}",
             )
 
-    def longest(self, time: float) -> float:
+    def longest_time(self, time: float) -> float:
         return time * max(1.0, self.factor)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
@@ -159,7 +170,7 @@ class Jump(Change):
         if self.until is not None:
             active = active & (round < self.until)
         affected = np.isin(np.arange(conditions.factor.shape[1]), self.workers)
-        return conditions.times(np.where(active & affected, self.factor, 1.0))
+        return conditions.scaled(np.where(active & affected, self.factor, 1.0))
 
 
 @dataclass(frozen=True)
@@ -174,9 +185,9 @@ class Redraw(Change):
     Example:
         >>> import gymnasium, ata_gym
         >>> pools = PoolDistribution(6, fewest=3)
-        >>> worlds = Redraw(pools, price=(0.01, 1), among=((), (Switch(every=20),)))
+        >>> redraw = Redraw(pools, price=(0.01, 1), among=((), (Switch(every=20),)))
         >>> env = gymnasium.make(
-        ...     "ata_gym/TaskAllocation-v0", pool=pools, changes=[worlds], budget=8, horizon=50
+        ...     "ata_gym/TaskAllocation-v0", pool=pools, changes=[redraw], budget=8, horizon=50
         ... )
         >>> observation, _ = env.reset(seed=2)
         >>> observation["present"]
@@ -223,13 +234,13 @@ class Redraw(Change):
             among=tuple(map(tuple, lists)),
         )
         if self.price is not None:
-            vars(self)["price"] = ordered("price of Redraw", self.price, 0.0, 1e6)
-        # The memory holds the numbers of the changes within behind the first ``_OWN_SLOTS``.
-        within = self._within
-        timed = any(change.timed for change in within)
-        faulty = any(change.faulty for change in within)
+            vars(self)["price"] = ordered_pair("price of Redraw", self.price, 0.0, 1e6)
+        # The memory holds the numbers of the changes within behind the columns of ``_REDRAW``.
+        listed = self._listed_changes
+        timed = any(change.timed for change in listed)
+        faulty = any(change.faulty for change in listed)
         vars(self).update(
-            slots=_OWN_SLOTS + sum(change.slots for change in within),
+            slots=len(_REDRAW) + sum(change.slots for change in listed),
             timed=timed,
             faulty=faulty or self._pads,
         )
@@ -240,28 +251,29 @@ class Redraw(Change):
         return self.pools.fewest != self.pools.n
 
     @property
-    def _within(self) -> list[Change]:
+    def _listed_changes(self) -> list[Change]:
         """All changes of the lists of ``among``, in order."""
         return [change for changes in self.among for change in changes]
 
-    def fit(self, n: int) -> None:
+    def check_fit(self, n: int) -> None:
         if self.pools.n != n:
             raise ValueError(
                 f"Redraw draws {self.pools.n} workers, and the pool has {n}: give"
                 " pool=PoolDistribution(...)",
             )
-        for change in self._within:
-            change.fit(n)
+        for change in self._listed_changes:
+            change.check_fit(n)
 
-    def longest(self, time: float) -> float:
+    def longest_time(self, time: float) -> float:
         slowest = time * self.pools.heterogeneity[1]
         lists = ((), *self.among)
         return max(
-            reduce(lambda most, change: change.longest(most), changes, slowest) for changes in lists
+            reduce(lambda longest, change: change.longest_time(longest), changes, slowest)
+            for changes in lists
         )
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
-        # In the order of the first ``_OWN_SLOTS`` numbers of the memory.
+        # In the order of ``_REDRAW``.
         largest = (
             self.pools.catalogue.n - 1,
             self.pools.heterogeneity[1],
@@ -271,11 +283,11 @@ class Redraw(Change):
         )
         return [
             *((0.0, high) for high in largest),
-            *(bounds for change in self._within for bounds in change.ranges(n)),
+            *(bounds for change in self._listed_changes for bounds in change.ranges(n)),
         ]
 
-    def first(self, now: RoundContext) -> Floats:
-        u = now.uniforms(PoolDistribution.KINDS + 2)
+    def first_memory(self, context: RoundContext) -> Floats:
+        u = context.uniforms(PoolDistribution.KINDS + 2)
         workers = self.pools.draw(u[:, : PoolDistribution.KINDS])
         # A row has one price and one choice: the numbers of the first worker give them.
         price = u[:, -2, :1]
@@ -291,19 +303,21 @@ class Redraw(Change):
             prices = low * (high / low) ** price
         choices = np.floor(choice * max(1, len(self.among)))
         prices, choices, _ = np.broadcast_arrays(prices, choices, workers.mean)
-        own_slots = [workers.place, workers.mean, workers.present, prices, choices]
-        return np.concatenate(
-            [np.stack(own_slots, axis=1), *(c.first(context) for c, context in self._inside(now))],
-            axis=1,
-        )
+        # In the order of ``_REDRAW``.
+        draws = [workers.place, workers.mean, workers.present, prices, choices]
+        inner_memories = [
+            change.first_memory(inner_context)
+            for change, inner_context in self._inner_changes(context)
+        ]
+        return np.concatenate([np.stack(draws, axis=1), *inner_memories], axis=1)
 
-    def next(self, now: RoundContext, memory: Floats) -> Floats:
-        parts = [memory[:, :_OWN_SLOTS]]
-        start = _OWN_SLOTS
+    def next_memory(self, context: RoundContext, memory: Floats) -> Floats:
+        parts = [memory[:, : len(_REDRAW)]]
+        start = len(_REDRAW)
         unchanged = True
-        for change, context in self._inside(now):
+        for change, inner_context in self._inner_changes(context):
             change_memory = memory[:, start : start + change.slots]
-            parts.append(change.next(context, change_memory))
+            parts.append(change.next_memory(inner_context, change_memory))
             start = start + change.slots
             unchanged = unchanged and parts[-1] is change_memory
         if unchanged:
@@ -312,40 +326,40 @@ class Redraw(Change):
             next_memory = np.concatenate(parts, axis=1)
         if self.every is None:
             return next_memory
-        due = now.round % self.every == 0
+        due = context.round % self.every == 0
         if due.any():
-            return np.where(due[:, None, None], self.first(now), next_memory)
+            return np.where(due[:, None, None], self.first_memory(context), next_memory)
         return next_memory
 
-    def _inside(self, now: RoundContext) -> list[tuple[Change, RoundContext]]:
+    def _inner_changes(self, context: RoundContext) -> list[tuple[Change, RoundContext]]:
         """The changes of the lists, each with random numbers that no other change draws."""
         return [
-            (change, now._replace(place=(now.place + 1) * _PLACES_PER_CHANGE + k))
-            for k, change in enumerate(self._within)
+            (change, context._replace(place=(context.place + 1) * _PLACES_PER_CHANGE + k))
+            for k, change in enumerate(self._listed_changes)
         ]
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        place = memory[:, 0].astype(np.int64)
-        mean = memory[:, 1].copy()
-        conditions = conditions._replace(distribution=place, factor=mean, drawn=mean)
+        place = memory[:, _REDRAW.place].astype(np.int64)
+        mean = memory[:, _REDRAW.mean].copy()
+        conditions = conditions._replace(distribution=place, factor=mean, drawn_mean=mean)
         if self._pads:
-            present = memory[:, 2] > 0
+            present = memory[:, _REDRAW.present] > 0
             conditions = conditions._replace(
                 present=present,
-                dies=np.where(present, conditions.dies, 0.0),
+                death_time=np.where(present, conditions.death_time, 0.0),
             )
         if self.price is not None:
-            conditions = conditions._replace(price=memory[:, 3, 0].copy())
+            conditions = conditions._replace(price=memory[:, _REDRAW.price, 0].copy())
         # Each list is applied to all rows; a row keeps the result of the list of its choice.
-        after = conditions
-        start = _OWN_SLOTS
+        result = conditions
+        start = len(_REDRAW)
         for k, changes in enumerate(self.among):
             changed = conditions
             for change in changes:
                 changed = change.apply(changed, memory[:, start : start + change.slots])
                 start += change.slots
-            after = after.where(memory[:, 4, 0] == k, changed)
-        return after
+            result = result.with_rows(memory[:, _REDRAW.choice, 0] == k, changed)
+        return result
 
     def to_data(self) -> dict[str, Any]:
         return super().to_data() | {

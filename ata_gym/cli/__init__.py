@@ -7,32 +7,28 @@ import typer
 
 from ata_gym import __version__
 from ata_gym.cli.console import PlainCommand, PlainGroup, say
-from ata_gym.cli.listings import methods, policies, scenarios
+from ata_gym.cli.listings import policies, scenarios
 from ata_gym.cli.options import expanded
 from ata_gym.cli.studies.bench import bench, demo, leaderboard, track
 from ata_gym.cli.studies.learn import learn, pretrain
-from ata_gym.cli.studies.report import compare, report
+from ata_gym.cli.studies.report import report
 from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.train import train
 from ata_gym.cli.studies.what_if import what_if
-from ata_gym.cli.tools import check, cite, doctor, verify
+from ata_gym.cli.tools import check, cite, doctor
 from ata_gym.cli.warmup import warmup
 from ata_gym.cli.watch import watch
 
-PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "See what there is": (demo, watch, policies, scenarios, methods),
-    "Compare policies": (bench, report, compare, leaderboard, track, reproduce),
+GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
+    "See what there is": (demo, watch, policies, scenarios),
+    "Compare policies": (bench, report, leaderboard, track, reproduce),
     "Train": (train, learn, pretrain),
-    "Run on real workers": (what_if,),
-    "Tools": (check, verify, warmup, doctor, cite),
+    "Your own policies and machines": (check, what_if, doctor, warmup, cite),
 }
 """The commands, by what they are for."""
 
-ABOUT = (
-    "Adaptive task allocation: which of several unequal workers computes how many stochastic"
-    " gradients."
-)
-"""The first line of ``ata-gym --help``."""
+ABOUT = "Which of several unequal workers computes how many stochastic gradients?"
+"""What ``ata-gym --help`` says of the program."""
 
 GREETING = f"""\
 ata-gym {__version__}: which of several unequal workers computes how many
@@ -60,8 +56,8 @@ app = typer.Typer(
 )
 
 
-def _tell_version(wanted: bool) -> None:
-    if wanted:
+def _tell_version(requested: bool) -> None:
+    if requested:
         say(f"ata-gym {__version__}")
         raise typer.Exit
 
@@ -84,6 +80,6 @@ def greet(
         say(GREETING)
 
 
-for _panel, _commands in PANELS.items():
+for _title, _commands in GROUPS.items():
     for _command in _commands:
-        app.command(cls=PlainCommand, rich_help_panel=_panel)(expanded(_command))
+        app.command(cls=PlainCommand, rich_help_panel=_title)(expanded(_command))

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import math
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +19,12 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
-from ata_gym.utils.atomic import check_name
-from ata_gym.utils.signals import TerminatedError, raising
+from ata_gym.utils.files.atomic import check_name
+from ata_gym.utils.process.signals import TerminatedError, raising
 
 if TYPE_CHECKING:
-    from ata_gym.bench.report.report import Report
     from ata_gym.bench.report.table import Table
+    from ata_gym.bench.runner.results import Results
 
 WIDTH = 100
 """The number of columns of what is written to a file or a pipe."""
@@ -33,8 +35,8 @@ LIST_WIDTH = 80
 An entry of a list takes one line.
 """
 
-_words: ContextVar[list[str]] = ContextVar("words")
-"""The words of the command that runs."""
+_command_line: ContextVar[list[str]] = ContextVar("command_line")
+"""The name of the program and the arguments of the command that runs."""
 
 
 def _without_types(params: list[Any]) -> list[Any]:
@@ -46,11 +48,30 @@ def _without_types(params: list[Any]) -> list[Any]:
 
 
 class PlainGroup(TyperGroup):
-    """The group of all commands."""
+    """The group of all commands, whose help fits on a screen of 24 lines.
+
+    It has a line for each command, under the title of the command's group.
+    """
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The options, as the help shows them."""
         return _without_types(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the usage, what the program is about, and the commands."""
+        # The script that --show-completion prints is what --install-completion installs.
+        options = [option for option in self.get_params(ctx) if option.name != "show_completion"]
+        usage = [ctx.command_path, *(f"[{' | '.join(option.opts)}]" for option in options)]
+        lines = [f"Usage: {' '.join(usage)} COMMAND ...", str(self.help)]
+        width = max(map(len, self.commands))
+        title = None
+        for name, command in self.commands.items():
+            assert isinstance(command, PlainCommand)
+            if command.rich_help_panel != title:
+                title = command.rich_help_panel
+                lines.append(typer.style(f"{title}:", bold=True))
+            lines.append(f"  {name:{width}}  {command.first_line()}")
+        formatter.write("\n".join(lines))
 
 
 class PlainCommand(TyperCommand):
@@ -59,15 +80,19 @@ class PlainCommand(TyperCommand):
     The exit code is 2 for an error of the input, 130 after Ctrl-C and 143 after SIGTERM.
     """
 
+    def first_line(self) -> str:
+        """What the command does, in one line."""
+        return str(self.help).partition("\n")[0]
+
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        _words.set(["ata-gym", ctx.info_name, *_given(self, ctx)])
+        _command_line.set(["ata-gym", ctx.info_name, *_arguments(self, ctx)])
         try:
-            for word in command_line():
-                check_name(word)
+            for argument in command_line():
+                check_name(argument)
             with raising():
                 return super().invoke(ctx)
         except (ValueError, OSError, MemoryError) as error:
@@ -88,8 +113,8 @@ class PlainCommand(TyperCommand):
             raise typer.Exit(code) from error
 
 
-def _given(command: TyperCommand, ctx: Any) -> Iterator[str]:
-    """The words after the command's name: an option by its first name, a value as it was read."""
+def _arguments(command: TyperCommand, ctx: Any) -> Iterator[str]:
+    """The arguments of a command: an option by its first name, a value as it was read."""
     for parameter in command.params:
         source = ctx.get_parameter_source(parameter.name)
         if source is not None and source.name == "COMMANDLINE":
@@ -115,8 +140,8 @@ def say_error(sentence: str) -> None:
 
 
 def command_line() -> list[str]:
-    """The words of the command that runs."""
-    return _words.get()
+    """The name of the program and the arguments of the command that runs."""
+    return _command_line.get()
 
 
 def say(sentence: str = "") -> None:
@@ -155,21 +180,60 @@ def show(*tables: Table, width: int | None = None) -> None:
         console.print(table)
 
 
-def show_report(report: Report) -> None:
-    """Write a report to stdout: its tables, and where its files are."""
-    if report.heading:
-        say(report.heading)
-    show(*report.tables)
-    if report.remark:
-        say(report.remark)
-    for what, files in (("tables", report.files), ("pictures", report.pictures)):
-        if files:
-            say_files(what, files)
+@contextmanager
+def failures_at_the_end() -> Iterator[None]:
+    """Hold warnings of failures back, since each is reported at the end with its traceback."""
+    from ata_gym.bench import PolicyFailedWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PolicyFailedWarning)
+        yield
 
 
-def say_files(what: str, files: Sequence[Path]) -> None:
+def show_results(results: Results) -> None:
+    """Write results to stdout: the tables, what follows from them, and where their files are.
+
+    Remarks and failures go to stderr.
+
+    Raises:
+        typer.Exit: With code 1 if something has failed.
+    """
+    if results.finished:
+        show(*results.content.tables)
+        if results.content.findings:
+            say(results.content.findings)
+        for kind, files in (("tables", results.files), ("pictures", results.pictures)):
+            if files:
+                say_files(kind, files)
+    say_problems(results)
+
+
+def say_problems(results: Results) -> None:
+    """Write remarks and failures to stderr.
+
+    Raises:
+        typer.Exit: With code 1 if something has failed.
+    """
+    from ata_gym.bench.runner.jobs import KilledError
+    from ata_gym.utils.errors import described
+
+    for remark in results.remarks:
+        say_error(remark)
+    for name, failure in results.failures.items():
+        if isinstance(failure.error, KilledError):
+            sentence = str(failure.error)
+        else:
+            sentence = described(failure.error)
+        if failure.traceback is not None:
+            sentence += f" (see {failure.traceback})"
+        say_error(f"{name} failed: {sentence}")
+    if results.failures:
+        raise typer.Exit(1)
+
+
+def say_files(title: str, files: Sequence[Path]) -> None:
     """Write where files are; names that differ only in their ending share a line."""
-    say(f"{what}:")
+    say(f"{title}:")
     for stem in dict.fromkeys(file.with_suffix("") for file in files):
         endings = [file.suffix[1:] for file in files if file.with_suffix("") == stem]
         if len(endings) == 1:

@@ -27,10 +27,14 @@ def policies(
     env: Annotated[
         str | None,
         typer.Option(
-            help="List only the policies of this env: allocation, race or dispatch, or its id.",
+            help="List only policies of this env: allocation, race or dispatch, or its id.",
             autocompletion=options.complete_env,
         ),
     ] = None,
+    all_: Annotated[
+        bool,
+        typer.Option("--all", help="List all policies, or all of --env, by what they do."),
+    ] = False,
     cost: Annotated[
         bool,
         typer.Option(
@@ -42,6 +46,9 @@ def policies(
 ) -> None:
     """List the policies, or show all there is to say of one.
 
+    Those that most users need are listed, and what for; with --all every policy is, and what it
+    does. --env and --json go with both lists.
+
     A policy that must know nothing beforehand is a learner; the others are set beside it to see
     what knowledge is worth. The scenarios named icml2025 were published with the constants of the
     preprint: ata and ata-empirical. Those of the ICML version are in ata-icml and
@@ -49,19 +56,22 @@ def policies(
 
     ```
     ata-gym policies
+    ata-gym policies --all
     ata-gym policies distribution-learner
     ata-gym policies distribution-learner --cost
-    ata-gym policies --env race --json
+    ata-gym policies --env race --all --json
     ```
     """
     import ata_policies
     from ata_gym.utils.validation import unknown
     from ata_policies.card import policy_card
-    from ata_policies.registry import ids_by_name
+    from ata_policies.presets import PRESETS
+    from ata_policies.registry import RECOMMENDED, ids_by_name
 
     if name is not None:
-        if env is not None:
-            raise ValueError("--env is for the list: give it without a name")
+        for option, requested in (("--env", env is not None), ("--all", all_)):
+            if requested:
+                raise ValueError(f"{option} is for the list: give it without a name")
         if cost:
             _show_times(name, json)
         else:
@@ -74,11 +84,47 @@ def policies(
         raise unknown("env", env, ids)
     cards = [policy_card(name) for name in ata_policies.names()]
     cards = [card for card in cards if env in {None, _plays(card), ids[_plays(card)]}]
-    if json:
-        say_json([card.to_data() for card in cards])
+    recommended = [name for group in RECOMMENDED for name in group]
+    if all_:
+        listed = cards
     else:
-        _show_policies(cards)
+        by_name = {card.name: card for card in cards}
+        # Policies of other packages were installed to be seen.
+        installed = [name for name in by_name if name not in PRESETS]
+        listed = [by_name[name] for name in (*recommended, *installed) if name in by_name]
+    if json:
+        say_json([card.to_data() for card in listed])
+    elif all_:
+        _show_policies(listed)
         say("One of them in full: ata-gym policies NAME")
+    else:
+        _show_recommended(listed)
+        if env is None:
+            option = ""
+        else:
+            option = f" --env {env}"
+        say("One of them in full: ata-gym policies NAME")
+        say(f"{len(cards) - len(listed)} others: ata-gym policies{option} --all")
+
+
+def _show_recommended(cards: Sequence[Card]) -> None:
+    """Whom each recommended policy is for, in groups, and what those of other packages do."""
+    from ata_policies.registry import DEFAULTS, RECOMMENDED
+
+    rows: list[tuple[str, ...]] = []
+    for group in RECOMMENDED:
+        group_rows = [(card.name, group[card.name]) for card in cards if card.name in group]
+        if rows and group_rows:
+            # a line between two groups
+            rows.append(())
+        rows += group_rows
+    known = {name for group in RECOMMENDED for name in group}
+    installed = [(card.name, plain(card.summary)) for card in cards if card.name not in known]
+    if installed:
+        rows += [(), *installed]
+    *first, last = DEFAULTS.values()
+    title = f"The name default means {', '.join(first)} or {last}, by the env."
+    _show_list(title, ["policy", "take it if you"], rows)
 
 
 def _show_policies(cards: Sequence[Card]) -> None:
@@ -112,10 +158,13 @@ def _plays(card: Card) -> str:
 
 
 def _show_times(name: str, json: bool) -> None:
-    from ata_gym.bench.decision_cost import FIRST, decision_times, timed_worlds
+    from ata_gym.bench.decision_cost import FIRST_ROUNDS, decision_times, timed_scenarios
     from ata_gym.bench.report.table import LEFT, Table, right
 
-    times = {title: decision_times(name, world, FIRST) for title, world in timed_worlds().items()}
+    times = {
+        title: decision_times(name, scenario, FIRST_ROUNDS)
+        for title, scenario in timed_scenarios().items()
+    }
     if json:
         say_json({title: cost._asdict() for title, cost in times.items()})
         return
@@ -123,7 +172,8 @@ def _show_times(name: str, json: bool) -> None:
         (title, *(f"{milliseconds:.3g}" for milliseconds in cost)) for title, cost in times.items()
     ]
     about = (
-        f"{name}: milliseconds of processor time of a decision in the first {FIRST} rounds, one row"
+        f"{name}: milliseconds of processor time of a decision in the first {FIRST_ROUNDS} rounds,"
+        " one row"
     )
     show(Table(about, {"workers": LEFT, **right(("mean", "worst"))}, rows))
 
@@ -194,31 +244,32 @@ def _count(rounds: int | None) -> str:
     return str(rounds or "-")
 
 
-def methods(json: options.Json = False) -> None:
-    """List the training methods that the policies compete with.
-
-    `ata-gym train --methods` takes their names: asynchronous and synchronous ones, all on the same
-    task times. Rescaled ASGD is not among them.
-
-    Where the data differ by worker, fast workers weigh more, and training ends away from the
-    minimum: of the problem heterogeneous with d = 10 at f - f* = 9e-4 by rennala and ringmaster and
-    6e-4 by asgd, but at 2e-8 by malenia and at 3e-6, still falling, by ringleader. Weights 1 / (n
-    a_i) mend that only where every worker has a task.
-
-    ```
-    ata-gym methods
-    ata-gym methods --json
-    ```
-    """
-    require("torch", extra="train", purpose="The command methods")
+def list_methods(requested: bool) -> None:
+    """List the training methods that the policies compete with, and end the command."""
+    if not requested:
+        return
+    require("torch", extra="train", purpose="The list of training methods")
     from ata_gym.bench.report.table import LEFT, WRAP, Table
     from ata_gym.training.methods import METHODS
 
     rows = [(name, method.summary(), method.source) for name, method in METHODS.items()]
-    if json:
-        say_json([dict(zip(("name", "summary", "source"), row, strict=True)) for row in rows])
-    else:
-        show(Table("", {"method": LEFT, "what it does": WRAP, "source": WRAP}, rows))
+    show(
+        Table("", {"method": LEFT, "what it does": WRAP, "source": WRAP}, rows),
+        width=list_width(),
+    )
+    say(_ABOUT_METHODS)
+    raise typer.Exit
+
+
+_ABOUT_METHODS = """\
+All run on the same task times. Rescaled ASGD is not among them.
+
+Where the data differ by worker, fast workers weigh more, and training ends away
+from the minimum: of the problem heterogeneous with d = 10 at f - f* = 9e-4 by
+rennala and ringmaster and 6e-4 by asgd, but at 2e-8 by malenia and at 3e-6,
+still falling, by ringleader. Weights 1 / (n a_i) mend that only where every
+worker has a task."""
+"""What is said below the list of training methods."""
 
 
 def _show_list(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from ata_gym.bench.studies.paper.figures import PUBLISHED_POLICIES
 from ata_gym.cli.console import say, say_error
 from ata_gym.training.problem import problem_names
-from ata_gym.utils.atomic import cut
+from ata_gym.utils.files.atomic import cut
 
 if TYPE_CHECKING:
-    from ata_gym.bench.experiment import Experiment
     from ata_gym.bench.runner.jobs import Effort
     from ata_gym.scenarios import Scenario
 
-Where = StrEnum("Where", ["local", "ray"])
-"""Where the policies of a study run."""
+Executor = StrEnum("Executor", ["local", "ray"])
+"""What runs the policies of a study."""
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -70,7 +70,7 @@ complete_scenario = completing(_scenarios)
 complete_problem = completing(problem_names)
 complete_env = completing(_envs)
 
-PUBLISHED = "gta,ofta,ata-empirical,ata,uta"
+PUBLISHED = ",".join(PUBLISHED_POLICIES)
 """The five policies of the published figures."""
 
 COMPARED = f"{PUBLISHED},default"
@@ -84,10 +84,10 @@ def _folder(name: str | Path) -> Path:
     return Path(name)
 
 
-def results_folder(out: Path | None, *words: str) -> Path:
-    """The folder that was given, or else one under results/ that these words name."""
+def results_folder(out: Path | None, *parts: str) -> Path:
+    """The folder ``out``, or without it one under results/ that is named by these parts."""
     if out is None:
-        return Path("results", cut("-".join(words)))
+        return Path("results", cut("-".join(parts)))
     return out
 
 
@@ -103,7 +103,7 @@ OutForPictures = Annotated[
 named_policy = partial(typer.Argument, autocompletion=complete_policy)
 named_scenario = partial(typer.Argument, autocompletion=complete_scenario)
 scenario_option = partial(typer.Option, autocompletion=complete_scenario)
-OneScenario = Annotated[
+RequiredScenario = Annotated[
     str,
     scenario_option(help="A named scenario; `ata-gym scenarios` lists them."),
 ]
@@ -183,7 +183,7 @@ def unrecorded(name: str, command: str) -> str:
     return name
 
 
-def split_names(names: str, what: str = "policy") -> list[str]:
+def split_names(names: str, kind: str = "policy") -> list[str]:
     """The names in a text, separated by commas, each once.
 
     Raises:
@@ -195,7 +195,7 @@ def split_names(names: str, what: str = "policy") -> list[str]:
     """
     unique_names = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not unique_names:
-        raise ValueError(f"name at least one {what}")
+        raise ValueError(f"name at least one {kind}")
     return unique_names
 
 
@@ -316,18 +316,6 @@ class Source:
             suffix = ""
         say(f"{self.trace} holds {available:,} {unit}; {played:,} rounds are played{suffix}")
 
-    def experiment(self) -> Experiment:
-        """The experiment, where worker time costs nothing."""
-        from ata_gym.bench.experiment import Experiment
-
-        return Experiment.on_scenario(
-            self.find(),
-            rounds=self.rounds,
-            seeds=self.seeds,
-            seed=self.seed,
-            price=0.0,
-        )
-
 
 @dataclass(frozen=True)
 class Running:
@@ -344,12 +332,12 @@ class Running:
     ] = None
     save_every: SaveEvery = 10.0
     workers: Annotated[
-        Where,
+        Executor,
         _running(
             "--workers",
             help="Where policies run: in processes of this machine, or on a Ray cluster.",
         ),
-    ] = Where.local
+    ] = Executor.local
     address: Annotated[
         str | None,
         _running(
@@ -377,13 +365,13 @@ class Running:
             whole_number("jobs", self.jobs)
         if not self.save_every >= 0:
             raise ValueError(f"save-every must be at least 0 seconds, not {self.save_every}")
-        if self.workers is Where.ray:
+        if self.workers is Executor.ray:
             quiet_ray("--workers ray")
             if self.address is not None:
                 check_address(self.address, "--address")
         elif self.address is not None:
             raise ValueError("--address only goes with --workers ray")
-        if self.workers is Where.local:
+        if self.workers is Executor.local:
             runner = on_this_machine
         else:
             runner = partial(play_on_ray, address=self.address)

@@ -1,12 +1,18 @@
 """Commands that check policies, results and what is installed, and say how to cite it."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ata_gym.cli import options
-from ata_gym.cli.console import say, say_json, show
+from ata_gym.cli.console import say, say_json
+
+if TYPE_CHECKING:
+    from ata_gym.cluster.doctor import Finding, State
 
 
 def check(
@@ -23,7 +29,7 @@ def check(
     data: options.Data = None,
     rounds: Annotated[
         int,
-        typer.Option(help="Rounds to play, in two episodes; one game has 25 times as many."),
+        typer.Option(help="Rounds to play, in two episodes; a long one has 25 times as many."),
     ] = 40,
     json: options.Json = False,
 ) -> None:
@@ -65,57 +71,64 @@ def check(
         raise typer.Exit(1)
 
 
-def verify(
+def doctor(
     folder: Annotated[
-        Path,
+        Path | None,
         typer.Argument(metavar="DIR", help="A results folder, or one that holds some."),
-    ],
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|HOST:PORT",
+            help="A running Ray cluster, also ray://HOST:PORT.",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
-    """Check results against the checksums written with them.
+    """Say what works here, in a results folder or on a cluster.
 
-    Every file is checked, except measured times, pages, logs and files of your own. The exit code
-    is 1 if a file is damaged or missing; the table names it, and says what to do. A run that finds
-    a damaged checkpoint sets it aside by itself, and goes on from the one before.
-
-    ```
-    ata-gym verify results
-    ata-gym verify results --json
-    ```
-    """
-    from ata_gym.bench.report.table import LEFT, WRAP, Table
-    from ata_gym.bench.store.folder import verify as check_files
-
-    files = check_files(folder)
-    faults = [checked for checked in files if checked.fault]
-    if json:
-        damaged = [
-            {"file": str(damaged_file.file), "fault": damaged_file.fault} for damaged_file in faults
-        ]
-        say_json({"folder": str(folder), "checked": len(files), "damaged": damaged})
-    elif faults:
-        rows = [(str(checked.file.relative_to(folder)), checked.fault) for checked in faults]
-        show(Table("damaged files", {"file": LEFT, "what is wrong": WRAP}, rows))
-    if not json:
-        say(f"{folder}: {len(files)} files checked, {len(faults)} damaged")
-    if faults:
-        raise typer.Exit(1)
-
-
-def doctor(json: options.Json = False) -> None:
-    """Say what is installed, what works, and what to install.
-
-    The doctor looks at packages, kernels, devices and process groups. The exit code is 1 if
-    something that is installed is broken. It works where only the base packages are installed, too.
+    Without DIR and --address: packages, kernels, devices and process groups of this machine, and
+    what to install. With DIR, each file is checked against the checksum written with it, except
+    measured times, pages, logs and files of your own. With --address: whether the cluster can be
+    joined, and has the same code on each node. The exit code is 1 if something is broken.
 
     ```
     ata-gym doctor
-    ata-gym doctor --json
+    ata-gym doctor results
+    ata-gym doctor --address 10.0.0.1:6379 --json
     ```
     """
-    from ata_gym.cluster.doctor import main
+    from ata_gym.cluster.doctor import examine, print_findings
 
-    raise typer.Exit(main(json))
+    if folder is not None and address is not None:
+        raise ValueError("give either DIR or --address, and not both")
+    findings: Iterable[Finding]
+    if folder is not None:
+        findings = _folder_findings(folder)
+    elif address is not None:
+        from ata_gym.cluster.on_ray.examination import cluster_findings
+
+        findings = cluster_findings(address)
+    else:
+        findings = examine()
+    raise typer.Exit(print_findings(findings, json))
+
+
+def _folder_findings(folder: Path) -> Iterator[Finding]:
+    """The damaged and missing files of results, and how many were checked."""
+    from ata_gym.bench.store.folder import verify
+    from ata_gym.cluster.doctor import Finding
+
+    files = verify(folder)
+    faults = [checked for checked in files if checked.fault]
+    for checked in faults:
+        yield Finding(str(checked.file), "broken", checked.fault)
+    state: State
+    if faults:
+        state = "broken"
+    else:
+        state = "ok"
+    yield Finding(str(folder), state, f"{len(files)} files checked, {len(faults)} damaged")
 
 
 def cite() -> None:
@@ -125,6 +138,6 @@ def cite() -> None:
     ata-gym cite
     ```
     """
-    from ata_gym.utils.citation import bibtex
+    from ata_gym.bench.report.page.citation import bibtex
 
     say(bibtex())

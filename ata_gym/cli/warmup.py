@@ -30,16 +30,16 @@ def warmup(
     from pathlib import Path
 
     from ata_gym.bench.runner.progress import progress_bars
-    from ata_gym.utils.kernels.cache import kept_in
+    from ata_gym.utils.kernels.cache import kernel_folder
     from ata_gym.utils.kernels.processes import compile_in_processes
-    from ata_gym.utils.machine import processors
+    from ata_gym.utils.process.machine import processors
     from ata_gym.utils.validation import whole_number
 
     if jobs is None:
         processes = processors()
     else:
         processes = whole_number("jobs", jobs)
-    folder = kept_in(Path(__file__))
+    folder = kernel_folder(Path(__file__))
     if folder is None:
         raise ValueError(
             "no folder for compiled kernels can be written: set NUMBA_CACHE_DIR to one that can",

@@ -11,12 +11,12 @@ import typer
 
 from ata_gym.cli import options
 from ata_gym.cli.console import say, say_files
-from ata_gym.utils.atomic import check_place
+from ata_gym.utils.files.atomic import check_place
 
 if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, RenderableType
 
-    from ata_gym.bench.studies.side_by_side.play import Player
+    from ata_gym.bench.studies.side_by_side.play import WatchedPolicy
     from ata_gym.envs.rendering.timeline import Timeline
 
 WATCHED = "uta,gta,ata-empirical-icml,default"
@@ -68,7 +68,7 @@ def watch(
     ata-gym watch five-workers --rounds 2000 --out notebooks/pictures
     ```
     """
-    from ata_gym.bench.studies.side_by_side.play import Player
+    from ata_gym.bench.studies.side_by_side.play import WatchedPolicy
     from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND
     from ata_gym.envs.rendering.text import as_text
     from ata_gym.scenarios import resolve
@@ -83,42 +83,42 @@ def watch(
     if speed is None:
         speed = FRAMES_PER_SECOND
     pause = 1.0 / real("speed", speed)
-    players = []
+    watched = []
     for name in options.policy_names(policies):
         with named_failure(f"the policy {name}"):
-            players.append(Player(name, resolved, rounds, seed))
+            watched.append(WatchedPolicy(name, resolved, rounds, seed))
     about = (
         f"{resolved.name or scenario}: {resolved.pool.n:,} workers, {resolved.budget:,} results in"
         " a round"
     )
     if out is None and sys.stdout.isatty():
-        _show_live(players, about, pause)
+        _show_live(watched, about, pause)
     else:
-        _play_all(players, rounds)
+        _play_all(watched, rounds)
         if out is None:
             say(about)
-            for player in players:
-                say(f"\n{player.name}\n{as_text(player.recent[-1])}")
+            for policy in watched:
+                say(f"\n{policy.name}\n{as_text(policy.recent[-1])}")
     if out is not None:
-        from ata_gym.bench.studies.side_by_side import pictures as drawn
+        from ata_gym.bench.studies.side_by_side import pictures
 
-        say_files("pictures", drawn.draw(players, resolved, out / "who-waits"))
-    _say_totals(players)
+        say_files("pictures", pictures.draw(watched, resolved, out / "who-waits"))
+    _say_totals(watched)
 
 
-def _play_all(players: Sequence[Player], rounds: int) -> None:
+def _play_all(policies: Sequence[WatchedPolicy], rounds: int) -> None:
     from ata_gym.bench.runner.progress import progress_bars
     from ata_gym.utils.errors import named_failure
 
-    with progress_bars(dict.fromkeys((player.name for player in players), rounds)) as progress:
-        for player in players:
+    with progress_bars(dict.fromkeys((policy.name for policy in policies), rounds)) as progress:
+        for policy in policies:
             for count in range(1, rounds + 1):
-                with named_failure(f"the policy {player.name}"):
-                    player.play_round()
-                progress(player.name, count)
+                with named_failure(f"the policy {policy.name}"):
+                    policy.play_round()
+                progress(policy.name, count)
 
 
-def _show_live(players: Sequence[Player], about: str, pause: float) -> None:
+def _show_live(policies: Sequence[WatchedPolicy], about: str, pause: float) -> None:
     """Play all rounds, and show each with a pause in seconds after it."""
     from rich.console import Console
     from rich.live import Live
@@ -127,33 +127,33 @@ def _show_live(players: Sequence[Player], about: str, pause: float) -> None:
 
     console = Console()
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        for _ in range(players[0].rounds):
+        for _ in range(policies[0].rounds):
             rounds = []
-            for player in players:
-                with named_failure(f"the policy {player.name}"):
-                    rounds.append(player.play_round())
-            live.update(_screen(players, rounds, about, console.size), refresh=True)
+            for policy in policies:
+                with named_failure(f"the policy {policy.name}"):
+                    rounds.append(policy.play_round())
+            live.update(_screen(policies, rounds, about, console.size), refresh=True)
             sleep(pause)
 
 
 def _screen(
-    players: Sequence[Player],
+    policies: Sequence[WatchedPolicy],
     rounds: Sequence[Timeline],
     about: str,
     size: ConsoleDimensions,
 ) -> RenderableType:
-    """The round of each player under its name, as many in a line as there is room for."""
+    """The round of each policy under its name, as many in a line as there is room for."""
     from rich.columns import Columns
     from rich.console import Group
     from rich.text import Text
 
-    from ata_gym.envs.rendering.text import MOST, as_text, legend
+    from ata_gym.envs.rendering.text import MAX_WORKERS, as_text, legend
 
     per_line = max(1, size.width // (_ROUND_COLUMNS + _GAP_COLUMNS))
-    # the lines that a round may have: there are len(players) / per_line lines of rounds, rounded up
-    height = (size.height - 2) // -(-len(players) // per_line)
+    # the lines that a round may have: the rounds fill len(policies) / per_line lines, rounded up
+    height = (size.height - 2) // -(-len(policies) // per_line)
     brief = height - _OTHER_LINES < min(
-        MOST, max(int(timeline.present.sum()) for timeline in rounds)
+        MAX_WORKERS, max(int(timeline.present.sum()) for timeline in rounds)
     )
     if brief:
         separator = "  "
@@ -162,38 +162,38 @@ def _screen(
     else:
         separator = "\n"
         other_lines = _OTHER_LINES
-    workers = max(1, min(MOST, height - other_lines))
+    workers = max(1, min(MAX_WORKERS, height - other_lines))
     texts = [
         Text.assemble(
-            (player.name, "bold"),
+            (policy.name, "bold"),
             separator,
             as_text(timeline, workers, brief),
             "\n",
             no_wrap=True,
         )
-        for player, timeline in zip(players, rounds, strict=True)
+        for policy, timeline in zip(policies, rounds, strict=True)
     ]
     if per_line == 1:
         return Group(Text(about), *texts)
     return Group(Text(about), Columns(texts, width=_ROUND_COLUMNS, padding=(0, _GAP_COLUMNS)))
 
 
-def _say_totals(players: Sequence[Player]) -> None:
+def _say_totals(policies: Sequence[WatchedPolicy]) -> None:
     from ata_gym.envs.rendering.timeline import number
 
-    settled = players[0].settled
+    settled = policies[0].settled
     say(
-        f"\naverages of rounds {settled.start + 1:,} to {len(players[0].times):,}, and the runtime"
+        f"\naverages of rounds {settled.start + 1:,} to {len(policies[0].times):,}, and the runtime"
         " of all",
     )
     say(
         f"{'policy':<24} {'round time':>10} {'worker time':>11} {'thrown away':>11}"
         f" {'runtime':>10}",
     )
-    for player in players:
-        time, work, share = player.averages()
-        runtime = number(sum(player.times))
+    for policy in policies:
+        time, work, share = policy.averages()
+        runtime = number(sum(policy.times))
         say(
-            f"{player.name:<24} {number(time):>10} {number(work):>11} {f'{100 * share:.1f} %':>11}"
+            f"{policy.name:<24} {number(time):>10} {number(work):>11} {f'{100 * share:.1f} %':>11}"
             f" {runtime:>10}",
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ata_gym.utils.extras import require
-from ata_gym.utils.lazy import lazy_names
+from ata_gym.utils.imports.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ata_gym.cluster.on_ray.connection import connect_ray
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ata_gym.cluster.trainers.lightning import TaskStrategy
     from ata_gym.cluster.trainers.transformers import TaskTrainer
 else:
-    _HOMES = {
+    _MODULES = {
         "ClusterBackend": "on_ray.rounds.backend",
         "KeyedSamples": "torchrun.keyed_samples",
         "RayRound": "on_ray.rounds.runner",
@@ -45,12 +45,12 @@ else:
     _PACKAGES = {"on_ray": "ray", "torchrun": "torch", "trainers": "torch"}
 
     def _check(name: str) -> None:
-        package = _PACKAGES.get(_HOMES[name].partition(".")[0])
+        package = _PACKAGES.get(_MODULES[name].partition(".")[0])
         # Task functions use ``cancelled``, whose module imports no Ray.
         if package is not None and name != "cancelled":
             require(package, extra="cluster", purpose=f"ata_gym.cluster.{name}")
 
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES, _check)
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES, _check)
 
 __all__ = [
     "ClusterBackend",

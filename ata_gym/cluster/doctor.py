@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -21,17 +21,17 @@ import ata_gym
 from ata_gym.cluster.trials import outcomes
 from ata_gym.simulation import task_times
 from ata_gym.utils.compiled import helper
-from ata_gym.utils.kernels.cache import kept_in
-from ata_gym.utils.machine import installed_memory, processors
+from ata_gym.utils.kernels.cache import kernel_folder
+from ata_gym.utils.process.machine import installed_memory, processors
 
-_SECONDS = 180.0
+_LONGEST_TRIAL = 180.0
 """The seconds that a trial may take.
 
 Importing large packages from a disk on the network takes a while."""
 _INSTALL = 'pip install "ata-gym[cluster]"'
-_NOT_LOOKED_AT = ("all", "dev")
+_SKIPPED_EXTRAS = ("all", "dev")
 """The extras that consist of others, or serve the work on ata-gym itself."""
-_OTHER_TORCH = (
+_TORCH_CURE = (
     "install a torch that is built for the driver of this machine:"
     " https://pytorch.org/get-started/locally"
 )
@@ -44,7 +44,7 @@ _CURES = {
 }
 
 State = Literal["ok", "missing", "broken"]
-"""What is known of a part: it works, nobody has installed it, or it does not work."""
+"""Whether a part works, is not installed, or does not work."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def packages() -> Iterator[Finding]:
     by_extra: dict[str, list[Requirement]] = defaultdict(list)
     for requirement in map(Requirement, metadata.requires("ata-gym") or ()):
         extra = str(requirement.marker or "").partition('extra == "')[2].rstrip('"')
-        if extra not in _NOT_LOOKED_AT:
+        if extra not in _SKIPPED_EXTRAS:
             by_extra[extra].append(requirement)
     versions = {canonicalize_name(dist.name): dist.version for dist in metadata.distributions()}
     package_modules = [
@@ -171,7 +171,7 @@ def packages() -> Iterator[Finding]:
                 wrong.append(f"{requirement.name} {version} cannot be imported: {fault}")
             else:
                 fine.append(f"{requirement.name} {version}")
-        # Nobody asked for an extra of which a package is missing, so a wrong package in it breaks
+        # An extra of which a package is missing is not in use, so a wrong package in it breaks
         # nothing yet.
         state: State
         if absent and extra:
@@ -198,7 +198,7 @@ def _import_faults(modules: list[str]) -> dict[str, str]:
     """The error of each module that cannot be imported, and an empty text for the others."""
     faults: dict[str, str] = {}
     while remaining := [module for module in modules if module not in faults]:
-        (results,) = outcomes([["imports", *remaining]], _SECONDS)
+        (results,) = outcomes([["imports", *remaining]], _LONGEST_TRIAL)
         fault = results.pop("fault", "its process ended")
         faults |= results
         # The process ended while it imported the first module that it has not reported.
@@ -220,7 +220,7 @@ def compiled_kernels() -> Iterator[Finding]:
     if fault:
         yield Finding("kernels", "broken", fault, "pip install --force-reinstall numba llvmlite")
         return
-    folder = kept_in(Path(task_times.__file__))
+    folder = kernel_folder(Path(task_times.__file__))
     try:
         # A file system may refuse what its permissions allow, so that a file is written.
         with TemporaryFile(dir=folder):
@@ -249,9 +249,9 @@ def torch_findings() -> Iterator[Finding]:
             _INSTALL,
         )
         return
-    (facts,) = outcomes([["torch"]], _SECONDS)
+    (facts,) = outcomes([["torch"]], _LONGEST_TRIAL)
     fault = facts.get("fault", "")
-    cuda_version = facts.get("built for")
+    cuda_version = facts.get("CUDA version")
     driver = facts.get("driver")
     if "torchrun" not in facts:
         yield Finding(
@@ -278,7 +278,7 @@ def torch_findings() -> Iterator[Finding]:
             reason = facts.get("start") or fault or driver_text
         broken = driver and cuda_version and visible_devices is None
         if driver and visible_devices is None:
-            cure = _OTHER_TORCH
+            cure = _TORCH_CURE
         else:
             cure = ""
         yield Finding(
@@ -289,12 +289,12 @@ def torch_findings() -> Iterator[Finding]:
         )
     for index in range(facts["devices"]):
         name = f"cuda:{index}"
-        device = facts.get(f"{name} is", name)
+        device = facts.get(f"{name} model", name)
         error = facts.get(name, fault)
         state: State
         if error:
             state = "broken"
-            cure = _OTHER_TORCH
+            cure = _TORCH_CURE
         else:
             state = "ok"
             cure = ""
@@ -327,7 +327,7 @@ def _backend(name: str, built: bool, devices: int) -> Finding:
     with TemporaryDirectory() as folder:
         rendezvous = Path(folder, "rendezvous").as_uri()
         trials = [["all-reduce", name, str(rank), rendezvous] for rank in range(2)]
-        results = outcomes(trials, _SECONDS)
+        results = outcomes(trials, _LONGEST_TRIAL)
     # Each fault once, in the order of the processes.
     faults = dict.fromkeys(
         fault for result in results if (fault := result.get("fault") or result["sum"])
@@ -356,12 +356,21 @@ def _version(name: str) -> str:
 
 
 def main(as_json: bool = False) -> int:
-    """Examine the machine, and print lines or one JSON document.
+    """Examine the machine, and print what was found.
 
     Returns:
         The exit code: 1 if something that is installed is broken, else 0.
     """
-    findings = examine()
+    return print_findings(examine(), as_json)
+
+
+def print_findings(findings: Iterable[Finding], as_json: bool = False) -> int:
+    """Print findings, as lines or as one JSON document.
+
+    Returns:
+        The exit code: 1 if something is broken, else 0.
+    """
+    findings = list(findings)
     broken = any(finding.state == "broken" for finding in findings)
     document = {"works": not broken, "findings": [*map(asdict, findings)]}
     print(json.dumps(document, indent=2) if as_json else "\n".join(map(str, findings)))

@@ -9,7 +9,7 @@ from ata_gym.utils.validation import whole_number
 from ata_policies import Allocator
 from ata_policies.allocator.named_workers import checked_seconds
 
-_log = logging.getLogger("ata_gym.cluster")
+_LOG = logging.getLogger("ata_gym.cluster")
 
 
 class Shadow:
@@ -24,14 +24,14 @@ class Shadow:
         tasks: Into how many tasks a step of each worker is cut; the budget B is this number times
             the number of workers of a step.
         policy: The name of a policy, as for ``ata_policies.Allocator``.
-        every: Steps between two lines in the log ``ata_gym.cluster``; None for no lines.
+        log_every: Steps between two lines in the log ``ata_gym.cluster``; None for no lines.
         arguments: Other arguments of ``ata_policies.Allocator``.
 
     Raises:
         ValueError: For bad arguments.
 
     Example:
-        >>> shadow = Shadow(tasks=4, policy="certainty-equivalence", every=None)
+        >>> shadow = Shadow(tasks=4, policy="certainty-equivalence", log_every=None)
         >>> seconds_until_the_gradient = {"gpu0": 1.0, "gpu1": 3.0}
         >>> for step in range(10):
         ...     shadow.step(seconds_until_the_gradient)
@@ -41,7 +41,7 @@ class Shadow:
 
     runtime: float = 0.0
     """The seconds that the steps took so far, without communication."""
-    would_be: float = 0.0
+    policy_runtime: float = 0.0
     """The seconds that the steps would have taken so far, without communication."""
     tasks: Mapping[Worker, int]
     """The policy's last allocation."""
@@ -51,16 +51,16 @@ class Shadow:
         *,
         tasks: int = 8,
         policy: str = "default",
-        every: int | None = 100,
+        log_every: int | None = 100,
         **arguments: Any,
     ) -> None:
-        self._each = whole_number("tasks", tasks, 2)
+        self._tasks_per_worker = whole_number("tasks", tasks, 2)
         self._policy = policy
         self._arguments = arguments
-        if every is None:
-            self._every = None
+        if log_every is None:
+            self._log_every = None
         else:
-            self._every = whole_number("every", every)
+            self._log_every = whole_number("log_every", log_every)
         self._allocator: Allocator | None = None
         self._steps = 0
         self.tasks = {}
@@ -72,7 +72,7 @@ class Shadow:
         It is negative if the policy would have cost more.
         """
         if self.runtime:
-            return 1.0 - self.would_be / self.runtime
+            return 1.0 - self.policy_runtime / self.runtime
         return 0.0
 
     def step(self, seconds: Mapping[Worker, float]) -> None:
@@ -89,7 +89,7 @@ class Shadow:
         if self._allocator is None:
             self._allocator = Allocator(
                 times,
-                self._each * len(times),
+                self._tasks_per_worker * len(times),
                 self._policy,
                 **self._arguments,
             )
@@ -99,21 +99,22 @@ class Shadow:
             )
         self.tasks = self._allocator.allocate()
         ends = {
-            worker: duration * self.tasks[worker] / self._each for worker, duration in times.items()
+            worker: duration * self.tasks[worker] / self._tasks_per_worker
+            for worker, duration in times.items()
         }
         self._allocator.observe(
             {
-                name: [times[name] / self._each] * count
+                name: [times[name] / self._tasks_per_worker] * count
                 for name, count in self.tasks.items()
                 if count
             },
         )
         self.runtime += max(times.values())
-        self.would_be += max(ends.values())
+        self.policy_runtime += max(ends.values())
         self._steps += 1
-        if self._every and self._steps % self._every == 0:
+        if self._log_every and self._steps % self._log_every == 0:
             slowest = max(times, key=times.__getitem__)
-            _log.info(
+            _LOG.info(
                 "step %d: it would have saved %.1f %%; waited for %s",
                 self._steps,
                 100 * self.saved,

@@ -1,7 +1,7 @@
 """Trials of what may crash or hang, in processes of their own.
 
-Such a process runs this file, ``trials.py NAME ARGUMENTS...``. It does not import ata_gym, and
-writes a line of JSON for each result.
+Such a process runs this file, ``trials.py NAME ARGUMENTS...``. It does not import ata_gym, unless a
+function of ata_gym is the trial, and writes a line of JSON for each result.
 """
 
 import json
@@ -20,7 +20,8 @@ def outcomes(trials: Sequence[Sequence[str]], seconds: float) -> list[dict[str, 
     """Run trials side by side, each in a process of its own.
 
     Args:
-        trials: The name of each trial, and its arguments.
+        trials: The name of each trial, and its arguments. A name ``package.module:function`` is a
+            function that gets a ``Report`` and these texts.
         seconds: How long all of them may take.
 
     Returns:
@@ -86,7 +87,7 @@ def _torch(report: Report) -> None:
     from torch.utils import collect_env  # noqa: PLC0415
 
     report("version", torch.__version__)
-    report("built for", torch.version.cuda or torch.version.hip)
+    report("CUDA version", torch.version.cuda or torch.version.hip)
     driver = collect_env.get_nvidia_driver_version(collect_env.run)  # type: ignore[no-untyped-call]
     report("driver", driver)
     report("devices", torch.cuda.device_count())
@@ -102,7 +103,7 @@ def _torch(report: Report) -> None:
         name = f"cuda:{index}"
         report(name, _error_of(_multiply, name))
         memory = torch.cuda.get_device_properties(index).total_memory
-        report(f"{name} is", f"{torch.cuda.get_device_name(index)}, {memory / 2**30:.1f} GiB")
+        report(f"{name} model", f"{torch.cuda.get_device_name(index)}, {memory / 2**30:.1f} GiB")
 
 
 def _multiply(device: str) -> None:
@@ -172,7 +173,14 @@ def _main(trial: str, *arguments: str) -> None:
     def report(name: str, value: Any) -> None:
         print(json.dumps([name, value]), file=reports, flush=True)
 
-    if fault := _error_of(_TRIALS[trial], report, *arguments):
+    def attempt() -> None:
+        module, colon, name = trial.partition(":")
+        if colon:
+            getattr(import_module(module), name)(report, *arguments)
+        else:
+            _TRIALS[trial](report, *arguments)
+
+    if fault := _error_of(attempt):
         report("fault", fault)
 
 

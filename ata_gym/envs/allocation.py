@@ -39,7 +39,7 @@ class TaskAllocationEnv(SingleEnv):
 
     | key | shape | dtype | meaning |
     |---|---|---|---|
-    | ``worker`` | (B,) | int64 | who computed the result, from 0 to n - 1; -1 after a reset |
+    | ``worker`` | (B,) | int64 | the worker of the result, from 0 to n - 1; -1 after a reset |
     | ``duration`` | (B,) | float64 | how long its task took, in units of time; 0 after a reset |
     | ``elapsed`` | (n,) | float64 | the time of each worker's cancelled or lost task, else 0 |
     | ``signal`` | (n, 2) | float64 | with ``signals=True``: next loads of cpu and memory, 0 to 1 |
@@ -149,12 +149,12 @@ class TaskAllocationEnv(SingleEnv):
         return self._state.backend
 
     @property
-    def computed(self) -> Ints:
+    def result_workers(self) -> Ints:
         """The worker of each result of the last round, shape (B,).
 
         Before the first round the shape is (0,).
         """
-        return self._state.computed.ravel()
+        return self._state.result_workers.ravel()
 
 
 class TaskRaceEnv(TaskAllocationEnv):

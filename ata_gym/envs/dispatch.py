@@ -39,7 +39,7 @@ class TaskDispatchEnv(SingleEnv):
 
     | key | shape | dtype | meaning |
     |---|---|---|---|
-    | ``worker`` | (1,) | int64 | who computed the result; -1 after a reset |
+    | ``worker`` | (1,) | int64 | the worker of the result; -1 after a reset |
     | ``duration`` | (1,) | float64 | how long its task took; 0 after a reset |
     | ``elapsed`` | (n,) | float64 | at a round's end, the time of cancelled or lost tasks, else 0 |
     | ``missing`` | (1,) | int64 | results that the round still needs; B at its start |

@@ -27,7 +27,7 @@ from ata_gym.envs.states.dispatch import DispatchState
 from ata_gym.envs.states.rounds import AllocationState
 from ata_gym.scenarios import PoolData, Published, Scenario, resolve
 from ata_gym.typing import Floats, Mask
-from ata_gym.utils.ranges import Size, Within, fitted
+from ata_gym.utils.ranges import Size, Within, cast_like
 from ata_gym.utils.validation import flag, short
 
 OPTIONS = ("pool", "changes", "price", "horizon")
@@ -75,8 +75,8 @@ class EnvProperties:
         attrgetter("scenario.price"),
         doc="The price of one unit of worker time in units of runtime.",
     )
-    own_interface = property(
-        attrgetter("_interface.own"),
+    has_default_interface = property(
+        attrgetter("_interface.is_default"),
         doc="Whether policies of the zoo can play: observations, actions and rewards are default.",
     )
 
@@ -102,8 +102,8 @@ class EnvProperties:
         self._backend = backend
         self.interface_arguments = observation, action, reward_unit
         self._spec: EnvSpec | None = None
-        self._made_with = resolve(scenario, pool, budget, horizon, price, changes, unit_costs)
-        self._begin(self._made_with)
+        self._first_scenario = resolve(scenario, pool, budget, horizon, price, changes, unit_costs)
+        self._begin(self._first_scenario)
         self._ended = np.ones(self._rows, np.bool_)
         self._make_spaces(self._interface.observation_space(), self._interface.form.space())
 
@@ -137,10 +137,10 @@ class EnvProperties:
     def spec(self, spec: EnvSpec | None) -> None:
         if spec is not None:
             _check_length(spec, self._interface)
-            spec = replace(spec, kwargs=plain_arguments(spec.kwargs, self._made_with))
+            spec = replace(spec, kwargs=plain_arguments(spec.kwargs, self._first_scenario))
         self._spec = spec
 
-    def _take(self, options: Mapping[str, Any] | None) -> None:
+    def _apply_options(self, options: Mapping[str, Any] | None) -> None:
         """Change the scenario as the options of a reset say.
 
         The noise still follows from the rows' seeds.
@@ -167,25 +167,25 @@ class EnvProperties:
                 f" {scenario.pool.n}",
             )
         previous = (self._state, self._interface)
-        spaces = self._interface.observation_space()
+        space = self._interface.observation_space()
         self._begin(scenario)
         try:
-            self._check_fit(spaces, options)
+            self._check_spaces(space, options)
         except ValueError:
             self._state, self._interface = previous
             raise
         self._state.keys[:] = previous[0].keys
         self._state.episode[:] = previous[0].episode
 
-    def _check_fit(self, spaces: Space[Any], options: Mapping[str, Any]) -> None:
-        if self._interface.observation_space() != spaces:
+    def _check_spaces(self, space: Space[Any], options: Mapping[str, Any]) -> None:
+        if self._interface.observation_space() != space:
             raise ValueError(
                 f"with {short(options)} the observations would have other keys: make another env",
             )
         if self.spec is not None:
             _check_length(self.spec, self._interface)
 
-    def checked(self, actions: object) -> NDArray[Any]:
+    def check_actions(self, actions: object) -> NDArray[Any]:
         """The actions of one step, of the shape of the action space.
 
         Raises:
@@ -276,7 +276,7 @@ class EnvProperties:
 
         After ``restore`` the env goes on bit for bit.
         """
-        return {name: field.copy() for name, field in self._remembered().items()}
+        return {name: field.copy() for name, field in self._checkpoint_arrays().items()}
 
     def restore(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a ``checkpoint`` of an env of the same scenario and as many rows.
@@ -285,19 +285,19 @@ class EnvProperties:
             ValueError: If it does not fit, or holds numbers that an env cannot have; the env stays
                 as it was.
         """
-        remembered = self._remembered()
+        arrays = self._checkpoint_arrays()
         ranges = self._ranges()
         try:
             restored = {
-                name: fitted(f"{name!r}", checkpoint.get(name), field)
-                for name, field in remembered.items()
+                name: cast_like(f"{name!r}", checkpoint.get(name), field)
+                for name, field in arrays.items()
             }
             for name in restored.keys() & ranges:
                 ranges[name].check(f"{name!r}", restored[name], Size(self.n, self.budget))
             self._state.check(restored)
         except ValueError as error:
             raise ValueError(f"this checkpoint does not fit the env: {error}") from None
-        for name, field in remembered.items():
+        for name, field in arrays.items():
             field[...] = restored[name]
         self._state.process.update_conditions(self._state.round)
         if self._interface.recorder is not None:
@@ -306,8 +306,12 @@ class EnvProperties:
     def _ranges(self) -> dict[str, Within]:
         return self._state.ranges() | self._interface.ranges()
 
-    def _remembered(self) -> dict[str, NDArray[Any]]:
-        return self._state.remembered() | self._interface.remembered() | {"over": self._ended}
+    def _checkpoint_arrays(self) -> dict[str, NDArray[Any]]:
+        return (
+            self._state.checkpoint_arrays()
+            | self._interface.checkpoint_arrays()
+            | {"ended": self._ended}
+        )
 
 
 def _check_length(spec: EnvSpec, interface: Interface) -> None:

@@ -6,7 +6,7 @@ import gymnasium as gym
 from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
-from ata_gym.envs.interface.interface import Info, Observation, chosen
+from ata_gym.envs.interface.interface import Info, Observation, select_rows
 from ata_gym.envs.properties import EnvProperties
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, MODES, Frame
 
@@ -41,7 +41,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         """
         # A bad seed is refused before anything is changed.
         super().reset(seed=seed, options=options)
-        self._take(options)
+        self._apply_options(options)
         if seed is not None or not self._state.seeded():
             # Where no seed was ever given, reading the generator draws one.
             self.np_random  # noqa: B018
@@ -50,7 +50,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         self._ended[:] = False
         if self.render_mode == "human":
             self.render()
-        return chosen(self._interface.observation(), 0), _of_the_row(self._interface.info())
+        return select_rows(self._interface.observation(), 0), _row_info(self._interface.info())
 
     def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, Info]:
         """Take one step with an action of the action space.
@@ -65,12 +65,12 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         """
         if self._ended[0]:
             raise ValueError("no episode is running: call reset() first")
-        played = self._interface.step(self.checked(action)[None])
-        self._ended = played.ended
+        step = self._interface.step(self.check_actions(action)[None])
+        self._ended = step.ended
         if self.render_mode == "human":
             self.render()
-        info = _of_the_row(played.info)
-        return chosen(played.observation, 0), played.reward.item(), False, played.ended.item(), info
+        info = _row_info(step.info)
+        return select_rows(step.observation, 0), step.reward.item(), False, step.ended.item(), info
 
     def render(self) -> Frame | None:
         """Show the last round, in the form that ``render_mode`` names.
@@ -98,5 +98,5 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
             self._renderer.close()
 
 
-def _of_the_row(info: Info) -> Info:
+def _row_info(info: Info) -> Info:
     return {name: value.item() if value.ndim == 1 else value[0] for name, value in info.items()}

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
-from ata_gym.envs.interface.interface import Info, Observation, chosen
+from ata_gym.envs.interface.interface import Info, Observation, select_rows
 from ata_gym.envs.properties import OPTIONS, EnvProperties
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, VECTOR_MODES, Frame
 from ata_gym.typing import Mask
@@ -113,12 +113,12 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         if options and "reset_mask" in options:
             rows = self._rows_to_reset(options)
         else:
-            self._take(options)
+            self._apply_options(options)
         for row, row_seed in enumerate(seeds):
             if row_seed is not None and rows[row]:
                 self._state.seed_row(row, row_seed)
         self._start(rows)
-        return self._interface.observation(), _of_rows(self._interface.info(), rows)
+        return self._interface.observation(), _with_masks(self._interface.info(), rows)
 
     def _rows_to_reset(self, options: Mapping[str, Any]) -> Mask:
         """The rows of the option ``reset_mask``.
@@ -206,16 +206,16 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
                     self._idle,
                     actions,
                 )
-        played = self._interface.step(self.checked(actions))
-        observation = played.observation
-        reward = played.reward
-        info = played.info
+        step = self._interface.step(self.check_actions(actions))
+        observation = step.observation
+        reward = step.reward
+        info = step.info
         live = ~starting
         if any_starting:
             info = self._restart(observation, info, starting)
             reward[starting] = 0.0
         self._steps += live
-        truncated = (played.ended | (self._steps >= self._most_steps)) & live
+        truncated = (step.ended | (self._steps >= self._most_steps)) & live
         final = {}
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             self._ended[:] = truncated
@@ -227,7 +227,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
             reward,
             np.zeros(self.num_envs, np.bool_),
             truncated,
-            final | _of_rows(info),
+            final | _with_masks(info),
         )
 
     def render(self) -> tuple[Frame, ...] | None:
@@ -314,12 +314,12 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
             )
         self._row_attributes[name] = row_values
 
-    def _remembered(self) -> dict[str, NDArray[Any]]:
+    def _checkpoint_arrays(self) -> dict[str, NDArray[Any]]:
         if self._most_steps == np.inf:
             steps = {}
         else:
             steps = {"steps": self._steps}
-        return super()._remembered() | steps
+        return super()._checkpoint_arrays() | steps
 
     def _ranges(self) -> dict[str, Within]:
         return super()._ranges() | {"steps": Within(0)}
@@ -349,12 +349,12 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         final_obs = np.full(self.num_envs, None, dtype=object)
         for row in np.flatnonzero(rows):
             # Indexing with a list makes a copy.
-            final_obs[row] = chosen(chosen(observation, [row]), 0)
-        final = {"final_obs": final_obs, "final_info": _of_rows(info, rows)}
+            final_obs[row] = select_rows(select_rows(observation, [row]), 0)
+        final = {"final_obs": final_obs, "final_info": _with_masks(info, rows)}
         return final | {f"_{name}": rows.copy() for name in final}
 
 
-def _of_rows(info: Info, rows: Mask | None = None) -> Info:
+def _with_masks(info: Info, rows: Mask | None = None) -> Info:
     """The info of some rows (None: all), zeros in the others, with a mask for each key.
 
     The masks have the names that Gymnasium gives them.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ata_gym.utils.sealed import DamagedError, read_sealed, write_sealed
+from ata_gym.utils.files.sealed import DamagedError, read_sealed, write_sealed
 from ata_gym.utils.trees import leaves, rebuild
 
 

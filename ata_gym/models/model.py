@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 from torch import Tensor, nn
 
-from ata_gym.models.device import lacks_memory, seeded
+from ata_gym.models.memory import lacks_memory
+from ata_gym.models.seeds import seeded
 
 Weights = tuple[Tensor, ...]
 """A copy of all parameters of a model, in their order."""
@@ -70,25 +71,25 @@ def at_weights(model: nn.Module, weights: Weights | None) -> Iterator[None]:
         yield
         return
     parts = list(model.parameters())
-    own_values = [part.data for part in parts]
+    previous_values = [part.data for part in parts]
     try:
         for part, values in zip(parts, weights, strict=True):
             part.data = values
         yield
     finally:
-        for part, values in zip(parts, own_values, strict=True):
+        for part, values in zip(parts, previous_values, strict=True):
             part.data = values
 
 
-def state_of(model: nn.Module) -> list[Tensor]:
+def model_state(model: nn.Module) -> list[Tensor]:
     """The parameters and buffers of a model."""
     return [*model.parameters(), *model.buffers()]
 
 
-def put_back(model: nn.Module, state: Sequence[Tensor]) -> None:
+def restore_state(model: nn.Module, state: Sequence[Tensor]) -> None:
     """Give a model the values of other parameters and buffers, which may be on another device."""
     with torch.no_grad():
-        for part, values in zip(state_of(model), state, strict=True):
+        for part, values in zip(model_state(model), state, strict=True):
             part.copy_(values)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from ata_gym.pools.families import FAMILIES, RECORDED
 from ata_gym.typing import Floats, Ints
 
-NEVER = np.iinfo(np.int64).max
-"""The limit of a worker whose times never end."""
+NO_LIMIT = np.iinfo(np.int64).max
+"""The limit of a worker whose times do not end."""
 
 
 class Distributions(NamedTuple):
@@ -27,7 +27,7 @@ class Distributions(NamedTuple):
     """The shape parameter of ``Z``, shape (n,); 1 where it has none."""
     table: Floats
     """All recorded times, worker after worker, shape (m,); [0.] where nothing is recorded."""
-    first: Ints
+    record_start: Ints
     """Where the worker's record begins in ``table``, shape (n,); 0 where nothing is recorded."""
     length: Ints
     """The number of the worker's recorded times, shape (n,); 1 where nothing is recorded."""
@@ -78,7 +78,7 @@ def moments(distributions: Distributions) -> Moments:
             lowest[members] = family.lowest
     recorded = np.flatnonzero(np.isin(distributions.family, RECORDED))
     if recorded.size:
-        first = distributions.first[recorded]
+        first = distributions.record_start[recorded]
         length = distributions.length[recorded]
         largest = np.maximum.reduceat(distributions.table, first)
         # Times are divided by a power of two, which is exact, so that no square overflows.
@@ -116,6 +116,6 @@ def medians(distributions: Distributions) -> Floats:
             else:
                 median[members] = family.distribution(shape).median()
     for i in np.flatnonzero(np.isin(distributions.family, RECORDED)):
-        first = distributions.first[i]
+        first = distributions.record_start[i]
         median[i] = np.median(distributions.table[first : first + distributions.length[i]])
     return np.asarray(distributions.shift + distributions.scale * median)

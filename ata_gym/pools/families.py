@@ -1,8 +1,8 @@
 """The table of families: every task time is ``shift + scale * Z``.
 
-The docstring of ``Pool`` says what ``Z`` is in each family. A new family needs a row here, its
-quantile in ``_standard_time`` of ``ata_gym/simulation/task_times.py``, and a function in
-``constructors.py``.
+The docstring of ``Pool`` says what ``Z`` is in each family. A new family needs a row here
+and the name of its code below the table, its quantile in ``_standard_time`` of
+``ata_gym/simulation/task_times.py``, and a function in ``constructors.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ata_gym.typing import Floats
 if TYPE_CHECKING:
     from scipy.stats.distributions import rv_frozen
 
-OfShape = Callable[[Floats], Floats]
+ShapeFunction = Callable[[Floats], Floats]
 Excess = Callable[[Floats, float], Floats]
 _NARROW_SHAPE = 100.0
 """The Weibull shape above which the variance comes from a series."""
@@ -32,7 +32,7 @@ _VARIANCE_SERIES = np.array([0.0, 0.0, *(zeta(n) * (2.0**n - 2.0) / n for n in r
 """Coefficients of log Gamma(1 + 2 x) - 2 log Gamma(1 + x) in powers of -x."""
 
 
-def _constant(value: float) -> OfShape:
+def _constant(value: float) -> ShapeFunction:
     return lambda shape: np.full_like(shape, value)
 
 
@@ -60,12 +60,14 @@ class Family:
     """Whether ``Z`` is read from recorded times; its moments then come from the record."""
     lowest: float = 0.0
     """The infimum of ``Z``."""
-    mean: OfShape = _UNKNOWN_MOMENT
+    mean: ShapeFunction = _UNKNOWN_MOMENT
     """The mean of ``Z`` from its shape parameter."""
-    sd: OfShape = _UNKNOWN_MOMENT
+    sd: ShapeFunction = _UNKNOWN_MOMENT
     """The standard deviation of ``Z`` from its shape parameter."""
-    infinite: tuple[float, float] = (0.0, 0.0)
-    """The shape parameters up to which mean and standard deviation are infinite."""
+    infinite_mean: float = 0.0
+    """The shape parameter up to which the mean is infinite."""
+    infinite_sd: float = 0.0
+    """The shape parameter up to which the standard deviation is infinite."""
     in_scipy: str | None = None
     """The name of the distribution of ``Z`` in scipy.stats, where it has a density."""
     excess: Excess = _no_excess
@@ -188,7 +190,8 @@ FAMILIES: tuple[Family, ...] = (
         lowest=1.0,
         mean=_pareto_mean,
         sd=_pareto_sd,
-        infinite=(1.0, 2.0),
+        infinite_mean=1.0,
+        infinite_sd=2.0,
         in_scipy="pareto",
         excess=lambda x, shape: x ** (1 - shape) / (shape - 1),
     ),
@@ -197,7 +200,20 @@ FAMILIES: tuple[Family, ...] = (
 )
 """The families; a family's place is its code in ``Distributions.family``."""
 
+CODES: dict[str, int] = {family.name: code for code, family in enumerate(FAMILIES)}
+"""The code of each family, by its name."""
+
+# The codes by themselves, as kernels can read them.
+DETERMINISTIC = CODES["deterministic"]
+EXPONENTIAL = CODES["exponential"]
+UNIFORM = CODES["uniform"]
+HALF_NORMAL = CODES["half-normal"]
+GAMMA = CODES["gamma"]
+LOG_NORMAL = CODES["log-normal"]
+WEIBULL = CODES["weibull"]
+PARETO = CODES["pareto"]
+TRACE_BY_TASK = CODES["trace-by-task"]
+TRACE_BY_ROUND = CODES["trace-by-round"]
+
 RECORDED: tuple[int, ...] = tuple(code for code, family in enumerate(FAMILIES) if family.trace)
 """The codes of families that replay recorded times."""
-
-CODES: dict[str, int] = {family.name: code for code, family in enumerate(FAMILIES)}

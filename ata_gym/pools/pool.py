@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ata_gym.pools import validation as checks
-from ata_gym.pools.distributions import NEVER, Distributions, Moments, medians, moments, offsets
-from ata_gym.pools.families import CODES, FAMILIES, RECORDED
+from ata_gym.pools.distributions import NO_LIMIT, Distributions, Moments, medians, moments, offsets
+from ata_gym.pools.families import CODES, FAMILIES, RECORDED, TRACE_BY_ROUND
 from ata_gym.pools.psi1 import psi1_norms
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import short
@@ -57,7 +57,7 @@ class Pool:
     distributions: Distributions
     """The distributions as plain arrays, read-only."""
     _norms: dict[bool, Floats]
-    """The psi1 norms computed so far, under whether they are centred."""
+    """The psi1 norms computed so far, by whether they are centred."""
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class Pool:
         end: str | Sequence[str] = "wrap",
     ) -> None:
         columns: dict[str, NDArray[Any]] = {
-            "family": checks.words("family", family, CODES),
+            "family": checks.as_codes("family", family, CODES),
             "shift": checks.numbers("shift", shift),
             "scale": checks.numbers("scale", scale, positive=True),
             "shape": checks.numbers("shape", shape, positive=True),
-            "end": checks.words("end", end, _ENDS),
+            "end": checks.as_codes("end", end, _ENDS),
         }
         if times is None:
             worker_times = None
@@ -92,7 +92,7 @@ class Pool:
             worker_times = [None] * n
         records = checks.records(worker_times, recorded)
         length = np.array([max(1, len(record)) for record in records], dtype=np.int64)
-        limit = np.where(recorded & (ends == _ENDS["truncate"]), length, NEVER)
+        limit = np.where(recorded & (ends == _ENDS["truncate"]), length, NO_LIMIT)
         if recorded.any():
             table = np.concatenate(records)
         else:
@@ -109,7 +109,7 @@ class Pool:
                 limit,
             ),
         )
-        checks.distributions(self.distributions, self._moments)
+        checks.check_distributions(self.distributions, self._moments)
 
     @classmethod
     def from_data(cls, data: Pool | Mapping[str, Any] | Sequence[Any]) -> Pool:
@@ -166,15 +166,21 @@ class Pool:
             >>> data["family"], data["shift"], data["scale"], data["shape"]
             (['uniform', 'uniform'], [1.0, 1.0], [2.0, 4.0], [1.0, 1.0])
         """
-        family, shift, scale, shape, *_, limits = self.distributions
-        data: dict[str, Any] = {"family": list(self.families)}
-        data |= {"shift": shift.tolist(), "scale": scale.tolist(), "shape": shape.tolist()}
-        recorded = np.isin(family, RECORDED)
+        distributions = self.distributions
+        data: dict[str, Any] = {
+            "family": list(self.families),
+            "shift": distributions.shift.tolist(),
+            "scale": distributions.scale.tolist(),
+            "shape": distributions.shape.tolist(),
+        }
+        recorded = np.isin(distributions.family, RECORDED)
         if recorded.any():
             data["times"] = [
                 self.record(i).tolist() if recorded[i] else None for i in range(self.n)
             ]
-            data["end"] = ["wrap" if limit == NEVER else "truncate" for limit in limits]
+            data["end"] = [
+                "wrap" if limit == NO_LIMIT else "truncate" for limit in distributions.limit
+            ]
         return data
 
     @property
@@ -203,10 +209,11 @@ class Pool:
             round: The rounds, counted from 0, shape (...).
         """
         mean = np.tile(self._moments.mean, (*round.shape, 1))
-        replayed = self.distributions.family == CODES["trace-by-round"]
+        distributions = self.distributions
+        replayed = distributions.family == TRACE_BY_ROUND
         if replayed.any():
-            _, shift, scale, _, table, first, length, _ = self.distributions
-            time = shift + scale * table[first + round[..., None] % length]
+            place = distributions.record_start + round[..., None] % distributions.length
+            time = distributions.shift + distributions.scale * distributions.table[place]
             mean[..., replayed] = time[..., replayed]
         return mean
 
@@ -255,7 +262,7 @@ class Pool:
         family = FAMILIES[self.distributions.family[i]]
         if not family.trace:
             raise ValueError(f"worker {i} is {family.name} and replays no trace")
-        first = self.distributions.first[i]
+        first = self.distributions.record_start[i]
         return self.distributions.table[first : first + self.distributions.length[i]]
 
     def __add__(self, other: Pool) -> Pool:
@@ -333,7 +340,7 @@ def concatenate(pools: Iterable[Pool]) -> Pool:
     else:
         table = np.zeros(1)
     return from_distributions(
-        joined._replace(table=table, first=offsets(joined.family, joined.length)),
+        joined._replace(table=table, record_start=offsets(joined.family, joined.length)),
     )
 
 

@@ -111,9 +111,9 @@ class PoolDistribution:
                 raise unknown("family to draw from", str(name), family_names)
         if not families:
             raise ValueError("families of PoolDistribution must name at least one family")
-        heterogeneity = ordered("heterogeneity", self.heterogeneity, 1.0, 1e6)
+        heterogeneity = ordered_pair("heterogeneity", self.heterogeneity, 1.0, 1e6)
         checked = {"n": n, "fewest": fewest, "families": families, "heterogeneity": heterogeneity}
-        vars(self).update(checked, cv=ordered("cv", self.cv, 0.01, 10.0))
+        vars(self).update(checked, cv=ordered_pair("cv", self.cv, 0.01, 10.0))
 
     @classmethod
     def from_data(cls, data: "PoolDistribution | Mapping[str, Any]") -> "PoolDistribution":
@@ -141,7 +141,7 @@ class PoolDistribution:
     def catalogue(self) -> Pool:
         """The distributions that workers have, each of mean 1, with 16 CVs for each family."""
         levels = np.geomspace(*self.cv, _LEVELS).tolist()
-        return concatenate([_of_mean_1(name, cv) for name in self.families for cv in levels])
+        return concatenate([_pool_of_mean_1(name, cv) for name in self.families for cv in levels])
 
     def draw(self, uniforms: Floats) -> DrawnWorkers:
         """Draw E pools.
@@ -152,8 +152,8 @@ class PoolDistribution:
         # Of the last kind, the first number of a row gives its ratio and the last one its number of
         # workers.
         family, level, mean, row = (uniforms[:, k] for k in range(self.KINDS))
-        least, most = self.heterogeneity
-        ratio = least * (most / least) ** row[:, :1]
+        low, high = self.heterogeneity
+        ratio = low * (high / low) ** row[:, :1]
         assert self.fewest is not None
         count = self.fewest + np.floor(row[:, -1:] * (self.n - self.fewest + 1))
         place = np.floor(family * len(self.families)) * _LEVELS + np.floor(level * _LEVELS)
@@ -165,7 +165,7 @@ class PoolDistribution:
         It has the first family, the middle CV, and evenly spread means.
         """
         ratio, cv = (float(np.sqrt(low * high)) for low, high in (self.heterogeneity, self.cv))
-        template = _of_mean_1(self.families[0], cv).to_data()
+        template = _pool_of_mean_1(self.families[0], cv).to_data()
         mean = ratio ** ((np.arange(self.n) + 0.5) / self.n)
         return Pool(
             template["family"][0],
@@ -175,26 +175,29 @@ class PoolDistribution:
         )
 
 
-def ordered(name: str, given: Sequence[float], least: float, most: float) -> tuple[float, float]:
-    """Two numbers from ``least`` to ``most`` in order.
+def ordered_pair(
+    name: str, values: Sequence[float], lowest: float, highest: float
+) -> tuple[float, float]:
+    """Two numbers from ``lowest`` to ``highest`` in order.
 
     Raises:
         ValueError: For anything else.
     """
     try:
-        low, high = (real(name, value, -np.inf) for value in given)
+        low, high = (real(name, value, -np.inf) for value in values)
     except (TypeError, ValueError):
         # Numbers that are not in order are refused below.
         low = 1.0
         high = 0.0
-    if not least <= low <= high <= most:
+    if not lowest <= low <= high <= highest:
         raise ValueError(
-            f"{name} must be two numbers from {least:g} to {most:g} in order, not {short(given)}",
+            f"{name} must be two numbers from {lowest:g} to {highest:g} in order, not"
+            f" {short(values)}",
         )
     return low, high
 
 
-def _of_mean_1(name: str, cv: float) -> Pool:
+def _pool_of_mean_1(name: str, cv: float) -> Pool:
     """A pool of one worker of a family, with mean 1 and a coefficient of variation."""
     if name in _SHAPES:
         shape = _SHAPES[name](cv)

@@ -13,7 +13,14 @@ import numpy as np
 from scipy.special import exprel, gammainc, gammaincc, gammaln, log_ndtr, ndtr
 
 from ata_gym.pools.distributions import Distributions, Moments
-from ata_gym.pools.families import CODES, RECORDED
+from ata_gym.pools.families import (
+    EXPONENTIAL,
+    GAMMA,
+    HALF_NORMAL,
+    RECORDED,
+    UNIFORM,
+    WEIBULL,
+)
 from ata_gym.typing import Floats, Ints
 
 _LOG_2 = float(np.log(2.0))
@@ -92,19 +99,19 @@ class _Transforms(NamedTuple):
     """The shape parameter below which they are infinite for all u > 0."""
 
 
-_GAMMA = _Transforms(lambda shape, u: -shape * np.log1p(-u), _gamma_centred, pole=1.0)
+_GAMMA_TRANSFORMS = _Transforms(lambda shape, u: -shape * np.log1p(-u), _gamma_centred, pole=1.0)
 _TRANSFORMS = {
-    "exponential": _GAMMA,
-    "gamma": _GAMMA,
+    EXPONENTIAL: _GAMMA_TRANSFORMS,
+    GAMMA: _GAMMA_TRANSFORMS,
     # The raw one is log((e^u - 1) / u); the distance from the mean is U[0, 1/2].
-    "uniform": _Transforms(lambda _, u: np.log(exprel(u)), lambda _, u: np.log(exprel(u / 2))),
-    "half-normal": _Transforms(
+    UNIFORM: _Transforms(lambda _, u: np.log(exprel(u)), lambda _, u: np.log(exprel(u / 2))),
+    HALF_NORMAL: _Transforms(
         lambda _, u: u**2 / 2 + np.log(2) + log_ndtr(u),
         _half_normal_centred,
     ),
-    "weibull": _Transforms(_weibull, _weibull_centred, lightest=1.0),
+    WEIBULL: _Transforms(_weibull, _weibull_centred, lightest=1.0),
 }
-"""The transforms of the families with finite norms."""
+"""The transforms of the families with finite norms, by the codes of these families."""
 
 
 def psi1_norms(distributions: Distributions, moments: Moments, *, centred: bool) -> Floats:
@@ -129,10 +136,8 @@ def psi1_norms(distributions: Distributions, moments: Moments, *, centred: bool)
             top = np.sqrt(2) / sd
         else:
             top = _LOG_2 / mean
-        for name, transforms in _TRANSFORMS.items():
-            members = (distributions.family == CODES[name]) & (
-                distributions.shape >= transforms.lightest
-            )
+        for code, transforms in _TRANSFORMS.items():
+            members = (distributions.family == code) & (distributions.shape >= transforms.lightest)
             workers = np.flatnonzero(members & ~constant)
             norms[workers] = _family_norms(distributions, workers, transforms, top, centred)
         recorded = np.flatnonzero(np.isin(distributions.family, RECORDED) & ~constant)
@@ -176,7 +181,7 @@ def _record_norms(distributions: Distributions, workers: Ints, mean: Floats, top
     start = np.cumsum(length) - length
     i = np.repeat(workers, length)
     times = distributions.table[
-        distributions.first[i] + np.arange(i.size) - np.repeat(start, length)
+        distributions.record_start[i] + np.arange(i.size) - np.repeat(start, length)
     ]
     distance = np.abs(distributions.shift[i] + distributions.scale[i] * times - mean[i])
     if workers.size:

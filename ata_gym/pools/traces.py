@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ata_gym.pools.constructors import trace
 from ata_gym.pools.pool import Pool
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.atomic import check_source
 from ata_gym.utils.extras import require
-from ata_gym.utils.tables import reading
+from ata_gym.utils.files.atomic import check_source
+from ata_gym.utils.files.tables import reading
 
 if TYPE_CHECKING:
     import polars

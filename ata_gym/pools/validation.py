@@ -24,24 +24,24 @@ def numbers(name: str, values: ArrayLike, *, positive: bool = False) -> Floats:
             requirement = "positive and finite"
         else:
             requirement = "finite"
-        raise ValueError(f"{name} must be {requirement}, got {_first(array, invalid)}")
+        raise ValueError(f"{name} must be {requirement}, got {_first_invalid(array, invalid)}")
     return array
 
 
-def words(name: str, values: str | Sequence[str], codes: Mapping[str, int]) -> NDArray[np.int64]:
-    """Turn words into their codes, shape () or (n,)."""
-    word_list: Sequence[str]
+def as_codes(name: str, values: str | Sequence[str], codes: Mapping[str, int]) -> NDArray[np.int64]:
+    """Turn the values of an argument into their codes, shape () or (n,)."""
+    value_list: Sequence[str]
     if isinstance(values, str):
-        word_list = [values]
+        value_list = [values]
     else:
-        word_list = values
+        value_list = values
     try:
-        word_codes = np.array([codes[word] for word in word_list], dtype=np.int64)
+        value_codes = np.array([codes[value] for value in value_list], dtype=np.int64)
     except (TypeError, KeyError):
         raise ValueError(f"{name} must be one of {', '.join(codes)}, got {short(values)}") from None
     if isinstance(values, str):
-        return word_codes.reshape(())
-    return word_codes
+        return value_codes.reshape(())
+    return value_codes
 
 
 def checked_costs(unit_costs: ArrayLike | None, n: int) -> Floats:
@@ -130,30 +130,31 @@ def _record(i: int, values: ArrayLike | None, recorded: bool) -> Floats:
     invalid = ~(np.isfinite(record) & (record >= 0))
     if invalid.any():
         raise ValueError(
-            f"times of worker {i} must be finite and not negative, got {_first(record, invalid)}",
+            f"times of worker {i} must be finite and not negative, got"
+            f" {_first_invalid(record, invalid)}",
         )
     if recorded and not record.any():
         raise ValueError(f"times of worker {i} are all 0: a worker needs a positive mean")
     return record
 
 
-def distributions(found: Distributions, moments: Moments) -> None:
+def check_distributions(distributions: Distributions, moments: Moments) -> None:
     """Refuse distributions with unused shapes, negative times, or moments beyond floating point."""
     mean, sd, lowest = moments
     for code, family in enumerate(FAMILIES):
-        members = found.family == code
+        members = distributions.family == code
         if not family.shaped:
             _refuse(
-                members & (found.shape != 1),
+                members & (distributions.shape != 1),
                 f"{family.name} has no shape, leave it at 1; got",
-                found.shape,
+                distributions.shape,
             )
-        overflow = ~np.isfinite(mean) & (found.shape > family.infinite[0])
-        overflow |= ~np.isfinite(sd) & (found.shape > family.infinite[1])
+        overflow = ~np.isfinite(mean) & (distributions.shape > family.infinite_mean)
+        overflow |= ~np.isfinite(sd) & (distributions.shape > family.infinite_sd)
         _refuse(
             members & overflow,
             f"{family.name} has moments beyond floating point with shape",
-            found.shape,
+            distributions.shape,
         )
     _refuse(lowest < 0, "shift + scale * Z must never be negative; it goes down to", lowest)
     _refuse(mean <= 0, "the mean time must be positive, got", mean)
@@ -169,10 +170,10 @@ def as_array(values: ArrayLike) -> NDArray[Any]:
 
 def _refuse(invalid: NDArray[np.bool_], sentence: str, values: Floats) -> None:
     if invalid.any():
-        raise ValueError(f"{sentence} {_first(values, invalid)}")
+        raise ValueError(f"{sentence} {_first_invalid(values, invalid)}")
 
 
-def _first(values: NDArray[np.generic], invalid: NDArray[np.bool_]) -> str:
+def _first_invalid(values: NDArray[np.generic], invalid: NDArray[np.bool_]) -> str:
     """The first bad value, and its worker where there is more than one."""
     if values.ndim == 0:
         return str(values.item())

@@ -14,9 +14,9 @@ from ata_gym.rl.specification import AgentSpec, policy_name
 from ata_gym.scenarios import SPLITS
 from ata_gym.typing import Ints
 from ata_gym.utils.extras import require
-from ata_gym.utils.json_files import fields, nullable, parse_object, text
-from ata_gym.utils.manifest import read_listed
-from ata_gym.utils.sealed import DamagedError
+from ata_gym.utils.files.json_files import fields, nullable, parse_object, text
+from ata_gym.utils.files.manifest import read_checked
+from ata_gym.utils.files.sealed import DamagedError
 from ata_gym.utils.validation import whole_number
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Policy, State
@@ -52,10 +52,10 @@ class LearnedAgent(Policy):
 
     def __init__(self, setting: Setting, *, seed: int = 0, folder: str) -> None:
         super().__init__(setting, seed=seed)
-        self._player = _player(Path(folder), self.env_id, setting)(setting, seed=seed)
+        self._policy = _policy_class(Path(folder), self.env_id, setting)(setting, seed=seed)
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        return self._player.act(state, seen)
+    def act(self, state: State, observation: Observation) -> tuple[Ints, State]:
+        return self._policy.act(state, observation)
 
 
 class LearnedRaceAgent(LearnedAgent):
@@ -70,7 +70,7 @@ class LearnedDispatchAgent(LearnedAgent, DispatchPolicy):
     env_id = ids_by_name()["dispatch"]
 
 
-def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
+def _policy_class(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
     """The class of policies that play as the agent in the folder does."""
     require("stable_baselines3", extra="rl", purpose="A trained agent")
     from ata_gym.rl.sb3.vec_env import make_vec_env  # noqa: PLC0415 - it imports Stable-Baselines3
@@ -81,7 +81,7 @@ def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
     try:
         spec = AgentSpec(**{name: config[name] for name in names})
     except ValueError as error:
-        raise _unmade(folder, error) from error
+        raise _config_error(folder, error) from error
     if spec.env_id != env_id:
         raise ValueError(
             f"the agent in {folder} plays {spec.env_id}: name it {policy_name(spec.env, folder)}",
@@ -95,19 +95,19 @@ def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
     pool = deterministic([1.0] * setting.n)
     envs = make_vec_env(env_id, 1, pool=pool, budget=setting.budget, **spec.form())
     try:
-        agent = spec.to_play(envs)
+        agent = spec.make_for_play(envs)
     except ValueError as error:
-        raise _unmade(folder, error) from error
-    content = BytesIO(read_listed(weights))
+        raise _config_error(folder, error) from error
+    content = BytesIO(read_checked(weights))
     try:
         agent.set_parameters(content, device="cpu")
     # A file of another kind may raise any exception.
     except Exception as error:
         raise ValueError(f"{weights} does not hold the weights of this agent: {error}") from error
-    return spec.player(agent, envs.bare)
+    return spec.policy_class(agent, envs.bare)
 
 
-def _unmade(folder: Path, error: ValueError) -> ValueError:
+def _config_error(folder: Path, error: ValueError) -> ValueError:
     """The error of an agent whose configuration is not accepted."""
     return ValueError(f"by its config.json, the agent in {folder} cannot be made: {error}")
 
@@ -136,10 +136,10 @@ def _config(folder: Path) -> dict[str, Any]:
     if not path.exists() or not (folder / "agent.zip").is_file():
         raise ValueError(f"{message}: give the folder of an `ata-gym learn` that has ended")
     try:
-        config = parse_object(read_listed(path))
+        config = parse_object(read_checked(path))
         _CONFIG("", config)
     except DamagedError:
         raise
     except (OSError, ValueError) as error:
-        raise ValueError(f"{message}, as {path.name} is not that of one: {error}") from error
+        raise ValueError(f"{message}, as {path.name} is not its configuration: {error}") from error
     return config

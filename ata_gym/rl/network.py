@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
+from ata_gym.envs.interface.worker_features import WIDTH, WORKER_FEATURES
 from ata_gym.utils.extras import require
 
 require("torch", extra="rl", purpose="ata_gym.rl.network")
@@ -15,7 +15,7 @@ require("torch", extra="rl", purpose="ata_gym.rl.network")
 import torch  # noqa: E402 - after the error that names the extra
 from torch import Tensor, nn  # noqa: E402
 
-_AVAILABLE = OF_WORKER.index("available")
+_AVAILABLE = WORKER_FEATURES.index("available")
 
 
 class WorkersNet(nn.Module):
@@ -72,7 +72,9 @@ class WorkersNet(nn.Module):
         """
         codes = torch.relu(self.encode(features))
         context = _context(codes, features, least=0.0)
-        return self.of_worker(_beside(codes, context)) + self.direct(features), self.of_row(context)
+        return self.of_worker(_with_context(codes, context)) + self.direct(features), self.of_row(
+            context
+        )
 
 
 class RecurrentWorkersNet(nn.Module):
@@ -121,7 +123,7 @@ class RecurrentWorkersNet(nn.Module):
         codes, new_memory = self.remember(features.reshape(rounds, rows * n, width), old_memory)
         codes = codes.reshape(rounds, rows, n, -1)
         context = _context(codes, features, least=-1.0)
-        numbers = self.of_worker(_beside(codes, context)) + self.direct(features)
+        numbers = self.of_worker(_with_context(codes, context)) + self.direct(features)
         return numbers[..., 0], new_memory.reshape(rows, n, -1)
 
 
@@ -142,7 +144,7 @@ def _context(codes: Tensor, features: Tensor, least: float) -> Tensor:
     return torch.cat([mean, maximum], dim=-1)
 
 
-def _beside(codes: Tensor, context: Tensor) -> Tensor:
+def _with_context(codes: Tensor, context: Tensor) -> Tensor:
     """The code of each worker with the context behind it."""
     contexts = context.unsqueeze(-2).expand(*codes.shape[:-1], context.shape[-1])
     return torch.cat([codes, contexts], dim=-1)
@@ -182,7 +184,7 @@ class WorkersActorCritic(nn.Module):
                 f'{asked_by} needs an env with observation="workers", not {observations}',
             )
         self.n = shape[0]
-        for_worker, for_row = numbers_of(actions, shape[0])
+        for_worker, for_row = output_sizes(actions, shape[0])
         self.net = WorkersNet(for_worker, 1 + for_row, hidden)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,7 +202,7 @@ class WorkersActorCritic(nn.Module):
         return torch.cat([of_workers.flatten(1), of_row[:, 1:]], dim=1), of_row[:, :1]
 
 
-def numbers_of(space: spaces.Space[Any], n: int) -> tuple[int, int]:
+def output_sizes(space: spaces.Space[Any], n: int) -> tuple[int, int]:
     """The numbers that a form of actions needs for each of n workers, and for the row.
 
     Args:
@@ -208,7 +210,7 @@ def numbers_of(space: spaces.Space[Any], n: int) -> tuple[int, int]:
         n: The number of workers.
 
     Example:
-        >>> numbers_of(spaces.Discrete(6), n=5), numbers_of(spaces.MultiDiscrete([2] * 5), n=5)
+        >>> output_sizes(spaces.Discrete(6), n=5), output_sizes(spaces.MultiDiscrete([2] * 5), n=5)
         ((1, 1), (2, 0))
     """
     if isinstance(space, spaces.MultiDiscrete):

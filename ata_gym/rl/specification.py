@@ -64,7 +64,7 @@ _ALGORITHMS = {
     "dqn": _Algorithm("stable_baselines3", "DQN", workers=False, masked=False, actions=_CHOICES),
 }
 
-_OTHER_PARAMETERS = {
+_NO_HYPERPARAMETERS = {
     "self",
     "policy",
     "env",
@@ -119,7 +119,7 @@ class AgentSpec:
             raise unknown("env", self.env, ACTIONS)
         if self.algorithm not in _ALGORITHMS:
             raise unknown("algorithm", self.algorithm, _ALGORITHMS)
-        usable = [action for action in ACTIONS[self.env] if action in self._kind.actions]
+        usable = [action for action in ACTIONS[self.env] if action in self._algorithm.actions]
         if not usable:
             raise ValueError(
                 f"{self.algorithm} takes none of the actions of {self.env}: use ppo or a2c",
@@ -131,7 +131,7 @@ class AgentSpec:
         names = [
             name
             for name in inspect.signature(self._class()).parameters
-            if name not in _OTHER_PARAMETERS
+            if name not in _NO_HYPERPARAMETERS
         ]
         for name in self.hyperparameters:
             if name not in names:
@@ -143,13 +143,15 @@ class AgentSpec:
             object.__setattr__(self, "hyperparameters", {**PPO_SETTINGS, **self.hyperparameters})
 
     @property
-    def _kind(self) -> _Algorithm:
+    def _algorithm(self) -> _Algorithm:
         return _ALGORITHMS[self.algorithm]
 
     def _class(self) -> Any:
         """The class of the algorithm, with MissingExtraError without its library."""
-        library = require(self._kind.module, extra="rl", purpose=f"The algorithm {self.algorithm}")
-        return getattr(library, self._kind.name)
+        library = require(
+            self._algorithm.module, extra="rl", purpose=f"The algorithm {self.algorithm}"
+        )
+        return getattr(library, self._algorithm.name)
 
     @property
     def env_id(self) -> str:
@@ -159,11 +161,11 @@ class AgentSpec:
     @property
     def any_size(self) -> bool:
         """Whether the agent plays with any number of workers and any budget."""
-        return self._kind.workers
+        return self._algorithm.workers
 
     def form(self) -> dict[str, Any]:
         """Arguments of the env: observations, actions and the unit of rewards."""
-        if self._kind.workers:
+        if self._algorithm.workers:
             observation = "workers"
         else:
             observation = "flat"
@@ -188,9 +190,9 @@ class AgentSpec:
         Raises:
             ValueError: For a hyperparameter that the algorithm does not take.
         """
-        return self._made(envs, self.hyperparameters)
+        return self._make(envs, self.hyperparameters)
 
-    def to_play(self, envs: Any) -> Any:
+    def make_for_play(self, envs: Any) -> Any:
         """Make an agent for loaded weights, with the hyperparameters of the network only.
 
         Args:
@@ -207,9 +209,9 @@ class AgentSpec:
             memory = {"buffer_size": 1}
         else:
             memory = {}
-        return self._made(envs, {**networks, **memory})
+        return self._make(envs, {**networks, **memory})
 
-    def _made(self, envs: Any, hyperparameters: Mapping[str, Any]) -> Any:
+    def _make(self, envs: Any, hyperparameters: Mapping[str, Any]) -> Any:
         """Make an agent with some hyperparameters."""
         try:
             return self._class()(
@@ -225,7 +227,7 @@ class AgentSpec:
                 f"{self.algorithm} does not take these hyperparameters: {reason}",
             ) from error
 
-    def player(
+    def policy_class(
         self,
         agent: Any,
         env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any],
@@ -238,18 +240,18 @@ class AgentSpec:
             agent: The agent.
             env: An env with the spaces of the agent.
         """
-        return from_agent(agent, env, any_size=self.any_size, masked=self._kind.masked)
+        return from_agent(agent, env, any_size=self.any_size, masked=self._algorithm.masked)
 
     def _policy(self) -> Any:
         """The policy class of the library, or its name there."""
-        if not self._kind.workers:
+        if not self._algorithm.workers:
             return "MlpPolicy"
         from ata_gym.rl.sb3.policy import WorkersPolicy  # noqa: PLC0415 - it imports torch
 
         return WorkersPolicy
 
 
-_PLAYERS = {
+_AGENT_CLASSES = {
     "allocation": "LearnedAgent",
     "race": "LearnedRaceAgent",
     "dispatch": "LearnedDispatchAgent",
@@ -267,4 +269,4 @@ def policy_name(env: str, folder: Path) -> str:
         >>> policy_name("race", Path("results"))
         'ata_gym.rl.agent:LearnedRaceAgent:folder=results'
     """
-    return f"ata_gym.rl.agent:{_PLAYERS[env]}:folder={folder.as_posix()}"
+    return f"ata_gym.rl.agent:{_AGENT_CLASSES[env]}:folder={folder.as_posix()}"

@@ -11,7 +11,7 @@ import numpy as np
 from ata_gym.changes import Change, Redraw
 from ata_gym.scenarios.scenario import AtaConstants, Published, Scenario
 from ata_gym.typing import Floats
-from ata_gym.utils.json_files import fields, text
+from ata_gym.utils.files.json_files import fields, text
 
 
 class Card(NamedTuple):
@@ -35,7 +35,7 @@ class Card(NamedTuple):
 CARD = fields(
     {
         **dict.fromkeys(("name", "summary", "text", "command"), text),
-        "facts": fields({}, others=text),
+        "facts": fields({}, other_fields=text),
     },
 )
 """The rule by which data of ``Card.to_data`` are checked when they are read from a file."""
@@ -57,7 +57,7 @@ def scenario_card(scenario: Scenario) -> Card:
         spread = pool.sd() / mean
     # each family once, in the order of the workers
     families = ", ".join(dict.fromkeys(pool.families))
-    drawn = ", drawn anew in each episode" if scenario.drawn else ""
+    drawn = ", drawn anew in each episode" if scenario.pool_distribution else ""
     if scenario.horizon is None:
         horizon = "no end"
     else:
@@ -88,8 +88,8 @@ def scenario_card(scenario: Scenario) -> Card:
 def workers(scenario: Scenario) -> str:
     """The number of workers; where they are drawn anew, the fewest and the most: 3-16."""
     n = scenario.pool.n
-    if scenario.drawn:
-        fewest = scenario.drawn.fewest
+    if scenario.pool_distribution:
+        fewest = scenario.pool_distribution.fewest
     else:
         fewest = n
     if fewest == n:

@@ -143,7 +143,7 @@ def _straggling(name: str) -> Scenario:
     means = 10.0 * np.repeat(np.asarray(groups, np.float64), 16 // len(groups))
     summary = f"16 workers, gamma times of CV .1, {description} (our definition)"
     source = (
-        "ours: the names are those of LB-BSP's evaluation (Chen et al., SoCC 2020), whose"
+        "ours: the names come from LB-BSP's evaluation (Chen et al., SoCC 2020), whose"
         " definitions we do not know"
     )
     return Scenario(

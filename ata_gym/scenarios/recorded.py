@@ -14,10 +14,10 @@ from ata_gym.changes import Change, Jump, Spot
 from ata_gym.pools import Pool, gamma, read_trace, trace
 from ata_gym.scenarios.registry import scenario, scenario_names
 from ata_gym.scenarios.scenario import Scenario
-from ata_gym.utils.atomic import check_name
 from ata_gym.utils.extras import require
-from ata_gym.utils.json_files import parse_list
-from ata_gym.utils.tables import reading
+from ata_gym.utils.files.atomic import check_name
+from ata_gym.utils.files.json_files import parse_list
+from ata_gym.utils.files.tables import reading
 from ata_gym.utils.validation import unknown
 
 
@@ -147,7 +147,7 @@ RECORDINGS: Mapping[str, Recording] = MappingProxyType(_ALL)
 
 
 @cache
-def recorded(name: str, folder: Path | None) -> Scenario:
+def recorded_scenario(name: str, folder: Path | None) -> Scenario:
     """The recorded scenario of that name, from its file in ``folder``.
 
     Raises:
@@ -167,7 +167,7 @@ def recorded(name: str, folder: Path | None) -> Scenario:
     pool = recording.read_pool(path)
     if fingerprint_of(pool.to_data()) != recording.digest:
         raise ValueError(
-            f"{path} holds other times than those of which the scenario {name} is made",
+            f"{path} does not hold the times from which the scenario {name} is made",
         )
     return Scenario(
         pool,
@@ -193,7 +193,7 @@ def find_scenario(name: str, folder: Path | None = None) -> Scenario:
         5
     """
     if name in RECORDINGS:
-        return recorded(name, folder)
+        return recorded_scenario(name, folder)
     if name not in scenario_names():
         raise unknown("scenario", name, [*scenario_names(), *RECORDINGS])
     if folder is not None:

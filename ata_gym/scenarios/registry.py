@@ -54,7 +54,7 @@ def scenario(name: str) -> Scenario:
 
 
 def resolve(
-    named: str | Scenario | Mapping[str, Any] | None = None,
+    scenario_or_name: str | Scenario | Mapping[str, Any] | None = None,
     pool: PoolData | None = None,
     budget: int | None = None,
     horizon: int | None = None,
@@ -68,18 +68,18 @@ def resolve(
     fields of ``Scenario``; they override what a named scenario has.
 
     Args:
-        named: The name of a scenario, a scenario, or its data; by default ``SMALL``.
+        scenario_or_name: The name of a scenario, a scenario, or its data; by default ``SMALL``.
         pool: The workers of a scenario without a name; it needs a budget.
 
     Raises:
-        ValueError: If both ``named`` and ``pool`` are given, if there is no such name, or if a
-            value is not legal.
+        ValueError: If there are both ``scenario_or_name`` and ``pool``, for a name that no scenario
+            has, and for a value that is not legal.
 
     Example:
         >>> resolve("icml2025-regret", budget=7).budget
         7
     """
-    if named is not None and pool is not None:
+    if scenario_or_name is not None and pool is not None:
         raise ValueError('give either scenario="..." or pool=... (with budget=...), and not both')
     arguments: dict[str, Any] = {
         "budget": budget,
@@ -93,19 +93,19 @@ def resolve(
         if budget is None:
             raise ValueError("a pool needs budget=..., the number of results that a round needs")
         return Scenario(pool, **overrides)  # type: ignore[arg-type]
-    if named is None:
-        choice: object = SMALL
+    if scenario_or_name is None:
+        resolved: object = SMALL
     else:
-        choice = named
-    if isinstance(choice, str):
-        choice = scenario(choice)
-    elif isinstance(choice, Mapping):
-        choice = Scenario.from_data(choice)
-    if not isinstance(choice, Scenario):
+        resolved = scenario_or_name
+    if isinstance(resolved, str):
+        resolved = scenario(resolved)
+    elif isinstance(resolved, Mapping):
+        resolved = Scenario.from_data(resolved)
+    if not isinstance(resolved, Scenario):
         # a ValueError, as for all other values that are not legal
         raise ValueError(  # noqa: TRY004
-            f"scenario must be a name or a Scenario, not {short(named)}",
+            f"scenario must be a name or a Scenario, not {short(scenario_or_name)}",
         )
     if overrides:
-        return replace(choice, **overrides)
-    return choice
+        return replace(resolved, **overrides)
+    return resolved

@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ata_gym.changes import Change, Redraw, checked_changes
 from ata_gym.pools import Pool, PoolDistribution
-from ata_gym.pools.distributions import NEVER
+from ata_gym.pools.distributions import NO_LIMIT
+from ata_gym.pools.families import TRACE_BY_TASK
 from ata_gym.pools.validation import checked_costs
 from ata_gym.simulation.task_times import longest_times
 from ata_gym.utils.validation import non_negative, real, short, whole_number
@@ -150,7 +149,7 @@ class Scenario:
         vars(self).update(fields)
         self._check_sums()
         limit = pool.distributions.limit
-        by_task = np.array([family == "trace-by-task" for family in pool.families])
+        by_task = pool.distributions.family == TRACE_BY_TASK
         if (by_task & (limit < self.budget)).any():
             raise ValueError(
                 f"the trace cannot fill one round: its shortest worker has {limit[by_task].min()}"
@@ -172,7 +171,7 @@ class Scenario:
         # the pool alone comes first, and then the changes, in the order in which they apply
         for change in (None, *self.changes):
             if change is not None:
-                longest = change.longest(longest)
+                longest = change.longest_time(longest)
                 cause = short(change)
             if not longest <= limit:
                 raise ValueError(
@@ -183,7 +182,7 @@ class Scenario:
                 )
 
     @property
-    def drawn(self) -> PoolDistribution | None:
+    def pool_distribution(self) -> PoolDistribution | None:
         """The distribution from which workers are drawn anew in each episode, or None.
 
         Where there is one, the pool is only a typical one.
@@ -196,14 +195,14 @@ class Scenario:
 
         It is the pool of the scenario, or all distributions from which workers are drawn anew.
         """
-        if self.drawn is None:
+        if self.pool_distribution is None:
             return self.pool
-        return self.drawn.catalogue
+        return self.pool_distribution.catalogue
 
     @property
-    def ends(self) -> bool:
+    def records_end(self) -> bool:
         """Whether an episode ends with the recorded times of the pool."""
-        return bool(self.pool.distributions.limit.min() < NEVER)
+        return bool(self.pool.distributions.limit.min() < NO_LIMIT)
 
     @property
     def faulty(self) -> bool:

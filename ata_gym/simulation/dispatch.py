@@ -5,7 +5,13 @@ from typing import Annotated, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from ata_gym.pools.distributions import Distributions
-from ata_gym.simulation.disturbances import Disturbances, alive, checked, end_of_task, gives_result
+from ata_gym.simulation.disturbances import (
+    Disturbances,
+    alive,
+    checked_disturbances,
+    end_of_task,
+    gives_result,
+)
 from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.task_times import LAYOUT, TaskTimes, kernel_arguments, time_of
 from ata_gym.typing import Bits, Floats, Ints, Keys, Mask
@@ -25,7 +31,7 @@ class RoundState(NamedTuple):
     """The tasks that each worker has started in the round, shape (E, n)."""
     running: Flags
     """1 where a worker is running a task, shape (E, n)."""
-    begun: Moments
+    task_start: Moments
     """When each worker's latest task began, counted from the round's start, shape (E, n)."""
     duration: Moments
     """The time of each worker's latest task, shape (E, n)."""
@@ -33,9 +39,9 @@ class RoundState(NamedTuple):
     """When the latest task ends, or ended, shape (E, n); 0 before the first."""
     idle: Moments
     """How long the worker had been idle in the round before it, shape (E, n)."""
-    now: Moments
+    time: Moments
     """The time since the round's start, shape (E,)."""
-    spent: Moments
+    worker_time: Moments
     """The worker time since the round's start, shape (E,)."""
     lost: Wholes
     """The tasks that were lost when their worker died, shape (E,).
@@ -86,32 +92,34 @@ def _start(
     times: TaskTimes,
     row: RoundState,
     started: Ints,
-    dies: Floats,
+    death_time: Floats,
     action: Bits,
     start_all: bool,
 ) -> None:
     """Start a task on each idle living worker that the action names, or on all of them."""
-    now = row.now[0]
+    time = row.time[0]
     for i in range(len(action)):
-        if row.running[i] == 0 and (action[i] != 0 or start_all) and alive(dies[i], now):
+        if row.running[i] == 0 and (action[i] != 0 or start_all) and alive(death_time[i], time):
             row.duration[i] = time_of(times, i, started[i])
             # The gap is exactly 0 where the worker restarts at once.
-            row.idle[i] += now - row.finish[i]
-            row.finish[i] = end_of_task(now, row.duration[i], dies[i])
-            row.begun[i] = now
+            row.idle[i] += time - row.finish[i]
+            row.finish[i] = end_of_task(time, row.duration[i], death_time[i])
+            row.task_start[i] = time
             row.running[i] = 1
             row.tasks[i] += 1
             started[i] += 1
 
 
 @phase
-def _go_on(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, action: Bits) -> int:
+def _run_to_result(
+    times: TaskTimes, row: RoundState, started: Ints, death_time: Floats, action: Bits
+) -> int:
     """Start tasks and go on to the next result; return its worker."""
     start_all = False
     # Each pass goes to a result, or to the next death, once for a worker. If no worker is running a
     # task, the next pass starts all of them, or ends the loop.
     while True:
-        _start(times, row, started, dies, action, start_all)
+        _start(times, row, started, death_time, action, start_all)
         # The worker whose task ends first, of equals the lowest.
         i = -1
         for j in range(len(action)):
@@ -124,53 +132,55 @@ def _go_on(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, actio
             start_all = True
             continue
         start_all = False
-        row.now[0] = row.finish[i]
+        row.time[0] = row.finish[i]
         row.running[i] = 0
-        if gives_result(row.begun[i], row.duration[i], dies[i], row.now[0]):
+        if gives_result(row.task_start[i], row.duration[i], death_time[i], row.time[0]):
             return i
         row.lost[0] += 1
 
 
 @phase
-def _measure(row: RoundState, dies: Floats, over: bool, elapsed: Floats, age: Floats) -> None:
+def _measure(
+    row: RoundState, death_time: Floats, round_over: bool, elapsed: Floats, age: Floats
+) -> None:
     """Add up the worker time, and measure how long tasks have run.
 
     ``elapsed`` gets the times of cancelled and lost tasks if the round is over, and ``age`` the
     times of running tasks if it is not.
     """
-    now = row.now[0]
+    time = row.time[0]
     total = 0.0
-    for i in range(len(dies)):
+    for i in range(len(death_time)):
         if row.running[i] != 0:
-            busy_until = now
-            run_time = now - row.begun[i]
+            busy_until = time
+            run_time = time - row.task_start[i]
         else:
             busy_until = row.finish[i]
             run_time = 0.0
         total += busy_until - row.idle[i]
-        if over:
+        if round_over:
             elapsed[i] = run_time
             age[i] = 0.0
         else:
             elapsed[i] = 0.0
             age[i] = run_time
-    if over and row.lost[0] > 0:
-        for i in range(len(dies)):
-            result = gives_result(row.begun[i], row.duration[i], dies[i], row.finish[i])
+    if round_over and row.lost[0] > 0:
+        for i in range(len(death_time)):
+            result = gives_result(row.task_start[i], row.duration[i], death_time[i], row.finish[i])
             if not result and row.running[i] == 0:
-                elapsed[i] = row.finish[i] - row.begun[i]
-    row.spent[0] = total
+                elapsed[i] = row.finish[i] - row.task_start[i]
+    row.worker_time[0] = total
 
 
 @phase
 def _begin_round(row: RoundState, budget: int) -> None:
     """Put a row at the start of a round; ``lost`` stays until the first step of the round."""
     row.missing[0] = budget
-    row.now[0] = row.spent[0] = 0.0
+    row.time[0] = row.worker_time[0] = 0.0
     for i in range(len(row.tasks)):
         row.tasks[i] = 0
         row.running[i] = 0
-        row.begun[i] = row.duration[i] = row.finish[i] = row.idle[i] = 0.0
+        row.task_start[i] = row.duration[i] = row.finish[i] = row.idle[i] = 0.0
 
 
 @kernel(
@@ -183,7 +193,7 @@ def _run_dispatch(
     scale: Floats,
     shape: Floats,
     table: Floats,
-    first: Ints,
+    record_start: Ints,
     length: Ints,
     noise: Floats,
     key: Keys,
@@ -191,25 +201,25 @@ def _run_dispatch(
     round_index: Ints,
     budget: Ints,
     action: Bits,
-    dies: Floats,
+    death_time: Floats,
     started: Ints,
     missing: Ints,
     tasks: Ints,
     running: Bits,
-    begun: Floats,
+    task_start: Floats,
     duration: Floats,
     finish: Floats,
     idle: Floats,
-    now: Floats,
-    spent: Floats,
-    lost: Ints,
-    worker: Ints,
     time: Floats,
+    worker_time: Floats,
+    lost: Ints,
+    result_worker: Ints,
+    result_duration: Floats,
     elapsed: Floats,
     age: Floats,
     round_over: Mask,
-    round_time: Floats,
-    worker_time: Floats,
+    result_round_time: Floats,
+    result_worker_time: Floats,
 ) -> None:
     times = TaskTimes(
         family,
@@ -217,27 +227,28 @@ def _run_dispatch(
         scale,
         shape,
         table,
-        first,
+        record_start,
         length,
         noise,
         key[0],
         episode[0],
         round_index[0],
     )
-    row = RoundState(missing, tasks, running, begun, duration, finish, idle, now, spent, lost)
+    row = RoundState(
+        missing, tasks, running, task_start, duration, finish, idle, time, worker_time, lost
+    )
     # The round begins with this step.
     if missing[0] == budget[0]:
         lost[0] = 0
-    i = _go_on(times, row, started, dies, action)
+    i = _run_to_result(times, row, started, death_time, action)
     missing[0] -= 1
-    over = missing[0] == 0
-    _measure(row, dies, over, elapsed, age)
-    worker[0] = i
-    time[0] = duration[i]
-    round_over[0] = over
-    round_time[0] = now[0]
-    worker_time[0] = spent[0]
-    if over:
+    round_over[0] = missing[0] == 0
+    _measure(row, death_time, round_over[0], elapsed, age)
+    result_worker[0] = i
+    result_duration[0] = duration[i]
+    result_round_time[0] = time[0]
+    result_worker_time[0] = worker_time[0]
+    if round_over[0]:
         _begin_round(row, budget[0])
 
 
@@ -273,7 +284,7 @@ def dispatch_step(
         ValueError: If all workers of a row die.
     """
     rows, n = action.shape
-    noise, dies, _ = checked(disturbances, n)
+    noise, death_time, _ = checked_disturbances(disturbances, n)
     started = noise_keys.started.copy()
     next_state = RoundState._make([part.copy() for part in round_state])
     elapsed, age = np.empty((2, rows, n))
@@ -289,6 +300,15 @@ def dispatch_step(
     )
     task_arguments = kernel_arguments(distributions, noise)
     _run_dispatch(
-        *task_arguments, *noise_keys[:3], budget, action, dies, started, *next_state, *outputs
+        *task_arguments,
+        noise_keys.keys,
+        noise_keys.episode,
+        noise_keys.round_index,
+        budget,
+        action,
+        death_time,
+        started,
+        *next_state,
+        *outputs,
     )
     return Completion(*outputs, started, next_state)

@@ -10,16 +10,33 @@ from ata_gym.typing import Floats
 from ata_gym.utils.compiled import inlined
 
 
+class NoiseColumns(NamedTuple):
+    """The columns of ``Disturbances.noise``."""
+
+    outlier_share: int = 0
+    """The share of the tasks that are outliers."""
+    shortest_outlier: int = 1
+    """The time of the shortest outlier."""
+    longest_outlier: int = 2
+    """The time of the longest outlier."""
+    task_weight: int = 3
+    """The factor of a task's own noise, made normal; 1 where tasks share none."""
+    common: int = 4
+    """The number that is added to it, the same for all tasks of the worker in the round."""
+
+
+NOISE = NoiseColumns()
+
+
 class Disturbances(NamedTuple):
     """What a round has besides the distributions of the task times, as the kernels read it."""
 
     noise: Floats
-    """Five numbers for each worker, shape (E, n, 5), or (n, 5) if alike in all rows.
+    """Numbers for each worker, shape (E, n, 5), or (n, 5) if alike in all rows.
 
-    They are the share of outliers, the shortest and the longest outlier, the factor of a task's
-    normal noise, and the number that is added to it.
+    The last axis has the columns of ``NoiseColumns``.
     """
-    dies: Floats
+    death_time: Floats
     """When each worker dies, counted from the round's start, shape (E, n).
 
     It is 0 for a worker that is away, and inf for one that lives.
@@ -34,14 +51,15 @@ def undisturbed(n: int) -> Disturbances:
 
     The arrays are read-only.
     """
-    noise = np.tile([0.0, 0.0, 0.0, 1.0, 0.0], (n, 1))
-    dies = np.full(n, np.inf)
+    noise = np.zeros((n, len(NOISE)))
+    noise[:, NOISE.task_weight] = 1.0
+    death_time = np.full(n, np.inf)
     noise.flags.writeable = False
-    dies.flags.writeable = False
-    return Disturbances(noise, dies, 0.0)
+    death_time.flags.writeable = False
+    return Disturbances(noise, death_time, 0.0)
 
 
-def checked(disturbances: Disturbances | None, n: int) -> Disturbances:
+def checked_disturbances(disturbances: Disturbances | None, n: int) -> Disturbances:
     """The disturbances, or no disturbances of n workers in the place of None.
 
     Raises:
@@ -49,35 +67,35 @@ def checked(disturbances: Disturbances | None, n: int) -> Disturbances:
     """
     if disturbances is None:
         return undisturbed(n)
-    if not np.isinf(disturbances.dies).any(axis=-1).all():
+    if not np.isinf(disturbances.death_time).any(axis=-1).all():
         raise ValueError("a row's workers all die: dies must be inf for one of them at least")
     return disturbances
 
 
 @inlined
-def alive(dies: float, now: float) -> bool:
-    """Whether a worker that dies at ``dies`` is alive at a time.
+def alive(death_time: float, time: float) -> bool:
+    """Whether a worker that dies at ``death_time`` is alive at ``time``.
 
     A worker that never dies is alive even at a time that overflowed to inf.
     """
-    return dies > now or dies == math.inf
+    return death_time > time or death_time == math.inf
 
 
 @inlined
-def end_of_task(begun: float, duration: float, dies: float) -> float:
+def end_of_task(task_start: float, duration: float, death_time: float) -> float:
     """When a task ends, or its worker dies.
 
     The time is never NaN, so that events stay in order and a round ends.
     """
-    if begun + duration < dies:
-        return begun + duration
-    return dies
+    if task_start + duration < death_time:
+        return task_start + duration
+    return death_time
 
 
 @inlined
-def gives_result(begun: float, duration: float, dies: float, now: float) -> bool:
-    """Whether a task whose end is ``now`` gives a result.
+def gives_result(task_start: float, duration: float, death_time: float, end: float) -> bool:
+    """Whether a task that ends at ``end`` gives a result.
 
     It is lost if its worker dies before. A duration of NaN counts as a result.
     """
-    return now < dies or not begun + duration > now
+    return end < death_time or not task_start + duration > end

@@ -22,19 +22,19 @@ class Heap(NamedTuple):
 
 
 @inlined
-def comes_first(key: float, worker: int, other_key: float, other: int) -> bool:
+def comes_first(key: float, worker: int, other_key: float, other_worker: int) -> bool:
     """Whether a worker comes before another one in the order of events in a round."""
-    return key < other_key or (key == other_key and worker < other)
+    return key < other_key or (key == other_key and worker < other_worker)
 
 
 @phase
-def sift_down(heap: Heap, size: int, at: int) -> None:
-    """Restore the heap below position ``at``."""
-    key = heap.key[at]
-    worker = heap.worker[at]
+def sift_down(heap: Heap, size: int, position: int) -> None:
+    """Restore the heap below a position."""
+    key = heap.key[position]
+    worker = heap.worker[position]
     # Each pass goes one level down.
     while True:
-        child = 2 * at + 1
+        child = 2 * position + 1
         if child >= size:
             break
         right = child + 1
@@ -47,10 +47,10 @@ def sift_down(heap: Heap, size: int, at: int) -> None:
             child = right
         if comes_first(key, worker, heap.key[child], heap.worker[child]):
             break
-        heap.key[at], heap.worker[at] = heap.key[child], heap.worker[child]
-        at = child
-    heap.key[at] = key
-    heap.worker[at] = worker
+        heap.key[position], heap.worker[position] = heap.key[child], heap.worker[child]
+        position = child
+    heap.key[position] = key
+    heap.worker[position] = worker
 
 
 @phase

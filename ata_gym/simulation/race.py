@@ -20,9 +20,9 @@ from ata_gym.utils.compiled import kernel, phase
 class _RaceWorkers(NamedTuple):
     """The state of the workers of a race; all fields have shape (n,)."""
 
-    dies: Floats
+    death_time: Floats
     """When the worker dies."""
-    begun: Floats
+    task_start: Floats
     """When its latest task began."""
     duration: Floats
     """The time of its latest task."""
@@ -47,7 +47,7 @@ class _Results(NamedTuple):
     """The worker of the result."""
     duration: Floats
     """The time of its task."""
-    begun: Floats
+    task_start: Floats
     """When the task began; of shape (0,) where it is not needed."""
 
 
@@ -55,28 +55,29 @@ class _Results(NamedTuple):
 def _begin(
     times: TaskTimes,
     workers: _RaceWorkers,
-    before: Ints,
+    started_before: Ints,
     allocation: Ints,
     noise: Floats,
     heap: Heap,
 ) -> tuple[int, int]:
     """Start the first task of each worker that has one.
 
-    Return the size of the heap, and the number of tasks of the workers in it.
+    ``started_before`` is ``started`` at the round's start. Return the size of the heap, and the
+    number of tasks of the workers in it.
     """
     size = 0
     planned = 0
     n = len(allocation)
     # This loop does nothing else, so that it vectorises.
     for i in range(n):
-        noise[i] = uniform(times.key, before[i], i, times.episode)
+        noise[i] = uniform(times.key, started_before[i], i, times.episode)
     for i in range(n):
-        workers.started[i] = before[i]
+        workers.started[i] = started_before[i]
         workers.elapsed[i] = 0.0
-        if allocation[i] > 0 and workers.dies[i] > 0.0:
+        if allocation[i] > 0 and workers.death_time[i] > 0.0:
             u = disturbed(times.noise, i, noise[i])
-            workers.duration[i] = time_by_noise(times, i, before[i], u)
-            workers.finish[i] = end_of_task(0.0, workers.duration[i], workers.dies[i])
+            workers.duration[i] = time_by_noise(times, i, started_before[i], u)
+            workers.finish[i] = end_of_task(0.0, workers.duration[i], workers.death_time[i])
             workers.started[i] += 1
             workers.quota[i] = allocation[i]
             planned += allocation[i]
@@ -88,11 +89,11 @@ def _begin(
 
 
 @phase
-def _longest_idle(workers: _RaceWorkers, now: float) -> int:
+def _longest_idle(workers: _RaceWorkers, time: float) -> int:
     """The living worker that became idle first, of equals the lowest; -1 if none is idle."""
     chosen = -1
     for i in range(len(workers.done)):
-        idle = workers.done[i] == workers.quota[i] and alive(workers.dies[i], now)
+        idle = workers.done[i] == workers.quota[i] and alive(workers.death_time[i], time)
         if idle and (chosen < 0 or workers.finish[i] < workers.finish[chosen]):
             chosen = i
     return chosen
@@ -114,7 +115,7 @@ def _run(
     is negative.
     """
     budget = len(results.worker)
-    now = 0.0
+    time = 0.0
     count = 0
     lost = 0
     # The loop ends, since a worker lives. Each pass takes an event off the heap (a result, or a
@@ -123,61 +124,63 @@ def _run(
     while count < budget:
         # The worker that starts a task now.
         i = -1
-        if spare < 0 and now >= deadline:
-            i = _longest_idle(workers, now)
+        if spare < 0 and time >= deadline:
+            i = _longest_idle(workers, time)
         if i >= 0:
-            # One of the missing tasks is handed on to it. No task ends before now, so the worker
-            # can stand at the top until its key is set below.
+            # One of the missing tasks is handed on to it. No task ends before this time, so the
+            # worker can stand at the top until its key is set below.
             workers.quota[i] += 1
             spare += 1
-            workers.idle[i] += now - workers.finish[i]
+            workers.idle[i] += time - workers.finish[i]
             put_on_top(heap, size, i)
             size += 1
-        elif spare < 0 and now < deadline and (size == 0 or heap.key[0] > deadline):
-            now = deadline
+        elif spare < 0 and time < deadline and (size == 0 or heap.key[0] > deadline):
+            time = deadline
             continue
         else:
             i = heap.worker[0]
-            now = heap.key[0]
-            if gives_result(workers.begun[i], workers.duration[i], workers.dies[i], now):
+            time = heap.key[0]
+            if gives_result(
+                workers.task_start[i], workers.duration[i], workers.death_time[i], time
+            ):
                 results.worker[count] = i
                 results.duration[count] = workers.duration[i]
-                if len(results.begun) > 0:
-                    results.begun[count] = workers.begun[i]
+                if len(results.task_start) > 0:
+                    results.task_start[count] = workers.task_start[i]
                 workers.done[i] += 1
                 count += 1
             else:
-                workers.elapsed[i] = now - workers.begun[i]
+                workers.elapsed[i] = time - workers.task_start[i]
                 lost += 1
             # The tasks that a dead worker has left are missing.
-            if not alive(workers.dies[i], now):
+            if not alive(workers.death_time[i], time):
                 spare -= workers.quota[i] - workers.done[i]
                 workers.quota[i] = workers.done[i]
         if workers.done[i] < workers.quota[i] and count < budget:
             workers.duration[i] = time_of(times, i, workers.started[i])
-            workers.finish[i] = end_of_task(now, workers.duration[i], workers.dies[i])
-            workers.begun[i] = now
+            workers.finish[i] = end_of_task(time, workers.duration[i], workers.death_time[i])
+            workers.task_start[i] = time
             workers.started[i] += 1
             heap.key[0] = workers.finish[i]
         else:
             size = take_off_top(heap, size)
         sift_down(heap, size, 0)
-    return now, lost
+    return time, lost
 
 
 @phase
-def _end(workers: _RaceWorkers, before: Ints, now: float) -> float:
-    """Cancel the tasks that are running now, and return the worker time.
+def _end(workers: _RaceWorkers, started_before: Ints, end: float) -> float:
+    """Cancel the tasks that are running at the round's end, and return the worker time.
 
-    ``before`` is ``started`` at the round's start.
+    ``started_before`` is ``started`` at the round's start.
     """
     total = 0.0
-    for i in range(len(before)):
-        unfinished = workers.started[i] - before[i] > workers.done[i]
+    for i in range(len(started_before)):
+        unfinished = workers.started[i] - started_before[i] > workers.done[i]
         # A task that was lost has an elapsed time already.
         if unfinished and workers.elapsed[i] == 0.0:
-            workers.elapsed[i] = now - workers.begun[i]
-            busy_until = now
+            workers.elapsed[i] = end - workers.task_start[i]
+            busy_until = end
         else:
             busy_until = workers.finish[i]
         total += busy_until - workers.idle[i]
@@ -185,7 +188,7 @@ def _end(workers: _RaceWorkers, before: Ints, now: float) -> float:
 
 
 @phase
-def _by_worker(arrived: _Results, done: Ints, place: Ints, results: _Results) -> None:
+def _order_by_worker(arrived: _Results, done: Ints, place: Ints, results: _Results) -> None:
     """Order the results by worker, and keep the order in which each worker gave them.
 
     ``place`` is scratch space of shape (n,).
@@ -200,8 +203,8 @@ def _by_worker(arrived: _Results, done: Ints, place: Ints, results: _Results) ->
         position = place[i]
         results.worker[position] = i
         results.duration[position] = arrived.duration[b]
-        if len(results.begun) > 0:
-            results.begun[position] = arrived.begun[b]
+        if len(results.task_start) > 0:
+            results.task_start[position] = arrived.task_start[b]
         place[i] += 1
 
 
@@ -212,7 +215,7 @@ def run_race(
     scale: Floats,
     shape: Floats,
     table: Floats,
-    first: Ints,
+    record_start: Ints,
     length: Ints,
     noise: Floats,
     key: Keys,
@@ -220,25 +223,25 @@ def run_race(
     round_index: Ints,
     started: Ints,
     allocation: Ints,
-    dies: Floats,
+    death_time: Floats,
     deadline: Floats,
     worker: Ints,
     time: Floats,
-    begun: Floats,
+    task_start: Floats,
     elapsed: Floats,
     started_after: Ints,
     round_time: Floats,
     worker_time: Floats,
     lost: Ints,
 ) -> None:
-    """Run a race; ``begun``, of length B or 0, gets the time when each result's task began."""
+    """Run a race; ``task_start``, of length B or 0, gets the time when each result's task began."""
     times = TaskTimes(
         family,
         shift,
         scale,
         shape,
         table,
-        first,
+        record_start,
         length,
         noise,
         key[0],
@@ -251,7 +254,7 @@ def run_race(
     floats = np.zeros((6, n))
     counts = np.zeros((3, n), np.int64)
     workers = _RaceWorkers(
-        dies,
+        death_time,
         floats[0],
         floats[1],
         floats[2],
@@ -261,11 +264,11 @@ def run_race(
         counts[0],
         counts[1],
     )
-    arrived = _Results(np.empty(budget, np.int64), np.empty(budget), np.empty(len(begun)))
+    arrived = _Results(np.empty(budget, np.int64), np.empty(budget), np.empty(len(task_start)))
     heap = Heap(floats[5], counts[2])
     size, tasks = _begin(times, workers, started, allocation, floats[4], heap)
-    now, missed = _run(times, workers, arrived, heap, size, tasks - budget, deadline[0])
-    round_time[0] = now
-    worker_time[0] = _end(workers, started, now)
-    lost[0] = missed
-    _by_worker(arrived, workers.done, heap.worker, _Results(worker, time, begun))
+    end, lost_tasks = _run(times, workers, arrived, heap, size, tasks - budget, deadline[0])
+    round_time[0] = end
+    worker_time[0] = _end(workers, started, end)
+    lost[0] = lost_tasks
+    _order_by_worker(arrived, workers.done, heap.worker, _Results(worker, time, task_start))

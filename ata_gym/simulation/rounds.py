@@ -5,7 +5,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.pools.distributions import Distributions
-from ata_gym.simulation.disturbances import Disturbances, checked, undisturbed
+from ata_gym.simulation.disturbances import (
+    NOISE,
+    Disturbances,
+    checked_disturbances,
+    undisturbed,
+)
 from ata_gym.simulation.keys import NoiseKeys, uniform
 from ata_gym.simulation.race import run_race
 from ata_gym.simulation.task_times import (
@@ -45,7 +50,7 @@ def _run_allocation(
     scale: Floats,
     shape: Floats,
     table: Floats,
-    first: Ints,
+    record_start: Ints,
     length: Ints,
     noise: Floats,
     key: Keys,
@@ -69,7 +74,7 @@ def _run_allocation(
         scale,
         shape,
         table,
-        first,
+        record_start,
         length,
         noise,
         key[0],
@@ -101,25 +106,26 @@ def _run_allocation(
     # This loop does nothing else, so that it vectorises.
     for b in range(padded):
         uniforms[b] = uniform(key[0], tasks[b], workers[b], episode[0])
-    if noise[0, 0] > 0.0 or noise[0, 3] < 1.0:
+    # The columns that decide are alike for all workers of a row.
+    if noise[0, NOISE.outlier_share] > 0.0 or noise[0, NOISE.task_weight] < 1.0:
         for b in range(budget):
             uniforms[b] = disturbed(noise, workers[b], uniforms[b])
     copy(workers[:budget], worker)
     longest = 0.0
     busy = 0.0
     total = 0.0
-    before = -1
+    last_worker = -1
     task = 0
     for b in range(budget):
         i = worker[b]
-        if i == before:
+        if i == last_worker:
             task += 1
         else:
             # The first task of the next worker: the sum of the last worker is complete.
             task = started[i]
             total += busy
             busy = 0.0
-        before = i
+        last_worker = i
         time[b] = time_by_noise(times, i, task, uniforms[b])
         busy += time[b]
         longest = max(longest, busy)
@@ -145,8 +151,8 @@ def allocation_round(
         budget: The number of results, B.
         disturbances: The disturbances of the round; by default there are none.
     """
-    noise, dies, _ = disturbances or undisturbed(allocation.shape[1])
-    if disturbances is not None and np.isfinite(dies).any():
+    noise, death_time, _ = disturbances or undisturbed(allocation.shape[1])
+    if disturbances is not None and np.isfinite(death_time).any():
         return race_round(distributions, noise_keys, allocation, budget, disturbances)
     task_arguments = kernel_arguments(distributions, noise)
     rows, n = allocation.shape
@@ -171,7 +177,7 @@ def race_round(
     allocation: Ints,
     budget: int,
     disturbances: Disturbances | None = None,
-    begun: Floats | None = None,
+    task_start: Floats | None = None,
 ) -> RoundResult:
     """Run one round in which the first B results count, and the rest is cancelled.
 
@@ -192,20 +198,20 @@ def race_round(
         allocation: The tasks of each worker, shape (E, n); each row sums to B or more.
         budget: The number of results, B.
         disturbances: The disturbances of the round; by default there are none.
-        begun: An array of shape (E, B) into which it is written when the task of each result was
+        task_start: An array of shape (E, B) that gets the time when the task of each result was
             started, counted from the round's start.
 
     Raises:
         ValueError: If all workers of a row die.
     """
-    noise, dies, deadline = checked(disturbances, allocation.shape[1])
+    noise, death_time, deadline = checked_disturbances(disturbances, allocation.shape[1])
     task_arguments = kernel_arguments(distributions, noise)
     rows = len(allocation)
     worker = np.empty((rows, budget), np.int64)
     duration = np.empty((rows, budget))
-    if begun is None:
-        begun = np.empty((rows, 0))
+    if task_start is None:
+        task_start = np.empty((rows, 0))
     race_outputs = run_race(
-        *task_arguments, *noise_keys, allocation, dies, deadline, worker, duration, begun
+        *task_arguments, *noise_keys, allocation, death_time, deadline, worker, duration, task_start
     )
     return RoundResult(worker, duration, *race_outputs)

@@ -15,8 +15,19 @@ import numpy as np
 from numba.extending import get_cython_function_address
 
 from ata_gym.pools.distributions import Distributions
-from ata_gym.pools.families import RECORDED
-from ata_gym.simulation.disturbances import undisturbed
+from ata_gym.pools.families import (
+    EXPONENTIAL,
+    GAMMA,
+    HALF_NORMAL,
+    LOG_NORMAL,
+    PARETO,
+    RECORDED,
+    TRACE_BY_ROUND,
+    TRACE_BY_TASK,
+    UNIFORM,
+    WEIBULL,
+)
+from ata_gym.simulation.disturbances import NOISE, undisturbed
 from ata_gym.simulation.keys import Word, uniform
 from ata_gym.typing import Floats, Index, Ints, Keys
 from ata_gym.utils.compiled import inlined, kernel
@@ -39,6 +50,7 @@ def _scipy(name: str, arguments: int) -> Callable[..., float]:
 
 _LARGEST_UNIFORM = 1.0 - 2.0**-53
 """The largest uniform number that a task's noise can be."""
+
 gamma_quantile = _scipy("gammaincinv", 2)
 normal_quantile = _scipy("ndtri", 1)
 
@@ -54,10 +66,10 @@ class TaskTimes(NamedTuple):
     scale: Floats
     shape: Floats
     table: Floats
-    first: Ints
+    record_start: Ints
     length: Ints
     noise: Floats
-    """The field of ``Disturbances``, shape (n, 5)."""
+    """The field of ``Disturbances``, shape (n, 5), whose columns are in ``NOISE``."""
     key: Word
     """The key of the row."""
     episode: int
@@ -73,7 +85,16 @@ def kernel_arguments(distributions: Distributions, noise: Floats) -> tuple[Ints 
         distributions: The distributions of the round.
         noise: The field of ``Disturbances``.
     """
-    return *distributions[:-1], noise
+    return (
+        distributions.family,
+        distributions.shift,
+        distributions.scale,
+        distributions.shape,
+        distributions.table,
+        distributions.record_start,
+        distributions.length,
+        noise,
+    )
 
 
 LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(n,q),"
@@ -82,25 +103,23 @@ LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(n,q),"
 
 @inlined
 def _standard_time(family: int, shape: float, u: float) -> float:
-    """Quantile ``u`` of a family's standard distribution.
-
-    The codes of the families are their places in ``ata_gym.pools.families.FAMILIES``.
-    """
-    if family == 1:  # exponential
+    """Quantile ``u`` of the standard distribution of a family, which has this code."""
+    if family == EXPONENTIAL:
         return -math.log(1.0 - u)
-    if family == 2:  # uniform
+    if family == UNIFORM:
         return u
-    if family == 3:  # half-normal
+    if family == HALF_NORMAL:
         return -normal_quantile(0.5 * (1.0 - u), np.intc(0))
-    if family == 4:  # gamma
+    if family == GAMMA:
         return gamma_quantile(shape, u, np.intc(0))
-    if family == 5:  # log-normal
+    if family == LOG_NORMAL:
         return math.exp(shape * normal_quantile(u, np.intc(0)))
-    if family == 6:  # weibull
+    if family == WEIBULL:
         return math.pow(-math.log(1.0 - u), 1.0 / shape)
-    if family == 7:  # pareto
+    if family == PARETO:
         return math.pow(1.0 - u, -1.0 / shape)
-    return 1.0  # deterministic
+    # Deterministic times.
+    return 1.0
 
 
 @inlined
@@ -109,18 +128,18 @@ def disturbed(noise: Floats, worker: int, u: float) -> float:
 
     It is below 1, or in [1, 2) for an outlier.
     """
-    share = noise[worker, 0]
-    own_weight = noise[worker, 3]
-    common = noise[worker, 4]
+    share = noise[worker, NOISE.outlier_share]
+    task_weight = noise[worker, NOISE.task_weight]
+    common = noise[worker, NOISE.common]
     if share > 0.0:
         ordinary_share = 1.0 - share
         # The top end of the noise is for outliers; the rest is stretched to (0, 1).
         if u >= ordinary_share:
             return float(1.0 + (u - ordinary_share) / share)
         u /= ordinary_share
-    if own_weight < 1.0:
-        # Phi(own_weight * Phi^-1(u) + common), kept below 1, where quantiles are infinite.
-        normal = own_weight * normal_quantile(u, np.intc(0)) + common
+    if task_weight < 1.0:
+        # Phi(task_weight * Phi^-1(u) + common), kept below 1, where quantiles are infinite.
+        normal = task_weight * normal_quantile(u, np.intc(0)) + common
         u = min(0.5 * math.erfc(-normal / math.sqrt(2.0)), _LARGEST_UNIFORM)
     return u
 
@@ -134,12 +153,13 @@ def time_by_noise(times: TaskTimes, worker: int, task: int, u: float) -> float:
     i = worker
     family = times.family[worker]
     if u >= 1.0:
-        shortest = times.noise[i, 1]
-        return float(shortest + (times.noise[i, 2] - shortest) * (u - 1.0))
-    if family == 8:  # trace by task
-        z = times.table[times.first[i] + task % times.length[i]]
-    elif family == 9:  # trace by round
-        z = times.table[times.first[i] + times.round_index % times.length[i]]
+        shortest = times.noise[i, NOISE.shortest_outlier]
+        longest = times.noise[i, NOISE.longest_outlier]
+        return float(shortest + (longest - shortest) * (u - 1.0))
+    if family == TRACE_BY_TASK:
+        z = times.table[times.record_start[i] + task % times.length[i]]
+    elif family == TRACE_BY_ROUND:
+        z = times.table[times.record_start[i] + times.round_index % times.length[i]]
     else:
         z = _standard_time(family, times.shape[i], u)
     return float(times.shift[i] + times.scale[i] * z)
@@ -159,7 +179,7 @@ def _one_time(
     scale: Floats,
     shape: Floats,
     table: Floats,
-    first: Ints,
+    record_start: Ints,
     length: Ints,
     noise: Floats,
     key: Keys,
@@ -175,7 +195,7 @@ def _one_time(
         scale,
         shape,
         table,
-        first,
+        record_start,
         length,
         noise,
         key[0],
@@ -222,9 +242,9 @@ def longest_times(distributions: Distributions) -> Floats:
 
     It is inf if it overflows.
     """
-    family, shift, scale, shape, table, first, length, _ = distributions
     with np.errstate(over="ignore"):
-        z = _longest_standard_time(family, shape)
-        for i in np.flatnonzero(np.isin(family, RECORDED)).tolist():
-            z[i] = table[first[i] : first[i] + length[i]].max()
-        return np.asarray(shift + scale * z)
+        z = _longest_standard_time(distributions.family, distributions.shape)
+        for i in np.flatnonzero(np.isin(distributions.family, RECORDED)).tolist():
+            record_start = distributions.record_start[i]
+            z[i] = distributions.table[record_start : record_start + distributions.length[i]].max()
+        return np.asarray(distributions.shift + distributions.scale * z)

@@ -5,10 +5,10 @@ the promises of ATA's theorems for a pool.
 
 Example:
     >>> from ata_gym import scenario
-    >>> found = guarantee(scenario("icml2025-regret").pool, budget=5, version="icml")
-    >>> round(found.eta, 3), round(found.factor, 2)
+    >>> promise = guarantee(scenario("icml2025-regret").pool, budget=5, version="icml")
+    >>> round(promise.eta, 3), round(promise.factor, 2)
     (1.531, 10.86)
-    >>> found.uniform.all_zero, float(found.regret(1e6).round(-5))
+    >>> promise.uniform_phase.all_zero, float(promise.regret(1e6).round(-5))
     (839, 13100000.0)
 """
 

@@ -96,8 +96,8 @@ def uniform_phase(means: Floats, budget: int, width: Floats | float) -> UniformP
     for _ in range(_FIXED_POINT_STEPS):
         last = math.ceil(float((np.floor(_level(last) * tasks) + 1.0).sum()) / budget)
     if last <= _PLAYED_ROUNDS:
-        return _played(means, budget, width)
-    return UniformPhase(min(_first_above(tasks, budget, last), last), last)
+        return _simulated_phase(means, budget, width)
+    return UniformPhase(min(_last_likely_zero(tasks, budget, last), last), last)
 
 
 def _level(k: int) -> float:
@@ -105,7 +105,7 @@ def _level(k: int) -> float:
     return math.log(2) + 2 * math.log(k)
 
 
-def _first_above(tasks: Floats, budget: int, last: int) -> int:
+def _last_likely_zero(tasks: Floats, budget: int, last: int) -> int:
     """The last round, at most ``last``, before which all scores are likely to be 0.
 
     A score is 0 as long as its worker has had at most L times ``tasks``. Untried workers come
@@ -124,7 +124,7 @@ def _first_above(tasks: Floats, budget: int, last: int) -> int:
             tried = min(rounds * share, 1.0)
             rounds = max(math.floor(rounds - 1 / share), 0.0)
         spare = np.floor(_level(k) * tasks) - max(whole_share * rounds, 1.0)
-        stay_chance = np.where(spare < 0, 0.0, _at_most(spare, rounds, share))
+        stay_chance = np.where(spare < 0, 0.0, _binomial_cdf(spare, rounds, share))
         chance = np.maximum(1.0 - tried + tried * stay_chance, np.finfo(float).tiny)
         return bool(np.log(chance).sum() >= -math.log(2))
 
@@ -140,19 +140,19 @@ def _first_above(tasks: Floats, budget: int, last: int) -> int:
     return low
 
 
-def _at_most(most: Floats, trials: float, chance: float) -> Floats:
-    """P(X <= most) for a binomial X, in the shape of ``most``."""
+def _binomial_cdf(bound: Floats, trials: float, chance: float) -> Floats:
+    """P(X <= bound) for a binomial X, in the shape of ``bound``."""
     variance = trials * chance * (1.0 - chance)
     if variance > _NORMAL_VARIANCE:
-        return np.asarray(ndtr((most + 0.5 - trials * chance) / math.sqrt(variance)))
-    successes = np.minimum(most, trials - 1.0)
+        return np.asarray(ndtr((bound + 0.5 - trials * chance) / math.sqrt(variance)))
+    successes = np.minimum(bound, trials - 1.0)
     probability = betaincc(
         np.maximum(successes, 0.0) + 1.0, np.maximum(trials - successes, 1.0), chance
     )
-    return np.where(most >= trials, 1.0, probability)
+    return np.where(bound >= trials, 1.0, probability)
 
 
-def _played(means: Floats, budget: int, width: Floats | float) -> UniformPhase:
+def _simulated_phase(means: Floats, budget: int, width: Floats | float) -> UniformPhase:
     """The phase of one run of ATA, in which every task takes its mean time."""
     counts = np.zeros(means.size)
     all_zero = 0
@@ -196,16 +196,16 @@ class Guarantee:
     """The largest psi1 norm over the mean, max ||X_i - mu_i|| / mu_i."""
     factor: float
     """The factor in C_K <= factor C*_K + O(ln K), for either version: ICML's 1 + 4 eta ln B."""
-    published: float
+    published_factor: float
     """The factor that the version states.
 
     It is 1 + max sigma_i / mu_i sqrt(ln B) for the preprint, and ``factor`` for ICML.
     """
-    uniform: UniformPhase
+    uniform_phase: UniformPhase
     """The rounds in which scores are 0."""
     loss: float
     """The least proxy loss, l* = min_a max_i a_i mu_i."""
-    most: float
+    largest_regret: float
     """The largest proxy regret of a round, D = B max mu_i - l*."""
     gaps: Floats
     """The least proxy regret of a round whose last worker is i, m_i mu_i - l*, shape (n,).
@@ -230,8 +230,8 @@ class Guarantee:
         if self.version == "icml":
             return holds
         return (
-            f"{holds}, with ICML's factor; as published C_K <= {self.published:.3g} C*_K + O(ln K),"
-            f" which does not hold for every pool: {COUNTEREXAMPLE}"
+            f"{holds}, with ICML's factor; as published C_K <= {self.published_factor:.3g} C*_K +"
+            f" O(ln K), which does not hold for every pool: {COUNTEREXAMPLE}"
         )
 
     def regret(self, rounds: ArrayLike) -> Floats:
@@ -260,7 +260,9 @@ class Guarantee:
         k = np.asarray(rounds, np.float64)
         if not (k >= 1).all():
             raise ValueError(f"rounds must be numbers from 1 on, not {rounds!r}")
-        early_regret = np.minimum(k, self.means.size * self.budget * (1 + np.log(k))) * self.most
+        early_regret = (
+            np.minimum(k, self.means.size * self.budget * (1 + np.log(k))) * self.largest_regret
+        )
         finite = np.isfinite(self.gaps)
         c = self.widths[finite]
         mu = self.means[finite]
@@ -272,7 +274,7 @@ class Guarantee:
             low, high = (_excess(2 * c / gap) for gap in (gaps * mu / (gaps + self.loss), largest))
             log_factor = float((2 * c * (1 + 4 / low - 2 / high + 2 * np.log(high / low))).sum())
         bound = early_regret + np.log(2 * k * k) * log_factor + self.budget * float(largest.sum())
-        return np.asarray(np.minimum(bound, k * self.most))
+        return np.asarray(np.minimum(bound, k * self.largest_regret))
 
 
 def guarantee(
@@ -318,9 +320,9 @@ def guarantee(
         >>> from ata_gym import scenario
         >>> cifar = scenario("icml2025-cifar100").pool
         >>> for version in ("preprint", "icml"):
-        ...     found = guarantee(cifar, 23, version, empirical=True)
-        ...     factors = f"{found.factor:.2f} {found.published:.2f}"
-        ...     print(f"{factors} {found.constant:.3f} {found.uniform.all_zero}")
+        ...     promise = guarantee(cifar, 23, version, empirical=True)
+        ...     factors = f"{promise.factor:.2f} {promise.published_factor:.2f}"
+        ...     print(f"{factors} {promise.constant:.3f} {promise.uniform_phase.all_zero}")
         10.60 1.89 1.588 14290
         10.60 10.60 0.766 79
 
@@ -331,8 +333,8 @@ def guarantee(
         >>> least = optimal_allocation(pool, 23).cost
         >>> round(expected_round_time(pool, proxy_optimal(pool, 23)) / least, 3), least
         (2.987, 1.0)
-        >>> found = guarantee(pool, 23)
-        >>> round(found.published, 3), round(found.factor, 2)
+        >>> promise = guarantee(pool, 23)
+        >>> round(promise.published_factor, 3), round(promise.factor, 2)
         (2.771, 20.21)
     """
     scale, centred = checked_version(version)
@@ -366,11 +368,11 @@ def guarantee(
     eta = float((deviation_norm / means).max())
     factor = 1 + 4 * eta * math.log(budget)
     if centred:
-        published = factor
+        published_factor = factor
     else:
-        published = 1 + float((pool.sd() / means).max()) * math.sqrt(math.log(budget))
+        published_factor = 1 + float((pool.sd() / means).max()) * math.sqrt(math.log(budget))
     loss = float(proxy_loss(proxy_optimal(pool, budget), means))
-    largest_loss = budget * float(means.max()) - loss
+    largest_regret = budget * float(means.max()) - loss
     # The least number of tasks that makes a worker's loss larger than the least loss.
     tasks = np.floor(loss / means * (1 + _SAME_LOSS)) + 1
     gaps = np.where(tasks <= budget, tasks * means - loss, np.inf)
@@ -381,10 +383,10 @@ def guarantee(
         width_constant,
         eta,
         factor,
-        published,
+        published_factor,
         phase,
         loss,
-        largest_loss,
+        largest_regret,
         gaps,
         means,
         widths,

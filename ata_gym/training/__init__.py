@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ata_gym.utils.extras import require
-from ata_gym.utils.lazy import lazy_names
+from ata_gym.utils.imports.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ata_gym.training.devices.clock import DeviceClock
-    from ata_gym.training.devices.workers import Worker
+    from ata_gym.training.devices.workers import DeviceWorker
     from ata_gym.training.methods import METHODS, MethodRun
     from ata_gym.training.problem import Problem, make_problem, problem_names
     from ata_gym.training.problems.classification import Classification
@@ -33,7 +33,7 @@ else:
             "Trainer": "trainer.trainer",
             "TrainingSettings": "trainer.settings",
             "TrainingWrapper": "wrapper",
-            "Worker": "devices.workers",
+            "DeviceWorker": "devices.workers",
             "METHODS": "methods",
             "MethodRun": "methods",
             "make_problem": "problem",
@@ -46,13 +46,13 @@ __all__ = [
     "METHODS",
     "Classification",
     "DeviceClock",
+    "DeviceWorker",
     "MethodRun",
     "Problem",
     "Tasks",
     "Trainer",
     "TrainingSettings",
     "TrainingWrapper",
-    "Worker",
     "make_problem",
     "problem_names",
 ]

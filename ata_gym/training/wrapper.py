@@ -96,7 +96,7 @@ class TrainingWrapper(
                 f" ata_gym/TaskRace-v0 (gymnasium.make), not {env}",
             )
         super().__init__(env)
-        self._evaluated = _rounds(evaluate)
+        self._evaluation_rounds = _rounds(evaluate)
         self._allocation_env = env.unwrapped
         self._observation: Feedback | None = None
         backend = env.unwrapped.backend
@@ -132,11 +132,13 @@ class TrainingWrapper(
 
     def step(self, action: NDArray[Any]) -> tuple[Feedback, float, bool, bool, dict[str, Any]]:
         self._observation, reward, terminated, truncated, info = self.env.step(action)
-        by = np.bincount(self._allocation_env.computed, minlength=self._allocation_env.n)
+        worker_tasks = np.bincount(
+            self._allocation_env.result_workers, minlength=self._allocation_env.n
+        )
         if self._clock:
             gradient = self._clock.gradient()
         else:
-            gradient = self.trainer.gradient(tasks=by)
+            gradient = self.trainer.gradient(tasks=worker_tasks)
         loss = self.trainer.apply(gradient)
         return (
             self._observation,
@@ -214,7 +216,7 @@ class TrainingWrapper(
         return observation, rebuild(like, (policy[name] for name, _ in leaves(like, "state")))
 
     def _evaluation(self) -> dict[str, float]:
-        return self.trainer.evaluate() if self.trainer.round in self._evaluated else {}
+        return self.trainer.evaluate() if self.trainer.round in self._evaluation_rounds else {}
 
 
 def _rounds(evaluate: int | Collection[int] | None) -> Collection[int]:

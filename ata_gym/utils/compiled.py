@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from ata_gym.typing import DTYPES
 from ata_gym.utils.kernels.cache import is_kept, kernel_cache
-from ata_gym.utils.kernels.internals import is_known, only_for_kernels
+from ata_gym.utils.kernels.internals import has_known_internals, only_for_kernels
 from ata_gym.utils.kernels.notice import compiling
 from ata_gym.utils.kernels.processes import compile_in_processes
-from ata_gym.utils.machine import processors
-from ata_gym.utils.signals import postponed
+from ata_gym.utils.process.machine import processors
+from ata_gym.utils.process.signals import postponed
 from ata_gym.utils.validation import whole_number
 
 Scalar = Callable[..., Any]
@@ -45,7 +45,7 @@ place and call others, since LLVM optimises each caller together with all that i
 
 # ``_nrt`` is an option of numba that is not public.
 _uncounted: dict[str, Any]
-if is_known():
+if has_known_internals():
     _uncounted = {"_nrt": False}
 else:
     _uncounted = {}

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _PLACE = "_ata_gym_place"  # the attribute that keeps the place in an error of another process
-_OURS = frozenset({"ata_gym", "ata_policies"})
-_LIBRARY = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")})
-_PACKAGES = frozenset({"site-packages", "dist-packages"})
-_named: set[str] = set()  # packages that are the user's own even where they are installed
+_OUR_PACKAGES = frozenset({"ata_gym", "ata_policies"})
+_STANDARD_LIBRARY = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")})
+_FOLDERS_OF_PACKAGES = frozenset({"site-packages", "dist-packages"})
+_user_packages: set[str] = set()  # packages that are the user's own even where they are installed
 
 
 class SentError(RuntimeError):
@@ -26,21 +26,21 @@ class RoundError(RuntimeError):
     """An error of a policy that is played; its text names the policy and the round."""
 
 
-def is_ours(module: str) -> bool:
+def is_our_module(module: str) -> bool:
     """Whether a module, by its dotted name, is part of ata-gym."""
-    return module.partition(".")[0] in _OURS
+    return module.partition(".")[0] in _OUR_PACKAGES
 
 
-def note_own(module: str) -> None:
+def note_user_module(module: str) -> None:
     """Note that the user named an object in a module, so its package is the user's own."""
-    _named.add(module.partition(".")[0])
+    _user_packages.add(module.partition(".")[0])
 
 
 def is_installed(file: str | Path) -> bool:
     """Whether a file belongs to Python itself or to an installed package."""
     path = Path(file)
-    return not _PACKAGES.isdisjoint(path.parts) or any(
-        path.is_relative_to(place) for place in _LIBRARY
+    return not _FOLDERS_OF_PACKAGES.isdisjoint(path.parts) or any(
+        path.is_relative_to(place) for place in _STANDARD_LIBRARY
     )
 
 
@@ -83,14 +83,14 @@ def explained(error: BaseException) -> str:
 
 
 @contextmanager
-def named_failure(what: str) -> Iterator[None]:
+def named_failure(subject: str) -> Iterator[None]:
     """Turn any error of a user's own code, or its sys.exit, into a ValueError with the place.
 
     A MemoryError passes as it is. ValueError, OSError, ImportError and FloatingPointError pass,
     too, if no code of the user raised them: they become one sentence anyway.
 
     Args:
-        what: The name of the code, for the message.
+        subject: The name of the code, for the message.
 
     Raises:
         ValueError: In place of the error.
@@ -103,7 +103,7 @@ def named_failure(what: str) -> Iterator[None]:
         sentence = isinstance(error, ValueError | OSError | ImportError | FloatingPointError)
         if sentence and place_of(error) is None:
             raise
-        raise ValueError(f"{what} failed: {described(error)}") from error
+        raise ValueError(f"{subject} failed: {described(error)}") from error
 
 
 def place_of(error: BaseException) -> str | None:
@@ -125,9 +125,9 @@ def place_of(error: BaseException) -> str | None:
         linecache.checkcache(file)
         source = linecache.getline(file, line, frame.f_globals).strip()
         # Code without a file and without a source is generated, and belongs to no user.
-        if is_ours(module) or (file.startswith("<") and not source):
+        if is_our_module(module) or (file.startswith("<") and not source):
             continue
-        if module.partition(".")[0] in _named or not is_installed(file):
+        if module.partition(".")[0] in _user_packages or not is_installed(file):
             place = f"{_shown(file)}, line {line}"
             if source:
                 place += f": {source}"

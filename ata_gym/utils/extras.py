@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ata_gym.utils.errors import described, note_own, place_of
+from ata_gym.utils.errors import described, note_user_module, place_of
 
 
 class MissingExtraError(ImportError):
@@ -60,7 +60,7 @@ def load_object(kind: str, name: str) -> Any:
             if it calls ``sys.exit``.
     """
     module, _, attribute = name.partition(":")
-    note_own(module)
+    note_user_module(module)
     try:
         return getattr(_imported(module), attribute)
     except MissingExtraError:

@@ -105,8 +105,8 @@ Counts: TypeAlias = Annotated[Floats, Within()]
 """Numbers of tasks or rounds, which may be fractions."""
 Times: TypeAlias = Annotated[Floats, Within(0.0, FINITE)]
 """Finite times."""
-Unending: TypeAlias = Annotated[Floats, Within(0.0, math.inf)]
-"""Times and numbers of rounds that may be infinite."""
+NonNegative: TypeAlias = Annotated[Floats, Within(0.0, math.inf)]
+"""Numbers of at least 0, such as times and numbers of rounds, which may be infinite."""
 Squares: TypeAlias = Annotated[Floats, Within(0.0, math.inf, nan=True)]
 """Squares of times, which may have overflowed."""
 Reals: TypeAlias = Annotated[Floats, Within(-FINITE, FINITE)]
@@ -115,7 +115,7 @@ Estimates: TypeAlias = Annotated[Floats, Within(0.0, FINITE, nan=True)]
 """Estimates of times or speeds; NaN where nothing is known."""
 Numbers: TypeAlias = Annotated[Floats, Within(-math.inf, math.inf, nan=True)]
 """Any numbers."""
-Shares: TypeAlias = Annotated[Floats, Within(0.0, 1.0)]
+Fractions: TypeAlias = Annotated[Floats, Within(0.0, 1.0)]
 """Numbers from 0 to 1."""
 Wholes: TypeAlias = Annotated[Ints, Within()]
 """Whole numbers of at least 0."""
@@ -125,8 +125,8 @@ Tasks: TypeAlias = Annotated[Ints, Within(0, all_tasks)]
 """Tasks of workers in a round."""
 Allocations: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (0, size.budget))]
 """Allocations of exactly B tasks, shape (..., n); 0 where there is none yet."""
-Whose: TypeAlias = Annotated[Ints, Within(-1, last_worker)]
-"""Workers to which an entry belongs; -1 for none."""
+WorkerOrNone: TypeAlias = Annotated[Ints, Within(-1, last_worker)]
+"""The worker of each entry; -1 for none."""
 Order: TypeAlias = Annotated[Ints, Within(0, last_worker)]
 """Workers in an order."""
 
@@ -187,25 +187,25 @@ def check_ranges(tree: Any, size: Size, name: str = "") -> None:
             within.check(leaf_name, np.asarray(leaf), size)
 
 
-def fitted(name: str, given: Any, like: NDArray[Any]) -> NDArray[Any]:
+def cast_like(name: str, value: Any, like: NDArray[Any]) -> NDArray[Any]:
     """Convert numbers to the type of an array.
 
     Args:
         name: The name of the numbers, for the message.
-        given: The numbers.
+        value: The numbers.
         like: An array of the type and the shape that they must have.
 
     Raises:
         ValueError: For another shape, or if some numbers do not fit the type.
     """
     try:
-        value = np.asarray(given)
+        array = np.asarray(value)
     # Lists of unlike lengths, for example, are no array.
     except (ValueError, OverflowError):
-        value = np.asarray(None)
-    if value.dtype.kind in "biuf" and value.shape == like.shape:
+        array = np.asarray(None)
+    if array.dtype.kind in "biuf" and array.shape == like.shape:
         with np.errstate(invalid="ignore"):
-            array = value.astype(like.dtype)
-        if np.array_equal(array, value, equal_nan=True):
-            return array
+            converted = array.astype(like.dtype)
+        if np.array_equal(converted, array, equal_nan=True):
+            return converted
     raise ValueError(f"{name} must hold {like.dtype} of shape {like.shape}")

@@ -55,18 +55,18 @@ def rebuild(like: Any, values: Iterable[Any]) -> Any:
     return tree
 
 
-def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+def map_leaves(function: Callable[..., Any], tree: Any, *more_trees: Any) -> Any:
     """Return a tree of the form of ``tree`` whose leaves are computed by a function.
 
     Args:
         function: Called with a leaf of each tree.
         tree: The first tree.
-        *others: The other trees.
+        *more_trees: The other trees.
 
     Raises:
         ValueError: If the trees differ in their number of leaves.
     """
-    columns = [[leaf for _, leaf in leaves(operand)] for operand in (tree, *others)]
+    columns = [[leaf for _, leaf in leaves(operand)] for operand in (tree, *more_trees)]
     return rebuild(tree, (function(*row) for row in zip(*columns, strict=True)))
 
 

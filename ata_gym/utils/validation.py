@@ -16,17 +16,17 @@ The sum of two counts fits an int64, and neighbouring multiples of a float diffe
 """
 
 
-def whole_number(name: str, value: object, least: int = 1, most: int = LARGEST_COUNT) -> int:
+def whole_number(name: str, value: object, least: int = 1, largest: int = LARGEST_COUNT) -> int:
     """Return a whole number as an int; floats, even whole ones, and bools are refused.
 
     Args:
         name: The name of the number, for the message.
         value: The number.
         least: The least number that is allowed.
-        most: The largest number that is allowed.
+        largest: The largest number that is allowed.
 
     Raises:
-        ValueError: If it is not a whole number from ``least`` to ``most``.
+        ValueError: If it is not a whole number from ``least`` to ``largest``.
 
     Example:
         >>> whole_number("budget", 23.0)
@@ -35,7 +35,7 @@ def whole_number(name: str, value: object, least: int = 1, most: int = LARGEST_C
         ValueError: budget must be a whole number from 1 to 2**50, not 23.0
     """
     # The usual case comes first, since the protocol below is slow.
-    if type(value) is int and least <= value <= most:
+    if type(value) is int and least <= value <= largest:
         return value
     if not isinstance(value, bool | np.bool_) and isinstance(value, SupportsIndex):
         try:
@@ -43,9 +43,9 @@ def whole_number(name: str, value: object, least: int = 1, most: int = LARGEST_C
         # An array of several numbers has the protocol, but no index.
         except TypeError:
             number = least - 1
-        if least <= number <= most:
+        if least <= number <= largest:
             return number
-    limit = "2**50" if most == LARGEST_COUNT else most
+    limit = "2**50" if largest == LARGEST_COUNT else largest
     raise ValueError(f"{name} must be a whole number from {least} to {limit}, not {short(value)}")
 
 
@@ -74,13 +74,13 @@ def short(value: object) -> str:
     return f"{text[:77]}..."
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
-    """The error for an unknown name; it names the most similar known ones.
+def unknown(kind: str, name: str, names: Iterable[str]) -> ValueError:
+    """The error for an unknown name; it shows the known names that are most similar.
 
     Args:
         kind: The word for the named objects.
         name: The unknown name.
-        known: The known names.
+        names: The known names.
 
     Example:
         >>> raise unknown("policy", "atta", ["ata", "uta", "greedy"])
@@ -88,18 +88,18 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
             ...
         ValueError: there is no policy 'atta'; did you mean ata or uta?
     """
-    names = list(known)
-    similar = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names
+    known_names = list(names)
+    similar = difflib.get_close_matches(name, known_names, n=3, cutoff=0.3) or known_names
     return ValueError(f"there is no {kind} {name!r}; did you mean {' or '.join(similar)}?")
 
 
-def not_an_env(given: object) -> ValueError:
+def not_an_env(value: object) -> ValueError:
     """The error for an object in place of an env of ata-gym."""
-    if isinstance(given, str):
+    if isinstance(value, str):
         return ValueError(
-            f"an env is needed here, not the text {short(given)}: make it first, by gymnasium.make",
+            f"an env is needed here, not the text {short(value)}: make it first, by gymnasium.make",
         )
-    return ValueError(f"{short(given)} is not an env of ata_gym: make one with gymnasium.make")
+    return ValueError(f"{short(value)} is not an env of ata_gym: make one with gymnasium.make")
 
 
 def non_negative(name: str, value: object) -> float:

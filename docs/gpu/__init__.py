@@ -1,1 +1,1 @@
-"""``python -m docs.gpu``: run the tests that need a GPU, and list what came of each."""
+"""``python -m docs.gpu``: run the tests that need a GPU, and list their outcomes."""

@@ -1,4 +1,4 @@
-"""Run the tests that need a GPU within a limit of time, and list what came of each.
+"""Run the tests that need a GPU within a limit of time, and list their outcomes.
 
 The table is printed, and written into their page.
 
@@ -23,10 +23,10 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from docs.gpu.page import PAGE, ROOT, Machine, Outcome, in_order, summary, written
+from docs.gpu.page import PAGE, ROOT, Machine, Outcome, ordered_tests, summary, with_results
 from docs.gpu.recorder import FILE
 
-_ONE_TEST = 150.0
+_LONGEST_TEST = 150.0
 """Seconds after which a test is given up.
 
 A test compiles a model, or starts three processes, in less than a minute.
@@ -44,7 +44,7 @@ print(torch.__version__)
 
 
 class Report:
-    """What is known of the tests: printed as a table while it grows.
+    """The outcomes of the tests so far: printed as a table while it grows.
 
     It is written into the page where there is a GPU.
     """
@@ -66,14 +66,16 @@ class Report:
             self.print_rows()
         self._outcomes.append(outcome)
         if self._has_gpu:
-            page = written(PAGE.read_text(encoding="utf-8"), summary(self._outcomes), self._machine)
+            page = with_results(
+                PAGE.read_text(encoding="utf-8"), summary(self._outcomes), self._machine
+            )
             PAGE.write_text(page, encoding="utf-8")
 
     def print_rows(self) -> None:
         """Print the rows that are not printed yet."""
-        for test, words in summary(self._outcomes).items():
+        for test, text in summary(self._outcomes).items():
             if test not in self._printed:
-                print(f"| `{test}` | {words} |", flush=True)
+                print(f"| `{test}` | {text} |", flush=True)
                 self._printed.add(test)
 
     @property
@@ -104,7 +106,7 @@ def main() -> None:
     options.log.parent.mkdir(parents=True, exist_ok=True)
     options.log.write_bytes(b"")
     end = time.monotonic() + 60.0 * options.minutes
-    tests = in_order(PAGE.read_text(encoding="utf-8"))
+    tests = ordered_tests(PAGE.read_text(encoding="utf-8"))
     chosen = [
         test for test in tests if not options.tests or any(text in test for text in options.tests)
     ]
@@ -128,7 +130,7 @@ def main() -> None:
     )
     count, device, torch = answer.stdout.splitlines()
     machine = Machine(device, driver(), torch, datetime.now(UTC).date().isoformat())
-    # both end the tests, and print what is known
+    # both end the tests, and print the outcomes so far
     signal.signal(
         signal.SIGTERM,
         signal.default_int_handler,
@@ -136,17 +138,17 @@ def main() -> None:
     report = Report(machine, has_gpu=int(count) > 0)
     try:
         report.print_head()
-        left = run(chosen, report, options.log, end)
+        not_reached = run(chosen, report, options.log, end)
     except KeyboardInterrupt:
         report.print_rows()
         sys.exit("cut off")
     report.print_rows()
-    for test in left:
+    for test in not_reached:
         print(f"| `{test}` | not reached |")
     print(f"\n{options.log} has the whole output of pytest")
     if int(count) == 0:
         print(f"{PAGE.relative_to(ROOT)} stays as it is: no GPU is here")
-    sys.exit(1 if report.failed or left else 0)
+    sys.exit(1 if report.failed or not_reached else 0)
 
 
 def driver() -> str:
@@ -165,19 +167,19 @@ def run(tests: list[str], report: Report, log: Path, end: float) -> list[str]:
     One process runs as many of them as it can. Where it dies, or a test does not end, the next
     process begins with the test after that one.
     """
-    left = list(tests)
-    while left and time.monotonic() < end:
-        last = run_some(left, report, log, end)
-        if last not in left:  # nothing has begun: there is no sense in trying again
+    not_reached = list(tests)
+    while not_reached and time.monotonic() < end:
+        last = run_some(not_reached, report, log, end)
+        if last not in not_reached:  # nothing has begun: there is no sense in trying again
             break
-        left = left[left.index(last) + 1 :]
-    return left
+        not_reached = not_reached[not_reached.index(last) + 1 :]
+    return not_reached
 
 
 def run_some(tests: list[str], report: Report, log: Path, end: float) -> str:
     """Run tests in one process until it ends, or is ended; return the last one that began.
 
-    The text is empty if none is left that has begun and not ended.
+    The text is empty if no test began.
     """
     test = ""
     begun = time.monotonic()
@@ -191,18 +193,18 @@ def run_some(tests: list[str], report: Report, log: Path, end: float) -> str:
                 if finished:
                     report.add(Outcome(test, line["result"], line["reason"], line["figures"]))
                 else:
-                    test = line["begun"].partition("[")[0]
+                    test = line["started"].partition("[")[0]
                     begun = time.monotonic()
             spent = time.monotonic() - begun
-            if ended or time.monotonic() > end or (spent > _ONE_TEST and not finished):
+            if ended or time.monotonic() > end or (spent > _LONGEST_TEST and not finished):
                 break
             time.sleep(0.2)
     if not finished:
         if ended:
-            how = "ended its process"
+            result = "ended its process"
         else:
-            how = f"did not end in {spent:.0f} s"
-        report.add(Outcome(test, how))
+            result = f"did not end in {spent:.0f} s"
+        report.add(Outcome(test, result))
     return test
 
 

@@ -15,7 +15,7 @@ ROW = re.compile(r"^\| (?P<risk>.+?) \| `(?P<test>tests/\S+::\w+)` \| .* \|$", r
 
 
 class Outcome(NamedTuple):
-    """What came of a test with one set of parameters, or of a part of it."""
+    """The outcome of a test with one set of parameters, or of a part of it."""
 
     test: str
     """The file and the name of the test, without parameters."""
@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
     reason: str = ""
     """Why it was skipped, or the last line of its error."""
     figures: str = ""
-    """What it measured."""
+    """The figures that it measured."""
 
 
 class Machine(NamedTuple):
@@ -36,7 +36,7 @@ class Machine(NamedTuple):
     date: str
 
 
-def marked() -> set[str]:
+def marked_tests() -> set[str]:
     """The tests marked ``gpu``, each by its file and name."""
     tests = set()
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
@@ -56,31 +56,30 @@ def marked() -> set[str]:
     return tests
 
 
-def in_order(page: str) -> list[str]:
-    """The tests of the page's table, in the order of its rows: what is worth its time most."""
+def ordered_tests(page: str) -> list[str]:
+    """The tests of the page's table, in the order of its rows: the most useful test first."""
     return [row["test"] for row in ROW.finditer(page)]
 
 
 def summary(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """How many cases of each test passed, what failed, and what was measured."""
+    """The number of cases of each test that passed or failed, and the figures measured."""
     by_test: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_test[outcome.test].append(outcome)
-    return {test: _in_words(parts) for test, parts in by_test.items()}
+    return {test: _outcome_text(test_outcomes) for test, test_outcomes in by_test.items()}
 
 
-def _in_words(outcomes: list[Outcome]) -> str:
+def _outcome_text(outcomes: list[Outcome]) -> str:
     counts = Counter(
-        f"{one.result} ({one.reason})" if one.reason else one.result for one in outcomes
+        f"{outcome.result} ({outcome.reason})" if outcome.reason else outcome.result
+        for outcome in outcomes
     )
-    words = [f"{count} {what}" for what, count in sorted(counts.items())]
-    return "; ".join([", ".join(words), *(one.figures for one in outcomes if one.figures)]).replace(
-        "|",
-        "/",
-    )
+    cases = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
+    figures = [outcome.figures for outcome in outcomes if outcome.figures]
+    return "; ".join([cases, *figures]).replace("|", "/")
 
 
-def written(page: str, results: Mapping[str, str], machine: Machine) -> str:
+def with_results(page: str, results: Mapping[str, str], machine: Machine) -> str:
     """A page with results in the rows of its table; the other rows stay as they are."""
 
     def row(match: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
 """A plugin of pytest that writes a line of JSON when a test begins, and one when it has ended.
 
-Lines are written at once, so that what is known is kept when the process is ended by force.
+Lines are written at once, so that they are kept when the process is ended by force.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _write(**line: str) -> None:
 
 def pytest_runtest_logstart(nodeid: str) -> None:
     """A test begins."""
-    _write(begun=nodeid)
+    _write(started=nodeid)
 
 
 def pytest_runtest_logreport(report: Any) -> None:

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 import ata_gym
 import ata_policies
-from ata_gym.cli import PANELS, app
+from ata_gym.cli import GROUPS, app
 from ata_gym.scenarios import SCENARIO_GROUPS, scenario
 from ata_gym.scenarios.card import Card
 from ata_gym.scenarios.recorded import RECORDINGS
@@ -213,11 +213,11 @@ def _policies() -> Page:
     for name in ata_policies.names():
         policy = load(name)
         if isinstance(policy, Preset):
-            made_of = policy.parts[0]
+            parts_for = policy.parts[0]
         else:
-            made_of = policy
+            parts_for = policy
         groups[policy.env_id].append(
-            Entry(name, policy_card(name), f"{made_of.__module__}.{made_of.__qualname__}"),
+            Entry(name, policy_card(name), f"{parts_for.__module__}.{parts_for.__qualname__}"),
         )
     about = (
         "A name is made into a policy by `ata_policies.make`, and a name may be followed by"
@@ -259,8 +259,8 @@ class Command(NamedTuple):
 def _commands() -> Page:
     commands: Any = get_command(app)
     groups = {
-        panel: [_command(commands.commands[one.__name__.replace("_", "-")]) for one in members]
-        for panel, members in PANELS.items()
+        title: [_command(commands.commands[one.__name__.replace("_", "-")]) for one in members]
+        for title, members in GROUPS.items()
     }
     about = (
         "`ata-gym --install-completion` lets a shell complete names; `ata-gym COMMAND --help` shows"

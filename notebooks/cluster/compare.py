@@ -85,7 +85,8 @@ def play(policy: str) -> tuple[np.ndarray, np.ndarray, list[float]]:
     optimizer = torch.optim.Adam(model.parameters(), lr=problem.learning_rates["adam"])
     allocator = TorchAllocator(arguments.budget, policy, name=f"worker {rank}")
     sampler = TaskSampler(allocator, problem.size)
-    loader = DataLoader(range(problem.size), batch_sampler=sampler, collate_fn=problem.at)
+    samples = range(problem.size)
+    loader = DataLoader(samples, batch_sampler=sampler, collate_fn=problem.training_samples)
     seconds = []
     tasks = []
     losses = []

@@ -28,7 +28,7 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--steps", type=int, default=500)
 parser.add_argument("--budget", type=int, default=64, help="tasks of a step, over all workers")
 parser.add_argument("--samples", type=int, default=1, help="samples of a task")
-parser.add_argument("--together", type=int, default=1, help="tasks computed in one pass")
+parser.add_argument("--tasks-per-pass", type=int, default=1, help="tasks computed in one pass")
 parser.add_argument("--policy", default="default")
 parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
 parser.add_argument("--save-every", type=int, default=100, help="steps")
@@ -49,12 +49,14 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 
 digits = make_problem("digits")  # your model and your dataset here
-data = TensorDataset(*digits.at(range(digits.size)))
+data = TensorDataset(*digits.training_samples(range(digits.size)))
 model = digits.build().to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 
 allocator = TorchAllocator(arguments.budget, arguments.policy)
-sampler = TaskSampler(allocator, data, samples=arguments.samples, together=arguments.together)
+sampler = TaskSampler(
+    allocator, data, samples=arguments.samples, tasks_per_pass=arguments.tasks_per_pass
+)
 loader = DataLoader(data, batch_sampler=sampler)
 if arguments.checkpoint.exists():
     state = torch.load(arguments.checkpoint, map_location=device, weights_only=True)

@@ -22,14 +22,14 @@ arguments = parser.parse_args()
 accelerator = Accelerator(cpu=arguments.cpu)  # with mixed_precision="fp16" it has a GradScaler
 torch.manual_seed(0)
 digits = make_problem("digits")  # your model and your dataset here
-data = TensorDataset(*digits.at(range(digits.size)))
+data = TensorDataset(*digits.training_samples(range(digits.size)))
 model = digits.build()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.steps)
 model, optimizer = accelerator.prepare(model, optimizer)
 
 allocator = TorchAllocator(budget=64)  # these lines are new
-loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data, together=16))
+loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data, tasks_per_pass=16))
 accelerator.register_for_checkpointing(allocator, scheduler)
 if arguments.checkpoint.exists():
     accelerator.load_state(arguments.checkpoint)

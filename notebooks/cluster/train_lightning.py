@@ -22,7 +22,7 @@ arguments = parser.parse_args()
 
 torch.manual_seed(0)
 digits = make_problem("digits")
-data = TensorDataset(*digits.at(range(digits.size)))
+data = TensorDataset(*digits.training_samples(range(digits.size)))
 
 
 class Digits(pl.LightningModule):
@@ -44,7 +44,7 @@ if not arguments.cpu:
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 dist.init_process_group("gloo" if arguments.cpu else "nccl")
 allocator = TorchAllocator(budget=64)  # these lines are new
-loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data, together=16))
+loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data, tasks_per_pass=16))
 trainer = pl.Trainer(
     strategy=TaskStrategy(allocator),
     accelerator="cpu" if arguments.cpu else "gpu",

@@ -50,7 +50,7 @@ trainer = TaskTrainer(
     arguments,
     train_dataset=data,
     allocator=allocator,
-    together=4,
+    tasks_per_pass=4,
     weight_of=tokens,
 )
 trainer.train()

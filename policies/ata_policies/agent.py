@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from ata_gym.envs.interface.actions import all_or, pick_idle, start_mask
+from ata_gym.envs.interface.actions import pick_idle, present_mask, start_mask
 from ata_gym.envs.interface.shares import SCALE, checked_shares, race_of_shares, tasks_of_shares
 from ata_gym.envs.interface.worker_features import (
     RoundFeatures,
@@ -20,6 +20,7 @@ from ata_gym.envs.interface.worker_features import (
     present_in,
 )
 from ata_gym.typing import Floats, Ints
+from ata_policies.beliefs.belief import NoPlan
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Policy, State
 from ata_policies.registry import id_of
@@ -68,7 +69,7 @@ def from_agent(
         >>> env = gym.make("ata_gym/TaskAllocation-v0", observation="workers", action="shares")
         >>> class Fastest(from_agent(lambda workers: -workers[..., 1], env)):
         ...     '''Shares that fall with the mean.'''
-        >>> policy = Fastest(Setting.of(env))
+        >>> policy = Fastest(Setting.from_env(env))
         >>> policy.predict(gym.make("ata_gym/TaskAllocation-v0").reset(seed=0)[0])[0]
         array([2, 2, 2, 1, 1])
     """
@@ -82,7 +83,7 @@ def from_agent(
     if any_size:
         size = None
     else:
-        size = (Setting.of(env).n, Setting.of(env).budget)
+        size = (Setting.from_env(env).n, Setting.from_env(env).budget)
     contract: Any
     if env_id == DispatchPolicy.env_id:
         contract = DispatchPolicy
@@ -119,11 +120,11 @@ def _answers(agent: Any, masked: bool) -> Callable[..., NDArray[Any]]:
     return predicted
 
 
-class _AgentPolicy(Policy):
+class _AgentPolicy(Policy[WorkerMemory, NoPlan]):
     """Asks an agent for actions, on features computed from the feedback as the env does."""
 
     source = "an agent of an RL library"
-    constants = "those of the agent"
+    constants = "the agent's"
     assumes = "workers like those that it was trained on"
     priced = True
     nonstationary = True
@@ -133,17 +134,19 @@ class _AgentPolicy(Policy):
     form: tuple[str, str]
     """The forms of the agent's observations and of its actions."""
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+    def act(
+        self, state: State[WorkerMemory, NoPlan], observation: Observation
+    ) -> tuple[Ints, State[WorkerMemory, NoPlan]]:
         forms = {"shares": self._shares, "assign": self._assign, "start": self._start}
         choose = forms.get(self.form[1], self._whole)
-        action = choose(state, seen)
-        return action, state._replace(belief=state.belief.asked(action))
+        action = choose(state, observation)
+        return action, state._replace(belief=state.belief.with_assigned(action))
 
-    def _whole(self, state: State, observation: Observation) -> Ints:
+    def _whole(self, state: State[WorkerMemory, NoPlan], observation: Observation) -> Ints:
         """Return the agent's actions as they are."""
         return self.agent(self._observed(state, observation)).astype(np.int64)
 
-    def _shares(self, state: State, observation: Observation) -> Ints:
+    def _shares(self, state: State[WorkerMemory, NoPlan], observation: Observation) -> Ints:
         """Return the tasks of the agent's shares; in a race, the last share is its size."""
         features = self._observed(state, observation)
         race = self.env_id == "ata_gym/TaskRace-v0"
@@ -153,19 +156,19 @@ class _AgentPolicy(Policy):
             return race_of_shares(shares, self.setting.budget, SCALE, present_in(observation))
         return tasks_of_shares(shares, self.setting.budget, SCALE, present_in(observation))
 
-    def _assign(self, state: State, observation: Observation) -> Ints:
+    def _assign(self, state: State[WorkerMemory, NoPlan], observation: Observation) -> Ints:
         """Return the tasks that the agent assigns one by one."""
         rows = np.arange(len(state.round))
         tasks = np.zeros((len(rows), self.setting.n), np.int64)
-        mask = all_or(present_in(observation), tasks.shape)
+        mask = present_mask(present_in(observation), tasks.shape)
         for _ in range(self.setting.budget):
             tasks[rows, self.agent(self._observed(state, observation, tasks), mask)] += 1
         return tasks
 
-    def _start(self, state: State, observation: Observation) -> Ints:
+    def _start(self, state: State[WorkerMemory, NoPlan], observation: Observation) -> Ints:
         """Return the workers that the agent starts one by one, until it lets time pass."""
         started = np.zeros((len(state.round), self.setting.n), np.int64)
-        present = all_or(present_in(observation), started.shape)
+        present = present_mask(present_in(observation), started.shape)
         going = np.ones(len(started), np.bool_)  # rows that have not let time pass
         while going.any():
             idle = present & (observation["running"] == 0) & (started == 0)
@@ -178,7 +181,7 @@ class _AgentPolicy(Policy):
 
     def _observed(
         self,
-        state: State,
+        state: State[WorkerMemory, NoPlan],
         observation: Observation,
         added: Ints | None = None,
     ) -> NDArray[np.float32]:

@@ -5,7 +5,7 @@ import numpy as np
 from ata_gym.scenarios import Scenario
 from ata_gym.scenarios.card import Card, scenario_card
 from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
-from ata_policies.facts import together
+from ata_policies.facts import joined_facts
 from ata_policies.presets import Preset
 from ata_policies.registry import default_name, full_name, load, parse, short_name
 from ata_policies.setting import Setting
@@ -29,31 +29,31 @@ def policy_card(name: str) -> Card:
     policy = load(name)
     hyperparameters = parse(name)[1]
     plays = short_name(policy.env_id)
-    parts = policy.made_of(**hyperparameters)
+    parts = policy.parts_for(**hyperparameters)
     if isinstance(policy, Preset):
         preset = dict(policy.hyperparameters)
     else:
         preset = {}
-    plays_what = plays
+    env_text = plays
     if default_name(policy.env_id) == name:
-        plays_what += ", where it is the default"
+        env_text += ", where it is the default"
     facts = {
-        "plays": plays_what,
+        "plays": env_text,
         "made of": ", ".join(f"{key} {value}" for key, value in (preset | hyperparameters).items()),
-        "must know beforehand": together(parts, "knows"),
+        "must know beforehand": joined_facts(parts, "knows"),
         "assumes": policy.assumes,
         "constants": policy.constants,
-        "unit of time": together(parts, "time_unit"),
+        "unit of time": joined_facts(parts, "time_unit"),
         "looks at the price": "yes" if policy.priced else "no",
         "for workers that change": "yes" if policy.nonstationary else "no",
         "source": policy.source,
     }
     summary = policy.summary()
     text = policy.documentation().removeprefix(summary).strip()
-    competitors, rounds = _COMPARED_WITH[plays]
-    players = ",".join(dict.fromkeys((*competitors, name)))
+    compared_policies, rounds = _COMPARED_WITH[plays]
+    policies = ",".join(dict.fromkeys((*compared_policies, name)))
     command = (
-        f"ata-gym bench --scenario icml2025-cifar100 --rounds {rounds} --policies {players} --out"
+        f"ata-gym bench --scenario icml2025-cifar100 --rounds {rounds} --policies {policies} --out"
         " results/try"
     )
     return Card(name, summary, {name: fact for name, fact in facts.items() if fact}, text, command)
@@ -73,7 +73,7 @@ def full_scenario_card(scenario: Scenario) -> Card:
     pool = scenario.pool
     if not scenario.stationary or not np.isfinite(pool.mean()).all():
         return card
-    setting = Setting.in_scenario(scenario)
+    setting = Setting.from_scenario(scenario)
     phases = []
     for ending, version in (("", "preprint"), ("-icml", "icml")):
         for name, kind in (("ata", Ata), ("ata-empirical", AtaEmpirical)):

@@ -39,11 +39,11 @@ class Explanation:
             return ("worker", "mean", "evidence", "")
         return ("worker", "mean", "evidence", "tasks", "")
 
-    def rows(self, most: int = _MOST_SHOWN) -> list[tuple[str, ...]]:
+    def rows(self, limit: int = _MOST_SHOWN) -> list[tuple[str, ...]]:
         """Return the workers as text, in the order of their numbers.
 
         Args:
-            most: How many are shown at most: first the workers with the most tasks, and of equal
+            limit: How many are shown at most: first the workers with the most tasks, and of equal
                 ones the fastest.
         """
         if self.tasks is None:
@@ -51,7 +51,7 @@ class Explanation:
         else:
             tasks = self.tasks
         mean = np.where(np.isnan(self.mean), np.inf, self.mean)
-        shown = np.sort(np.lexsort((mean, -tasks))[:most])
+        shown = np.sort(np.lexsort((mean, -tasks))[:limit])
         return [self._row(i) for i in shown.tolist()]
 
     def _row(self, i: int) -> tuple[str, ...]:
@@ -70,15 +70,15 @@ class Explanation:
             notes.append("untried")
         return (*cells, ", ".join(notes))
 
-    def remarks(self, most: int = _MOST_SHOWN) -> list[str]:
+    def remarks(self, limit: int = _MOST_SHOWN) -> list[str]:
         """Return sentences on all workers: who is not shown, who is away, and who is untried.
 
         Args:
-            most: How many workers are shown at most.
+            limit: How many workers are shown at most.
         """
         remarks = []
-        if len(self.mean) > most:
-            remarks.append(f"{len(self.mean) - most:,} more workers")
+        if len(self.mean) > limit:
+            remarks.append(f"{len(self.mean) - limit:,} more workers")
         if self.away.any():
             remarks.append(f"thought to be away: {listed(self.away)}")
         if self.untried.any():
@@ -98,14 +98,14 @@ class Explanation:
         return "\n".join([*head, *lines, *self.remarks()])
 
 
-def listed(which: Mask) -> str:
+def listed(workers: Mask) -> str:
     """Return the numbers of some workers, (n,), as text; neighbours are a range.
 
     Example:
         >>> listed(np.array([True, False, True, True, True]))
         '0, 2-4'
     """
-    numbers = np.flatnonzero(which)
+    numbers = np.flatnonzero(workers)
     runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
     return ", ".join(
         f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs if len(run)

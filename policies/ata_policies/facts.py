@@ -9,9 +9,11 @@ from types import MappingProxyType
 from typing import ClassVar
 
 # what an oracle must know begins with one of these
-_OF_ORACLES = ("the means", "the distributions")
-_OF_BOUNDS = "a bound on"  # what ATA must know begins so
-_EACH_ROUND = ", of each round"  # and ends so for an oracle that is told each round's conditions
+_ORACLE_PREFIXES = ("the means", "the distributions")
+_BOUND_PREFIX = "a bound on"  # what ATA must know begins so
+_EACH_ROUND_SUFFIX = (
+    ", of each round"  # and ends so for an oracle that is told each round's conditions
+)
 
 DECLARED_BY: Mapping[str, str] = MappingProxyType(
     {
@@ -32,18 +34,18 @@ class UndeclaredError(ValueError):
     """A policy reads privileged information of which it does not say that it must know it."""
 
 
-def undeclared(policy: str, knows: str, what: str, piece: str) -> str:
+def undeclared(policy: str, knows: str, information: str, piece: str) -> str:
     """Return the sentence on a policy that reads what it is not given.
 
     Args:
         policy: Its name.
         knows: What it says that it knows.
-        what: What it reads, in words.
+        information: What it reads, in words.
         piece: The same as a key of ``DECLARED_BY``.
     """
     return (
-        f'{policy} says knows = "{knows}", so {what} is not given to it: a policy that must know it'
-        f" beforehand says {DECLARED_BY[piece]}"
+        f'{policy} says knows = "{knows}", so {information} is not given to it: a policy that must'
+        f" know it beforehand says {DECLARED_BY[piece]}"
     )
 
 
@@ -58,11 +60,11 @@ def granted(knows: str) -> frozenset[str]:
     """
     keys: set[str] = set()
     for phrase in knows.split("; "):
-        if phrase.startswith(_OF_ORACLES):
+        if phrase.startswith(_ORACLE_PREFIXES):
             keys |= {"pool", "drawn", "published", "norms"}
-            if phrase.endswith(_EACH_ROUND):
+            if phrase.endswith(_EACH_ROUND_SUFFIX):
                 keys |= {"conditions"}
-        elif phrase.startswith(_OF_BOUNDS):
+        elif phrase.startswith(_BOUND_PREFIX):
             keys |= {"published", "norms"}
     return frozenset(keys)
 
@@ -113,7 +115,7 @@ class Described:
         return inspect.getdoc(cls) or ""
 
 
-def together(parts: Iterable[type[Described]], fact: str) -> str:
+def joined_facts(parts: Iterable[type[Described]], fact: str) -> str:
     """Return what several parts say of a fact, each thing once.
 
     What says nothing is left out, unless all say nothing.

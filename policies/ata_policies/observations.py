@@ -18,7 +18,7 @@ from ata_gym.utils.validation import short
 
 Observation = dict[str, NDArray[Any]]
 
-LONGEST = 1e300  # longer times count as this one, so that their sums stay finite
+LONGEST_TIME = 1e300  # longer times count as this one, so that their sums stay finite
 
 
 class _Field(NamedTuple):
@@ -28,7 +28,7 @@ class _Field(NamedTuple):
     width: int
     """Numbers in a row."""
     dtype: np.dtype[Any]
-    most: float
+    largest: float
     """The largest number allowed."""
 
 
@@ -119,7 +119,7 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
             for field in fields:
                 _check_range(field, checked[field.name], n)
             for name in ("duration", "elapsed"):
-                checked[name] = np.minimum(checked[name], LONGEST)
+                checked[name] = np.minimum(checked[name], LONGEST_TIME)
     return checked
 
 
@@ -148,23 +148,23 @@ def _fields(n: int, budget: int, env_id: str) -> tuple[_Field, ...]:
 
 
 @dataclass
-class Door:
+class StateCheck:
     """The check of the states that a policy is given."""
 
-    first: Any
+    first_state: Any
     """Its first state, which shows the form of all states."""
     size: Size
     """Its n and B."""
-    policy: str
+    policy_name: str
     """Its name."""
-    last: Any = None
+    last_state: Any = None
     """The state that the policy returned last, which is not checked again.
 
     A copy or a pickle has none.
     """
 
-    def __reduce__(self) -> "tuple[type[Door], tuple[Any, Size, str]]":
-        return Door, (self.first, self.size, self.policy)
+    def __reduce__(self) -> "tuple[type[StateCheck], tuple[Any, Size, str]]":
+        return StateCheck, (self.first_state, self.size, self.policy_name)
 
     def check(self, state: Any, rows: int) -> None:
         """Check a state.
@@ -175,17 +175,17 @@ class Door:
         """
         if np.shape(state.round) != (rows,) or np.shape(state.key) != (rows,):
             raise ValueError(
-                f"the state is that of {np.size(state.round)} rows, and the observation has {rows}",
+                f"the state is for {np.size(state.round)} rows, and the observation has {rows}",
             )
-        if _form(state) != _form(self.first):
+        if _form(state) != _form(self.first_state):
             raise ValueError(
-                f"the state is not one of this {self.policy}: it is another policy's, or its"
+                f"the state is not one of this {self.policy_name}: it is another policy's, or its"
                 " classes are made at each call (define the classes of belief and plan at the top"
                 " of a module)",
             )
         for (name, leaf, bounds), (_, first_leaf, _) in zip(
             declared(state),
-            declared(self.first),
+            declared(self.first_state),
             strict=True,
         ):
             shape = (rows, *np.shape(first_leaf)[1:])
@@ -200,7 +200,7 @@ class Door:
                 )
             if bounds is not None:
                 bounds.check(
-                    f"the state is not one that this {self.policy} can have: {name}",
+                    f"the state is not one that this {self.policy_name} can have: {name}",
                     leaf,
                     self.size,
                 )
@@ -213,28 +213,28 @@ def _form(tree: Any) -> Any:
     return None
 
 
-def checked_start(given: Any, rows: int) -> Mask:
+def checked_start(episode_start: Any, rows: int) -> Mask:
     """Return which rows begin an episode, (E,).
 
     Args:
-        given: What ``predict`` was given as ``episode_start``.
+        episode_start: What ``predict`` was given.
         rows: The number of rows.
 
     Raises:
         ValueError: Unless there is a boolean for each row.
     """
-    start: Mask = np.reshape(given, -1)
+    start: Mask = np.reshape(episode_start, -1)
     if start.shape != (rows,) or start.dtype != np.bool_:
         form = f"{start.dtype} of shape {start.shape}"
         raise ValueError(f"episode_start must be {rows} booleans, one for each row, not {form}")
     return start
 
 
-def checked_conditions(given: object, rows: int, n: int, policy: str) -> Conditions:
+def checked_conditions(privileged: object, rows: int, n: int, policy: str) -> Conditions:
     """Return the conditions of the coming round with a row axis.
 
     Args:
-        given: What ``predict`` was given as ``privileged``.
+        privileged: What ``predict`` was given.
         rows: The number of rows.
         n: Workers.
         policy: The name of the policy, for the error.
@@ -242,32 +242,33 @@ def checked_conditions(given: object, rows: int, n: int, policy: str) -> Conditi
     Raises:
         ValueError: If they are no conditions, or not of so many rows and workers.
     """
-    if not isinstance(given, Conditions):
-        if given is None:
+    if not isinstance(privileged, Conditions):
+        if privileged is None:
             description = "nothing"
         else:
-            description = short(given)
+            description = short(privileged)
         raise ValueError(  # noqa: TRY004
             f"{policy} is an oracle, and privileged is {description}: call predict(...,"
             " privileged=env.unwrapped.conditions())",
         )
-    if given.distribution.ndim == 1:
-        given = Conditions._make(
-            field[None] if isinstance(field, np.ndarray | np.generic) else field for field in given
+    if privileged.distribution.ndim == 1:
+        privileged = Conditions._make(
+            field[None] if isinstance(field, np.ndarray | np.generic) else field
+            for field in privileged
         )
-    if given.distribution.shape != (rows, n):
-        shape = given.distribution.shape
+    if privileged.distribution.shape != (rows, n):
+        shape = privileged.distribution.shape
         raise ValueError(
             f"privileged must hold the conditions of {rows} rows of {n} workers, not of shape"
             f" {shape}",
         )
-    return given
+    return privileged
 
 
 def _check_range(field: _Field, values: NDArray[Any], n: int) -> None:
     """Raise ValueError for the first number of a field that is out of range."""
     name = field.name
-    largest = field.most
+    largest = field.largest
     smallest = {"worker": -1, "missing": 1}.get(name, 0)
     illegal = values[~((values >= smallest) & (values <= largest) & (values < np.inf))]
     if not illegal.size:
@@ -284,13 +285,13 @@ def _check_range(field: _Field, values: NDArray[Any], n: int) -> None:
     raise ValueError(f"observation[{name!r}] must be from {smallest} to {largest}; one is not")
 
 
-def at_work(seen: Observation) -> tuple[Ints, Bits, Floats]:
+def round_progress(observation: Observation) -> tuple[Ints, Bits, Floats]:
     """Return the state of a round in dispatch.
 
     That is how many results are missing, (E,), which workers run a task, (E, n), and for how long,
     (E, n).
     """
-    return seen["missing"][:, 0], seen["running"], seen["age"]
+    return observation["missing"][:, 0], observation["running"], observation["age"]
 
 
 @kernel("(r),(r),(n)->()")
@@ -300,10 +301,13 @@ def _faults(worker: Ints, duration: Floats, elapsed: Floats, out: Mask) -> None:
     n = len(elapsed)
     for r in range(len(worker)):
         legal += (
-            (worker[r] >= -1) & (worker[r] < n) & (duration[r] >= 0.0) & (duration[r] <= LONGEST)
+            (worker[r] >= -1)
+            & (worker[r] < n)
+            & (duration[r] >= 0.0)
+            & (duration[r] <= LONGEST_TIME)
         )
     for i in range(n):
-        legal += (elapsed[i] >= 0.0) & (elapsed[i] <= LONGEST)
+        legal += (elapsed[i] >= 0.0) & (elapsed[i] <= LONGEST_TIME)
     out[0] = legal < len(worker) + n
 
 

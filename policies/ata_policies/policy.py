@@ -4,7 +4,7 @@ import inspect
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,29 +15,29 @@ from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import Size, Wholes
 from ata_gym.utils.trees import choose_rows
 from ata_gym.utils.validation import short, whole_number
-from ata_policies.beliefs.availability import Availability
-from ata_policies.beliefs.belief import Belief, BeliefOfMeans, InitialBelief
+from ata_policies.beliefs.availability import Availability, PlanWithAvailability
+from ata_policies.beliefs.belief import BeliefOfMeans, BeliefT, InitialBelief, PlanT
 from ata_policies.beliefs.moments import Totals
 from ata_policies.explanation import Explanation, numbers_of
-from ata_policies.facts import Described, UndeclaredError, granted, together, undeclared
+from ata_policies.facts import Described, UndeclaredError, granted, joined_facts, undeclared
 from ata_policies.observations import (
-    Door,
     Observation,
+    StateCheck,
     checked_conditions,
     checked_observation,
     checked_start,
 )
 from ata_policies.setting import Setting
 
-_OWN_RANDOMNESS = 1  # the stream of keys for policies; the task times have another
+_POLICY_STREAM = 1  # the stream of keys for policies; the task times have another
 
 
-class State(NamedTuple):
+class State(NamedTuple, Generic[BeliefT, PlanT]):
     """What a policy carries from round to round, in E rows."""
 
-    belief: Any
+    belief: BeliefT
     """What was learned, a ``Belief`` of the type that the policy names."""
-    plan: Any
+    plan: PlanT
     """What was computed from the belief and is kept for some rounds.
 
     A named tuple of arrays, or an empty tuple.
@@ -84,12 +84,14 @@ class PolicyClass(ABCMeta):
         """
         if not isinstance(setting, Setting):
             raise ValueError(  # noqa: TRY004
-                f"{cls.__name__} is made for a setting, such as Setting.of(env), not for"
+                f"{cls.__name__} is made for a setting, such as Setting.from_env(env), not for"
                 f" {short(setting)}",
             )
         policy_class: Any = cls
-        knows = together(policy_class.made_of(**hyperparameters), "knows")
-        policy = super().__call__(setting.told_to(cls.__name__, knows), *args, **hyperparameters)
+        knows = joined_facts(policy_class.parts_for(**hyperparameters), "knows")
+        policy = super().__call__(
+            setting.disclosed_to(cls.__name__, knows), *args, **hyperparameters
+        )
         if getattr(policy, "privileged", False) and "conditions" not in granted(knows):
             information = "what predict gets as privileged"
             raise UndeclaredError(undeclared(cls.__name__, knows, information, "conditions"))
@@ -102,7 +104,7 @@ class PolicyClass(ABCMeta):
         return signature.replace(parameters=[*signature.parameters.values()][1:])
 
 
-class Policy(Described, metaclass=PolicyClass):
+class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
     """A policy: hyperparameters and a seed, but no memory.
 
     What is learned is in the state that ``predict`` takes and returns. Start from
@@ -116,7 +118,7 @@ class Policy(Described, metaclass=PolicyClass):
     """Whether it learns; policies that do not learn are baselines."""
     priced: ClassVar[bool] = False
     """Whether its actions depend on the price of worker time."""
-    tells_costs: ClassVar[bool] = False
+    uses_unit_costs: ClassVar[bool] = False
     """Whether, if it is priced, it knows that workers' unit costs may differ."""
     belief: ClassVar[type[InitialBelief]] = Totals
     """What it remembers; ``explain`` shows a ``BeliefOfMeans``."""
@@ -139,7 +141,7 @@ class Policy(Described, metaclass=PolicyClass):
                 f" {setting.n} and {setting.budget}",
             )
         costs_differ = setting.price > 0.0 and setting.unit_costs is not None
-        if self.priced and not self.tells_costs and costs_differ:
+        if self.priced and not self.uses_unit_costs and costs_differ:
             raise ValueError(
                 f"{type(self).__name__} takes every worker's time to cost the same, and here"
                 " unit_costs are given: play distribution-learner, oracle or dynamic-oracle, or a"
@@ -149,7 +151,7 @@ class Policy(Described, metaclass=PolicyClass):
         self.seed = whole_number("seed", seed, least=0)
 
     @classmethod
-    def made_of(cls, **_: Any) -> Sequence[type[Described]]:
+    def parts_for(cls, **_: Any) -> Sequence[type[Described]]:
         """Return the parts of a policy with these hyperparameters.
 
         What they must know, and their unit of time, apply to the policy.
@@ -159,11 +161,11 @@ class Policy(Described, metaclass=PolicyClass):
     def predict(
         self,
         observation: Observation,
-        state: State | None = None,
+        state: State[BeliefT, PlanT] | None = None,
         episode_start: NDArray[np.bool_] | None = None,
         deterministic: bool = False,
         privileged: Conditions | None = None,
-    ) -> tuple[Ints, State]:
+    ) -> tuple[Ints, State[BeliefT, PlanT]]:
         """Choose the next action, in the manner of Stable-Baselines3.
 
         Args:
@@ -191,7 +193,7 @@ class Policy(Described, metaclass=PolicyClass):
                 "state must be what predict returned before, or None, not a"
                 f" {type(state).__name__}",
             )
-        elif state is not self._door.last or len(state.round) != rows:
+        elif state is not self._state_check.last_state or len(state.round) != rows:
             self.check_state(state, rows)
         if episode_start is not None:
             anew = anew | checked_start(episode_start, rows)
@@ -222,12 +224,12 @@ class Policy(Described, metaclass=PolicyClass):
                 action, state = self.act(state, batch)
             else:
                 action, state = self.act_knowing(state, batch, conditions)
-        self._door.last = state
+        self._state_check.last_state = state
         if np.ndim(observation["worker"]) > 1:
             return action, state
         return action[0], state
 
-    def check_state(self, state: State, rows: int) -> None:
+    def check_state(self, state: State[BeliefT, PlanT], rows: int) -> None:
         """Check a state; ``predict`` does not check the state that it returned last.
 
         Args:
@@ -237,9 +239,9 @@ class Policy(Described, metaclass=PolicyClass):
         Raises:
             ValueError: Unless it is a state of this policy.
         """
-        self._door.check(state, rows)
+        self._state_check.check(state, rows)
 
-    def explain(self, state: State, row: int = 0) -> Explanation:
+    def explain(self, state: State[BeliefT, PlanT], row: int = 0) -> Explanation:
         """Explain the decision with which ``predict`` returned a state.
 
         Args:
@@ -274,7 +276,7 @@ class Policy(Described, metaclass=PolicyClass):
                 f"row must be one of the state's {rows} rows, counted from 0, not {row}",
             )
         round = int(state.round[row])
-        plan_text = self.plan_in_words(state, row)
+        plan_text = self.describe_plan(state, row)
         mean, evidence = (estimate[row] for estimate in self.estimated(state))
         if round > 0:
             action = self.last_action(state)
@@ -292,7 +294,7 @@ class Policy(Described, metaclass=PolicyClass):
         """Return what the policy does, in a sentence, with what it was made with."""
         return self.summary()
 
-    def estimated(self, state: State) -> tuple[Floats, Floats]:
+    def estimated(self, state: State[BeliefT, PlanT]) -> tuple[Floats, Floats]:
         """Return mean task times, (E, n), and the number of results behind them, (E, n).
 
         By default they are what is believed; NaN where a mean is unknown.
@@ -302,44 +304,47 @@ class Policy(Described, metaclass=PolicyClass):
         shape = len(state.round), self.setting.n
         return np.full(shape, np.nan), np.zeros(shape)
 
-    def untried(self, state: State) -> Mask:
+    def untried(self, state: State[BeliefT, PlanT]) -> Mask:
         """Return the workers of whom nothing is known, (E, n)."""
         if isinstance(state.belief, BeliefOfMeans):
             return np.asarray(state.belief.untried())
         return np.asarray(self.estimated(state)[1] == 0.0)
 
-    def away(self, state: State) -> Mask:
+    def away(self, state: State[BeliefT, PlanT]) -> Mask:
         """Return the workers that are thought to be away, (E, n).
 
-        They are the workers that owe results, if the plan has an ``availability``.
+        They are the workers that owe results, if the plan is a ``PlanWithAvailability``.
         """
-        availability = _watched(state)
+        availability = _availability_of(state.plan)
         if availability is not None:
             return availability.away
         return np.zeros((len(state.round), self.setting.n), np.bool_)
 
-    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
+    def note_absences(
+        self, state: State[BeliefT, PlanT], absent: Mask, back: Mask
+    ) -> State[BeliefT, PlanT]:
         """Return the state after a loop reports who is absent, and who is back.
 
-        In an ``availability`` of the plan absent workers owe results then, and workers that are
-        back are probed.
+        In the availability of a ``PlanWithAvailability`` absent workers owe results then, and
+        workers that are back are probed.
 
         Args:
             state: The state before.
             absent: (n,) the workers that are absent.
             back: (n,) the workers that have just come back.
         """
-        availability = _watched(state)
+        plan: Any = state.plan
+        availability = _availability_of(plan)
         if availability is None:
             return state
-        plan = state.plan._replace(availability=availability.note_absences(absent, back))
+        plan = plan._replace(availability=availability.note_absences(absent, back))
         return state._replace(plan=plan)
 
-    def plan_in_words(self, state: State, row: int) -> str:
+    def describe_plan(self, state: State[BeliefT, PlanT], row: int) -> str:
         """Return the plan of a row in words; by default the numbers in it, by name."""
         return numbers_of(state.plan, row, len(state.round))
 
-    def last_action(self, state: State) -> Ints | None:
+    def last_action(self, state: State[BeliefT, PlanT]) -> Ints | None:
         """Return the action that came with a state, (E, n), for ``explain``.
 
         None if the state does not hold it.
@@ -347,38 +352,44 @@ class Policy(Described, metaclass=PolicyClass):
         return None
 
     @cached_property
-    def _door(self) -> Door:
+    def _state_check(self) -> StateCheck:
         """Return the check of states."""
-        return Door(self.first_state(1), Size(*self.setting[:2]), type(self).__name__)
+        return StateCheck(self.first_state(1), Size(*self.setting[:2]), type(self).__name__)
 
-    def first_state(self, rows: int) -> State:
+    def first_state(self, rows: int) -> State[BeliefT, PlanT]:
         """Return the state of ``rows`` rows that have seen nothing."""
         zeros = np.zeros(rows, np.int64)
-        keys = stream_keys(self.seed, rows, _OWN_RANDOMNESS)
+        keys = stream_keys(self.seed, rows, _POLICY_STREAM)
         return State(self.first_belief(rows), self.first_plan(rows), zeros, zeros, keys)
 
-    def first_belief(self, rows: int) -> Belief:
+    def first_belief(self, rows: int) -> BeliefT:
         """Return the belief of ``rows`` rows that have seen nothing."""
-        return self.belief.empty(rows, self.setting.n)
+        empty: Any = self.belief.empty
+        belief: BeliefT = empty(rows, self.setting.n)
+        return belief
 
-    def first_plan(self, rows: int) -> Any:
+    def first_plan(self, rows: int) -> PlanT:
         """Return the plan of ``rows`` rows that have seen nothing.
 
         It is a named tuple of arrays, or an empty tuple.
         """
-        return ()
+        no_plan: Any = ()
+        plan: PlanT = no_plan
+        return plan
 
-    def begins(self, seen: Observation) -> Mask | bool:
+    def begins(self, observation: Observation) -> Mask | bool:
         """Return which rows begin a round with this step, (E,)."""
         return True
 
     @abstractmethod
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+    def act(
+        self, state: State[BeliefT, PlanT], observation: Observation
+    ) -> tuple[Ints, State[BeliefT, PlanT]]:
         """Choose an action for each row of the batch.
 
         Args:
             state: What is known, with the belief after this observation.
-            seen: The observation, with a row axis.
+            observation: The observation, with a row axis.
 
         Returns:
             The action, (E, n), and the state, whose plan may be new.
@@ -386,32 +397,31 @@ class Policy(Described, metaclass=PolicyClass):
 
     def act_knowing(
         self,
-        state: State,
-        seen: Observation,
+        state: State[BeliefT, PlanT],
+        observation: Observation,
         conditions: Conditions,
-    ) -> tuple[Ints, State]:
+    ) -> tuple[Ints, State[BeliefT, PlanT]]:
         """Choose an action as ``act`` does, for policies with ``privileged``.
 
         Args:
             state: What is known.
-            seen: The observation.
+            observation: The observation.
             conditions: The conditions of each row's coming round.
 
         Returns:
             The action, (E, n), and the state.
         """
-        return self.act(state, seen)
+        return self.act(state, observation)
 
 
-def _watched(state: State) -> Availability | None:
-    """Return the ``availability`` of the plan, if it has one."""
-    availability = getattr(state.plan, "availability", None)
-    if isinstance(availability, Availability):
-        return availability
+def _availability_of(plan: object) -> Availability | None:
+    """Return who is away by a plan; None if the plan does not tell that."""
+    if isinstance(plan, PlanWithAvailability) and isinstance(plan.availability, Availability):
+        return plan.availability
     return None
 
 
-class AllocationPolicy(Policy):
+class AllocationPolicy(Policy[BeliefT, PlanT]):
     """A policy whose action follows from the state alone.
 
     It plays ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``. The example is a policy of
@@ -426,23 +436,25 @@ class AllocationPolicy(Policy):
         ...         scores = 0.9 * np.nan_to_num(state.belief.mean())
         ...         return allocate(scores, self.setting.budget, state.round_keys(), untried)
         >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
-        >>> allocation, state = Optimist(Setting.of(env)).predict(env.reset(seed=0)[0])
+        >>> allocation, state = Optimist(Setting.from_env(env)).predict(env.reset(seed=0)[0])
         >>> int(allocation.sum())
         5
     """
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+    def act(
+        self, state: State[BeliefT, PlanT], observation: Observation
+    ) -> tuple[Ints, State[BeliefT, PlanT]]:
         return self.allocate(state), state
 
-    def last_action(self, state: State) -> Ints | None:
+    def last_action(self, state: State[BeliefT, PlanT]) -> Ints | None:
         return self.allocate(state)
 
     @abstractmethod
-    def allocate(self, state: State) -> Ints:
+    def allocate(self, state: State[BeliefT, PlanT]) -> Ints:
         """Return the tasks for each worker in each row, (E, n)."""
 
 
-class DispatchPolicy(Policy):
+class DispatchPolicy(Policy[BeliefT, PlanT]):
     """A policy of ``ata_gym/TaskDispatch-v0``.
 
     At each completion its action is 0 or 1 for each worker: who should be working.
@@ -450,6 +462,6 @@ class DispatchPolicy(Policy):
 
     env_id = "ata_gym/TaskDispatch-v0"
 
-    def begins(self, seen: Observation) -> Mask:
+    def begins(self, observation: Observation) -> Mask:
         """A round begins when all B results are missing."""
-        return np.asarray(seen["missing"][:, 0] == self.setting.budget)
+        return np.asarray(observation["missing"][:, 0] == self.setting.budget)

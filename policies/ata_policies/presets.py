@@ -22,7 +22,7 @@ from ata_policies.dispatch.oracles import (
     DispatchOracle,
 )
 from ata_policies.dispatch.remaining_time import DispatchRest
-from ata_policies.facts import Described, together
+from ata_policies.facts import Described, joined_facts
 from ata_policies.lb_bsp.cpu import PREDICTORS, LbBsp, Probes
 from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
 from ata_policies.learned.policy import Learned
@@ -35,7 +35,7 @@ from ata_policies.setting import Setting
 
 def _fact(name: str) -> Any:
     """Make a property of a preset: what its parts say of a fact, together."""
-    return property(lambda preset: together(preset.parts, name))
+    return property(lambda preset: joined_facts(preset.parts, name))
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Preset:
         chosen = {**self.hyperparameters, **hyperparameters}
         return self.build(setting, seed=seed, **chosen)
 
-    def made_of(self, **hyperparameters: Any) -> Sequence[type[Described]]:
+    def parts_for(self, **hyperparameters: Any) -> Sequence[type[Described]]:
         """Return the parts of the policy with these hyperparameters of a call."""
         chosen = {**self.hyperparameters, **hyperparameters}
-        return self.build.made_of(**chosen)
+        return self.build.parts_for(**chosen)
 
     def summary(self) -> str:
         """Return what the policy does, in a sentence."""
@@ -76,9 +76,9 @@ class Preset:
     __name__ = property(attrgetter("name"))
     source = _fact("source")
     constants = _fact("constants")
-    knows = property(lambda preset: together(preset.made_of(), "knows"))
+    knows = property(lambda preset: joined_facts(preset.parts_for(), "knows"))
     assumes = _fact("assumes")
-    time_unit = property(lambda preset: together(preset.made_of(), "time_unit"))
+    time_unit = property(lambda preset: joined_facts(preset.parts_for(), "time_unit"))
     nonstationary = property(lambda preset: any(part.nonstationary for part in preset.parts))
     env_id = property(attrgetter("build.env_id"))
     only_size = property(attrgetter("build.only_size"))

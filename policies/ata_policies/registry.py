@@ -37,11 +37,43 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
 Where no env is known, it is the first one.
 """
 
+RECOMMENDED: tuple[Mapping[str, str], ...] = (
+    MappingProxyType(
+        {
+            "distribution-learner": "hand out exactly B tasks and wait for all of them",
+            "learned": "the same, with up to some 50 workers whose speeds change",
+            "race": "may cancel what is late",
+            "dispatch": "may decide at each result who starts one more task",
+            "restarting-beta": "must decide within a millisecond",
+            "lb-bsp-ema": "give every worker some work in each step",
+        },
+    ),
+    MappingProxyType(
+        {
+            "ata": "compare with the paper: ATA",
+            "ata-empirical": "compare with the paper: ATA-Empirical",
+            "ata-icml": "compare with the paper: ATA with its poster's constants",
+            "ata-empirical-icml": "compare with the paper: ATA-Empirical with the same",
+        },
+    ),
+    MappingProxyType(
+        {
+            "ofta": "ask what is possible: knows the means",
+            "oracle": "ask what is possible: knows the distributions",
+            "dynamic-oracle": "ask what is possible: knows each round's distributions",
+        },
+    ),
+)
+"""The policies to choose from first: who each is for, "you" being the subject.
+
+They learn, are published, or know more than a policy can. The table in README.md says more.
+"""
+
 PolicyMaker = type[Policy] | Preset  # what makes a policy for a setting, and describes it
 Env = gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
 
 
-class Given(NamedTuple):
+class RegisteredPolicy(NamedTuple):
     """A policy that is given as an object, and has a name in this process only."""
 
     maker: PolicyMaker
@@ -55,11 +87,11 @@ class Given(NamedTuple):
     """What was given."""
 
 
-_given: dict[str, Given] = {}
+_registered: dict[str, RegisteredPolicy] = {}
 
 
 @contextmanager
-def given(policies: Mapping[str, Given]) -> Iterator[None]:
+def registered(policies: Mapping[str, RegisteredPolicy]) -> Iterator[None]:
     """Let ``load`` and ``make`` find these policies by their names, inside the block.
 
     Args:
@@ -68,27 +100,27 @@ def given(policies: Mapping[str, Given]) -> Iterator[None]:
     Raises:
         ValueError: If a name is taken.
     """
-    taken = sorted(policies.keys() & {"default", *names(), *_given})
+    taken = sorted(policies.keys() & {"default", *names(), *_registered})
     if taken:
         raise ValueError(
             f"{', '.join(taken)} is the name of another policy: give yours a name of its own",
         )
-    _given.update(policies)
+    _registered.update(policies)
     try:
         yield
     finally:
         for name in policies:
-            del _given[name]
+            del _registered[name]
 
 
-def source_given(name: str) -> str | None:
+def registered_source(name: str) -> str | None:
     """Return the source of a policy that is given as an object.
 
     None for all others, which have files.
     """
     base, _ = parse(name)
-    if base in _given:
-        return _given[base].source
+    if base in _registered:
+        return _registered[base].source
     return None
 
 
@@ -161,7 +193,7 @@ def explain_default(env: Env) -> str:
         >>> explain_default(gym.make("ata_gym/TaskRace-v0", scenario="icml2025-regret"))[:80]
         'default: race plays ata_gym/TaskRace-v0 with 20 workers, B = 5 and price 0: it c'
     """
-    setting = Setting.of(env)
+    setting = Setting.from_env(env)
     env_id = id_of(env)
     return (
         f"default: {default_name(env_id)} plays {env_id} with {setting.n} workers, B ="
@@ -225,8 +257,8 @@ def load(name: str) -> PolicyMaker:
             module cannot be imported, or if two packages have one of that name.
     """
     name, _ = parse(full_name(name))
-    if name in _given:
-        return _given[name].maker
+    if name in _registered:
+        return _registered[name].maker
     if ":" in name:
         maker = load_object("policy", name)
     else:
@@ -280,7 +312,7 @@ def make(name: str, env: Env, seed: int = 0, **hyperparameters: Any) -> Policy:
     """
     env_id = id_of(env)
     _check_own_actions(env, env_id)
-    policy = make_for(name, Setting.of(env), env_id, seed, **hyperparameters)
+    policy = make_for(name, Setting.from_env(env), env_id, seed, **hyperparameters)
     if parse(name)[0] == "default":
         _LOG.info(explain_default(env))
     return policy
@@ -326,7 +358,7 @@ def _check_own_actions(env: Env, env_id: str) -> None:
     bare: Any = env.unwrapped
     action = getattr(env, "single_action_space", env.action_space)
     own_action = getattr(bare, "single_action_space", bare.action_space)
-    if not bare.own_interface or action != own_action:
+    if not bare.has_default_interface or action != own_action:
         raise ValueError(
             f"policies play the actions and observations that {env_id} has by default, and this env"
             f" has others ({action}): make one without observation=, action= and reward_unit=, and"

@@ -58,7 +58,7 @@ class Norms:
                 slowest = self._drawn.heterogeneity[1]
             bounds = np.where(finite, norms, stand_in * mean) * slowest
         if not finite.all():
-            remark += ", where infinite that of exponential times of the same mean"
+            remark += ", where infinite the norm of exponential times of the same mean"
         return float(bounds.max()), remark
 
 
@@ -111,7 +111,7 @@ class Setting(NamedTuple):
         return Norms(self.pool, self.drawn)
 
     @classmethod
-    def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Self:
+    def from_env(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Self:
         """Return the setting of a single or a vector env.
 
         Raises:
@@ -120,10 +120,10 @@ class Setting(NamedTuple):
         scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
         if not isinstance(scenario, Scenario):
             raise not_an_env(env)
-        return cls.in_scenario(scenario)
+        return cls.from_scenario(scenario)
 
     @classmethod
-    def in_scenario(cls, scenario: Scenario) -> Self:
+    def from_scenario(cls, scenario: Scenario) -> Self:
         """Return the setting of a scenario."""
         n = scenario.pool.n
         budget = scenario.budget
@@ -136,7 +136,7 @@ class Setting(NamedTuple):
             pool,
             scenario.published,
             scenario.horizon,
-            scenario.drawn,
+            scenario.pool_distribution,
             scenario.unit_costs,
         )
 
@@ -159,7 +159,7 @@ class Setting(NamedTuple):
             )
         return self.pool
 
-    def told_to(self, policy: str, knows: str) -> "Setting":
+    def disclosed_to(self, policy: str, knows: str) -> "Setting":
         """Return the setting as it is told to a policy.
 
         Where the policy reads a piece that is not ``granted`` to it, an UndeclaredError says what
@@ -170,7 +170,8 @@ class Setting(NamedTuple):
             knows: What it says that it must know beforehand.
 
         Example:
-            >>> setting = Setting(2, 3, pool=exponential([1.0, 2.0])).told_to("mine", "nothing")
+            >>> setting = Setting(2, 3, pool=exponential([1.0, 2.0]))
+            >>> setting = setting.disclosed_to("mine", "nothing")
             >>> setting.budget, tuple(setting)[3]
             (3, None)
             >>> setting.pool
@@ -178,16 +179,16 @@ class Setting(NamedTuple):
                 ...
             ata_policies.facts.UndeclaredError: mine says knows = "nothing", so setting.pool is ...
         """
-        return _ToldSetting.without(self, _withheld(policy, knows), self.norms)
+        return _PartialSetting.without(self, _withheld(policy, knows), self.norms)
 
 
-class _ToldSetting(Setting):
+class _PartialSetting(Setting):
     """A setting without some of its pieces; reading one of them raises an UndeclaredError."""
 
     _withheld: Mapping[str, str]
     """The sentence of the error, by piece."""
     _norms: Norms | None
-    """The norms of the whole setting, where they are told."""
+    """The norms of the whole setting, where they are disclosed."""
 
     @classmethod
     def without(cls, setting: Setting, withheld: Mapping[str, str], norms: Norms | None) -> Self:
@@ -200,22 +201,22 @@ class _ToldSetting(Setting):
         """
         empty = {"pool": None, "published": Published(), "drawn": None}
         pieces = setting._asdict().items()
-        told_setting = cls._make(
+        partial = cls._make(
             empty.get(name) if name in withheld else piece for name, piece in pieces
         )
-        told_setting._withheld = withheld
+        partial._withheld = withheld
         if "norms" in withheld:
-            told_setting._norms = None
+            partial._norms = None
         else:
-            told_setting._norms = norms
-        return told_setting
+            partial._norms = norms
+        return partial
 
-    pool = property(lambda self: self._told("pool", self[3]))
-    published = property(lambda self: self._told("published", self[4]))
-    drawn = property(lambda self: self._told("drawn", self[6]))
-    norms = property(lambda self: self._told("norms", self._norms))
+    pool = property(lambda self: self._disclosed("pool", self[3]))
+    published = property(lambda self: self._disclosed("published", self[4]))
+    drawn = property(lambda self: self._disclosed("drawn", self[6]))
+    norms = property(lambda self: self._disclosed("norms", self._norms))
 
-    def told_to(self, policy: str, knows: str) -> Setting:
+    def disclosed_to(self, policy: str, knows: str) -> Setting:
         return self.without(self, {**_withheld(policy, knows), **self._withheld}, self._norms)
 
     def _replace(self, **changes: Any) -> Setting:  # type: ignore[override]
@@ -225,7 +226,7 @@ class _ToldSetting(Setting):
             return changed
         return self.without(changed, self._withheld, self._norms)
 
-    def _told(self, piece: str, value: Any) -> Any:
+    def _disclosed(self, piece: str, value: Any) -> Any:
         """Return the value of a piece, if it is told."""
         if piece in self._withheld:
             raise UndeclaredError(self._withheld[piece])

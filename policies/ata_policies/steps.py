@@ -18,13 +18,13 @@ class Step(NamedTuple):
     In a vector env each field has a leading row axis.
     """
 
-    seen: Observation
+    observation: Observation
     """The observation on which the policy decided."""
     action: Any
     """What it chose, (n,)."""
     state: State
     """What it remembers with this decision, before it sees the result of the step."""
-    observation: Observation
+    next_observation: Observation
     """The result of the step, on which the policy decides next."""
     reward: Any
     """The reward of the step."""

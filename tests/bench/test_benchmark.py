@@ -11,10 +11,10 @@ import pytest
 
 import ata_policies
 from ata_gym import bench, optimal_allocation
+from ata_gym.bench import PolicyFailedWarning
+from ata_gym.bench.report.report import LeftFiles
 from ata_gym.bench.report.statistics import performance_profile
-from ata_gym.bench.runner import play as study, progress
-from ata_gym.bench.studies import comparison as benchmark
-from ata_gym.bench.studies.comparison import PolicyFailedWarning
+from ata_gym.bench.runner import progress, study
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
 from ata_policies import AllocationPolicy, Setting, registry
@@ -72,7 +72,7 @@ def test_names_classes_and_objects_play_side_by_side(tmp_path, monkeypatch):
     assert not bench.run(unknown["Mine"], "five-workers", **SMALL).failures
     with pytest.raises(
         ValueError,
-        match="the source of each policy, and that of Mine cannot be had",
+        match="the source of each policy, and the source of Mine cannot be had",
     ):
         bench.run(unknown["Mine"], "five-workers", out=tmp_path / "out", **SMALL)
     assert not list(tmp_path.iterdir())
@@ -103,12 +103,12 @@ def test_names_classes_and_objects_play_side_by_side(tmp_path, monkeypatch):
 def test_what_cannot_be_run_is_refused(policies, scenarios, more, message):
     with pytest.raises(ValueError, match=message):
         bench.run(policies, scenarios, **{**SMALL, **more})
-    assert registry.source_given("uta") is None
+    assert registry.registered_source("uta") is None
 
 
 @pytest.fixture
 def unreported(monkeypatch):
-    monkeypatch.setattr(benchmark, "_leave_report", lambda part, *_: part)
+    monkeypatch.setattr(study, "leave", lambda *_: LeftFiles())
 
 
 @pytest.mark.usefixtures("unreported")
@@ -150,7 +150,7 @@ def test_neither_processes_nor_the_folder_change_the_results(tmp_path, monkeypat
     monkeypatch.setattr(study, "progress_bars", bars)
     two = bench.run(policies, "five-workers", out=tmp_path, **{**SMALL, "jobs": 2})
     assert one.records.equals(two.records)
-    assert one.parts[0].tasks.keys() == two.parts[0].tasks.keys()
+    assert one.content.page().sections[-2].id == two.content.page().sections[-2].id == "allocations"
     assert {(name, SMALL["rounds"]) for name in names} <= told
     assert max(rounds for _, rounds in told) == SMALL["rounds"]
 
@@ -203,7 +203,7 @@ def test_several_scenarios_are_compared_together(tmp_path):
     assert "on 2 scenarios" in repr(comparison)
     page = several.report(tmp_path / "page.html").read_text("utf-8")
     assert all(name in page for name in ("five-workers", "icml2025-regret"))
-    for what in ("round_time", "cost_regret", "profile"):
+    for what in ("runtime", "worker_time", "profile"):
         assert several.plot(what)._repr_png_().startswith(b"\x89PNG")
     assert several.plot("regret").axes[0].get_title(loc="left").startswith("five-workers")
     with pytest.raises(ValueError, match="picture"):

@@ -62,12 +62,12 @@ def test_each_of_its_names_means_the_policy(played):
         else:
             other = "file"
         assert results.compare(one, other) == results.compare(name, other)
-        assert results.compare(one, other).sentence.startswith(f"{name} beside {other}: ")
+        assert results.compare(one, other).sentence.startswith(f"{name} compared with {other}: ")
     for one in (Fastest, f"{HERE}:Fastest", "Fastest"):
-        assert named.compare(one, "uta").sentence.startswith(f"{HERE}:Fastest beside uta: ")
+        assert named.compare(one, "uta").sentence.startswith(f"{HERE}:Fastest compared with uta: ")
     for one in (Other, "Other:worker=2", f"{__name__}:Other:worker=2"):
         assert named.compare("ofta", one).sentence.startswith(
-            f"ofta beside {__name__}:Other:worker=2: ",
+            f"ofta compared with {__name__}:Other:worker=2: ",
         )
 
 
@@ -90,7 +90,7 @@ def test_a_name_that_means_none_or_several_is_refused(played):
         match=r"Fastest was played as .*Fastest and as .*Fastest:worker=2: say which",
     ):
         both.compare(Fastest, "uta")
-    assert both.compare("Fastest", "uta").sentence.startswith(f"{HERE}:Fastest beside")
+    assert both.compare("Fastest", "uta").sentence.startswith(f"{HERE}:Fastest compared with")
 
 
 def test_the_sentence_tells_the_share_of_paired_wins(played):
@@ -154,8 +154,8 @@ def test_a_script_with_its_guard_compares_its_own_class(tmp_path):
     done = run_script(tmp_path, 'if __name__ == "__main__": ', "jobs=1")
     assert done.returncode == 0, done.stderr
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == [
-        "Own beside uta",
-        "Own beside certainty-equivalence",
+        "Own compared with uta",
+        "Own compared with certainty-equivalence",
     ]
 
 
@@ -189,9 +189,9 @@ class FailsFor(AllocationPolicy):
 class FailsInDispatch(DispatchPolicy):
     """Starts two tasks at once in the third row, when two results are missing in round 4."""
 
-    def act(self, state, seen):
-        started = np.ones_like(seen["started"])
-        started[2:3] += (state.round[2:3, None] == 4) & (seen["missing"][2:3] == 2)
+    def act(self, state, observation):
+        started = np.ones_like(observation["started"])
+        started[2:3] += (state.round[2:3, None] == 4) & (observation["missing"][2:3] == 2)
         return started, state
 
 
@@ -244,7 +244,7 @@ def test_a_failure_names_the_rows_that_fail_alone():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", bench.PolicyFailedWarning)
             failures = bench.run(f"{__name__}:FailsFor", "five-workers", **size).failures
-        return str(*failures.values())
+        return "".join(str(failure.error) for failure in failures.values())
 
     alone = [seed for seed in range(40, 46) if failure(seed, 1)]
     assert 1 < len(alone) < 6
@@ -325,8 +325,7 @@ def test_who_reads_the_pool_is_not_played_as_one_that_learns():
     with pytest.raises(ValueError, match=said):
         bench.run(ByTheMeans, "five-workers", **SMALL)
     declared = bench.run(["uta", "certainty-equivalence", Declared], "five-workers", **SMALL)
-    kinds = {one["name"]: one["kind"] for one in declared.parts[0].note["policies"]}
-    assert kinds == {
+    assert {line.name: line.kind for line in declared.content.page().series} == {
         "uta": "baseline",
         "certainty-equivalence": "learner",
         f"{__name__}:Declared": "oracle",

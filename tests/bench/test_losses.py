@@ -1,5 +1,6 @@
 """A loss curve on the clocks of policies, and the published lines of the CIFAR-100 figure."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
 from ata_gym import bench
-from ata_gym.bench.report import losses
+from ata_gym.bench.report import losses, style
+from ata_gym.bench.report.page import render
 from ata_gym.bench.studies.paper import cifar100
 from ata_gym.cli import app
 
@@ -20,11 +22,9 @@ SMALL: dict[str, Any] = {"rounds": 40, "seeds": 2, "jobs": 1}
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Without the other pictures and the page of a command, which take most of the time of a small
-    run.
-    """
-    monkeypatch.setattr("ata_gym.bench.report.report.draw", lambda *_: [])
-    monkeypatch.setattr("ata_gym.cli.studies.report.pages", lambda _: [])
+    """Without the files of pictures and pages, which take most of the time of a small run."""
+    monkeypatch.setattr(style, "save", lambda _made, stem, _title="": [stem.with_suffix(".png")])
+    monkeypatch.setattr(render, "write", lambda _page, path: path)
 
 
 def run(line: str) -> Result:
@@ -68,18 +68,21 @@ def test_a_file_and_its_columns_are_the_same_curve_and_a_folder_keeps_it(tmp_pat
         loss_curve=pl.DataFrame(CURVE),
         **SMALL,
     )
-    curve = kept.parts[0].note["loss_curve"]
-    assert [part.note["loss_curve"] for part in columns.parts] == [curve, curve]
+    note = json.loads((tmp_path / "out" / "about.json").read_text())
+    curve = note["loss_curve"]
     assert curve["loss"] == pytest.approx(np.interp(curve["round"], CURVE["round"], CURVE["loss"]))
     assert {0, 1, 4, 40} <= {*curve["round"]}
-    assert "same for all policies" in kept.parts[0].report.remark
-    assert {"loss.png", "loss.svg"} <= {path.name for path in kept.parts[0].report.pictures}
-    page = run(f"report {tmp_path / 'out'} --out {tmp_path / 'page.html'}")
-    assert page.exit_code == 0, page.output
-    assert "Loss against worker time" in (tmp_path / "page.html").read_text("utf-8")
-    assert f"loss_curve='{path}'" in " ".join(kept.parts[0].note["command"])
-    assert len(columns.plot("loss").axes) == 4
-    with pytest.raises(ValueError, match="no loss curve was given"):
+    assert "same for all policies" in kept.content.findings
+    assert "loss.png" in {path.name for path in kept.pictures}
+    page = bench.read(tmp_path / "out").content.page()
+    assert "Loss against worker time: lower is better" in [part.title for part in page.sections]
+    assert f"loss_curve='{path}'" in " ".join(note["command"])
+    panels = columns.plot("loss").axes
+    assert len(panels) == 4
+    for axes, times in zip(panels[::2], kept.plot("loss").axes[:1] * 2, strict=True):
+        drawn = [line.get_ydata().tolist() for line in (*axes.get_lines(), *times.get_lines())]
+        assert drawn[0] == drawn[1]
+    with pytest.raises(ValueError, match="there is no picture here 'loss'"):
         bench.run("uta", "five-workers", **SMALL).plot("loss")
 
 
@@ -145,9 +148,8 @@ def test_ours_are_drawn_on_the_published_lines(tmp_path):
     )
     result = run(line)
     assert result.exit_code == 0, result.output
-    assert {"loss.png", "published.png", "published.svg"} <= {
-        each.name for each in (tmp_path / "out/plots").iterdir()
-    }
+    assert "plots/loss.png" in result.output
+    assert "plots/published.png" in result.output
     assert "points of their lines" not in result.output  # 20 rounds end before the first of them
     theirs = cifar100.read_lines(path, cifar100.CIFAR100)
     curve = cifar100.common_curve(theirs, 100)
@@ -158,9 +160,10 @@ def test_ours_are_drawn_on_the_published_lines(tmp_path):
         for k in (1, 100)
     ]
     records = pl.DataFrame(rows, ["policy", "round", *losses.CLOCKS], orient="row")
-    found = cifar100.report_lines(theirs, curve, records, 100, tmp_path)
-    assert found.summary["distance"].max() == pytest.approx(0.0, abs=1e-12)
-    assert "the 40 points of their lines are on average 0.000" in found.remark
+    points = cifar100.distances(theirs, curve, records, 100)
+    assert points["distance"].max() == pytest.approx(0.0, abs=1e-12)
+    sentence = cifar100.distances_in_words(points, curve, 100)
+    assert "the 40 points of their lines are on average 0.000" in sentence
 
 
 def test_lines_that_are_not_all_there_are_refused(tmp_path):
@@ -168,7 +171,7 @@ def test_lines_that_are_not_all_there_are_refused(tmp_path):
     lines().filter(pl.col("policy") != "ata").write_csv(path)
     line = f"reproduce icml2025-cifar100 --published {path} --out {tmp_path / 'out'}"
     refused(line, "it lacks ata against runtime and ata against total_worker_time")
-    refused(f"{line} --loss-curve {path}", "give one of --train, --loss-curve and --published")
+    refused(f"{line} --loss-curve {path}", "give one of train, loss-curve and published")
     assert not (tmp_path / "out").exists()
 
 

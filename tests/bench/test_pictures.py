@@ -8,30 +8,29 @@ import pytest
 from matplotlib.text import Text
 from scipy import stats
 
+from ata_gym import bench
 from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.report import style
-from ata_gym.bench.report.report import draw, legend, report
-from ata_gym.bench.report.statistics import summarise
+from ata_gym.bench.report.pictures import legend
+from ata_gym.bench.report.report import leave
 from ata_gym.bench.report.table import markdown
+from ata_gym.bench.studies.benchmark import Benchmark
 from ata_gym.bench.studies.leaderboard import front as fronts
 from ata_gym.bench.studies.paper import regret as regret_figure
 from ata_gym.pools import read_trace
 from ata_gym.scenarios import Scenario
 
 
-def test_pictures_and_tables_are_the_same_bytes_each_time(played):
-    experiment = Experiment.on_scenario("icml2025-regret", rounds=40, seeds=3)
+def test_pictures_and_tables_are_the_same_bytes_each_time(tmp_path):
     policies = ["gta", "ofta", "ata-icml"]
-    folder = played(experiment, *policies)
+    bench.run(policies, "icml2025-regret", rounds=40, seeds=3, jobs=1, out=tmp_path)
     bytes_of = []
     for width in ({}, {"lines.linewidth": 9.0}):  # the user's own style changes nothing
         with mpl.rc_context(width):
-            made = report(experiment, policies, folder)
-        bytes_of.append({path.name: path.read_bytes() for path in (*made.pictures, *made.files)})
-    assert (bytes_of[0], [path.parent for path in made.pictures]) == (
-        bytes_of[1],
-        [folder.path / "plots"] * 6,
-    )
+            left = leave(Benchmark.report(tmp_path), tmp_path)
+        bytes_of.append({path.name: path.read_bytes() for path in (*left.pictures, *left.tables)})
+    assert bytes_of[0] == bytes_of[1]
+    assert [path.parent for path in left.pictures] == [tmp_path / "plots"] * 6
     expected = [
         f"{stem}.{kind}" for stem in ("runtime", "worker_time", "regret") for kind in ("png", "svg")
     ]
@@ -41,22 +40,39 @@ def test_pictures_and_tables_are_the_same_bytes_each_time(played):
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
-def test_recorded_times_of_zero_are_drawn_and_compared(played, tmp_path, monkeypatch, rounds):
-    def save(made, stem, _title):
-        made.draw_without_rendering()
-        return [stem.name]
-
-    monkeypatch.setattr(style, "save", save)
+def test_recorded_times_of_zero_are_drawn_and_compared(tmp_path, rounds):
     (tmp_path / "trace.csv").write_text("w,k,t\na,1,0\nb,1,0\na,2,0\nb,2,0\na,3,1\nb,3,2\n")
     pool = read_trace(tmp_path / "trace.csv", worker="w", duration="t", round="k")
-    experiment = Experiment.on_scenario(Scenario(pool, 2), rounds=rounds, seeds=2)
-    records = played(experiment, "gta", "ofta").results(["gta", "ofta"])
-    assert draw(records, experiment, tmp_path) == ["runtime", "worker_time", "regret"]
-    assert draw(records.filter(policy="gta"), experiment, tmp_path) == ["runtime", "worker_time"]
-    ratio = summarise(records).row(
-        by_predicate=(pl.col("policy") == "gta") & (pl.col("quantity") == "runtime/ofta"),
-    )
-    assert ratio[2] == (None if rounds < 3 else 1.0)
+    size = {"rounds": rounds, "seeds": 2, "jobs": 1}
+    results = bench.run(["gta", "ofta"], Scenario(pool, 2), **size)
+    assert [*results.content.pictures] == ["runtime", "worker_time", "regret"]
+    assert [*bench.run("gta", Scenario(pool, 2), **size).content.pictures] == [
+        "runtime",
+        "worker_time",
+    ]
+    for name in results.content.pictures:
+        results.plot(name).draw_without_rendering()
+    ratio = results.table().filter(policy="gta", quantity="runtime/ofta")["mean"].item()
+    assert ratio == (None if rounds < 3 else 1.0)
+
+
+def test_a_picture_draws_the_chart_of_the_page():
+    """The same means and bands, in the order of the page's lines."""
+    results = bench.run(["uta", "ofta"], "five-workers", rounds=30, seeds=3, jobs=1)
+    (chart,) = (section for section in results.content.page().sections if section.id == "runtime")
+    sums, means = results.plot("runtime").axes
+    for line, mean_line, series in zip(
+        sums.get_lines(),
+        means.get_lines(),
+        chart.views[0].data["series"],
+        strict=True,
+    ):
+        rounds = chart.views[0].data["x"]
+        assert line.get_xdata().tolist() == mean_line.get_xdata().tolist() == rounds.tolist()
+        assert line.get_ydata() == pytest.approx(series["mean"])
+        assert mean_line.get_ydata() == pytest.approx(series["mean"] / rounds)
+    assert len(sums.collections) == len(means.collections) == 2
+    assert [line.get_label() for line in sums.get_lines()] == ["uta", "ofta"]
 
 
 def test_a_policy_has_its_own_line_in_any_company():
@@ -159,7 +175,7 @@ def test_table_and_picture(tmp_path):
     short = played.filter(pl.col("round") <= 2)  # too few rounds for half decades prove nothing
     unknown = regret_figure.slopes(short)
     assert regret_figure.constant(unknown) == {"ata-icml": False, "ata": False}
-    assert len(regret_figure.draw(short, unknown, "short", tmp_path / "regret", {})) == 2
+    assert len(style.save(regret_figure.draw(short, unknown, {}), tmp_path / "regret")) == 2
 
 
 @pytest.mark.parametrize("number", [3, 20, 48])

@@ -10,7 +10,7 @@ from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.runner.cost_regret import CostRun
 from ata_gym.bench.runner.policy_run import SCHEMA, Job, play_to_end
 from ata_gym.bench.store.folder import open_folder
-from ata_gym.bench.studies.tracking.experiment import TrackedRun, Tracking
+from ata_gym.bench.studies.tracking.experiment import TrackedExperiment, TrackedRun
 from ata_gym.changes import Change, Crash, Jump, Outliers, Spot, Switch, Walk
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
@@ -32,8 +32,8 @@ def play(played):
 class Shrinking(DispatchPolicy):
     """Starts only the first ``missing`` workers, one more in every other round."""
 
-    def act(self, state, seen):
-        waiting = seen["missing"] + (state.round % 2)[:, None]
+    def act(self, state, observation):
+        waiting = observation["missing"] + (state.round % 2)[:, None]
         return (np.arange(self.setting.n) < waiting).astype(np.int8), state
 
 
@@ -108,7 +108,10 @@ def test_where_workers_may_be_away_there_is_no_regret(play):
 
 STOPPED = {name: (experiment(500), CostRun) for name in ("ata", "gta", "uta", DISPATCH)} | {
     "ata-icml": (changing(Switch(every=130), Walk(0.1, 0.7), rounds=400), CostRun),
-    "dynamic-ofta": (Tracking.around(changing(Switch(every=50)), before=5, after=8), TrackedRun),
+    "dynamic-ofta": (
+        TrackedExperiment.around(changing(Switch(every=50)), before=5, after=8),
+        TrackedRun,
+    ),
 }
 
 

@@ -24,9 +24,9 @@ from ata_gym.bench.store.folder import (
 )
 from ata_gym.bench.store.note import read_note, write_note
 from ata_gym.bench.store.provenance import provenance
-from ata_gym.utils import manifest
-from ata_gym.utils.atomic import write_whole
-from ata_gym.utils.sealed import DamagedError, save_checkpoint
+from ata_gym.utils.files import manifest
+from ata_gym.utils.files.atomic import write_whole
+from ata_gym.utils.files.sealed import DamagedError, save_checkpoint
 
 CONFIG = {"rounds": 10, "seeds": 2, "pool": "a" * 64}
 OPEN = (
@@ -288,7 +288,7 @@ def test_damage_of_a_result_is_noticed(tmp_path, ending):
 def test_what_other_code_has_made_is_told_apart(tmp_path):
     folder = played(tmp_path)
     experiment = Experiment.on_scenario("icml2025-regret", rounds=10, seeds=2)
-    ata, uta = (Job(experiment, name, folder).made() for name in ("ata", "uta"))
+    ata, uta = (Job(experiment, name, folder).product() for name in ("ata", "uta"))
     assert (ata.changed(), uta.changed()) == (None, None)
     edited = {**ata.by, "code": {**ata.by["code"], "ata_gym.pools.pool": ""}}
     write_frame(folder.result("ata"), pl.DataFrame({"policy": ["ata"]}), edited)

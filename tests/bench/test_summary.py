@@ -4,10 +4,10 @@ import pytest
 from scipy import stats
 
 from ata_gym.bench.experiment import Experiment
-from ata_gym.bench.report.quantities import with_cost_regret
+from ata_gym.bench.report.quantities import title, with_cost_regret
 from ata_gym.bench.report.statistics import Estimate, summarise
-from ata_gym.bench.report.summary_tables import show, summary_tables, title_of
-from ata_gym.bench.report.table import markdown
+from ata_gym.bench.report.summary_tables import show, summary_tables
+from ata_gym.bench.report.table import LEFT, Table, markdown
 from ata_gym.bench.studies.paper import cifar100 as published
 
 
@@ -54,13 +54,13 @@ def test_dynamic_oracles_are_compared_with_where_they_were_played_and_a_price_ad
     }
     for quantity, mean in {**means, "cost/dynamic-ofta": 12**0.5}.items():
         assert row(summary, "uta", quantity)[0] == pytest.approx(mean)
-    assert title_of("runtime/dynamic-ofta") == "runtime\n/ dynamic\nOFTA"
+    assert title("runtime/dynamic-ofta") == "runtime\n/ dynamic\nOFTA"
 
 
 def test_tables_show_what_was_played_and_no_more():
     def tables(runtimes, seeds=2):
         experiment = Experiment.on_scenario("icml2025-regret", rounds=2, seeds=seeds)
-        return summary_tables(summarise(records(runtimes)), experiment)
+        return summary_tables(summarise(records(runtimes)), experiment.sizes)
 
     assert len(tables({"uta": [3.0, 8.0]})) == 1
     text = markdown(tables({"uta": [3.0, 8.0], "gta": [1.0, 1.0]}))
@@ -85,6 +85,15 @@ def test_tables_show_what_was_played_and_no_more():
 )
 def test_numbers_show_the_digits_that_are_certain(mean, high, unit, text):
     assert show(mean, high, unit) == text
+
+
+def test_in_a_notebook_markdown_is_written_and_not_shown(monkeypatch):
+    table = Table("numbers", {"name": LEFT}, [("uta",)])
+    before = markdown([table])
+    shown = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *output: shown.append(output))
+    assert (markdown([table]), shown) == (before, [])
 
 
 def published_summary(factor: float = 1.0) -> pl.DataFrame:
@@ -135,7 +144,7 @@ def test_a_ratio_over_scenarios_is_the_geometric_mean_of_all():
     """Not the median over scenarios, of which one may be far from the others."""
     mine = np.array([[1.0, 2.0, 4.0], [3.0, 3.0, 2.0], [80.0, 90.0, 70.0]])
     theirs = np.full((3, 3), 2.0)
-    found = Estimate.of_ratios(mine, theirs)
+    found = Estimate.from_ratios(mine, theirs)
     each_seed = np.log(mine / theirs).mean(axis=0)
     interval = stats.ttest_1samp(each_seed, 0.0).confidence_interval(0.95)
     assert found.mean == pytest.approx(stats.gmean(mine / theirs, axis=None))

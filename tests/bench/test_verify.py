@@ -13,9 +13,9 @@ from ata_gym.bench.runner.policy_run import Job, PolicyRun, play_to_end
 from ata_gym.bench.store import folder as store
 from ata_gym.bench.store.claim import HOLDER
 from ata_gym.bench.store.folder import open_folder, read_frame, verify, write_frame, write_json
-from ata_gym.utils import manifest
-from ata_gym.utils.manifest import read_listed, remove_listed, write_listed
-from ata_gym.utils.sealed import DamagedError
+from ata_gym.utils.files import manifest
+from ata_gym.utils.files.manifest import read_checked, remove_listed, write_listed
+from ata_gym.utils.files.sealed import DamagedError
 from tests.bench.by_hand import play_all
 from tests.flips import unseen
 
@@ -211,5 +211,5 @@ def test_a_file_that_changes_while_it_is_read_is_not_damaged(tmp_path, monkeypat
         return found
 
     monkeypatch.setattr(manifest, "read", read)
-    assert b"1" in read_listed(path)
+    assert b"1" in read_checked(path)
     del folder

@@ -28,7 +28,7 @@ from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 def steps(
     policy: str,
     budget: int,
-    together: int,
+    tasks_per_pass: int,
     turns: int,
     length: int,
     device: str = "cpu",
@@ -36,8 +36,8 @@ def steps(
     """In ``turns`` times ``length`` steps of each, in turn: seconds per step, and seconds of
     processor time; shares.
 
-    Both compute ``together`` tasks of one sample in each pass; DDP accumulates the gradients of its
-    passes.
+    Both compute ``tasks_per_pass`` tasks of one sample in each pass; DDP accumulates the gradients
+    of its passes.
     """
     rank = dist.get_rank()
     size = dist.get_world_size()
@@ -47,11 +47,15 @@ def steps(
     plain = _cnn().to(device)
     optimizers = [torch.optim.Adam(model.parameters(), lr=8e-5) for model in (parallel, plain)]
     allocator = TorchAllocator(budget, policy, name=f"worker {rank}")
-    ours = DataLoader(data, batch_sampler=TaskSampler(allocator, data, together=together))
-    theirs = _endless(
-        DataLoader(data, batch_size=min(together, budget // size), shuffle=True, drop_last=True),
+    ours = DataLoader(
+        data, batch_sampler=TaskSampler(allocator, data, tasks_per_pass=tasks_per_pass)
     )
-    passes = budget // size // min(together, budget // size)
+    theirs = _endless(
+        DataLoader(
+            data, batch_size=min(tasks_per_pass, budget // size), shuffle=True, drop_last=True
+        ),
+    )
+    passes = budget // size // min(tasks_per_pass, budget // size)
     tasks: list[list[int]] = []
 
     def step_of_ddp() -> None:
@@ -95,8 +99,8 @@ def _endless(loader: DataLoader[Any]) -> Iterator[Any]:
 @pytest.mark.parametrize("policy", ["uta", "restarting-beta", "default"])
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_allocation_costs_little_beside_ddp(ranks: int, policy: str) -> None:
-    for together, what in ((1, "a sample in a pass"), (64, "all in one pass")):
-        told = on_ranks(ranks, steps, policy, 64, together, 16, 10)
+    for tasks_per_pass, what in ((1, "a sample in a pass"), (64, "all in one pass")):
+        told = on_ranks(ranks, steps, policy, 64, tasks_per_pass, 16, 10)
         clock, processor = (
             np.mean([np.median(one["ours"][:, which] / one["ddp"][:, which]) for one in told])
             for which in (0, 1)

@@ -10,23 +10,25 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.bench.decision_cost import FIRST, decision_times, timed_worlds
+from ata_gym.bench.decision_cost import FIRST_ROUNDS, decision_times, timed_scenarios
 from ata_policies.registry import DEFAULTS
 from docs.policy_costs import SETUP, relative_costs
 
 pytestmark = pytest.mark.benchmark
 
-WORLDS = timed_worlds()
+SCENARIOS = timed_scenarios()
 
 
 @pytest.mark.parametrize("policy", [*DEFAULTS.values(), "restarting-beta"])
-@pytest.mark.parametrize("world", WORLDS)
-def test_decisions_of_a_default_and_of_the_quick_learner(world: str, policy: str) -> None:
-    ours, beside = (decision_times(name, WORLDS[world], FIRST) for name in (policy, "ata"))
-    ratio = ours.mean / beside.mean
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_decisions_of_a_default_and_of_the_quick_learner(scenario: str, policy: str) -> None:
+    times, reference = (
+        decision_times(name, SCENARIOS[scenario], FIRST_ROUNDS) for name in (policy, "ata")
+    )
+    ratio = times.mean / reference.mean
     print(
-        f"\n{policy}, {world}: mean {ours.mean:.3g} ms, worst {ours.worst:.3g}; ratio of means to"
-        f" ATA {ratio:.1f}",
+        f"\n{policy}, {scenario}: mean {times.mean:.3g} ms, worst {times.worst:.3g}; ratio of means"
+        f" to ATA {ratio:.1f}",
     )
     assert ratio < 50_000
 

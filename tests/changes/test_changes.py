@@ -34,9 +34,9 @@ from ata_gym.pools import (
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.typing import Floats
-from tests.envs.playing import ALLOCATION, CHANGES as PLAYED, WORLDS
+from tests.envs.playing import ALLOCATION, CHANGES as PLAYED, SCENARIOS
 
-POOL = WORLDS["changing"].pool
+POOL = SCENARIOS["changing"].pool
 N = POOL.n
 CHANGES: list[Change] = [
     Switch(every=3),
@@ -93,8 +93,11 @@ def test_means_are_exact_at_each_round(change: Change) -> None:
         action[row, worker] = 1
         ratios = env.step(action)[0]["duration"][:, 0] / means[row, worker]
         for i in range(N):
-            mine = ratios[(conditions.dies[row, worker] == np.inf) & (worker == i)]
-            assert abs(mine.mean() - 1) <= 5 * mine.std() / len(mine) ** 0.5 + 1e-12, (k, i)
+            worker_ratios = ratios[(conditions.death_time[row, worker] == np.inf) & (worker == i)]
+            assert (
+                abs(worker_ratios.mean() - 1)
+                <= 5 * worker_ratios.std() / len(worker_ratios) ** 0.5 + 1e-12
+            ), (k, i)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,7 @@ def test_means_on_a_trace_by_round_are_the_times_of_the_round(changes: tuple[Cha
     else:
         outliers = 0
     for k in range(9):
-        own = (
+        pool_means = (
             np.array([3.0, record[0][k % 3], record[1][k % 4], 7.0]) * (0.9 if changes else 1)
             + outliers
         )
@@ -119,7 +122,7 @@ def test_means_on_a_trace_by_round_are_the_times_of_the_round(changes: tuple[Cha
         assert conditions.round.tolist() == [k] * 3
         np.testing.assert_allclose(
             env.unwrapped.means(),
-            own[conditions.distribution] * conditions.factor,
+            pool_means[conditions.distribution] * conditions.factor,
         )
         times = env.step(np.tile([0, 1, 0, 0], (3, 1)))[0]["duration"][:, 0]
         for e in range(3):
@@ -140,10 +143,10 @@ def test_the_pool_of_a_round() -> None:
         [Switch(at=(1,), permutation=(4, 0, 3, 1, 2)), Jump(1, (0, 3), 0.5)],
     )
     assert before.row(1).pool(POOL) == POOL
-    there = after.row(1).pool(POOL)
-    np.testing.assert_allclose(there.mean(), after.means(POOL)[1])
-    assert there.families == tuple(POOL.families[i] for i in (4, 0, 3, 1, 2))
-    assert there.record(2).tolist() == [1.0, 5.0, 2.0]
+    round_pool = after.row(1).pool(POOL)
+    np.testing.assert_allclose(round_pool.mean(), after.means(POOL)[1])
+    assert round_pool.families == tuple(POOL.families[i] for i in (4, 0, 3, 1, 2))
+    assert round_pool.record(2).tolist() == [1.0, 5.0, 2.0]
     replayed = trace([[1.0, 5.0, 2.0], [4.0, 3.0, 8.0]], replay="round")
     point = process(replayed, 1, 3, [Switch(at=(1,), permutation=(1, 0))])[2].row(0).pool(replayed)
     assert (point.mean().tolist(), point.sd().tolist()) == ([8.0, 2.0], [0.0, 0.0])
@@ -155,7 +158,7 @@ def test_the_pool_of_a_round() -> None:
 
 def test_a_switch_deals_out_all_distributions_anew() -> None:
     conditions = process(POOL, 600, 13, [Switch(every=4)])
-    distributions = np.array([now.distribution for now in conditions])
+    distributions = np.array([condition.distribution for condition in conditions])
     assert (distributions[:4] == np.arange(N)).all()
     assert (np.sort(distributions, axis=2) == np.arange(N)).all()
     for k in range(1, 13):
@@ -168,7 +171,7 @@ def test_a_switch_deals_out_all_distributions_anew() -> None:
 
 def test_a_jump_comes_and_goes() -> None:
     conditions = process(POOL, 1, 6, [Jump(2, (1,), 0.05, until=4), Jump(3, (1, 2), 4.0)])
-    factors = [now.factor[0].tolist() for now in conditions]
+    factors = [condition.factor[0].tolist() for condition in conditions]
     assert factors == [[1.0] * N] * 2 + [
         [1.0, 0.05, 1.0, 1.0, 1.0],
         [1.0, 0.2, 4.0, 1.0, 1.0],
@@ -180,7 +183,7 @@ def test_a_jump_comes_and_goes() -> None:
 def test_a_period() -> None:
     for apart in (0.0, 1.0):
         conditions = process(POOL, 2, 17, [Periodic(8, 0.5, apart)])
-        factors = np.array([now.factor[0] for now in conditions])
+        factors = np.array([condition.factor[0] for condition in conditions])
         np.testing.assert_allclose(factors[:9], factors[8:], atol=1e-12)
         np.testing.assert_allclose(factors[:8].mean(axis=0), 1.0)
         spread = apart * np.ptp(np.cos(2 * np.pi * np.arange(N) / N)) / 2
@@ -190,7 +193,7 @@ def test_a_period() -> None:
 
 def test_a_walk_stays_in_bounds_and_fills_them() -> None:
     conditions = process(POOL, 300, 60, [Walk(0.3, 0.5)])
-    logs = np.log([now.factor for now in conditions])
+    logs = np.log([condition.factor for condition in conditions])
     assert (logs[0] == 0).all()
     assert (abs(logs) <= 0.5 + 1e-12).all()
     assert (abs(np.diff(logs, axis=0)) <= 0.3 + 1e-12).all()
@@ -221,7 +224,7 @@ def test_correlated_noise_keeps_the_distribution_and_lasts() -> None:
         assert abs(np.corrcoef(*other)[0, 1]) < 0.03  # of two workers
 
 
-def test_outliers_are_as_many_and_as_long_as_said() -> None:
+def test_outliers_have_their_share_and_length() -> None:
     share = 0.03
     rows = 500
     pool = deterministic(2.0) + exponential(1.0) + trace([[1.0, 4.0, 2.0]]) + gamma(3.0, 1.0)
@@ -247,11 +250,11 @@ def test_outliers_are_as_many_and_as_long_as_said() -> None:
         assert (after[:, i] == before[:, i])[~out[:, i]].all()
 
 
-def test_load_is_seen_and_felt() -> None:
+def test_load_is_signalled_and_slows() -> None:
     change = Load(cpu=0.5, memory=0.3, unexplained=0.2, persistence=0.9)
     conditions = process(POOL, 400, 30, [change])
-    signal = np.array([now.signal for now in conditions])
-    factor = np.array([now.factor for now in conditions])
+    signal = np.array([condition.signal for condition in conditions])
+    factor = np.array([condition.factor for condition in conditions])
     for kind in (0, 1):
         assert stats.kstest(signal[-1, :, :, kind].ravel(), "uniform").pvalue > 1e-3
         normal = ndtri(signal[..., kind])
@@ -260,13 +263,13 @@ def test_load_is_seen_and_felt() -> None:
             0.9,
             atol=0.02,
         )
-    left = np.log(factor * (1 - 0.5 * signal[..., 0] - 0.3 * signal[..., 1]))
-    np.testing.assert_allclose(left.std(), 0.2, atol=0.01)
+    unexplained = np.log(factor * (1 - 0.5 * signal[..., 0] - 0.3 * signal[..., 1]))
+    np.testing.assert_allclose(unexplained.std(), 0.2, atol=0.01)
     for kind in (0, 1):  # what the signals do not tell
-        assert abs(np.corrcoef(left.ravel(), signal[..., kind].ravel())[0, 1]) < 0.05
+        assert abs(np.corrcoef(unexplained.ravel(), signal[..., kind].ravel())[0, 1]) < 0.05
 
 
-KNOWN = (
+DIGESTS = (
     *(
         "55e2e096",
         "c8584e00",
@@ -286,16 +289,22 @@ SEVERAL = (Walk(0.3, 0.5), Switch(every=2), Jump(3, (1, 4), 0.2), Switch(at=(4,)
 LISTS = [*((change,) for change in CHANGES), CHANGES, SEVERAL]
 
 
-@pytest.mark.parametrize(("changes", "known"), list(zip(LISTS, KNOWN, strict=True)))
+@pytest.mark.parametrize(("changes", "expected_start"), list(zip(LISTS, DIGESTS, strict=True)))
 def test_workers_that_are_not_drawn_change_as_they_always_have(
     changes: Sequence[Change],
-    known: str,
+    expected_start: str,
 ) -> None:
     digest = hashlib.sha256()
-    for now in process(POOL, 40, 9, changes):
-        for part in (now.distribution, now.factor, now.common, now.dies, now.signal):
+    for condition in process(POOL, 40, 9, changes):
+        for part in (
+            condition.distribution,
+            condition.factor,
+            condition.common,
+            condition.death_time,
+            condition.signal,
+        ):
             digest.update((np.round(part.astype(np.float64), 9) + 0.0).tobytes())
-    assert digest.hexdigest().startswith(known)
+    assert digest.hexdigest().startswith(expected_start)
 
 
 @pytest.mark.parametrize("change", [OnOff(5, 0.1, 0.3), Spot(0.1, 0.3)])
@@ -307,7 +316,10 @@ def test_workers_of_a_rack_turn_on_and_off_together_and_racks_by_themselves(
 
     def states(rack: int) -> Floats:
         conditions = process(pool, rows, 12, [replace(change, rack=rack)])
-        return np.array([(now.factor > 1) | (now.dies == 0) for now in conditions], np.float64)
+        return np.array(
+            [(condition.factor > 1) | (condition.death_time == 0) for condition in conditions],
+            np.float64,
+        )
 
     # the last rack has two workers
     alone = states(1)
@@ -344,9 +356,9 @@ DRAWN = Redraw(
 )
 def test_data_json_and_pickle_give_an_equal_scenario(
     first: tuple[Change, ...],
-    others: list[Change],
+    later_changes: list[Change],
 ) -> None:
-    changes = (*first, *others)
+    changes = (*first, *later_changes)
     scenario = Scenario(POOL, budget=4, changes=changes)
     data = scenario.to_data()
     twins = [
@@ -473,8 +485,8 @@ def test_every_kind_is_here() -> None:
 )
 def test_no_field_takes_a_bad_value(change: Change, name: str, value: Any) -> None:
     if name == "pools":
-        said = "PoolDistribution hold"
+        sentence = "PoolDistribution hold"
     else:
-        said = rf"\b{name}\b.* must "
-    with pytest.raises(ValueError, match=said):
+        sentence = rf"\b{name}\b.* must "
+    with pytest.raises(ValueError, match=sentence):
         replace(change, **{name: value})

@@ -56,7 +56,7 @@ def test_no_schedule_of_faults_hangs_a_round_or_loses_or_doubles_a_result(
     for _ in range(
         rounds * (budget if env_id == DISPATCH else 1),
     ):
-        dies = env.unwrapped.conditions().dies
+        dies = env.unwrapped.conditions().death_time
         assert np.isinf(dies).any(axis=1).all()
         observation, _, _, truncated, info = env.step(env.action_space.sample())
         if env_id == DISPATCH:
@@ -79,16 +79,23 @@ def test_no_schedule_of_faults_hangs_a_round_or_loses_or_doubles_a_result(
 
 
 def test_workers_follow_their_chains_and_the_lowest_lives_where_all_would_die() -> None:
-    spot = [now.dies == 0 for now in process(MANY, 200, 30, [Spot(0.1, 0.3)])]
+    spot = [condition.death_time == 0 for condition in process(MANY, 200, 30, [Spot(0.1, 0.3)])]
     np.testing.assert_allclose(np.mean(spot), 0.25, atol=0.01)
-    dies = np.array([now.dies for now in process(MANY, 200, 30, [Crash(0.1, within=2.0, away=3)])])
-    there = dies > 0
+    dies = np.array(
+        [
+            condition.death_time
+            for condition in process(MANY, 200, 30, [Crash(0.1, within=2.0, away=3)])
+        ]
+    )
+    present = dies > 0
     died = (dies > 0) & np.isfinite(dies)
-    assert there[0].all()
-    np.testing.assert_allclose(died.sum() / there.sum(), 0.1, atol=4 * (0.09 / there.sum()) ** 0.5)
+    assert present[0].all()
+    np.testing.assert_allclose(
+        died.sum() / present.sum(), 0.1, atol=4 * (0.09 / present.sum()) ** 0.5
+    )
     for k in range(1, 5):  # after a death, three rounds away
-        assert (there[k:][died[:-k]] == (k == 4)).all()
+        assert (present[k:][died[:-k]] == (k == 4)).all()
     assert (dies[died] < 2).all()
     np.testing.assert_allclose(dies[died].mean(), 1.0, atol=0.02)
     (alone,) = process(POOL, 2, 1, [Spot(1.0, 1e-9)])
-    assert (alone.dies == [np.inf, *[0.0] * (N - 1)]).all()
+    assert (alone.death_time == [np.inf, *[0.0] * (N - 1)]).all()

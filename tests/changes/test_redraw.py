@@ -31,7 +31,9 @@ INSIDE: tuple[tuple[Change, ...], ...] = (
 )
 
 
-def world(first: Redraw, *changes: Change, horizon: int | None = 4, **options: Any) -> Scenario:
+def make_scenario(
+    first: Redraw, *changes: Change, horizon: int | None = 4, **options: Any
+) -> Scenario:
     return Scenario(first.pools, 6, horizon, (first, *changes), **options)  # type: ignore[arg-type]
 
 
@@ -50,12 +52,12 @@ def act(env_id: str, n: int, budget: int, k: int) -> np.ndarray:
 def episodes(env_id: str, chosen: Scenario, policy: int, steps: int) -> list[Conditions]:
     env: Any = gym.make(env_id, scenario=chosen).unwrapped
     env.reset(seed=2)
-    seen = []
+    conditions = []
     for _ in range(steps):
-        seen.append(env.conditions())
+        conditions.append(env.conditions())
         if env.step(act(env_id, env.n, env.budget, policy))[3]:
             env.reset()
-    return seen
+    return conditions
 
 
 @pytest.mark.parametrize(
@@ -63,30 +65,38 @@ def episodes(env_id: str, chosen: Scenario, policy: int, steps: int) -> list[Con
     [(Redraw(POOLS, among=INSIDE),), (Redraw(PADDED, (0.1, 2.0), every=2), Walk(0.1, 1.0))],
 )
 def test_the_seed_decides_whatever_the_policy_and_the_id(changes: tuple[Change, ...]) -> None:
-    chosen = world(*changes)
-    found = episodes(ALLOCATION, chosen, 0, 9)
+    chosen = make_scenario(*changes)
+    conditions = episodes(ALLOCATION, chosen, 0, 9)
     for env_id in IDS:
         if env_id == DISPATCH:
             stride = chosen.budget
         else:
             stride = 1
-        others = episodes(env_id, chosen, 1, 9 * stride)[::stride]
+        other_conditions = episodes(env_id, chosen, 1, 9 * stride)[::stride]
         assert all(
-            same(one._asdict(), other._asdict()) for one, other in zip(found, others, strict=True)
+            same(expected._asdict(), result._asdict())
+            for expected, result in zip(conditions, other_conditions, strict=True)
         )
 
 
 def test_a_new_episode_has_new_workers() -> None:
-    seen = [now.factor[0] for now in episodes(ALLOCATION, world(Redraw(POOLS), horizon=2), 0, 12)]
-    assert len(np.unique(seen, axis=0)) == 6
-    assert all((seen[k] == seen[k + 1]).all() for k in range(0, 12, 2))
+    factors = [
+        condition.factor[0]
+        for condition in episodes(ALLOCATION, make_scenario(Redraw(POOLS), horizon=2), 0, 12)
+    ]
+    assert len(np.unique(factors, axis=0)) == 6
+    assert all((factors[k] == factors[k + 1]).all() for k in range(0, 12, 2))
 
 
 def test_workers_are_drawn_again_every_so_many_rounds() -> None:
-    seen = [c.factor for c in process(Redraw(POOLS, every=3), rows=50, rounds=10)]
+    factors = [c.factor for c in process(Redraw(POOLS, every=3), rows=50, rounds=10)]
     for k in range(1, 10):
-        assert (seen[k] != seen[k - 1]).all() if k % 3 == 0 else (seen[k] == seen[k - 1]).all()
-    assert (process(Redraw(POOLS), rows=50, rounds=1)[0].factor == seen[0]).all()
+        assert (
+            (factors[k] != factors[k - 1]).all()
+            if k % 3 == 0
+            else (factors[k] == factors[k - 1]).all()
+        )
+    assert (process(Redraw(POOLS), rows=50, rounds=1)[0].factor == factors[0]).all()
 
 
 def test_each_list_is_drawn_as_often() -> None:
@@ -106,8 +116,8 @@ def test_each_list_is_drawn_as_often() -> None:
 
 
 def test_a_drawn_list_does_what_its_changes_do_alone() -> None:
-    """The conditions are, bit for bit, those of the changes by themselves with the same random
-    numbers.
+    """The conditions are, bit for bit, the same as with the changes by themselves, on the same
+    random numbers.
     """
     rows = 240
     rounds = 8
@@ -117,27 +127,30 @@ def test_a_drawn_list_does_what_its_changes_do_alone() -> None:
     zero = np.zeros(rows, np.int64)
     together = process(redraw, rows, rounds)
     plain = process(Redraw(POOLS), rows, rounds)
-    lists = redraw.first(RoundContext(keys, zero, zero, 0, n))[:, 4, 0]
+    lists = redraw.first_memory(RoundContext(keys, zero, zero, 0, n))[:, 4, 0]
     place = 1000
     for k, changes in enumerate(INSIDE):
-        mine = lists == k
+        chosen_rows = lists == k
         memories = {}
-        assert 20 < mine.sum() < rows - 20
+        assert 20 < chosen_rows.sum() < rows - 20
         for round in range(rounds):
             expected = plain[round]
             for j, change in enumerate(changes):
-                now = RoundContext(keys, zero, zero + round, place + j, n)
+                context = RoundContext(keys, zero, zero + round, place + j, n)
                 if round:
-                    memories[j] = change.next(now, memories[j])
+                    memories[j] = change.next_memory(context, memories[j])
                 else:
-                    memories[j] = change.first(now)
+                    memories[j] = change.first_memory(context)
                 expected = change.apply(expected, memories[j])
             expected = expected.with_survivor()
-            for name in ("distribution", "factor", "dies"):
-                assert (getattr(together[round], name)[mine] == getattr(expected, name)[mine]).all()
+            for name in ("distribution", "factor", "death_time"):
+                assert (
+                    getattr(together[round], name)[chosen_rows]
+                    == getattr(expected, name)[chosen_rows]
+                ).all()
             assert not k or not same(expected._asdict(), plain[round]._asdict()) or round < 2
         place += len(changes)
-        deadlines = np.broadcast_to(together[0].deadline, rows)[mine]
+        deadlines = np.broadcast_to(together[0].deadline, rows)[chosen_rows]
         assert (deadlines == {4: 3.0, 5: 1.0}.get(k, 0.0)).all()
 
 
@@ -152,7 +165,7 @@ MOVING: tuple[Change, ...] = (
 
 
 @pytest.mark.parametrize(
-    ("inside", "beside"),
+    ("inner_changes", "later_changes"),
     [
         *(((change,), ()) for change in MOVING),
         *(
@@ -170,16 +183,16 @@ MOVING: tuple[Change, ...] = (
     ],
 )
 def test_means_move_as_those_of_a_pool_do(
-    inside: tuple[Change, ...],
-    beside: tuple[Change, ...],
+    inner_changes: tuple[Change, ...],
+    later_changes: tuple[Change, ...],
 ) -> None:
     rows = 20
     n = POOLS.n
     moved = False
-    redraw = Redraw(POOLS, among=(inside,))
+    redraw = Redraw(POOLS, among=(inner_changes,))
     keys = stream_keys(0, rows)
     zero = np.zeros(rows, np.int64)
-    followed = ChangeProcess(POOLS.catalogue, [redraw, *beside], rows, n)
+    followed = ChangeProcess(POOLS.catalogue, [redraw, *later_changes], rows, n)
     followed.start_episode(slice(None), keys, zero, zero)
     place = followed.memories[0][:, 0].astype(np.int64)
     drawn = followed.memories[0][:, 1]
@@ -189,14 +202,14 @@ def test_means_move_as_those_of_a_pool_do(
             followed.next_round(None, keys, zero, zero + k)
         start = 5
         alone = Conditions.unchanged(zero + k, n)
-        for change in inside:
+        for change in inner_changes:
             alone = change.apply(alone, followed.memories[0][:, start : start + change.slots])
             start += change.slots
-        for change, memory in zip(beside, followed.memories[1:], strict=True):
+        for change, memory in zip(later_changes, followed.memories[1:], strict=True):
             alone = change.apply(alone, memory)
         usual = (1 - alone.share) * drawn + alone.share * (alone.low + alone.high) / 2 * median
         expected = np.take_along_axis(usual, alone.distribution, axis=1) * alone.factor
-        expected = np.where(alone.with_survivor().dies == 0, np.inf, expected)
+        expected = np.where(alone.with_survivor().death_time == 0, np.inf, expected)
         means = followed.conditions.means(POOLS.catalogue)
         np.testing.assert_allclose(means, expected, rtol=1e-13)
         moved |= bool((means != drawn).mean() > 0.1)
@@ -204,10 +217,10 @@ def test_means_move_as_those_of_a_pool_do(
 
 
 def test_workers_exchange_nothing_with_empty_places() -> None:
-    seen = process(Redraw(PADDED, among=((Switch(every=1),),)), rows=100, rounds=3)
-    means = [now.means(POOLS.catalogue) for now in seen]
-    assert (seen[0].present == seen[2].present).all()  # type: ignore[union-attr]
-    assert len(np.unique(seen[0].present.sum(axis=1))) == 5  # type: ignore[union-attr]
+    conditions = process(Redraw(PADDED, among=((Switch(every=1),),)), rows=100, rounds=3)
+    means = [condition.means(POOLS.catalogue) for condition in conditions]
+    assert (conditions[0].present == conditions[2].present).all()  # type: ignore[union-attr]
+    assert len(np.unique(conditions[0].present.sum(axis=1))) == 5  # type: ignore[union-attr]
     for after in means[1:]:
         assert (
             np.sort(after, axis=1) == np.sort(means[0], axis=1)
@@ -217,7 +230,7 @@ def test_workers_exchange_nothing_with_empty_places() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0.05, 2.0), (0.0, 0.5), (0.3, 0.3)])
 def test_the_drawn_price_enters_the_reward(low: float, high: float) -> None:
-    chosen = world(Redraw(POOLS, price=(low, high)), horizon=None, price=7.0)
+    chosen = make_scenario(Redraw(POOLS, price=(low, high)), horizon=None, price=7.0)
     env: Any = gym.make_vec(ALLOCATION, num_envs=600, scenario=chosen)
     env.reset(seed=0)
     drawn = env.conditions().price
@@ -239,7 +252,7 @@ def test_the_drawn_price_enters_the_reward(low: float, high: float) -> None:
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_empty_places_get_no_task(env_id: str) -> None:
-    chosen = world(Redraw(PADDED), horizon=3)
+    chosen = make_scenario(Redraw(PADDED), horizon=3)
     env: Any = gym.make_vec(env_id, num_envs=15, scenario=chosen, autoreset_mode="SameStep")
     (observation, _), counts = env.reset(seed=0), set()
     for _ in range(6 * (chosen.budget if env_id == DISPATCH else 1)):

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 import ata_gym
 import ata_policies
-from ata_gym.cli import GREETING, app
+from ata_gym.cli import ABOUT, GREETING, GROUPS, app
 from ata_gym.scenarios.recorded import RECORDINGS
 from ata_gym.training.problem import problem_names
 
@@ -28,6 +28,18 @@ def parse(line: str) -> None:
     """
     name, *arguments = shlex.split(line)[1:]
     COMMANDS[name].make_context(name, arguments)
+
+
+def test_the_help_is_read_at_one_look_on_a_terminal_of_24_lines_and_80_columns(run):
+    lines = run("--help").stdout.splitlines()
+    # a prompt follows
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+    titles = [line for line in lines[2:] if not line.startswith(" ")]
+    assert titles == [f"{title}:" for title in GROUPS]
+    listed = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert listed == list(COMMANDS)
+    assert lines[1] == ABOUT
 
 
 def test_nothing_but_the_name_greets_with_commands_that_can_be_typed(run):
@@ -48,12 +60,11 @@ def test_a_command_is_listed_with_help_that_is_short_first_has_examples_that_par
 ):
     monkeypatch.setenv("COLUMNS", "80")
     lines = run("--help").stdout.splitlines()
-    assert max(map(len, lines)) <= 80
     told = COMMANDS[name].help
     first, blank, *_ = [*told.splitlines(), ""]
     assert len(first) <= 60
     assert first.endswith(".")
-    assert [first in line for line in lines if line.startswith(f"│ {name} ")] == [True]
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith(f"  {name} ")] == [first]
     assert not blank
     code = "\n".join(re.findall(r"^```\n(.*?)^```", told, re.MULTILINE | re.DOTALL))
     assert max(map(len, code.splitlines())) <= 76  # no line is broken in a terminal of 80 columns

@@ -1,6 +1,6 @@
 import json
 import re
-from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +9,7 @@ import ata_policies
 from ata_gym.cli import console
 from ata_gym.scenarios.recorded import RECORDINGS
 from ata_policies.card import full_scenario_card, policy_card
+from ata_policies.registry import DEFAULTS, RECOMMENDED, ids_by_name
 
 MINE = """
 from ata_policies.allocation.baselines import Uta
@@ -32,7 +33,7 @@ def squeezed(text: str) -> str:
 @pytest.mark.parametrize(
     ("command", "names"),
     [
-        ("policies", ata_policies.names()),
+        ("policies --all", ata_policies.names()),
         ("scenarios", (*ata_gym.scenario_names(), *RECORDINGS)),
     ],
 )
@@ -91,14 +92,15 @@ def document(run, line: str, code: int = 0):
     return json.loads(run(f"{line} --json", code).stdout)
 
 
-def test_scripts_get_one_document(run, benched, capsys):
+def test_scripts_get_one_document(run, capsys):
     console.say_json({"mean": [1.0, float("nan"), (float("inf"),)]})
     assert json.loads(capsys.readouterr().out) == {"mean": [1.0, None, [None]]}
-    policies = document(run, "policies")
+    policies = document(run, "policies --all")
     assert [policy["name"] for policy in policies] == list(ata_policies.names())
     assert document(run, "policies ata") == policy_card("ata").to_data()
     assert {
-        policy["facts"]["plays"].split(",")[0] for policy in document(run, "policies --env race")
+        policy["facts"]["plays"].split(",")[0]
+        for policy in document(run, "policies --env race --all")
     } == {"race"}
     scenarios = document(run, "scenarios")
     assert [one["name"] for one in scenarios["scenarios"]] == list(ata_gym.scenario_names())
@@ -110,12 +112,63 @@ def test_scripts_get_one_document(run, benched, capsys):
         == full_scenario_card(ata_gym.scenario("five-workers")).to_data()
     )
     assert document(run, "check uta --scenario five-workers --rounds 4")["faults"] == []
-    if find_spec("torch"):
-        from ata_gym.training.methods import METHODS
 
-        assert [method["name"] for method in document(run, "methods")] == list(METHODS)
-    assert document(run, "verify out")["damaged"] == []
-    records = benched.out / "results" / "uta.parquet"
-    records.write_bytes(records.read_bytes()[:100])
-    (fault,) = document(run, "verify out", code=1)["damaged"]
-    assert fault["file"] == "out/results/uta.parquet"
+
+def test_the_training_methods_are_listed_where_they_are_chosen(run):
+    pytest.importorskip("torch")
+    from ata_gym.training.methods import METHODS
+
+    lines = run("train --list-methods").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    names = [line.split()[0] for line in lines if re.match(r" [a-z0-9]", line)]
+    assert names == ["method", *METHODS]
+    assert "Weights 1 / (n a_i) mend that only where every" in lines[-2]
+
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def readme_rows() -> list[tuple[str, list[str]]]:
+    """The rows of README's table: whom policies are for, and their names."""
+    table = README.read_text("utf-8").partition("## Which policy should I use?\n")[2]
+    lines = table.partition("\n\n")[0].splitlines()[2:]
+    cells = [line.strip("| ").split(" | ") for line in lines]
+    known = ata_policies.names()
+    return [
+        (reader, [name for name in re.findall(r"`([^`]+)`", text) if name in known])
+        for reader, text in cells
+    ]
+
+
+def test_the_recommended_policies_are_those_of_the_readme_in_its_order():
+    rows = readme_rows()
+    assert len(rows) > 5
+    assert [name for _, names in rows for name in names] == [
+        name for group in RECOMMENDED for name in group
+    ]
+    purposes = {name: purpose for group in RECOMMENDED for name, purpose in group.items()}
+    for reader, names in rows:
+        assert sum(set(names) <= group.keys() for group in RECOMMENDED) == 1
+        for name in names:
+            assert reader.startswith(purposes[name].partition(":")[0])
+    assert set(DEFAULTS.values()) <= purposes.keys()
+
+
+def test_the_recommended_policies_come_first_each_in_a_line_and_the_last_tells_of_the_others(run):
+    told = run("policies").stdout
+    for group in RECOMMENDED:
+        for name, purpose in group.items():
+            assert re.search(rf"^ {name} +{re.escape(purpose)} *$", told, re.MULTILINE)
+    names = [name for group in RECOMMENDED for name in group]
+    assert [card["name"] for card in document(run, "policies")] == names
+    listed = 0
+    for env in ids_by_name():
+        cards = document(run, f"policies --env {env}")
+        listed += len(cards)
+        assert {card["facts"]["plays"].split(",")[0] for card in cards} == {env}
+        others = len(document(run, f"policies --env {env} --all")) - len(cards)
+        last = run(f"policies --env {env}").stdout.splitlines()[-1]
+        assert last == f"{others} others: ata-gym policies --env {env} --all"
+    assert listed == len(names)
+    others = len(ata_policies.names()) - len(names)
+    assert told.splitlines()[-1] == f"{others} others: ata-gym policies --all"

@@ -13,7 +13,7 @@ import pytest
 from ata_gym.bench.store.folder import verify
 from ata_gym.bench.studies import two_folders
 from ata_gym.cli.studies.report import write_page
-from ata_gym.utils import manifest
+from ata_gym.utils.files import manifest
 from tests.mutated import refused_by_field
 
 
@@ -40,8 +40,8 @@ def test_a_note_of_bench_is_refused_by_file_and_field(benched: Any) -> None:
         "loss_curve",
         *(f"loss_curve.{name}[{place}]" for name in ("round", "loss") for place in (0, 1)),
     }
-    optional = {"price", "least_cost", "policies[0].own", *curve}
-    for read in (lambda: write_page(out), lambda: two_folders.side_by_side(out, out)):
+    optional = {"price", "least_cost", *curve}
+    for read in (lambda: write_page(out), lambda: two_folders.compare_folders(out, out)):
         taken = refused_by_field(out / "about.json", read)
         assert {name for name in taken if ".facts." not in name} == optional
     for room in ("results", "allocations"):
@@ -81,7 +81,7 @@ def test_what_is_no_file_is_refused_and_never_waited_for(
         place.mkdir()
     for door in (
         lambda: write_page(benched.out),
-        lambda: two_folders.side_by_side(benched.out, Path("whole")),
+        lambda: two_folders.compare_folders(benched.out, Path("whole")),
     ):
         with pytest.raises((ValueError, OSError), match=f"{name}.* is a {kind} "):
             door()

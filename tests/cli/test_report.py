@@ -15,8 +15,7 @@ import pytest
 from ata_gym.bench.report.page.render import NAME
 from ata_gym.bench.report.statistics import ends
 from ata_gym.bench.store.note import NOTE, read_note, write_note
-from ata_gym.cli.studies.report import PAGES
-from ata_gym.utils.manifest import write_listed
+from ata_gym.utils.files.manifest import write_listed
 from ata_policies.allocation.baselines import Uta
 
 
@@ -35,8 +34,6 @@ def test_the_command_writes_the_page_that_report_writes(run, tmp_path):
     assert sorted(words) == sorted(["ata-gym", *shlex.split(line)])
     assert "other.html" in run("report 'my results' --out deep/other.html").stdout
     assert (tmp_path / "deep" / "other.html").read_text("utf-8") == html
-    told = run("report --help").stdout
-    assert all(study in told for study in PAGES)
 
 
 def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_pipe(
@@ -50,7 +47,7 @@ def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_
         with monkeypatch.context() as patch:
             # the door is tried before the work
             patch.setattr(
-                "ata_gym.bench.report.page.experiment_page.page",
+                "ata_gym.bench.studies.reading.read",
                 None,
             )
             assert "pipe.html cannot be written: it is a pipe" in refused(
@@ -73,7 +70,10 @@ def test_folders_without_a_page_are_refused_with_what_to_do(refused, tmp_path):
     for content, said in (
         ("{", "about.json is damaged"),
         ("{}", "study is missing"),
-        (json.dumps({**note, "study": "cooking"}), "'cooking', which has no page here"),
+        (
+            json.dumps({**note, "study": "cooking"}),
+            "'cooking', a study that this version of ata-gym does not have",
+        ),
         (json.dumps({"study": "bench", "command": []}), "another version of ata-gym"),
     ):
         write_listed(Path("out", NOTE), partial(Path.write_text, data=content))
@@ -108,7 +108,7 @@ def test_two_folders_are_compared_seed_by_seed_and_what_is_alike_has_one_row(
         (len(state.round), 1),
     )
     run(f"{line} after".format("default"))
-    told = run("compare before after --out compared.html").stdout
+    told = run("report before after --out compared.html").stdout
     a, b = (
         pl.read_parquet(f"{folder}/results/mine%3AMine.parquet") for folder in ("before", "after")
     )
@@ -117,7 +117,9 @@ def test_two_folders_are_compared_seed_by_seed_and_what_is_alike_has_one_row(
         for name in ("runtime", "total_worker_time")
     ]
     means = [100 * abs(float(np.exp(np.log(ratio).mean())) - 1) for ratio in ratios]
-    said = re.search(r"mine:Mine beside A: (\S+) % \w+ runtime .*?, (\S+) % \w+ worker time", told)
+    said = re.search(
+        r"mine:Mine compared with A: (\S+) % \w+ runtime .*?, (\S+) % \w+ worker time", told
+    )
     assert [float(one.replace(",", "")) for one in said.groups()] == pytest.approx(means, rel=0.06)
     assert [
         told.count(f"\n {name} ") for name in ("ofta", "uta", "mine:Mine (A)", "mine:Mine (B)")
@@ -126,7 +128,7 @@ def test_two_folders_are_compared_seed_by_seed_and_what_is_alike_has_one_row(
         "The same in A and B: ofta, uta.\nOnly in A: gta.\nOnly in B: distribution-learner.\n"
         in told
     )
-    assert "beside A" not in run("compare after after").stdout
+    assert "beside A" not in run("report after after").stdout
     # table, card
     assert Path("compared.html").read_text("utf-8").count('data-name="mine:Mine (B)"') == 2
 
@@ -134,11 +136,11 @@ def test_two_folders_are_compared_seed_by_seed_and_what_is_alike_has_one_row(
 def test_folders_that_cannot_be_compared_are_refused_with_what_differs(benched, run, refused):
     run(benched.line.replace("--rounds 20", "--rounds 21").removesuffix("out") + "longer")
     said = "longer (here) cannot be compared with out (there): rounds is 20 there and 21 here"
-    assert said in refused("compare out longer")
-    assert "no results of ata-gym" in refused("compare out .")
-    assert "cannot be written: it is a folder" in refused("compare out out --out .")
+    assert said in refused("report out longer")
+    assert "no results of ata-gym" in refused("report out .")
+    assert "cannot be written: it is a folder" in refused("report out out --out .")
     Path("longer/results/gta.json").unlink()
-    assert "Not finished in A: gta." in run("compare longer longer").stdout
+    assert "Not finished in A: gta." in run("report longer longer").stdout
     note = read_note(Path("out"))
     for change, said in (
         ({"study": "train"}, "only those of bench"),
@@ -146,4 +148,4 @@ def test_folders_that_cannot_be_compared_are_refused_with_what_differs(benched, 
     ):
         kept = {name: value for name, value in (note | change).items() if value is not None}
         write_listed(Path("out", NOTE), partial(Path.write_text, data=json.dumps(kept)))
-        assert said in refused("compare out out")
+        assert said in refused("report out out")

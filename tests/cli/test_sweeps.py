@@ -5,8 +5,8 @@ import pytest
 
 import ata_gym
 from ata_gym import bench
-from ata_gym.bench.studies import comparison as benchmark
-from ata_gym.bench.studies.comparison import PolicyFailedWarning
+from ata_gym.bench import PolicyFailedWarning
+from ata_gym.bench.studies import benchmark
 from ata_gym.scenarios.published import with_workers
 from ata_policies import Setting
 from tests.bench.test_benchmark import Failing, Fastest
@@ -105,7 +105,9 @@ def test_a_policy_that_fails_leaves_its_places_empty(tmp_path):
     assert made.table()["policy"].to_list() == ["uta", "uta"]
     with pytest.warns(PolicyFailedWarning):
         nothing = bench.sweep(Failing, "five-workers", "budget", [3, 5], out=tmp_path, **SMALL)
-    assert nothing.report(tmp_path).tables[0].rows[0][1:] == ("-", "-")
+    assert not nothing.finished
+    name = f"{Failing.__module__}:Failing"
+    assert list(nothing.failures) == [f"{name} at budget = {value}" for value in (3, 5)]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,8 @@ class PerRound(Fastest):
 def test_a_parameter_of_the_experiment_is_no_hyperparameter_of_that_name():
     """And a policy that has the name of such a parameter takes a swept hyperparameter."""
     swept = bench.sweep({"mine": PerRound}, "five-workers", "rounds", [2, 4], seeds=1, jobs=1)
-    assert [point.names for point in swept.points] == [{"mine": "mine"}] * 2
+    assert swept.table()["policy"].to_list() == ["mine"] * 2
+    assert swept.records["policy"].unique().to_list() == ["mine"]
     size = {"rounds": 3, "seeds": 1, "jobs": 1}
     named = bench.sweep({"price": Fastest}, "five-workers", "worker", [0, 1], **size)
     runtimes = named.table()["mean"].to_list()

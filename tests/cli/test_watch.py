@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ata_gym.bench.studies.side_by_side.play import Player
+from ata_gym.bench.studies.side_by_side.play import WatchedPolicy
 from ata_gym.cli.watch import _screen
 from ata_gym.scenarios import scenario
 
@@ -57,10 +57,10 @@ def test_a_terminal_shows_the_rounds_pass_by():
 
 @pytest.mark.parametrize(("width", "height", "widest"), [(180, 50, 162), (80, 24, 80)])
 def test_rounds_stand_beside_each_other_where_there_is_room(width, height, widest):
-    players = [Player(policy, scenario("five-workers"), 3) for policy in ("uta", "gta")]
-    rounds = [player.play_round() for player in players]
+    policies = [WatchedPolicy(name, scenario("five-workers"), 3) for name in ("uta", "gta")]
+    rounds = [policy.play_round() for policy in policies]
     console = Console(width=width, height=height, file=StringIO())
-    console.print(_screen(players, rounds, "five workers", console.size))
+    console.print(_screen(policies, rounds, "five workers", console.size))
     lines = console.file.getvalue().splitlines()
     assert max(len(line.rstrip()) for line in lines) <= widest
     assert len(lines) <= height

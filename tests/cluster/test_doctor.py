@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    monkeypatch.setattr(doctor, "_SECONDS", PATIENCE)
+    monkeypatch.setattr(doctor, "_LONGEST_TRIAL", PATIENCE)
 
 
 def by_subject(findings) -> dict[str, Finding]:
@@ -50,16 +50,18 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
 
 def test_the_machine_the_base_and_every_extra_appear(monkeypatch):
     monkeypatch.setattr(doctor, "_import_faults", lambda modules: dict.fromkeys(modules, ""))
-    found = by_subject([*doctor.machine(), *doctor.packages()])
+    findings = by_subject([*doctor.machine(), *doctor.packages()])
     extras = metadata.metadata("ata-gym").get_all("Provides-Extra")
-    assert {f"extra {extra}" for extra in extras if extra not in ("all", "dev")} <= found.keys()
+    assert {f"extra {extra}" for extra in extras if extra not in ("all", "dev")} <= findings.keys()
     assert all(
-        found[name].state == "ok"
+        findings[name].state == "ok"
         for name in ("ata-gym", "python", "system", "processors", "memory", "base")
     )
     for name in ("gymnasium", "numba", "numpy", "scipy"):
-        assert f"{name} {metadata.version(name)}" in found["base"].detail
-    assert found["ata-gym"].detail == f"{ata_gym.__version__} from {Path(ata_gym.__file__).parent}"
+        assert f"{name} {metadata.version(name)}" in findings["base"].detail
+    assert (
+        findings["ata-gym"].detail == f"{ata_gym.__version__} from {Path(ata_gym.__file__).parent}"
+    )
 
 
 def test_what_is_missing_old_or_broken_is_named_with_its_cure(package, monkeypatch):
@@ -70,7 +72,7 @@ def test_what_is_missing_old_or_broken_is_named_with_its_cure(package, monkeypat
     package("made-crashing", "1.0", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     package("made-ending", "1.0", "import os; os._exit(0)")
 
-    def found_of(*lines):
+    def findings_of(*lines):
         monkeypatch.setattr(metadata, "requires", lambda _name: lines)
         return by_subject(doctor.packages())
 
@@ -120,13 +122,13 @@ def test_what_is_missing_old_or_broken_is_named_with_its_cure(package, monkeypat
     extras = [
         f'{line}; extra == "{extra}"' for extra, (lines, *_) in cases.items() for line in lines
     ]
-    found = found_of("made-good", *extras)
+    findings = findings_of("made-good", *extras)
     for extra, (_, state, detail, cure) in cases.items():
         whole = cure and f'{cure}"ata-gym[{extra}]"'
-        assert found[f"extra {extra}"] == Finding(f"extra {extra}", state, detail, whole)
-    assert found["base"] == Finding("base", "ok", good)
+        assert findings[f"extra {extra}"] == Finding(f"extra {extra}", state, detail, whole)
+    assert findings["base"] == Finding("base", "ok", good)
     for lacking in ("made-nowhere", "made-good<2"):  # nothing works without the base
-        assert found_of(lacking)["base"].state == "broken"
+        assert findings_of(lacking)["base"].state == "broken"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="it makes symbolic links")
@@ -180,49 +182,49 @@ def test_a_trial_that_hangs_is_ended(package):
         30,
         PATIENCE,
     ):
-        (found,) = outcomes([["imports", "math", "made_hanging"]], seconds)
-        if "math" in found:
+        (results,) = outcomes([["imports", "math", "made_hanging"]], seconds)
+        if "math" in results:
             break
-    assert found == {"math": "", "fault": "it took too long"}
+    assert results == {"math": "", "fault": "it took too long"}
 
 
 def test_two_processes_add_numbers_with_gloo_and_each_gpu_computes_right():
     torch = pytest.importorskip("torch")
-    found = by_subject(doctor.torch_findings())
-    assert found["backend gloo"] == Finding(
+    findings = by_subject(doctor.torch_findings())
+    assert findings["backend gloo"] == Finding(
         "backend gloo",
         "ok",
         "two processes added their numbers",
     )
-    assert found["torchrun"].state == "ok"
-    assert torch.__version__ in found["torch"].detail
-    assert found["backend nccl"].state in {"ok", "missing"}
+    assert findings["torchrun"].state == "ok"
+    assert torch.__version__ in findings["torch"].detail
+    assert findings["backend nccl"].state in {"ok", "missing"}
     for index in range(torch.cuda.device_count()):
-        assert found[f"device cuda:{index}"].state == "ok"
-        assert torch.cuda.get_device_name(index) in found[f"device cuda:{index}"].detail
+        assert findings[f"device cuda:{index}"].state == "ok"
+        assert torch.cuda.get_device_name(index) in findings[f"device cuda:{index}"].detail
 
 
 FACTS = {
     "version": "2.9.0",
-    "built for": "12.8",
+    "CUDA version": "12.8",
     "driver": None,
     "devices": 0,
     "torchrun": "",
     "backends": ["gloo"],
 }
-ONE = {"driver": "570", "devices": 1, "cuda:0 is": "H200, 140.0 GiB"}
+ONE_DEVICE = {"driver": "570", "devices": 1, "cuda:0 model": "H200, 140.0 GiB"}
 
 
 @pytest.mark.parametrize(
     ("facts", "sums", "expected"),
     [
         (
-            {"built for": None},
+            {"CUDA version": None},
             ["", ""],
             {"device cuda": ("missing", "there is no NVIDIA driver", "")},
         ),
         (
-            {"built for": None, "driver": "570"},
+            {"CUDA version": None, "driver": "570"},
             ["", ""],
             {"device cuda": ("missing", "driver of the machine is 570", "pytorch.org/get-started")},
         ),
@@ -237,7 +239,7 @@ ONE = {"driver": "570", "devices": 1, "cuda:0 is": "H200, 140.0 GiB"}
             {"device cuda": ("missing", "torch sees none: no driver", "")},
         ),
         (
-            ONE | {"cuda:0": "", "backends": ["gloo", "nccl"]},
+            ONE_DEVICE | {"cuda:0": "", "backends": ["gloo", "nccl"]},
             ["", ""],
             {
                 "device cuda:0": ("ok", "H200, 140.0 GiB; it computes right", ""),
@@ -249,7 +251,7 @@ ONE = {"driver": "570", "devices": 1, "cuda:0 is": "H200, 140.0 GiB"}
             },
         ),
         (
-            ONE | {"cuda:0": "no kernel image"},
+            ONE_DEVICE | {"cuda:0": "no kernel image"},
             ["", ""],
             {"device cuda:0": ("broken", "140.0 GiB: no k", "pytorch")},
         ),
@@ -273,7 +275,7 @@ ONE = {"driver": "570", "devices": 1, "cuda:0 is": "H200, 140.0 GiB"}
         ),
     ],
 )
-def test_what_torch_lacks_is_said_with_its_cure(facts, sums, expected, monkeypatch):
+def test_what_torch_lacks_has_a_cure(facts, sums, expected, monkeypatch):
     pytest.importorskip("torch")
 
     def told(trials, _seconds):
@@ -283,12 +285,12 @@ def test_what_torch_lacks_is_said_with_its_cure(facts, sums, expected, monkeypat
 
     monkeypatch.setattr(doctor, "outcomes", told)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found = by_subject(doctor.torch_findings())
+    findings = by_subject(doctor.torch_findings())
     for subject, (state, detail, cure) in expected.items():
-        assert found[subject].state == state
-        assert detail in found[subject].detail
-        assert cure in found[subject].cure
-        assert bool(cure) == bool(found[subject].cure)
+        assert findings[subject].state == state
+        assert detail in findings[subject].detail
+        assert cure in findings[subject].cure
+        assert bool(cure) == bool(findings[subject].cure)
 
 
 def test_kernels_say_where_they_are_kept_or_what_to_set(tmp_path, monkeypatch):

@@ -114,9 +114,9 @@ def test_the_time_limit_saves_and_queues_again_and_the_next_start_ends(job):
         finally:
             first.kill()
             first.wait()
-    said = (folder / "said").read_text()
-    assert f"scancel --signal=TERM {os.getpid()}\n" in said
-    assert f"scontrol requeue {os.getpid()}\n" in said
+    output = (folder / "said").read_text()
+    assert f"scancel --signal=TERM {os.getpid()}\n" in output
+    assert f"scontrol requeue {os.getpid()}\n" in output
     assert (folder / f"checkpoint-{os.getpid()}.pt").read_text() == "saved"
     # the training has nothing left to do
     (folder / "venv" / "bin" / "srun").write_text(
@@ -144,12 +144,12 @@ def test_ray_takes_the_cluster_file_and_the_machines_start_with_unequal_resource
         == 1
     )
     for machine, resource in (("head", "fast"), ("worker", "slow")):
-        words = shlex.split(cluster[f"{machine}_start_ray_commands"][-1].partition("; ")[2])
-        assert words[:2] == ["~/ata-gym/bin/ray", "start"]
+        arguments = shlex.split(cluster[f"{machine}_start_ray_commands"][-1].partition("; ")[2])
+        assert arguments[:2] == ["~/ata-gym/bin/ray", "start"]
         # reads the options, and starts nothing
         with scripts.start.make_context(
             "ray start",
-            words[2:],
+            arguments[2:],
         ) as context:
             assert set(json.loads(context.params["resources"])) == {resource}
             assert context.params["head"] == (machine == "head")

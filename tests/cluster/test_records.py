@@ -17,7 +17,7 @@ RECORD = RoundRecord(
 )
 
 
-def test_a_line_says_who_got_how_many_who_was_waited_for_and_who_is_away():
+def test_a_line_has_the_tasks_of_each_worker_the_slowest_one_and_absent_ones():
     assert str(RECORD) == (
         "round 7: 4.5 s, waited for b, communication 0.25 s, wasted 1.5 s, loss 0.125; "
         "a 2 in 1.2 s (1.2 expected), b 3, 2 done in 4 s; away: c (it has left)"
@@ -26,7 +26,7 @@ def test_a_line_says_who_got_how_many_who_was_waited_for_and_who_is_away():
     assert str(many).endswith("15 1 in 1 s and 84 more")
 
 
-def test_times_add_up_also_of_who_did_nothing_and_every_scalar_is_written_at_its_round():
+def test_times_add_up_also_of_idle_workers_and_every_scalar_is_written_at_its_round():
     assert (repr(RECORD.busy), RECORD.idle) == (
         "{'a': 1.2, 'b': 4.0, 'c': 0.0}",
         {"a": 2.8, "b": 0.0, "c": 4.0},

@@ -1,5 +1,5 @@
-"""Worlds in which the envs are tested, every form of observations and actions, and actions to play
-in them.
+"""Scenarios in which the envs are tested, every form of observations and actions, and samples of
+actions.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ EVERY_FORM = [
     for env_id, action in FORMS
 ]
 LISTED = [form for form in EVERY_FORM if form["action"] != "allocation"]
-"""Those whose actions have a space of a class that every library knows."""
+"""The forms whose actions have a space of a class that every library knows."""
 MASKED = [form for form in EVERY_FORM if form["action"] in ("assign", "start")]
 ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"), "budget": 3}
 """Rows that use this trace unevenly end apart."""
@@ -72,7 +72,7 @@ _MIXED = (
     + trace([[1.0, 5.0, 2.0]])
     + deterministic([3.0])
 )
-WORLDS: dict[str, Scenario] = {
+SCENARIOS: dict[str, Scenario] = {
     "ending": Scenario(_ENDING, budget=4, horizon=6, price=0.3),
     "drawn": Scenario(_DRAWN.pools, 4, 3, (_DRAWN,)),  # type: ignore[arg-type]
     "changing": Scenario(_MIXED, 4, 3, tuple(CHANGES), 0.5),
@@ -92,23 +92,23 @@ def arguments(form: dict[str, str]) -> tuple[str, dict[str, Any]]:
     return form["id"], {key: value for key, value in form.items() if key != "id"}
 
 
-def single(env_id: str, world: str | Scenario, **options: Any) -> Any:
-    return gym.make(
-        env_id,
-        scenario=WORLDS[world] if isinstance(world, str) else world,
-        **options,
-    ).unwrapped
+def single(env_id: str, scenario: str | Scenario, **options: Any) -> Any:
+    return gym.make(env_id, scenario=_scenario(scenario), **options).unwrapped
 
 
-def vector(env_id: str, world: str | Scenario, rows: int, **options: Any) -> Any:
-    if isinstance(world, str):
-        scenario = WORLDS[world]
-    else:
-        scenario = world
-    return gym.make_vec(env_id, num_envs=rows, scenario=scenario, **options).unwrapped
+def vector(env_id: str, scenario: str | Scenario, rows: int, **options: Any) -> Any:
+    return gym.make_vec(env_id, num_envs=rows, scenario=_scenario(scenario), **options).unwrapped
 
 
-class Player:
+def _scenario(scenario: str | Scenario) -> Scenario:
+    if isinstance(scenario, str):
+        return SCENARIOS[scenario]
+    return scenario
+
+
+class ActionSampler:
+    """Samples of a space, of which nine in ten obey the mask where there is one."""
+
     def __init__(self, space: Any, seed: int) -> None:
         self.space = space
         self.rng = np.random.default_rng(seed)
@@ -120,10 +120,12 @@ class Player:
         return self.space.sample()
 
 
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict) or isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
-    a = np.asarray(one)
+def same(value: Any, other: Any) -> bool:
+    if isinstance(value, dict) or isinstance(other, dict):
+        return value.keys() == other.keys() and all(
+            same(value[name], other[name]) for name in value
+        )
+    a = np.asarray(value)
     b = np.asarray(other)
     if a.dtype == object:
         return a.shape == b.shape and all(

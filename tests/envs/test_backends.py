@@ -46,7 +46,7 @@ class Simulated:
         return dispatch_step(*arguments)._replace(**self.wrong)
 
 
-def made(env_id: str, backend: Any, **options: Any) -> Any:
+def make_env(env_id: str, backend: Any, **options: Any) -> Any:
     return gym.make(env_id, **{"pool": POOL, "budget": 3, "backend": backend, **options}).unwrapped
 
 
@@ -58,7 +58,8 @@ def test_a_backend_runs_the_rounds_and_an_error_leaves_the_env_as_it_was(
 ) -> None:
     backend = Simulated()
     env, plain = (
-        made(env_id, one, price=0.5, changes=changes, render_mode="ansi") for one in (backend, None)
+        make_env(env_id, one, price=0.5, changes=changes, render_mode="ansi")
+        for one in (backend, None)
     )
     env.reset(seed=2)
     plain.reset(seed=2)
@@ -68,9 +69,9 @@ def test_a_backend_runs_the_rounds_and_an_error_leaves_the_env_as_it_was(
         with pytest.raises(OSError, match="the device is gone"):
             env.step(action)
         backend.broken = False
-        seen, expected = (each.step(action) for each in (env, plain))
-        assert same(seen[0], expected[0])
-        assert seen[1:] == expected[1:]
+        result, expected = (each.step(action) for each in (env, plain))
+        assert same(result[0], expected[0])
+        assert result[1:] == expected[1:]
         assert env.render() == plain.render()  # workers run their tasks one after the other
     with_disturbances = bool(changes) or env_id == DISPATCH  # handed on where something changes
     assert set(backend.calls) == {6 if env_id == DISPATCH else 4 + with_disturbances}
@@ -115,7 +116,7 @@ FRESH = RoundState.start(1, 3, 1)
 )
 def test_what_a_backend_gives_is_checked(env_id: str, wrong: dict[str, Any], message: str) -> None:
     backend = Simulated()
-    env = made(env_id, backend)
+    env = make_env(env_id, backend)
     env.reset(seed=0)
     env.step(np.array([1, 1, 1]))
     before = env.checkpoint()
@@ -128,13 +129,13 @@ def test_what_a_backend_gives_is_checked(env_id: str, wrong: dict[str, Any], mes
 @pytest.mark.parametrize("env_id", IDS)
 def test_a_backend_that_cannot_be_used_is_refused_when_the_env_is_made(env_id: str) -> None:
     with pytest.raises(ValueError, match="it has B = 3, not 4"):
-        made(env_id, Simulated(), budget=4)
+        make_env(env_id, Simulated(), budget=4)
     if env_id == DISPATCH:
         wrong = "backend of TaskDispatch-v0 must have a method dispatch"
     else:
         wrong = "must be a function .* "
     with pytest.raises(ValueError, match=f"{wrong}.*3"):
-        made(env_id, 3)
+        make_env(env_id, 3)
     with pytest.raises(
         ValueError,
         match=r"a backend runs the tasks of a single env: use gymnasium\.make",

@@ -20,8 +20,8 @@ from tests.envs.playing import (
     DISPATCH,
     EVERY_FORM,
     RACE,
-    WORLDS,
-    Player,
+    SCENARIOS,
+    ActionSampler,
     arguments,
     same,
 )
@@ -48,7 +48,7 @@ WRONG = {
 }
 
 
-def made(env_id: str, options: dict[str, Any]) -> Any:
+def make_env(env_id: str, options: dict[str, Any]) -> Any:
     pool = shifted_exponential(np.arange(1.0, 5.0), np.arange(1.0, 5.0))
     env: Any = gym.make_vec(env_id, num_envs=2, **({"pool": pool} | options), budget=5, horizon=50)
     env.action_space.seed(0)
@@ -87,7 +87,7 @@ def test_wrong_numbers_are_refused_by_name_or_played_on(
     env_id: str,
     options: dict[str, Any],
 ) -> None:
-    env = made(env_id, options)
+    env = make_env(env_id, options)
     refused = set()
     bare = env.unwrapped
     for _ in range(11):
@@ -96,10 +96,10 @@ def test_wrong_numbers_are_refused_by_name_or_played_on(
         bare.restore(kept)  # what an env has, it can have
     for name, field in kept.items():
         for value in WRONG.get(field.dtype.kind, ()):
-            said = refusal(bare, {**kept, name: with_last(field, value)})
-            if said is not None:
+            sentence = refusal(bare, {**kept, name: with_last(field, value)})
+            if sentence is not None:
                 refused.add(name)
-                assert f"this checkpoint does not fit the env: '{name}' " in said
+                assert f"this checkpoint does not fit the env: '{name}' " in sentence
                 assert difference(bare.checkpoint(), kept) is None
                 continue
             for _ in range(4):
@@ -115,65 +115,68 @@ def test_wrong_numbers_are_refused_by_name_or_played_on(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "sentence"),
     [
         ({"missing": 0}, "'missing' must be from 1 to 5, and holds 0"),
         (
-            {"running": 1, "begun": 9.0, "now": 3.0, "finish": 10.0},
-            "'finish' must be before and after 'now'",
+            {"running": 1, "task_start": 9.0, "time": 3.0, "finish": 10.0},
+            "'finish' must be before and after 'time'",
         ),
         (
-            {"running": 1, "begun": 1.0, "now": 3.0, "finish": 2.0},
-            "'finish' must be before and after 'now'",
+            {"running": 1, "task_start": 1.0, "time": 3.0, "finish": 2.0},
+            "'finish' must be before and after 'time'",
         ),
         ({"started": 0.5}, "'started' must hold int64"),
     ],
 )
-def test_what_is_wrong_is_said(changes: dict[str, float], said: str) -> None:
-    bare = made(DISPATCH, {}).unwrapped
+def test_wrong_numbers_are_named(changes: dict[str, float], sentence: str) -> None:
+    bare = make_env(DISPATCH, {}).unwrapped
     kept = bare.checkpoint()
     broken = {
         name: np.full(kept[name].shape, value, type(value)) for name, value in changes.items()
     }
-    assert said in str(refusal(bare, kept | broken))
+    assert sentence in str(refusal(bare, kept | broken))
     assert difference(bare.checkpoint(), kept) is None
 
 
 @pytest.mark.parametrize(
-    ("form", "world", "mode", "steps"),
+    ("form", "scenario_name", "mode", "steps"),
     [
-        (form, list(WORLDS)[(i + i // 7) % 3], list(AutoresetMode)[i % 3], (0, 2, 5, 11)[i % 4])
+        (form, list(SCENARIOS)[(i + i // 7) % 3], list(AutoresetMode)[i % 3], (0, 2, 5, 11)[i % 4])
         for i, form in enumerate(EVERY_FORM)
         if form["observation"] != "flat"
     ],
 )
-def test_envs_go_on_from_a_checkpoint_bit_for_bit(form, world, mode, steps) -> None:
+def test_envs_go_on_from_a_checkpoint_bit_for_bit(form, scenario_name, mode, steps) -> None:
     """Some in the midst of a round or of a choice; and one that does not fit changes nothing."""
     env_id, options = arguments(form)
-    options |= {"reward_unit": "even round", "scenario": WORLDS[world]}
+    options |= {"reward_unit": "even round", "scenario": SCENARIOS[scenario_name]}
     kinds: list[tuple[Any, dict[str, Any]]] = [
         (gym.make, {}),
         (gym.make_vec, {"num_envs": 3, "autoreset_mode": mode, "max_episode_steps": 30}),
     ]
     for make, more in kinds:
         env, later = (make(env_id, **options, **more).unwrapped for _ in range(2))
-        player = Player(env.action_space, 1)
+        sampler = ActionSampler(env.action_space, 1)
         env.reset(seed=4)
         later.reset(seed=9)
         later.step(later.action_space.sample())
         for step in range(steps + 15):
             if step >= steps and step % 3 == 0:
                 later.restore(pickle.loads(pickle.dumps(env.checkpoint())))
-            action = player()
-            seen = env.step(action)
+            action = sampler()
+            result = env.step(action)
             if step >= steps - steps % 3 + 3:
                 other = later.step(action)
-                assert same(seen[0], other[0])
-                assert all(np.array_equal(a, b) for a, b in zip(seen[1:4], other[1:4], strict=True))
-                assert same(seen[4], other[4])
-            if np.any(seen[3]) and (make is gym.make or mode is AutoresetMode.DISABLED):
+                assert same(result[0], other[0])
+                assert all(
+                    np.array_equal(a, b) for a, b in zip(result[1:4], other[1:4], strict=True)
+                )
+                assert same(result[4], other[4])
+            if np.any(result[3]) and (make is gym.make or mode is AutoresetMode.DISABLED):
                 later.restore(env.checkpoint())
-                ended = f"the episodes of rows {np.flatnonzero(seen[3]).tolist()} have ended: reset"
+                ended_rows = np.flatnonzero(result[3]).tolist()
+                ended = f"the episodes of rows {ended_rows} have ended: reset"
                 for one in (env, later):
                     with pytest.raises(
                         ValueError,
@@ -183,10 +186,10 @@ def test_envs_go_on_from_a_checkpoint_bit_for_bit(form, world, mode, steps) -> N
                 if make is gym.make:
                     reset = {}
                 else:
-                    reset = {"options": {"reset_mask": seen[3].copy()}}
+                    reset = {"options": {"reset_mask": result[3].copy()}}
                 assert same(env.reset(**reset)[0], later.reset(**reset)[0])
         before = env.checkpoint()
-        for name in ("round", "over", *["finish"] * (env_id == DISPATCH)):
+        for name in ("round", "ended", *["finish"] * (env_id == DISPATCH)):
             fewer = {key: field for key, field in before.items() if key != name}
             for broken in ({**before, "runtime": 7 + before["runtime"], name: np.zeros(5)}, fewer):
                 with pytest.raises(ValueError, match=f"does not fit the env: '{name}' must hold"):

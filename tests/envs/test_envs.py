@@ -17,7 +17,7 @@ from ata_gym import Scenario
 from ata_gym.changes import Jump, Redraw, Switch, Walk
 from ata_gym.pools import PoolDistribution, exponential, gamma, log_normal, pareto, trace
 from ata_gym.scenarios import AtaConstants, Published, scenario
-from tests.envs.playing import ALLOCATION, CHANGES, DISPATCH, IDS, RACE, WORLDS, same
+from tests.envs.playing import ALLOCATION, CHANGES, DISPATCH, IDS, RACE, SCENARIOS, same
 from tests.simulation.test_rounds import POOL as MIXED
 
 POOL = {
@@ -47,10 +47,10 @@ def test_a_trace_by_round_ends_after_its_last_round() -> None:
 def test_observations_are_the_users_own_and_inside_their_space(env_id: str) -> None:
     options: dict[str, Any] = {"pool": POOL, "budget": 3, "changes": CHANGES[-1:], "signals": True}
 
-    def made() -> tuple[Any, Any]:
+    def make_env() -> tuple[Any, Any]:
         return gym.make(env_id, **options), gym.make_vec(env_id, num_envs=2, **options)
 
-    for env, twin in zip(made(), made(), strict=True):
+    for env, twin in zip(make_env(), make_env(), strict=True):
         observation = env.reset(seed=0)[0]
         expected = twin.reset(seed=0)[0]
         env.action_space.seed(0)
@@ -98,7 +98,7 @@ AGAIN = Redraw(
 )
 MADE_WITH: list[dict[str, Any]] = [
     {"pool": POOL, "budget": 4, "price": 0.1},
-    {"pool": WORLDS["changing"].pool.to_data(), "budget": 4},
+    {"pool": SCENARIOS["changing"].pool.to_data(), "budget": 4},
     {
         "pool": MIXED,
         "budget": np.int64(4),
@@ -113,7 +113,7 @@ MADE_WITH: list[dict[str, Any]] = [
     },
     {"pool": DRAWN, "budget": 4, "horizon": 3},
     {"pool": DRAWN.to_data(), "budget": 4, "horizon": 3, "changes": [AGAIN, Walk(0.2, 1.0)]},
-    *({"scenario": world} for world in WORLDS.values()),
+    *({"scenario": scenario} for scenario in SCENARIOS.values()),
     {
         "scenario": scenario("drawn-changing-12-v2"),
         "budget": 7,
@@ -149,10 +149,10 @@ def test_a_spec_survives_json_and_pickle_whatever_the_env_was_made_with(
             env.action_space.seed(0)
             assert same(twin.reset(seed=1)[0], env.reset(seed=1)[0])
             action = env.action_space.sample()
-            ours = env.step(action)
-            others = twin.step(action)
-            assert same(ours[0], others[0])
-            assert same(ours[4], others[4])
+            result = env.step(action)
+            expected = twin.step(action)
+            assert same(result[0], expected[0])
+            assert same(result[4], expected[4])
 
 
 def test_an_iterator_of_changes_is_refused_as_the_next_row_would_get_none() -> None:
@@ -209,16 +209,16 @@ def test_an_argument_that_is_wrong_is_named(arguments: dict[str, Any], message: 
 
 
 def test_bad_vector_arguments() -> None:
-    made: dict[str, Any] = {"id": ALLOCATION, "pool": POOL, "budget": 3}
+    arguments: dict[str, Any] = {"id": ALLOCATION, "pool": POOL, "budget": 3}
     with pytest.raises(ValueError, match="num_envs must be"):
-        gym.make_vec(**made, num_envs=0)
+        gym.make_vec(**arguments, num_envs=0)
     for mode in ("x", 3, np.array([1, 2])):
         with pytest.raises(ValueError, match="NEXT_STEP, SAME_STEP or DISABLED"):
-            gym.make_vec(**made, num_envs=2, autoreset_mode=mode)
-    named = gym.make_vec(**made, num_envs=2, autoreset_mode="SameStep")
+            gym.make_vec(**arguments, num_envs=2, autoreset_mode=mode)
+    named = gym.make_vec(**arguments, num_envs=2, autoreset_mode="SameStep")
     assert named.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     with pytest.raises(ValueError, match=r"3 results each needs about .* fewer rows"):
-        gym.make_vec(**made, num_envs=10**12)
+        gym.make_vec(**arguments, num_envs=10**12)
 
 
 def test_a_large_budget_needs_no_memory_in_dispatch() -> None:
@@ -359,7 +359,7 @@ def test_an_allocation_is_a_rule_of_dispatch(env_id, changes, rows, budget, seed
         allocation = rounds.action_space.sample()
         expected, reward, _, truncated, whole = rounds.step(allocation)
         rewards = np.zeros(rows)
-        before = np.zeros((2, rows))
+        previous_times = np.zeros((2, rows))
         done = np.zeros_like(allocation)
         worker = np.empty((rows, budget), np.int64)
         time = np.empty((rows, budget))
@@ -371,13 +371,13 @@ def test_an_allocation_is_a_rule_of_dispatch(env_id, changes, rows, budget, seed
             worker[:, b] = observation["worker"][:, 0]
             time[:, b] = observation["duration"][:, 0]
             rewards += gained
-            now = np.array([info["round_time"], info["worker_time"]])
+            times = np.array([info["round_time"], info["worker_time"]])
             np.testing.assert_allclose(
                 -gained,
-                (now - before)[0] + price * (now - before)[1],
+                (times - previous_times)[0] + price * (times - previous_times)[1],
                 atol=1e-12,
             )
-            before = now
+            previous_times = times
             np.add.at(done, (np.arange(rows), worker[:, b]), 1)
             over = b == budget - 1
             assert (info["round_over"] == over).all()
@@ -401,10 +401,10 @@ def test_an_allocation_is_a_rule_of_dispatch(env_id, changes, rows, budget, seed
         assert np.array_equal([whole["runtime"], whole["total_worker_time"]], totals)
         assert "lost" not in whole
         np.testing.assert_allclose(rewards, reward)
-        here = results.unwrapped.checkpoint()
-        there = rounds.unwrapped.checkpoint()
-        for name, field in there.items():
-            assert here[name].tobytes() == field.tobytes(), name
+        results_memory = results.unwrapped.checkpoint()
+        rounds_memory = rounds.unwrapped.checkpoint()
+        for name, field in rounds_memory.items():
+            assert results_memory[name].tobytes() == field.tobytes(), name
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])

@@ -170,8 +170,8 @@ def test_samples_are_uniform(space_class, n, budget, rows):
     all_elements = elements(space_class, n, budget)
     draws = 40 * len(all_elements) // (rows or 1) + 1
     sample = np.stack([space.sample() for _ in range(draws)]).reshape(-1, n)
-    found, observed = np.unique(sample, axis=0, return_counts=True)
-    assert {tuple(v) for v in found.tolist()} <= set(all_elements)
+    distinct, observed = np.unique(sample, axis=0, return_counts=True)
+    assert {tuple(v) for v in distinct.tolist()} <= set(all_elements)
     observed = np.append(observed, np.zeros(len(all_elements) - len(observed)))
     if len(all_elements) > 1:
         assert chisquare(observed).pvalue > 1e-3
@@ -201,9 +201,11 @@ SPACES = [*ALLOCATIONS, Dispatch(3), Dispatch(4)]
 
 
 def test_equality_tells_all_spaces_apart():
-    others = [None, Discrete(3), Box(0, 5, (3,), np.int64)]
-    others += [Allocation(4, 5), Allocation(3, 4), Allocation(3, 5, 1)]
-    for (i, a), (j, b) in itertools.product(enumerate(ALLOCATIONS), enumerate(SPACES + others)):
+    other_spaces = [None, Discrete(3), Box(0, 5, (3,), np.int64)]
+    other_spaces += [Allocation(4, 5), Allocation(3, 4), Allocation(3, 5, 1)]
+    for (i, a), (j, b) in itertools.product(
+        enumerate(ALLOCATIONS), enumerate(SPACES + other_spaces)
+    ):
         assert (a == b, a != b) == (i == j, i != j)
     assert len(set(ALLOCATIONS)) == len(ALLOCATIONS)
     assert hash(Allocation(3, 5, seed=1)) == hash(Allocation(3, 5, seed=2))
@@ -243,8 +245,8 @@ def dispatching(*modules):
 @pytest.mark.parametrize("space_class", [*CLASSES, Dispatch])
 def test_every_dispatching_function_knows_the_space(space_class):
     names = [
-        found.name
-        for found in pkgutil.walk_packages(vector_utils.__path__, "gymnasium.vector.utils.")
+        module.name
+        for module in pkgutil.walk_packages(vector_utils.__path__, "gymnasium.vector.utils.")
     ]
     functions = dispatching(space_utils, wrapper_utils, *map(importlib.import_module, names))
     assert set(dispatching(vector_utils)) < set(functions)

@@ -1,4 +1,4 @@
-"""Rows of the native vector envs: those of Gymnasium's own vector envs of single envs, in every
+"""Rows of the native vector envs: the rows of Gymnasium's own vector envs of single envs, in every
 form and mode.
 """
 
@@ -17,8 +17,8 @@ from tests.envs.playing import (
     EVERY_FORM,
     IDS,
     RACE,
-    WORLDS,
-    Player,
+    SCENARIOS,
+    ActionSampler,
     arguments,
     name,
     same,
@@ -29,12 +29,12 @@ ROWS = 3
 SEED = 5
 MODES = list(AutoresetMode)
 PAIRWISE = [
-    (form, mode, list(WORLDS)[(i + k) % 3], REWARD_UNITS[(i + i // 7 + k) % 2])
+    (form, mode, list(SCENARIOS)[(i + k) % 3], REWARD_UNITS[(i + i // 7 + k) % 2])
     for i, form in enumerate(EVERY_FORM)
     for k, mode in enumerate(MODES)
     if form["observation"] == "feedback" or (i + i // 7) % 3 == k
 ]
-"""Every form of actions in every mode, and of observations in one; worlds and units of reward by
+"""Every form of actions in every mode, and of observations in one; scenarios and units of reward by
 turns.
 """
 
@@ -59,44 +59,47 @@ def check_alike(native: tuple[Any, ...], sync: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "mode", "world", "unit"),
+    ("form", "mode", "scenario_name", "unit"),
     PAIRWISE,
     ids=lambda part: name(part) if isinstance(part, dict) else str(part),
 )
-def test_rows_are_those_of_gymnasiums_vector_env(form, mode, world, unit) -> None:
+def test_rows_are_as_in_gymnasiums_vector_env(form, mode, scenario_name, unit) -> None:
     (env_id, options), signals = (
         arguments(form),
-        world == "changing" and form["observation"] == "feedback",
+        scenario_name == "changing" and form["observation"] == "feedback",
     )
     chance = np.random.default_rng(SEED)
     masked = form["action"] in ("assign", "start")
     options |= {
-        "scenario": WORLDS[world],
+        "scenario": SCENARIOS[scenario_name],
         "reward_unit": unit,
         "signals": signals,
         "render_mode": "ansi",
     }
-    if (world, unit) == ("drawn", "time"):  # with a time limit, for some in the midst of a round
+    if (scenario_name, unit) == (
+        "drawn",
+        "time",
+    ):  # with a time limit, for some in the midst of a round
         if masked or env_id == DISPATCH:
             options["max_episode_steps"] = 7
         else:
             options["max_episode_steps"] = 2
     native, sync = pair(env_id, mode, **options)
-    (seen, info), (others, other_info) = native.reset(seed=SEED), sync.reset(seed=SEED)
-    assert same(seen, others)
+    (observation, info), (expected, other_info) = native.reset(seed=SEED), sync.reset(seed=SEED)
+    assert same(observation, expected)
     assert same(info, other_info)
     told = {key for key in info if not key.startswith("_")}
     assert {"round_time", "worker_time", "runtime", "total_worker_time"} <= told
-    players = [Player(native.single_action_space, e) for e in range(ROWS)]
+    samplers = [ActionSampler(native.single_action_space, e) for e in range(ROWS)]
     due = np.zeros(ROWS, np.bool_)
     ends = set()
     lost = 0
     by_mask = 0
     steps = 20
     if masked:
-        steps = 90 if world == "ending" else 40
+        steps = 90 if scenario_name == "ending" else 40
     for k in range(steps):
-        assert native.observation_space.contains(seen)
+        assert native.observation_space.contains(observation)
         if masked:
             masks = native.call("action_masks")
         else:
@@ -104,8 +107,8 @@ def test_rows_are_those_of_gymnasiums_vector_env(form, mode, world, unit) -> Non
         if k % 3 == 0:
             assert same(native.call("means"), sync.call("means"))
             conditions = native.unwrapped.conditions()
-            for e, own in enumerate(sync.call("conditions")):
-                parts = zip(own, conditions, strict=True)
+            for e, single_conditions in enumerate(sync.call("conditions")):
+                parts = zip(single_conditions, conditions, strict=True)
                 assert all(
                     np.array_equal(a, b[e] if isinstance(b, np.ndarray) else b) for a, b in parts
                 )
@@ -113,7 +116,7 @@ def test_rows_are_those_of_gymnasiums_vector_env(form, mode, world, unit) -> Non
         acts = np.array(
             [
                 play(None if masks is None else masks[e].astype(np.int8))
-                for e, play in enumerate(players)
+                for e, play in enumerate(samplers)
             ],
         )
         if mode is AutoresetMode.NEXT_STEP and due.any() and not masked:
@@ -122,25 +125,27 @@ def test_rows_are_those_of_gymnasiums_vector_env(form, mode, world, unit) -> Non
                 acts[due] = acts[due] * np.nan
             else:
                 acts[due] = -1
-        ours = native.step(acts)
-        theirs = sync.step(acts)
-        check_alike(ours, theirs)
-        seen, _, _, due, info = ours
+        native_step = native.step(acts)
+        expected_step = sync.step(acts)
+        check_alike(native_step, expected_step)
+        observation, _, _, due, info = native_step
         assert {key for key in info if not key.startswith(("_", "final_"))} == told
         ends.add(tuple(due.tolist()))
         lost += int(np.sum(info.get("lost", 0)))
         assert k % 6 or native.render() == sync.render()
         if mode is AutoresetMode.DISABLED and (due := due | (chance.random(ROWS) < 0.1)).any():
-            (seen, info), (others, other_info) = (
+            (observation, info), (expected, other_info) = (
                 env.reset(options={"reset_mask": due.copy()}) for env in (native, sync)
             )
-            assert same(seen, others)
+            assert same(observation, expected)
             assert same(info, other_info)
             by_mask += 1
     assert len(ends) > 1 or by_mask
-    assert any(len(set(one)) == 2 for one in ends) or world != "ending"  # rows were out of phase
+    assert (
+        any(len(set(one)) == 2 for one in ends) or scenario_name != "ending"
+    )  # rows were out of phase
     assert (by_mask > 0) == (mode is AutoresetMode.DISABLED)
-    assert world != "changing" or form["action"] == "start" or lost > 0
+    assert scenario_name != "changing" or form["action"] == "start" or lost > 0
 
 
 @pytest.mark.parametrize(
@@ -148,7 +153,7 @@ def test_rows_are_those_of_gymnasiums_vector_env(form, mode, world, unit) -> Non
     [(ALLOCATION, "shares"), (RACE, "allocation"), (DISPATCH, "start")],
 )
 def test_processes_give_the_same_as_the_native_rows(env_id: str, action: str) -> None:
-    options: dict[str, Any] = {"scenario": WORLDS["changing"], "action": action, "signals": True}
+    options: dict[str, Any] = {"scenario": SCENARIOS["changing"], "action": action, "signals": True}
     native = gym.make_vec(env_id, num_envs=2, **options)
     processes = gym.make_vec(env_id, 2, vectorization_mode="async", **options)
     native.action_space.seed(2)
@@ -181,8 +186,8 @@ def test_picks_of_a_row_that_is_reset_are_forgotten() -> None:
     envs = vector(ALLOCATION, "ending", 2, action="assign", autoreset_mode="Disabled")
     envs.reset(seed=0)
     envs.step(np.array([1, 2]))
-    seen, _ = envs.reset(options={"reset_mask": np.array([True, False])})
-    assert (seen["missing"].tolist(), np.argwhere(seen["started"]).tolist()) == (
+    observation, _ = envs.reset(options={"reset_mask": np.array([True, False])})
+    assert (observation["missing"].tolist(), np.argwhere(observation["started"]).tolist()) == (
         [[4], [3]],
         [[1, 2]],
     )
@@ -224,7 +229,7 @@ def test_a_native_vector_env_has_gymnasiums_class_as_a_direct_base(env_id: str) 
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_attributes_of_the_callers_own_are_kept_for_each_row(env_id: str) -> None:
-    native, sync = pair(env_id, AutoresetMode.NEXT_STEP, scenario=WORLDS["changing"])
+    native, sync = pair(env_id, AutoresetMode.NEXT_STEP, scenario=SCENARIOS["changing"])
     for attribute, values in (
         ("level", [3, 1, 2]),
         ("level", (0, 0, 1)),

@@ -57,7 +57,7 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
         else:
             now = {}
         action, state = policy.predict(observation, state, **now)
-        bare.checked(action)
+        bare.check_actions(action)
         policy.check_state(state, rows)
         for e in range(rows):
             own = {key: np.asarray(field)[e : e + 1] for key, field in observation.items()}

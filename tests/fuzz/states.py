@@ -33,7 +33,7 @@ MORE = 3
 COMBINATIONS = (
     *(
         "thompson:memory=window",
-        "thompson-beta:memory=window:of=rounds",
+        "thompson-beta:memory=window:unit=rounds",
         "ata:memory=discount",
         "kl-gamma:memory=discount",
     ),
@@ -97,7 +97,7 @@ def played(name: str, price: float) -> Game:
     env: Any = gym.make_vec(kind.env_id, num_envs=ROWS, pool=pool, budget=BUDGET, price=price)
     policy = ata_policies.make(name, env)
     *_, last = islice(play(policy, env, seed=3), PLAYED)
-    return Game(policy, env, last.observation, last.state, env.unwrapped.checkpoint())
+    return Game(policy, env, last.next_observation, last.state, env.unwrapped.checkpoint())
 
 
 def tries(name: str) -> Iterator[Try]:

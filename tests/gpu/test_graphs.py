@@ -63,8 +63,8 @@ def test_a_replay_has_the_dropout_and_the_scale_of_its_round(options, fast):
 @warnings_of_inductor
 def test_a_thread_of_a_loader_pins_memory_while_graphs_are_captured(fast):
     # else an epoch draws a number from torch's own, which the trainer has seeded
-    own = torch.Generator()
-    loader = DataLoader(torch.ones(64, 1024), 8, pin_memory=True, generator=own)
+    generator = torch.Generator()
+    loader = DataLoader(torch.ones(64, 1024), 8, pin_memory=True, generator=generator)
     pinned = deque(maxlen=2)
     enough = Event()
 
@@ -73,7 +73,7 @@ def test_a_thread_of_a_loader_pins_memory_while_graphs_are_captured(fast):
             pinned.extend(loader)
 
     def copied(_trainer):
-        while not (pinned or beside.done()):
+        while not (pinned or pinning.done()):
             enough.wait(0.001)
         # for whose end the other thread asks when it pins again
         pinned.pop().to(
@@ -82,10 +82,10 @@ def test_a_thread_of_a_loader_pins_memory_while_graphs_are_captured(fast):
         )
 
     with ThreadPoolExecutor(1) as threads:
-        beside = threads.submit(pin)
+        pinning = threads.submit(pin)
         try:
-            found = run(copied, **fast)
+            losses = run(copied, **fast)
         finally:
             enough.set()
-        assert beside.result() is None
-    torch.testing.assert_close(found, run(), rtol=1e-3, atol=1e-4)
+        assert pinning.result() is None
+    torch.testing.assert_close(losses, run(), rtol=1e-3, atol=1e-4)

@@ -46,12 +46,14 @@ SIDE = {
 }
 
 
-@pytest.mark.parametrize("together", [1, None])
+@pytest.mark.parametrize("tasks_per_pass", [1, None])
 @pytest.mark.parametrize("work", [*WORK.values(), *SIDE.values()], ids=[*WORK, *SIDE])
-def test_the_gradient_is_that_of_one_process_and_a_part_is_sent_in_the_last_pass(work, together):
-    ranks = on_ranks(3, work, together)
-    (one,) = on_ranks(1, on_cuda, together)
-    alike(ranks, one)
+def test_the_gradient_is_that_of_one_process_and_a_part_is_sent_in_the_last_pass(
+    work, tasks_per_pass
+):
+    ranks = on_ranks(3, work, tasks_per_pass)
+    (expected,) = on_ranks(1, on_cuda, tasks_per_pass)
+    alike(ranks, expected)
     assert any(early for rank in ranks for *_, early in rank[1:])
 
 
@@ -63,9 +65,9 @@ def test_a_group_of_gloo_and_nccl_sums_what_is_on_either_device(size, work):
 
 def test_keyed_noise_of_dropout_is_that_of_one_process():
     keyed = [partial(on_cuda, 1, dropout=0.5, keyed_noise=True, seed=seed) for seed in (3, 4)]
-    (one,), (other,) = (on_ranks(1, work) for work in keyed)
-    alike(on_ranks(3, keyed[0]), one)
-    assert not np.allclose(other[0][0], one[0][0])
+    (expected,), (other,) = (on_ranks(1, work) for work in keyed)
+    alike(on_ranks(3, keyed[0]), expected)
+    assert not np.allclose(other[0][0], expected[0][0])
 
 
 def test_an_overflow_on_one_rank_lowers_the_scale_of_all_and_moves_no_weights():
@@ -101,7 +103,7 @@ def order_of_events(device, width, within=nullcontext):
 
     In the last two rounds torch raises an error where the host waits for CUDA in a pass.
     """
-    (model, x), marks, found, real = layers(device, width, 8), [], [], dist.all_reduce
+    (model, x), marks, results, real = layers(device, width, 8), [], [], dist.all_reduce
     allocator = TorchAllocator(2, "uta", keyed_noise=True)
 
     def noted(*arguments, **options):
@@ -116,11 +118,18 @@ def order_of_events(device, width, within=nullcontext):
             marks.clear()
             torch.cuda.set_sync_debug_mode(mode)
             early, share = one_round(allocator, model, x, within)
-            found.append(early)
-    watch, (begun, ended), plain = share.watch, share._timed[-1][2:], share.watch.mark()
+            results.append(early)
+    watch = share.watch
+    batch = share._timed[-1]
+    plain = watch.mark()
     model(x).mean().backward()
     alone = watch.seconds(plain, watch.mark())
-    return found, watch.seconds(begun, marks[0]), watch.seconds(begun, ended), alone
+    return (
+        results,
+        watch.seconds(batch.start, marks[0]),
+        watch.seconds(batch.start, batch.end),
+        alone,
+    )
 
 
 ASIDE = {
@@ -141,7 +150,7 @@ def peaks(passes):
     """The peak memory of plain passes and of two rounds, above what is held before, and the size of
     the gradient.
     """
-    (model, x), found, allocator = layers("cuda", 1024, 16), [], TorchAllocator(passes, "uta")
+    (model, x), results, allocator = layers("cuda", 1024, 16), [], TorchAllocator(passes, "uta")
     model(x).mean().backward()  # libraries reserve memory of their own
     model.zero_grad()
     gc.collect()  # what earlier tests in this process have left
@@ -153,9 +162,9 @@ def peaks(passes):
                 _ = [model(x).mean().backward() for _ in range(passes)]
             else:
                 _ = one_round(allocator, model, x)
-            found.append(torch.cuda.max_memory_allocated() - held)
+            results.append(torch.cuda.max_memory_allocated() - held)
             model.zero_grad()
-    return found, sum(4 * one.numel() for one in model.parameters())
+    return results, sum(4 * parameter.numel() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("passes", [1, 3])
@@ -177,11 +186,11 @@ def where_memory_lacks(limit):
     """
     model = net(device="cuda")
     allocator = TorchAllocator(BUDGET, "uta")
-    seen = []
-    loader = DataLoader(DATA, batch_sampler=TaskSampler(allocator, DATA, together=None))
+    samples = []
+    loader = DataLoader(DATA, batch_sampler=TaskSampler(allocator, DATA, tasks_per_pass=None))
 
     def loss_of(batch):
-        seen.append((len(batch[2]), torch.cuda.memory_allocated()))
+        samples.append((len(batch[2]), torch.cuda.memory_allocated()))
         # 64 MiB a sample, and backward as much
         return model(batch[2].cuda()).float().expand(-1, 2**24).exp().sum()
 
@@ -189,15 +198,15 @@ def where_memory_lacks(limit):
     model.zero_grad()
     gc.collect()
     torch.cuda.empty_cache()
-    most = torch.cuda.memory_reserved() + limit * MIB
-    torch.cuda.set_per_process_memory_fraction(most / torch.cuda.mem_get_info()[1])
+    memory_limit = torch.cuda.memory_reserved() + limit * MIB
+    torch.cuda.set_per_process_memory_fraction(memory_limit / torch.cuda.mem_get_info()[1])
     for _ in range(2):
         with allocator.round(model) as share:
             share.compute(loader, loss_of)
             share.reduce()
         model.zero_grad()
     torch.cuda.set_per_process_memory_fraction(1.0)
-    tried, held = zip(*seen[1:], strict=True)
+    tried, held = zip(*samples[1:], strict=True)
     return list(tried), max(held) - min(held)
 
 

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from docs.gpu import __main__ as command
-from docs.gpu.page import PAGE, ROOT, ROW, Machine, Outcome, in_order, marked, summary, written
+from docs.gpu.page import (
+    PAGE,
+    ROOT,
+    ROW,
+    Machine,
+    Outcome,
+    marked_tests,
+    ordered_tests,
+    summary,
+    with_results,
+)
 from tests.waiting import until
 
 EXTRAS = (
@@ -38,7 +48,7 @@ def without_extras(tmp_path: Path) -> dict[str, str]:
 
 
 def test_the_table_has_a_row_for_each_marked_test() -> None:
-    assert sorted(in_order(PAGE.read_text(encoding="utf-8"))) == sorted(marked())
+    assert sorted(ordered_tests(PAGE.read_text(encoding="utf-8"))) == sorted(marked_tests())
 
 
 def test_a_row_takes_what_came_of_all_parameters_and_on_which_machine() -> None:
@@ -60,12 +70,12 @@ def test_a_row_takes_what_came_of_all_parameters_and_on_which_machine() -> None:
         "| one | `tests/a.py::test_b` | - | - | - | - | - |\n| two | `tests/a.py::test_d` | as it"
         " was |"
     )
-    new = written(page, results, Machine("1 x GPU", "580", "2.13", "2026-01-01"))
+    new = with_results(page, results, Machine("1 x GPU", "580", "2.13", "2026-01-01"))
     assert new.splitlines() == [
         f"| one | `{test}` | {results[test]} | 1 x GPU | 580 | 2.13 | 2026-01-01 |",
         "| two | `tests/a.py::test_d` | as it was |",
     ]
-    assert in_order(new) == [test, "tests/a.py::test_d"]
+    assert ordered_tests(new) == [test, "tests/a.py::test_d"]
 
 
 def test_without_a_gpu_and_without_extras_each_test_lacks_only_the_gpu(
@@ -114,10 +124,10 @@ def test_what_dies_or_does_not_end_is_a_row_and_what_comes_after_it_runs(
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setattr(command, "ROOT", tmp_path)
-    monkeypatch.setattr(command, "_ONE_TEST", 1.0)
+    monkeypatch.setattr(command, "_LONGEST_TEST", 1.0)
     names = ("first", "dies", "fails", "hangs", "last")
     report = command.Report(Machine("-", "-", "-", "-"), has_gpu=False)
-    left = command.run(
+    not_reached = command.run(
         [f"test_some.py::test_{name}" for name in names],
         report,
         tmp_path / "log",
@@ -125,14 +135,14 @@ def test_what_dies_or_does_not_end_is_a_row_and_what_comes_after_it_runs(
     )
     report.print_rows()
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| `")]
-    words = [row.removesuffix(" |").partition("` | ")[2] for row in rows]
-    assert words[:3] == [
+    texts = [row.removesuffix(" |").partition("` | ")[2] for row in rows]
+    assert texts[:3] == [
         "1 passed; speed 3",
         "1 ended its process",
         "1 failed (AssertionError: no)",
     ]
-    assert words[3].startswith("1 did not end in ")
-    assert (words[4:], left, report.failed) == (["1 passed"], [], True)
+    assert texts[3].startswith("1 did not end in ")
+    assert (texts[4:], not_reached, report.failed) == (["1 passed"], [], True)
     assert command.run(["test_some.py::test_late"], report, tmp_path / "log", end=0.0) == [
         "test_some.py::test_late",
     ]

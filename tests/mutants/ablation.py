@@ -138,7 +138,7 @@ def losses(found: Mapping[Variant, Any], unchanged: Variant) -> pl.DataFrame:
             mine = [np.array((of or base)[world]) for world in several]
             beside = [base[world] for world in several]
             worst = max(float((a / b).max()) for a, b in zip(mine, beside, strict=True))
-            figures = (100 * (ratio - 1) for ratio in (*Estimate.of_ratios(mine, beside), worst))
+            figures = (100 * (ratio - 1) for ratio in (*Estimate.from_ratios(mine, beside), worst))
             rows.append((*variant[3:], name, *(figures if of else [None] * 4)))
     columns = [*Variant._fields[3:], "world", "loss", "low", "high", "worst"]
     return pl.DataFrame(rows, columns, orient="row", infer_schema_length=None).fill_nan(None)

@@ -13,7 +13,7 @@ from ata_policies.steps import decide
 
 
 class Run(NamedTuple):
-    seen: list[Any]
+    observations: list[Any]
     """What the policy observed before each action."""
     actions: Any
     states: list[Any]
@@ -57,7 +57,7 @@ def play() -> Callable[..., Run]:
         if isinstance(policy, str):
             made = ata_policies.make(policy, env, seed=seed, **hyperparameters or {})
         elif isinstance(policy, type):
-            made = policy(Setting.of(env), seed=seed, **hyperparameters or {})
+            made = policy(Setting.from_env(env), seed=seed, **hyperparameters or {})
         observation = env.reset(seed=seed)[0]
         state = None
         steps = []
@@ -70,9 +70,9 @@ def play() -> Callable[..., Run]:
             if np.all(info.get("round_over", True)):
                 ends.append((info["round_time"], info["worker_time"]))
             observation = after
-        seen, actions, states, means, costs = zip(*steps, strict=True)
+        observations, actions, states, means, costs = zip(*steps, strict=True)
         return Run(
-            [*seen],
+            [*observations],
             np.array(actions),
             [*states],
             np.array(means),

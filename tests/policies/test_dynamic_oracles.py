@@ -33,7 +33,7 @@ DRAWN = PoolDistribution(
 PADDED = PoolDistribution(16, fewest=3, families="gamma")  # with as many distributions as places
 
 
-def world(name: str, rows: int = 3, **options: Any) -> Any:
+def make_envs(name: str, rows: int = 3, **options: Any) -> Any:
     options = {"pool": POOL, "budget": BUDGET, "price": 0.1, **options}
     return gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, **options)
 
@@ -45,7 +45,7 @@ def drawn(
     price: float = 0.1,
     **options: Any,
 ) -> Any:
-    return world(name, rows, pool=pools, price=price, changes=[Redraw(pools, **options)])
+    return make_envs(name, rows, pool=pools, price=price, changes=[Redraw(pools, **options)])
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def run(play: Any) -> Callable[..., Run]:
             rounds,
             seed=seed,
             hyperparameters=more,
-            env=env or world(name, **options),
+            env=env or make_envs(name, **options),
         )
         return result
 
@@ -87,9 +87,9 @@ def test_dynamic_ofta_allocates_by_the_means_of_the_round(run: Any, changes: Any
         found.means.reshape(-1, 8),
         strict=True,
     ):
-        there = np.isfinite(now)
-        np.testing.assert_array_equal(allocation[there], allocate(now[there], BUDGET))
-        assert not allocation[~there].any()
+        present = np.isfinite(now)
+        np.testing.assert_array_equal(allocation[present], allocate(now[present], BUDGET))
+        assert not allocation[~present].any()
 
 
 @pytest.mark.parametrize("dynamic", [OFTA, BEST])
@@ -211,12 +211,12 @@ def test_the_shadow_price_is_chosen_for_each_draw_and_kept_in_between(run: Any) 
     [None, {"means": [1.0, 2.0]}, np.ones(2), "conditions", (1, 2), 2],
 )
 def test_privileged_information_of_another_type_or_of_other_rows_is_refused(given: Any) -> None:
-    env = world(OFTA, 3)
+    env = make_envs(OFTA, 3)
     said = r"DynamicOfta is an oracle, and privileged is .*: call predict\(\.\.\., priv"
     policy = ata_policies.make(OFTA, env)
     observation, _ = env.reset(seed=0)
     if isinstance(given, int):
-        other = world(OFTA, given)
+        other = make_envs(OFTA, given)
         other.reset(seed=0)
         given = other.unwrapped.conditions()
         said = r"the conditions of 3 rows of 8 workers, not of shape \(2, 8\)"
@@ -231,7 +231,7 @@ def test_empty_places_get_nothing_and_an_oracle_of_one_pool_says_so(
     run: Any,
 ) -> None:
     found = run(name, 2 if name == DISPATCH else 10, drawn(name, 4, PADDED), seed=1)
-    present = np.array([seen["present"] for seen in found.seen])
+    present = np.array([seen["present"] for seen in found.observations])
     assert not present.all()
     assert not found.actions[present == 0].any()
     assert found.actions.any(axis=-1).all() or name == DISPATCH

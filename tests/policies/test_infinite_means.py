@@ -24,7 +24,7 @@ ENDLESS = pareto([0.6] * N, [1.0, 2.0, 1.5, 3.0])
 ONE = pareto([0.6] * (N - 1), [1.0, 2.0, 3.0]) + exponential(2.0)
 LEAVE = Spot(0.3, 0.5, deadline=5.0)
 PLACES = PoolDistribution(N, fewest=1, families="gamma")
-WORLDS: dict[str, dict[str, Any]] = {
+SCENARIOS: dict[str, dict[str, Any]] = {
     "all": {"pool": ENDLESS},
     "all, and they leave": {"pool": ENDLESS, "changes": [LEAVE]},
     "all but one": {"pool": ONE},
@@ -42,7 +42,7 @@ KNOWING = [
 ]
 
 
-def refused_or_played(name: str, world: str, budget: int, price: float) -> str | None:
+def refused_or_played(name: str, scenario: str, budget: int, price: float) -> str | None:
     """What a policy says where it is refused; None where it has played, by actions that the env
     takes.
     """
@@ -51,7 +51,7 @@ def refused_or_played(name: str, world: str, budget: int, price: float) -> str |
         num_envs=1,
         budget=budget,
         price=price,
-        **WORLDS[world],
+        **SCENARIOS[scenario],
     )
     try:
         policy = ata_policies.make(name, envs, seed=1)
@@ -68,25 +68,27 @@ def refused_or_played(name: str, world: str, budget: int, price: float) -> str |
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_policy_is_refused_in_a_sentence_or_plays(name: str) -> None:
-    for k, world in enumerate(("all", "all but one, which leaves", "places are empty")):
-        said = refused_or_played(name, world, 1 + (NAMES.index(name) + k) % N, 0.1)
+    for k, scenario in enumerate(("all", "all but one, which leaves", "places are empty")):
+        said = refused_or_played(name, scenario, 1 + (NAMES.index(name) + k) % N, 0.1)
         assert said is None or (10 < len(said) < 200 and "\n" not in said)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("name", KNOWING)
-def test_oracles_with_every_budget(name: str, world: str) -> None:
+def test_oracles_with_every_budget(name: str, scenario: str) -> None:
     """They are refused where no worker has a finite mean by which they go, at any budget, or where
     no pool is known.
     """
     by_means = name in ("ofta", "oracle", "dynamic-ofta", "dynamic-oracle", "race-dynamic-oracle")
     fixed = not ata_policies.load(name).privileged
-    for budget in (1, 2, 3, N, 2 * N + 1) if world == "all but one, which leaves" else (2 * N + 1,):
-        said = refused_or_played(name, world, budget, 0.0 if budget == 3 else 0.1)
-        if (by_means and world.startswith("all,")) or (by_means and world == "all"):
+    for budget in (
+        (1, 2, 3, N, 2 * N + 1) if scenario == "all but one, which leaves" else (2 * N + 1,)
+    ):
+        said = refused_or_played(name, scenario, budget, 0.0 if budget == 3 else 0.1)
+        if (by_means and scenario.startswith("all,")) or (by_means and scenario == "all"):
             assert said is not None
             assert "every worker of this pool has an infinite mean task time" in said
-        elif fixed and world == "places are empty":
+        elif fixed and scenario == "places are empty":
             assert said is not None
             assert "here they are drawn anew" in said
         else:
@@ -98,21 +100,21 @@ def test_oracles_with_every_budget(name: str, world: str) -> None:
     ["dynamic-ofta", "dynamic-oracle", "race-dynamic-oracle", "dispatch-dynamic-oracle"],
 )
 def test_who_is_away_gets_nothing_and_the_medians_decide_where_no_mean_does(name: str) -> None:
-    world = {"pool": ONE, "changes": [LEAVE], "budget": 9, "price": 0.1}
-    envs = gym.make_vec(ata_policies.load(name).env_id, num_envs=2, **world)
+    scenario = {"pool": ONE, "changes": [LEAVE], "budget": 9, "price": 0.1}
+    envs = gym.make_vec(ata_policies.load(name).env_id, num_envs=2, **scenario)
     policy = ata_policies.make(name, envs)
     observation = envs.reset(seed=0)[0]
     state = None
     endless = 0
     for _ in range(200):
         means = envs.unwrapped.means()
-        there = envs.unwrapped.conditions().dies > 0.0
+        present = envs.unwrapped.conditions().death_time > 0.0
         action, state = decide(policy, envs, observation, state)
-        assert not action[~there].any()
+        assert not action[~present].any()
         for row in np.flatnonzero(np.isinf(means).all(axis=1)):
             endless += 1
             if name in ("dynamic-ofta", "dynamic-oracle"):
-                usual = np.where(there[row], ONE.median(), np.inf)
+                usual = np.where(present[row], ONE.median(), np.inf)
                 np.testing.assert_array_equal(action[row], allocate_scores(usual, 9))
         observation, *_ = envs.step(action)
     assert endless > 10

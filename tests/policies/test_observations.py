@@ -32,7 +32,7 @@ from tests.fuzz import states
 from tests.fuzz.states import BUDGET, PLAYED, ROWS, Game, N, Try, played
 from tests.policies.conftest import blank
 
-PLAYERS = ("ata", "dispatch", "dynamic-ofta")
+POLICIES = ("ata", "dispatch", "dynamic-ofta")
 """A policy of rounds, one that decides within the round, and one that needs privileged information.
 """
 
@@ -112,7 +112,7 @@ def assert_refused(name: str, cases: list[tuple[Any, Any, dict[str, Any], str]])
     assert not faults
 
 
-@pytest.mark.parametrize("name", PLAYERS)
+@pytest.mark.parametrize("name", POLICIES)
 def test_a_wrong_observation_is_refused_and_changes_nothing(name: str) -> None:
     game = played(name, 0.1)
     assert_refused(
@@ -121,7 +121,7 @@ def test_a_wrong_observation_is_refused_and_changes_nothing(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", PLAYERS)
+@pytest.mark.parametrize("name", POLICIES)
 def test_a_wrong_state_or_episode_start_is_refused_and_changes_nothing(name: str) -> None:
     game = played(name, 0.1)
     seen = game.observation
@@ -129,8 +129,8 @@ def test_a_wrong_state_or_episode_start_is_refused_and_changes_nothing(name: str
     first = {key: field[0] for key, field in game.observation.items()}
     more = {key: np.concatenate([field, field[:1]]) for key, field in seen.items()}
     cases: list[Any] = [
-        (more, state, {}, "is that of 2 rows, and the observation has 3"),
-        (first, state, {}, "is that of 2 rows, and the observation has 1"),
+        (more, state, {}, "is for 2 rows, and the observation has 3"),
+        (first, state, {}, "is for 2 rows, and the observation has 1"),
     ]
     must = "must be what predict returned before, or None, not a "
     cases += [
@@ -211,7 +211,7 @@ def test_what_passes_the_door_fails_no_later(name: str, leaf: str) -> None:
     assert set(found.values()) == {"refused", "legal"}, found
 
 
-@pytest.mark.parametrize("place", [SLOT.stretch, SLOT.counted])
+@pytest.mark.parametrize("place", [SLOT.stretch, SLOT.counted_share])
 def test_a_suspect_of_which_nothing_was_kept_is_decided_on(place: int) -> None:
     tries = [
         Try("distribution-learner", "belief.tracks", value, (..., place), 0.1)
@@ -255,9 +255,9 @@ def test_a_state_that_the_policy_gave_itself_is_not_checked_again(
     game = played("ata", 0.1)
     looked = []
     policy = copy.deepcopy(game.policy)
-    check = policy._door.check
+    check = policy._state_check.check
     monkeypatch.setattr(
-        policy._door,
+        policy._state_check,
         "check",
         lambda state, rows: looked.append(rows) or check(state, rows),
     )
@@ -270,10 +270,10 @@ def test_a_state_that_the_policy_gave_itself_is_not_checked_again(
         expected = policy.predict(game.observation, state)
         assert difference(one, expected) is None
     assert len(looked) > 3
-    assert pickle.loads(pickle.dumps(policy))._door.last is None
+    assert pickle.loads(pickle.dumps(policy))._state_check.last_state is None
     first = {name: field[:1] for name, field in game.observation.items()}
     both = policy.predict(game.observation)[1]
-    with pytest.raises(ValueError, match="the state is that of 2 rows, and the observation has 1"):
+    with pytest.raises(ValueError, match="the state is for 2 rows, and the observation has 1"):
         policy.predict(first, both)
 
 
@@ -355,7 +355,7 @@ def test_who_owes_results_is_thought_to_be_away(name: str) -> None:
         seen += (told.away & gone).sum()  # who has been away for a round
         if told.away.any():
             assert f"thought to be away: {listed(told.away)}" in str(told)
-        gone = env.unwrapped.conditions().dies == 0.0  # type: ignore[attr-defined]
+        gone = env.unwrapped.conditions().death_time == 0.0  # type: ignore[attr-defined]
     assert seen > 0
 
 

@@ -48,7 +48,7 @@ def test_the_table_has_every_policy_as_it_describes_itself() -> None:
 
 
 def test_the_list_can_be_of_one_env_and_costs_are_measured() -> None:
-    table = CliRunner().invoke(app, ["policies", "--env", "ata_gym/TaskRace-v0"]).stdout
+    table = CliRunner().invoke(app, ["policies", "--all", "--env", "ata_gym/TaskRace-v0"]).stdout
     for name in OURS:
         assert (f" {name} " in table) == (ata_policies.load(name).env_id == "ata_gym/TaskRace-v0")
     wrong = CliRunner().invoke(app, ["policies", "--env", "rase"])
@@ -63,7 +63,7 @@ def test_the_decisions_of_one_policy_are_timed_by_the_number_of_workers(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(decision_cost, "FIRST", 3)
+    monkeypatch.setattr(decision_cost, "FIRST_ROUNDS", 3)
     told = CliRunner().invoke(app, ["policies", "uta", "--cost"]).stdout
     for world in (
         "n = 51, B = 23",
@@ -75,7 +75,7 @@ def test_the_decisions_of_one_policy_are_timed_by_the_number_of_workers(
         assert 0 < float(mean) <= float(worst)
     data = json.loads(CliRunner().invoke(app, ["policies", "uta", "--cost", "--json"]).stdout)
     assert [*data["n = 10,000, B = 23"]] == ["mean", "worst"]
-    monkeypatch.setattr(policy_costs, "FIRST", 3)
+    monkeypatch.setattr(policy_costs, "FIRST_ROUNDS", 3)
     drawn = policy_costs.draw(["uta", "ata"], (10, 10_000, 20_000), tmp_path / "cost.png")
     assert [len(numbers) for numbers in drawn.values()] == [4, 4]
     assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")

@@ -87,7 +87,7 @@ def test_what_is_no_env_of_ours_is_refused() -> None:
     ):
         for asked in (
             lambda one=one: ata_policies.make("ata", one),
-            lambda one=one: Setting.of(one),
+            lambda one=one: Setting.from_env(one),
         ):
             with pytest.raises(ValueError, match=said):
                 asked()
@@ -134,7 +134,7 @@ BY_KIND = (
         "kl-gamma",
         "catoni",
         "restarting-beta",
-        "thompson:memory=window:of=rounds",
+        "thompson:memory=window:unit=rounds",
     ),
     *(
         "cucb:memory=discount",
@@ -366,7 +366,7 @@ def started(name: str, n: int, budget: int, rows: int, **hyperparameters: Any) -
     def act(observation: Any) -> Any:
         nonlocal state
         action, state = decide(policy, env, observation, state)
-        env.unwrapped.checked(action)
+        env.unwrapped.check_actions(action)
         policy.check_state(state, rows)  # it could be saved and loaded
         for part, leaf in leaves(state.belief):
             assert leaf.dtype.kind != "f" or not np.isnan(leaf).any(), f"{part} has NaN: {leaf}"

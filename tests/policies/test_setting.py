@@ -27,7 +27,7 @@ from ata_policies.allocation.composition import ComposedPolicy
 from ata_policies.card import policy_card
 from ata_policies.checking.check import examine
 from ata_policies.facts import UndeclaredError, granted, is_oracle
-from ata_policies.setting import Norms, _ToldSetting
+from ata_policies.setting import Norms, _PartialSetting
 from ata_policies.steps import play
 
 ENV = "ata_gym/TaskAllocation-v0"
@@ -77,9 +77,9 @@ class HoldsAnOracle(AllocationPolicy):
 class StartsByThePool(DispatchPolicy):
     """Lets the workers work that are fast on average."""
 
-    def act(self, state, seen):
+    def act(self, state, observation):
         mean = self.setting.pool.mean()
-        return (mean <= np.median(mean)) * np.ones_like(seen["started"]), state
+        return (mean <= np.median(mean)) * np.ones_like(observation["started"]), state
 
 
 def of(base: type[Policy], **attributes: Any) -> Any:
@@ -176,12 +176,12 @@ def test_every_way_to_make_a_policy_is_the_same_door() -> None:
         (Ofta,),
     )
     ways = [
-        lambda: Reads(Setting.of(env)),
+        lambda: Reads(Setting.from_env(env)),
         lambda: ata_policies.make(by_name, env),
-        lambda: liar(Setting.of(env)),
-        lambda: ata_policies.make_for(by_name, Setting.of(env), ENV),
-        lambda: peeking(Setting.of(env)),
-        lambda: next(play(Reads(Setting.of(env)), env)),
+        lambda: liar(Setting.from_env(env)),
+        lambda: ata_policies.make_for(by_name, Setting.from_env(env), ENV),
+        lambda: peeking(Setting.from_env(env)),
+        lambda: next(play(Reads(Setting.from_env(env)), env)),
     ]
     for way in ways:
         with pytest.raises(UndeclaredError, match=r"setting\.pool is not given to it"):
@@ -242,7 +242,7 @@ def test_what_a_composed_policy_knows_hangs_on_its_parts() -> None:
     assert ata.estimate.alpha == ata_policies.make("ata", env).estimate.alpha  # type: ignore[attr-defined]
     with pytest.raises(UndeclaredError, match="ComposedPolicy says"):
         ata_policies.make("thompson", env).setting.pool  # noqa: B018
-    assert ComposedPolicy(Setting.of(env), estimate="ata-empirical").estimate.eta is not None  # type: ignore[attr-defined]
+    assert ComposedPolicy(Setting.from_env(env), estimate="ata-empirical").estimate.eta is not None  # type: ignore[attr-defined]
     named = ("thompson", "thompson:estimate=ata", "ata:estimate=mean")
     knows = [policy_card(name).facts["must know beforehand"] for name in named]
     assert knows == ["nothing; or the shape", "a bound on the psi1 norms", "nothing"]
@@ -254,13 +254,13 @@ def test_policies_of_the_zoo_read_what_they_declare_and_declare_what_they_read(
     monkeypatch,
 ) -> None:
     reads = set()
-    told = _ToldSetting._told
+    told = _PartialSetting._disclosed
 
-    def noting(self: _ToldSetting, piece: str, value: Any) -> Any:
+    def noting(self: _PartialSetting, piece: str, value: Any) -> Any:
         reads.add(piece)
         return told(self, piece, value)
 
-    monkeypatch.setattr(_ToldSetting, "_told", noting)
+    monkeypatch.setattr(_PartialSetting, "_disclosed", noting)
     kind = ata_policies.load(name)
     env = gym.make(kind.env_id, pool=POOL, budget=4, horizon=3)
     list(play(ata_policies.make(name, env), env))

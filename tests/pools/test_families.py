@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ata_gym import pools
-from ata_gym.pools import Pool
+from ata_gym.pools import Pool, families
 from ata_gym.pools.families import CODES, FAMILIES
 
 parametric = [family for family in FAMILIES if family.in_scipy]
@@ -105,3 +105,8 @@ def test_narrow_weibull_times_keep_their_spread(shape):
         np.sqrt(np.expm1(log_ratio)),
         rtol=20 * x**3 + 1e-12,
     )
+
+
+def test_each_code_has_the_name_of_its_family() -> None:
+    for name, code in CODES.items():
+        assert getattr(families, name.upper().replace("-", "_")) == code

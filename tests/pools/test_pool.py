@@ -43,13 +43,13 @@ def test_data_json_and_pickle_give_an_equal_pool(pool):
         assert not any(column.flags.writeable for column in twin.distributions)
     for name, column in pool.distributions._asdict().items():
         assert column.dtype == (
-            np.int64 if name in ("family", "first", "length", "limit") else np.float64
+            np.int64 if name in ("family", "record_start", "length", "limit") else np.float64
         )
         assert column.flags.c_contiguous
         assert column.shape == ((pool.n,) if name != "table" else column.shape)
     assert pool.distributions.table.size >= 1
     assert (
-        pool.distributions.first + pool.distributions.length <= pool.distributions.table.size
+        pool.distributions.record_start + pool.distributions.length <= pool.distributions.table.size
     ).all()
 
 
@@ -67,7 +67,7 @@ def test_joining(parts):
             moment(pool),
             np.concatenate([moment(part) for part in parts]),
         )
-    found, kept = (
+    result, expected = (
         [
             one.record(i).tolist()
             for one in joined
@@ -76,7 +76,7 @@ def test_joining(parts):
         ]
         for joined in ([pool], parts)
     )
-    assert found == kept
+    assert result == expected
 
 
 def test_distributions_of_traces():
@@ -95,7 +95,7 @@ def test_distributions_of_traces():
         },
         **{
             "table": [1, 2, 3, 4],
-            "first": [0, 2, 0, 3],
+            "record_start": [0, 2, 0, 3],
             "length": [2, 1, 1, 1],
             "limit": [2, 1, never, never],
         },
@@ -129,9 +129,13 @@ def test_constructors_give_the_distributions_they_name():
 
 def test_equality_is_by_content():
     pool = pools.exponential([1, 2])
-    others = [pools.exponential([1, 3]), pools.exponential([1, 2, 3]), pools.exponential([1, 2], 1)]
+    other_pools = [
+        pools.exponential([1, 3]),
+        pools.exponential([1, 2, 3]),
+        pools.exponential([1, 2], 1),
+    ]
     traces = [pools.trace([[1], [2]], *more) for more in ((), ("task", "truncate"), ("round",))]
-    different = [*others, pools.weibull(1, [1, 2]), *traces, pools.trace([[1], [3]])]
+    different = [*other_pools, pools.weibull(1, [1, 2]), *traces, pools.trace([[1], [3]])]
     assert len({pool, *different, pools.exponential([1.0, 2.0])}) == 1 + len(different)
     assert pool != [1, 2]
     assert Pool("uniform", shift=-0.0) == Pool("uniform", shift=0.0)
@@ -147,9 +151,9 @@ def test_pools_are_immutable():
         del pool.distributions
     with pytest.raises(ValueError, match="read-only"):
         pool.distributions.scale[0] = 5
-    mine = np.array([1.0, 2.0])
-    pool = pools.trace([mine, mine])
-    mine[:] = 9
+    record = np.array([1.0, 2.0])
+    pool = pools.trace([record, record])
+    record[:] = 9
     assert pool.mean().tolist() == [1.5, 1.5]
 
 

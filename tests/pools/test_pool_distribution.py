@@ -49,14 +49,14 @@ def drawn(pools: PoolDistribution, rows: int = 20_000, seed: int = 3) -> Any:
 
 def test_families_levels_and_counts_are_equally_likely() -> None:
     pools = PoolDistribution(7, fewest=3, families=ALL)
-    found = drawn(pools)
-    places = np.bincount(found.place.ravel(), minlength=LEVELS * len(ALL))
+    workers = drawn(pools)
+    places = np.bincount(workers.place.ravel(), minlength=LEVELS * len(ALL))
     assert stats.chisquare(places).pvalue > 1e-3
-    counts = np.bincount(found.present.sum(axis=1))
+    counts = np.bincount(workers.present.sum(axis=1))
     assert not counts[:3].any()
     assert stats.chisquare(counts[3:]).pvalue > 1e-3
     assert (
-        np.diff(found.present.astype(int), axis=1) <= 0
+        np.diff(workers.present.astype(int), axis=1) <= 0
     ).all()  # the workers are at the first places
 
 
@@ -68,11 +68,11 @@ def test_means_are_log_uniform_up_to_a_log_uniform_ratio() -> None:
     uniforms[:, 2] = 1.0  # each worker has the slowest mean of its pool
     ratio = PoolDistribution(4, heterogeneity=(2.0, 50.0)).draw(uniforms).mean
     assert (ratio == ratio[:, :1]).all()
-    found = drawn(same_ratio)
+    workers = drawn(same_ratio)
     # workers do not depend on each other
     for values in (
-        np.log(found.mean),
-        found.place.astype(float),
+        np.log(workers.mean),
+        workers.place.astype(float),
     ):
         correlation = np.corrcoef(values.T)[np.triu_indices(4, 1)]
         assert np.abs(correlation).max() < 5 / np.sqrt(len(values))
@@ -87,10 +87,10 @@ def test_every_draw_is_a_pool(n: int, data: st.DataObject) -> None:
     pools = PoolDistribution(n, fewest, heterogeneity=(low, 2 * low))
     edges = st.sampled_from([5e-324, 1e-300, 0.5, 1 - 2**-53])
     uniforms = np.array(data.draw(st.lists(edges, min_size=4 * n, max_size=4 * n))).reshape(1, 4, n)
-    found = pools.draw(uniforms)
-    assert ((found.place >= 0) & (found.place < pools.catalogue.n)).all()
-    assert ((found.mean >= 1.0) & (found.mean <= 2 * low * (1 + 1e-12))).all()
-    assert fewest <= found.present.sum() <= n
+    workers = pools.draw(uniforms)
+    assert ((workers.place >= 0) & (workers.place < pools.catalogue.n)).all()
+    assert ((workers.mean >= 1.0) & (workers.mean <= 2 * low * (1 + 1e-12))).all()
+    assert fewest <= workers.present.sum() <= n
 
 
 def test_the_typical_pool_is_in_the_middle() -> None:
@@ -135,7 +135,7 @@ def test_plain_data_survive_json() -> None:
         ),
     ],
 )
-def test_bad_input_is_said(field: str, sentence: str, values: list[Any]) -> None:
+def test_bad_input_is_refused_by_name(field: str, sentence: str, values: list[Any]) -> None:
     for value in values:
         with pytest.raises(ValueError, match=sentence):
             PoolDistribution(**({"n": 4} | {field: value}))

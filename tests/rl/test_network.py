@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="extra train is not installed")
 sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
 
 if True:  # after the check that they are installed
-    from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
+    from ata_gym.envs.interface.worker_features import WIDTH, WORKER_FEATURES
     from ata_gym.rl.network import WorkersNet
     from ata_gym.rl.sb3.policy import WorkersPolicy
     from ata_gym.rl.sb3.vec_env import make_vec_env
@@ -22,7 +22,7 @@ IDS = {
     "dispatch": "TaskDispatch",
     "start": "TaskDispatch",
 }
-AVAILABLE = OF_WORKER.index("available")
+AVAILABLE = WORKER_FEATURES.index("available")
 
 
 def features(rows: int, n: int, seed: int = 0) -> Any:
@@ -34,8 +34,14 @@ def features(rows: int, n: int, seed: int = 0) -> Any:
 
 def envs_of(n: int, action: str, budget: int) -> Any:
     pool = {"family": "exponential", "scale": np.linspace(1.0, 9.0, n).tolist()}
-    of = {"pool": pool, "budget": budget, "horizon": 5, "observation": "workers", "action": action}
-    return make_vec_env(f"ata_gym/{IDS[action]}-v0", 2, seed=0, **of)
+    arguments = {
+        "pool": pool,
+        "budget": budget,
+        "horizon": 5,
+        "observation": "workers",
+        "action": action,
+    }
+    return make_vec_env(f"ata_gym/{IDS[action]}-v0", 2, seed=0, **arguments)
 
 
 def ppo(envs: Any) -> Any:
@@ -54,18 +60,18 @@ def test_permuted_workers_have_permuted_numbers_and_those_that_are_away_do_not_t
 ) -> None:
     torch.manual_seed(0)
     net = randomised(WorkersNet(for_worker=2, for_row=3, hidden=16))
-    seen = features(4, n)
+    inputs = features(4, n)
     order = torch.from_numpy(np.random.default_rng(1).permutation(n))
-    of_workers, of_row = net(seen)
-    permuted, same = net(seen[:, order])
+    of_workers, of_row = net(inputs)
+    permuted, same = net(inputs[:, order])
     torch.testing.assert_close(permuted, of_workers[:, order], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(same, of_row, rtol=1e-5, atol=1e-5)
     assert n == 1 or of_workers.std(dim=1).min() > 0.01
-    away = seen[..., AVAILABLE] == 0
-    seen[away] = torch.randn_like(seen[away]).index_fill(-1, torch.tensor(AVAILABLE), 0.0)
-    others, as_before = net(seen)
+    away = inputs[..., AVAILABLE] == 0
+    inputs[away] = torch.randn_like(inputs[away]).index_fill(-1, torch.tensor(AVAILABLE), 0.0)
+    other_numbers, as_before = net(inputs)
     assert torch.equal(as_before, of_row)
-    assert torch.equal(others[~away], of_workers[~away])
+    assert torch.equal(other_numbers[~away], of_workers[~away])
 
 
 @pytest.mark.parametrize("action", IDS)
@@ -73,18 +79,18 @@ def test_permuted_workers_permute_the_distribution_of_actions(action: str) -> No
     n = 7
     envs = envs_of(7, action, budget=8)
     agent = ppo(envs)
-    seen = features(2, n)
+    inputs = features(2, n)
     randomised(agent.policy)
     order = np.random.default_rng(2).permutation(n)
     for _ in range(8):
-        given = np.asarray(envs.action_space.sample())
-        if given.ndim:
-            moved = given[order]
+        sample = np.asarray(envs.action_space.sample())
+        if sample.ndim:
+            moved = sample[order]
         else:
-            moved = np.asarray(list(order).index(given) if given < n else given)
+            moved = np.asarray(list(order).index(sample) if sample < n else sample)
         log = [
             agent.policy.get_distribution(where).log_prob(torch.from_numpy(np.stack([what, what])))
-            for where, what in ((seen, given), (seen[:, order], moved))
+            for where, what in ((inputs, sample), (inputs[:, order], moved))
         ]
         torch.testing.assert_close(log[0], log[1], rtol=1e-4, atol=1e-5)
 
@@ -109,7 +115,7 @@ def test_an_agent_begins_as_shares_that_fall_with_the_mean() -> None:
     observation = envs.reset()
     for _ in range(5):
         observation, *_ = envs.step(np.zeros((1, 5), np.float32))
-    mean = np.asarray(observation)[0, :, OF_WORKER.index("log mean")]
+    mean = np.asarray(observation)[0, :, WORKER_FEATURES.index("log mean")]
     shares = agent.predict(observation, deterministic=True)[0][0]
     assert np.argsort(shares).tolist() == np.argsort(-mean).tolist()
 
@@ -138,7 +144,7 @@ def test_an_agent_without_a_rule_explores_more() -> None:
         {"from_rule": False, "log_std_init": -3.0},
     ]
     agents = [
-        sb3.PPO(WorkersPolicy, envs_of(5, "shares", 8), policy_kwargs=one, device="cpu")
-        for one in settings
+        sb3.PPO(WorkersPolicy, envs_of(5, "shares", 8), policy_kwargs=options, device="cpu")
+        for options in settings
     ]
     assert [agent.policy.log_std.item() for agent in agents] == [-2.0, -1.0, -3.0]

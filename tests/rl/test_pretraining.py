@@ -1,4 +1,4 @@
-"""The training of the learned policy, with two small worlds: it repeats itself, resumes, and
+"""The training of the learned policy, with two small scenarios: it repeats itself, resumes, and
 improves its play.
 """
 
@@ -15,8 +15,8 @@ if True:  # after the check that they are installed
     from ata_gym.models.checkpoint import pack, unpack
     from ata_gym.rl.pretraining import gradients, learned, search
     from ata_gym.rl.pretraining.learned import Pretraining
-    from ata_gym.rl.pretraining.rollouts import cost_of, weights_of
-    from ata_gym.rl.pretraining.worlds import WORLDS
+    from ata_gym.rl.pretraining.rollouts import cost_of, network_of
+    from ata_gym.rl.pretraining.scenarios import SCENARIOS
     from ata_policies.learned.network import read_network
     from tests.cli.conftest import invoke
 
@@ -25,8 +25,8 @@ if True:  # after the check that they are installed
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, sizes in (
         (gradients, {"ROWS": 16}),
-        (learned, {"_UPDATES": 60, "WORLDS": WORLDS[:2]}),
-        (search, {"WORLDS": WORLDS[:2], "_POPULATION": 6, "_ROWS": 8, "_LONGEST": 20}),
+        (learned, {"_UPDATES": 60, "SCENARIOS": SCENARIOS[:2]}),
+        (search, {"SCENARIOS": SCENARIOS[:2], "_POPULATION": 6, "_ROWS": 8, "_LONGEST": 20}),
     ):
         for name, value in sizes.items():
             monkeypatch.setattr(module, name, value)
@@ -42,8 +42,11 @@ def same(first: Any, second: Any) -> bool:
 def test_learned_gets_better_repeats_itself_and_goes_on_from_a_checkpoint() -> None:
     whole = Pretraining(2, 2, seed=1, hidden=8)
     shares = list[float]()
-    untrained = weights_of(whole.net())
-    untrained = untrained._replace(direct=0 * untrained.direct, last=0 * untrained.last)
+    untrained = network_of(whole.net())
+    untrained = untrained._replace(
+        feature_weights=0 * untrained.feature_weights,
+        output_weights=0 * untrained.output_weights,
+    )
     lines = []
     checkpoint = b""
     while whole.done < whole.steps:
@@ -65,7 +68,8 @@ def test_learned_gets_better_repeats_itself_and_goes_on_from_a_checkpoint() -> N
     with pytest.raises(ValueError, match=r"is of a training with .*'seed': 1.* not .*'seed': 2"):
         Pretraining(2, 2, seed=2, hidden=8).restore(unpack(checkpoint))
     costs = [
-        cost_of(network, WORLDS[0], 32, 10**6) for network in (weights_of(whole.net()), untrained)
+        cost_of(network, SCENARIOS[0], 32, 10**6)
+        for network in (network_of(whole.net()), untrained)
     ]
     assert costs[0] < costs[1] - 0.2  # shares in proportion to nothing are even
 
@@ -88,6 +92,6 @@ def test_the_command_goes_on_after_a_stop_and_writes_weights_that_the_zoo_reads(
     assert [path.name for path in (tmp_path / "some").iterdir()] == ["own.checkpoint"]
     invoke(f"{line}.safetensors'")
     assert [path.name for path in (tmp_path / "some").iterdir()] == ["own.safetensors"]
-    assert read_network(tmp_path / "some" / "own.safetensors").last_bias.shape == ()
+    assert read_network(tmp_path / "some" / "own.safetensors").output_bias.shape == ()
     invoke(f"{line}.pt'", code=2)
     assert not (tmp_path / "own.pt").exists()

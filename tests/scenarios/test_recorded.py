@@ -17,12 +17,16 @@ from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_every_recorded_scenario_is_read_and_played(name, shared_data):
-    found = find_scenario(name, shared_data)
+    result = find_scenario(name, shared_data)
     recording = RECORDINGS[name]
-    assert (found.name, found.budget, found.horizon) == (name, recording.budget, recording.rounds)
-    assert found.summary
-    assert (found.changes, pickle.loads(pickle.dumps(found))) == (recording.changes, found)
-    env: Any = gym.make("ata_gym/TaskAllocation-v0", scenario=found)
+    assert (result.name, result.budget, result.horizon) == (
+        name,
+        recording.budget,
+        recording.rounds,
+    )
+    assert result.summary
+    assert (result.changes, pickle.loads(pickle.dumps(result))) == (recording.changes, result)
+    env: Any = gym.make("ata_gym/TaskAllocation-v0", scenario=result)
     observation, _ = env.reset(seed=0)
     action, _ = ata_policies.make("ata-icml", env).predict(observation)
     assert env.step(action)[4]["runtime"] > 0
@@ -50,7 +54,7 @@ def test_another_recording_under_the_same_name_is_refused(tmp_path, shared_data)
     shutil.copy(shared_data / other.file, tmp_path / this.file)
     with pytest.raises(
         ValueError,
-        match=r"alibaba_job_4.csv holds other times than those of .* alibaba-4 is made",
+        match=r"alibaba_job_4.csv does not hold the times from which .* alibaba-4 is made",
     ):
         find_scenario("alibaba-4", tmp_path)
 
@@ -75,7 +79,7 @@ def test_another_recording_under_the_same_name_is_refused(tmp_path, shared_data)
 def test_a_file_that_holds_no_phones_is_refused_by_name(tmp_path, content):
     file = tmp_path / RECORDINGS["phones"].file
     file.write_text(content)
-    with pytest.raises(ValueError, match=f"{file} (is no list of phones|holds other times)"):
+    with pytest.raises(ValueError, match=f"{file} (is no list of phones|does not hold the times)"):
         find_scenario("phones", tmp_path)
 
 

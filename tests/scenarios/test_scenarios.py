@@ -24,25 +24,25 @@ STRAGGLERS = [name for name in scenario_names() if name.startswith("stragglers")
 
 @pytest.mark.parametrize("name", scenario_names())
 def test_each_is_plain_data_and_says_where_it_is_from(name: str) -> None:
-    found = scenario(name)
-    assert found.name == name
-    assert found.source.startswith("Maranjyan" if name.startswith("icml") else "ours")
-    assert not name.startswith("changing") or found.changes
-    data = json.loads(json.dumps(found.to_data()))
+    result = scenario(name)
+    assert result.name == name
+    assert result.source.startswith("Maranjyan" if name.startswith("icml") else "ours")
+    assert not name.startswith("changing") or result.changes
+    data = json.loads(json.dumps(result.to_data()))
     again = Scenario(**data)
     assert (again.pool, again.changes, again.published) == (
-        found.pool,
-        found.changes,
-        found.published,
+        result.pool,
+        result.changes,
+        result.published,
     )
     assert json.loads(json.dumps(again.to_data())) == data
-    assert pickle.loads(pickle.dumps(found)) == found
+    assert pickle.loads(pickle.dumps(result)) == result
 
 
 def test_no_number_of_a_named_scenario_has_changed() -> None:
-    """A change here makes old results those of another scenario: give it another name."""
-    known = fingerprint_of({name: scenario(name).to_data() for name in scenario_names()})
-    assert known == "937e56e569c9046328ba1c0beb43e72700f7355ef111bc1f10322f960ec011d0"
+    """After a change here, old results belong to another scenario: give it another name."""
+    fingerprint = fingerprint_of({name: scenario(name).to_data() for name in scenario_names()})
+    assert fingerprint == "937e56e569c9046328ba1c0beb43e72700f7355ef111bc1f10322f960ec011d0"
 
 
 def test_scenarios_match_their_publication() -> None:

@@ -21,7 +21,7 @@ from ata_gym.pools import (
     weibull,
 )
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
-from ata_gym.simulation.disturbances import Disturbances, undisturbed
+from ata_gym.simulation.disturbances import NOISE, Disturbances, undisturbed
 from ata_gym.simulation.keys import (
     NoiseKeys,
     derive_keys,
@@ -58,14 +58,14 @@ deaths = st.one_of(st.just([INF] * N), moments_of_death)
 deadlines = st.sampled_from([0.0, 1.0, 2.5, 7.0])
 
 
-def survivors(dies: list[float]) -> np.ndarray:
-    moments = np.array(dies)
+def survivors(death_time: list[float]) -> np.ndarray:
+    moments = np.array(death_time)
     moments[np.argmax(moments)] = INF
     return moments
 
 
-def disturbances(dies: np.ndarray, deadline: float = 0.0) -> Disturbances:
-    return Disturbances(undisturbed(len(dies)).noise, dies[None], deadline)
+def disturbances(death_time: np.ndarray, deadline: float = 0.0) -> Disturbances:
+    return Disturbances(undisturbed(len(death_time)).noise, death_time[None], deadline)
 
 
 def time_of(worker: int, task: int, seed: int, episode: int = 0, round_index: int = 0) -> float:
@@ -74,14 +74,16 @@ def time_of(worker: int, task: int, seed: int, episode: int = 0, round_index: in
     )
 
 
-def play(runner, allocation, budget: int, dies, deadline: float, seed=0, episode=0, round_index=0):
+def play(
+    runner, allocation, budget: int, death_time, deadline: float, seed=0, episode=0, round_index=0
+):
     noise_keys = NoiseKeys(
         stream_keys(seed),
         np.array([episode]),
         np.array([round_index]),
         BEFORE[None],
     )
-    faults = disturbances(np.array(dies), deadline)
+    faults = disturbances(np.array(death_time), deadline)
     return runner(POOL.distributions, noise_keys, np.array([allocation]), budget, faults)
 
 
@@ -92,16 +94,16 @@ class ByDefinition:
         self,
         allocation: list[int],
         budget: int,
-        dies: np.ndarray,
+        death_time: np.ndarray,
         deadline: float,
-        *when: int,
+        *counters: int,
     ) -> None:
-        self.dies = dies
-        self.when = when
-        self.now = 0.0
+        self.death_time = death_time
+        self.counters = counters
+        self.time = 0.0
         self.lost = 0
-        self.todo = [a if dies[i] > 0 else 0 for i, a in enumerate(allocation)]
-        self.begun: dict[int, float] = {}  # of those who run a task
+        self.todo = [a if death_time[i] > 0 else 0 for i, a in enumerate(allocation)]
+        self.task_start: dict[int, float] = {}  # of those who run a task
         self.idle_since = [0.0] * N
         self.started = BEFORE.tolist()
         self.elapsed = [0.0] * N
@@ -109,55 +111,55 @@ class ByDefinition:
         for i in range(N):
             self.start(i)
         while True:
-            while self.now >= deadline and self.short_of(budget):
+            while self.time >= deadline and self.short_of(budget):
                 heirs = [
                     (self.idle_since[i], i)
                     for i in range(N)
-                    if i not in self.begun and dies[i] > self.now
+                    if i not in self.task_start and death_time[i] > self.time
                 ]
                 if not heirs:
                     break
                 heir = min(heirs)[1]
                 self.todo[heir] = 1
                 self.start(heir)
-            moment, i = min(((self.leaves(i), i) for i in self.begun), default=(INF, -1))
-            if self.now < deadline < moment and self.short_of(budget):
-                self.now = deadline
+            moment, i = min(((self.leaves(i), i) for i in self.task_start), default=(INF, -1))
+            if self.time < deadline < moment and self.short_of(budget):
+                self.time = deadline
                 continue
-            self.now = moment
-            if self.ends(i) <= dies[i]:
+            self.time = moment
+            if self.ends(i) <= death_time[i]:
                 self.results.append(
-                    (i, self.started[i] - 1, self.ends(i) - self.begun[i], self.begun[i]),
+                    (i, self.started[i] - 1, self.ends(i) - self.task_start[i], self.task_start[i]),
                 )
             else:
                 self.lost += 1
-                self.elapsed[i] = moment - self.begun[i]
-            del self.begun[i]
+                self.elapsed[i] = moment - self.task_start[i]
+            del self.task_start[i]
             self.idle_since[i] = moment
             if len(self.results) == budget:
                 break
-            if dies[i] > moment:
+            if death_time[i] > moment:
                 self.start(i)
             else:
                 self.todo[i] = 0
-        for i, begun in self.begun.items():
-            self.elapsed[i] = self.now - begun
+        for i, task_start in self.task_start.items():
+            self.elapsed[i] = self.time - task_start
 
     def short_of(self, budget: int) -> bool:
         # who will die is not known
-        return len(self.results) + len(self.begun) + sum(self.todo) < budget
+        return len(self.results) + len(self.task_start) + sum(self.todo) < budget
 
     def start(self, i: int) -> None:
         if self.todo[i]:
             self.todo[i] -= 1
-            self.begun[i] = self.now
+            self.task_start[i] = self.time
             self.started[i] += 1
 
     def ends(self, i: int) -> float:
-        return self.begun[i] + time_of(i, self.started[i] - 1, *self.when)
+        return self.task_start[i] + time_of(i, self.started[i] - 1, *self.counters)
 
     def leaves(self, i: int) -> float:
-        return min(self.ends(i), self.dies[i])
+        return min(self.ends(i), self.death_time[i])
 
 
 @settings(max_examples=60)
@@ -168,24 +170,26 @@ class ByDefinition:
     deadlines,
     st.integers(0, 9),
 )
-def test_a_round_equals_its_definition(allocation, data, dies, deadline, seed) -> None:
+def test_a_round_equals_its_definition(allocation, data, death_time, deadline, seed) -> None:
     total = sum(allocation)
     budget = data.draw(st.just(total) | st.integers(max(allocation), total))
-    moments = survivors(dies)
-    when = (seed, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 3)))
-    expected = ByDefinition(allocation, budget, moments, deadline, *when)
-    begun = np.empty((1, budget))
-    outcome = play(partial(race_round, begun=begun), allocation, budget, moments, deadline, *when)
+    moments = survivors(death_time)
+    counters = (seed, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 3)))
+    expected = ByDefinition(allocation, budget, moments, deadline, *counters)
+    task_start = np.empty((1, budget))
+    outcome = play(
+        partial(race_round, task_start=task_start), allocation, budget, moments, deadline, *counters
+    )
     if budget == total:
-        plain = play(allocation_round, allocation, budget, moments, deadline, *when)
+        plain = play(allocation_round, allocation, budget, moments, deadline, *counters)
         assert [part.tobytes() for part in plain] == [part.tobytes() for part in outcome]
     results = sorted(expected.results)
     assert outcome.worker[0].tolist() == [i for i, *_ in results]
-    assert outcome.duration[0].tolist() == [time_of(i, j, *when) for i, j, *_ in results]
-    np.testing.assert_allclose(begun[0], [start for *_, start in results], atol=1e-12)
+    assert outcome.duration[0].tolist() == [time_of(i, j, *counters) for i, j, *_ in results]
+    np.testing.assert_allclose(task_start[0], [start for *_, start in results], atol=1e-12)
     np.testing.assert_allclose(outcome.elapsed[0], expected.elapsed, atol=1e-12)
     assert (outcome.started[0].tolist(), outcome.lost[0]) == (expected.started, expected.lost)
-    np.testing.assert_allclose(outcome.round_time[0], expected.now)
+    np.testing.assert_allclose(outcome.round_time[0], expected.time)
     # worker time is what gave a result and what did not
     np.testing.assert_allclose(
         outcome.worker_time[0],
@@ -203,17 +207,17 @@ def test_a_round_equals_its_definition(allocation, data, dies, deadline, seed) -
 )
 def test_dispatch_equals_its_definition(
     decisions: list[list[int]],
-    dies: list[float],
+    death_time: list[float],
     budget: int,
     seed: int,
 ) -> None:
-    moments = survivors(dies)
+    moments = survivors(death_time)
     zero = np.zeros(1, np.int64)
     started = np.zeros((1, N), np.int64)
     round_state = RoundState.start(1, N, budget)
-    now = 0.0
+    time = 0.0
     running: dict[int, tuple[float, float]] = {}  # (due, begun)
-    spent = 0.0
+    worker_time = 0.0
     elapsed = np.zeros(N)
     tasks = [0] * N
     for results, action in enumerate(decisions, start=1):
@@ -228,24 +232,24 @@ def test_dispatch_equals_its_definition(
         started = at.started
         round_state = at.round_state
         while True:
-            alive = [i for i in range(N) if moments[i] > now]
+            alive = [i for i in range(N) if moments[i] > time]
             chosen = [i for i in alive if action[i] and i not in running]
             for i in chosen if chosen or running else alive:
-                running[i] = (now + time_of(i, tasks[i], seed), now)
+                running[i] = (time + time_of(i, tasks[i], seed), time)
                 tasks[i] += 1
-            now, i = min((min(due, moments[i]), i) for i, (due, _) in running.items())
-            due, begun = running.pop(i)
-            spent += now - begun
+            time, i = min((min(due, moments[i]), i) for i, (due, _) in running.items())
+            due, task_start = running.pop(i)
+            worker_time += time - task_start
             if due <= moments[i]:
                 break
-            elapsed[i] = now - begun
+            elapsed[i] = time - task_start
         age = np.zeros(N)
-        for j, (_, begun) in running.items():
-            age[j] = now - begun
+        for j, (_, task_start) in running.items():
+            age[j] = time - task_start
         over = results == budget
         assert (at.worker[0], at.round_over[0]) == (i, over)
-        np.testing.assert_allclose(at.round_time[0], now)
-        np.testing.assert_allclose(at.worker_time[0], spent + age.sum(), atol=1e-12)
+        np.testing.assert_allclose(at.round_time[0], time)
+        np.testing.assert_allclose(at.worker_time[0], worker_time + age.sum(), atol=1e-12)
         np.testing.assert_allclose(
             at.elapsed[0],
             elapsed + age if over else np.zeros(N),
@@ -265,12 +269,14 @@ def test_of_workers_that_are_idle_as_long_the_lowest_inherits_first(
 ) -> None:
     pool = deterministic(np.ones(4))
     allocation = np.ones((1, 4), np.int64)
-    dies = np.full(4, INF)
+    death_time = np.full(4, INF)
     zero = np.zeros(1, int)
     allocation[0, dead] = 2
-    dies[dead] = 0.5
+    death_time[dead] = 0.5
     keys = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 4), np.int64))
-    outcome = race_round(pool.distributions, keys, allocation, 5, disturbances(dies, deadline=1.5))
+    outcome = race_round(
+        pool.distributions, keys, allocation, 5, disturbances(death_time, deadline=1.5)
+    )
     counts = np.where(np.arange(4) == dead, 0, 1)
     counts[heirs] += 1
     assert np.bincount(outcome.worker[0], minlength=4).tolist() == counts.tolist()
@@ -283,25 +289,30 @@ def test_somebody_must_live() -> None:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("bad", [np.nan, INF])
-@pytest.mark.parametrize("dies", [[INF, INF], [INF, 1.5], [0.0, INF]])
-def test_a_round_with_times_beyond_floating_point_ends(bad, dies):
+@pytest.mark.parametrize("death_time", [[INF, INF], [INF, 1.5], [0.0, INF]])
+def test_a_round_with_times_beyond_floating_point_ends(bad, death_time):
     """No env has such times: a loop that is not compiled to end could not be stopped from
     Python.
     """
     good = deterministic([1.0, 1.0]).distributions
     zero = np.zeros(1, np.int64)
-    faults = disturbances(np.array(dies))
+    faults = disturbances(np.array(death_time))
     for shift in ([bad, 0.0], [0.0, bad], [bad, bad]):
         distributions = good._replace(shift=np.array(shift))
-        now = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64))
+        noise_keys = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64))
         for allocation in ([3, 2], [5, 5]):
             assert (
-                race_round(distributions, now, np.array([allocation]), 5, faults).started.sum() >= 5
+                race_round(
+                    distributions, noise_keys, np.array([allocation]), 5, faults
+                ).started.sum()
+                >= 5
             )
         at = RoundState.start(rows=1, n=2, budget=5)
         for k in range(5):
-            completion = dispatch_step(distributions, now, at, np.ones((1, 2), np.int8), 5, faults)
-            now = now._replace(started=completion.started)
+            completion = dispatch_step(
+                distributions, noise_keys, at, np.ones((1, 2), np.int8), 5, faults
+            )
+            noise_keys = noise_keys._replace(started=completion.started)
             at = completion.round_state
             assert completion.round_over[0] == (k == 4)
 
@@ -387,3 +398,7 @@ def test_keys() -> None:
     orders = [permutations(stream=9, number=2, size=40, group=group) for group in (0, 1)]
     assert len(np.unique(np.concatenate(orders), axis=0)) == 4
     assert (np.sort(orders, axis=-1) == np.arange(40)).all()
+
+
+def test_the_columns_of_noise_are_all_of_its_places() -> None:
+    assert [*NOISE] == list(range(undisturbed(2).noise.shape[-1]))

@@ -63,9 +63,12 @@ def test_equals_one_task_at_a_time_and_the_papers_recursion_ties_included(
     tied_scores,
     data,
 ) -> None:
-    for scores, most, rule in ((any_scores, 40, one_at_a_time), (tied_scores, 12, recursive)):
+    for scores, largest_budget, rule in (
+        (any_scores, 40, one_at_a_time),
+        (tied_scores, 12, recursive),
+    ):
         s = np.array(scores, float)
-        budget = data.draw(st.integers(1, most))
+        budget = data.draw(st.integers(1, largest_budget))
         np.testing.assert_array_equal(allocate(s, budget), rule(s, budget))
 
 
@@ -84,8 +87,8 @@ def test_zero_scores(scores: list[float], budget: int, data: st.DataObject) -> N
     new = (s == 0) & untried
     clipped = (s == 0) & ~untried
     positive = s > 0
-    left = budget - min(budget, int(new.sum()))
-    if not left:  # the untried come first, one each
+    remaining = budget - min(budget, int(new.sum()))
+    if not remaining:  # the untried come first, one each
         assert (a[new].max(), a[~new].sum()) == (1, 0)
     elif clipped.any():  # then the clipped, as evenly as can be
         assert (a[new] == 1).all()
@@ -93,7 +96,7 @@ def test_zero_scores(scores: list[float], budget: int, data: st.DataObject) -> N
         assert a[clipped].max() - a[clipped].min() <= 1
     elif positive.any():  # then the rule above
         assert (a[new] == 1).all()
-        np.testing.assert_array_equal(a[positive], allocate(s[positive], left))
+        np.testing.assert_array_equal(a[positive], allocate(s[positive], remaining))
     else:  # nobody but the untried
         assert a.max() - a.min() <= 1
 
@@ -242,8 +245,8 @@ def test_unavailable_workers_are_as_if_they_did_not_exist(scores, budget, by_cha
             a[available],
             rule(*(part[available] for part in parts), budget, keys, some),
         )
-        everybody = rule(*parts, budget, keys, never, np.ones(len(s), bool))
-        np.testing.assert_array_equal(everybody, rule(*parts, budget, keys, never))
+        all_available = rule(*parts, budget, keys, never, np.ones(len(s), bool))
+        np.testing.assert_array_equal(all_available, rule(*parts, budget, keys, never))
 
 
 @settings(max_examples=25)
@@ -260,12 +263,14 @@ def test_the_beta_rule_gives_available_workers_the_whole_budget(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for never in (untried, available, None):  # available: all who are there were never tried
-            for there in (available, None):
-                a = allocate_by_cost(mean, spread * rng.integers(2), budget, None, never, there)
+            for available_now in (available, None):
+                a = allocate_by_cost(
+                    mean, spread * rng.integers(2), budget, None, never, available_now
+                )
                 assert (a.sum(axis=1) == budget).all()
                 assert a.min() >= 0
-                if there is not None:
-                    assert not a[~there].any()
+                if available_now is not None:
+                    assert not a[~available_now].any()
 
 
 @settings(max_examples=25)

@@ -61,8 +61,8 @@ def test_where_ata_ends_costs_at_most_the_factor_of_the_best(
 ) -> None:
     pool = pools.concatenate(workers)
     best = optimal_allocation(pool, budget)
-    found = guarantee(pool, budget, version)
-    assert expected_round_time(pool, proxy_optimal(pool, budget)) <= found.factor * (
+    promise = guarantee(pool, budget, version)
+    assert expected_round_time(pool, proxy_optimal(pool, budget)) <= promise.factor * (
         best.cost + best.gap
     )
 
@@ -76,17 +76,19 @@ def test_the_factor_of_the_preprint_does_not_hold_and_is_not_promised(n: int, me
     harmonic = mean * float(np.sum(1 / np.arange(1, n + 1)))
     assert expected_round_time(pool, proxy_optimal(pool, n)) == pytest.approx(harmonic, rel=1e-9)
     assert optimal_allocation(pool, n).cost == 1.0
-    found = guarantee(pool, n)
+    promise = guarantee(pool, n)
     icml = guarantee(pool, n, "icml")
-    assert found.published == pytest.approx(1 + math.sqrt(math.log(n)))
-    assert found.published < harmonic < found.factor == icml.factor == icml.published
-    assert icml.statement == f"C_K <= {icml.factor:.3g} C*_K + O(ln K)"
-    assert found.statement.startswith(icml.statement)
+    assert promise.published_factor == pytest.approx(1 + math.sqrt(math.log(n)))
     assert (
-        f"as published C_K <= {found.published:.3g} C*_K + O(ln K), which does not hold"
-        in found.statement
+        promise.published_factor < harmonic < promise.factor == icml.factor == icml.published_factor
     )
-    assert found.statement.endswith(COUNTEREXAMPLE)
+    assert icml.statement == f"C_K <= {icml.factor:.3g} C*_K + O(ln K)"
+    assert promise.statement.startswith(icml.statement)
+    assert (
+        f"as published C_K <= {promise.published_factor:.3g} C*_K + O(ln K), which does not hold"
+        in promise.statement
+    )
+    assert promise.statement.endswith(COUNTEREXAMPLE)
 
 
 def test_the_counterexample_is_a_scenario() -> None:
@@ -94,7 +96,7 @@ def test_the_counterexample_is_a_scenario() -> None:
     assert f"--scenario {named.name} " in COUNTEREXAMPLE
     cost = expected_round_time(named.pool, proxy_optimal(named.pool, named.budget))
     best = optimal_allocation(named.pool, named.budget)
-    assert cost / best.cost > guarantee(named.pool, named.budget).published
+    assert cost / best.cost > guarantee(named.pool, named.budget).published_factor
     assert best.gap == 0
 
 
@@ -104,7 +106,7 @@ def test_the_regret_of_ata_is_below_the_bound(version: str, empirical: bool) -> 
     """The bound says something only once it is below the worst allocation's; with the preprint's it
     takes longer.
     """
-    found = guarantee(NARROW, 5, version, empirical)
+    promise = guarantee(NARROW, 5, version, empirical)
     rounds = 600
     envs = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=4, pool=NARROW, budget=5)
     name = "ata-empirical" if empirical else "ata"
@@ -112,9 +114,9 @@ def test_the_regret_of_ata_is_below_the_bound(version: str, empirical: bool) -> 
         name += "-icml"
     policy = ata_policies.make(name, envs)
     steps = [step.action for step, _ in zip(play(policy, envs), range(rounds), strict=False)]
-    regret = (proxy_loss(steps, NARROW.mean()) - found.loss).sum(axis=0)
-    assert regret.mean() <= found.regret(rounds) <= rounds * found.most
-    assert (found.regret(rounds) < rounds * found.most / 2) == (version == "icml")
+    regret = (proxy_loss(steps, NARROW.mean()) - promise.loss).sum(axis=0)
+    assert regret.mean() <= promise.regret(rounds) <= rounds * promise.largest_regret
+    assert (promise.regret(rounds) < rounds * promise.largest_regret / 2) == (version == "icml")
 
 
 @settings(max_examples=20)
@@ -130,13 +132,13 @@ def test_the_bound_is_the_charge_of_all_tasks(
 ) -> None:
     pool = pools.exponential(means)
     rounds = 1e12
-    found = guarantee(pool, budget, "icml", empirical)
+    promise = guarantee(pool, budget, "icml", empirical)
     mu = np.array(means)
     total = 0.0
-    least = min(proxy_loss(allocate(mu, budget), mu), found.loss)
-    for i, c in enumerate(2 * found.constant * (mu if empirical else np.ones_like(mu))):
+    least = min(proxy_loss(allocate(mu, budget), mu), promise.loss)
+    for i, c in enumerate(2 * promise.constant * (mu if empirical else np.ones_like(mu))):
         over = [b * mu[i] - least for b in range(1, budget + 1) if b * mu[i] > least * (1 + 1e-9)]
-        assert found.gaps[i] == pytest.approx(over[0] if over else math.inf)
+        assert promise.gaps[i] == pytest.approx(over[0] if over else math.inf)
         if over:
             m = budget + 1 - len(over)
 
@@ -147,35 +149,35 @@ def test_the_bound_is_the_charge_of_all_tasks(
             charged = gaps[0] * tasks(gaps[0]) + quad(tasks, *gaps, epsabs=0, epsrel=1e-10)[0]
             total += math.log(2 * rounds**2) * charged + over[-1]
     bad = pool.n * budget * (1 + math.log(rounds)) * (budget * mu.max() - least)
-    assert found.regret(rounds) == pytest.approx(total + bad, rel=1e-7)
+    assert promise.regret(rounds) == pytest.approx(total + bad, rel=1e-7)
 
 
 def phase_played(
     pool: Pool,
     budget: int,
-    found: Guarantee,
+    promise: Guarantee,
     rounds: int,
     draw: int = 0,
 ) -> tuple[int, int]:
     """The rounds to the first score above 0, and the last with one of 0, where task times are at
     their means.
     """
-    seen = np.zeros(pool.n)
+    counts = np.zeros(pool.n)
     mu = pool.mean()
     every = 0
     some = 0
-    factor = VERSIONS[found.version].factor * found.constant
-    if found.empirical:
+    factor = VERSIONS[promise.version].factor * promise.constant
+    if promise.empirical:
         widths = (0.0, factor)
     else:
         widths = (factor, 0.0)
     for k in range(1, rounds):
-        scores = score(seen, seen * mu, math.log(2 * k * k), *widths)
+        scores = score(counts, counts * mu, math.log(2 * k * k), *widths)
         if every == k - 1 and not scores.any():
             every = k
         if not (scores.all()):
             some = k
-        seen += allocate(scores, budget, np.uint64(k + draw), seen == 0)
+        counts += allocate(scores, budget, np.uint64(k + draw), counts == 0)
     return every, some
 
 
@@ -201,12 +203,12 @@ def test_the_uniform_phase_is_that_of_task_times_at_their_means(
     """In whole tasks: also where there are more workers than tasks, and scores are above 0 after
     one of them.
     """
-    found = guarantee(pool, budget, "icml", empirical)
-    assert found.uniform == phase_played(
+    promise = guarantee(pool, budget, "icml", empirical)
+    assert promise.uniform_phase == phase_played(
         pool,
         budget,
-        found,
-        2 * found.uniform.some_zero + 3 * pool.n,
+        promise,
+        2 * promise.uniform_phase.some_zero + 3 * pool.n,
     )
 
 
@@ -220,14 +222,14 @@ def test_a_long_uniform_phase_is_near_the_median_of_those_played(
     constant: float | None,
 ) -> None:
     pool = pools.exponential(np.linspace(1.0, 1.2, n))
-    found = guarantee(pool, budget, "icml", constant=constant)
-    assert 1000 < found.uniform.some_zero < 6000
+    promise = guarantee(pool, budget, "icml", constant=constant)
+    assert 1000 < promise.uniform_phase.some_zero < 6000
     played = [
-        phase_played(pool, budget, found, int(1.1 * found.uniform.some_zero), 10**6 * d)
+        phase_played(pool, budget, promise, int(1.1 * promise.uniform_phase.some_zero), 10**6 * d)
         for d in (1, 2, 3)
     ]
-    assert found.uniform == pytest.approx(np.median(played, axis=0), rel=0.1)
-    assert found.uniform.some_zero == pytest.approx(played[0][1], rel=0.02)
+    assert promise.uniform_phase == pytest.approx(np.median(played, axis=0), rel=0.1)
+    assert promise.uniform_phase.some_zero == pytest.approx(played[0][1], rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -244,12 +246,12 @@ def test_a_phase_without_an_end_in_sight_does_not_overflow(
     constant: float | None,
 ) -> None:
     """Some are 0 until B (k - 1) = L sum (c_i / mu_i)^2, about, where c_i is far above mu_i."""
-    found = guarantee(pool, 1, "icml", constant=constant)
-    every, some = found.uniform
+    promise = guarantee(pool, 1, "icml", constant=constant)
+    every, some = promise.uniform_phase
     assert 0 < every <= some
     wide = float(
-        np.minimum(found.widths / found.means, 1e145)
-        @ np.minimum(found.widths / found.means, 1e145),
+        np.minimum(promise.widths / promise.means, 1e145)
+        @ np.minimum(promise.widths / promise.means, 1e145),
     )
     assert some == pytest.approx(wide * (math.log(2) + 2 * math.log(some)), rel=1e-3)
 

@@ -46,15 +46,15 @@ def check(pool: Pool, budget: int, price: float = 0.0) -> float:
     """The allocation is legal, its round time and cost are what it says, and its gap is; returns
     the gap.
     """
-    found = optimal_allocation(pool, budget, price)
-    assert (found.allocation.dtype, found.allocation.shape) == (np.int64, (pool.n,))
-    assert (found.allocation.min() >= 0, found.allocation.sum()) == (True, budget)
-    assert found.round_time == expected_round_time(pool, found.allocation)
-    assert found.cost == found.round_time + price * found.worker_time
+    optimum = optimal_allocation(pool, budget, price)
+    assert (optimum.allocation.dtype, optimum.allocation.shape) == (np.int64, (pool.n,))
+    assert (optimum.allocation.min() >= 0, optimum.allocation.sum()) == (True, budget)
+    assert optimum.round_time == expected_round_time(pool, optimum.allocation)
+    assert optimum.cost == optimum.round_time + price * optimum.worker_time
     best = least(pool, budget, price)
-    assert best - TOLERANCE * best <= found.cost <= best + found.gap + TOLERANCE * best
-    assert found.gap >= 0
-    return found.gap
+    assert best - TOLERANCE * best <= optimum.cost <= best + optimum.gap + TOLERANCE * best
+    assert optimum.gap >= 0
+    return optimum.gap
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def check(pool: Pool, budget: int, price: float = 0.0) -> float:
     ],
 )
 def test_published_settings_are_proved(name, ofta, best):
-    world = scenario(name)
+    named = scenario(name)
     assert expected_round_time(
-        world.pool,
-        proxy_optimal(world.pool, world.budget),
+        named.pool,
+        proxy_optimal(named.pool, named.budget),
     ) == pytest.approx(ofta, abs=1e-3)
-    found = optimal_allocation(world.pool, world.budget)
-    assert (found.round_time, found.gap) == (pytest.approx(best, abs=1e-3), 0)
+    optimum = optimal_allocation(named.pool, named.budget)
+    assert (optimum.round_time, optimum.gap) == (pytest.approx(best, abs=1e-3), 0)
 
 
 # mean times about m; few shapes, so that sums are convolved once
@@ -120,14 +120,17 @@ def test_gaps_shrink_with_more_nodes(monkeypatch):
         + gamma(0.5, rng.uniform(1, 8, 8))
     )
     best = optimal_allocation(pool, 24)
-    found = []
+    optima = []
     for nodes in (0, 30):
         monkeypatch.setattr("ata_gym.theory.optimal.branch_and_bound.NODES", nodes)
-        found.append(optimal_allocation(pool, 24))
+        optima.append(optimal_allocation(pool, 24))
         check(SMALL, 4)
-    assert found[0].gap >= found[1].gap > 0
+    assert optima[0].gap >= optima[1].gap > 0
     assert best.gap == 0
-    assert all(one.round_time - one.gap <= best.round_time <= one.round_time for one in found)
+    assert all(
+        optimum.round_time - optimum.gap <= best.round_time <= optimum.round_time
+        for optimum in optima
+    )
 
 
 def test_workers_that_share_their_rounds():
@@ -144,18 +147,21 @@ def test_workers_that_share_their_rounds():
 
 
 def test_workers_alike_and_of_constant_times():
-    found = optimal_allocation(log_normal(np.zeros(20), 1.0), 23)
-    assert (sorted(found.allocation), found.gap) == ([1] * 17 + [2] * 3, 0)
+    optimum = optimal_allocation(log_normal(np.zeros(20), 1.0), 23)
+    assert (sorted(optimum.allocation), optimum.gap) == ([1] * 17 + [2] * 3, 0)
     pool = deterministic(np.arange(1.0, 30.0))
-    found = optimal_allocation(pool, 23)
-    assert (found.gap, found.round_time) == (0, proxy_loss(proxy_optimal(pool, 23), pool.mean()))
+    optimum = optimal_allocation(pool, 23)
+    assert (optimum.gap, optimum.round_time) == (
+        0,
+        proxy_loss(proxy_optimal(pool, 23), pool.mean()),
+    )
 
 
 ODD = exponential([1.0, 2.0]) + deterministic(3.0) + trace([[2.0, 4.0, 5.0]])
 
 
 @pytest.mark.parametrize(
-    ("pool", "budget", "price", "most"),
+    ("pool", "budget", "price", "largest_gap"),
     [
         (exponential(np.linspace(1.0, 10.0, 60)), 400, 0.0, 0.02),
         (exponential(np.linspace(1.0, 10.0, 60)), 20_000, 0.0, 0.2),
@@ -163,18 +169,18 @@ ODD = exponential([1.0, 2.0]) + deterministic(3.0) + trace([[2.0, 4.0, 5.0]])
         (ODD, 2**50, 0.0, 4e-3),
     ],
 )
-def test_large_budgets_get_a_gap(pool, budget, price, most, monkeypatch):
+def test_large_budgets_get_a_gap(pool, budget, price, largest_gap, monkeypatch):
     monkeypatch.setattr("ata_gym.theory.optimal.branch_and_bound.NODES", 20)
-    found = optimal_allocation(pool, budget, price)
-    assert found.allocation.sum() == budget
-    assert 0 <= found.gap < most * found.cost
+    optimum = optimal_allocation(pool, budget, price)
+    assert optimum.allocation.sum() == budget
+    assert 0 <= optimum.gap < largest_gap * optimum.cost
 
 
 def test_infinite_means_get_nothing():
     pool = pareto([1.0, 0.7], 0.01) + exponential([5.0, 3.0])
-    found = optimal_allocation(pool, 4)
-    assert (found.allocation[:2].tolist(), found.gap) == ([0, 0], 0)
-    assert found.round_time == pytest.approx(least(exponential([5.0, 3.0]), 4), rel=TOLERANCE)
+    optimum = optimal_allocation(pool, 4)
+    assert (optimum.allocation[:2].tolist(), optimum.gap) == ([0, 0], 0)
+    assert optimum.round_time == pytest.approx(least(exponential([5.0, 3.0]), 4), rel=TOLERANCE)
     with pytest.raises(ValueError, match="infinite mean"):
         optimal_allocation(pareto([1.0, 0.7], 1.0), 3)
 
@@ -192,14 +198,14 @@ def test_priced_allocations_of_a_published_setting() -> None:
     """A price of 0 gives the optimum of the round time; worker time falls and round time grows with
     the price.
     """
-    found = [optimal_allocation(CIFAR, 23, price) for price in (0.0, 0.01, 0.1, 1.0)]
-    assert [best.gap for best in found] == [0.0] * 4
+    optima = [optimal_allocation(CIFAR, 23, price) for price in (0.0, 0.01, 0.1, 1.0)]
+    assert [best.gap for best in optima] == [0.0] * 4
     np.testing.assert_allclose(
-        [best.worker_time for best in found],
-        [best.allocation @ CIFAR.mean() for best in found],
+        [best.worker_time for best in optima],
+        [best.allocation @ CIFAR.mean() for best in optima],
     )
-    assert np.all(np.diff([best.worker_time for best in found]) <= 0)
-    assert np.all(np.diff([best.round_time for best in found]) >= 0)
-    assert found[3].allocation[0] == 23
+    assert np.all(np.diff([best.worker_time for best in optima]) <= 0)
+    assert np.all(np.diff([best.round_time for best in optima]) >= 0)
+    assert optima[3].allocation[0] == 23
     endless = optimal_allocation(exponential([1.0, 2.0]) + pareto(0.9, 1.0), 4, 0.1)
     assert endless.allocation[2] == 0

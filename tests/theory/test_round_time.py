@@ -26,7 +26,7 @@ from ata_gym.pools import (
 from ata_gym.theory.round_time.expected import expected_round_times
 from ata_gym.theory.round_time.quadrature import adaptive_rule
 from ata_gym.theory.round_time.worker_times import Sums
-from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.theory.simulated.slices import slice_means
 from ata_policies.planning.race_search import best_race
 
 Sampler = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
@@ -114,12 +114,12 @@ def test_closed_forms():
 
 
 @pytest.mark.parametrize(
-    ("pool", "most"),
+    ("pool", "largest_count"),
     [*((pool, 64) for pool, _ in FAMILIES.values()), *((pool, 9) for pool in WIDE)],
     ids=repr,
 )
-def test_one_worker_takes_the_mean_of_its_sum(pool, most):
-    for tasks in (1, 3, most):
+def test_one_worker_takes_the_mean_of_its_sum(pool, largest_count):
+    for tasks in (1, 3, largest_count):
         assert expected_round_time(pool, [tasks]) == pytest.approx(
             tasks * pool.mean()[0],
             rel=1e-10,
@@ -294,11 +294,11 @@ def test_the_times_of_several_where_times_are_recorded(rows, spread):
     rng = np.random.default_rng(rows)
     records = [rng.lognormal(0.0, spread, rows - i) for i in range(6)]
     tasks = rng.multinomial(14, np.full(6, 1 / 6), 40 if rows < 1000 else 3)
-    found = trace(records)
+    pool = trace(records)
     several = expected_round_times(trace(records), tasks)
     for some, value in list(zip(tasks, several, strict=True))[:6]:
         assert value == pytest.approx(by_sorting(records, some), rel=1e-10)
-        assert expected_round_time(found, some) == pytest.approx(value, rel=1e-10)
+        assert expected_round_time(pool, some) == pytest.approx(value, rel=1e-10)
 
 
 def test_recorded_beside_other_times():
@@ -325,14 +325,16 @@ def test_recorded_beside_other_times():
 
 def test_a_long_record_in_groups_keeps_its_mean_and_its_largest_values():
     values = np.random.default_rng(0).lognormal(0.0, 2.0, 30_000)
-    one = Sums.recorded(values, 0).grouped(2048).standard
-    assert 1000 < one.knots.size <= 2048
-    assert one.excess(np.array([one.lowest]))[0] + one.lowest == pytest.approx(
+    distribution = Sums.from_values(values, 0).grouped(2048).standard
+    assert 1000 < distribution.knots.size <= 2048
+    assert distribution.excess(np.array([distribution.lowest]))[
+        0
+    ] + distribution.lowest == pytest.approx(
         values.mean(),
         rel=1e-12,
     )
-    np.testing.assert_allclose(one.knots[-150:], np.sort(values)[-150:], rtol=1e-12)
-    assert one.survival(np.sort(values)[-150:] * (1 - 1e-12)) * 30_000 == pytest.approx(
+    np.testing.assert_allclose(distribution.knots[-150:], np.sort(values)[-150:], rtol=1e-12)
+    assert distribution.survival(np.sort(values)[-150:] * (1 - 1e-12)) * 30_000 == pytest.approx(
         np.arange(150, 0, -1),
     )
 
@@ -482,10 +484,10 @@ def test_extreme_units_of_time(unit: float, family: Callable[[list[float]], Pool
     assert expected_round_time(pool, [3, 2]) / unit == pytest.approx(time, rel=1e-9 + rounding)
     several = [expected_round_times(p, np.array([[3, 2]]))[0] for p in (pool, one)]
     assert several[0] / unit == pytest.approx(several[1], rel=1e-6 + rounding)
-    found = optimal_allocation(pool, 5, 0.1)
+    optimum = optimal_allocation(pool, 5, 0.1)
     usual = optimal_allocation(one, 5, 0.1)
-    assert found.allocation.tolist() == usual.allocation.tolist()
-    assert found.cost / unit == pytest.approx(usual.cost, rel=1e-6 + rounding)
+    assert optimum.allocation.tolist() == usual.allocation.tolist()
+    assert optimum.cost / unit == pytest.approx(usual.cost, rel=1e-6 + rounding)
 
 
 def test_units_far_apart() -> None:
@@ -499,7 +501,7 @@ def test_units_far_apart() -> None:
 @pytest.mark.parametrize("pool", ["x", {"family": "exponential"}])
 def test_a_pool_that_is_none_gets_a_sentence(pool: object) -> None:
     best = partial(best_race, price=0.1)
-    for function in (expected_round_time, optimal_allocation, proxy_optimal, known_sample, best):
+    for function in (expected_round_time, optimal_allocation, proxy_optimal, slice_means, best):
         with pytest.raises(
             ValueError,
             match=r"pool must be a Pool, such as exponential\(\[1, 2\]\) makes, not",

@@ -7,7 +7,7 @@ from ata_gym import expected_round_time, scenario
 from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, pareto, trace
 from ata_gym.theory.optimal.allocation import beta_candidates
 from ata_gym.theory.simulated.costs import simulate
-from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.theory.simulated.slices import slice_means
 from ata_policies.beliefs.distributions.slices import exponential_sample
 from tests.theory.test_optimal import CIFAR, SMALL
 
@@ -23,7 +23,7 @@ POOLS = [
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_known_samples_have_the_means_and_almost_the_spread(pool: Pool) -> None:
-    sample = known_sample(pool, 256)
+    sample = slice_means(pool, 256)
     assert (np.diff(sample, axis=1) >= 0).all()
     np.testing.assert_allclose(sample.mean(axis=1), pool.mean(), rtol=1e-12)
     assert (sample.std(axis=1) <= pool.sd() * (1 + 1e-9)).all()
@@ -34,22 +34,22 @@ def test_known_samples_have_the_means_and_almost_the_spread(pool: Pool) -> None:
 def test_known_samples_of_traces_and_of_infinite_means() -> None:
     record = [5.0, 1.0, 3.0, 3.0]
     for size, sample in ((4, sorted(record)), (8, np.repeat(sorted(record), 2)), (1, [3.0])):
-        np.testing.assert_allclose(known_sample(trace([record]), size)[0], sample)
-    heavy = known_sample(pareto(0.9, 1.0), 64)[0]
+        np.testing.assert_allclose(slice_means(trace([record]), size)[0], sample)
+    heavy = slice_means(pareto(0.9, 1.0), 64)[0]
     assert np.isfinite(heavy).all()
     assert (np.diff(heavy) > 0).all()
     np.testing.assert_allclose(
-        known_sample(exponential([3.0]), 50)[0],
+        slice_means(exponential([3.0]), 50)[0],
         3.0 * exponential_sample(50),
         rtol=1e-4,
     )
     with pytest.raises(ValueError, match="size must be"):
-        known_sample(CIFAR, 0)
+        slice_means(CIFAR, 0)
 
 
 def test_simulated_round_times_are_the_expected_ones() -> None:
     candidates = beta_candidates(MIXED.mean(), MIXED.sd(), 23, MIXED.mean())
-    costs = simulate(known_sample(MIXED, 512), candidates, 23, 4096)
+    costs = simulate(slice_means(MIXED, 512), candidates, 23, 4096)
     exact = [expected_round_time(MIXED, a) for a in candidates]
     np.testing.assert_allclose(costs.round_time, exact, rtol=0.015)
     # each time equally often
@@ -62,7 +62,7 @@ def test_simulated_round_times_are_the_expected_ones() -> None:
 
 
 def test_a_candidate_costs_the_same_whatever_stands_beside_it() -> None:
-    times = known_sample(SMALL, 64)
+    times = slice_means(SMALL, 64)
     candidates = np.array([[5, 0, 0, 0, 0], [2, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
     exact = simulate(times, candidates, 5, 128)
     alone = [simulate(times, candidates[[c]], 5, 128) for c in range(3)]
@@ -77,4 +77,4 @@ def test_a_candidate_costs_the_same_whatever_stands_beside_it() -> None:
 
 def test_too_many_task_times() -> None:
     with pytest.raises(ValueError, match=r"more than 2\*\*28 task times"):
-        simulate(known_sample(SMALL, 8), np.array([[2**20, 0, 0, 0, 0]]), 2**20, 257)
+        simulate(slice_means(SMALL, 8), np.array([[2**20, 0, 0, 0, 0]]), 2**20, 257)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import ata_policies
 from ata_gym.models import checkpoint
 from ata_gym.training import Tasks, Trainer, TrainingWrapper
-from ata_gym.utils.sealed import write_sealed
+from ata_gym.utils.files.sealed import write_sealed
 from ata_policies.steps import play_on
 from tests.training.small_problem import SAMPLES, Malicious, mean_loss, small, weights
 
@@ -45,14 +45,14 @@ def test_observations_rewards_and_flags_stay_as_they_are_and_every_episode_train
     losses = []
     runtimes = []
     for seed in (3, None, 3):
-        seen = play(wrapped, seed=seed)
-        losses.append([info["loss"] for *_, info in seen[1:]])
-        runtimes.append(seen[-1][-1]["runtime"])
-        for ours, theirs in zip(seen, play(plain, seed=seed), strict=True):
-            assert ours[0].keys() == theirs[0].keys()
-            assert all(np.array_equal(ours[0][name], theirs[0][name]) for name in theirs[0])
-            assert ours[1:-1] == theirs[1:-1]
-            assert theirs[-1].items() <= ours[-1].items()
+        steps = play(wrapped, seed=seed)
+        losses.append([info["loss"] for *_, info in steps[1:]])
+        runtimes.append(steps[-1][-1]["runtime"])
+        for actual, reference in zip(steps, play(plain, seed=seed), strict=True):
+            assert actual[0].keys() == reference[0].keys()
+            assert all(np.array_equal(actual[0][name], reference[0][name]) for name in reference[0])
+            assert actual[1:-1] == reference[1:-1]
+            assert reference[-1].items() <= actual[-1].items()
     assert losses[0] == losses[1] == losses[2]
     assert runtimes[0] == runtimes[2] != runtimes[1]
     assert (wrapped.observation_space, wrapped.action_space) == (
@@ -68,8 +68,10 @@ def test_the_trajectory_is_the_trainers_whatever_the_policy_and_the_task_times()
         env = TrainingWrapper(make(ata_policies.load(name).env_id), small(), seed=4)
         played = ata_policies.play(ata_policies.make(name, env), env, seed)
         assert [step.info["loss"] for step in played] == expected
-        for ours, theirs in zip(env.model.parameters(), trainer.model.parameters(), strict=True):
-            assert torch.equal(ours, theirs)
+        for actual, reference in zip(
+            env.model.parameters(), trainer.model.parameters(), strict=True
+        ):
+            assert torch.equal(actual, reference)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +82,8 @@ def test_data_that_differ_by_worker_are_of_those_whose_results_counted(kwargs):
     env = TrainingWrapper(make(**kwargs), "heterogeneous")
     plain = make(kwargs["env_id"])
     trainer = Trainer("heterogeneous", 6)
-    for ours, theirs in zip(play(env)[1:], play(plain)[1:], strict=True):
-        assert ours[-1]["loss"] == trainer.step(np.bincount(theirs[0]["worker"], minlength=4))
+    for actual, reference in zip(play(env)[1:], play(plain)[1:], strict=True):
+        assert actual[-1]["loss"] == trainer.step(np.bincount(reference[0]["worker"], minlength=4))
     assert torch.equal(env.model.x, trainer.model.x)
 
 
@@ -105,7 +107,7 @@ def test_rounds_to_evaluate_are_whole_numbers(evaluate):
 
 def test_the_spec_rebuilds_the_wrapped_env():
     env = TrainingWrapper(make(IDS[1]), "digits", optimizer="adam", lr=0.01, seed=2, evaluate=3)
-    seen = play(env, rounds=3)
+    steps = play(env, rounds=3)
     for spec in (
         env.spec,
         EnvSpec.from_json(env.spec.to_json()),
@@ -113,7 +115,7 @@ def test_the_spec_rebuilds_the_wrapped_env():
     ):
         again = gym.make(spec)
         assert isinstance(again, TrainingWrapper)
-        assert [step[-1] for step in play(again, rounds=3)] == [step[-1] for step in seen]
+        assert [step[-1] for step in play(again, rounds=3)] == [step[-1] for step in steps]
     (wrapper,) = json.loads(env.spec.to_json())["additional_wrappers"]
     assert (wrapper["kwargs"]["problem"], wrapper["kwargs"]["lr"]) == ("digits", 0.01)
 
@@ -175,12 +177,12 @@ def test_training_goes_on_bit_for_bit_whatever_was_drawn_elsewhere(
         rounds,
         [trainer.step() for _ in range(5)],
     )
-    for ours, theirs in zip(
+    for actual, reference in zip(
         later.model.state_dict().values(),
         trainer.model.state_dict().values(),
         strict=True,
     ):
-        assert torch.equal(ours, theirs)
+        assert torch.equal(actual, reference)
     assert later.evaluate() == trainer.evaluate()
 
 
@@ -218,14 +220,19 @@ def test_env_policy_and_training_go_on_bit_for_bit(tmp_path, name):
     env.save(tmp_path / "run.pt", last.state)
     later = training(env_id)
     again = ata_policies.make(name, later, seed=5)
-    seen, state = later.load(str(tmp_path / "run.pt"), like=again.predict(last.observation)[1])
-    assert all(np.array_equal(seen[part], last.observation[part]) for part in seen)
-    assert type(state) is type(last.state)
-    ours, theirs = (
-        [step[4:] for step in steps] for steps in (play_on(again, later, seen, state), played)
+    observation, state = later.load(
+        str(tmp_path / "run.pt"), like=again.predict(last.next_observation)[1]
     )
-    assert ours == theirs
-    assert len(ours) == 4  # to the horizon
+    assert all(
+        np.array_equal(observation[part], last.next_observation[part]) for part in observation
+    )
+    assert type(state) is type(last.state)
+    actual, reference = (
+        [step[4:] for step in steps]
+        for steps in (play_on(again, later, observation, state), played)
+    )
+    assert actual == reference
+    assert len(actual) == 4  # to the horizon
     assert torch.equal(weights(later.trainer), weights(env.trainer))
     assert all(
         np.array_equal(a, b)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from ata_gym.utils.compiled import Gufunc, compile_together
-from ata_gym.utils.kernels.cache import SUMS, kept_in
+from ata_gym.utils.kernels.cache import SUMS, kernel_folder
 from ata_gym.utils.kernels.identity import identity
 from ata_gym.utils.kernels.internals import NEWEST
 from ata_policies import load, make, play
@@ -82,10 +82,10 @@ def test_processes_share_a_whole_cache_and_mend_what_is_damaged(tmp_path, monkey
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(temporary[2]))
     whole = kept()
-    made = {folder: folder.stat().st_ino for folder in cache.iterdir()}
+    inodes = {folder: folder.stat().st_ino for folder in cache.iterdir()}
     assert [folder.name.split("-")[0] for folder in whole] == ["kernels.least", "kernels.total"]
     load()
-    assert {folder: folder.stat().st_ino for folder in cache.iterdir()} == made
+    assert {folder: folder.stat().st_ino for folder in cache.iterdir()} == inodes
     for harms in (("flip", "cut"), ("remove", "flip")):
         for harm, (folder, files) in zip(harms, whole.items(), strict=True):
             for name, content in files.items():
@@ -270,10 +270,10 @@ def test_kernels_are_kept_for_the_user_and_else_beside_the_source(monkeypatch, t
     source = tmp_path / "package" / "kernels.py"
     source.parent.mkdir()
     source.write_text(KERNELS)
-    assert kept_in(source) == tmp_path / "user" / "ata-gym"
+    assert kernel_folder(source) == tmp_path / "user" / "ata-gym"
     shutil.rmtree(tmp_path / "user")
     (tmp_path / "user").write_text("no folder")
-    assert kept_in(source) == tmp_path / "package" / "__pycache__" / "ata-gym"
+    assert kernel_folder(source) == tmp_path / "package" / "__pycache__" / "ata-gym"
 
 
 def test_a_kernel_whose_cache_has_no_place_is_compiled_all_the_same():
@@ -290,43 +290,43 @@ def test_a_terminal_tells_of_compilation_and_of_what_is_kept_it_tells_nothing(tm
     (tmp_path / "kernels.py").write_text(KERNELS)
     search = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": search}
-    seen = []
+    outputs = []
     for _ in range(2):
-        ours, theirs = pty.openpty()
+        reader, writer = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, "-c", SCRIPT, "0"],
-            stderr=theirs,
+            stderr=writer,
             env=environment,
         )
-        os.close(theirs)
-        said = b""
+        os.close(writer)
+        output = b""
         with contextlib.suppress(OSError):  # at last its end of the terminal is closed
-            while part := os.read(ours, 1 << 16):
-                said += part
-        os.close(ours)
+            while part := os.read(reader, 1 << 16):
+                output += part
+        os.close(reader)
         assert process.wait() == 0
-        seen.append(said.decode())
+        outputs.append(output.decode())
     assert all(
-        f"\rata-gym compiles, once on this machine (half a minute): kernel {k}, " in seen[0]
+        f"\rata-gym compiles, once on this machine (half a minute): kernel {k}, " in outputs[0]
         for k in (1, 2)
     )
-    assert seen[0].endswith(f"\r{'':78}\r")
-    assert seen[1] == ""
+    assert outputs[0].endswith(f"\r{'':78}\r")
+    assert outputs[1] == ""
 
 
 def test_helpers_serve_python_and_other_code_after_kernels_were_compiled_with_less(monkeypatch):
     text = (
         HELPERS + "\n@helper()\ndef third(x):\n    return x + np.take(TABLE, 1) + np.max(TABLE)\n"
     )
-    made = []
+    kinds = []
     for newest in (NEWEST, (0, 0)):  # as with a numba that is newer than all that are known
         monkeypatch.setattr("ata_gym.utils.kernels.internals.NEWEST", newest)
         module = imported(monkeypatch, text, KERNEL.replace("outer(x[0])", "helpers.third(x[0])"))
         third = module.helpers.third
         assert module.scaled([3.0]) == third(3.0) + 1.0 == 7.0
         assert numba.njit(lambda x, third=third: third(x) + np.take(np.arange(3.0), 2))(3.0) == 8.0
-        made += [type(compiled.entry_point).__name__ for compiled in third.overloads.values()]
-    assert (made, gc.isenabled()) == (["_Helper", "builtin_function_or_method"], True)
+        kinds += [type(compiled.entry_point).__name__ for compiled in third.overloads.values()]
+    assert (kinds, gc.isenabled()) == (["_Helper", "builtin_function_or_method"], True)
 
 
 @pytest.mark.parametrize(("processes", "ranks"), [(1, 1), (2, 2), (2, 1)])
@@ -362,7 +362,7 @@ def test_a_default_names_modules_of_kernels_that_it_plays_with(monkeypatch, name
     monkeypatch.setattr(
         Gufunc,
         "__call__",
-        lambda own, *given: called.add(own._loop.__module__) or call(own, *given),
+        lambda gufunc, *arrays: called.add(gufunc._loop.__module__) or call(gufunc, *arrays),
     )
     policy = make(name, env := gym.make(load(name).env_id, scenario="five-workers"))
     list(itertools.islice(play(policy, env, 0), 300))

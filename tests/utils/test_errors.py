@@ -1,4 +1,4 @@
-"""Where a user's own code failed, said in words that also go to another process."""
+"""The place where a user's own code failed, as text that also goes to another process."""
 
 import json
 import pickle
@@ -15,8 +15,8 @@ from ata_gym.utils.validation import whole_number
 
 
 class TwoPartsError(Exception):
-    def __init__(self, one: str, other: str) -> None:
-        super().__init__(f"{one} {other}")
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} {second}")
 
 
 def caught(call: Callable[[], object]) -> Exception:
@@ -27,16 +27,17 @@ def caught(call: Callable[[], object]) -> Exception:
     raise AssertionError("nothing was raised")
 
 
-def own(source: str) -> Callable[[], object]:
-    made: dict[str, object] = {"__name__": "my_policies"}
-    exec(compile(source, __file__, "exec"), made)
-    return made["own"]  # type: ignore[return-value]
+def user_code(source: str) -> Callable[[], object]:
+    namespace: dict[str, object] = {"__name__": "my_policies"}
+    exec(compile(source, __file__, "exec"), namespace)
+    return namespace["call"]  # type: ignore[return-value]
 
 
 def test_the_place_is_the_innermost_of_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ata_gym.utils.errors._named", set())  # a test before may have named json
+    # A test before may have named json.
+    monkeypatch.setattr(errors, "_user_packages", set())
     first = Path(__file__).read_text("utf-8").splitlines()[2].strip()
-    error = caught(own("import json\ndef own():\n    json.loads('{')"))
+    error = caught(user_code("import json\ndef call():\n    json.loads('{')"))
     assert described(error).endswith(f"{Path(__file__).name}, line 3: {first})")
     assert described(error).startswith("JSONDecodeError: Expecting property name")
     outer = ValueError("a sentence of ours")
@@ -47,8 +48,9 @@ def test_the_place_is_the_innermost_of_the_users_own(monkeypatch: pytest.MonkeyP
 def test_an_error_of_ours_or_of_a_library_has_no_place_but_in_what_the_user_names(
     monkeypatch,
 ) -> None:
-    monkeypatch.setattr(errors, "_LIBRARY", (*errors._LIBRARY, str(Path(__file__).parent)))
-    monkeypatch.setattr(errors, "_named", set())
+    libraries = (*errors._STANDARD_LIBRARY, str(Path(__file__).parent))
+    monkeypatch.setattr(errors, "_STANDARD_LIBRARY", libraries)
+    monkeypatch.setattr(errors, "_user_packages", set())
     assert place_of(caught(lambda: json.loads("{"))) is None
     ours = caught(lambda: whole_number("rounds", 0))
     assert explained(ours) == str(ours)
@@ -57,7 +59,7 @@ def test_an_error_of_ours_or_of_a_library_has_no_place_but_in_what_the_user_name
     )
     assert explained(caught(lambda: {}["a"])) == "KeyError: 'a'"
 
-    failed = caught(own("def own():\n    return 1 / 0"))
+    failed = caught(user_code("def call():\n    return 1 / 0"))
     assert place_of(failed) is None
     assert caught(lambda: load_object("policy", "my_policies:Missing"))
     assert f"{Path(__file__).name}, line 2" in str(place_of(failed))
@@ -74,7 +76,7 @@ def test_a_place_goes_with_an_error_to_another_process(
     def fail() -> None:
         raise error
 
-    there = pickle.loads(pickle.dumps(portable(caught(fail))))
-    assert isinstance(there, kind)
-    assert described(there) == described(error)
-    assert "test_errors.py, line" in described(there)
+    received = pickle.loads(pickle.dumps(portable(caught(fail))))
+    assert isinstance(received, kind)
+    assert described(received) == described(error)
+    assert "test_errors.py, line" in described(received)

@@ -19,9 +19,9 @@ def test_a_missing_module_or_parent_is_one_sentence_with_the_command(module, mon
     with pytest.raises(
         MissingExtraError,
         match=r'^Reading a trace needs polars.*: pip install "ata-gym\[bench\]"$',
-    ) as it:
+    ) as caught:
         require(module, extra="bench", purpose="Reading a trace")
-    assert it.value.__suppress_context__
+    assert caught.value.__suppress_context__
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_torchrl_is_named_where_it_is_missing(monkeypatch):
 
 @pytest.fixture
 def _stdout_is_kept(monkeypatch):
-    for place in ("ata_gym.utils.signals", "ata_gym.__main__"):
-        monkeypatch.setattr(f"{place}.outlive_readers", lambda: None)
+    for place in ("ata_gym.utils.process.signals", "ata_gym.__main__"):
+        monkeypatch.setattr(f"{place}.ignore_closed_output", lambda: None)
 
 
 @pytest.mark.usefixtures("_stdout_is_kept")
@@ -80,8 +80,8 @@ def test_the_command_names_itself_however_it_is_started(start, monkeypatch, caps
     monkeypatch.setattr(sys, "argv", ["another", "--help"])
     with pytest.raises(SystemExit) as ended:
         start()
-    said = capsys.readouterr()
-    assert (ended.value.code, "Usage: ata-gym " in said.out, said.err) == (0, True, "")
+    output = capsys.readouterr()
+    assert (ended.value.code, "Usage: ata-gym " in output.out, output.err) == (0, True, "")
 
 
 def test_an_object_of_a_module_in_the_current_folder_is_found(tmp_path, monkeypatch):
@@ -135,6 +135,7 @@ def test_every_module_for_training_is_imported_or_names_its_extra_without_torch(
             "rl",
             "cluster",
             "bench/studies/training",
+            "bench/studies/paper/trained",
             "bench/studies/learning",
         )
         for file in sorted((root / room).rglob("*.py"))
@@ -149,14 +150,15 @@ def test_every_module_for_training_is_imported_or_names_its_extra_without_torch(
         cwd=root.parent,
     )
     assert done.returncode == 0, done.stderr
-    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
-    assert list(said) == names
-    assert said["ata_gym.rl.native_rows"] == said["ata_gym.training.problem"] == "imported"
+    output = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert list(output) == names
+    assert output["ata_gym.rl.native_rows"] == output["ata_gym.training.problem"] == "imported"
     for name, extra in {
         "training.trainer.trainer": "train",
         "bench.studies.training.curves": "train",
+        "bench.studies.paper.trained.quadratic": "train",
         "training.problems.digits": "train",
-        "bench.studies.learning.run": "rl",
+        "bench.studies.learning.study": "rl",
         "rl.sb3.policy": "rl",
         "rl.sb3.vec_env": "rl",
         "rl.network": "rl",
@@ -166,4 +168,4 @@ def test_every_module_for_training_is_imported_or_names_its_extra_without_torch(
         "cluster.torchrun.share": "cluster",
         "cluster.trainers.lightning": "cluster",
     }.items():
-        assert said[f"ata_gym.{name}"].endswith(f'needs torch: pip install "ata-gym[{extra}]"')
+        assert output[f"ata_gym.{name}"].endswith(f'needs torch: pip install "ata-gym[{extra}]"')

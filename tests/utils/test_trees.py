@@ -19,13 +19,15 @@ def test_a_tree_is_rebuilt_from_its_named_leaves_and_mapped() -> None:
     assert names == ("state.count", "state.rest.0.key.0", "state.rest.0.key.1", "state.rest.2")
     assert [name for name, _ in leaves(TREE)] == [name.removeprefix("state.") for name in names]
     assert [*leaves(3, "alone"), *leaves(None, "nothing")] == [("alone", 3)]
-    again = rebuild(TREE, values)
-    assert (type(again), type(again.rest[0]["key"]), again.rest[0]["none"]) == (Pair, list, None)
-    assert difference(TREE, again) is None
-    doubled = map_leaves(lambda one, other: one + other, TREE, TREE)
+    rebuilt = rebuild(TREE, values)
+    assert type(rebuilt) is Pair
+    assert type(rebuilt.rest[0]["key"]) is list
+    assert rebuilt.rest[0]["none"] is None
+    assert difference(TREE, rebuilt) is None
+    doubled = map_leaves(lambda first, second: first + second, TREE, TREE)
     assert (doubled.count.tolist(), doubled.rest[0]["key"][1]) == ([0, 2, 4], 8.0)
     with pytest.raises(ValueError, match="argument 2"):
-        map_leaves(lambda one, other: one + other, TREE, Pair(1, 2))
+        map_leaves(lambda first, second: first + second, TREE, Pair(1, 2))
     for count, word in ((3, "fewer"), (5, "more")):
         with pytest.raises(ValueError, match=word):
             rebuild(TREE, range(count))

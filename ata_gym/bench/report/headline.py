@@ -1,12 +1,13 @@
-"""The headline of a study: who is best in each game, who is tied with it, what is certain.
+"""The headline of a study: who is best in each env, who is tied with it, what is certain.
 
-A race cancels what an allocation waits for, so that each game has a sentence of its own.
+A race cancels what an allocation waits for, so that each env has a sentence of its own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ata_gym.bench.report.quantities import noun
 from ata_gym.bench.report.statistics import CONFIDENCE, Estimate, Pairs, different_pairs
 from ata_gym.bench.role import LEARNER, Role
 from ata_gym.typing import Floats
@@ -17,10 +18,7 @@ Samples = Mapping[str, Mapping[str, Floats]]
 Policies are ranked by the cost if it is there, and otherwise by the first quantity.
 """
 
-NOUNS = {"runtime": "runtime", "total_worker_time": "worker time", "cost": "cost"}
-"""The word for each quantity."""
-
-SAID = {
+DESCRIPTIONS = {
     "ofta": "OFTA, the oracle of the means",
     "dynamic-ofta": "dynamic-ofta, the oracle of each round's means",
     "dynamic-oracle": "dynamic-oracle, the oracle of each round's distributions",
@@ -38,7 +36,7 @@ _RIVALS_BY_ENV = {
     "TaskRace": ("gta",),
     "TaskDispatch": ("dispatch-gta",),
 }
-"""Further policies that the best one of a game is compared with, by env.
+"""Further policies that the best one of an env is compared with, by env.
 
 Of each of these groups, and of each of ``_COMMON_RIVALS``, it is the first that was played.
 """
@@ -49,34 +47,34 @@ ONE_SEED = "Nothing follows from one seed: its figures have no interval."
 """The sentence that stands in place of intervals where there is one seed."""
 
 
-def headline(samples: Samples, players: Iterable[Role]) -> str:
-    """Return the headline of all games, and what its intervals are.
+def headline(samples: Samples, roles: Iterable[Role]) -> str:
+    """Return the headline of all envs, and what its intervals are.
 
-    Each game has a sentence on who is best, and lines that compare it with others.
+    Each env has a sentence on who is best, and lines that compare it with others.
     """
     main_quantity = what_counts(samples)
-    games = _games(samples, players)
-    if not games:
+    groups = _by_env(samples, roles)
+    if not groups:
         return "There is nothing to compare yet."
-    lines = [of_game(samples, game) for game in games]
-    if sum(map(len, games)) == 1:
+    lines = [headline_of_env(samples, group) for group in groups]
+    if sum(map(len, groups)) == 1:
         return lines[0]
-    seeds = len(samples[main_quantity][games[0][0].policy])
+    seeds = len(samples[main_quantity][groups[0][0].policy])
     return with_intervals(lines, seeds)
 
 
-def leaders(samples: Samples, players: Iterable[Role]) -> list[str]:
-    """Return the best learner of each game, or the best of all where none learns."""
-    return [best_of(samples, _ranked(game))[0] for game in _games(samples, players)]
+def leaders(samples: Samples, roles: Iterable[Role]) -> list[str]:
+    """Return the best learner of each env, or the best of all where none learns."""
+    return [best_of(samples, _ranked(group))[0] for group in _by_env(samples, roles)]
 
 
-def _games(samples: Samples, players: Iterable[Role]) -> list[list[Role]]:
-    """Group the players that have values by the env that they play."""
-    games: dict[str, list[Role]] = {}
-    for player in players:
-        if player.policy in samples[what_counts(samples)]:
-            games.setdefault(player.env, []).append(player)
-    return list(games.values())
+def _by_env(samples: Samples, roles: Iterable[Role]) -> list[list[Role]]:
+    """Group the policies that have values by the env that they play."""
+    groups: dict[str, list[Role]] = {}
+    for role in roles:
+        if role.policy in samples[what_counts(samples)]:
+            groups.setdefault(role.env, []).append(role)
+    return list(groups.values())
 
 
 def best_of(samples: Samples, names: Sequence[str]) -> tuple[str, list[str]]:
@@ -93,42 +91,41 @@ def best_of(samples: Samples, names: Sequence[str]) -> tuple[str, list[str]]:
     return best, [name for name in other_names if frozenset((name, best)) not in different]
 
 
-def different_in_ratio(of: Mapping[str, Floats]) -> Pairs:
+def different_in_ratio(values_by_policy: Mapping[str, Floats]) -> Pairs:
     """Return the pairs of policies whose ratio on the same seeds is clearly not 1.
 
     The test is the one of ``different_pairs``.
 
     Args:
-        of: The values of each policy, shape (seeds,).
+        values_by_policy: The values of each policy, shape (seeds,).
     """
     with np.errstate(divide="ignore"):
-        return different_pairs({name: np.log(sample) for name, sample in of.items()})
+        return different_pairs({name: np.log(sample) for name, sample in values_by_policy.items()})
 
 
-def beside(samples: Samples, name: str, others: Mapping[str, str]) -> list[str]:
+def compared_with(samples: Samples, name: str, rivals: Mapping[str, str]) -> list[str]:
     """Return a line for each of some other policies: what a policy needs compared with it.
 
     Args:
         samples: The values of all policies.
         name: The policy.
-        others: The other policies, each with its description.
+        rivals: The other policies, each with its description.
     """
     lines = []
     main_quantity = what_counts(samples)
     different = different_in_ratio(samples[main_quantity])
-    for rival, description in others.items():
+    for rival, description in rivals.items():
         parts = []
         for quantity in dict.fromkeys([main_quantity, *samples]):
             values_by_policy = samples[quantity]
             if {name, rival} <= values_by_policy.keys():
-                ratio = Estimate.of_ratio(values_by_policy[name], values_by_policy[rival])
-                noun = NOUNS.get(quantity, quantity)
-                part = more_or_less(ratio, noun)
+                ratio = Estimate.from_ratio(values_by_policy[name], values_by_policy[rival])
+                part = more_or_less(ratio, noun(quantity))
                 if quantity == main_quantity and frozenset((name, rival)) not in different:
                     part += tie_among(ratio, len(samples[main_quantity]))
                 parts.append(part)
         if rival != name and any(parts):
-            lines.append(f"beside {description}: {', '.join(filter(None, parts))}")
+            lines.append(f"compared with {description}: {', '.join(filter(None, parts))}")
     return lines
 
 
@@ -147,7 +144,7 @@ def tie_among(ratio: Estimate, policies: int) -> str:
     return ""
 
 
-def more_or_less(ratio: Estimate, noun: str) -> str:
+def more_or_less(ratio: Estimate, quantity: str) -> str:
     """Return a ratio in words, with its interval; empty if the ratio is not known.
 
     Example:
@@ -163,17 +160,17 @@ def more_or_less(ratio: Estimate, noun: str) -> str:
     if not np.isfinite(ratio.mean):
         return ""
     if ratio.mean == 1.0 and not ratio.low < ratio.high:
-        return f"as much {noun}"
+        return f"as much {quantity}"
     if ratio.low <= 1.0 <= ratio.high:
-        return f"no clear difference in {noun} ({_side(ratio.low)} to {_side(ratio.high)})"
+        return f"no clear difference in {quantity} ({_side(ratio.low)} to {_side(ratio.high)})"
     if np.isnan(ratio.low):
-        return f"{_side(ratio.mean)} {noun}"
+        return f"{_side(ratio.mean)} {quantity}"
     # The end that is nearer to 1 comes first, so that the percentages rise.
     ends = sorted((ratio.low, ratio.high), key=lambda end: abs(end - 1.0))
     # With a decimal where both ends would be the same whole percent.
     fine = _percent(ratio.low) == _percent(ratio.high)
     interval_text = f"{_percent(ends[0], fine)} to {_percent(ends[1], fine)} %"
-    return f"{_side(ratio.mean, fine)} {noun} ({interval_text})"
+    return f"{_side(ratio.mean, fine)} {quantity} ({interval_text})"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -188,16 +185,25 @@ def listed(names: Sequence[str]) -> str:
     return names[0]
 
 
-def in_brackets(seeds: int, tied: bool) -> str:
+def in_brackets(pairs: int, tied: bool, paired_by: str = "seed") -> str:
     """Return sentences that say what intervals are, and what a tie is where there are ties.
 
-    For one seed it is the sentence that nothing follows.
+    For one pair it is the sentence that nothing follows.
+
+    Args:
+        pairs: The number of pairs of values that are compared.
+        tied: Whether there are ties.
+        paired_by: What the values of a pair have in common.
+
+    Example:
+        >>> in_brackets(1, tied=False, paired_by="log part")
+        'Nothing follows from one log part: its figures have no interval.'
     """
-    if seeds == 1:
-        return ONE_SEED
+    if pairs == 1:
+        return ONE_SEED.replace("seed", paired_by)
     intervals = (
-        f"In brackets: {100 * CONFIDENCE:g} % intervals over {seeds:,} paired seeds; less and more"
-        " are by geometric means of the ratios, not by ratios of the means."
+        f"In brackets: {100 * CONFIDENCE:g} % intervals over {pairs:,} paired {paired_by}s; less"
+        " and more are by geometric means of the ratios, not by ratios of the means."
     )
     if tied:
         return f"{intervals} {TIED}"
@@ -222,46 +228,48 @@ def what_counts(samples: Samples) -> str:
     return next(iter(samples))
 
 
-def of_game(samples: Samples, players: Sequence[Role]) -> str:
-    """Return the sentence and the lines of one game, from the players that it has."""
-    names = _ranked(players)
+def headline_of_env(samples: Samples, roles: Sequence[Role]) -> str:
+    """Return the sentence and the lines of the policies that play one env."""
+    names = _ranked(roles)
     main_quantity = what_counts(samples)
-    noun = NOUNS.get(main_quantity, main_quantity)
+    quantity = noun(main_quantity)
     best, tied = best_of(samples, names)
-    leader = f"{players[0].env.removeprefix('Task').capitalize()}: {best}"
-    if any(player.kind == LEARNER for player in players):
+    leader = f"{roles[0].env.removeprefix('Task').capitalize()}: {best}"
+    if any(role.kind == LEARNER for role in roles):
         group_text = "that learn"
     else:
         group_text = "that were played, of which none learns"
     if len(names) > 1:
-        sentence = f"{leader} has the least {noun} of {len(names)} {group_text}"
-    elif len(players) > 1:
+        sentence = f"{leader} has the least {quantity} of {len(names)} {group_text}"
+    elif len(roles) > 1:
         sentence = f"{leader} is the only one that learns"
     else:
         sentence = f"{leader} played alone"
-    groups = (*_COMMON_RIVALS, _RIVALS_BY_ENV.get(players[0].env, ()))
+    groups = (*_COMMON_RIVALS, _RIVALS_BY_ENV.get(roles[0].env, ()))
     rival_names = [
         next((name for name in group if name in samples[main_quantity] and name != best), None)
         for group in groups
     ]
-    rivals = {name: SAID[name] for name in rival_names if name is not None}
+    rivals = {name: DESCRIPTIONS[name] for name in rival_names if name is not None}
     # Without one that a reader knows, the best is compared with the one that costs most.
-    if not rivals and len(players) > 1:
-        other_names = [player.policy for player in players if player.policy != best]
+    if not rivals and len(roles) > 1:
+        other_names = [role.policy for role in roles if role.policy != best]
         costliest = max(other_names, key=lambda name: float(samples[main_quantity][name].mean()))
         if len(other_names) > 1:
-            rivals = {costliest: f"{costliest}, which has the most {noun} of the others"}
+            rivals = {costliest: f"{costliest}, which has the most {quantity} of the others"}
         else:
             rivals = {costliest: costliest}
     if tied:
         sentence += f", tied with {listed(tied)}"
-    return "\n".join([f"{sentence}.", *(f"  {line}" for line in beside(samples, best, rivals))])
+    return "\n".join(
+        [f"{sentence}.", *(f"  {line}" for line in compared_with(samples, best, rivals))]
+    )
 
 
-def _ranked(players: Sequence[Role]) -> list[str]:
+def _ranked(roles: Sequence[Role]) -> list[str]:
     """Return the policies that learn, or all policies if none learns."""
-    learners = [player.policy for player in players if player.kind == LEARNER]
-    return learners or [player.policy for player in players]
+    learners = [role.policy for role in roles if role.kind == LEARNER]
+    return learners or [role.policy for role in roles]
 
 
 def _side(ratio: float, fine: bool = False) -> str:

@@ -6,27 +6,21 @@ The loss after each round is given, and is the same for all policies, which diff
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import numpy as np
 import polars as pl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
 
-from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import listed
 from ata_gym.typing import Ints
-from ata_gym.utils.atomic import check_source
-from ata_gym.utils.json_files import fields, items, number
-from ata_gym.utils.tables import reading
+from ata_gym.utils.files.atomic import check_source
+from ata_gym.utils.files.json_files import fields, items, number
+from ata_gym.utils.files.tables import reading
 
 SHOWN = 1000
 """Pictures begin at the longest time divided by this number; before, little happens."""
 CLOCKS = ("runtime", "total_worker_time")
 """The columns of records that are clocks."""
-_TITLES = ("how long training takes (left is faster)", "how much work it costs (left is cheaper)")
 _MOST_CURVE_POINTS = 300  # points of a given curve that are kept beside the recorded rounds
 
 SAME = (
@@ -37,17 +31,17 @@ SAME = (
 
 Curve = Mapping[str, Sequence[float]]
 """The columns of a ``loss_curve``."""
-GivenCurve = str | os.PathLike[str] | Mapping[str, Any] | pl.DataFrame
+CurveLike = str | os.PathLike[str] | Mapping[str, Any] | pl.DataFrame
 """A loss curve as users give it: a CSV file, or columns; see ``loss_curve``."""
 
 
-def loss_curve(given: GivenCurve, rounds: Ints) -> pl.DataFrame:
+def loss_curve(curve: CurveLike, rounds: Ints) -> pl.DataFrame:
     """Return the loss in each of ``rounds`` and in some more, as columns round and loss.
 
     Between the rounds of the given curve the loss is interpolated linearly.
 
     Args:
-        given: A CSV file, or columns. ``round`` has whole numbers that rise from 0 (before the
+        curve: A CSV file, or columns. ``round`` has whole numbers that rise from 0 (before the
             first round) or 1 to the last of ``rounds`` or beyond. ``loss`` has finite numbers: the
             loss when so many rounds are over.
         rounds: The recorded rounds, rising.
@@ -60,31 +54,31 @@ def loss_curve(given: GivenCurve, rounds: Ints) -> pl.DataFrame:
         >>> loss_curve({"round": [0, 10], "loss": [5.0, 3.0]}, np.array([5])).rows()
         [(0, 5.0), (5, 4.0)]
     """
-    source, table = read_columns(given, ["round", "loss"])
-    given_rounds = table["round"].to_numpy()
+    source, table = read_columns(curve, ["round", "loss"])
+    curve_rounds_in_file = table["round"].to_numpy()
     loss = table["loss"].to_numpy()
     if (
-        not len(given_rounds)
-        or given_rounds[0] not in (0, 1)
-        or (given_rounds != np.floor(given_rounds)).any()
-        or (np.diff(given_rounds) <= 0).any()
+        not len(curve_rounds_in_file)
+        or curve_rounds_in_file[0] not in (0, 1)
+        or (curve_rounds_in_file != np.floor(curve_rounds_in_file)).any()
+        or (np.diff(curve_rounds_in_file) <= 0).any()
     ):
         raise ValueError(
             f"{source}: the rounds must be whole numbers that rise, the first of them 0 or 1",
         )
-    if given_rounds[-1] < rounds[-1]:
-        last = int(given_rounds[-1])
+    if curve_rounds_in_file[-1] < rounds[-1]:
+        last = int(curve_rounds_in_file[-1])
         raise ValueError(
             f"{source} ends at round {last:,}, and {rounds[-1]:,} rounds are played: give the loss"
             f" up to the last round, or play at most {last:,}",
         )
-    played_rounds = given_rounds[given_rounds <= rounds[-1]].astype(np.int64)
+    played_rounds = curve_rounds_in_file[curve_rounds_in_file <= rounds[-1]].astype(np.int64)
     kept_indices = np.linspace(
         0, len(played_rounds) - 1, min(_MOST_CURVE_POINTS, len(played_rounds))
     ).astype(np.int64)
     curve_rounds = np.union1d(rounds, played_rounds[kept_indices])
     return pl.DataFrame(
-        {"round": curve_rounds, "loss": np.interp(curve_rounds, given_rounds, loss)}
+        {"round": curve_rounds, "loss": np.interp(curve_rounds, curve_rounds_in_file, loss)}
     )
 
 
@@ -112,14 +106,14 @@ def frame_of(curve: Curve) -> pl.DataFrame:
 
 
 def read_columns(
-    given: Any,
+    curve: Any,
     numbers: Sequence[str],
     texts: Sequence[str] = (),
 ) -> tuple[str, pl.DataFrame]:
     """Read a CSV file, or columns.
 
     Args:
-        given: A CSV file, or columns.
+        curve: A CSV file, or columns.
         numbers: The names of columns of finite numbers.
         texts: The names of columns of text.
 
@@ -130,8 +124,8 @@ def read_columns(
         ValueError: If it lacks a column, or a number is not finite.
         FileNotFoundError: If there is no such file.
     """
-    if isinstance(given, str | os.PathLike):
-        path = Path(given)
+    if isinstance(curve, str | os.PathLike):
+        path = Path(curve)
         source = str(path)
         check_source(path)
         with reading(source):
@@ -139,7 +133,7 @@ def read_columns(
     else:
         source = "loss_curve"
         with reading(source):
-            table = pl.DataFrame(given)
+            table = pl.DataFrame(curve)
     column_names = [*texts, *numbers]
     missing_names = [name for name in column_names if name not in table.columns]
     if missing_names:
@@ -219,97 +213,3 @@ def equal_clocks_note(records: pl.DataFrame) -> str:
             reason = "their allocations are equal"
         parts.append(f"{listed(group)} lie exactly on each other up to round {rounds:,}: {reason}.")
     return " ".join(parts)
-
-
-def draw(
-    curves: pl.DataFrame,
-    evaluations: pl.DataFrame,
-    label: str,
-    title: str,
-    stem: Path,
-    note: str = "",
-) -> list[Path]:
-    """Draw the loss and each held-out figure against both clocks, as PNG and SVG.
-
-    Args:
-        curves: The loss on clocks; see ``on_clocks``.
-        evaluations: Held-out figures on clocks: each column that ``curves`` lacks is drawn.
-        label: The title of the axis of the loss.
-        title: A line above the pictures.
-        stem: The path of the files, without its ending.
-        note: A text below the pictures.
-
-    Returns:
-        The paths of the two files.
-    """
-    rows = [(curves, "loss", label)]
-    rows += [
-        (evaluations, name, name.replace("_", " "))
-        for name in evaluations.columns
-        if name not in curves.columns
-    ]
-    with style.figure(9.5, 1.0 + 2.6 * len(rows)) as picture:
-        draw_rows(picture, rows, sharex="col")
-        picture.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
-        if note:
-            picture.supxlabel(fill(note, 120), x=0.01, ha="left", fontsize=8.5)
-        return style.save(picture, stem)
-
-
-def draw_rows(
-    picture: Figure,
-    rows: Sequence[tuple[pl.DataFrame, str, str]],
-    sharex: Any = "none",
-) -> None:
-    """Draw a row of panels for each figure against both clocks, with a line for each policy.
-
-    Args:
-        picture: An empty figure.
-        rows: For each figure, a frame with the columns policy and ``CLOCKS``, the column of the
-            figure, and the title of its axis.
-        sharex: Which panels have a clock in common, as matplotlib names it.
-    """
-    grid = picture.subplots(len(rows), 2, sharex=sharex, sharey="row", squeeze=False)
-    for (frame, quantity, label), panels in zip(rows, grid, strict=True):
-        policies = frame["policy"].unique(maintain_order=True).to_list()
-        for axes, clock in zip(panels, CLOCKS, strict=True):
-            for policy, line in style.lines(policies).items():
-                policy_rows = frame.filter(policy=policy)
-                axes.plot(
-                    policy_rows[clock].to_numpy(),
-                    policy_rows[quantity].to_numpy(),
-                    label=policy,
-                    **line,
-                )
-            finish(axes, frame[clock], frame[quantity])
-        panels[0].set_ylabel(label)
-    for top, bottom, clock, title_of_clock in zip(grid[0], grid[-1], CLOCKS, _TITLES, strict=True):
-        top.set_title(title_of_clock)
-        bottom.set_xlabel(clock.replace("_", " "))
-    picture.align_ylabels(grid[:, 0])
-    picture.legend(
-        *grid[0, 0].get_legend_handles_labels(),
-        loc="outside right upper",
-        handlelength=2.6,
-    )
-
-
-def finish(axes: Axes, times: pl.Series, figures: pl.Series) -> None:
-    """Set the axes of a panel: the last decades of a clock, and a logarithm for a positive loss.
-
-    Args:
-        axes: The panel.
-        times: A clock.
-        figures: The figure, whose name ends with "loss" if it is one.
-    """
-    if figures.name.endswith("loss") and (figures > 0).all():
-        yscale = "log"
-    else:
-        yscale = "linear"
-    axes.set(xscale="log", yscale=yscale)
-    axes.margins(x=0.01)
-    clock = times.to_numpy()
-    if clock.min() < clock.max() / SHOWN:
-        axes.set_xlim(clock.max() / SHOWN, clock.max() * 1.05)
-    style.plain_numbers(axes)
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

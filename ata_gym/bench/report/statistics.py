@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from scipy.special import betaincinv, stdtr, stdtrit
 
+from ata_gym.bench.report.quantities import QUANTITIES, in_order
 from ata_gym.typing import Floats
 
 CONFIDENCE = 0.95
@@ -16,7 +17,6 @@ _ENDS = (0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2)
 # Samples of a bootstrap. They are drawn from seed 0: the same values give the same interval.
 _RESAMPLES = 2000
 _PROFILE_RATIOS = 100  # ratios at which a profile is known
-_UNCOMPARED = ("regret", "cost_regret", "support")  # quantities that are not compared by ratios
 BASELINES = ("ofta", "gta", "dynamic-ofta", "dynamic-oracle")
 """The policies that all others are compared with."""
 
@@ -54,7 +54,7 @@ class Estimate(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, sample: Floats) -> Self:
+    def from_sample(cls, sample: Floats) -> Self:
         """Estimate the mean of a sample, shape (seeds,)."""
         if not np.isfinite(sample).all():
             return cls(np.nan, np.nan, np.nan)
@@ -62,31 +62,35 @@ class Estimate(NamedTuple):
         return cls(float(mean), float(mean - half), float(mean + half))
 
     @classmethod
-    def of_ratio(cls, mine: Floats, theirs: Floats) -> "Estimate":
+    def from_ratio(cls, numerators: Floats, denominators: Floats) -> "Estimate":
         """Estimate the geometric mean of ratios of values on the same seeds, (seeds,) each.
 
         The interval is Student's, of the logarithms.
 
         Example:
-            >>> Estimate.of_ratio(np.array([1.0, 4.0]), np.array([2.0, 2.0])).mean
+            >>> Estimate.from_ratio(np.array([1.0, 4.0]), np.array([2.0, 2.0])).mean
             1.0
         """
-        return cls.of_ratios([mine], [theirs])
+        return cls.from_ratios([numerators], [denominators])
 
     @classmethod
-    def of_ratios(cls, mine: Sequence[Floats], theirs: Sequence[Floats]) -> "Estimate":
+    def from_ratios(
+        cls, numerators: Sequence[Floats], denominators: Sequence[Floats]
+    ) -> "Estimate":
         """Estimate the geometric mean of ratios over the seeds of several scenarios.
 
         Each scenario has values on the same seeds, shape (seeds,), of both.
         """
         with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
-            logarithms = [np.log(a) - np.log(b) for a, b in zip(mine, theirs, strict=True)]
-            return cls.of_logarithms(np.mean(logarithms, axis=0))
+            logarithms = [
+                np.log(a) - np.log(b) for a, b in zip(numerators, denominators, strict=True)
+            ]
+            return cls.from_logarithms(np.mean(logarithms, axis=0))
 
     @classmethod
-    def of_logarithms(cls, sample: Floats) -> Self:
+    def from_logarithms(cls, sample: Floats) -> Self:
         """Estimate the geometric mean of ratios from their logarithms, shape (seeds,)."""
-        return cls(*(float(np.exp(end)) for end in cls.of(sample)))
+        return cls(*(float(np.exp(end)) for end in cls.from_sample(sample)))
 
 
 def estimates(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> pl.DataFrame:
@@ -131,17 +135,20 @@ def summarise(records: pl.DataFrame, price: float = 0.0) -> pl.DataFrame:
     rows: list[tuple[str, str, Estimate]] = []
     for policy in records["policy"].unique(maintain_order=True):
         rows += [
-            (policy, name, Estimate.of(values_by_policy[policy]))
+            (policy, name, Estimate.from_sample(values_by_policy[policy]))
             for name, values_by_policy in compared.items()
         ]
-        uncompared = [name for name in _UNCOMPARED if name in last.columns]
         rows += [
-            (policy, name, Estimate.of(values(last, policy, name)[:, 0])) for name in uncompared
+            (policy, name, Estimate.from_sample(values(last, policy, name)[:, 0]))
+            for name in in_order(last.columns)
+            if not QUANTITIES[name].compared
         ]
         for baseline in BASELINES:
             for name, values_by_policy in compared.items():
                 if baseline in values_by_policy:
-                    ratio = Estimate.of_ratio(values_by_policy[policy], values_by_policy[baseline])
+                    ratio = Estimate.from_ratio(
+                        values_by_policy[policy], values_by_policy[baseline]
+                    )
                     rows.append((policy, f"{name}/{baseline}", ratio))
     return estimates(rows, ["policy", "quantity"])
 
@@ -167,22 +174,24 @@ def ends(records: pl.DataFrame, price: float = 0.0) -> dict[str, dict[str, Float
     }
 
 
-def paired_wins(mine: Sequence[Floats], theirs: Sequence[Floats]) -> Estimate:
+def paired_wins(costs: Sequence[Floats], other_costs: Sequence[Floats]) -> Estimate:
     """Estimate the share of seeds on which a policy costs less than another one; ties count half.
 
     The interval is the one of Clopper and Pearson (Biometrika 1934) over the seeds, each with its
     mean over scenarios: exact for one scenario, and wider than needed for several.
 
     Args:
-        mine: The costs of the policy in each scenario, shape (seeds,).
-        theirs: The costs of the other policy, in the same form.
+        costs: The costs of the policy in each scenario, shape (seeds,).
+        other_costs: The costs of the other policy, in the same form.
 
     Example:
         >>> wins = paired_wins([np.array([1.0, 2.0, 3.0, 4.0])], [np.array([2.0, 3.0, 4.0, 1.0])])
         >>> [round(end, 3) for end in wins]
         [0.75, 0.194, 0.994]
     """
-    wins = np.mean([(a < b) + 0.5 * (a == b) for a, b in zip(mine, theirs, strict=True)], axis=0)
+    wins = np.mean(
+        [(a < b) + 0.5 * (a == b) for a, b in zip(costs, other_costs, strict=True)], axis=0
+    )
     seeds = len(wins)
     won = float(wins.sum())
     if seeds == 1:

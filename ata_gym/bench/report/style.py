@@ -15,8 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from ata_gym.utils import colours
-from ata_gym.utils.manifest import write_listed
+from ata_gym.envs.rendering import colours
+from ata_gym.utils.files.manifest import write_listed
 
 OKABE_ITO = colours.OKABE_ITO
 """Eight colours that colour-blind readers can tell apart (Okabe and Ito, 2008)."""
@@ -209,11 +209,16 @@ def figure(width: float, height: float) -> Iterator[Picture]:
         yield picture
 
 
-def save(made: Figure, stem: Path, title: str = "") -> list[Path]:
+def head(picture: Figure, heading: str) -> None:
+    """Write a line above all panels of a picture, in place of an earlier one."""
+    picture.suptitle(heading, x=0.01, ha="left", fontsize=10, fontweight="bold")
+
+
+def save(picture: Figure, stem: Path, title: str = "") -> list[Path]:
     """Write a figure as PNG and SVG, the same bytes each time.
 
     Args:
-        made: The figure.
+        picture: The figure.
         stem: The path of the files, without its ending.
         title: A line above the figure, if not empty.
 
@@ -221,17 +226,17 @@ def save(made: Figure, stem: Path, title: str = "") -> list[Path]:
         The paths of the two files.
     """
     if title:
-        made.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+        head(picture, title)
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")}
     with mpl_style.context(_SETTINGS, after_reset=True):
-        made.draw_without_rendering()
-        made.set_layout_engine("none")  # laid out once, for both
+        picture.draw_without_rendering()
+        picture.set_layout_engine("none")  # laid out once, for both
         for kind, path in paths.items():
             # An SVG file would otherwise hold the date.
             if kind == "svg":
                 metadata = {"Date": None}
             else:
                 metadata = None
-            write_listed(path, partial(made.savefig, format=kind, metadata=metadata))
+            write_listed(path, partial(picture.savefig, format=kind, metadata=metadata))
     return list(paths.values())

@@ -1,41 +1,18 @@
 """A summary of policies as tables, and how its numbers are written."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
-from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.experiment import Sizes
+from ata_gym.bench.report.page.sections import Column, Tables, TableView
+from ata_gym.bench.report.quantities import in_order, title
 from ata_gym.bench.report.statistics import BASELINES, CONFIDENCE
 from ata_gym.bench.report.table import LEFT, Cell, Table, right
-
-TITLES = {
-    "runtime": "runtime",
-    "total_worker_time": "worker time",
-    "cost": "cost",
-    "regret": "proxy regret",
-    "cost_regret": "cost regret",
-    "support": "support",
-    "round_time": "mean\nround time",
-    "mean_regret": "mean\nproxy regret",
-}
-"""The column titles of the recorded quantities, and of their means over all rounds."""
+from ata_gym.bench.role import LEARNER
 
 _DIGITS = 5  # the largest number of significant digits that are shown; the CSV has all
-
-
-def title_of(quantity: str) -> str:
-    r"""Return the title of the column of a quantity or of a ratio.
-
-    Example:
-        >>> title_of("total_worker_time/ofta")
-        'worker time\n/ OFTA'
-    """
-    name, _, baseline = quantity.partition("/")
-    if not baseline:
-        return TITLES[name]
-    baseline_name = baseline.upper().replace("DYNAMIC-", "dynamic\n")
-    return f"{TITLES[name]}\n/ {baseline_name}"
 
 
 def over_seeds(seeds: int, mean: str = "the mean") -> str:
@@ -63,30 +40,27 @@ def band(seeds: int) -> str:
     return f" The band is the {100 * CONFIDENCE:g} % interval of the mean over the seeds."
 
 
-def summary_tables(summary: pl.DataFrame, experiment: Experiment, title: str = "") -> list[Table]:
+def summary_tables(summary: pl.DataFrame, sizes: Sizes, heading: str = "") -> list[Table]:
     """Return a table of what was measured, and one of ratios where there are several policies.
 
     Args:
         summary: What ``statistics.summarise`` returns.
-        experiment: What was played.
-        title: The first line above the tables, by default the scenario and its sizes.
+        sizes: The sizes of what was played.
+        heading: The first line above the tables, by default the scenario and its sizes.
     """
-    price = experiment.scenario.price
-    costs = experiment.scenario.unit_costs
-    measured_title = f"{title or experiment.about}\n{experiment.length}"
-    if experiment.seeds > 1:
+    measured_title = f"{heading or sizes.about}\n{sizes.length}"
+    if sizes.seeds > 1:
         measured_title += f", mean and {100 * CONFIDENCE:g} % confidence interval"
         ratio_title = "ratios on the same seeds, geometric means"
     else:
         ratio_title = "ratios on the same seed"
-    if price != 0:
-        measured_title += f"\ncost = runtime + {price:g} x worker time"
-    if costs is not None:
-        measured_title += (
-            f"\nin worker time a unit counts {min(costs):g} to {max(costs):g}, by worker"
-        )
+    if sizes.price != 0:
+        measured_title += f"\ncost = runtime + {sizes.price:g} x worker time"
+    if sizes.unit_costs is not None:
+        least, largest = sizes.unit_costs
+        measured_title += f"\nin worker time a unit counts {least:g} to {largest:g}, by worker"
     present = summary["quantity"].unique(maintain_order=True).to_list()
-    measured = [quantity for quantity in TITLES if quantity in present]
+    measured = in_order(present)
     ratios = []
     if summary["policy"].n_unique() > 1:
         ratios = [quantity for quantity in present if "/" in quantity]
@@ -99,12 +73,12 @@ def summary_tables(summary: pl.DataFrame, experiment: Experiment, title: str = "
     ]
 
 
-def summary_table(title: str, summary: pl.DataFrame, quantities: Sequence[str]) -> Table:
+def summary_table(heading: str, summary: pl.DataFrame, quantities: Sequence[str]) -> Table:
     """Return a table of quantities, a row for each policy, each column scaled by a power of ten."""
     columns = summary_cells(summary, quantities)
     names = summary["policy"].unique(maintain_order=True)
     rows = [(name, *(column[name].text for column in columns.values())) for name in names]
-    return Table(title, {"policy": LEFT, **right(columns)}, rows)
+    return Table(heading, {"policy": LEFT, **right(columns)}, rows)
 
 
 def summary_cells(summary: pl.DataFrame, quantities: Iterable[str]) -> dict[str, dict[str, Cell]]:
@@ -115,27 +89,29 @@ def summary_cells(summary: pl.DataFrame, quantities: Iterable[str]) -> dict[str,
     columns = {}
     for quantity in quantities:
         quantity_rows = summary.filter(quantity=quantity)
-        title, unit = scaled(quantity, quantity_rows)
+        column, unit = scaled(quantity, quantity_rows)
         rows = quantity_rows.select("policy", "mean", "high").rows()
-        columns[title] = {policy: Cell(show(mean, high, unit), mean) for policy, mean, high in rows}
+        columns[column] = {
+            policy: Cell(show(mean, high, unit), mean) for policy, mean, high in rows
+        }
     return columns
 
 
-def scaled(quantity: str, found: pl.DataFrame) -> tuple[str, float]:
+def scaled(quantity: str, rows: pl.DataFrame) -> tuple[str, float]:
     """Return the title of a column, and the power of ten that divides its numbers.
 
     Args:
         quantity: The quantity of the column.
-        found: The rows of a summary with this quantity.
+        rows: The rows of a summary with this quantity.
     """
-    largest = found["mean"].max()
-    title = title_of(quantity)
+    largest = rows["mean"].max()
+    column = title(quantity)
     if "/" in quantity or not isinstance(largest, float) or not 0 < largest < math.inf:
-        return title, 1.0
+        return column, 1.0
     power = math.floor(math.log10(largest))
     if -2 < power < 4:
-        return title, 1.0
-    return f"{title}\n(1e{power})", 10.0**power
+        return column, 1.0
+    return f"{column}\n(1e{power})", 10.0**power
 
 
 def show(mean: float | None, high: float | None, unit: float = 1.0) -> str:
@@ -166,3 +142,58 @@ def show(mean: float | None, high: float | None, unit: float = 1.0) -> str:
     if decimals > most_decimals:  # certain to the last digit shown
         return f"{mean / unit:.{most_decimals}f}"
     return f"{mean / unit:.{decimals}f} ± {half:.{decimals}f}"
+
+
+def overview(
+    summary: pl.DataFrame,
+    sizes: Sizes,
+    kinds: Mapping[str, str],
+    best: Sequence[str] = (),
+) -> Tables:
+    """Make the table of all quantities, with intervals; what costs least comes first.
+
+    Args:
+        summary: What ``statistics.summarise`` returns.
+        sizes: The sizes of what was played.
+        kinds: The kind of each policy that has a row, such as learner.
+        best: The policies in bold; only learners among them are.
+    """
+    present = summary["quantity"].unique(maintain_order=True).to_list()
+    quantities = in_order(present)
+    # Ratios to one baseline are enough here; table.csv has all.
+    baseline = next((name for name in BASELINES if f"runtime/{name}" in present), "")
+    if baseline and summary["policy"].n_unique() > 1:
+        quantities += [name for name in present if name.partition("/")[2] == baseline]
+    cells = {
+        column: column_cells
+        for column, column_cells in summary_cells(summary, quantities).items()
+        if any(cell.value is not None for cell in column_cells.values())
+    }
+    if sizes.price > 0:
+        ranked_by = "cost"
+        cost_text = f" Cost is runtime + {sizes.price:g} x worker time."
+    else:
+        ranked_by = "runtime"
+        cost_text = ""
+    ranked = summary.filter(quantity=ranked_by).sort("mean", nulls_last=True)
+    rows = [
+        [
+            Cell(name),
+            Cell(kinds[name]),
+            *(column_cells.get(name, Cell("-")) for column_cells in cells.values()),
+        ]
+        for name in ranked["policy"]
+        if name in kinds
+    ]
+    columns = [Column("policy", False), Column("kind", False), *map(Column, cells)]
+    if sizes.seeds > 1:
+        ratio_text = "geometric means of ratios on the same seeds"
+    else:
+        ratio_text = "of the same seed"
+    note_text = (
+        f"After {sizes.rounds:,} rounds: {over_seeds(sizes.seeds)}; less is better in every"
+        f" column but support. Ratios are {ratio_text}.{cost_text} The best learner of each"
+        " env is in bold."
+    )
+    view = TableView(columns, rows, best=[name for name in best if kinds[name].startswith(LEARNER)])
+    return Tables("overview", "All policies", note_text, [view])

@@ -101,7 +101,14 @@ def html(tables: Sequence[Table]) -> str:
 def markdown(tables: Sequence[Table]) -> str:
     """Return tables as Markdown, with their titles above them."""
     text = StringIO()
-    console = Console(file=text, width=500, force_terminal=False, color_system=None)
+    # In a notebook rich would otherwise show what it prints, in place of writing it.
+    console = Console(
+        file=text,
+        width=500,
+        force_terminal=False,
+        force_jupyter=False,
+        color_system=None,
+    )
     for part in tables:
         cells = part.cells(box=box.MARKDOWN)
         # A cell of Markdown has one line.

@@ -1,5 +1,6 @@
-"""A policy failed in a batch of rows: in which round, in which rows, and on which seeds."""
+"""A policy failed: in which round, in which rows of a batch, and on which seeds."""
 
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -112,3 +113,11 @@ def _is_legal(space: Any, actions: Any, e: int) -> bool:
         return action.dtype.kind in "iu" and bool(space.contains(action.astype(np.int64)))
     except (TypeError, ValueError, IndexError):
         return False
+
+
+def raised_by_policy(error: BaseException) -> bool:
+    """Return whether an error was raised while a policy decided, and not by what it plays."""
+    return any(
+        isinstance(frame.f_locals.get("self"), Policy)
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )

@@ -23,9 +23,9 @@ from ata_gym.bench.runner.policy_run import Job, play_to_end
 from ata_gym.bench.store.folder import check_code, discard
 from ata_gym.bench.store.provenance import Provenance
 from ata_gym.utils.errors import portable
-from ata_gym.utils.machine import processors
-from ata_gym.utils.manifest import remove_listed, write_listed
-from ata_gym.utils.signals import stop_requested
+from ata_gym.utils.files.manifest import remove_listed, write_listed
+from ata_gym.utils.process.machine import processors
+from ata_gym.utils.process.signals import stop_requested
 
 Failures = dict[Job, Exception]
 """What went wrong, for each job that failed."""
@@ -132,7 +132,7 @@ def play_jobs(
         NotStartedError: If no worker process begins.
     """
     leave_to_parent()
-    check_code((job.made() for job in jobs), effort.rerun_changed)
+    check_code((job.product() for job in jobs), effort.rerun_changed)
     todo = []
     for job in jobs:
         if job.folder.finished(job.policy):
@@ -147,14 +147,19 @@ def play_jobs(
             failure_file = job.folder.failure(job.policy)
             if isinstance(outcome, Exception):
                 failures[job] = outcome
-                failure_file.parent.mkdir(exist_ok=True)
-                text = "".join(traceback.format_exception(outcome)).encode("utf-8", "replace")
-                write_listed(failure_file, partial(Path.write_bytes, data=text))
+                write_traceback(failure_file, outcome)
             elif outcome is not None:
                 remove_listed(failure_file)
                 rounds = job.experiment.rounds * job.experiment.seeds
                 job.folder.note_timing(job.policy, outcome, rounds)
     return failures
+
+
+def write_traceback(path: Path, error: Exception) -> None:
+    """Write the traceback of an error to a file."""
+    path.parent.mkdir(exist_ok=True)
+    text = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
+    write_listed(path, partial(Path.write_bytes, data=text))
 
 
 def _in_turn(todo: list[Job], save_every: float, progress: Progress) -> Outcomes:
@@ -195,7 +200,10 @@ def _side_by_side(
         place, job = waiting.popleft()
         # A new process starts here, and inherits which signals are held back.
         with _interrupts_held():
-            running[executor.submit(_work, place, job, save_every, job.made().by)] = job, executor
+            running[executor.submit(_work, place, job, save_every, job.product().by)] = (
+                job,
+                executor,
+            )
 
     try:
         for _ in range(processes):

@@ -12,17 +12,17 @@ from typing import Any
 from ata_gym.utils.extras import load_object
 from ata_gym.utils.validation import unknown
 from ata_policies.policy import Policy
-from ata_policies.registry import Given, full_name, parse
+from ata_policies.registry import RegisteredPolicy, full_name, parse
 from ata_policies.setting import Setting
 
-GivenPolicy = str | type[Policy] | Policy
+PolicyLike = str | type[Policy] | Policy
 """A policy: its name, its class, or a policy that is made already."""
 
-Policies = GivenPolicy | Sequence[GivenPolicy] | Mapping[str, GivenPolicy]
+Policies = PolicyLike | Sequence[PolicyLike] | Mapping[str, PolicyLike]
 """One policy, several ones, or policies by names of the user's own."""
 
 
-def by_name(policies: Policies) -> dict[str, Given | None]:
+def by_name(policies: Policies) -> dict[str, RegisteredPolicy | None]:
     """The policies by the names under which they play.
 
     A text may hold several names, separated by commas; "default" stands for the default of
@@ -41,8 +41,8 @@ def by_name(policies: Policies) -> dict[str, Given | None]:
         {'ata': None, 'distribution-learner': None}
     """
     if isinstance(policies, Mapping):
-        pairs: list[tuple[str, Given | None]] = [
-            (name, _given(policy)) for name, policy in policies.items()
+        pairs: list[tuple[str, RegisteredPolicy | None]] = [
+            (name, _registered(policy)) for name, policy in policies.items()
         ]
     else:
         policy_list: Iterable[Any]
@@ -64,14 +64,16 @@ def by_name(policies: Policies) -> dict[str, Given | None]:
     return named
 
 
-def name_among(policy: GivenPolicy, played: Sequence[str], own: Mapping[str, Given | None]) -> str:
+def name_among(
+    policy: PolicyLike, played: Sequence[str], policies: Mapping[str, RegisteredPolicy | None]
+) -> str:
     """The name under which a policy was played.
 
     Args:
         policy: The policy: that name with or without its module, its module and class, or the class
             or object itself.
         played: The names of all policies that were played.
-        own: The policies as ``by_name`` gave them.
+        policies: The policies as ``by_name`` gave them.
 
     Raises:
         ValueError: If no policy was played that is meant, or several were.
@@ -82,24 +84,29 @@ def name_among(policy: GivenPolicy, played: Sequence[str], own: Mapping[str, Giv
         >>> name_among("default", ["distribution-learner"], {})
         'distribution-learner'
     """
+    # a way of what-if may be named by a worker, such as "without rank=3", which is no policy
+    if isinstance(policy, str) and policy in played:
+        return policy
     if isinstance(policy, str):
         label = policy
         full = full_name(policy)
         names = [name for name in played if name == full]
         if not names:
             names = [
-                name for name in played if full in (_without_module(name), _reference(name, own))
+                name
+                for name in played
+                if full in (_without_module(name), _reference(name, policies))
             ]
     else:
         label = getattr(policy, "__name__", type(policy).__name__)
-        bases = {name: own.get(parse(name)[0]) for name in played}
+        bases = {name: policies.get(_base_name(name)) for name in played}
         names = [
             name
-            for name, given_policy in bases.items()
-            if given_policy is not None and given_policy.original is policy
+            for name, registered in bases.items()
+            if registered is not None and registered.original is policy
         ]
         if not names:
-            names = [name for name in played if _is_class(policy, parse(name)[0])]
+            names = [name for name in played if _is_class(policy, _base_name(name))]
     if not names:
         raise unknown("finished policy", label, played)
     if len(names) > 1:
@@ -107,22 +114,30 @@ def name_among(policy: GivenPolicy, played: Sequence[str], own: Mapping[str, Giv
     return names[0]
 
 
+def _base_name(name: str) -> str:
+    """The name of a policy without hyperparameters; a way of what-if may have none of the form."""
+    try:
+        return parse(name)[0]
+    except ValueError:
+        return name
+
+
 def _without_module(name: str) -> str:
-    if ":" in parse(name)[0]:
+    if ":" in _base_name(name):
         return name.partition(":")[2]
     return name
 
 
-def _reference(name: str, given_policies: Mapping[str, Given | None]) -> str:
+def _reference(name: str, policies: Mapping[str, RegisteredPolicy | None]) -> str:
     """The module and the class of a policy that was given as such, and its hyperparameters."""
-    base, _ = parse(name)
-    given_policy = given_policies.get(base)
-    if given_policy is None or given_policy.original is None:
+    base = _base_name(name)
+    registered = policies.get(base)
+    if registered is None or registered.original is None:
         return name
-    if isinstance(given_policy.original, type):
-        kind = given_policy.original
+    if isinstance(registered.original, type):
+        kind = registered.original
     else:
-        kind = type(given_policy.original)
+        kind = type(registered.original)
     return f"{kind.__module__}:{kind.__qualname__}{name.removeprefix(base)}"
 
 
@@ -130,7 +145,7 @@ def _is_class(policy: Any, reference: str) -> bool:
     return isinstance(policy, type) and reference == f"{policy.__module__}:{policy.__qualname__}"
 
 
-def _named(policy: GivenPolicy) -> list[tuple[str, Given | None]]:
+def _named(policy: PolicyLike) -> list[tuple[str, RegisteredPolicy | None]]:
     """The name of a policy, or the names in a text, each with the policy as ``by_name`` says."""
     if isinstance(policy, str):
         return [(full_name(name.strip()), None) for name in policy.split(",") if name.strip()]
@@ -146,19 +161,19 @@ def _named(policy: GivenPolicy) -> list[tuple[str, Given | None]]:
                 return [(reference, None)]
         except (ValueError, TypeError, OSError):
             pass
-    return [(kind.__name__, _given(policy))]
+    return [(kind.__name__, _registered(policy))]
 
 
-def _given(policy: GivenPolicy) -> Given:
+def _registered(policy: PolicyLike) -> RegisteredPolicy:
     """A policy that has a name in this process only.
 
     Raises:
         ValueError: If it is no class or object of a policy.
     """
     if isinstance(policy, type) and issubclass(policy, Policy):
-        return Given(policy, source_of(policy), policy)
+        return RegisteredPolicy(policy, source_of(policy), policy)
     if isinstance(policy, Policy):
-        return Given(_maker(policy), _source_of_object(policy), policy)
+        return RegisteredPolicy(_maker(policy), _source_of_object(policy), policy)
     raise ValueError(
         "a policy is a name, or a class or an object of AllocationPolicy or DispatchPolicy, not"
         f" {policy!r}; in a mapping it is a class or an object",

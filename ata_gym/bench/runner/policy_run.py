@@ -14,7 +14,7 @@ from ata_gym.bench.experiment import Experiment, group_edges
 from ata_gym.bench.runner.failure import located
 from ata_gym.bench.store.folder import (
     Folder,
-    Made,
+    Product,
     begin,
     discard,
     load_tree,
@@ -37,6 +37,9 @@ SCHEMA: dict[str, Any] = {
     "support": pl.Int64,  # workers that started a task in this round
 }
 """The columns of a policy's results, one row for each seed and recorded round."""
+
+_KEYS = ("policy", "seed", "round")
+"""The columns that say of what a row is."""
 
 # Steps between two readings of the clock. A round that has more steps is played to its end first.
 _STRIDE = 256
@@ -84,7 +87,7 @@ class PolicyRun:
         }
         self.edges = group_edges(scenario.pool.n)
         # Where workers are drawn, each seed has its own order, otherwise one row serves all.
-        if scenario.drawn:
+        if scenario.pool_distribution:
             means = self.bare.means()  # type: ignore[attr-defined]
         else:
             means = scenario.pool.mean()[None]
@@ -102,10 +105,9 @@ class PolicyRun:
     def quantities(self) -> dict[str, tuple[Any, ...]]:
         """Return what is recorded of each row: for each name a dtype, followed by a shape."""
         return {
-            "runtime": ("f8",),
-            "total_worker_time": ("f8",),
-            "regret": ("f8",),
-            "support": ("i8",),
+            name: ("i8" if kind == pl.Int64 else "f8",)
+            for name, kind in SCHEMA.items()
+            if name not in _KEYS
         }
 
     def play(self, most: int) -> None:
@@ -152,7 +154,7 @@ class PolicyRun:
             except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
                 position = self.observation, self.state, self.experiment.seed
                 raise located(error, self.policy, self.envs, *position) from error
-            self.observation = step.observation
+            self.observation = step.next_observation
             self.state = step.state
             if self.has_regret:
                 self.regret += proxy_loss(step.action, self.means) - self.least
@@ -252,12 +254,12 @@ class Job(NamedTuple):
     run_of: type[PolicyRun] = PolicyRun
     """What plays the policy and says what is recorded."""
 
-    def made(self) -> Made:
+    def product(self) -> Product:
         """Return the files that it makes, and the code that makes them."""
         folder = self.folder
         name = self.policy
         files = folder.result(name), folder.allocations(name), folder.checkpoint(name)
-        return Made(self.policy, files, provenance(self.policy, self.run_of.__module__))
+        return Product(self.policy, files, provenance(self.policy, self.run_of.__module__))
 
 
 def play_to_end(
@@ -288,7 +290,7 @@ def play_to_end(
     try:
         run = job.run_of(job.experiment, job.policy)
         checkpoint = job.folder.checkpoint(job.policy)
-        made_by = made_by or job.made().by
+        made_by = made_by or job.product().by
         earlier_seconds = run.restore(checkpoint)
         if not run.round:
             begin(checkpoint, made_by)

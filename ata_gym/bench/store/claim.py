@@ -13,9 +13,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ata_gym.utils import manifest
-from ata_gym.utils.atomic import check_name, is_part, write_whole
-from ata_gym.utils.json_files import read_object
+from ata_gym.utils.files import manifest
+from ata_gym.utils.files.atomic import check_name, is_part, write_whole
+from ata_gym.utils.files.json_files import read_object
 
 LOCK = ".ata-gym.lock"
 """The name of the lock: a folder with this file is a results folder of ata-gym."""

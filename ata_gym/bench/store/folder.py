@@ -9,7 +9,7 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partialmethod
@@ -22,12 +22,17 @@ import polars as pl
 from ata_gym.bench.experiment import Config
 from ata_gym.bench.store.claim import Claim, claim, is_ours, refuse_links_out
 from ata_gym.bench.store.provenance import PROVENANCE, Provenance, changed
-from ata_gym.utils import manifest, sealed
-from ata_gym.utils.atomic import file_name
-from ata_gym.utils.json_files import Rule, parse_object
-from ata_gym.utils.manifest import home_of, read_listed, remove_listed, write_listed
-from ata_gym.utils.sealed import DamagedError
-from ata_gym.utils.tables import reading
+from ata_gym.utils.files import manifest, sealed
+from ata_gym.utils.files.atomic import file_name
+from ata_gym.utils.files.json_files import Rule, parse_object
+from ata_gym.utils.files.manifest import (
+    read_checked,
+    remove_listed,
+    results_folder_of,
+    write_listed,
+)
+from ata_gym.utils.files.sealed import DamagedError
+from ata_gym.utils.files.tables import reading
 from ata_gym.utils.trees import leaves, rebuild
 
 _WORK_ENDINGS = {".parquet", ".npz", ".pt", ".previous"}  # endings of results and checkpoints
@@ -153,7 +158,7 @@ def withdraw_if_empty(folder: Folder, *quickly_made: Path) -> None:
         remove_listed(folder.path / "config.json")
 
 
-def differences(there: Config, here: Config) -> str:
+def differences(kept: Config, current: Config) -> str:
     """Say what differs between two configurations, in words; empty if nothing does."""
 
     def shown(value: object) -> str:
@@ -162,9 +167,9 @@ def differences(there: Config, here: Config) -> str:
             return f"{value[:12]}..."
         return json.dumps(value)
 
-    keys = [key for key in here | there if there.get(key) != here.get(key)]
+    keys = [key for key in current | kept if kept.get(key) != current.get(key)]
     return ", ".join(
-        f"{key} is {shown(there.get(key))} there and {shown(here.get(key))} here" for key in keys
+        f"{key} is {shown(kept.get(key))} there and {shown(current.get(key))} here" for key in keys
     )
 
 
@@ -231,7 +236,7 @@ def read_frame(path: Path) -> pl.DataFrame:
     """
     try:
         read_provenance(path)
-        content = read_listed(path)
+        content = read_checked(path)
     except OSError as error:
         raise DamagedError(
             f"{path} cannot be read ({error}); delete it, and the same command makes it anew",
@@ -255,7 +260,7 @@ def read_json(path: Path, rule: Rule | None = None) -> dict[str, Any]:
             not follow the rule.
     """
     try:
-        content = parse_object(read_listed(path))
+        content = parse_object(read_checked(path))
         if rule is not None:
             rule("", content)
     except DamagedError:
@@ -276,13 +281,25 @@ def read_provenance(path: Path) -> Provenance:
     return read_json(path.with_suffix(".json"), PROVENANCE)
 
 
+def origin(files: Iterable[Path]) -> list[tuple[str, str]]:
+    """Return versions, commit and machine, as noted beside results.
+
+    Where the notes differ, all values are there.
+    """
+    notes = [read_provenance(file) for file in files]
+    keys = dict.fromkeys(key for note in notes for key in note if key != "code")
+    return [
+        (key, "; ".join(dict.fromkeys(str(note.get(key, "-")) for note in notes))) for key in keys
+    ]
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON object, whole or not at all."""
     text = json.dumps(content, indent=2) + "\n"
     write_listed(path, lambda part: part.write_bytes(text.encode()))
 
 
-class Made(NamedTuple):
+class Product(NamedTuple):
     """What some code makes: results and checkpoints, each with a JSON file beside it."""
 
     name: str
@@ -303,7 +320,7 @@ class Made(NamedTuple):
         return changed(read_provenance(noted_file), self.by, self.name)
 
 
-def check_code(everything: Iterable[Made], rerun_changed: bool) -> None:
+def check_code(everything: Iterable[Product], rerun_changed: bool) -> None:
     """Refuse what other code has made, or remove it, so that it is made anew.
 
     Args:
@@ -323,7 +340,7 @@ def check_code(everything: Iterable[Made], rerun_changed: bool) -> None:
             f"{code} has changed since the results of {', '.join(names)} were made"
             for code, names in names_by_code.items()
         )
-        folder = home_of(old[0][0].files[0])
+        folder = results_folder_of(old[0][0].files[0])
         advice = "which keeps all others, or choose another folder"
         raise ValueError(
             f"in {folder}: {text}: make these anew with --rerun-changed (in Python"
@@ -346,7 +363,7 @@ def verify(path: Path) -> list[CheckedFile]:
     """Check every file in and below a folder against its checksum.
 
     The checksum of a file is in the manifest of its results folder, or in the file itself. Files
-    that ``manifest.LEFT_OUT`` names, and files that are not of ata-gym, are not checked.
+    that ``manifest.UNLISTED`` names, and files that are not of ata-gym, are not checked.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -369,7 +386,7 @@ def _check(folder: Path) -> list[CheckedFile]:
     manifest_path = folder / manifest.NAME
     try:
         refuse_links_out(folder)
-        listed = manifest.read(folder)
+        files = manifest.checked_files(folder)
     except (ValueError, OSError) as error:
         if manifest_path.exists():
             fault = str(error)
@@ -377,24 +394,21 @@ def _check(folder: Path) -> list[CheckedFile]:
             fault = "it is missing: bring back a copy of it"
         return [CheckedFile(manifest_path, fault)]
     results = [CheckedFile(manifest_path, "")]
-    for name, checksums in listed.items():
-        file = folder / name
+    for file, may_be_missing in files.items():
         if file.exists():
-            results.append(_read(file, read_listed))
-        elif not manifest.may_be_missing(checksums):
+            results.append(_read(file))
+        elif not may_be_missing:
             results.append(CheckedFile(file, "it is missing: the same command makes it anew"))
-    for file in sorted((folder / "checkpoints").glob("*")):
-        if file.suffix == ".damaged":
-            results.append(CheckedFile(file, "it was set aside, and can be deleted"))
-        elif manifest.is_sealed(file.relative_to(folder)):
-            results.append(_read(file, sealed.read_sealed))
-    return results
+    return results + [
+        CheckedFile(file, "it was set aside, and can be deleted")
+        for file in sorted((folder / "checkpoints").glob("*.damaged"))
+    ]
 
 
-def _read(file: Path, read: Callable[[Path], bytes]) -> CheckedFile:
+def _read(file: Path) -> CheckedFile:
     """Read a file, which checks it, and say what is wrong with it."""
     try:
-        read(file)
+        read_checked(file)
     except (DamagedError, OSError) as error:
         return CheckedFile(file, str(error))
     return CheckedFile(file, "")

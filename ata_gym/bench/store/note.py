@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.experiment import Experiment, Sizes
 from ata_gym.bench.role import Role
 from ata_gym.bench.store.claim import is_ours, refuse_links_out
 from ata_gym.bench.store.folder import Folder, read_json, write_json
 from ata_gym.scenarios import SPLITS
 from ata_gym.scenarios.card import CARD, scenario_card
-from ata_gym.utils.atomic import check_name
-from ata_gym.utils.json_files import Rule, fields, items, text
-from ata_gym.utils.sealed import DamagedError
-from ata_gym.utils.validation import flag, non_negative, whole_number
+from ata_gym.utils.files.atomic import check_name
+from ata_gym.utils.files.json_files import Rule, fields, items, nullable, text
+from ata_gym.utils.files.sealed import DamagedError
+from ata_gym.utils.validation import flag, non_negative, short, whole_number
 from ata_policies.card import policy_card
 from ata_policies.presets import PRESETS
 from ata_policies.registry import load
@@ -28,10 +28,21 @@ NOTE = "about.json"
 
 Note = dict[str, Any]
 
+
+class NothingFinishedError(ValueError):
+    """Nothing has finished yet in a results folder."""
+
+
+def _least_and_largest(name: str, value: Any) -> None:
+    """The rule of two numbers of at least 0."""
+    items(non_negative)(name, value)
+    if len(value) != 2:
+        raise ValueError(f"{name} must be two numbers, not {short(value)}")
+
+
 POLICIES = items(
     fields(
         {**dict.fromkeys(("name", "env", "kind"), text), "own": flag, "card": CARD},
-        may_lack=["own"],
     ),
 )
 EXPERIMENT: Mapping[str, Rule] = {
@@ -39,6 +50,7 @@ EXPERIMENT: Mapping[str, Rule] = {
     **dict.fromkeys(("workers", "budget", "rounds", "seeds"), whole_number),
     "price": non_negative,
     "first_seed": partial(whole_number, least=0),
+    "unit_costs": nullable(_least_and_largest),
     "scenario": CARD,
     "policies": POLICIES,
     "remarks": items(text),
@@ -62,10 +74,12 @@ def write_note(folder: Path, study: str, command: Sequence[str], note: Mapping[s
     return content
 
 
-def read_note(folder: Path) -> Note:
+def read_note(folder: Path, rule: Rule | None = None) -> Note:
     """Read the note in a results folder.
 
-    Only its study and command are checked here; ``check_note`` checks the rest.
+    Args:
+        folder: The results folder.
+        rule: The rule of the study; without it only the study and the command are checked.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -91,11 +105,28 @@ def read_note(folder: Path) -> Note:
     note = read_json(path)
     for config_path in folder.rglob("config.json"):
         read_json(config_path)  # it raises DamagedError
-    check_note(folder, note, _ANY_STUDY)
+    _check_note(folder, note, _ANY_STUDY)
+    if rule is not None:
+        _check_note(folder, note, rule)
     return note
 
 
-def check_note(folder: Path, note: Note, rule: Rule) -> None:
+def refuse_other_study(folder: Path, study: str) -> None:
+    """Refuse a folder in which another study has left its note.
+
+    Raises:
+        ValueError: If there is such a note.
+    """
+    if (folder / NOTE).exists():
+        name = read_note(folder)["study"]
+        if name != study:
+            raise ValueError(
+                f"{folder} holds the results of {name}, and these would be results of {study}:"
+                " choose another folder",
+            )
+
+
+def _check_note(folder: Path, note: Note, rule: Rule) -> None:
     """Check a note against the rule of its study.
 
     Raises:
@@ -110,25 +141,55 @@ def check_note(folder: Path, note: Note, rule: Rule) -> None:
         ) from error
 
 
-def competitors(note: Note) -> list[Role]:
+def roles(note: Note) -> list[Role]:
     """Return the policies of a note, in its order."""
     return [Role(policy["name"], policy["env"], policy["kind"]) for policy in note["policies"]]
+
+
+def sizes(note: Note) -> Sizes:
+    """Return the sizes of the experiment of a note."""
+    named = {field: note[field] for field in Sizes._fields}
+    if named["unit_costs"] is not None:
+        named["unit_costs"] = tuple(named["unit_costs"])
+    return Sizes(**named)
 
 
 def finished_policies(folder: Path, note: Note) -> list[str]:
     """Return the names of the policies of a note that have finished, in its order.
 
     Raises:
-        ValueError: If none has finished.
+        NothingFinishedError: If none has finished.
     """
     store = Folder(folder)
     names = [policy["name"] for policy in note["policies"] if store.finished(policy["name"])]
     if not names:
-        raise ValueError(
-            f"no policy has finished in {folder}, so there is nothing to show yet: run the command"
-            f" again, and it goes on where it stopped: {shlex.join(note['command'])}",
-        )
+        raise nothing_finished("no policy has finished", folder, note)
     return names
+
+
+def nothing_finished(fact: str, folder: Path, note: Note) -> NothingFinishedError:
+    """Return the error of a folder in which there is nothing to show yet.
+
+    Args:
+        fact: What has not finished.
+        folder: The results folder.
+        note: Its note.
+    """
+    return NothingFinishedError(
+        f"{fact} in {folder}, so there is nothing to show yet: run the command again, and it goes"
+        f" on where it stopped: {shlex.join(note['command'])}",
+    )
+
+
+def not_finished(note: Note, finished: Iterable[str]) -> list[str]:
+    """Return the sentence of a page on the policies that have not finished; none if all have."""
+    names = {*finished}
+    missing = [policy["name"] for policy in note["policies"] if policy["name"] not in names]
+    if not missing:
+        return []
+    return [
+        f"Not finished, and not shown: {', '.join(missing)}. The same command goes on with them.",
+    ]
 
 
 def about_experiment(experiment: Experiment, policies: Iterable[str]) -> Note:
@@ -136,29 +197,22 @@ def about_experiment(experiment: Experiment, policies: Iterable[str]) -> Note:
 
     These are names and sizes, the cards of the scenario and of the policies, and remarks.
     """
-    scenario = experiment.scenario
     names = list(policies)
     return {
-        "title": scenario.name or "a scenario without a name",
-        "workers": scenario.pool.n,
-        "budget": scenario.budget,
-        "price": scenario.price,
-        "rounds": experiment.rounds,
-        "seeds": experiment.seeds,
-        "first_seed": experiment.seed,
-        "scenario": scenario_card(scenario).to_data(),
+        **experiment.sizes._asdict(),
+        "scenario": scenario_card(experiment.scenario).to_data(),
         "policies": [about_policy(policy) for policy in names],
-        "remarks": seen_in_training(experiment, names),
+        "remarks": training_remarks(experiment, names),
     }
 
 
-def seen_in_training(experiment: Experiment, policies: Iterable[str]) -> list[str]:
+def training_remarks(experiment: Experiment, policies: Iterable[str]) -> list[str]:
     """Return a sentence on each policy that was trained on workers of the experiment.
 
     It is so where the seeds of its training and the seeds of the experiment have one in common,
     and workers are drawn from seeds.
     """
-    if not experiment.scenario.drawn:
+    if not experiment.scenario.pool_distribution:
         return []
     first = experiment.seed
     last = experiment.seed + experiment.seeds - 1
@@ -182,12 +236,12 @@ def about_policy(policy: str) -> Note:
     These are its name, the name of its env, whether it is a learner, an oracle or a baseline,
     whether it is the user's own, and its card.
     """
-    competitor = Role.of(policy)
+    role = Role.from_name(policy)
     is_own = policy.partition(":")[0] not in PRESETS
     return {
         "name": policy,
-        "env": competitor.env,
-        "kind": competitor.kind,
+        "env": role.env,
+        "kind": role.kind,
         "own": is_own,
         "card": policy_card(policy).to_data(),
     }

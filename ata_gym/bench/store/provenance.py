@@ -12,12 +12,12 @@ from typing import Any
 import gymnasium as gym
 
 import ata_gym
-from ata_gym.utils.errors import is_ours
-from ata_gym.utils.import_closure import import_closure
-from ata_gym.utils.json_files import fields, text
+from ata_gym.bench.store.import_closure import import_closure
+from ata_gym.utils.errors import is_our_module
+from ata_gym.utils.files.json_files import fields, text
 from ata_policies.learned.policy import WEIGHTS, Learned
 from ata_policies.presets import Preset
-from ata_policies.registry import load, parse, source_given
+from ata_policies.registry import load, parse, registered_source
 
 Provenance = dict[str, Any]
 """What made a result, as plain data.
@@ -26,7 +26,7 @@ Provenance = dict[str, Any]
 versions.
 """
 
-PROVENANCE = fields({"code": fields({}, others=text)}, may_lack=["code"], others=text)
+PROVENANCE = fields({"code": fields({}, other_fields=text)}, may_lack=["code"], other_fields=text)
 """The rule that a provenance must follow where it is read from a file."""
 
 _DEPENDENCIES = ("ata-gym", "gymnasium", "numpy", "scipy", "numba")
@@ -45,21 +45,21 @@ APART = (
     "ata_gym.bench.runner.progress",
     "ata_gym.envs.rendering",
     "ata_gym.utils.kernels",
-    "ata_gym.utils.signals",
-    "ata_gym.utils.atomic",
+    "ata_gym.utils.process.signals",
+    "ata_gym.utils.files.atomic",
     "ata_gym.utils.errors",
     "ata_gym.utils.extras",
-    "ata_gym.utils.machine",
-    "ata_gym.utils.json_files",
-    "ata_gym.utils.manifest",
-    "ata_gym.utils.sealed",
+    "ata_gym.utils.process.machine",
+    "ata_gym.utils.files.json_files",
+    "ata_gym.utils.files.manifest",
+    "ata_gym.utils.files.sealed",
 )
 """Modules that compute no number of a result, and so are not a part of its provenance."""
 
 _MOST_MODULES = 3  # modules that a sentence names, at most
 
 
-def provenance(policy: str, player: str = "ata_gym.bench.runner.policy_run") -> Provenance:
+def provenance(policy: str, module: str = "ata_gym.bench.runner.policy_run") -> Provenance:
     """Return the provenance of a result that a policy gets now.
 
     A hyperparameter that names a file counts by the file's content, and one that names a folder of
@@ -67,7 +67,7 @@ def provenance(policy: str, player: str = "ata_gym.bench.runner.policy_run") -> 
 
     Args:
         policy: The policy's name, with its hyperparameters.
-        player: The name of the module that plays it.
+        module: The name of the module that plays it.
 
     Example:
         >>> code = provenance("ata")["code"]
@@ -75,11 +75,11 @@ def provenance(policy: str, player: str = "ata_gym.bench.runner.policy_run") -> 
         (True, False)
     """
     # A user may change the source between two calls, so it is a part of the key of the cache.
-    return _provenance(policy, player, source_given(policy))
+    return _provenance(policy, module, registered_source(policy))
 
 
 @cache
-def _provenance(policy: str, player: str, source: str | None) -> Provenance:
+def _provenance(policy: str, module: str, source: str | None) -> Provenance:
     definition = load(policy)
     hyperparameters = parse(policy)[1]
     build: Any
@@ -89,7 +89,7 @@ def _provenance(policy: str, player: str, source: str | None) -> Provenance:
         build = definition
     spec = gym.spec(build.env_id)
     envs = [str(point).partition(":")[0] for point in (spec.entry_point, spec.vector_entry_point)]
-    result = provenance_of(player, *envs, build.__module__, files=_files(hyperparameters, build))
+    result = provenance_of(module, *envs, build.__module__, files=_files(hyperparameters, build))
     # The list of presets is left out of the code, so the entry of this preset is added.
     if isinstance(definition, Preset):
         entry = repr((build.__qualname__, sorted(definition.hyperparameters.items())))
@@ -150,7 +150,7 @@ def changed(before: Mapping[str, Any], now: Provenance, name: str) -> str | None
     differing = sorted(
         module for module in old.keys() | new.keys() if old.get(module) != new.get(module)
     )
-    ours = [module for module in differing if is_ours(module)]
+    ours = [module for module in differing if is_our_module(module)]
     parts = {"ata-gym": ours, name: [module for module in differing if module not in ours]}
     phrases = []
     for owner, modules in parts.items():

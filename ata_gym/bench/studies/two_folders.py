@@ -1,21 +1,22 @@
-"""Two results folders of ``ata-gym bench`` beside each other, as a page and as a table."""
+"""Two results folders of ``ata-gym bench``, compared on the same seeds."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from ata_gym.bench.experiment import plural
-from ata_gym.bench.report.headline import beside
-from ata_gym.bench.report.page.experiment_page import NOTE, experiment_page, origin, read_tasks
+from ata_gym.bench.report.headline import compared_with
 from ata_gym.bench.report.page.sections import Page
-from ata_gym.bench.report.quantities import with_cost_regret
-from ata_gym.bench.report.statistics import ends, summarise
-from ata_gym.bench.report.summary_tables import TITLES, over_seeds, summary_table
-from ata_gym.bench.report.table import Table
-from ata_gym.bench.store.folder import Folder, differences, read_json
-from ata_gym.bench.store.note import Note, check_note, finished_policies, read_note
+from ata_gym.bench.report.quantities import in_order, with_cost_regret
+from ata_gym.bench.report.statistics import ends
+from ata_gym.bench.report.summary_tables import over_seeds, summary_table
+from ata_gym.bench.runner.results import Results
+from ata_gym.bench.store.folder import Folder, differences, origin, read_json
+from ata_gym.bench.store.note import Note, finished_policies, read_note, sizes
+from ata_gym.bench.studies.benchmark import NOTE, Benchmark, read_tasks, report_on
 
 
 class _Side(NamedTuple):
@@ -28,8 +29,8 @@ class _Side(NamedTuple):
     """The records of the policies that have finished, by name."""
 
 
-def side_by_side(first: Path, second: Path, command: Sequence[str] = ()) -> tuple[Page, Table]:
-    """Compare two folders, A and B, in a page and a table.
+def compare_folders(first: Path, second: Path, command: Sequence[str] = ()) -> Results:
+    """Compare two folders of ``bench``, A and B.
 
     A policy whose records differ is there twice, with its records of A and with its records of B;
     one whose records are the same in both, or that only one folder has, is there once.
@@ -77,43 +78,49 @@ def side_by_side(first: Path, second: Path, command: Sequence[str] = ()) -> tupl
         ]
     note = {**a.note, "policies": policies, "command": [*command]}
     # Two loss curves that differ have no common picture.
-    if note.get("loss_curve") != b.note.get("loss_curve"):
+    if note["loss_curve"] != b.note["loss_curve"]:
         note["loss_curve"] = None
-    joint = with_cost_regret(pl.concat(records, how="diagonal"), note.get("least_cost"))
+    joint = with_cost_regret(pl.concat(records, how="diagonal"), note["least_cost"])
+    origins = origin([side.store.result(name) for side in (a, b) for name in side.records])
+    report = report_on(note, joint, tasks, origins)
     samples = ends(joint, note["price"])
-    summary = summarise(joint, note["price"])
     lines = [
         f"  {name} {line}"
         for name in changed_names
-        for line in beside(samples, f"{name} (B)", {f"{name} (A)": "A"})
+        for line in compared_with(samples, f"{name} (B)", {f"{name} (A)": "A"})
     ]
-    result = experiment_page(note, joint, tasks)
-    title = f"{note['title']}: A = {first}, B = {second}"
     if lines:
         lines.insert(0, "B, on the same seeds:")
-    page = result._replace(
+    size = sizes(note)
+    title = f"{size.title}: A = {first}, B = {second}"
+    quantities = in_order(report.summary["quantity"].unique())
+    heading = f"{title}\n{plural(size.rounds, 'round')}: {over_seeds(size.seeds)}"
+    added = [f"{topic}: {', '.join(names)}." for topic, names in remarks.items() if names]
+    page = report.page()
+    changed_page = page._replace(
         study="compare",
         title=title,
-        lead="\n".join([*lines, result.lead]),
-        remarks=[
-            *result.remarks,
-            *(f"{topic}: {', '.join(names)}." for topic, names in remarks.items() if names),
-        ],
-        origin=origin([side.store.result(name) for side in (a, b) for name in side.records]),
+        lead="\n".join([*lines, page.lead]),
+        remarks=[*page.remarks, *added],
     )
-    table_title = f"{title}\n{plural(note['rounds'], 'round')}: {over_seeds(note['seeds'])}"
-    quantities = [name for name in TITLES if name in summary["quantity"]]
-    return page, summary_table(table_title, summary, quantities)
+    return Results(
+        report._replace(
+            title=title,
+            tables=[summary_table(heading, report.summary, quantities)],
+            findings="\n".join([*lines, page.lead, *added]),
+            page=partial(Page._replace, changed_page),
+        ),
+    )
 
 
 def _side(letter: str, folder: Path) -> _Side:
     """Read a folder that ``bench`` has made."""
     note = read_note(folder)
-    store = Folder(folder)
-    if note["study"] != "bench":
+    if note["study"] != Benchmark.name:
         raise ValueError(
             f"{folder} holds the results of {note['study']!r}: only those of bench can be compared",
         )
-    check_note(folder, note, NOTE)
+    read_note(folder, NOTE)
+    store = Folder(folder)
     records = {name: store.results([name]) for name in finished_policies(folder, note)}
     return _Side(letter, store, note, records)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ata_gym.cli import options
-from ata_gym.cli.console import command_line, say, say_error, say_files, show_report
-from ata_gym.cli.studies.report import end_with, say_failure, show_studied, show_with_page
+from ata_gym.cli.console import (
+    command_line,
+    failures_at_the_end,
+    say,
+    say_files,
+    show_results,
+)
 from ata_gym.cli.studies.train import Model, Trajectory, train
-
-if TYPE_CHECKING:
-    from ata_gym.bench.runner.jobs import Effort
-    from ata_gym.bench.studies.leaderboard.experiment import Leaderboard
-    from ata_gym.scenarios import Scenario
 
 FOLLOWERS = "uta,ata,ata-icml,recent-median,lb-bsp-ema,restarting-beta"
 """Some policies that use all feedback alike, and some for non-stationary scenarios."""
@@ -75,76 +74,38 @@ def bench(
         --out results/times
     ```
     """
-    from ata_gym.bench import PolicyFailedWarning, run
-    from ata_gym.bench.store.folder import Folder
+    from ata_gym import bench as studies
 
     names = options.split_names(policies)
     scenario = source.find()
     name_parts = [scenario.name]
     if sweep is not None:
         name_parts += ["by", sweep.partition("=")[0]]
-    out = options.results_folder(out, *name_parts)
     shared: dict[str, Any] = {
         "seeds": source.seeds,
         "seed": source.seed,
         "rounds": source.rounds,
         "price": price,
-        "out": out,
+        "out": options.results_folder(out, *name_parts),
         "command": command_line(),
         **running.effort()._asdict(),
     }
-    with warnings.catch_warnings():
-        # each failure is reported at the end, with the place of its traceback
-        warnings.simplefilter("ignore", PolicyFailedWarning)
-        if sweep is not None:
+    with failures_at_the_end():
+        if sweep is None:
+            results = studies.run(names, scenario, loss_curve=loss_curve, **shared)
+        else:
             if loss_curve is not None:
                 raise ValueError(
                     "--loss-curve does not go with --sweep: give it without, for each value alone",
                 )
-            _bench_at_each(sweep, names, source, scenario, shared)
-            return
-        results = run(names, scenario, loss_curve=loss_curve, **shared)
-    for part in results.parts:
-        if part.report:
-            show_report(part.report)
-    for remark in results.remarks:
-        say_error(remark)
-    end_with(results.failures, Folder(out))
-
-
-def _bench_at_each(
-    sweep: str,
-    names: list[str],
-    source: options.Source,
-    scenario: Scenario,
-    shared: dict[str, Any],
-) -> None:
-    """Play policies at each value of a parameter, show the results, and end as ``bench`` does."""
-    from ata_gym.bench.store.folder import Folder
-    from ata_gym.bench.studies import sweep as sweeps
-
-    parameter, values = split_sweep(sweep)
-    # the scenario of a trace was made with the budget, which cannot be swept then
-    if source.trace:
-        budget = None
-    else:
-        budget = source.budget
-    out = shared["out"]
-    swept = sweeps.sweep(names, scenario, parameter, values, budget=budget, **shared)
-    show_report(swept.report(out))
-    remarks = [remark for point in swept.points for remark in point.results.remarks]
-    for remark in dict.fromkeys(remarks):
-        say_error(remark)
-    failed = [
-        (point, name, error)
-        for point in swept.points
-        for name, error in point.results.failures.items()
-    ]
-    for point, name, error in failed:
-        note = Folder(out / point.folder).failure(name)
-        say_failure(f"{name} at {parameter} = {point.value}", error, note)
-    if failed:
-        raise typer.Exit(1)
+            parameter, values = split_sweep(sweep)
+            # the scenario of a trace was made with the budget, which cannot be swept then
+            if source.trace:
+                budget = None
+            else:
+                budget = source.budget
+            results = studies.sweep(names, scenario, parameter, values, budget=budget, **shared)
+    show_results(results)
 
 
 def split_sweep(text: str) -> tuple[str, list[Any]]:
@@ -207,18 +168,36 @@ def track(
         --change 1873 --out results/times
     ```
     """
-    from ata_gym.bench.runner.play import run
-    from ata_gym.bench.studies.tracking.experiment import TrackedRun, Tracking
-    from ata_gym.bench.studies.tracking.report import report
+    from ata_gym import bench as studies
 
-    tracking = Tracking.around(source.experiment(), change or None, before=before, after=after)
-    out = options.results_folder(out, tracking.scenario.name, "tracked")
-    names = options.policy_names(policies)
-    show_studied(run(tracking, names, out, running.effort(), report, TrackedRun), with_page=False)
+    scenario = source.find()
+    with failures_at_the_end():
+        results = studies.track(
+            options.split_names(policies),
+            scenario,
+            changes=change or None,
+            before=before,
+            after=after,
+            rounds=source.rounds,
+            seeds=source.seeds,
+            seed=source.seed,
+            out=options.results_folder(out, scenario.name, "tracked"),
+            command=command_line(),
+            **running.effort()._asdict(),
+        )
+    show_results(results)
 
 
 SetName = StrEnum("SetName", ["steady", "changing", "unseen", "drawn"])
 """The sets of scenarios."""
+
+Timings = Annotated[
+    bool,
+    typer.Option(
+        "--timings",
+        help="Measure what a decision of each policy costs, too; it takes minutes, once.",
+    ),
+]
 
 
 def leaderboard(
@@ -272,15 +251,17 @@ def leaderboard(
             ),
         ),
     ] = None,
+    timings: Timings = False,
 ) -> None:
     r"""Rank policies by cost on a fixed set of scenarios.
 
     The cost is runtime + price x worker time, and a set has a version. All policies are played on
     the same random task times; every ratio is one of values on the same seeds, with its 95 %
     confidence interval. Learners are ranked; oracles, which know what these must learn, and
-    baselines are shown beside them, and so is the worst seed beside the mean; cells.csv has the
-    figures of every seed. `ata-gym policies NAME --cost` times decisions. After a kill the same
-    command continues where it stopped, with the same result; policies may be added later.
+    baselines are shown next to them, and so is the worst seed next to the mean; cells.csv has the
+    figures of every seed. With --timings there is a table of the processor time of a decision of
+    each policy on this machine, as `ata-gym policies NAME --cost` measures it. After a kill the
+    same command continues where it stopped, with the same result; policies may be added later.
 
     ```
     ata-gym leaderboard --quick
@@ -293,36 +274,27 @@ def leaderboard(
         --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```
     """
-    from ata_gym.bench.studies.leaderboard.run import set_up
+    from ata_gym import bench as studies
+    from ata_gym.bench.studies.leaderboard.sets import SETS
 
-    effort = running.effort()
-    board = set_up(
-        set_,
-        quick=quick,
-        policies=None if policies is None else options.policy_names(policies),
-        scenarios=None if scenarios is None else options.split_names(scenarios, "scenario"),
-        prices=None if prices is None else split_prices(prices),
-        seeds=seeds,
-        data=data,
-        out=out,
-    )
-    _rank(board, effort)
-
-
-def _rank(board: Leaderboard, effort: Effort) -> None:
-    """Play a leaderboard, show it, and exit with code 1 if a policy failed."""
-    from ata_gym.bench.studies.leaderboard.run import run
-
-    ranking, failures = run(board, effort, command_line())
-    show_with_page(ranking, board.out)
-    for job, error in failures.items():
-        say_failure(
-            f"{job.policy} in {job.experiment.scenario.name}",
-            error,
-            job.folder.failure(job.policy),
+    name_parts = ["leaderboard", set_, SETS[set_].version]
+    if quick:
+        name_parts.append("quick")
+    with failures_at_the_end():
+        results = studies.leaderboard(
+            set_,
+            quick=quick,
+            policies=None if policies is None else options.split_names(policies),
+            scenarios=None if scenarios is None else options.split_names(scenarios, "scenario"),
+            prices=None if prices is None else split_prices(prices),
+            seeds=seeds,
+            data=data,
+            timings=timings,
+            out=options.results_folder(out, *name_parts),
+            command=command_line(),
+            **running.effort()._asdict(),
         )
-    if failures:
-        raise typer.Exit(1)
+    show_results(results)
 
 
 def split_prices(text: str) -> list[float]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ata_gym.cli import options
-from ata_gym.cli.console import say, say_error, say_files, show_report
+from ata_gym.cli.console import command_line, say, say_files, show_results
 from ata_gym.cli.options import RerunChanged, Rounds, SaveEvery
-from ata_gym.utils.atomic import check_place
 from ata_gym.utils.extras import require
+from ata_gym.utils.files.atomic import check_place
 
 if TYPE_CHECKING:
     from ata_gym.bench.runner.jobs import Effort
-    from ata_gym.bench.studies.learning.experiment import Learning
 
 
 def learn(
@@ -92,30 +91,44 @@ def learn(
     """
     for module in ("stable_baselines3", "sb3_contrib", "tensorboard"):
         require(module, extra="rl", purpose="The command learn")
-    from ata_gym.bench.studies.learning.experiment import Learning
-    from ata_gym.rl.specification import AgentSpec
-    from ata_gym.scenarios import resolve
-    from ata_gym.utils.validation import whole_number
-
     effort = options.Running(save_every=save_every, rerun_changed=rerun_changed).effort()
-    for option, number in (("validation", validation), ("test", test)):
-        whole_number(option, number)
-    hyperparameters = split_hyperparameters(hyperparameter or ())
-    spec = AgentSpec(env, algorithm, action or "", seed, hyperparameters)
-    resolved = resolve(options.unrecorded(scenario, "learn"), price=price, horizon=rounds)
-    learning = Learning(spec, resolved, steps, rows, evaluations, validation, test)
-    _train_agent(learning, options.results_folder(out, resolved.name, "learned", env), effort)
+    name = options.unrecorded(scenario, "learn")
+    agent = {
+        "algorithm": algorithm,
+        "action": action,
+        "hyperparameters": split_hyperparameters(hyperparameter or ()),
+        "seed": seed,
+    }
+    sizes = {"price": price, "rounds": rounds, "steps": steps, "rows": rows}
+    seeds = {"evaluations": evaluations, "validation": validation, "test": test}
+    folder = options.results_folder(out, name, "learned", env)
+    _train_agent(env, name, folder, effort, {**agent, **sizes, **seeds})
 
 
-def _train_agent(learning: Learning, folder: Path, effort: Effort) -> None:
+def _train_agent(
+    env: str,
+    scenario: str,
+    folder: Path,
+    effort: Effort,
+    arguments: Mapping[str, Any],
+) -> None:
     """Train and compare an agent, and say where it is and how to play it."""
-    from ata_gym.bench.studies.learning.run import run
+    from ata_gym import bench
     from ata_gym.bench.studies.learning.training import agent_file
+    from ata_gym.rl.specification import policy_name
 
-    study = run(learning, folder, effort, say_error)
-    show_report(study.report)
+    results = bench.learn(
+        env,
+        scenario,
+        out=folder,
+        save_every=effort.save_every,
+        rerun_changed=effort.rerun_changed,
+        command=command_line(),
+        **arguments,
+    )
+    show_results(results)
     say_files("agent", [agent_file(folder)])
-    say(f"play it as {study.policy}")
+    say(f"play it as {policy_name(env, folder)}")
 
 
 def split_hyperparameters(texts: Sequence[str]) -> dict[str, Any]:
@@ -159,7 +172,7 @@ def pretrain(
     r"""Train the network of the learned policy.
 
     The network meets workers drawn at random, and its weights are written to a file. The defaults
-    are those of the weights in the package. The training takes some 25 minutes on one core. After a
+    gave the weights in the package. The training takes some 25 minutes on one core. After a
     kill the same command goes on where it stopped, from a checkpoint beside OUT; it gives the same
     weights on the same machine.
 
@@ -178,8 +191,8 @@ def pretrain(
     from ata_gym.bench.runner.progress import progress_bars
     from ata_gym.models.checkpoint import pack, unpack
     from ata_gym.rl.pretraining.learned import Pretraining
-    from ata_gym.utils.sealed import load_checkpoint, remove_checkpoint, save_checkpoint
-    from ata_gym.utils.signals import stop_requested
+    from ata_gym.utils.files.sealed import load_checkpoint, remove_checkpoint, save_checkpoint
+    from ata_gym.utils.process.signals import stop_requested
     from ata_policies.learned.network import write_network
 
     # one thread, so that the sums do not depend on the number of cores

@@ -8,8 +8,13 @@ from typing import Annotated
 import typer
 
 from ata_gym.cli import options
-from ata_gym.cli.console import command_line, say, say_files, say_json, show
-from ata_gym.utils.atomic import check_place
+from ata_gym.cli.console import (
+    command_line,
+    failures_at_the_end,
+    say_json,
+    say_problems,
+    show_results,
+)
 
 
 def what_if(
@@ -36,7 +41,7 @@ def what_if(
     policies: options.Policies = "default,restarting-beta,lb-bsp-ema",
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="A folder for the page and what was learned."),
+        options.folder_option(help="A folder for the page and what was learned."),
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -54,23 +59,24 @@ def what_if(
     ata-gym what-if profiler-traces --json
     ```
     """
-    from ata_gym.bench.studies.what_if import page
-    from ata_gym.bench.studies.what_if.logs import read_log
-    from ata_gym.bench.studies.what_if.study import what_if as play
+    import json as json_text
 
-    times = read_log(log, worker=worker_column, duration=duration_column, round=round_column)
-    if out is not None:
-        check_place(out / "report.html")
-    result = play(times, tasks=tasks, policies=options.split_names(policies))
-    if out is None:
-        files = []
-    else:
-        files = page.leave(result, out, command_line())
+    from ata_gym import bench
+    from ata_gym.bench.studies.what_if.page import DATA
+
+    with failures_at_the_end():
+        results = bench.what_if(
+            log,
+            tasks=tasks,
+            policies=options.split_names(policies),
+            worker_column=worker_column,
+            duration_column=duration_column,
+            round_column=round_column,
+            out=out,
+            command=command_line(),
+        )
     if json:
-        say_json(page.to_data(result))
-        return
-    show(*page.tables(result))
-    for sentence in (result.verdict, page.cost(result), *times.remarks):
-        say(sentence)
-    if files:
-        say_files("files", files)
+        say_json(json_text.loads(str(results.content.files[DATA])))
+        say_problems(results)
+    else:
+        show_results(results)

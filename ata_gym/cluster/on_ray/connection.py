@@ -13,18 +13,21 @@ from importlib import import_module
 from typing import Any
 
 from ata_gym.utils.extras import require
-from ata_gym.utils.signals import alarms_cancelled, handlers_kept
+from ata_gym.utils.process.signals import alarms_cancelled, handlers_kept
 
 _ANSWERS_WITHIN = 10.0
 """The seconds within which the head node of a cluster must accept a connection."""
 
+CLIENT = "ray://"
+"""What the address of a server for Ray Client begins with."""
 
-def check_address(address: str, what: str) -> None:
+
+def check_address(address: str, name: str) -> None:
     """Refuse an address that no cluster can have.
 
     Args:
         address: The address.
-        what: The name of the option or variable that holds it, for the error.
+        name: The name of the option or variable that holds it, for the error.
 
     Raises:
         ValueError: If it is neither auto nor host:port.
@@ -39,7 +42,7 @@ def check_address(address: str, what: str) -> None:
     match = re.fullmatch(r"(?:[^\s:/]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})", address)
     if address != "auto" and not (match and 0 < int(match[1]) < 2**16):
         raise ValueError(
-            f"{what} must be auto, or host:port of Ray's head node, as 10.0.0.1:6379, not"
+            f"{name} must be auto, or host:port of Ray's head node, as 10.0.0.1:6379, not"
             f" {address!r}",
         )
 
@@ -92,13 +95,11 @@ def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **op
         check_address(cluster_address, "address" if address else "RAY_ADDRESS")
     quiet = {"logging_level": logging.ERROR, "log_to_driver": log_to_driver}
     try:
-        with alarms_cancelled(), handlers_kept():
-            if cluster_address:
-                _check_that_somebody_listens(cluster_address)
-                ray.init(cluster_address, **quiet)
-            else:
-                with _on_loopback():
-                    ray.init("local", include_dashboard=False, **quiet, **options)
+        if cluster_address:
+            join_ray(cluster_address, **quiet)
+        else:
+            with alarms_cancelled(), handlers_kept(), _on_loopback():
+                ray.init("local", include_dashboard=False, **quiet, **options)
     except Exception as error:
         # Some errors of Ray have no class of their own.
         lines = (line.strip() for line in str(error).splitlines() if line.strip())
@@ -109,6 +110,25 @@ def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **op
             ) from error
         logs = f"its log files, under {os.environ.get('RAY_TMPDIR', '/tmp')}/ray, may say more"
         raise ValueError(f"Ray cannot be started on this machine: {reason} ({logs})") from error
+    return ray
+
+
+def join_ray(address: str, **options: Any) -> Any:
+    """Join a running Ray cluster, and return the module ``ray``; ``connect_ray`` serves most users.
+
+    Args:
+        address: ``"auto"``, host:port of the head node, or ``ray://`` and host:port of its server
+            for Ray Client.
+        options: Options of ``ray.init``.
+
+    Raises:
+        OSError: If nothing listens at the address.
+        Exception: What Ray raises where it cannot join; some of its errors have no class.
+    """
+    ray = quiet_ray("A connection with Ray")
+    _check_listening(address.removeprefix(CLIENT))
+    with alarms_cancelled(), handlers_kept():
+        ray.init(address, **options)
     return ray
 
 
@@ -144,7 +164,7 @@ def _on_loopback() -> Iterator[None]:
         constants.ENABLE_RAY_CLUSTER = enabled
 
 
-def _check_that_somebody_listens(address: str) -> None:
+def _check_listening(address: str) -> None:
     """Raise OSError if nothing listens at an address; Ray itself would try for minutes."""
     if address != "auto":
         host, _, port = address.rpartition(":")

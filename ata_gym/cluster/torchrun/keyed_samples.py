@@ -1,18 +1,13 @@
 """Samples whose random augmentation does not depend on the process that loads them."""
 
-import random
 from typing import Any, Self
 
-import numpy as np
-import torch
 from torch.utils.data import Dataset
 
-from ata_gym.models.device import seeded
-
-_CPU = torch.device("cpu")
+from ata_gym.models.seeds import generators_preserved, seed_generators
 
 
-class Keyed(int):
+class KeyedIndex(int):
     """The number of a sample, with the key of the noise that the sample has.
 
     The noise belongs to the place of the sample in the order of the training.
@@ -22,7 +17,7 @@ class Keyed(int):
     """The key of the noise, 63 bits."""
 
     @classmethod
-    def of(cls, number: int, key: int) -> Self:
+    def from_number(cls, number: int, key: int) -> Self:
         """The number, with a key of 63 bits."""
         keyed = cls(number)
         keyed.key = key
@@ -42,6 +37,7 @@ class KeyedSamples(Dataset[Any]):
         dataset: Finds samples by their numbers.
 
     Example:
+        >>> import torch
         >>> from types import SimpleNamespace
         >>> from torch.utils.data import DataLoader
         >>> from ata_gym.cluster import TaskSampler
@@ -66,16 +62,9 @@ class KeyedSamples(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, number: int) -> Any:
-        if not isinstance(number, Keyed):
+        if not isinstance(number, KeyedIndex):
             return self.dataset[number]
         # Augmentation draws from the global generators.
-        states = (random.getstate(), np.random.get_state())  # noqa: NPY002
-        random.seed(number.key)
-        # NumPy takes seeds of 32 bits.
-        np.random.seed(number.key & 0xFFFFFFFF)  # noqa: NPY002
-        try:
-            with seeded(number.key, _CPU):
-                return self.dataset[int(number)]
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])  # noqa: NPY002
+        with generators_preserved():
+            seed_generators(number.key)
+            return self.dataset[int(number)]

@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,32 +16,34 @@ from ata_gym.cluster.torchrun.weights import TOLERANCE
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import short
 
+Number = TypeVar("Number", float, Floats)
 
-class RankPart(NamedTuple):
+
+class RankPart(NamedTuple, Generic[Number]):
     """What a rank sends about its part of a round.
 
-    In the parts of all ranks each field has an axis of ranks, (n,).
+    Each field is a number. In the parts of all ranks it has an axis of ranks, shape (n,).
     """
 
-    elapsed: Any
+    elapsed: Number
     """The seconds from the round's start until the rank had computed its tasks."""
-    loss: Any
+    loss: Number
     """The part of the mean loss that its tasks have."""
-    leaves: Any
+    leaves: Number
     """1 if the rank takes no tasks from the next round on, else 0."""
-    checksum: Any
+    checksum: Number
     """A checksum, of 24 bits, of the allocation, and at times of the policy's state, too."""
-    layout: Any
+    layout: Number
     """A checksum of the forms of the gradients, of 24 bits."""
-    samples: Any
+    samples: Number
     """A checksum, of 24 bits, of the order of samples that it follows.
 
     It is 0 if the rank follows no order in this round."""
-    weight: Any
+    weight: Number
     """The sum of the weights of its losses; 0 where they have none."""
-    weights: Any
+    weights: Number
     """A fingerprint of the weights of the models in some rounds, 0 in the others."""
-    fault: Any
+    fault: Number
     """What is wrong with its tasks.
 
     It is a ``Fault``, plus ``len(Fault)`` times the place of the parameter."""
@@ -54,36 +56,42 @@ class Fault(IntEnum):
     LOSS = 1
     GRADIENT = 2
     CHANGED = 3
-    AGAIN = 4
+    SECOND_PASS = 4
     FAILED = 5
 
 
-_AGREED: Mapping[str, tuple[str, float, str]] = {
-    "checksum": (
+class _Agreement(NamedTuple):
+    disagreement: str
+    """The error if the ranks do not agree."""
+    tolerance: float
+    """How far the ranks may be apart."""
+    cure: str
+
+
+_AGREEMENTS: Mapping[str, _Agreement] = {
+    "checksum": _Agreement(
         "the ranks decided on different allocations",
         0.0,
         "Load the same state on every rank, and use the same versions of ata-gym, numpy and"
         " numba, on processors of one kind",
     ),
-    "layout": (
+    "layout": _Agreement(
         "the ranks train parameters of different shapes, memory formats or dtypes",
         0.0,
         "Build, convert and freeze the model alike on every rank",
     ),
-    "samples": (
+    "samples": _Agreement(
         "the ranks follow different orders of samples",
         0.0,
         "Give TaskSampler the same dataset, samples, shuffle and seed on every rank",
     ),
-    "weights": (
+    "weights": _Agreement(
         "the models have different weights",
         TOLERANCE,
         "Seed torch alike on every rank before the model is made, or load the same checkpoint",
     ),
 }
-"""The fields on which the ranks must agree.
-
-Each has the error if they do not agree, how far they may be apart, and the cure."""
+"""The fields of ``RankPart`` on which the ranks must agree."""
 
 _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
     Fault.LOSS: (
@@ -99,14 +107,14 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
     Fault.CHANGED: (
         RuntimeError,
         "{parameter} was changed inside the round on {worker}, as by an optimizer stepped in a"
-        " backward hook or by Embedding(max_norm=...), before its gradient was that of all"
+        " backward hook or by Embedding(max_norm=...), before it had the gradient of all"
         " tasks: change it after share.reduce()",
     ),
     Fault.FAILED: (
         RuntimeError,
         "{worker} failed when a part of its gradient was on its way; it says why itself",
     ),
-    Fault.AGAIN: (
+    Fault.SECOND_PASS: (
         RuntimeError,
         "{worker} computed a second backward pass in its last batch, when a part of the"
         " gradient was on its way, since the round before had one in each batch: begin the"
@@ -121,18 +129,19 @@ class Ranks:
     Args:
         group: The process group, as for ``TorchAllocator``.
         name: The name of this rank's worker, as for ``TorchAllocator``.
-        agreed: What must be the same on all ranks, by name.
+        configuration: What must be the same on all ranks, by name.
 
     Raises:
         RuntimeError: If there is no process group.
-        ValueError: On every rank, if two ranks have the same name, or differ in what is ``agreed``.
+        ValueError: On every rank, if two ranks have the same name, or differ in the
+            configuration.
     """
 
     def __init__(
         self,
         group: dist.ProcessGroup | None,
         name: str | None,
-        agreed: Mapping[str, Any],
+        configuration: Mapping[str, Any],
     ) -> None:
         if not (dist.is_available() and dist.is_initialized()):
             raise RuntimeError(
@@ -158,19 +167,21 @@ class Ranks:
         else:
             self.device = torch.device("cuda", torch.cuda.current_device())
         if name is None:
-            own_name = f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', self.rank)}"
+            rank_name = f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', self.rank)}"
         else:
-            own_name = name
+            rank_name = name
         gathered: list[Any] = [None] * self.size
-        dist.all_gather_object(gathered, (own_name, json.dumps(dict(agreed), default=str)), group)
+        dist.all_gather_object(
+            gathered, (rank_name, json.dumps(dict(configuration), default=str)), group
+        )
         self.names: tuple[str, ...] = tuple(name for name, _ in gathered)
-        _check_alike(self.names, [json.loads(text) for _, text in gathered])
+        _check_configurations(self.names, [json.loads(text) for _, text in gathered])
 
     def length(self, budget: int) -> int:
         """How many numbers all ranks together send about a round of B tasks."""
         return budget + len(RankPart._fields) * self.size
 
-    def packed(self, seconds: list[float], part: RankPart, shares: Ints) -> torch.Tensor:
+    def packed(self, seconds: list[float], part: RankPart[float], shares: Ints) -> torch.Tensor:
         """The times and the part of this rank, in a tensor of B + 9 n float64.
 
         It is 0 at the places of other ranks, so that a sum over the ranks has all of them. A
@@ -188,7 +199,7 @@ class Ranks:
         values[budget:].reshape(len(part), self.size)[:, self.rank] = part
         return torch.from_numpy(values)
 
-    def unpacked(self, summed: torch.Tensor, shares: Ints) -> tuple[list[Floats], RankPart]:
+    def unpacked(self, summed: torch.Tensor, shares: Ints) -> tuple[list[Floats], RankPart[Floats]]:
         """The task times of each rank, and the parts of all ranks.
 
         Args:
@@ -201,7 +212,7 @@ class Ranks:
         table = values[budget:].reshape(len(RankPart._fields), self.size)
         return np.split(values[:budget], ends[:-1]), RankPart(*table)
 
-    def check(self, number: int, parts: RankPart, model: nn.Module, shares: Ints) -> None:
+    def check(self, number: int, parts: RankPart[Floats], model: nn.Module, shares: Ints) -> None:
         """Raise the same error on every rank where they do not agree, or a rank has a fault.
 
         Args:
@@ -211,7 +222,7 @@ class Ranks:
             shares: The number of tasks of each rank, shape (n,).
         """
         # The allocations are compared first, then the faults of the ranks, then all else.
-        first_field, *other_fields = _AGREED
+        first_field, *other_fields = _AGREEMENTS
         self._check_agreed(number, parts, [first_field])
         for worker, code in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
             place, fault = divmod(code, len(Fault))
@@ -236,25 +247,28 @@ class Ranks:
                 " others did. The step is not taken. Give weight=... on every rank, or on none",
             )
 
-    def _check_agreed(self, number: int, parts: RankPart, fields: Sequence[str]) -> None:
+    def _check_agreed(self, number: int, parts: RankPart[Floats], fields: Sequence[str]) -> None:
         """Raise ``RuntimeError`` where ranks differ in a field; 0 means that a rank has none."""
         for field in fields:
-            disagreement, tolerance, cure = _AGREED[field]
+            agreement = _AGREEMENTS[field]
             values = [
                 (name, value)
                 for name, value in zip(self.names, getattr(parts, field), strict=True)
                 if value
             ]
-            differing = [name for name, value in values if abs(value - values[0][1]) > tolerance]
+            differing = [
+                name for name, value in values if abs(value - values[0][1]) > agreement.tolerance
+            ]
             if differing:
                 verb = "differ" if len(differing) > 1 else "differs"
                 difference = f"{', '.join(differing)} {verb} from {values[0][0]}"
                 raise RuntimeError(
-                    f"round {number}: {disagreement}; {difference}. The step is not taken. {cure}",
+                    f"round {number}: {agreement.disagreement}; {difference}. The step is not"
+                    f" taken. {agreement.cure}",
                 )
 
 
-def _check_alike(names: tuple[str, ...], agreed: list[dict[str, Any]]) -> None:
+def _check_configurations(names: tuple[str, ...], configurations: list[dict[str, Any]]) -> None:
     # The count of each name takes n^2 steps, so it is left to the error.
     if len(set(names)) < len(names):
         repeated = {name for name in names if names.count(name) > 1}
@@ -262,10 +276,10 @@ def _check_alike(names: tuple[str, ...], agreed: list[dict[str, Any]]) -> None:
             f"each rank needs a worker's name of its own, and {sorted(repeated)} stand for several:"
             " give TorchAllocator(name=...), such as the host and the device",
         )
-    for key, value in agreed[0].items():
+    for key, value in configurations[0].items():
         differing = {
             name: configuration.get(key)
-            for name, configuration in zip(names, agreed, strict=True)
+            for name, configuration in zip(names, configurations, strict=True)
             if configuration.get(key) != value
         }
         if differing:

@@ -3,17 +3,27 @@
 import logging
 from collections.abc import Callable, Generator, Iterator, MutableMapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.amp import GradScaler
 
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
 from ata_gym.cluster.torchrun.task_sampler import batches, sampler_of
-from ata_gym.models.device import Mark, Stopwatch, lacks_memory
+from ata_gym.models.memory import lacks_memory
+from ata_gym.models.stopwatch import Mark, Stopwatch
 from ata_gym.utils.validation import as_float, short, whole_number
 
-_log = logging.getLogger("ata_gym.cluster")
+_LOG = logging.getLogger("ata_gym.cluster")
+
+
+class _TimedBatch(NamedTuple):
+    tasks: int
+    """The number of its tasks."""
+    cost: float
+    """Its cost, relative to the mean cost of samples."""
+    start: Mark
+    end: Mark
 
 
 class Share:
@@ -30,7 +40,7 @@ class Share:
         budget: int,
         watch: Stopwatch,
         gradients: TaskGradients,
-        left_off: MutableMapping[Any, Iterator[Any]],
+        iterators: MutableMapping[Any, Iterator[Any]],
         reduce: Callable[[], None],
         seeded: Callable[[int], AbstractContextManager[object]] = nullcontext,
     ) -> None:
@@ -39,30 +49,29 @@ class Share:
         self._budget = budget
         self.watch = watch
         self._gradients = gradients
-        self._left_off = left_off
+        self._iterators = iterators
         self._reduce = reduce
         self._seeded = seeded
-        self.one_pass = False
+        self.expects_one_pass = False
         """Whether each batch is expected to have one backward pass, as in the round before."""
         self.weight = 0.0
         """The sum of the weights of its losses, once it is reduced."""
-        self._anew()
+        self._restart()
         self.loaders: list[Any] = []
         """The loaders of which batches were taken."""
         self.orders: list[int] = []
         """The checksum of each ``TaskSampler`` that was asked for batches in this round."""
-        self.began = watch.mark()
-        self.computed: Mark | None = None
+        self.start_mark = watch.mark()
+        self.computed_mark: Mark | None = None
         """When this rank began to reduce."""
-        self.reduced: Mark | None = None
+        self.reduced_mark: Mark | None = None
         """When the reduction had ended."""
 
-    def _anew(self) -> None:
+    def _restart(self) -> None:
         """Begin the share without any task computed."""
-        # For each batch: its tasks, its relative cost, and when it began and ended.
-        self._timed: list[tuple[int, float, Mark, Mark]] = []
+        self._timed: list[_TimedBatch] = []
         # The number of tasks of the batch that is being computed; 0 between two batches.
-        self._now = 0
+        self._batch_tasks = 0
         # The part of the mean loss that each backward pass had.
         self._losses: list[Tensor] = []
         # The number of backward passes that began.
@@ -70,14 +79,14 @@ class Share:
         # The weights of the losses of this rank, where they have weights.
         self._weights: list[float | Tensor] = []
         # Whether a batch was left after its backward pass: the gradient has a part too many.
-        self._torn = False
+        self._has_failed_pass = False
         self.scaled = False
         """Whether a ``GradScaler`` scaled a loss, and so deals with infinite gradients."""
 
     @property
     def done(self) -> int:
         """The number of tasks that are computed so far."""
-        return sum(tasks for tasks, *_ in self._timed)
+        return sum(batch.tasks for batch in self._timed)
 
     @property
     def had_one_pass(self) -> bool:
@@ -97,14 +106,14 @@ class Share:
                 without batches.
         """
         self.loaders.append(loader)
-        iterator = batches(loader, self, self._left_off)
+        iterator = batches(loader, self, self._iterators)
         while self.done < self.tasks:
             start = self.watch.mark()
             # A batch has two keys: one for what the loader draws, and one for what the model draws.
             number = 2 * (self.first + self.done)
             with self._seeded(number):
-                batch, tasks, cost = next(iterator)
-            with self._seeded(number + 1), self._timing(tasks, start, cost):
+                batch, cost = next(iterator)
+            with self._seeded(number + 1), self._timing(cost.tasks, start, cost.cost):
                 yield batch
 
     def compute(
@@ -116,10 +125,10 @@ class Share:
     ) -> None:
         """Compute all tasks, in batches as large as the memory of this rank allows.
 
-        Where the device runs out of memory in a batch of several tasks, the ``together`` of the
-        loader's ``TaskSampler`` is halved on this rank, for this round and all later ones, and the
-        share begins anew; the time that was lost does not count as task time. The gradient is sent
-        after the last backward pass.
+        Where the device runs out of memory in a batch of several tasks, the ``tasks_per_pass`` of
+        the loader's ``TaskSampler`` is halved on this rank, for this round and all later ones, and
+        the share begins anew; the time that was lost does not count as task time. The gradient is
+        sent after the last backward pass.
 
         Args:
             loader: The loader of the batches, as for ``take``.
@@ -127,7 +136,7 @@ class Share:
             scaler: As for ``backward``.
         """
         # What was sent early could not be taken back if memory is lacking.
-        self.one_pass = False
+        self.expects_one_pass = False
         while self.done < self.tasks:
             try:
                 # A generator that is left open would end its batch only after the share begins
@@ -137,19 +146,19 @@ class Share:
                         self.backward(loss_of(batch), scaler=scaler)
             except Exception as error:
                 sampler = sampler_of(loader)
-                size = self._tried
+                size = self._tried_tasks
                 if not lacks_memory(error) or sampler is None or size == 1:
                     raise
-                sampler.together = size // 2
+                sampler.tasks_per_pass = size // 2
             else:
                 continue
-            _log.warning(
+            _LOG.warning(
                 "memory for %d tasks in a pass is lacking on this rank: %d from now on",
                 size,
                 size // 2,
             )
             self._gradients.forget()
-            self._anew()
+            self._restart()
 
     @contextmanager
     def timed(self, tasks: int = 1) -> Iterator[None]:
@@ -165,29 +174,29 @@ class Share:
     @contextmanager
     def _timing(self, tasks: int, start: Mark, cost: float = 1.0) -> Iterator[None]:
         """Compute a batch of ``tasks`` tasks in the block, which began at ``start``."""
-        if self._now:
+        if self._batch_tasks:
             raise RuntimeError(
                 "the tasks of a share are computed one after the other: end the last one first",
             )
-        if self.reduced is not None or self.done + tasks > self.tasks:
+        if self.reduced_mark is not None or self.done + tasks > self.tasks:
             raise RuntimeError(
                 f"this share has {self.tasks} tasks, and {self.done} are done: {tasks} more is too"
                 " many",
             )
         # This is the last batch: its backward pass completes the gradient, which is sent meanwhile.
-        if self.one_pass and self.had_one_pass and self.done + tasks == self.tasks:
+        if self.expects_one_pass and self.had_one_pass and self.done + tasks == self.tasks:
             self._gradients.expect_last()
         passes = self._passes
-        self._now = tasks
-        self._tried = tasks
+        self._batch_tasks = tasks
+        self._tried_tasks = tasks
         try:
             yield
         except BaseException:
-            self._torn = self._torn or self._passes > passes
+            self._has_failed_pass = self._has_failed_pass or self._passes > passes
             raise
         finally:
-            self._now = 0
-        self._timed.append((tasks, cost, start, self.watch.mark()))
+            self._batch_tasks = 0
+        self._timed.append(_TimedBatch(tasks, cost, start, self.watch.mark()))
 
     def backward(
         self,
@@ -213,7 +222,7 @@ class Share:
             RuntimeError: Outside a batch.
             ValueError: For a loss that is no scalar, and a weight that is not above 0.
         """
-        if not self._now:
+        if not self._batch_tasks:
             raise RuntimeError(
                 "call backward inside the loop over share.take(loader), or inside share.timed()",
             )
@@ -229,7 +238,7 @@ class Share:
         elif weight is not None:
             self._weights.append(_above_zero(weight))
         # A mean loss counts once for each task of the batch, a sum counts as it is.
-        count = self._now if weight is None else 1
+        count = self._batch_tasks if weight is None else 1
         weighted = loss * (count / self._budget)
         self._passes += 1
         if scaler is None:
@@ -248,16 +257,16 @@ class Share:
         the worker, and no gradient has changed.
 
         Raises:
-            RuntimeError: If tasks are left, or none of them had its ``backward``.
+            RuntimeError: If tasks are not computed, or none of them had its ``backward``.
         """
-        if self.reduced is not None:
+        if self.reduced_mark is not None:
             raise RuntimeError("a round is reduced once")
         if self.done < self.tasks:
             raise RuntimeError(
                 f"{self.done} of the {self.tasks} tasks of this share are computed: loop over"
                 " share.take(loader) to its end, and reduce after it",
             )
-        if self._torn or self._passes > len(self._losses):
+        if self._has_failed_pass or self._passes > len(self._losses):
             raise RuntimeError(
                 "a backward pass failed, or its batch was left before the end, so that the gradient"
                 " has a part too many: begin the round again",
@@ -267,10 +276,10 @@ class Share:
                 "no task had a backward pass: call share.backward(loss) in place of"
                 " loss.backward()",
             )
-        self.computed = self.watch.mark()
+        self.computed_mark = self.watch.mark()
         self.weight = sum(map(_above_zero, self._weights))
         self._reduce()
-        self.reduced = self.watch.mark()
+        self.reduced_mark = self.watch.mark()
 
     def seconds(self) -> list[float]:
         """The time of each task in seconds, for a task of mean cost.
@@ -278,9 +287,9 @@ class Share:
         Tasks that were computed together have equal parts of their time.
         """
         return [
-            self.watch.seconds(start, end) / (tasks * cost)
-            for tasks, cost, start, end in self._timed
-            for _ in range(tasks)
+            self.watch.seconds(batch.start, batch.end) / (batch.tasks * batch.cost)
+            for batch in self._timed
+            for _ in range(batch.tasks)
         ]
 
     def loss(self) -> float:

@@ -2,14 +2,14 @@
 
 import zlib
 from collections.abc import Callable, Iterator, MutableMapping, Sized
-from types import SimpleNamespace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
-from ata_gym.cluster.torchrun.keyed_samples import Keyed, KeyedSamples
+from ata_gym.cluster.torchrun.keyed_samples import KeyedIndex, KeyedSamples
 from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import flag, short, whole_number
@@ -21,7 +21,42 @@ _NOISE_STREAM = 7
 _END_OF_BATCHES = object()
 
 
-class _Allocated(Protocol):
+class BatchCost(NamedTuple):
+    """The work in a batch."""
+
+    tasks: int
+    """The number of its tasks."""
+    cost: float
+    """The mean cost of its samples, relative to the mean of all samples."""
+
+
+class _TaskRange(Protocol):
+    """What a ``TaskSampler`` asks of a ``Share``."""
+
+    @property
+    def tasks(self) -> int: ...
+
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def done(self) -> int: ...
+
+    @property
+    def orders(self) -> list[int]: ...
+
+
+@dataclass(frozen=True)
+class _NextShare:
+    """The share of the next round, none of whose tasks is done."""
+
+    tasks: int
+    first: int
+    done: int = 0
+    orders: list[int] = field(default_factory=list)
+
+
+class _OpenRounds(Protocol):
     """What a ``TaskSampler`` asks of a ``TorchAllocator``."""
 
     @property
@@ -31,7 +66,7 @@ class _Allocated(Protocol):
     def rounds(self) -> int: ...
 
     @property
-    def share(self) -> Any: ...
+    def share(self) -> _TaskRange: ...
 
 
 class TaskSampler(Sampler[list[int]]):
@@ -52,9 +87,9 @@ class TaskSampler(Sampler[list[int]]):
             samples. With ``KeyedSamples`` the random augmentation of samples does not depend on the
             allocation either.
         samples: The number of samples of a task.
-        together: The number of tasks that are computed in one pass, a batch of up to ``together *
-            samples`` samples; None for the whole share. Only their sum of times is known then, and
-            each task counts as an equal part. It may differ by rank.
+        tasks_per_pass: The number of tasks that are computed in one pass, a batch of up to
+            ``tasks_per_pass * samples`` samples; None for the whole share. Only their sum of times
+            is known then, and each task counts as an equal part. It may differ by rank.
         shuffle: Whether each epoch has an order of its own.
         seed: The seed of these orders.
         cost: For each sample what the time of its task is proportional to, such as its tokens,
@@ -71,17 +106,17 @@ class TaskSampler(Sampler[list[int]]):
         >>> in_round_1 = SimpleNamespace(budget=3, rounds=1, share=share)
         >>> list(TaskSampler(in_round_1, 10, samples=2, shuffle=False))
         [[8, 9], [0, 1]]
-        >>> list(TaskSampler(in_round_1, 10, together=2))
+        >>> list(TaskSampler(in_round_1, 10, tasks_per_pass=2))
         [[0, 7]]
     """
 
     def __init__(
         self,
-        allocator: _Allocated,
+        allocator: _OpenRounds,
         dataset: Sized | int,
         *,
         samples: int = 1,
-        together: int | None = 1,
+        tasks_per_pass: int | None = 1,
         shuffle: bool = True,
         seed: int = 0,
         cost: ArrayLike | None = None,
@@ -90,10 +125,10 @@ class TaskSampler(Sampler[list[int]]):
         size = dataset if isinstance(dataset, int) else _size_of(dataset)
         self._size = whole_number("the number of samples", size)
         self._samples = whole_number("samples", samples)
-        if together is None:
-            self.together = allocator.budget
+        if tasks_per_pass is None:
+            self.tasks_per_pass = allocator.budget
         else:
-            self.together = whole_number("together", together)
+            self.tasks_per_pass = whole_number("tasks_per_pass", tasks_per_pass)
         if cost is None:
             self._cost = None
         else:
@@ -104,47 +139,50 @@ class TaskSampler(Sampler[list[int]]):
             self._noise = stream_keys(seed, stream=_NOISE_STREAM)[0]
         else:
             self._noise = None
-        self._of_round = allocator.budget * self._samples
-        self._orders: dict[int, Ints] = {}
+        self._samples_per_round = allocator.budget * self._samples
+        self._order_by_epoch: dict[int, Ints] = {}
         description = f"{self._size} {self._samples} {shuffle} {seed}"
         self.checksum = zlib.crc32(description.encode()) & 0xFFFFFF or 1
         """A checksum, of 24 bits, of what the order follows from; never 0."""
-        self.coming: Any = None
+        self.next_share: _TaskRange | None = None
         """The share of the next round, while a loader begins to load it."""
-        self.given: list[tuple[int, float]] = []
-        """The number of tasks and the relative cost of each batch since the last ``iter``."""
+        self.batch_costs: list[BatchCost] = []
+        """The work in each batch since the last ``iter``."""
 
     @property
     def rounds(self) -> int:
         """The number of whole rounds in an epoch."""
-        return self._size // self._of_round
+        return self._size // self._samples_per_round
 
     def __iter__(self) -> Iterator[list[int]]:
         """The samples of this rank's batches in the round that is open.
 
         They begin after the tasks that are done.
         """
-        if self.coming is None:
+        if self.next_share is None:
             share = self._allocator.share
         else:
-            share = self.coming
+            share = self.next_share
         share.orders.append(self.checksum)
-        self.given = []
+        self.batch_costs = []
         start, number = self.place(share)
         samples = self.samples_from(start, number)
-        step = self.together * self._samples
+        step = self.tasks_per_pass * self._samples
         for begin in range(0, len(samples), step):
             batch = samples[begin : begin + step]
             if self._cost is None:
                 cost = 1.0
             else:
                 cost = float(self._cost[batch].mean())
-            self.given.append((len(batch) // self._samples, cost))
+            self.batch_costs.append(BatchCost(len(batch) // self._samples, cost))
             yield batch if self._noise is None else self._keyed(batch, start + begin)
 
-    def place(self, share: Any) -> tuple[int, int]:
-        """Where in the order the samples begin that a share has left, and how many there are."""
-        start = self._allocator.rounds * self._of_round + (share.first + share.done) * self._samples
+    def place(self, share: _TaskRange) -> tuple[int, int]:
+        """Where in the order the samples of a share's other tasks begin, and their number."""
+        start = (
+            self._allocator.rounds * self._samples_per_round
+            + (share.first + share.done) * self._samples
+        )
         return start, (share.tasks - share.done) * self._samples
 
     def samples_from(self, start: int, number: int) -> list[int]:
@@ -162,27 +200,30 @@ class TaskSampler(Sampler[list[int]]):
         assert self._noise is not None
         # torch takes seeds of 63 bits.
         keys = derive_keys(self._noise, np.arange(start, start + len(samples)), 0) >> np.uint64(1)
-        return [Keyed.of(sample, key) for sample, key in zip(samples, keys.tolist(), strict=True)]
+        return [
+            KeyedIndex.from_number(sample, key)
+            for sample, key in zip(samples, keys.tolist(), strict=True)
+        ]
 
     def _order(self, epoch: int) -> Ints:
         """The order of the samples in an epoch, shape (size,)."""
-        if epoch not in self._orders:
+        if epoch not in self._order_by_epoch:
             order = self._shuffled(epoch)
             # The round in which this epoch begins has so many samples of the epoch before. They
             # move behind the others within the first round's length, so that the round has no
             # sample twice. The end of the order stays, which the next epoch looks at.
-            overlap = epoch * self._size % self._of_round
-            if overlap and self._shuffle and self._size >= 2 * self._of_round:
-                head = order[: self._of_round]
+            overlap = epoch * self._size % self._samples_per_round
+            if overlap and self._shuffle and self._size >= 2 * self._samples_per_round:
+                head = order[: self._samples_per_round]
                 repeated = np.isin(head, self._shuffled(epoch - 1)[-overlap:])
-                order[: self._of_round] = np.concatenate([head[~repeated], head[repeated]])
-            self._orders = {
-                kept_epoch: self._orders[kept_epoch]
-                for kept_epoch in self._orders
+                order[: self._samples_per_round] = np.concatenate([head[~repeated], head[repeated]])
+            self._order_by_epoch = {
+                kept_epoch: self._order_by_epoch[kept_epoch]
+                for kept_epoch in self._order_by_epoch
                 if kept_epoch >= epoch - 1
             }
-            self._orders[epoch] = order
-        return self._orders[epoch]
+            self._order_by_epoch[epoch] = order
+        return self._order_by_epoch[epoch]
 
     def _shuffled(self, epoch: int) -> Ints:
         if not self._shuffle:
@@ -193,59 +234,72 @@ class TaskSampler(Sampler[list[int]]):
 
 def batches(
     loader: Any,
-    share: Any,
-    left_off: MutableMapping[Any, Any],
-) -> Iterator[tuple[Any, int, float]]:
-    """The batches of a loader, with the number of tasks and the relative cost of each.
+    share: _TaskRange,
+    iterators: MutableMapping[Any, Any],
+) -> Iterator[tuple[Any, BatchCost]]:
+    """The batches of a loader, with the work in each.
 
     Args:
         loader: The loader.
         share: The share of the round that is open.
-        left_off: The iterators of loaders without a ``TaskSampler``, which go on in the next round,
-            and what ``load_ahead`` has begun.
+        iterators: The iterators of loaders without a ``TaskSampler``, which go on in the next
+            round, and what ``load_ahead`` has begun.
 
     Raises:
         ValueError: As ``Share.take`` does.
     """
     sampler = sampler_of(loader)
     if sampler is None:
-        return ((batch, 1, 1.0) for batch in _endless(loader, share, left_off))
-    sampler.given = []
-    ahead = left_off.pop(loader, None)
+        return ((batch, BatchCost(1, 1.0)) for batch in _endless(loader, share, iterators))
+    sampler.batch_costs = []
+    loaded = iterators.pop(loader, None)
     # Batches that were loaded ahead are used only if they are exactly what is needed now.
-    if isinstance(ahead, _Ahead) and ahead.place == (*sampler.place(share), sampler.together):
+    if isinstance(loaded, _LoadedBatches) and loaded.place == _place(sampler, share):
         share.orders.append(sampler.checksum)
-        sampler.given = ahead.given
-        return _allocated(loader, sampler, ahead.batches)
-    return _allocated(loader, sampler, iter(loader))
+        sampler.batch_costs = loaded.batch_costs
+        return _with_costs(loader, sampler, loaded.batches)
+    return _with_costs(loader, sampler, iter(loader))
 
 
-def _allocated(
+def _with_costs(
     loader: Any,
     sampler: TaskSampler,
     iterator: Iterator[Any],
-) -> Iterator[tuple[Any, int, float]]:
+) -> Iterator[tuple[Any, BatchCost]]:
     for number, batch in enumerate(iterator):
-        if len(sampler.given) <= number:
+        if len(sampler.batch_costs) <= number:
             break
-        yield batch, *sampler.given[number]
-    raise _not_understood(loader)
+        yield batch, sampler.batch_costs[number]
+    raise _unsupported_loader(loader)
 
 
-class _Ahead(NamedTuple):
+class _Place(NamedTuple):
+    """What the batches of a share follow from."""
+
+    start: int
+    """The place in the order where its samples begin."""
+    samples: int
+    """The number of its samples."""
+    tasks_per_pass: int
+
+
+def _place(sampler: TaskSampler, share: _TaskRange) -> _Place:
+    return _Place(*sampler.place(share), sampler.tasks_per_pass)
+
+
+class _LoadedBatches(NamedTuple):
     """Batches that worker processes have begun to load for a round to come."""
 
-    place: tuple[int, int, int]
-    """The place in the order of samples, the number of samples, and the tasks in a pass."""
+    place: _Place
     batches: Iterator[Any]
-    given: list[tuple[int, float]]
-    """The number of tasks and the relative cost of each batch."""
+    batch_costs: list[BatchCost]
+    """The work in each batch."""
 
 
 def load_ahead(
     loaders: list[Any],
-    left_off: MutableMapping[Any, Any],
-    coming: Callable[[], tuple[int, int]],
+    iterators: MutableMapping[Any, Any],
+    next_tasks: Callable[[], tuple[int, int]],
 ) -> None:
     """Let the worker processes of loaders begin to load the next round.
 
@@ -253,19 +307,23 @@ def load_ahead(
 
     Args:
         loaders: The loaders of the last round.
-        left_off: Where the batches are kept; see ``batches``.
-        coming: Gives the number of tasks of this rank in the next round, and the number of the
+        iterators: Where the batches are kept; see ``batches``.
+        next_tasks: Gives the number of tasks of this rank in the next round, and the number of the
             first task.
     """
     for loader in loaders:
         if type(loader) is DataLoader and loader.num_workers and loader.persistent_workers:
             sampler = sampler_of(loader)
-            if sampler is not None and loader not in left_off:
-                tasks, first = coming()
-                sampler.coming = SimpleNamespace(tasks=tasks, first=first, done=0, orders=[])
-                place = *sampler.place(sampler.coming), sampler.together
-                left_off[loader] = _Ahead(place, iter(loader), sampler.given)
-                sampler.coming = None
+            if sampler is not None and loader not in iterators:
+                tasks, first = next_tasks()
+                share = _NextShare(tasks, first)
+                sampler.next_share = share
+                iterators[loader] = _LoadedBatches(
+                    _place(sampler, share),
+                    iter(loader),
+                    sampler.batch_costs,
+                )
+                sampler.next_share = None
 
 
 def sampler_of(loader: Any) -> TaskSampler | None:
@@ -276,7 +334,7 @@ def sampler_of(loader: Any) -> TaskSampler | None:
     taken out of the loader.
     """
     wrappers: list[Any] = []
-    sampler = _outer(loader)
+    sampler = _outer_sampler(loader)
     while sampler is not None and not isinstance(sampler, TaskSampler):
         wrappers.append(sampler)
         sampler = getattr(sampler, "batch_sampler", None)
@@ -285,7 +343,7 @@ def sampler_of(loader: Any) -> TaskSampler | None:
         user_loader = getattr(loader, "base_dataloader", loader)
         splits = any(getattr(wrapper, "split_batches", False) for wrapper in wrappers)
         if not isinstance(user_loader, DataLoader) or splits:
-            raise _not_understood(loader)
+            raise _unsupported_loader(loader)
         # A DataLoader refuses an assignment to its sampler.
         vars(user_loader).update(batch_sampler=sampler, _iterator=None)
     if isinstance(sampler, TaskSampler):
@@ -295,8 +353,8 @@ def sampler_of(loader: Any) -> TaskSampler | None:
 
 def _endless(
     loader: Any,
-    share: Any,
-    left_off: MutableMapping[Any, Iterator[Any]],
+    share: _TaskRange,
+    iterators: MutableMapping[Any, Iterator[Any]],
 ) -> Iterator[Any]:
     """Yield the batches of a loader without a ``TaskSampler``, again and again.
 
@@ -305,24 +363,24 @@ def _endless(
     order_count = len(share.orders)
     at_start = False
     while True:
-        if loader not in left_off:
-            left_off[loader] = iter(loader)
+        if loader not in iterators:
+            iterators[loader] = iter(loader)
             at_start = True
-        batch = next(left_off[loader], _END_OF_BATCHES)
+        batch = next(iterators[loader], _END_OF_BATCHES)
         # A ``TaskSampler`` somewhere inside of the loader was asked for samples.
         if len(share.orders) > order_count:
-            del left_off[loader]
-            raise _not_understood(loader)
+            del iterators[loader]
+            raise _unsupported_loader(loader)
         if batch is not _END_OF_BATCHES:
             at_start = False
             yield batch
             continue
-        del left_off[loader]
+        del iterators[loader]
         if at_start:
             raise ValueError(f"the {type(loader).__name__} has no batches")
 
 
-def _outer(loader: Any) -> Any:
+def _outer_sampler(loader: Any) -> Any:
     """The sampler of a ``DataLoader``, of batches if it has one; None for anything else."""
     sampler = getattr(loader, "batch_sampler", None)
     if sampler is None:
@@ -330,8 +388,8 @@ def _outer(loader: Any) -> Any:
     return sampler
 
 
-def _not_understood(loader: Any) -> ValueError:
-    sampler = _outer(loader)
+def _unsupported_loader(loader: Any) -> ValueError:
+    sampler = _outer_sampler(loader)
     if sampler is None or isinstance(sampler, TaskSampler):
         sampler_text = ""
     else:

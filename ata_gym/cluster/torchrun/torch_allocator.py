@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,7 +23,8 @@ from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.task_sampler import load_ahead
 from ata_gym.cluster.torchrun.waiting import Waiting
 from ata_gym.cluster.torchrun.weights import fingerprint
-from ata_gym.models.device import Stopwatch, seeded
+from ata_gym.models.seeds import seeded
+from ata_gym.models.stopwatch import Stopwatch
 from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.typing import Floats, Ints, Keys, Worker
 from ata_gym.utils.validation import flag, non_negative, whole_number
@@ -34,6 +35,14 @@ _NOISE_STREAM = 6
 """The stream of keys for the noise of tasks."""
 _PLANNER = ThreadPoolExecutor(1, "ata_gym plans")
 """The thread that decides on the next round while the optimiser steps."""
+
+
+class _Plan(NamedTuple):
+    """A plan for the next round."""
+
+    allocator: Allocator
+    """The allocator that has made the plan, and is in its place in that round."""
+    tasks: Future[dict[Worker, int]]
 
 
 class TorchAllocator:
@@ -132,7 +141,7 @@ class TorchAllocator:
         self._warm_up = whole_number("warm_up", warm_up, 0)
         self._check_every = whole_number("check_every", check_every)
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
-        agreed = {
+        configuration = {
             "budget": budget,
             "policy": policy,
             "warm_up": warm_up,
@@ -145,16 +154,15 @@ class TorchAllocator:
             **hyperparameters,
             "the version of ata_gym": __version__,
         }
-        self._ranks = Ranks(group, name, agreed)
+        self._ranks = Ranks(group, name, configuration)
         self._waiting = Waiting(self._ranks, non_negative("patience", patience))
         if flag("keyed_noise", keyed_noise):
             self._noise = stream_keys(seed, stream=_NOISE_STREAM)[0]
         else:
             self._noise = None
-        # The allocator that has planned the next round, and its plan.
-        self._ahead: tuple[Allocator, Future[dict[Worker, int]]] | None = None
+        self._next_plan: _Plan | None = None
         # Whether each batch of this rank had one backward pass in the last round.
-        self._one_pass = False
+        self._had_one_pass = False
         self._allocator = Allocator(
             self._ranks.names,
             budget,
@@ -169,7 +177,7 @@ class TorchAllocator:
         self._share: Share | None = None
         # The gradients of the last model, whose memory the next round uses again.
         self._gradients: TaskGradients | None = None
-        self._left_off: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
+        self._iterators: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
 
     @property
     def budget(self) -> int:
@@ -210,13 +218,13 @@ class TorchAllocator:
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
         shares, own_tasks, first_task = self._planned()
-        if self._ahead is not None:
-            self._allocator = self._ahead[0]
-            self._ahead = None
+        if self._next_plan is not None:
+            self._allocator = self._next_plan.allocator
+            self._next_plan = None
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:
             self._gradients = TaskGradients(model, self._ranks, self._ranks.length(self.budget))
-        learned: list[tuple[list[Floats], RankPart]] = []
+        learned: list[tuple[list[Floats], RankPart[Floats]]] = []
         with self._gradients as gradients:
 
             def reduce() -> None:
@@ -234,13 +242,13 @@ class TorchAllocator:
                 self.budget,
                 watch,
                 gradients,
-                self._left_off,
+                self._iterators,
                 reduce,
                 seeds,
             )
-            share.one_pass = self._one_pass
+            share.expects_one_pass = self._had_one_pass
             # A round that fails is begun again without sending any part early.
-            self._one_pass = False
+            self._had_one_pass = False
             self._share = share
             try:
                 yield share
@@ -261,23 +269,23 @@ class TorchAllocator:
                             self._ranks.packed([0.0] * own_tasks, failed_part, shares),
                         )
                 self._share = None
-        self._one_pass = share.had_one_pass
+        self._had_one_pass = share.had_one_pass
         # The state of an allocator is replaced, never changed: with a copy that plans ahead, the
         # state of before can still be saved.
-        ahead = copy.copy(self._allocator)
-        self._ahead = ahead, _PLANNER.submit(ahead.allocate)
-        load_ahead(share.loaders, self._left_off, self._coming)
+        planner = copy.copy(self._allocator)
+        self._next_plan = _Plan(planner, _PLANNER.submit(planner.allocate))
+        load_ahead(share.loaders, self._iterators, self._next_tasks)
 
     def _planned(self) -> tuple[Ints, int, int]:
         """The tasks of each rank, (n,), of this rank, and the number of its first task."""
-        if self._ahead is None:
+        if self._next_plan is None:
             tasks = self._allocator.allocate()
         else:
-            tasks = self._ahead[1].result()
+            tasks = self._next_plan.tasks.result()
         shares = np.array([tasks.get(name, 0) for name in self._ranks.names])
         return shares, int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
 
-    def _coming(self) -> tuple[int, int]:
+    def _next_tasks(self) -> tuple[int, int]:
         """The number of tasks of this rank in the next round, and of its first task."""
         return self._planned()[1:]
 
@@ -300,7 +308,7 @@ class TorchAllocator:
         self._leaves = False
 
     def state_dict(self) -> dict[str, Any]:
-        """The rounds and what is known of the workers, as numbers and text, the same on every rank.
+        """The rounds and the belief of the policy, as numbers and text, the same on every rank.
 
         It belongs in the checkpoint that holds the model.
 
@@ -329,7 +337,7 @@ class TorchAllocator:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is no state of TorchAllocator: {error}") from error
         self._allocator.load_state_dict(allocator)
-        self._ahead = None
+        self._next_plan = None
         self.rounds = rounds
         self._since_start = 0
         self._leaves = False
@@ -341,7 +349,7 @@ class TorchAllocator:
         share: Share,
         shares: Ints,
         gradients: TaskGradients,
-    ) -> tuple[list[Floats], RankPart]:
+    ) -> tuple[list[Floats], RankPart[Floats]]:
         """Make the gradients the mean over all tasks.
 
         Nothing has changed where a rank has a fault, or where the ranks do not agree.
@@ -349,15 +357,17 @@ class TorchAllocator:
         Returns:
             The task times of each rank, and the parts of all ranks.
         """
-        packed = self._ranks.packed(share.seconds(), self._part(share, shares, gradients), shares)
-        with self._waiting.at(self.rounds + 1):
+        packed = self._ranks.packed(
+            share.seconds(), self._rank_part(share, shares, gradients), shares
+        )
+        with self._waiting.in_round(self.rounds + 1):
             summed = gradients.sum(share.tasks / self.budget, packed)
         seconds, parts = self._ranks.unpacked(summed, shares)
         self._ranks.check(self.rounds + 1, parts, gradients.model, shares)
         gradients.keep(self._factor(parts))
         return seconds, parts
 
-    def _factor(self, parts: RankPart) -> float:
+    def _factor(self, parts: RankPart[Floats]) -> float:
         """The factor on the sums of losses divided by B, and on their gradients.
 
         It is B divided by the sum of the weights, where there are weights, and else 1.
@@ -367,12 +377,12 @@ class TorchAllocator:
             return self.budget / total
         return 1.0
 
-    def _part(self, share: Share, shares: Ints, gradients: TaskGradients) -> RankPart:
+    def _rank_part(self, share: Share, shares: Ints, gradients: TaskGradients) -> RankPart[float]:
         # In some rounds the state of the policy and the weights of the model are compared, too.
         complete = self._since_start == 0 or self.rounds % self._check_every == 0
         loss = share.loss()
         return RankPart(
-            elapsed=share.watch.seconds(share.began, share.computed),
+            elapsed=share.watch.seconds(share.start_mark, share.computed_mark),
             loss=loss,
             leaves=float(self._leaves),
             checksum=self._checksum(shares, complete),
@@ -393,7 +403,7 @@ class TorchAllocator:
         self,
         share: Share,
         seconds: list[Floats],
-        parts: RankPart,
+        parts: RankPart[Floats],
         shares: Ints,
         expected: Mapping[Worker, float],
     ) -> None:
@@ -402,7 +412,7 @@ class TorchAllocator:
         times: dict[Worker, list[float]] = {
             name: worker_times.tolist() for name, worker_times in named_times if len(worker_times)
         }
-        # The times of a warm-up do not count: its workers are told to the policy as lost.
+        # The times of a warm-up do not count: for the policy, its workers are lost.
         if self._since_start >= self._warm_up:
             self._allocator.observe(times, lost=())
         else:
@@ -417,7 +427,9 @@ class TorchAllocator:
         # communication.
         slowest = float(parts.elapsed.max())
         waited = slowest - float(parts.elapsed[self._ranks.rank])
-        communication = max(share.watch.seconds(share.computed, share.reduced) - waited, 0.0)
+        communication = max(
+            share.watch.seconds(share.computed_mark, share.reduced_mark) - waited, 0.0
+        )
         self.last = RoundRecord(
             self.rounds,
             dict(zip(names, shares.tolist(), strict=True)),

@@ -11,10 +11,10 @@ import torch.distributed as dist
 
 from ata_gym.cluster.torchrun.ranks import Ranks
 
-_log = logging.getLogger("ata_gym.cluster")
+_LOG = logging.getLogger("ata_gym.cluster")
 _LONGEST_WAIT_FACTOR = 5.0
 """A rank is named after so many times the longest wait so far."""
-_EACH = 0.5
+_LOOK_SECONDS = 0.5
 """The seconds between two looks."""
 
 
@@ -39,7 +39,7 @@ class Waiting(AbstractContextManager["Waiting"]):
         self._least = least
         self.longest = 0.0
         """The longest wait so far, in seconds."""
-        self._since: float | None = None
+        self._wait_start: float | None = None
         self._round = 0
         self._named = False
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -50,24 +50,24 @@ class Waiting(AbstractContextManager["Waiting"]):
         if ranks.size > 1:
             Thread(target=_watch, args=(ref(self),), daemon=True, name="ata_gym waiting").start()
 
-    def at(self, number: int) -> "Waiting":
+    def in_round(self, number: int) -> "Waiting":
         """Wait at the end of a round of this number."""
         self._round = number
         self._named = False
         return self
 
     def __enter__(self) -> "Waiting":
-        self._since = monotonic()
+        self._wait_start = monotonic()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        assert self._since is not None
-        self.longest = max(self.longest, monotonic() - self._since)
-        self._since = None
+        assert self._wait_start is not None
+        self.longest = max(self.longest, monotonic() - self._wait_start)
+        self._wait_start = None
 
     def look(self) -> None:
         """Name the ranks that are waited for, if it takes too long."""
-        start = self._since
+        start = self._wait_start
         if (
             start is None
             or self._named
@@ -79,7 +79,7 @@ class Waiting(AbstractContextManager["Waiting"]):
         late = [name for name, waiting in zip(self._ranks.names, waits, strict=True) if not waiting]
         # Only the first of the ranks that wait logs.
         if late and waits.index(True) == self._ranks.rank:
-            _log.warning(
+            _LOG.warning(
                 "round %d: waiting for %s for %.1f s",
                 self._round,
                 ", ".join(late),
@@ -99,4 +99,4 @@ def _watch(waiting: "ref[Waiting]") -> None:
             return
         # A strong reference would keep the object alive during the pause.
         del watched
-        pause.wait(_EACH)
+        pause.wait(_LOOK_SECONDS)

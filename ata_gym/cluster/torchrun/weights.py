@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +12,17 @@ _SAMPLE_LENGTH = 8
 """The number of elements along each dimension of a parameter that are compared."""
 
 
-class Unchanged:
+class _ParameterState(NamedTuple):
+    parameter: nn.Parameter
+    trained: bool
+    """Whether it has ``requires_grad``."""
+    version: int
+    """The version of the tensor, which operations in place raise."""
+    bits: bytes
+    """Some elements of a parameter with hooks, else nothing."""
+
+
+class ParameterSnapshot:
     """The parameters of a model as they are now, to find out later which of them has changed.
 
     The version of a tensor shows operations in place, but not that a hook replaced ``.data``; so
@@ -20,8 +31,8 @@ class Unchanged:
 
     def __init__(self, model: nn.Module, parameters: Iterable[nn.Parameter]) -> None:
         self._model = model
-        self._seen = [
-            (
+        self._states = [
+            _ParameterState(
                 parameter,
                 parameter.requires_grad,
                 parameter._version,
@@ -36,17 +47,20 @@ class Unchanged:
         A parameter also counts as changed if it was replaced, or if ``requires_grad`` changed.
         """
         current = list(self._model.parameters())
-        for place, (parameter, trained, version, bits) in enumerate(self._seen):
+        for place, state in enumerate(self._states):
+            parameter = state.parameter
             if (
                 place >= len(current)
                 or current[place] is not parameter
-                or parameter.requires_grad != trained
+                or parameter.requires_grad != state.trained
             ):
                 return place
-            if parameter._version != version or (bits and _bits(parameter) != bits):
+            if parameter._version != state.version:
                 return place
-        if len(current) > len(self._seen):
-            return len(self._seen)
+            if state.bits and _bits(parameter) != state.bits:
+                return place
+        if len(current) > len(self._states):
+            return len(self._states)
         return None
 
 

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 from ata_gym.cluster.torchrun.task_sampler import sampler_of
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-from ata_gym.cluster.trainers.rounds import rounds_of
+from ata_gym.cluster.trainers.rounds import begin_scaling, rounds_of
 from ata_gym.utils.extras import require
 
 require("lightning.pytorch", extra="integrations", purpose="TaskStrategy")
@@ -30,7 +30,7 @@ class TaskStrategy(DDPStrategy):
     and gives the mean loss over the batch. A rank may have several batches in a round, or none, so
     log what it computes without ``sync_dist``. Hooks around a batch get the numbers of the round's
     tasks. ``accumulate_grad_batches`` adds up rounds; clipping, schedulers, precision plugins and
-    checkpoints are Lightning's, and what is known of the workers is part of its checkpoints. The
+    checkpoints are Lightning's, and the state of the allocator is part of its checkpoints. The
     loss that Lightning sees is the mean over all tasks. In validation each rank has all samples.
 
     Args:
@@ -61,7 +61,7 @@ class TaskStrategy(DDPStrategy):
         self._tasks = dataloader
         return rounds_of(dataloader, self.allocator.budget)
 
-    def training_step(self, *arguments: Any, **named: Any) -> Any:
+    def training_step(self, *arguments: Any, **keywords: Any) -> Any:
         """Play a round, and return the mean loss of its tasks."""
         assert self.lightning_module is not None
         assert self.model is not None
@@ -78,12 +78,13 @@ class TaskStrategy(DDPStrategy):
         self._stepped = False
         rounds = self.lightning_module.trainer.accumulate_grad_batches
         scaler = getattr(self.precision_plugin, "scaler", None)
+        begin_scaling(scaler, self.root_device)
         with self.allocator.round(self.model) as share:
             for batch in share.take(self._tasks):
                 output: Any = super().training_step(
                     self.batch_to_device(batch),
                     *arguments[1:],
-                    **named,
+                    **keywords,
                 )
                 loss = output if isinstance(output, Tensor) else output["loss"]
                 share.backward(loss / rounds, scaler=scaler)
@@ -94,7 +95,7 @@ class TaskStrategy(DDPStrategy):
         self._gradients = [parameter.grad for parameter in parameters]
         return torch.tensor(rounds * self.allocator.last.loss, device=self.root_device)
 
-    def backward(self, closure_loss: Tensor, *_arguments: Any, **_named: Any) -> Tensor:
+    def backward(self, closure_loss: Tensor, *_arguments: Any, **_keywords: Any) -> Tensor:
         """Give the model the gradient of the round, which is computed already."""
         assert self.lightning_module is not None
         assert self.model is not None
@@ -102,23 +103,23 @@ class TaskStrategy(DDPStrategy):
             parameter.grad = gradient
         return self.precision_plugin.post_backward(closure_loss, self.lightning_module)
 
-    def optimizer_step(self, *arguments: Any, **named: Any) -> Any:
+    def optimizer_step(self, *arguments: Any, **keywords: Any) -> Any:
         """Step as Lightning does."""
-        result = super().optimizer_step(*arguments, **named)
+        result = super().optimizer_step(*arguments, **keywords)
         self._stepped = True
         return result
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], *arguments: Any, **named: Any) -> None:
-        """Write a checkpoint with what is known of the workers."""
+    def save_checkpoint(self, checkpoint: dict[str, Any], *arguments: Any, **keywords: Any) -> None:
+        """Write a checkpoint with the state of the allocator."""
         super().save_checkpoint(
             {**checkpoint, _STATE_KEY: self.allocator.state_dict()},
             *arguments,
-            **named,
+            **keywords,
         )
 
-    def load_checkpoint(self, *arguments: Any, **named: Any) -> dict[str, Any]:
-        """Read a checkpoint; in ``fit``, training goes on with what was known of the workers."""
-        checkpoint = super().load_checkpoint(*arguments, **named)
+    def load_checkpoint(self, *arguments: Any, **keywords: Any) -> dict[str, Any]:
+        """Read a checkpoint; in ``fit``, training goes on with the state of the allocator."""
+        checkpoint = super().load_checkpoint(*arguments, **keywords)
         assert self.lightning_module is not None
         if _STATE_KEY in checkpoint and self.lightning_module.trainer.state.fn == TrainerFn.FITTING:
             self.allocator.load_state_dict(checkpoint[_STATE_KEY])

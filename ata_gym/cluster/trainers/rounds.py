@@ -1,8 +1,9 @@
-"""What a trainer sees in place of the loader of tasks: one batch for each round."""
+"""What a trainer gets in place of single tasks: a loader of rounds, and a scaler that can step."""
 
 from typing import Any
 
 import torch
+from torch.amp import GradScaler
 from torch.utils.data import DataLoader
 
 from ata_gym.cluster.torchrun.task_sampler import sampler_of
@@ -27,3 +28,16 @@ def rounds_of(loader: DataLoader[Any], budget: int) -> DataLoader[Any]:
     batch = {"task": torch.arange(budget)}
     rounds: Any = range(max(sampler.rounds, 1))
     return DataLoader(rounds, batch_size=1, collate_fn=lambda _: batch)
+
+
+def begin_scaling(scaler: GradScaler | None, device: torch.device) -> None:
+    """Give a scaler its first scale, without which it cannot step.
+
+    Torch gives it when the scaler first scales a loss, which a rank without tasks never does.
+
+    Args:
+        scaler: The scaler; None if losses are not scaled.
+        device: The device of the losses.
+    """
+    if scaler is not None:
+        scaler.scale(torch.zeros((), device=device))

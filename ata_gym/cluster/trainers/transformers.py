@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader
 
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-from ata_gym.cluster.trainers.rounds import rounds_of
-from ata_gym.utils.atomic import write_whole
+from ata_gym.cluster.trainers.rounds import begin_scaling, rounds_of
 from ata_gym.utils.extras import require
-from ata_gym.utils.json_files import read_object
+from ata_gym.utils.files.atomic import write_whole
+from ata_gym.utils.files.json_files import read_object
 
 require("transformers", extra="integrations", purpose="TaskTrainer")
 
@@ -31,17 +31,17 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
     It needs torchrun. A task is a batch of ``per_device_train_batch_size`` samples; each rank
     computes as many as the allocator gives it. Gradient accumulation adds up rounds; clipping,
     schedulers, mixed precision with a ``GradScaler``, logging, evaluation and checkpoints stay as
-    in ``Trainer``, and what is known of the workers is part of its checkpoints. The loss that it
+    in ``Trainer``, and the state of the allocator is part of its checkpoints. The loss that it
     logs is the mean over all tasks.
 
     Args:
-        allocator: Made after the ``TrainingArguments``, which start the process group.
-        together: Tasks in a pass, as for ``TaskSampler``.
+        allocator: Product after the ``TrainingArguments``, which start the process group.
+        tasks_per_pass: Tasks in a pass, as for ``TaskSampler``.
         weight_of: What a batch of inputs counts for, such as its tokens. Then the model's loss must
             be a sum over these divided by ``num_items_in_batch``, as it is in language models, and
             the loss is the mean over all tokens of a round. Without it each task counts alike.
         arguments: The positional arguments of ``Trainer``.
-        named: The keyword arguments of ``Trainer``.
+        keywords: The keyword arguments of ``Trainer``.
 
     Raises:
         ValueError: For a training set whose samples have no numbers, for ``weight_of`` with a model
@@ -52,21 +52,21 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         self,
         *arguments: Any,
         allocator: TorchAllocator,
-        together: int | None = 1,
+        tasks_per_pass: int | None = 1,
         weight_of: Callable[[Mapping[str, Any]], float | Tensor] | None = None,
-        **named: Any,
+        **keywords: Any,
     ) -> None:
-        super().__init__(*arguments, **named)
+        super().__init__(*arguments, **keywords)
         if weight_of is not None and not (self.model_accepts_loss_kwargs or self.compute_loss_func):
             raise ValueError(
                 "weight_of needs a model whose forward takes num_items_in_batch in its **kwargs, as"
                 " language models of transformers do, or a compute_loss_func",
             )
         self.allocator = allocator
-        self._together = together
+        self._tasks_per_pass = tasks_per_pass
         self._weight_of = weight_of
         self._tasks: DataLoader[Any] | None = None
-        self.add_callback(_Keep(allocator))
+        self.add_callback(_AllocatorCallback(allocator))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The rounds of an epoch; tasks are loaded as ``Trainer`` would load batches."""
@@ -79,7 +79,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
             self.allocator,
             loader.dataset,
             samples=self._train_batch_size,
-            together=self._together,
+            tasks_per_pass=self._tasks_per_pass,
             seed=seed,
         )
         self._tasks = DataLoader(
@@ -109,6 +109,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         across = self.args.average_tokens_across_devices
         factor = self.accelerator.num_processes if across else 1
         items = torch.tensor(float(factor), device=self.args.device)
+        begin_scaling(self.accelerator.scaler, self.args.device)
         with self.allocator.round(model) as share:
             for batch in share.take(self._tasks):
                 if self._weight_of is None:
@@ -131,9 +132,9 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         self,
         resume_from_checkpoint: str | bool | None = None,
         *arguments: Any,
-        **named: Any,
+        **keywords: Any,
     ) -> Any:
-        """Train as ``Trainer`` does; a checkpoint also gives what is known of the workers."""
+        """Train as ``Trainer`` does; a checkpoint also gives the state of the allocator."""
         if resume_from_checkpoint is True:
             path = get_last_checkpoint(self.args.output_dir)
         else:
@@ -144,7 +145,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
                     f"{path} is no checkpoint of a TaskTrainer: it has no {_STATE_FILE}",
                 )
             self.allocator.load_state_dict(read_object(Path(path, _STATE_FILE)))
-        return super().train(resume_from_checkpoint, *arguments, **named)
+        return super().train(resume_from_checkpoint, *arguments, **keywords)
 
     def num_examples(self, dataloader: DataLoader[Any]) -> int:
         """The samples of a loader; for the rounds of an epoch, the samples of the training set."""
@@ -157,13 +158,13 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         return 0
 
 
-class _Keep(TrainerCallback):  # type: ignore[misc]
-    """Writes what is known of the workers into each checkpoint."""
+class _AllocatorCallback(TrainerCallback):  # type: ignore[misc]
+    """Writes the state of the allocator into each checkpoint."""
 
     def __init__(self, allocator: TorchAllocator) -> None:
         self._allocator = allocator
 
-    def on_save(self, args: Any, state: Any, control: Any, **_named: Any) -> None:
+    def on_save(self, args: Any, state: Any, control: Any, **_keywords: Any) -> None:
         if state.is_world_process_zero:
             folder = Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
             text = json.dumps(self._allocator.state_dict())

@@ -120,7 +120,7 @@ class Picks(ActionForm):
 
     def present(self) -> Mask:
         """The places that hold a worker, shape (E, n)."""
-        return all_or(self.state.present(), self.picks.shape)
+        return present_mask(self.state.present(), self.picks.shape)
 
 
 class Assign(Picks):
@@ -170,7 +170,7 @@ class Start(Picks):
         return start_mask(self._idle(), self.present()).astype(np.int8)
 
 
-def all_or(present: Mask | None, shape: tuple[int, ...]) -> Mask:
+def present_mask(present: Mask | None, shape: tuple[int, ...]) -> Mask:
     """The places that hold a worker, where None means all of this shape."""
     if present is None:
         return np.ones(shape, np.bool_)

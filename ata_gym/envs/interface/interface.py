@@ -86,14 +86,18 @@ class Interface:
         self._state = state
         self._kind = observation
         self.form = FORMS[form](state)
-        self.own = observation == "feedback" and form == state.forms[0] and reward_unit == "time"
+        self.is_default = (
+            observation == "feedback" and form == state.forms[0] and reward_unit == "time"
+        )
         """Whether policies of the zoo can play, as everything has the default form."""
-        self._in_unit = reward_unit != "time"
+        self._divides_rewards = reward_unit != "time"
         self._unit = np.ones(state.rows)
         """The unit of the rewards in each row's episode, shape (E,)."""
         self._memory = WorkerMemory.empty(state.rows, state.scenario.pool.n)
-        self._keeps = shows_again or observation != "feedback" or self.form.picks is not None
-        self._seen: Feedback = {}
+        self._keeps_feedback = (
+            shows_again or observation != "feedback" or self.form.picks is not None
+        )
+        self._last_feedback: Feedback = {}
         """The last feedback of all rows from the first reset on, where it is kept."""
         self.recorder: Recorder | None = None
         """The recorder of the last rounds; None where they are not rendered."""
@@ -125,28 +129,28 @@ class Interface:
     def start_episode(self, rows: Mask | slice) -> None:
         """Start the next episode of some rows."""
         self._state.start_episode(rows)
-        if self._in_unit:
+        if self._divides_rewards:
             self._unit[rows] = self._even_round()[rows]
         if self.form.picks is not None:
             self.form.picks[rows] = 0
         if self.recorder is not None:
             self.recorder.start_episode(rows)
-        if self._keeps:
+        if self._keeps_feedback:
             self._memory.workers[rows] = 0.0
-            feedback = self._kept()
+            feedback = self._kept_feedback()
             for name, field in self._state.no_feedback(rows).items():
                 feedback[name][rows] = field
 
-    def _kept(self) -> Feedback:
-        if not self._seen:
-            self._seen = self._state.no_feedback(slice(None))
-        return self._seen
+    def _kept_feedback(self) -> Feedback:
+        if not self._last_feedback:
+            self._last_feedback = self._state.no_feedback(slice(None))
+        return self._last_feedback
 
     def observation(self, rows: Mask | slice = slice(None)) -> Observation:
         """The observations of some rows after their reset, or again before their next step."""
-        if not self._keeps:
+        if not self._keeps_feedback:
             return self._state.no_feedback(rows)
-        return chosen(self._shown(self._seen), rows)
+        return select_rows(self._agent_observation(self._last_feedback), rows)
 
     def step(self, actions: Actions) -> AgentStep:
         """Take a step of the agent in every row.
@@ -169,8 +173,8 @@ class Interface:
         if self.recorder is not None:
             self.recorder.end_step(state_actions, ready, feedback, result.info)
         cost = result.time + price * result.worker_time
-        if self._keeps:
-            observation = self._shown(self._remember(feedback, state_actions, ready))
+        if self._keeps_feedback:
+            observation = self._agent_observation(self._remember(feedback, state_actions, ready))
         else:
             observation = feedback
         return AgentStep(observation, -cost / self._unit, result.info | self._masks(), result.ended)
@@ -181,7 +185,7 @@ class Interface:
         Return the last feedback of all rows.
         """
         if self._kind != "feedback":
-            memory = self._memory.asked(state_actions).observe(
+            memory = self._memory.with_assigned(state_actions).observe(
                 feedback["worker"],
                 feedback["duration"],
                 feedback["elapsed"],
@@ -190,12 +194,12 @@ class Interface:
                 memory = choose_rows(ready, memory, self._memory)
             self._memory = memory
         if ready is not None:
-            feedback = choose_rows(ready, feedback, self._seen)
-        self._seen = feedback
+            feedback = choose_rows(ready, feedback, self._last_feedback)
+        self._last_feedback = feedback
         return feedback
 
-    def _shown(self, feedback: Feedback) -> Observation:
-        """The observation that the agent gets of the feedback, in fresh arrays."""
+    def _agent_observation(self, feedback: Feedback) -> Observation:
+        """The observation that the agent gets for the feedback, in fresh arrays."""
         picks = self.form.picks
         scenario = self._state.scenario
         if self._kind == "feedback":
@@ -245,30 +249,30 @@ class Interface:
         return {"action_mask": mask}
 
     def ranges(self) -> dict[str, Within]:
-        """The ranges of the numbers of ``remembered``, by name."""
+        """The ranges of the numbers of ``checkpoint_arrays``, by name."""
         ranges = {
             "picks": Within(0, all_tasks),
             "reward_unit": Within(float(np.finfo(np.float64).tiny), FINITE),
         }
         ranges |= {name: within for name, _, within in declared(self._memory) if within}
         boxes: Any = self._state.observation_space().spaces.items()
-        return ranges | {f"seen_{name}": Within(box.low, box.high) for name, box in boxes}
+        return ranges | {f"feedback_{name}": Within(box.low, box.high) for name, box in boxes}
 
-    def remembered(self) -> dict[str, NDArray[Any]]:
+    def checkpoint_arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays that a checkpoint must hold beside the state of the rows, by name."""
         memory: dict[str, NDArray[Any]] = {}
         if self.form.picks is not None:
             memory["picks"] = self.form.picks
-        if self._in_unit:
+        if self._divides_rewards:
             memory["reward_unit"] = self._unit
-        if self._keeps:
-            memory |= {f"seen_{name}": part for name, part in self._kept().items()}
+        if self._keeps_feedback:
+            memory |= {f"feedback_{name}": part for name, part in self._kept_feedback().items()}
         if self._kind != "feedback":
             memory["workers"] = self._memory.workers
         return memory
 
 
-def chosen(observation: Observation, rows: Any) -> Observation:
+def select_rows(observation: Observation, rows: Any) -> Observation:
     """Some rows of an observation, or one row, by an index of the row axis."""
     if isinstance(observation, dict):
         return {name: field[rows] for name, field in observation.items()}

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ata_gym.envs.spaces.allocation import of_shape
+from ata_gym.envs.spaces.allocation import checked_shape
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import short
 
@@ -21,7 +21,7 @@ def checked_shares(action: object, shape: tuple[int, ...]) -> Floats:
         ValueError: For numbers that are not finite, another shape, and integers: an allocation that
             is played as shares by mistake would give nearly everything to one worker.
     """
-    array = of_shape(action, shape)
+    array = checked_shape(action, shape)
     if array.dtype.kind != "f":
         raise ValueError(
             f"the action must be real numbers from -1 to 1, of dtype float32, not {array.dtype}: an"

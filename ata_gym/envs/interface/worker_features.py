@@ -19,42 +19,85 @@ from ata_gym.utils.validation import LARGEST_COUNT
 
 Features: TypeAlias = Floats32
 
-OF_WORKER = (
-    "log count",
-    "log mean",
-    "log recent",
-    "spread",
-    "untried",
-    "last duration",
-    "log level",
-    "log before",
-    "jump",
-    "others' jump",
-    "silence",
-    "waited",
-    "running",
-    "started",
-    "available",
-)
-"""The features of a worker, in the order of the columns.
 
-From "log level" to "silence" they show what changes from step to step.
-"""
-OF_ROUND = ("progress", "log workers", "log budget", "log price", "missing")
-"""The features of the round, the same for all workers, in the columns after ``OF_WORKER``."""
-WIDTH = len(OF_WORKER) + len(OF_ROUND)
+class FeatureColumns(NamedTuple):
+    """The columns of the features; from ``log_level`` to ``silence`` they show what changes."""
+
+    log_count: int = 0
+    """The logarithm of 1 + the number of results, over 5."""
+    log_mean: int = 1
+    """The logarithm of the time per result, in the row's unit of time, as all logarithms here."""
+    log_recent: int = 2
+    """The logarithm of the mean of the recent task times."""
+    spread: int = 3
+    """The standard deviation of the logarithms of the task times."""
+    untried: int = 4
+    """1 for a worker that has spent no time on tasks, else 0."""
+    last_duration: int = 5
+    """The logarithm of the last task time."""
+    log_level: int = 6
+    """The logarithm of the mean task time of its last step with results."""
+    log_previous_level: int = 7
+    """The same of its step with results before that one."""
+    jump: int = 8
+    """The logarithm of ``log_level``'s time over the recent mean before that step."""
+    jump_of_other_workers: int = 9
+    """The mean jump of the other workers with results in the last step."""
+    silence: int = 10
+    """The logarithm of 1 + the number of steps since its last result, over 3."""
+    waited: int = 11
+    """The logarithm of 1 + the time of its running or cancelled task."""
+    running: int = 12
+    """1 for a worker that runs a task, else 0."""
+    started: int = 13
+    """The tasks that it has started in the round, over the budget."""
+    available: int = 14
+    """0 for an empty place and for a worker that seems to be away, else 1."""
+
+
+FEATURE = FeatureColumns()
+WORKER_FEATURES = tuple(name.replace("_", " ") for name in FEATURE._fields)
+"""The features of a worker by name, in the order of the columns."""
+ROUND_FEATURES = ("progress", "log workers", "log budget", "log price", "missing")
+"""The features of the round, alike for all workers, in the columns after ``WORKER_FEATURES``."""
+WIDTH = len(WORKER_FEATURES) + len(ROUND_FEATURES)
 """The number of columns."""
-LARGEST = 10.0
+LARGEST_FEATURE = 10.0
 """The largest absolute value of a feature."""
 
-# The columns of the memory of a worker: number of results, time spent on tasks, recent mean of the
-# task times, mean of their logarithms and sum of squared deviations from it, last task time, time
-# of the last cancelled task, 1 if it was asked and did not answer, tasks asked of it now.
-_COUNT, _BUSY, _RECENT, _LOG_MEAN, _LOG_SQUARES, _LAST, _ELAPSED, _SILENT, _ASKED = range(9)
-# Mean task time of its last step with results, and of the one before, logarithm of the last one
-# over the recent mean, steps since then.
-_LEVEL, _BEFORE, _JUMP, _SINCE = range(9, 13)
-_COLUMNS = 13
+
+class MemoryColumns(NamedTuple):
+    """The columns of the memory of a worker."""
+
+    results: int = 0
+    """The number of results."""
+    busy: int = 1
+    """The time spent on tasks."""
+    recent: int = 2
+    """The recent mean of the task times."""
+    log_mean: int = 3
+    """The mean of the logarithms of the task times."""
+    log_squares: int = 4
+    """The sum of the squared deviations from that mean."""
+    last: int = 5
+    """The last task time."""
+    elapsed: int = 6
+    """The time of the last cancelled task."""
+    silent: int = 7
+    """1 for a worker that got tasks and gave no answer, else 0."""
+    assigned: int = 8
+    """The tasks that it has got for the coming step."""
+    level: int = 9
+    """The mean task time of its last step with results."""
+    previous_level: int = 10
+    """The mean task time of its step with results before that one."""
+    jump: int = 11
+    """The logarithm of ``level`` over the recent mean before that step."""
+    since: int = 12
+    """The number of steps since that step."""
+
+
+MEMORY = MemoryColumns()
 _LEAST_WEIGHT = 0.25
 """The least weight of a result in the recent mean of its worker."""
 _SHORTEST_TIME = 1e-30
@@ -62,18 +105,18 @@ _SHORTEST_TIME = 1e-30
 _LARGEST_LOG = 800.0
 """A bound above the logarithm of any time, and of the ratio of any two times."""
 _LOWEST_NUMBERS = tuple(
-    -_LARGEST_LOG if column in (_LOG_MEAN, _JUMP) else 0.0 for column in range(_COLUMNS)
+    -_LARGEST_LOG if column in (MEMORY.log_mean, MEMORY.jump) else 0.0 for column in MEMORY
 )
 _LARGEST_NUMBERS = {
-    _COUNT: LARGEST_COUNT,
-    _LOG_MEAN: _LARGEST_LOG,
-    _LOG_SQUARES: LARGEST_COUNT * _LARGEST_LOG**2,
-    _SILENT: 1.0,
-    _ASKED: LARGEST_COUNT,
-    _JUMP: _LARGEST_LOG,
-    _SINCE: LARGEST_COUNT,
+    MEMORY.results: LARGEST_COUNT,
+    MEMORY.log_mean: _LARGEST_LOG,
+    MEMORY.log_squares: LARGEST_COUNT * _LARGEST_LOG**2,
+    MEMORY.silent: 1.0,
+    MEMORY.assigned: LARGEST_COUNT,
+    MEMORY.jump: _LARGEST_LOG,
+    MEMORY.since: LARGEST_COUNT,
 }
-_HIGHEST_NUMBERS = tuple(_LARGEST_NUMBERS.get(column, FINITE) for column in range(_COLUMNS))
+_HIGHEST_NUMBERS = tuple(_LARGEST_NUMBERS.get(column, FINITE) for column in MEMORY)
 """The least and the largest number of each column; those that are not named hold times."""
 
 
@@ -83,48 +126,50 @@ def _observe(
     worker: Ints,
     duration: Floats,
     elapsed: Floats,
-    after: Floats,
+    updated: Floats,
 ) -> None:
     """Add the results of a step and the elapsed times to the memory."""
     n = len(elapsed)
-    after[:] = memory
+    updated[:] = memory
     total = np.zeros(n)
     for r in range(len(worker)):
         i = worker[r]
         if i >= 0:
-            worker_memory = after[i]
+            worker_memory = updated[i]
             x = duration[r]
-            worker_memory[_COUNT] += 1.0
-            worker_memory[_BUSY] += x
-            worker_memory[_RECENT] += max(1.0 / worker_memory[_COUNT], _LEAST_WEIGHT) * (
-                x - worker_memory[_RECENT]
-            )
+            worker_memory[MEMORY.results] += 1.0
+            worker_memory[MEMORY.busy] += x
+            worker_memory[MEMORY.recent] += max(
+                1.0 / worker_memory[MEMORY.results], _LEAST_WEIGHT
+            ) * (x - worker_memory[MEMORY.recent])
             # Welford's update of mean and squared deviations.
             log = math.log(max(x, _SHORTEST_TIME))
-            gap = log - worker_memory[_LOG_MEAN]
-            worker_memory[_LOG_MEAN] += gap / worker_memory[_COUNT]
-            worker_memory[_LOG_SQUARES] += gap * (log - worker_memory[_LOG_MEAN])
-            worker_memory[_LAST] = x
+            gap = log - worker_memory[MEMORY.log_mean]
+            worker_memory[MEMORY.log_mean] += gap / worker_memory[MEMORY.results]
+            worker_memory[MEMORY.log_squares] += gap * (log - worker_memory[MEMORY.log_mean])
+            worker_memory[MEMORY.last] = x
             total[i] += x
     for i in range(n):
-        results = after[i, _COUNT] - memory[i, _COUNT]
-        after[i, _SINCE] += 1.0
+        results = updated[i, MEMORY.results] - memory[i, MEMORY.results]
+        updated[i, MEMORY.since] += 1.0
         if results > 0.0:
-            after[i, _LEVEL] = total[i] / results
-            after[i, _BEFORE] = after[i, _LEVEL]
-            after[i, _SINCE] = 0.0
-            if memory[i, _COUNT] > 0.0:
-                after[i, _BEFORE] = memory[i, _LEVEL]
-                log_recent = math.log(max(memory[i, _RECENT], _SHORTEST_TIME))
-                after[i, _JUMP] = math.log(max(after[i, _LEVEL], _SHORTEST_TIME)) - log_recent
+            updated[i, MEMORY.level] = total[i] / results
+            updated[i, MEMORY.previous_level] = updated[i, MEMORY.level]
+            updated[i, MEMORY.since] = 0.0
+            if memory[i, MEMORY.results] > 0.0:
+                updated[i, MEMORY.previous_level] = memory[i, MEMORY.level]
+                log_recent = math.log(max(memory[i, MEMORY.recent], _SHORTEST_TIME))
+                updated[i, MEMORY.jump] = (
+                    math.log(max(updated[i, MEMORY.level], _SHORTEST_TIME)) - log_recent
+                )
         alive = results > 0.0 or elapsed[i] > 0.0
         if alive:
-            after[i, _SILENT] = 0.0
-        elif memory[i, _ASKED] > 0.0:
-            after[i, _SILENT] = 1.0
-        after[i, _BUSY] += elapsed[i]
-        after[i, _ELAPSED] = elapsed[i]
-        after[i, _ASKED] = 0.0
+            updated[i, MEMORY.silent] = 0.0
+        elif memory[i, MEMORY.assigned] > 0.0:
+            updated[i, MEMORY.silent] = 1.0
+        updated[i, MEMORY.busy] += elapsed[i]
+        updated[i, MEMORY.elapsed] = elapsed[i]
+        updated[i, MEMORY.assigned] = 0.0
 
 
 @kernel("(n,m),(n),(n),(n),(n),(g),(n,k)", writable=(6,))
@@ -134,78 +179,84 @@ def _encode(
     started: Floats,
     age: Floats,
     present: Floats,
-    round_features: Floats,
+    round_columns: Floats,
     out: Features,
 ) -> None:
-    """Write the features of each worker; the columns of ``out`` are ``OF_WORKER``, ``OF_ROUND``."""
+    """Write the features of each worker into ``out``, and behind them the features of the round."""
     n = len(running)
     # The logarithm of the row's unit of time is the mean over workers with a time.
     tried = 0.0
     unit = 0.0
     for i in range(n):
-        if memory[i, _BUSY] > 0.0:
+        if memory[i, MEMORY.busy] > 0.0:
             tried += 1.0
-            unit += math.log(max(memory[i, _BUSY] / max(memory[i, _COUNT], 1.0), _SHORTEST_TIME))
+            unit += math.log(
+                max(memory[i, MEMORY.busy] / max(memory[i, MEMORY.results], 1.0), _SHORTEST_TIME)
+            )
     unit = unit / max(tried, 1.0)
     if tried > 0.0:
         scale = math.exp(-unit)
     else:
         scale = 0.0
-    # The workers with results in the last step, and the sum of their jumps.
-    news = 0.0
+    # The number of workers with results in the last step, and the sum of their jumps.
+    updates = 0.0
     jumps = 0.0
     for i in range(n):
-        if memory[i, _COUNT] > 0.0 and memory[i, _SINCE] == 0.0:
-            news += 1.0
-            jumps += memory[i, _JUMP]
+        if memory[i, MEMORY.results] > 0.0 and memory[i, MEMORY.since] == 0.0:
+            updates += 1.0
+            jumps += memory[i, MEMORY.jump]
     for i in range(n):
-        count = memory[i, _COUNT]
-        busy = memory[i, _BUSY]
-        out[i, 0] = min(math.log1p(count) / 5.0, LARGEST)
+        count = memory[i, MEMORY.results]
+        busy = memory[i, MEMORY.busy]
+        out[i, FEATURE.log_count] = min(math.log1p(count) / 5.0, LARGEST_FEATURE)
         if busy > 0.0:
-            out[i, 1] = math.log(max(busy / max(count, 1.0), _SHORTEST_TIME)) - unit
+            mean = busy / max(count, 1.0)
+            out[i, FEATURE.log_mean] = math.log(max(mean, _SHORTEST_TIME)) - unit
         else:
-            out[i, 1] = 0.0
+            out[i, FEATURE.log_mean] = 0.0
         if count > 0.0:
-            out[i, 2] = math.log(max(memory[i, _RECENT], _SHORTEST_TIME)) - unit
-            out[i, 5] = math.log(max(memory[i, _LAST], _SHORTEST_TIME)) - unit
-            out[i, 6] = math.log(max(memory[i, _LEVEL], _SHORTEST_TIME)) - unit
-            out[i, 7] = math.log(max(memory[i, _BEFORE], _SHORTEST_TIME)) - unit
+            recent = max(memory[i, MEMORY.recent], _SHORTEST_TIME)
+            last = max(memory[i, MEMORY.last], _SHORTEST_TIME)
+            level = max(memory[i, MEMORY.level], _SHORTEST_TIME)
+            previous_level = max(memory[i, MEMORY.previous_level], _SHORTEST_TIME)
+            out[i, FEATURE.log_recent] = math.log(recent) - unit
+            out[i, FEATURE.last_duration] = math.log(last) - unit
+            out[i, FEATURE.log_level] = math.log(level) - unit
+            out[i, FEATURE.log_previous_level] = math.log(previous_level) - unit
         else:
-            out[i, 2] = 0.0
-            out[i, 5] = 0.0
-            out[i, 6] = 0.0
-            out[i, 7] = 0.0
+            out[i, FEATURE.log_recent] = 0.0
+            out[i, FEATURE.last_duration] = 0.0
+            out[i, FEATURE.log_level] = 0.0
+            out[i, FEATURE.log_previous_level] = 0.0
         if count > 1.0:
-            out[i, 3] = math.sqrt(memory[i, _LOG_SQUARES] / (count - 1.0))
+            out[i, FEATURE.spread] = math.sqrt(memory[i, MEMORY.log_squares] / (count - 1.0))
         else:
-            out[i, 3] = 0.0
+            out[i, FEATURE.spread] = 0.0
         if count == 0.0 and busy == 0.0:
-            out[i, 4] = 1.0
+            out[i, FEATURE.untried] = 1.0
         else:
-            out[i, 4] = 0.0
-        out[i, 8] = memory[i, _JUMP]
-        # The mean jump of the other workers with results in the last step.
-        others_jumps = jumps
-        others_news = news
-        if count > 0.0 and memory[i, _SINCE] == 0.0:
-            others_jumps -= memory[i, _JUMP]
-            others_news -= 1.0
-        out[i, 9] = others_jumps / max(others_news, 1.0)
-        out[i, 10] = math.log1p(memory[i, _SINCE]) / 3.0
+            out[i, FEATURE.untried] = 0.0
+        out[i, FEATURE.jump] = memory[i, MEMORY.jump]
+        other_jumps = jumps
+        other_updates = updates
+        if count > 0.0 and memory[i, MEMORY.since] == 0.0:
+            other_jumps -= memory[i, MEMORY.jump]
+            other_updates -= 1.0
+        out[i, FEATURE.jump_of_other_workers] = other_jumps / max(other_updates, 1.0)
+        out[i, FEATURE.silence] = math.log1p(memory[i, MEMORY.since]) / 3.0
         if running[i] > 0.0:
             waited = age[i]
-            out[i, 14] = present[i]
+            out[i, FEATURE.available] = present[i]
         else:
-            waited = memory[i, _ELAPSED]
-            out[i, 14] = present[i] * (1.0 - memory[i, _SILENT])
-        out[i, 11] = math.log1p(waited * scale)
-        out[i, 12] = running[i]
-        out[i, 13] = started[i]
-        for k in range(1, 12):
-            out[i, k] = min(max(out[i, k], -LARGEST), LARGEST)
-        for k in range(len(round_features)):
-            out[i, 15 + k] = round_features[k]
+            waited = memory[i, MEMORY.elapsed]
+            out[i, FEATURE.available] = present[i] * (1.0 - memory[i, MEMORY.silent])
+        out[i, FEATURE.waited] = math.log1p(waited * scale)
+        out[i, FEATURE.running] = running[i]
+        out[i, FEATURE.started] = started[i]
+        for k in range(FEATURE.log_mean, FEATURE.waited + 1):
+            out[i, k] = min(max(out[i, k], -LARGEST_FEATURE), LARGEST_FEATURE)
+        for k in range(len(round_columns)):
+            out[i, len(FEATURE) + k] = round_columns[k]
 
 
 class WorkerMemory(NamedTuple):
@@ -221,12 +272,12 @@ class WorkerMemory(NamedTuple):
     """
 
     workers: Annotated[Floats, Within(_LOWEST_NUMBERS, _HIGHEST_NUMBERS)]
-    """The columns of each worker, from ``_COUNT`` to ``_SINCE``, shape (E, n, 13)."""
+    """The numbers of each worker, in the columns of ``MemoryColumns``, shape (E, n, 13)."""
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
         """The memory of E rows of n workers at the start of an episode."""
-        return cls(np.zeros((rows, n, _COLUMNS)))
+        return cls(np.zeros((rows, n, len(MEMORY))))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "WorkerMemory":
         """Add the feedback of a step.
@@ -238,13 +289,13 @@ class WorkerMemory(NamedTuple):
         """
         return WorkerMemory(_observe(self.workers, worker, duration, elapsed))
 
-    def asked(self, tasks: NDArray[np.integer[Any]]) -> "WorkerMemory":
+    def with_assigned(self, tasks: NDArray[np.integer[Any]]) -> "WorkerMemory":
         """Remember how many tasks each worker got, shape (E, n).
 
         A worker that got tasks, and then has neither a result nor an elapsed time, counts as away.
         """
         workers = self.workers.copy()
-        workers[..., _ASKED] = tasks
+        workers[..., MEMORY.assigned] = tasks
         return WorkerMemory(workers)
 
 
@@ -259,57 +310,57 @@ class RoundFeatures(NamedTuple):
     """The rounds in an episode; None means no end."""
 
 
-def present_in(seen: Mapping[str, NDArray[Any]]) -> Mask | None:
-    """The places that hold a worker, of the shape of the feedback's ``present``.
+def present_in(feedback: Mapping[str, NDArray[Any]]) -> Mask | None:
+    """The places that hold a worker, in the shape of the feedback's ``present``.
 
     None means all.
     """
-    if "present" in seen:
-        return seen["present"] > 0
+    if "present" in feedback:
+        return feedback["present"] > 0
     return None
 
 
 def features_of(
     memory: WorkerMemory,
-    of_round: RoundFeatures,
+    round_features: RoundFeatures,
     round: Ints,
-    seen: Mapping[str, NDArray[Any]],
-    picked: Ints | None = None,
+    feedback: Mapping[str, NDArray[Any]],
+    picks: Ints | None = None,
 ) -> Features:
     """The features, shape (E, n, 20), float32 from -10 to 10.
 
     They are the same in any unit of time.
 
     Args:
-        memory: The memory of the workers, with the results of ``seen``.
-        of_round: The numbers of the scenario.
+        memory: The memory of the workers, with the results of ``feedback``.
+        round_features: The numbers of the scenario.
         round: The coming round, or the one that has begun, counted from 0, shape (E,).
-        seen: The feedback of the last step.
-        picked: The tasks that were picked since, shape (E, n), where an agent picks one worker at a
+        feedback: The feedback of the last step.
+        picks: The tasks that were picked since, shape (E, n), where an agent picks one worker at a
             time.
     """
     rows, n = memory.workers.shape[:2]
-    budget = of_round.budget
+    budget = round_features.budget
     zeros = np.zeros((rows, n))
-    if picked is None:
+    if picks is None:
         added = np.zeros((rows, n), np.int64)
     else:
-        added = picked
+        added = picks
     running = zeros
     started = added / budget
     age = zeros
     missing = budget - added.sum(axis=1)
-    if "running" in seen:
-        running = seen["running"] + added
-        started = (seen["started"] + added) / budget
-        age = seen["age"]
-        missing = seen["missing"][:, 0]
+    if "running" in feedback:
+        running = feedback["running"] + added
+        started = (feedback["started"] + added) / budget
+        age = feedback["age"]
+        missing = feedback["missing"][:, 0]
     progress: Floats | float
-    if of_round.horizon:
-        progress = np.minimum(round / of_round.horizon, 1.0)
+    if round_features.horizon:
+        progress = np.minimum(round / round_features.horizon, 1.0)
     else:
         progress = 0.0
-    present = present_in(seen)
+    present = present_in(feedback)
     workers: Ints | int
     presence: Floats | Mask
     if present is None:
@@ -318,15 +369,15 @@ def features_of(
     else:
         workers = np.maximum(present.sum(axis=1), 1)
         presence = present
-    # In the order of ``OF_ROUND``.
+    # In the order of ``ROUND_FEATURES``.
     columns = (
         progress,
         np.log2(workers) / 10,
-        min(math.log2(budget) / 10, LARGEST),
-        np.clip(np.log10(np.asarray(of_round.price) + 1e-3) / 3, -1, LARGEST),
+        min(math.log2(budget) / 10, LARGEST_FEATURE),
+        np.clip(np.log10(np.asarray(round_features.price) + 1e-3) / 3, -1, LARGEST_FEATURE),
         missing / budget,
     )
-    round_columns = np.empty((rows, len(OF_ROUND)))
+    round_columns = np.empty((rows, len(ROUND_FEATURES)))
     for k, column in enumerate(columns):
         round_columns[:, k] = column
     out = np.empty((rows, n, WIDTH), np.float32)
@@ -352,10 +403,10 @@ def space_of(n: int, in_one_row: bool) -> Box:
     """
     shape: tuple[int, ...]
     if in_one_row:
-        shape = (n * len(OF_WORKER) + len(OF_ROUND),)
+        shape = (n * len(WORKER_FEATURES) + len(ROUND_FEATURES),)
     else:
         shape = (n, WIDTH)
-    return Box(-LARGEST, LARGEST, shape, np.float32)
+    return Box(-LARGEST_FEATURE, LARGEST_FEATURE, shape, np.float32)
 
 
 def flat(features: Features) -> Features:
@@ -364,6 +415,6 @@ def flat(features: Features) -> Features:
     Args:
         features: Features of shape (..., n, 20).
     """
-    k = len(OF_WORKER)
+    k = len(WORKER_FEATURES)
     worker_columns = features[..., :k].reshape(*features.shape[:-2], -1)
     return np.concatenate([worker_columns, features[..., 0, k:]], axis=-1)

@@ -15,11 +15,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from ata_gym.envs.rendering.colours import OKABE_ITO
 from ata_gym.envs.rendering.timeline import KINDS, Timeline
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.colours import OKABE_ITO
 
-MOST = 24
+MAX_WORKERS = 24
 """The largest number of workers that have a bar; the others share a line."""
 # The size of each frame in pixels. Videos need even numbers.
 WIDTH = 960
@@ -62,31 +62,31 @@ def as_pixels(timeline: Timeline) -> NDArray[np.uint8]:
             axes.tick_params(axis="y", left=False, labelleft=False)
             axes.grid(axis="x", color="#E4E4E4", linewidth=0.6)
             axes.set_xlabel(label)
-        shown = timeline.shown(MOST)
-        rest_text = timeline.about_rest(shown)
-        bars.set_ylim(max(len(shown) + 1.2 * bool(rest_text), 3) - 0.4, -0.75)
-        bars.text(0.0, len(shown) + 0.2, rest_text, va="center", color="#404040")
+        workers = timeline.busiest(MAX_WORKERS)
+        rest_text = timeline.summary_without(workers)
+        bars.set_ylim(max(len(workers) + 1.2 * bool(rest_text), 3) - 0.4, -0.75)
+        bars.text(0.0, len(workers) + 0.2, rest_text, va="center", color="#404040")
         title, subtitle = timeline.headings()
         figure.text(0.012, 0.945, title, fontsize=13, fontweight="bold", va="center")
         figure.text(0.012, 0.893, subtitle, fontsize=10, color="#404040", va="center")
-        _draw_bars(bars, timeline, shown)
-        _draw_means(means, timeline, shown)
+        _draw_bars(bars, timeline, workers)
+        _draw_means(means, timeline, workers)
         _add_legends(figure)
         canvas.draw()
     return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
 
 
-def _draw_bars(axes: Any, timeline: Timeline, shown: Ints) -> None:
-    """Draw the bar of each worker that is shown, with the worker's name and tasks beside it."""
-    limit = _nice(timeline.longest)
+def _draw_bars(axes: Any, timeline: Timeline, workers: Ints) -> None:
+    """Draw the bar of each of ``workers``, with the worker's name and tasks beside it."""
+    limit = _axis_end(timeline.longest)
     axes.set_xlim(0.0, 1.02 * limit)
-    # The row of each worker in the picture, -1 for a worker that is not shown.
+    # The row of each worker in the picture, -1 for a worker without a row.
     rows = np.full(len(timeline.tasks), -1)
-    rows[shown] = np.arange(len(shown))
-    height = min(0.8, 0.1 * len(shown) + 0.25)
-    alive = np.minimum(timeline.dies[shown], timeline.time)
+    rows[workers] = np.arange(len(workers))
+    height = min(0.8, 0.1 * len(workers) + 0.25)
+    alive = np.minimum(timeline.death_time[workers], timeline.time)
     axes.add_collection(
-        _boxes(np.arange(len(shown)), np.zeros(len(shown)), alive, height, _WAITING),
+        _boxes(np.arange(len(workers)), np.zeros(len(workers)), alive, height, _WAITING),
     )
     # A gap between tasks is left where the segment is longer than the gap.
     length = timeline.end - timeline.start
@@ -105,8 +105,8 @@ def _draw_bars(axes: Any, timeline: Timeline, shown: Ints) -> None:
         )
     if timeline.round > 0:
         axes.axvline(timeline.time, color="black", linewidth=1.2)
-    if timeline.over:
-        last_row = rows[timeline.last]
+    if timeline.round_over:
+        last_row = rows[timeline.last_worker]
     else:
         last_row = -1
     if last_row >= 0:
@@ -119,7 +119,7 @@ def _draw_bars(axes: Any, timeline: Timeline, shown: Ints) -> None:
             clip_on=False,
         )
     text_style: dict[str, Any] = {"va": "center", "transform": axes.get_yaxis_transform()}
-    for row, worker in enumerate(shown.tolist()):
+    for row, worker in enumerate(workers.tolist()):
         tasks = timeline.tasks[worker]
         if tasks:
             times = f"×{tasks:,}"
@@ -127,15 +127,15 @@ def _draw_bars(axes: Any, timeline: Timeline, shown: Ints) -> None:
             times = "–"
         axes.text(-0.205, row, f"worker {worker:,}", **text_style)
         axes.text(-0.012, row, times, ha="right", **text_style)
-        begun = timeline.round > 0
+        has_begun = timeline.round > 0
         if timeline.away[worker]:
             label = "away"
-        elif begun and timeline.dies[worker] <= timeline.time:
+        elif has_begun and timeline.death_time[worker] <= timeline.time:
             label = "died"
         else:
             label = ""
         axes.text(
-            0.01 * limit + begun * alive[row],
+            0.01 * limit + has_begun * alive[row],
             row,
             label,
             va="center",
@@ -144,15 +144,15 @@ def _draw_bars(axes: Any, timeline: Timeline, shown: Ints) -> None:
         )
 
 
-def _draw_means(axes: Any, timeline: Timeline, shown: Ints) -> None:
-    """Draw the estimate and the exact mean of each worker that is shown."""
-    exact = timeline.mean[shown]
-    bound = timeline.at_least[shown]
-    limit = _nice(1.1 * float(exact[np.isfinite(exact)].max(initial=0.0)))
+def _draw_means(axes: Any, timeline: Timeline, workers: Ints) -> None:
+    """Draw the estimate and the exact mean of each of ``workers``."""
+    exact = timeline.mean[workers]
+    bound = timeline.is_lower_bound[workers]
+    limit = _axis_end(1.1 * float(exact[np.isfinite(exact)].max(initial=0.0)))
     axes.set_xlim(0.0, limit)
     axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.plot(exact, np.arange(len(shown)), **_EXACT)
-    guess = np.minimum(timeline.estimate[shown], limit)
+    axes.plot(exact, np.arange(len(workers)), **_EXACT)
+    guess = np.minimum(timeline.estimate[workers], limit)
     for mask, marker in ((~bound, "o"), (bound, ">")):
         axes.plot(
             guess[mask],
@@ -194,13 +194,13 @@ def _boxes(
     return PolyCollection(list(corners), linewidth=0.0, **look)
 
 
-def _nice(longest: float) -> float:
-    """The end of an axis that has room for a number.
+def _axis_end(longest: float) -> float:
+    """The end of an axis on which a number fits.
 
     It is the least of 1, 1.5, 2, 3, 4, 5, 6, 8 times a power of ten that is at least the number.
 
     Example:
-        >>> _nice(47.0), _nice(0.0), _nice(10.1)
+        >>> _axis_end(47.0), _axis_end(0.0), _axis_end(10.1)
         (50.0, 1.0, 15.0)
     """
     if not longest > 0:

@@ -27,7 +27,7 @@ class Recorder:
         self._state = state
         self._dispatch = state if isinstance(state, DispatchState) else None
         shape = state.rows, state.scenario.pool.n
-        self._spent = np.zeros(shape)
+        self._worker_times = np.zeros(shape)
         """The time that each worker has spent on tasks in the episode, shape (E, n)."""
         self._counts = np.zeros(shape)
         """The results of each worker in the episode, shape (E, n)."""
@@ -40,13 +40,13 @@ class Recorder:
 
     def start_episode(self, rows: Mask | slice) -> None:
         """Forget the rounds of some rows, whose episodes start now."""
-        self._spent[rows] = 0.0
+        self._worker_times[rows] = 0.0
         self._counts[rows] = 0.0
         conditions = self._conditions()
         for row in np.arange(self._state.rows)[rows].tolist():
             self._estimates[row] = None
             self._recent[row].clear()
-            timeline = Timeline.empty(self._spent.shape[1], self._state.scenario.budget)
+            timeline = Timeline.empty(self._worker_times.shape[1], self._state.scenario.budget)
             self._timelines[row] = timeline._replace(
                 **{name: field[row] for name, field in conditions.items()},
             )
@@ -60,7 +60,7 @@ class Recorder:
         state = self._state
         process = self._state.process
         self._round = state.round + 1
-        self._coming = self._conditions()
+        self._next_conditions = self._conditions()
         if state.simulated and self._dispatch is None:
             # The step has the same noise, and so this race gives the same times.
             self._starts = np.empty((len(action), state.scenario.budget))
@@ -71,33 +71,33 @@ class Recorder:
                 state.scenario.budget,
                 process.disturbances,
             )
-            race_round(*round_arguments, begun=self._starts)
+            race_round(*round_arguments, task_start=self._starts)
 
     def end_step(
         self,
         action: NDArray[Any],
-        played: Mask | None,
-        seen: Feedback,
+        stepped: Mask | None,
+        feedback: Feedback,
         info: dict[str, NDArray[Any]],
     ) -> None:
         """Record a step from the feedback and the info.
 
         Args:
             action: The action of the env in each row, shape (E, n).
-            played: The rows that took the step, shape (E,); None means all.
-            seen: The feedback, with a leading row axis.
+            stepped: The rows that took the step, shape (E,); None means all.
+            feedback: The feedback, with a leading row axis.
             info: The info, with a leading row axis.
         """
         if self._dispatch is None and not self._state.simulated:
-            self._starts = _one_after_the_other(seen["worker"], seen["duration"])
-        if played is None:
+            self._starts = _consecutive_starts(feedback["worker"], feedback["duration"])
+        if stepped is None:
             rows = np.arange(self._state.rows)
         else:
-            rows = np.flatnonzero(played)
+            rows = np.flatnonzero(stepped)
         for row in rows.tolist():
             row_info = {name: value[row].item() for name, value in info.items()}
             self._record(
-                row, action[row], {name: field[row] for name, field in seen.items()}, row_info
+                row, action[row], {name: field[row] for name, field in feedback.items()}, row_info
             )
 
     def show_estimates(self, estimates: Floats | None) -> None:
@@ -107,7 +107,7 @@ class Recorder:
             estimates: The estimates, shape (n,) or (E, n), in units of time; None means the
                 default.
         """
-        rows, n = self._spent.shape
+        rows, n = self._worker_times.shape
         if estimates is None:
             self._estimates = [None] * rows
         else:
@@ -115,17 +115,17 @@ class Recorder:
 
     def timeline(self, row: int) -> Timeline:
         """The timeline of the last round of a row."""
-        spent = self._spent[row]
+        worker_time = self._worker_times[row]
         without_results = self._counts[row] == 0
         estimate = self._estimates[row]
-        at_least = without_results & (spent > 0.0) & (estimate is None)
+        is_lower_bound = without_results & (worker_time > 0.0) & (estimate is None)
         if estimate is None:
-            mean = spent / np.maximum(self._counts[row], 1.0)
-            estimate = np.where(without_results & (spent == 0.0), np.nan, mean)
-        return self._timelines[row]._replace(estimate=estimate, at_least=at_least)
+            mean = worker_time / np.maximum(self._counts[row], 1.0)
+            estimate = np.where(without_results & (worker_time == 0.0), np.nan, mean)
+        return self._timelines[row]._replace(estimate=estimate, is_lower_bound=is_lower_bound)
 
     def _conditions(self) -> dict[str, NDArray[Any]]:
-        """The fields of the timelines that are known before a step, with a leading row axis."""
+        """The fields of the timelines that no step changes, with a leading row axis."""
         conditions = self._state.conditions()
         present = self._state.present()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -135,26 +135,31 @@ class Recorder:
         else:
             presence = present
         price = np.broadcast_to(self._state.prices, len(mean))
-        return {"mean": mean, "dies": conditions.dies, "present": presence, "price": price}
+        return {
+            "mean": mean,
+            "death_time": conditions.death_time,
+            "present": presence,
+            "price": price,
+        }
 
     def _record(
         self, row: int, action: NDArray[Any], feedback: Feedback, info: dict[str, Any]
     ) -> None:
         """Record a step of one row."""
-        over = info.get("round_over", True)
+        round_over = info.get("round_over", True)
         time = info["round_time"]
-        if over:
+        if round_over:
             # Without these times slow workers, whose tasks are cancelled, would look fast.
-            self._spent[row] += feedback["elapsed"]
+            self._worker_times[row] += feedback["elapsed"]
             self._recent[row].append(time)
-        np.add.at(self._spent[row], feedback["worker"], feedback["duration"])
+        np.add.at(self._worker_times[row], feedback["worker"], feedback["duration"])
         np.add.at(self._counts[row], feedback["worker"], 1.0)
-        conditions = {name: field[row] for name, field in self._coming.items()}
+        conditions = {name: field[row] for name, field in self._next_conditions.items()}
         elapsed, lost, running = self._unfinished(
-            row, over, feedback["elapsed"], info, conditions["dies"]
+            row, round_over, feedback["elapsed"], info, conditions["death_time"]
         )
         unfinished = np.flatnonzero((elapsed > 0) | running)
-        unfinished_end = np.where(lost, conditions["dies"], time)[unfinished]
+        unfinished_end = np.where(lost, conditions["death_time"], time)[unfinished]
         unfinished_kind = np.where(lost, LOST, np.where(running, RUNNING, CANCELLED))[unfinished]
         result_worker, result_start, result_end = self._results(row, feedback, time)
         worker = np.append(result_worker, unfinished)
@@ -167,7 +172,7 @@ class Recorder:
         self._timelines[row] = self._timelines[row]._replace(
             **conditions,
             round=int(self._round[row]),
-            over=over,
+            round_over=round_over,
             worker=worker[order],
             start=np.append(result_start, np.maximum(unfinished_end - elapsed[unfinished], 0.0))[
                 order
@@ -208,28 +213,28 @@ class Recorder:
     def _unfinished(
         self,
         row: int,
-        over: bool,
+        round_over: bool,
         elapsed: Floats,
         info: dict[str, Any],
-        dies: Floats,
+        death_time: Floats,
     ) -> tuple[Floats, Mask, Mask]:
         """How long each worker's unfinished task has run, and whether it is lost or is running."""
-        if self._dispatch is not None and not over:
+        if self._dispatch is not None and not round_over:
             round_state = self._dispatch.round_state
             running = round_state.running[row] != 0
             # A worker that died has an end before begin + duration.
             lost = ~running & (
-                round_state.begun[row] + round_state.duration[row] > round_state.finish[row]
+                round_state.task_start[row] + round_state.duration[row] > round_state.finish[row]
             )
             run_time = (
-                np.where(running, round_state.now[row], round_state.finish[row])
-                - round_state.begun[row]
+                np.where(running, round_state.time[row], round_state.finish[row])
+                - round_state.task_start[row]
             )
             return np.where(running | lost, run_time, 0.0), lost, running
         unfinished = elapsed > 0
         time = info["round_time"]
-        died_before = unfinished & (dies < time)
-        died_at_end = unfinished & (dies == time)
+        died_before = unfinished & (death_time < time)
+        died_at_end = unfinished & (death_time == time)
         # Of the workers that died at the moment of the end, the lowest ones died before it: events
         # of the same moment happen in the order of the workers.
         lost_at_end = info.get("lost", 0) - died_before.sum()
@@ -237,13 +242,13 @@ class Recorder:
         return elapsed, lost, np.zeros(len(unfinished), np.bool_)
 
 
-def _one_after_the_other(worker: Ints, duration: Floats) -> Floats:
+def _consecutive_starts(worker: Ints, duration: Floats) -> Floats:
     """When each task starts if every worker runs its tasks without a gap, shape (E, B).
 
     The workers of the results are in ascending order.
 
     Example:
-        >>> _one_after_the_other(np.array([[0, 0, 2]]), np.array([[1.0, 5.0, 3.0]]))
+        >>> _consecutive_starts(np.array([[0, 0, 2]]), np.array([[1.0, 5.0, 3.0]]))
         array([[0., 1., 0.]])
     """
     # The start as if one worker ran all tasks, less the start of its worker's first task.

@@ -14,11 +14,11 @@ _WAITING = "·"
 _AWAY = " "
 _BAR = 46
 """The columns of a bar."""
-MOST = 16
+MAX_WORKERS = 16
 """The largest number of workers that have a line."""
 
 
-def as_text(timeline: Timeline, most: int = MOST, brief: bool = False) -> str:
+def as_text(timeline: Timeline, max_workers: int = MAX_WORKERS, brief: bool = False) -> str:
     """The round as lines of text, with the meanings of the marks.
 
     The right end of a bar is the round's end. The bar ``███▉██▉▒▒▒`` shows two results and a
@@ -26,12 +26,12 @@ def as_text(timeline: Timeline, most: int = MOST, brief: bool = False) -> str:
 
     Args:
         timeline: The round.
-        most: How many of the busiest workers have a line.
+        max_workers: How many of the busiest workers have a line.
         brief: Whether the text has only a line on the round and the lines of the workers.
     """
-    shown = timeline.shown(most)
-    rows = [_row(timeline, worker) for worker in shown.tolist()]
-    rest_text = timeline.about_rest(shown)
+    workers = timeline.busiest(max_workers)
+    rows = [_row(timeline, worker) for worker in workers.tolist()]
+    rest_text = timeline.summary_without(workers)
     heading, subheading = timeline.headings()
     title = f"{'worker':>7} {'tasks':>5} {'':{_BAR}} {'estimate':>9} {'mean':>9}"
     if brief:
@@ -62,7 +62,7 @@ def _time(value: float) -> str:
 def _row(timeline: Timeline, worker: int) -> str:
     estimate = _time(timeline.estimate[worker])
     mean = _time(timeline.mean[worker])
-    if timeline.at_least[worker]:
+    if timeline.is_lower_bound[worker]:
         estimate = f"≥ {estimate}"
     return (
         f"{worker:>7} {timeline.tasks[worker]:>5} {_bar(timeline, worker)} {estimate:>9} {mean:>9}"
@@ -75,7 +75,7 @@ def _bar(timeline: Timeline, worker: int) -> str:
         if timeline.round:
             return _WAITING * _BAR
         return " " * _BAR
-    alive = _cell(timeline, min(float(timeline.dies[worker]), timeline.time))
+    alive = _cell(timeline, min(float(timeline.death_time[worker]), timeline.time))
     cells = list(_WAITING * alive + _AWAY * (_BAR - alive))
     for k in np.flatnonzero(timeline.worker == worker):
         first = min(_cell(timeline, timeline.start[k]), _BAR - 1)
@@ -87,5 +87,5 @@ def _bar(timeline: Timeline, worker: int) -> str:
     return "".join(cells)
 
 
-def _cell(timeline: Timeline, moment: float) -> int:
-    return round(_BAR * float(moment) / timeline.time)
+def _cell(timeline: Timeline, time: float) -> int:
+    return round(_BAR * float(time) / timeline.time)

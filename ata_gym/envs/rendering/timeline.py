@@ -29,7 +29,7 @@ class Timeline(NamedTuple):
     """
     budget: int
     """The results B that the round needs."""
-    over: bool
+    round_over: bool
     """Whether all B results are in."""
     worker: Ints
     """The worker of each segment, shape (k,).
@@ -59,7 +59,7 @@ class Timeline(NamedTuple):
     """The allocation, or in dispatch the tasks started in the round, shape (n,)."""
     estimate: Floats
     """The estimates of the mean task times, shape (n,); NaN where there is none."""
-    at_least: Mask
+    is_lower_bound: Mask
     """Whether the estimate is only a lower bound, shape (n,).
 
     It is then the time spent on tasks without a result.
@@ -69,7 +69,7 @@ class Timeline(NamedTuple):
 
     They are inf for workers that are away from its start.
     """
-    dies: Floats
+    death_time: Floats
     """When each worker dies, shape (n,); 0 if it is away, inf if it lives."""
     present: Mask
     """The places that hold a worker, shape (n,)."""
@@ -104,24 +104,24 @@ class Timeline(NamedTuple):
             0.0,
         )
 
-    def _time_on(self, mask: Mask) -> Floats:
+    def _time_by_worker(self, mask: Mask) -> Floats:
         time = (self.end - self.start)[mask]
         return np.bincount(self.worker[mask], time, minlength=len(self.tasks)).astype(np.float64)
 
     @property
     def busy(self) -> Floats:
         """How long each worker was busy, shape (n,)."""
-        return self._time_on(self.kind >= 0)
+        return self._time_by_worker(self.kind >= 0)
 
     @property
-    def wasted_by(self) -> Floats:
+    def wasted_time(self) -> Floats:
         """How long each worker was busy with cancelled and lost tasks, shape (n,)."""
-        return self._time_on((self.kind == CANCELLED) | (self.kind == LOST))
+        return self._time_by_worker((self.kind == CANCELLED) | (self.kind == LOST))
 
     @property
     def away(self) -> Mask:
         """The workers that are away from the round's start, shape (n,)."""
-        return np.asarray(self.present & (self.dies == 0.0))
+        return np.asarray(self.present & (self.death_time == 0.0))
 
     @property
     def results(self) -> int:
@@ -129,27 +129,24 @@ class Timeline(NamedTuple):
         return int((self.kind == DONE).sum())
 
     @property
-    def last(self) -> int:
+    def last_worker(self) -> int:
         """The worker of the last result (of equals the highest); -1 if there is no result."""
         done = self.kind == DONE
         if done.any():
             return int(self.worker[done & (self.end >= self.end[done].max())].max())
         return -1
 
-    def shown(self, most: int) -> Ints:
-        """The workers to show, in ascending order.
-
-        They are all workers, or the ``most`` busiest ones (of equals the lowest).
-        """
+    def busiest(self, count: int) -> Ints:
+        """The ``count`` busiest workers (of equals the lowest), or all, in ascending order."""
         present = np.flatnonzero(self.present)
-        if len(present) <= most:
+        if len(present) <= count:
             return present
-        return np.sort(present[np.argsort(-self.busy[present], kind="stable")[:most]])
+        return np.sort(present[np.argsort(-self.busy[present], kind="stable")[:count]])
 
-    def about_rest(self, shown: Ints) -> str:
-        """A line on the workers that are not shown; "" if all are shown."""
+    def summary_without(self, workers: Ints) -> str:
+        """A line on all workers but these; "" if there are no others."""
         hidden = self.present.copy()
-        hidden[shown] = False
+        hidden[workers] = False
         busy = int((self.busy[hidden] > 0).sum())
         away = int(self.away[hidden].sum())
         count = int(hidden.sum())
@@ -168,7 +165,7 @@ class Timeline(NamedTuple):
                 "No round was played yet",
                 f"a round needs {_results(self.budget)} of {self.present.sum():,} workers",
             )
-        if self.over:
+        if self.round_over:
             first = (
                 f"Round {self.round:,}: {number(self.time)} until {_results(self.budget)} were in"
             )

@@ -58,7 +58,7 @@ def _deal(uniform: Floats, budget: Ints, out: Ints) -> None:
             out[worker] += 1
 
 
-def of_shape(action: object, shape: tuple[int, ...]) -> NDArray[Any]:
+def checked_shape(action: object, shape: tuple[int, ...]) -> NDArray[Any]:
     """The action as an array.
 
     Raises:
@@ -79,7 +79,7 @@ def integers(action: object, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]
     Raises:
         ValueError: For another shape or dtype.
     """
-    array = of_shape(action, shape)
+    array = checked_shape(action, shape)
     if array.dtype.kind not in "iu":
         raise ValueError(f"the action must have an integer dtype such as int64, not {array.dtype}")
     return array

@@ -35,20 +35,20 @@ def _flatten_space(space: Allocation) -> Box:
     return Box(0, space.budget, (length,), np.int64)
 
 
-def _least(space: Allocation) -> Ints:
+def _first_worker_tasks(space: Allocation) -> Ints:
     """All tasks to the first worker, as an array of zeros is no element."""
     least = np.zeros(space.shape, dtype=np.int64)
     least[..., 0] = space.budget
     return least
 
 
-_OF_ALLOCATION: dict[Any, Callable[..., Any]] = {
+_ALLOCATION_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     vector_utils.batch_space: _batch,
     vector_utils.batch_differing_spaces: _batch_differing,
     space_utils.flatten_space: _flatten_space,
-    create_zero_array: _least,
+    create_zero_array: _first_worker_tasks,
 }
-_AS_A_BOX: tuple[Any, ...] = (
+_BOX_FUNCTIONS: tuple[Any, ...] = (
     vector_utils.concatenate,
     vector_utils.create_empty_array,
     vector_utils.create_shared_memory,
@@ -69,9 +69,9 @@ def register() -> None:
     Each class needs its own entry, as some of these functions do not look for a parent class.
     """
     for space_class in (Allocation, RaceAllocation):
-        for function, rule in _OF_ALLOCATION.items():
+        for function, rule in _ALLOCATION_FUNCTIONS.items():
             function.register(space_class, rule)
-        for function in _AS_A_BOX:
+        for function in _BOX_FUNCTIONS:
             function.register(space_class, function.dispatch(Box))
-    for function in (*_OF_ALLOCATION, *_AS_A_BOX):
+    for function in (*_ALLOCATION_FUNCTIONS, *_BOX_FUNCTIONS):
         function.register(Dispatch, function.dispatch(MultiDiscrete))

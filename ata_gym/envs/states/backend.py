@@ -1,7 +1,7 @@
 """Backends, which run the tasks of a round in place of the simulation, and their checks."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ _TIME_FIELDS = {"duration", "elapsed", "age", "round_time", "worker_time"}
 """The fields of results that hold times."""
 
 
+@runtime_checkable
 class DispatchBackend(Protocol):
     """A backend of dispatch, which runs the tasks from one decision to the next result."""
 
@@ -29,10 +30,22 @@ class DispatchBackend(Protocol):
         """
 
 
+@runtime_checkable
+class CheckingBackend(Protocol):
+    """A backend that refuses the scenarios that it cannot run."""
+
+    def check(self, scenario: Scenario) -> None:
+        """Check a scenario; an env calls this when it is made.
+
+        Raises:
+            ValueError: If the backend cannot run its rounds.
+        """
+
+
 class RealWorkers:
     """The part that backends of real workers share; copies of an env's spec share the backend."""
 
-    what: ClassVar[str]
+    backend_name: ClassVar[str]
     """The name of the backend in errors."""
     workers: tuple[Any, ...]
     """The workers."""
@@ -55,14 +68,18 @@ class RealWorkers:
         """
         n = len(self.workers)
         if scenario.pool.n != n:
-            raise ValueError(f"the env has {scenario.pool.n} workers, but its {self.what} has {n}")
+            raise ValueError(
+                f"the env has {scenario.pool.n} workers, but its {self.backend_name} has {n}"
+            )
         if scenario.budget != self.budget:
             raise ValueError(
-                f"the env has budget {scenario.budget}, but its {self.what} has {self.budget}",
+                f"the env has budget {scenario.budget}, but its {self.backend_name} has"
+                f" {self.budget}",
             )
         if scenario.changes:
             raise ValueError(
-                f"a {self.what} has real workers, which no changes=... can change: leave them out",
+                f"a {self.backend_name} has real workers, which no changes=... can change: leave"
+                " them out",
             )
 
 
@@ -82,30 +99,34 @@ def check_round(result: RoundResult, action: NDArray[Any], budget: int) -> None:
     _check_fields(result, [(rows, budget)] * 2 + [(rows, n)] * 2 + [(rows,)] * 2, n)
 
 
-def check_completion(at: Completion, before: RoundState, budget: int) -> None:
+def check_completion(completion: Completion, previous: RoundState, budget: int) -> None:
     """Check the result of a backend of dispatch.
 
     Args:
-        at: The result.
-        before: The state of the round before the result.
+        completion: The result.
+        previous: The state of the round before the result.
         budget: The results that a round needs, B.
 
     Raises:
         ValueError: Unless it is such as ``dispatch_step`` gives: one more result, and no time that
             has become less.
     """
-    rows, n = before.running.shape
-    _check_fields(at, [(rows,)] * 2 + [(rows, n)] * 2 + [(rows,)] * 3 + [(rows, n)], n)
-    over = before.missing == 1
-    missing = np.where(over, budget, before.missing - 1)
-    state = at.round_state
-    if not (np.array_equal(at.round_over, over) and np.array_equal(state.missing, missing)):
+    rows, n = previous.running.shape
+    _check_fields(completion, [(rows,)] * 2 + [(rows, n)] * 2 + [(rows,)] * 3 + [(rows, n)], n)
+    round_over = previous.missing == 1
+    missing = np.where(round_over, budget, previous.missing - 1)
+    state = completion.round_state
+    if not (
+        np.array_equal(completion.round_over, round_over) and np.array_equal(state.missing, missing)
+    ):
         raise ValueError(
-            f"the backend must give one result of the {before.missing.tolist()} that are missing,"
+            f"the backend must give one result of the {previous.missing.tolist()} that are missing,"
             f" so that {missing.tolist()} are, not {np.asarray(state.missing).tolist()}",
         )
-    _check_shapes(state, [field.shape for field in before])
-    if (at.round_time < before.now).any() or (at.worker_time < before.spent).any():
+    _check_shapes(state, [field.shape for field in previous])
+    time_fell = completion.round_time < previous.time
+    worker_time_fell = completion.worker_time < previous.worker_time
+    if time_fell.any() or worker_time_fell.any():
         raise ValueError(
             "the backend's round_time and worker_time must not become less within a round",
         )

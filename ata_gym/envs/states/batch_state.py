@@ -12,17 +12,18 @@ from numpy.typing import NDArray
 from ata_gym.changes import Conditions
 from ata_gym.changes.change import ChangeProcess
 from ata_gym.envs.spaces import Allocation, Dispatch
-from ata_gym.pools.families import CODES
+from ata_gym.envs.states.backend import Backend, CheckingBackend, DispatchBackend
+from ata_gym.pools.families import TRACE_BY_ROUND
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.keys import NoiseKeys, stream_keys
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.machine import installed_memory
+from ata_gym.utils.process.machine import installed_memory
 from ata_gym.utils.ranges import FINITE, Within
 from ata_gym.utils.trees import choose_rows
 
 Feedback: TypeAlias = dict[str, NDArray[Any]]
 
-LARGEST = float(np.finfo(np.float32).max)
+LARGEST_TIME = float(np.finfo(np.float32).max)
 """The upper bound of times in observation spaces, which float32 must hold."""
 _ENDLESS_HORIZON = 2**63 - 1
 """The round at which an episode without a horizon ends."""
@@ -56,8 +57,8 @@ class BatchState(ABC):
         results: The number of results in the feedback of a step.
 
     Raises:
-        ValueError: If the backend has a method ``check`` that refuses the scenario, and if the rows
-            do not fit this machine's memory.
+        ValueError: If the backend refuses the scenario, and if the rows do not fit this machine's
+            memory.
     """
 
     forms: ClassVar[tuple[str, ...]]
@@ -70,11 +71,11 @@ class BatchState(ABC):
         scenario: Scenario,
         rows: int,
         signals: bool,
-        backend: Any,
+        backend: Backend | DispatchBackend | None,
         results: int,
     ) -> None:
         n = scenario.pool.n
-        if hasattr(backend, "check"):
+        if isinstance(backend, CheckingBackend):
             backend.check(scenario)
         _check_memory(rows, n, results)
         self.scenario = scenario
@@ -83,13 +84,14 @@ class BatchState(ABC):
         self.results = results
         self.simulated = backend is None
         self.faulty = scenario.faulty
-        self._records_end = scenario.ends
-        self._pads = scenario.drawn is not None and scenario.drawn.fewest != n
+        self._records_end = scenario.records_end
+        distribution = scenario.pool_distribution
+        self._pads = distribution is not None and distribution.fewest != n
         if scenario.horizon is None:
-            last_round = _ENDLESS_HORIZON
+            horizon = _ENDLESS_HORIZON
         else:
-            last_round = min(scenario.horizon, _ENDLESS_HORIZON)
-        self._last = np.array(last_round)
+            horizon = min(scenario.horizon, _ENDLESS_HORIZON)
+        self._horizon = np.array(horizon)
         self.keys = np.zeros(rows, np.uint64)
         """The key of each row's noise, shape (E,)."""
         self.episode = np.full(rows, -1, np.int64)
@@ -130,8 +132,8 @@ class BatchState(ABC):
         results = self.results
         fields: dict[str, spaces.Space[Any]] = {
             "worker": spaces.Box(-1, n - 1, (results,), np.int64),
-            "duration": spaces.Box(0.0, LARGEST, (results,), np.float64),
-            "elapsed": spaces.Box(0.0, LARGEST, (n,), np.float64),
+            "duration": spaces.Box(0.0, LARGEST_TIME, (results,), np.float64),
+            "elapsed": spaces.Box(0.0, LARGEST_TIME, (n,), np.float64),
         }
         if self.shows_signals:
             fields["signal"] = spaces.Box(0.0, 1.0, (n, 2), np.float64)
@@ -229,11 +231,11 @@ class BatchState(ABC):
             no_rows = np.zeros(len(rows), np.bool_)
             feedback = self.no_feedback(slice(None))
             return StepResult(feedback, zeros, zeros.copy(), self.info_so_far(), no_rows)
-        # All rows take the step, and the other rows get back what they remembered.
-        remembered = {name: field[~rows].copy() for name, field in self.remembered().items()}
+        # All rows take the step, and the other rows get back what they had.
+        previous = {name: field[~rows].copy() for name, field in self.checkpoint_arrays().items()}
         result = self.step(action)
-        for name, field in self.remembered().items():
-            field[~rows] = remembered[name]
+        for name, field in self.checkpoint_arrays().items():
+            field[~rows] = previous[name]
         self.process.update_conditions(self.round)
         time = np.where(rows, result.time, 0.0)
         worker_time = np.where(rows, result.worker_time, 0.0)
@@ -287,18 +289,18 @@ class BatchState(ABC):
             self.round += rows
         if self.scenario.changes:
             self.process.next_round(rows, self.keys, self.episode, self.round)
-        ended: Mask = self.round >= self._last
+        ended: Mask = self.round >= self._horizon
         # The recorded times may not fill the coming round, whatever its allocation is.
         if self._records_end:
             distributions = self.process.distributions
-            by_round = distributions.family == CODES["trace-by-round"]
+            by_round = distributions.family == TRACE_BY_ROUND
             tasks = self.started + self.scenario.budget
-            needed = np.where(by_round, self.round[:, None] + 1, tasks)
-            ended |= (needed > distributions.limit).any(axis=1)
+            length = np.where(by_round, self.round[:, None] + 1, tasks)
+            ended |= (length > distributions.limit).any(axis=1)
         return ended
 
     def ranges(self) -> dict[str, Within]:
-        """The ranges of the numbers of ``remembered``, by name; keys may be any."""
+        """The ranges of the numbers of ``checkpoint_arrays``, by name; keys may be any."""
         time = Within(0.0, FINITE)
         number = Within()
         ranges = {
@@ -313,14 +315,14 @@ class BatchState(ABC):
             ranges[f"change_{k}"] = Within(low, high)
         return ranges
 
-    def check(self, given: Mapping[str, NDArray[Any]]) -> None:  # noqa: B027 - the ranges say most
+    def check(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:  # noqa: B027 - most need none
         """Check the numbers of a checkpoint together, each of which is within the ``ranges``.
 
         Raises:
             ValueError: If a state cannot have these numbers together.
         """
 
-    def remembered(self) -> dict[str, NDArray[Any]]:
+    def checkpoint_arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays that hold the state, by name; they are no copies."""
         changes = {f"change_{k}": memory for k, memory in enumerate(self.process.memories)}
         return {name: getattr(self, name) for name in self._FIELDS} | changes

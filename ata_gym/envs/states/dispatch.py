@@ -8,8 +8,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ata_gym.envs.spaces.dispatch import Dispatch, checked_dispatch
-from ata_gym.envs.states.backend import check_completion
-from ata_gym.envs.states.batch_state import LARGEST, BatchState, Feedback, StepResult
+from ata_gym.envs.states.backend import Backend, DispatchBackend, check_completion
+from ata_gym.envs.states.batch_state import LARGEST_TIME, BatchState, Feedback, StepResult
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.dispatch import Completion, RoundState, dispatch_step
 from ata_gym.typing import Bits, Floats, Mask
@@ -27,9 +27,10 @@ class DispatchState(BatchState):
         scenario: Scenario,
         rows: int,
         signals: bool = False,
-        backend: Any = None,
+        backend: Backend | DispatchBackend | None = None,
     ) -> None:
-        if backend is not None and not callable(getattr(backend, "dispatch", None)):
+        has_dispatch = isinstance(backend, DispatchBackend) and callable(backend.dispatch)
+        if backend is not None and not has_dispatch:
             raise ValueError(
                 "the backend of TaskDispatch-v0 must have a method dispatch, called as "
                 f"ata_gym.simulation.dispatch.dispatch_step is, and {short(backend)} has none",
@@ -40,11 +41,11 @@ class DispatchState(BatchState):
                 " TaskAllocation-v0 or TaskRace-v0",
             )
         super().__init__(scenario, rows, signals, backend, results=1)
-        self._go_on: Callable[..., Completion]
-        if backend is None:
-            self._go_on = dispatch_step
+        self._run_to_result: Callable[..., Completion]
+        if isinstance(backend, DispatchBackend):
+            self._run_to_result = backend.dispatch
         else:
-            self._go_on = backend.dispatch
+            self._run_to_result = dispatch_step
         self.round_state = RoundState.start(rows, scenario.pool.n, scenario.budget)
 
     def action_space(self) -> Dispatch:
@@ -56,20 +57,20 @@ class DispatchState(BatchState):
     def observation_space(self) -> spaces.Dict:
         n = self.scenario.pool.n
         budget = self.scenario.budget
-        in_round: dict[str, spaces.Space[Any]] = {
+        round_fields: dict[str, spaces.Space[Any]] = {
             # It is never 0, but Gymnasium warns of a box with one element.
             "missing": spaces.Box(0, budget, (1,), np.int64),
             "started": spaces.Box(0, budget, (n,), np.int64),
             "running": spaces.Box(0, 1, (n,), np.int8),
-            "age": spaces.Box(0.0, LARGEST, (n,), np.float64),
+            "age": spaces.Box(0.0, LARGEST_TIME, (n,), np.float64),
         }
-        return spaces.Dict({**super().observation_space(), **in_round})
+        return spaces.Dict({**super().observation_space(), **round_fields})
 
     def no_feedback(self, rows: Mask | slice) -> Feedback:
         observation = super().no_feedback(rows)
         count, n = observation["elapsed"].shape
         start = RoundState.start(count, n, self.scenario.budget)
-        return observation | _seen(start, np.zeros((count, n)))
+        return observation | _round_feedback(start, np.zeros((count, n)))
 
     def start_episode(self, rows: Mask | slice) -> None:
         super().start_episode(rows)
@@ -82,7 +83,7 @@ class DispatchState(BatchState):
         previous = self.round_state
         process = self.process
         budget = self.scenario.budget
-        completion = self._go_on(
+        completion = self._run_to_result(
             process.distributions,
             self.noise_keys(),
             previous,
@@ -113,21 +114,20 @@ class DispatchState(BatchState):
         feedback = self.feedback(
             completion.worker[:, None], completion.duration[:, None], completion.elapsed
         )
-        passed = completion.round_time - previous.now
-        worked = completion.worker_time - previous.spent
-        return StepResult(
-            feedback | _seen(completion.round_state, completion.age), passed, worked, info, ended
-        )
+        time = completion.round_time - previous.time
+        worker_time = completion.worker_time - previous.worker_time
+        feedback |= _round_feedback(completion.round_state, completion.age)
+        return StepResult(feedback, time, worker_time, info, ended)
 
     def info_so_far(self) -> dict[str, NDArray[Any]]:
-        moment = self.round_state.now
-        spent = self.round_state.spent
+        round_time = self.round_state.time
+        worker_time = self.round_state.worker_time
         # Where the round has not begun, ``lost`` still counts the round before.
-        begun = self.round_state.missing < self.scenario.budget
-        lost = np.where(begun, self.round_state.lost, 0)
-        runtime = self.runtime + moment
-        total = self.total_worker_time + spent
-        info = self.info(moment.copy(), spent.copy(), lost, runtime, total)
+        has_begun = self.round_state.missing < self.scenario.budget
+        lost = np.where(has_begun, self.round_state.lost, 0)
+        runtime = self.runtime + round_time
+        total = self.total_worker_time + worker_time
+        info = self.info(round_time.copy(), worker_time.copy(), lost, runtime, total)
         return info | {"round_over": np.zeros(self.rows, np.bool_)}
 
     def ranges(self) -> dict[str, Within]:
@@ -135,24 +135,24 @@ class DispatchState(BatchState):
             name: within for name, _, within in declared(self.round_state) if within
         }
 
-    def check(self, given: Mapping[str, NDArray[Any]]) -> None:
+    def check(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:
         """Check the numbers of a checkpoint together.
 
         Raises:
             ValueError: Unless each running task has begun, and has not ended.
         """
-        running = given["running"] > 0
-        moment = given["now"][:, None]
-        if (running & ((given["begun"] > moment) | (given["finish"] < moment))).any():
+        running = checkpoint["running"] > 0
+        time = checkpoint["time"][:, None]
+        if (running & ((checkpoint["task_start"] > time) | (checkpoint["finish"] < time))).any():
             raise ValueError(
-                "'begun' and 'finish' must be before and after 'now' where a task is running",
+                "'task_start' and 'finish' must be before and after 'time' where a task is running",
             )
 
-    def remembered(self) -> dict[str, NDArray[Any]]:
-        return super().remembered() | self.round_state._asdict()
+    def checkpoint_arrays(self) -> dict[str, NDArray[Any]]:
+        return super().checkpoint_arrays() | self.round_state._asdict()
 
 
-def _seen(round_state: RoundState, age: Floats) -> Feedback:
+def _round_feedback(round_state: RoundState, age: Floats) -> Feedback:
     """The keys of an observation that show the round, in fresh arrays."""
     return {
         "missing": round_state.missing[:, None].copy(),

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ata_gym.envs.spaces import Allocation, RaceAllocation
 from ata_gym.envs.spaces.allocation import checked_tasks
-from ata_gym.envs.states.backend import Backend, check_round
+from ata_gym.envs.states.backend import Backend, DispatchBackend, check_round
 from ata_gym.envs.states.batch_state import BatchState, StepResult
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.rounds import allocation_round, race_round
@@ -27,7 +27,7 @@ class AllocationState(BatchState):
         scenario: Scenario,
         rows: int,
         signals: bool = False,
-        backend: Any = None,
+        backend: Backend | DispatchBackend | None = None,
     ) -> None:
         if backend is not None and not callable(backend):
             raise ValueError(
@@ -35,10 +35,8 @@ class AllocationState(BatchState):
                 f" ata_gym.simulation.rounds.race_round is, not {short(backend)}",
             )
         super().__init__(scenario, rows, signals, backend, results=scenario.budget)
-        if backend is None:
-            backend = self._simulate
-        self.backend: Backend = backend
-        self.computed = np.zeros((rows, 0), np.int64)
+        self.backend: Backend = self._simulate if backend is None else backend
+        self.result_workers = np.zeros((rows, 0), np.int64)
         """The worker of each result of the last round, (E, B); (E, 0) before the first one."""
 
     def action_space(self) -> Allocation:
@@ -60,10 +58,11 @@ class AllocationState(BatchState):
         # A cost per unit of time replaces the sum of the times that workers were busy.
         if self.scenario.unit_costs is not None:
             costs = np.array(self.scenario.unit_costs)
-            busy = (result.duration * costs[result.worker]).sum(axis=1) + result.elapsed @ costs
-            result = result._replace(worker_time=busy)
+            worker_time = (result.duration * costs[result.worker]).sum(axis=1)
+            worker_time = worker_time + result.elapsed @ costs
+            result = result._replace(worker_time=worker_time)
         self.started = result.started
-        self.computed = result.worker
+        self.result_workers = result.worker
         self.runtime += result.round_time
         self.total_worker_time += result.worker_time
         runtime = self.runtime.copy()

@@ -6,13 +6,14 @@ a contextual bandit, with a baseline for each round. It goes back through all ro
 the network learns what to remember. It gives no value to the knowledge from trying a worker.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.shares import tasks_of_shares
+from ata_gym.envs.interface.worker_features import Features
 from ata_gym.rl.network import RecurrentWorkersNet
 from ata_gym.rl.pretraining.rollouts import rollout, training_seed
 from ata_gym.scenarios import Scenario
@@ -27,7 +28,7 @@ _WAIT = 1.5
 """The time of a task of an absent worker, in deadlines: others do it after the deadline."""
 _WORK = 12_000  # rounds x rows x workers of an update, as far as the bounds of the rows allow
 _NOISE = 0.3  # standard deviation of the logits
-_ALLOCATIONS = 8  # allocations that are compared at a moment
+_ALLOCATIONS = 8  # allocations that are compared in a round
 _DRAWS = 3  # draws of task times for each allocation
 
 
@@ -43,23 +44,25 @@ class Rollout(NamedTuple):
     """
     sd: Floats
     """The true standard deviations of the task times, shape (T, E, n); 0 for workers away."""
-    world: Scenario
+    scenario: Scenario
     """The scenario that was played."""
 
 
-def played(rng: np.random.Generator, network: Network, world: Scenario) -> Rollout:
+def play_rollout(rng: np.random.Generator, network: Network, scenario: Scenario) -> Rollout:
     """Let the network play, and keep the features that it saw and the true task times.
 
     Args:
         rng: The generator of the seeds.
         network: The network that plays.
-        world: The scenario.
+        scenario: The scenario.
     """
-    moments: list[tuple[Any, ...]] = []
-    catalogue = world.catalogue.sd()
-    for moment in rollout(network, world, ROWS, training_seed(rng, ROWS)):
-        conditions = moment.envs.unwrapped.conditions()
-        mean = moment.envs.unwrapped.means()
+    features: list[Features] = []
+    means: list[Floats] = []
+    sds: list[Floats] = []
+    catalogue = scenario.catalogue.sd()
+    for step in rollout(network, scenario, ROWS, training_seed(rng, ROWS)):
+        conditions = step.envs.unwrapped.conditions()
+        mean = step.envs.unwrapped.means()
         sd = np.minimum(catalogue[conditions.distribution] * conditions.factor, 1e6)
         waits = np.broadcast_to(
             np.reshape(_WAIT * np.asarray(conditions.deadline), (-1, 1)), mean.shape
@@ -68,11 +71,12 @@ def played(rng: np.random.Generator, network: Network, world: Scenario) -> Rollo
             present = True
         else:
             present = conditions.present
-        away = (conditions.dies == 0.0) & present & (waits > 0.0)
-        moments.append((moment.features, np.where(away, waits, mean), np.where(away, 0.0, sd)))
-    # The last moment comes after the last round, and no action follows it.
-    features, mean, sd = (np.stack(arrays) for arrays in zip(*moments[:-1], strict=True))
-    return Rollout(features, mean, sd, world)
+        away = (conditions.death_time == 0.0) & present & (waits > 0.0)
+        features.append(step.features)
+        means.append(np.where(away, waits, mean))
+        sds.append(np.where(away, 0.0, sd))
+    # The last step comes after the last round, and no action follows it.
+    return Rollout(np.stack(features[:-1]), np.stack(means[:-1]), np.stack(sds[:-1]), scenario)
 
 
 def update(
@@ -99,11 +103,11 @@ def update(
     noise = np.concatenate([half, -half])
     noisy_logits = logits.detach().numpy().astype(np.float64) + _NOISE * noise
     tasks = tasks_of_shares(
-        noisy_logits, data.world.budget, 1.0, np.broadcast_to(available, noisy_logits.shape)
+        noisy_logits, data.scenario.budget, 1.0, np.broadcast_to(available, noisy_logits.shape)
     )
     mean = np.where(available, mean, 0.0)
     sd = np.where(available, sd, 0.0)
-    cost = np.log(_costs(rng, tasks, mean, sd, data.world.price)).mean(axis=0)
+    cost = np.log(_costs(rng, tasks, mean, sd, data.scenario.price)).mean(axis=0)
     advantage = cost.mean(axis=0) - cost
     advantage /= advantage.std() + 1e-6
     # The gradient of the logarithm of a normal density by its mean is noise / standard deviation.
@@ -123,7 +127,7 @@ def _costs(
     sd: Floats,
     price: float,
 ) -> Floats:
-    """The costs, (draws, k, m), of rounds of k allocations at m moments, ``tasks`` (k, m, n).
+    """The costs, (draws, k, m), of rounds of k allocations in m rounds, ``tasks`` (k, m, n).
 
     All allocations have the same skewed noise.
     """

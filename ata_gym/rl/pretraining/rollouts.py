@@ -16,7 +16,7 @@ from ata_policies.learned.policy import Learned
 from ata_policies.setting import Setting
 
 
-class Moment(NamedTuple):
+class RolloutStep(NamedTuple):
     """One round of a rollout, before it is played."""
 
     envs: Any
@@ -27,7 +27,7 @@ class Moment(NamedTuple):
     """The cost of the episode so far, shape (E,)."""
 
 
-class _Watched:
+class _RecordingNetwork:
     """A network that keeps the features of its last call."""
 
     def __init__(self, network: Network) -> None:
@@ -44,40 +44,42 @@ class _Watched:
         return self._network(features, memory)
 
 
-def weights_of(net: RecurrentWorkersNet) -> Network:
+def network_of(net: RecurrentWorkersNet) -> Network:
     """The weights of a torch module, as a network of the zoo."""
-    return Network.of({name: tensor.detach().numpy() for name, tensor in net.state_dict().items()})
+    return Network.from_tensors(
+        {name: tensor.detach().numpy() for name, tensor in net.state_dict().items()}
+    )
 
 
-def rollout(network: Network, world: Scenario, rows: int, seed: int) -> Iterator[Moment]:
-    """Play an episode in each row; the last moment comes after the last round.
+def rollout(network: Network, scenario: Scenario, rows: int, seed: int) -> Iterator[RolloutStep]:
+    """Play an episode in each row; the last step comes after the last round.
 
     Args:
         network: The network that plays.
-        world: The scenario.
+        scenario: The scenario.
         rows: The number of rows E.
         seed: Seed of the first row; the others follow.
     """
-    envs: Any = gym.make_vec(Learned.env_id, num_envs=rows, scenario=world)
-    watched: Any = _Watched(network)
-    policy = Learned(Setting.of(envs), network=watched)
+    envs: Any = gym.make_vec(Learned.env_id, num_envs=rows, scenario=scenario)
+    recording_network: Any = _RecordingNetwork(network)
+    policy = Learned(Setting.from_env(envs), network=recording_network)
     state = None
     observation, _ = envs.reset(seed=seed)
     cost = np.zeros(rows)
     ended = False
     while not ended:
         action, state = policy.predict(observation, state)
-        yield Moment(envs, watched.features, cost)
+        yield RolloutStep(envs, recording_network.features, cost)
         observation, reward, _, truncated, _ = envs.step(action)
         cost = cost - reward
         ended = bool(truncated.all())
-    yield Moment(envs, watched.features, cost)
+    yield RolloutStep(envs, recording_network.features, cost)
 
 
-def cost_of(network: Network, world: Scenario, rows: int, seed: int) -> float:
+def cost_of(network: Network, scenario: Scenario, rows: int, seed: int) -> float:
     """The mean logarithm of the cost of an episode, over the rows of a rollout."""
-    *_, last_moment = rollout(network, world, rows, seed)
-    return float(np.log(last_moment.cost).mean())
+    *_, last_step = rollout(network, scenario, rows, seed)
+    return float(np.log(last_step.cost).mean())
 
 
 def training_seed(rng: np.random.Generator, rows: int) -> int:

@@ -13,20 +13,20 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
+from ata_gym.envs.interface.worker_features import WIDTH, WORKER_FEATURES
 from ata_gym.rl.network import RecurrentWorkersNet
-from ata_gym.rl.pretraining.rollouts import cost_of, training_seed, weights_of
-from ata_gym.rl.pretraining.worlds import WORLDS, at_any_price
+from ata_gym.rl.pretraining.rollouts import cost_of, network_of, training_seed
+from ata_gym.rl.pretraining.scenarios import SCENARIOS, with_random_price
 from ata_gym.scenarios import Scenario
 from ata_gym.typing import Floats
 
 _POPULATION = 24  # candidates of a generation
 _ELITE = 6  # candidates that the next generation follows from
-_ROWS = 24  # episodes of a candidate in a world
-_LARGE_WORLDS = 3  # worlds of a generation with many workers
-_OTHER_WORLDS = 5  # other worlds of a generation
+_ROWS = 24  # episodes of a candidate in a scenario
+_LARGE_SCENARIOS = 3  # scenarios of a generation with many workers
+_FURTHER_SCENARIOS = 5  # other scenarios of a generation
 _LONGEST = 200  # rounds of an episode at most
-_LEAST_WORKERS = 20  # workers of the worlds in which there is most to try
+_LEAST_WORKERS = 20  # workers of the scenarios in which there is most to try
 _SPREAD = {
     "untried": 1.0,
     "log count": 0.7,
@@ -40,7 +40,7 @@ _SPREAD_OF_LAST = 0.1  # the same for the last layer
 _FOR_UNTRIED = 1.0  # the number that is added at first to the logit of an untried worker
 
 
-class Found(NamedTuple):
+class SearchState(NamedTuple):
     """The state of a search: the numbers added to the linear part and to the last layer."""
 
     middle: Floats
@@ -49,12 +49,14 @@ class Found(NamedTuple):
     """The standard deviations of the next generation, shape (20 + h,)."""
 
     @classmethod
-    def begin(cls, hidden: int) -> Found:
+    def begin(cls, hidden: int) -> SearchState:
         """The state before a search, in which only untried workers get a larger logit."""
-        linear = [_SPREAD.get(name, 0.0) for name in OF_WORKER] + [0.0] * (WIDTH - len(OF_WORKER))
+        linear = [_SPREAD.get(name, 0.0) for name in WORKER_FEATURES] + [0.0] * (
+            WIDTH - len(WORKER_FEATURES)
+        )
         spread = np.concatenate([linear, np.full(hidden, _SPREAD_OF_LAST)])
         middle = np.zeros(len(spread))
-        middle[OF_WORKER.index("untried")] = _FOR_UNTRIED
+        middle[WORKER_FEATURES.index("untried")] = _FOR_UNTRIED
         return cls(middle, spread)
 
     def added_to(
@@ -81,41 +83,47 @@ class Found(NamedTuple):
 def next_generation(
     rng: np.random.Generator,
     net: RecurrentWorkersNet,
-    found: Found,
+    state: SearchState,
     progress: Callable[[float], None],
-) -> tuple[str, Found]:
-    """Play candidates on some worlds, and move to the best.
+) -> tuple[str, SearchState]:
+    """Play candidates on some scenarios, and move to the best.
 
     Args:
-        rng: The generator of worlds and candidates.
+        rng: The generator of scenarios and candidates.
         net: The network.
-        found: The state of the search.
+        state: The state of the search.
         progress: Called with the share that is done, from 0 to 1.
 
     Returns:
         A line on the generation, and the next state.
     """
-    longer_worlds = [
-        replace(world, horizon=min(2 * (world.horizon or _LONGEST), _LONGEST)) for world in WORLDS
+    longer_scenarios = [
+        replace(scenario, horizon=min(2 * (scenario.horizon or _LONGEST), _LONGEST))
+        for scenario in SCENARIOS
     ]
-    large_worlds = [world for world in longer_worlds if world.pool.n >= _LEAST_WORKERS]
-    worlds: list[Scenario] = []
-    for group, count in ((large_worlds, _LARGE_WORLDS), (longer_worlds, _OTHER_WORLDS)):
-        worlds += [
-            at_any_price(rng, group[k]) for k in rng.permutation(len(group))[:count].tolist()
+    large_scenarios = [
+        scenario for scenario in longer_scenarios if scenario.pool.n >= _LEAST_WORKERS
+    ]
+    scenarios: list[Scenario] = []
+    for group, count in (
+        (large_scenarios, _LARGE_SCENARIOS),
+        (longer_scenarios, _FURTHER_SCENARIOS),
+    ):
+        scenarios += [
+            with_random_price(rng, group[k]) for k in rng.permutation(len(group))[:count].tolist()
         ]
     seed = training_seed(rng, _ROWS)
-    candidates = found.middle + found.spread * rng.standard_normal((_POPULATION, len(found.middle)))
+    candidates = state.middle + state.spread * rng.standard_normal((_POPULATION, len(state.middle)))
     # The middle itself is the first candidate. All candidates play the same seeds.
-    candidates[0] = found.middle
-    costs = np.empty((_POPULATION, len(worlds)))
+    candidates[0] = state.middle
+    costs = np.empty((_POPULATION, len(scenarios)))
     for k, candidate in enumerate(candidates):
-        network = weights_of(found.added_to(net, candidate))
-        costs[k] = [cost_of(network, world, _ROWS, seed) for world in worlds]
+        network = network_of(state.added_to(net, candidate))
+        costs[k] = [cost_of(network, scenario, _ROWS, seed) for scenario in scenarios]
         progress((k + 1) / _POPULATION)
     score = (costs - costs.mean(axis=0)).mean(axis=1)
     elite = candidates[np.argsort(score)[:_ELITE]]
-    middle = 0.5 * found.middle + 0.5 * elite.mean(axis=0)
-    spread = np.where(found.spread > 0, 0.7 * found.spread + 0.3 * elite.std(axis=0), 0.0)
+    middle = 0.5 * state.middle + 0.5 * elite.mean(axis=0)
+    spread = np.where(state.spread > 0, 0.7 * state.spread + 0.3 * elite.std(axis=0), 0.0)
     line = f"the best costs {np.exp(score.min() - score[0]):.4f} of the middle"
-    return line, Found(middle, spread)
+    return line, SearchState(middle, spread)

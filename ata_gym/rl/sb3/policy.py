@@ -10,11 +10,11 @@ from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from torch import Tensor, nn
 
 from ata_gym.envs.interface.shares import SCALE
-from ata_gym.envs.interface.worker_features import OF_ROUND, OF_WORKER, WIDTH
+from ata_gym.envs.interface.worker_features import ROUND_FEATURES, WIDTH, WORKER_FEATURES
 from ata_gym.rl.network import WorkersActorCritic, WorkersNet
 
-_MEAN = OF_WORKER.index("log mean")
-_MISSING = len(OF_WORKER) + OF_ROUND.index("missing")
+_MEAN = WORKER_FEATURES.index("log mean")
+_MISSING = len(WORKER_FEATURES) + ROUND_FEATURES.index("missing")
 
 PPO_SETTINGS: Mapping[str, Any] = MappingProxyType(
     {"n_steps": 25, "batch_size": 800, "n_epochs": 6, "learning_rate": 2e-3, "gamma": 0.8},

@@ -44,7 +44,7 @@ class NativeVecEnv(VecEnv):
         self.info: dict[str, Any] = {}
         self._actions: NDArray[Any] = np.empty(0)
         self._seed: int | None = None
-        self._options_given: dict[str, Any] | None = None
+        self._next_options: dict[str, Any] | None = None
         self._returns = np.zeros(envs.num_envs)
         self._lengths = np.zeros(envs.num_envs, np.int64)
         self._started = perf_counter()
@@ -52,10 +52,10 @@ class NativeVecEnv(VecEnv):
 
     def reset(self) -> VecEnvObs:
         observation: VecEnvObs
-        observation, self.info = self.envs.reset(seed=self._seed, options=self._options_given)
+        observation, self.info = self.envs.reset(seed=self._seed, options=self._next_options)
         self.reset_infos = self._infos()
         self._seed = None
-        self._options_given = None
+        self._next_options = None
         self._returns[:] = 0.0
         self._lengths[:] = 0
         return observation
@@ -107,7 +107,7 @@ class NativeVecEnv(VecEnv):
                 options = options[0]
             else:
                 options = None
-        self._options_given = options
+        self._next_options = options
 
     def close(self) -> None:
         self.envs.close()

@@ -55,26 +55,26 @@ def allocate_by_cost(
         array([10,  5,  3,  2,  1,  1,  1,  0,  0])
     """
     if untried is None:
-        never = np.zeros(mean.shape[-1], np.bool_)
+        is_untried = np.zeros(mean.shape[-1], np.bool_)
     else:
-        never = untried
+        is_untried = untried
     if available is not None:
         mean = np.where(available, mean, math.inf)
         spread = np.where(available, spread, 0.0)
-        never = never & available
+        is_untried = is_untried & available
     order = np.zeros(mean.shape[-1])
-    if never.any():
-        mean = np.where(never, 0.0, mean)
-        spread = np.where(never, 0.0, spread)
+    if is_untried.any():
+        mean = np.where(is_untried, 0.0, mean)
+        spread = np.where(is_untried, 0.0, spread)
         if keys is not None:
             order = uniforms(keys, mean.shape[-1])
-    return np.asarray(beta_kernel(mean, spread, np.int64(budget), never, order))
+    return np.asarray(beta_kernel(mean, spread, np.int64(budget), is_untried, order))
 
 
 @inlined
-def _cost(mean: float, spread: float, never: bool, place: float, tasks: int) -> float:
+def _cost(mean: float, spread: float, untried: bool, place: float, tasks: int) -> float:
     """The cost of task number ``tasks`` of a worker; ``place`` in [0, 1) orders the untried."""
-    if never:
+    if untried:
         # A first task has a negative cost, so it comes before every task of a tried worker.
         if tasks == 1:
             return place - 2.0
@@ -91,7 +91,7 @@ def _tasks(mean: float, spread: float, level: float) -> float:
 
 
 @helper()
-def _first_tasks(mean: Floats, spread: Floats, never: Mask, budget: int, out: Ints) -> int:
+def _first_tasks(mean: Floats, spread: Floats, untried: Mask, budget: int, out: Ints) -> int:
     """Fill in nearly all of ``budget`` tasks, up to a level of cost, and return how many.
 
     The level is found by bisection. Each worker gets a little less than its number of tasks at
@@ -101,14 +101,14 @@ def _first_tasks(mean: Floats, spread: Floats, never: Mask, budget: int, out: In
     """
     low = 0.0
     high = math.inf
-    new = 0
+    untried_count = 0
     for i in range(len(out)):
         high = min(high, mean[i] * budget + spread[i] * math.sqrt(budget))
-        new += never[i]
+        untried_count += untried[i]
     # Bisection: each pass halves the interval of levels.
     for _ in range(64):
         level = 0.5 * (low + high)
-        total = float(new)
+        total = float(untried_count)
         for i in range(len(out)):
             total += _tasks(mean[i], spread[i], level)
         if total <= budget:
@@ -118,7 +118,7 @@ def _first_tasks(mean: Floats, spread: Floats, never: Mask, budget: int, out: In
     allocated = 0
     for i in range(len(out)):
         tasks = np.int64(_tasks(mean[i], spread[i], low) * (1.0 - 1e-12)) - 1
-        out[i] = max(tasks, np.int64(never[i]))
+        out[i] = max(tasks, np.int64(untried[i]))
         allocated += out[i]
     return allocated
 
@@ -128,7 +128,7 @@ def beta_kernel(
     mean: Floats,
     spread: Floats,
     budget: Ints,
-    never: Mask,
+    untried: Mask,
     order: Floats,
     out: Ints,
 ) -> None:
@@ -140,19 +140,19 @@ def beta_kernel(
         mean: Mean task times, shape (n,).
         spread: Spreads, shape (n,).
         budget: Tasks B to hand out.
-        never: Workers that were never tried, shape (n,).
+        untried: Workers that were never tried, shape (n,).
         order: A number in [0, 1) for each worker, shape (n,); the untried come in this order.
         out: The tasks of each worker, shape (n,).
     """
     n = len(mean)
     remaining = budget[0]
     least = math.inf
-    new = 0
+    untried_count = 0
     for i in range(n):
         out[i] = 0
-        new += never[i]
+        untried_count += untried[i]
         larger = max(mean[i], spread[i])
-        if larger < least and not never[i]:
+        if larger < least and not untried[i]:
             least = larger
     # Costs are in units of about the least one, so that no cost that matters overflows or is
     # subnormal. The unit is a power of two, which changes no bits. It is applied as two factors,
@@ -168,30 +168,30 @@ def beta_kernel(
     scaled_mean = np.empty(n)
     scaled_spread = np.empty(n)
     for i in range(n):
-        measured = mean[i] < math.inf and not never[i]
+        measured = mean[i] < math.inf and not untried[i]
         if measured:
             scaled_mean[i] = (mean[i] if mean[i] < cap else cap) * first_factor * second_factor
         else:
             scaled_mean[i] = math.inf
         scaled_spread[i] = (spread[i] if spread[i] < cap else cap) * first_factor * second_factor
     # No worker can get a task.
-    if least == math.inf and new == 0:
+    if least == math.inf and untried_count == 0:
         remaining = 0
     # Of very many tasks, most are handed out at once, before the heap.
     if remaining > _MANY_TASKS * n:
         # All available workers were never tried: equal shares.
         if least == math.inf:
             for i in range(n):
-                if never[i]:
-                    out[i] = remaining // new
+                if untried[i]:
+                    out[i] = remaining // untried_count
                 else:
                     out[i] = 0
-            remaining %= new
+            remaining %= untried_count
         elif least > 0.0:
-            remaining -= _first_tasks(scaled_mean, scaled_spread, never, remaining, out)
+            remaining -= _first_tasks(scaled_mean, scaled_spread, untried, remaining, out)
     heap = Heap(np.empty(n), np.empty(n, np.int64))
     for i in range(n):
-        heap.key[i] = _cost(scaled_mean[i], scaled_spread[i], never[i], order[i], out[i] + 1)
+        heap.key[i] = _cost(scaled_mean[i], scaled_spread[i], untried[i], order[i], out[i] + 1)
         heap.worker[i] = i
     build_heap(heap, n)
     # Each pass hands out at least one task.
@@ -204,5 +204,5 @@ def beta_kernel(
             tasks = 1
         out[i] += tasks
         remaining -= tasks
-        heap.key[0] = _cost(scaled_mean[i], scaled_spread[i], never[i], order[i], out[i] + 1)
+        heap.key[0] = _cost(scaled_mean[i], scaled_spread[i], untried[i], order[i], out[i] + 1)
         sift_down(heap, n, 0)

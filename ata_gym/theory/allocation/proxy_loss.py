@@ -80,10 +80,10 @@ def allocate(
                 f"keys must hold {requirement}, not {keys.dtype} of shape {keys.shape}"
             )
     if untried is None:
-        never = None
+        is_untried = None
     else:
-        never = np.asarray(untried, np.bool_)
-    return allocate_scores(s, budget, keys, never)
+        is_untried = np.asarray(untried, np.bool_)
+    return allocate_scores(s, budget, keys, is_untried)
 
 
 def allocate_scores(
@@ -115,10 +115,10 @@ def allocate_scores(
         # At most one draw per task; the number is rounded up to whole vectors of eight.
         draws = uniforms(keys, -(-min(n, budget) // 8) * 8)
     if untried is None:
-        never = np.zeros(n, np.bool_)
+        is_untried = np.zeros(n, np.bool_)
     else:
-        never = untried
-    return np.asarray(allocate_kernel(scores, np.int64(budget), never, draws))
+        is_untried = untried
+    return np.asarray(allocate_kernel(scores, np.int64(budget), is_untried, draws))
 
 
 def availability(available: ArrayLike, shape: tuple[int, ...]) -> Mask:

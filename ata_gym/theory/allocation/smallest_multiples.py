@@ -302,7 +302,7 @@ def allocate_kernel(scores: Floats, budget: Ints, untried: Mask, draws: Floats, 
     remaining = budget[0]
     zero_count = 0
     usual_count = 0
-    never = 0
+    untried_count = 0
     smallest = math.inf
     for i in range(n):
         zero_count += scores[i] == 0.0
@@ -321,17 +321,17 @@ def allocate_kernel(scores: Floats, budget: Ints, untried: Mask, draws: Floats, 
     out[picked:] = 0
     if zero_count > 0:
         for i in range(n):
-            never += (scores[i] == 0.0) & untried[i]
+            untried_count += (scores[i] == 0.0) & untried[i]
         # ``_gather`` writes one place beyond the last member.
         members = np.empty(zero_count + 1, np.int64)
-        if never > 0:
+        if untried_count > 0:
             _gather(scores, untried, True, members)
-            chosen = min(remaining, never)
-            _choose(members, never, chosen if chosen < never else 0, draws)
+            chosen = min(remaining, untried_count)
+            _choose(members, untried_count, chosen if chosen < untried_count else 0, draws)
             for k in range(chosen):
                 out[members[k]] = 1
             remaining -= chosen
-        tried = zero_count - never
+        tried = zero_count - untried_count
         # Evenly over the tried workers of score 0. If there are none and no finite score is above
         # 0, evenly over the untried workers.
         if remaining > 0 and (tried > 0 or smallest == math.inf):
@@ -340,7 +340,7 @@ def allocate_kernel(scores: Floats, budget: Ints, untried: Mask, draws: Floats, 
             if tried > 0:
                 size = tried
             else:
-                size = never
+                size = untried_count
             equal_share = remaining // size
             chosen = remaining % size
             _choose(members, size, chosen, draws)

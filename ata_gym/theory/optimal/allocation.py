@@ -6,15 +6,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ata_gym.pools import Pool
+from ata_gym.pools.families import TRACE_BY_ROUND
 from ata_gym.pools.validation import checked_costs
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.allocation.proxy_loss import proxy_loss, proxy_optimal
 from ata_gym.theory.optimal.branch_and_bound import branch_and_bound, improve
 from ata_gym.theory.optimal.table import SLACK, round_table
-from ata_gym.theory.round_time.expected import cycle, expected_round_time, replayed
-from ata_gym.theory.round_time.worker_times import BY_ROUND, rescaled
+from ata_gym.theory.round_time.expected import cycle_length, expected_round_time, replayed_times
+from ata_gym.theory.round_time.worker_times import rescaled
 from ata_gym.theory.simulated.costs import can_simulate, simulate
-from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.theory.simulated.slices import slice_means
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import non_negative, whole_number
 
@@ -114,22 +115,29 @@ def optimal_allocation(
     table, error = round_table(pool, budget, limit, best.allocation, workers, mean, costs)
     if table is not None:
         # The price of the worker time is added to the tail of each row.
-        tasks = np.arange(1, table.tails.size) - np.repeat(table.first, table.most)
-        table.tails[1:] += price * tasks * np.repeat(work[table.workers], table.most)
+        tasks = np.arange(1, table.tails.size) - np.repeat(table.first_row, table.max_tasks)
+        table.tails[1:] += price * tasks * np.repeat(work[table.workers], table.max_tasks)
         proof = branch_and_bound(table, budget, improve(table, best.allocation[table.workers]))
         allocation = np.zeros(pool.n, np.int64)
         allocation[table.workers] = proof.allocation
         proved = evaluate(allocation)
-        together = pool.distributions.family[workers] == BY_ROUND
+        together = pool.distributions.family[workers] == TRACE_BY_ROUND
         if together.all() or not together.any():
-            lower = max(lower, proof.lower * (1 - SLACK) - error - abs(proved.cost - proof.value))
+            lower = max(
+                lower, proof.lower_bound * (1 - SLACK) - error - abs(proved.cost - proof.value)
+            )
         best = min(best, proved, key=lambda optimum: optimum.cost)
     if best.cost - lower > _PROVED_GAP * best.cost:
         gap = best.cost - lower
     else:
         gap = 0.0
-    round_time, worker_time, cost = (time * unit for time in best[1:4])
-    return Optimum(best.allocation, round_time, worker_time, cost, gap * unit)
+    return Optimum(
+        best.allocation,
+        best.round_time * unit,
+        best.worker_time * unit,
+        best.cost * unit,
+        gap * unit,
+    )
 
 
 def _candidates(
@@ -149,7 +157,7 @@ def _candidates(
     by_rule = (beta_candidates(mean, pool.sd(), budget, key) for key in keys)
     several = np.unique(np.concatenate([proxy[None], *by_rule]), axis=0)
     if can_simulate(int(several.any(axis=0).sum()), budget, _SAMPLE_SIZE):
-        sample = known_sample(pool, _SAMPLE_SIZE)
+        sample = slice_means(pool, _SAMPLE_SIZE)
         costs = simulate(sample, several, budget, _SAMPLE_SIZE).total(price)
         # The simulation counts a unit of every worker's time as 1; here is the rest.
         costs += price * (several @ np.where(np.isfinite(mean), work - mean, 0.0))
@@ -202,8 +210,8 @@ def _least_relaxed_cost(mean: Floats, budget: int, prices: Floats) -> float:
 def _means_of_cycle(pool: Pool) -> Floats:
     """Mean task time per worker, shape (n,), over one common cycle of traces by round."""
     mean = pool.mean()
-    rounds = cycle(pool)
-    together = pool.distributions.family == BY_ROUND
+    rounds = cycle_length(pool)
+    together = pool.distributions.family == TRACE_BY_ROUND
     for i in np.flatnonzero(together & (rounds % pool.distributions.length != 0)).tolist():
-        mean[i] = replayed(pool, i).mean()
+        mean[i] = replayed_times(pool, i).mean()
     return mean

@@ -20,14 +20,14 @@ _TRIALS = 3  # workers to which the first of two tasks is given: those where it 
 class Proof(NamedTuple):
     """The result of a search.
 
-    No allocation is better than ``lower`` by more than ``SLACK`` times ``value``.
+    No allocation is better than ``lower_bound`` by more than ``SLACK`` times ``value``.
     """
 
     allocation: Ints
     """The best allocation, shape (m,)."""
     value: float
     """Its round time."""
-    lower: float
+    lower_bound: float
     """A lower bound of all round times."""
 
 
@@ -43,11 +43,11 @@ class _Node(NamedTuple):
     """The negative number of workers decided."""
     serial: int
     """The number of the node, so that no comparison goes beyond it."""
-    before: tuple[int, ...]
+    earlier_tasks: tuple[int, ...]
     """Tasks of the workers decided before the last; siblings share the tuple."""
     tasks: int
     """Tasks of the worker decided last."""
-    left: int
+    remaining: int
     """Tasks for the workers that are not decided."""
 
 
@@ -68,42 +68,42 @@ def improve(table: RoundTimeTable, allocation: Ints) -> Ints:
 
 def _best_move(table: RoundTimeTable, allocation: Ints, size: int) -> tuple[float, Ints] | None:
     """The best move of ``size`` tasks, as its round time and allocation, or None."""
-    removed = _each(table, allocation, -1)
+    removed = _changed_values(table, allocation, -1)
     number = min(_DONORS // size, int(np.isfinite(removed).sum()))
     donors = np.argsort(removed, kind="stable")[:number]
     groups = combinations_with_replacement(donors.tolist(), size)
     reduced = (allocation - np.bincount(group, minlength=allocation.size) for group in groups)
     legal = (remainder for remainder in reduced if remainder.min() >= 0)
-    moves = (move for remainder in legal for move in _give(table, remainder, size))
+    moves = (move for remainder in legal for move in _additions(table, remainder, size))
     return min(moves, key=lambda move: move[0], default=None)
 
 
-def _give(table: RoundTimeTable, allocation: Ints, size: int) -> Iterator[tuple[float, Ints]]:
+def _additions(table: RoundTimeTable, allocation: Ints, size: int) -> Iterator[tuple[float, Ints]]:
     """The allocations with ``size`` tasks more, and their round times."""
-    added = _each(table, allocation, 1)
+    added = _changed_values(table, allocation, 1)
     for j in np.argsort(added, kind="stable")[: _TRIALS if size > 1 else 1]:
         if np.isfinite(added[j]):
             enlarged = allocation + np.bincount([j], minlength=allocation.size)
             if size == 1:
                 yield float(added[j]), enlarged
             else:
-                yield from _give(table, enlarged, size - 1)
+                yield from _additions(table, enlarged, size - 1)
 
 
-def _each(table: RoundTimeTable, allocation: Ints, change: int) -> Floats:
+def _changed_values(table: RoundTimeTable, allocation: Ints, change: int) -> Floats:
     """Round times when one worker's tasks change, shape (m,); inf where they cannot."""
     rows = table.places(allocation)
     busy = np.flatnonzero(allocation)
     busy_rows = table.rows[rows[busy]]
-    # ``before[k]`` combines the rows of the first k busy workers, ``after[k]`` those behind worker
-    # k: together, all workers but k.
+    # ``earlier[k]`` combines the rows of the first k busy workers, and ``later[k]`` the rows behind
+    # worker k: together, all workers but k.
     blank = np.full((1, table.weights.size), table.unit)
-    before = table.combine.accumulate(np.concatenate([blank, busy_rows]))
-    after = table.combine.accumulate(np.concatenate([blank, busy_rows[:0:-1]]))[::-1]
-    apart = np.tile(before[-1], (allocation.size, 1))
-    apart[busy] = table.combine(before[:-1], after)
+    earlier = table.combine.accumulate(np.concatenate([blank, busy_rows]))
+    later = table.combine.accumulate(np.concatenate([blank, busy_rows[:0:-1]]))[::-1]
+    apart = np.tile(earlier[-1], (allocation.size, 1))
+    apart[busy] = table.combine(earlier[:-1], later)
     changed = allocation + change
-    possible = (changed >= 0) & (changed <= table.most)
+    possible = (changed >= 0) & (changed <= table.max_tasks)
     new = table.places(np.where(possible, changed, allocation))
     other_tails = table.tails[rows].sum() - table.tails[rows]
     values = table.values(table.combine(apart, table.rows[new]), other_tails + table.tails[new])
@@ -115,7 +115,7 @@ def branch_and_bound(table: RoundTimeTable, budget: int, start: Ints) -> Proof:
 
     Workers are decided one after the other, the node of the least bound first. The bound of a node
     comes from dynamic programming: at every time (or in every round) of the table, the tasks that
-    are left have the allocation that is best there. Where the table of bounds would be too large,
+    remain have the allocation that is best there. Where the table of bounds would be too large,
     only the bound of the root is computed, or none.
 
     Args:
@@ -125,10 +125,10 @@ def branch_and_bound(table: RoundTimeTable, budget: int, start: Ints) -> Proof:
     """
     best = start
     value = table.value(start)
-    work = int(table.most.sum()) * budget * table.weights.size
+    work = int(table.max_tasks.sum()) * budget * table.weights.size
     if work > _MOST_WORK:
         return Proof(best, value, 0.0)
-    keep = (table.most.size + 1) * (budget + 1) * table.weights.size <= _LARGEST_TABLE
+    keep = (table.max_tasks.size + 1) * (budget + 1) * table.weights.size <= _LARGEST_TABLE
     bounds = _bounds(table, budget, keep)
     root = float(table.values(bounds[0][0][-1], bounds[0][1][-1]))
     heap = [_Node(root, 0, 0, (), 0, budget)]
@@ -137,18 +137,18 @@ def branch_and_bound(table: RoundTimeTable, budget: int, start: Ints) -> Proof:
     while heap and heap[0].bound < value * (1 - SLACK) and nodes < NODES and keep:
         node = heapq.heappop(heap)
         nodes += 1
-        remaining = node.left
+        remaining = node.remaining
         k = -node.depth
-        # Nobody is decided in the root, whose ``tasks`` mean nothing.
-        decided = (*node.before, node.tasks)[:k]
-        most_tasks = int(min(remaining, table.most[k]))
+        # No worker is decided in the root, whose ``tasks`` mean nothing.
+        decided = (*node.earlier_tasks, node.tasks)[:k]
+        max_tasks = int(min(remaining, table.max_tasks[k]))
         # Equal workers may be permuted: the later one never has more tasks.
-        if table.same[k]:
-            most_tasks = min(most_tasks, decided[-1])
+        if table.equals_previous[k]:
+            max_tasks = min(max_tasks, decided[-1])
         rows = [table.row(i, a) for i, a in enumerate(decided) if a] or [0]
-        choice = [table.row(k, a) for a in range(most_tasks + 1)]
+        choice = [table.row(k, a) for a in range(max_tasks + 1)]
         later_rows, tails = (
-            part[remaining - most_tasks : remaining + 1][::-1] for part in bounds[k + 1]
+            part[remaining - max_tasks : remaining + 1][::-1] for part in bounds[k + 1]
         )
         combined = table.combine(table.combine.reduce(table.rows[rows]), table.rows[choice])
         children = table.values(
@@ -162,7 +162,7 @@ def branch_and_bound(table: RoundTimeTable, budget: int, start: Ints) -> Proof:
                 best = np.zeros_like(start)
                 best[: k + 1] = [*decided, a]
                 value = bound
-            elif k + 1 < table.most.size:
+            elif k + 1 < table.max_tasks.size:
                 pushed += 1
                 heapq.heappush(
                     heap, _Node(bound, node.depth - 1, pushed, decided, a, remaining - a)
@@ -186,11 +186,11 @@ def _bounds(table: RoundTimeTable, budget: int, keep: bool) -> list[tuple[Floats
     combined[0] = table.unit
     tails[0] = 0.0
     result = [(combined, tails)]
-    for k in range(table.most.size - 1, -1, -1):
+    for k in range(table.max_tasks.size - 1, -1, -1):
         later, later_tails = result[0]
         combined = later.copy()
         tails = later_tails.copy()
-        for a in range(1, int(min(table.most[k], budget)) + 1):
+        for a in range(1, int(min(table.max_tasks[k], budget)) + 1):
             row = table.row(k, a)
             # Worker k has a tasks, the later workers have b - a.
             joined = table.combine(table.rows[row], later[: budget + 1 - a])

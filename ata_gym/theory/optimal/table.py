@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.pools import Pool
-from ata_gym.theory.round_time.expected import cycle, replayed
+from ata_gym.pools.families import TRACE_BY_ROUND
+from ata_gym.theory.round_time.expected import cycle_length, replayed_times
 from ata_gym.theory.round_time.quadrature import adaptive_rule
 from ata_gym.theory.round_time.worker_times import (
-    BY_ROUND,
     coarse_edges,
     excess,
     starts,
@@ -48,11 +48,11 @@ class RoundTimeTable:
     """The time that each row adds to the round time beyond the nodes, shape (columns + 1,)."""
     weights: Floats
     """The weights of the nodes, shape (q,)."""
-    first: Ints
+    first_row: Ints
     """The place before the row of one task of each worker, shape (m,)."""
-    most: Ints
+    max_tasks: Ints
     """The tasks that each worker may get, shape (m,)."""
-    same: NDArray[np.bool_]
+    equals_previous: NDArray[np.bool_]
     """Whether a worker has the distribution and the cost of the one before it, shape (m,)."""
     combine: np.ufunc
     """The function that combines two rows: ``np.multiply`` or ``np.minimum``."""
@@ -62,12 +62,12 @@ class RoundTimeTable:
     def row(self, worker: int, tasks: int) -> int:
         """The place of the row of a worker and a number of tasks."""
         if tasks:
-            return int(self.first[worker]) + tasks
+            return int(self.first_row[worker]) + tasks
         return 0
 
     def places(self, allocation: Ints) -> Ints:
         """The places of the rows of an allocation, shape (m,)."""
-        return np.where(allocation > 0, self.first + allocation, 0)
+        return np.where(allocation > 0, self.first_row + allocation, 0)
 
     def values(self, combined: Floats, tails: Floats | float) -> Floats:
         """Round times, shape (...,), from combined rows (..., q) and sums of tails (...,)."""
@@ -104,21 +104,31 @@ def round_table(
     Returns:
         The table, or None if it would be too large; and its error, in units of time.
     """
-    family, shift, scale, shape, _, start_of_record, *_ = pool.distributions
-    kinds = (costs, start_of_record, scale, shift, shape, family, mean, pool.sd())
+    distributions = pool.distributions
+    family = distributions.family
+    kinds = (
+        costs,
+        distributions.record_start,
+        distributions.scale,
+        distributions.shift,
+        distributions.shape,
+        family,
+        mean,
+        pool.sd(),
+    )
     # Equal workers come next to each other; the last key, the spread, is the first of the order.
     workers = workers[np.lexsort([kind[workers] for kind in kinds])]
-    most_tasks = np.minimum(np.floor(value * (1 + SLACK) / mean[workers]), budget).astype(np.int64)
-    if most_tasks.sum() > _LARGEST_TABLE // _MOST_NODES:
+    max_tasks = np.minimum(np.floor(value * (1 + SLACK) / mean[workers]), budget).astype(np.int64)
+    if max_tasks.sum() > _LARGEST_TABLE // _MOST_NODES:
         return None, np.inf
-    first_row = np.cumsum(most_tasks) - most_tasks
-    columns = np.repeat(workers, most_tasks)
-    tasks = np.arange(columns.size) - np.repeat(first_row, most_tasks) + 1
+    first_row = np.cumsum(max_tasks) - max_tasks
+    columns = np.repeat(workers, max_tasks)
+    tasks = np.arange(columns.size) - np.repeat(first_row, max_tasks) + 1
     equals_previous = np.append(
         False,
         np.all([kind[workers[1:]] == kind[workers[:-1]] for kind in kinds], axis=0),
     )
-    together = bool((family[workers] == BY_ROUND).all())
+    together = bool((family[workers] == TRACE_BY_ROUND).all())
     combine: np.ufunc
     if together:
         combine = np.minimum
@@ -127,19 +137,19 @@ def round_table(
         combine = np.multiply
         unit = 1.0
     if together:
-        rounds = cycle(pool)
+        rounds = cycle_length(pool)
         if columns.size * rounds > _LARGEST_TABLE:
             return None, np.inf
         weights = np.full(rounds, 1 / rounds)
         tails = np.zeros(columns.size)
         error = 0.0
-        rows = -np.stack([replayed(pool, i) for i in columns.tolist()]) * tasks[:, None]
+        rows = -np.stack([replayed_times(pool, i) for i in columns.tolist()]) * tasks[:, None]
     else:
         rows, weights, tails, error = _on_grid(pool, columns, tasks, value, start[columns] == tasks)
     rows = np.concatenate([np.full((1, weights.size), unit), rows])
     tails = np.append(0.0, tails)
     return RoundTimeTable(
-        workers, rows, tails, weights, first_row, most_tasks, equals_previous, combine, unit
+        workers, rows, tails, weights, first_row, max_tasks, equals_previous, combine, unit
     ), error
 
 

@@ -41,7 +41,7 @@ class Curve(NamedTuple):
         """P(S > least + x) within the edges, in the shape of ``x``."""
         return np.asarray(_evaluate(self.edges, self.series, x))
 
-    def before(self, x: Floats) -> Floats:
+    def integral(self, x: Floats) -> Floats:
         """The integral of P(S > least + t) over t from 0 to x, in the shape of ``x``."""
         return np.asarray(_evaluate(self.edges, self.area, x))
 
@@ -53,10 +53,10 @@ class Standard(NamedTuple):
     """The least value."""
     mean: float
     """The mean E[Y]."""
-    far: float
-    """The end of the curve: P(Y > far) has vanished, or far is 1e9 means of Y."""
+    end: float
+    """The end of the curve: P(Y > end) has vanished, or the end is 1e9 means of Y."""
     heavy: bool
-    """Whether P(Y > far) has not vanished."""
+    """Whether P(Y > end) has not vanished."""
     sd: float
     """The standard deviation of Y."""
     rounding: float
@@ -123,7 +123,7 @@ def sum_curve(family: int, shape: float, terms: int, tolerance: float) -> Curve:
     rounding = distribution.rounding * terms**0.5
     limits = tolerance, rounding, 8 * distribution.sd * terms**0.5
     if terms == 1:
-        edges = np.array([0.0, distribution.far])
+        edges = np.array([0.0, distribution.end])
         return adaptive_curve(distribution.survival, edges, distribution.mean, *limits)
     first_half = sum_curve(family, shape, terms // 2, tolerance)
     second_half = sum_curve(family, shape, terms - terms // 2, tolerance)
@@ -158,12 +158,12 @@ def adaptive_curve(
     tolerance: float,
     rounding: float = 0.0,
     spread: float = 0.0,
-    most: int = _MOST_PIECES,
+    max_pieces: int = _MOST_PIECES,
 ) -> Curve:
     """Halve the parts between ``edges`` until every part is a short Chebyshev series.
 
     The last coefficients are below ``tolerance``, or ``tolerance * mean / x`` at large x, unless
-    the curve would have more than ``most`` pieces.
+    the curve would have more than ``max_pieces`` pieces.
 
     Args:
         survival: The function to approximate, elementwise.
@@ -172,14 +172,14 @@ def adaptive_curve(
         tolerance: The error of a probability.
         rounding: An error that is accepted, too, in parts shorter than the spread.
         spread: The spread of the distribution.
-        most: The largest number of pieces, about.
+        max_pieces: The largest number of pieces, about.
     """
     left = edges[:-1]
     right = edges[1:]
     last_edge = edges[-1]
     finished: list[tuple[Floats, Floats]] = []
     count = 0
-    # The loop ends, since about ``most`` pieces are made at most.
+    # The loop ends, since about ``max_pieces`` pieces are made at most.
     while left.size:
         x = (left + right)[:, None] / 2 + (right - left)[:, None] / 2 * _POINTS
         series = survival(x) @ _TO_SERIES
@@ -189,7 +189,7 @@ def adaptive_curve(
             tolerance,
         )
         accurate = np.abs(series[:, -3:]).max(axis=1) * np.maximum(1.0, right / mean) <= aim
-        accurate |= count + 2 * left.size > most
+        accurate |= count + 2 * left.size > max_pieces
         finished.append((left[accurate], series[accurate]))
         count += int(accurate.sum())
         middle = (left + right)[~accurate] / 2

@@ -7,13 +7,12 @@ from math import lcm
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ata_gym.pools.families import CODES, RECORDED
+from ata_gym.pools.families import DETERMINISTIC, RECORDED, TRACE_BY_ROUND
 from ata_gym.pools.pool import Pool, checked_pool
 from ata_gym.pools.validation import as_array
 from ata_gym.theory.round_time.convolution import adaptive_curve
 from ata_gym.theory.round_time.quadrature import adaptive_rule
 from ata_gym.theory.round_time.worker_times import (
-    BY_ROUND,
     GROUPS,
     Sums,
     coarse_edges,
@@ -78,7 +77,9 @@ def expected_round_time(pool: Pool, allocation: ArrayLike) -> float:
         >>> round(expected_round_time(exponential([1.0, 1.0, 1.0]), [1, 1, 1]), 9)  # 1 + 1/2 + 1/3
         1.833333333
     """
-    return _of_one(pool, _checked(checked_pool(pool), allocation), by_round_together=True)
+    return _single_round_time(
+        pool, _checked_allocation(checked_pool(pool), allocation), by_round_together=True
+    )
 
 
 def expected_round_times(pool: Pool, allocations: Ints) -> Floats:
@@ -101,27 +102,27 @@ def expected_round_times(pool: Pool, allocations: Ints) -> Floats:
     busy = distinct > 0
     endless = (busy & ~np.isfinite(pool.mean())).any(axis=1)
     round_times[endless] = np.inf
-    steps = np.isin(pool.distributions.family, (*RECORDED, CODES["deterministic"]))
+    steps = np.isin(pool.distributions.family, (*RECORDED, DETERMINISTIC))
     apart = ~(busy & ~steps).any(axis=1) | (busy & (pool.distributions.length > GROUPS)).any(axis=1)
     finite = ~endless & busy.any(axis=1)
     for k in np.flatnonzero(finite & apart).tolist():
-        round_times[k] = _of_one(pool, distinct[k], by_round_together=False)
+        round_times[k] = _single_round_time(pool, distinct[k], by_round_together=False)
     together = np.flatnonzero(finite & ~apart)
     if together.size:
         blocks = -(-np.count_nonzero(distinct[together]) // _PAIRS_PER_BLOCK)
         parts = [
-            _in_block(pool, distinct[part])
+            _block_round_times(pool, distinct[part])
             for part in np.array_split(together, min(int(blocks), together.size))
         ]
         round_times[together] = np.concatenate(parts)
     return round_times[inverse.ravel()]
 
 
-def _in_block(pool: Pool, allocations: Ints) -> Floats:
+def _block_round_times(pool: Pool, allocations: Ints) -> Floats:
     """Expected round times, shape (C,), of allocations with tasks and finite means."""
     values, errors = _on_common_nodes(pool, allocations)
     for k in np.flatnonzero(~(errors <= _DOUBTFUL_ERROR * values)).tolist():
-        values[k] = _of_one(pool, allocations[k], by_round_together=False)
+        values[k] = _single_round_time(pool, allocations[k], by_round_together=False)
     return values
 
 
@@ -158,24 +159,25 @@ def _on_common_nodes(pool: Pool, allocations: Ints) -> tuple[Floats, Floats]:
     return (rule.integrals + beyond) * unit, rule.errors * unit
 
 
-def cycle(pool: Pool) -> int:
+def cycle_length(pool: Pool) -> int:
     """The rounds after which all traces by round of a pool start over, or one ends.
 
     The number is at most 2**20.
     """
     distributions = pool.distributions
-    together = distributions.family == BY_ROUND
+    together = distributions.family == TRACE_BY_ROUND
     first_end = int(distributions.limit[together].min(initial=_LONGEST_CYCLE))
     return min(lcm(*np.unique(distributions.length[together]).tolist()), first_end)
 
 
-def replayed(pool: Pool, worker: int) -> Floats:
-    """The task times of a worker that replays a trace by round, shape (cycle,)."""
-    _, shift, scale, *_ = pool.distributions
-    return np.asarray(shift[worker] + scale[worker] * np.resize(pool.record(worker), cycle(pool)))
+def replayed_times(pool: Pool, worker: int) -> Floats:
+    """The task times of a worker that replays a trace by round, shape (cycle_length,)."""
+    record = np.resize(pool.record(worker), cycle_length(pool))
+    distributions = pool.distributions
+    return np.asarray(distributions.shift[worker] + distributions.scale[worker] * record)
 
 
-def _checked(pool: Pool, allocation: ArrayLike) -> Ints:
+def _checked_allocation(pool: Pool, allocation: ArrayLike) -> Ints:
     """Return an allocation to the pool as int64, with ValueError if it is none."""
     tasks = as_array(allocation)
     if tasks.dtype.kind not in "iu" or tasks.shape != (pool.n,):
@@ -190,7 +192,7 @@ def _checked(pool: Pool, allocation: ArrayLike) -> Ints:
     return tasks.astype(np.int64)
 
 
-def _of_one(pool: Pool, tasks: Ints, by_round_together: bool) -> float:
+def _single_round_time(pool: Pool, tasks: Ints, by_round_together: bool) -> float:
     """The expected round time of one allocation, (n,).
 
     With ``by_round_together``, workers that replay a trace by round share their rounds.
@@ -201,25 +203,25 @@ def _of_one(pool: Pool, tasks: Ints, by_round_together: bool) -> float:
     pool, unit = rescaled(pool, float(pool.mean()[busy].max(initial=0.0)))
     if not np.isfinite(pool.mean()[busy]).all():
         return np.inf
-    together = (pool.distributions.family[busy] == BY_ROUND) & by_round_together
+    together = (pool.distributions.family[busy] == TRACE_BY_ROUND) & by_round_together
     if together.all():
-        return float(_last(pool, busy, tasks).mean()) * unit
+        return float(_last_times(pool, busy, tasks).mean()) * unit
     alone = busy[~together]
     joint = busy[together]
     distributions = sums(pool, alone, tasks[alone])
     means = tasks[alone] * pool.mean()[alone]
     if joint.size:
-        last_time = _last(pool, joint, tasks)
-        distributions.append(Sums.recorded(last_time, alone.size))
+        last_time = _last_times(pool, joint, tasks)
+        distributions.append(Sums.from_values(last_time, alone.size))
         means = np.append(means, last_time.mean())
     return _expected_maximum(distributions, float(means.max())) * unit
 
 
-def _last(pool: Pool, workers: Ints, tasks: Ints) -> Floats:
-    """When the last of these workers, all replaying traces by round, is done, shape (cycle,)."""
-    last_time = np.zeros(cycle(pool))
+def _last_times(pool: Pool, workers: Ints, tasks: Ints) -> Floats:
+    """When the last of these workers is done, shape (cycle_length,); all replay by round."""
+    last_time = np.zeros(cycle_length(pool))
     for i in workers.tolist():
-        np.maximum(last_time, tasks[i] * replayed(pool, i), out=last_time)
+        np.maximum(last_time, tasks[i] * replayed_times(pool, i), out=last_time)
     return last_time
 
 
@@ -248,7 +250,7 @@ def _expected_maximum(distributions: list[Sums], scale: float) -> float:
 def _by_quadrature(distributions: list[Sums], scale: float) -> float:
     """The expected maximum of independent sums with a density."""
     begin = float(starts(distributions).max())
-    end, beyond = _end_of_one(distributions, 2 * max(begin, scale), scale)
+    end, beyond = _single_end(distributions, 2 * max(begin, scale), scale)
     late = partial(_late, distributions)
     inner_edges = np.concatenate([[begin], knots(distributions), _quantiles(late, begin, end)])
     edges = np.unique(
@@ -293,7 +295,7 @@ def _excess_of_maximum(distributions: list[Sums], scale: float, times: Floats) -
     ``scale`` is the largest mean of the sums; the result has the shape of ``times``.
     """
     begin = float(starts(distributions).max())
-    end, beyond = _end_of_one(distributions, 2 * max(begin, scale, float(times[-1])), scale)
+    end, beyond = _single_end(distributions, 2 * max(begin, scale, float(times[-1])), scale)
     inner_edges = knots(distributions)
     edges = np.unique(
         np.concatenate(
@@ -304,18 +306,18 @@ def _excess_of_maximum(distributions: list[Sums], scale: float, times: Floats) -
     def late(x: Floats) -> Floats:
         return _late(distributions, begin + x.ravel()).reshape(x.shape)
 
-    curve = adaptive_curve(late, edges, scale, _PANEL_TOLERANCE, most=_MOST_PIECES)
-    before = curve.before(np.clip(times - begin, 0.0, end - begin))
-    total = float(curve.before(edges[-1:])[0]) + beyond
+    curve = adaptive_curve(late, edges, scale, _PANEL_TOLERANCE, max_pieces=_MOST_PIECES)
+    before = curve.integral(np.clip(times - begin, 0.0, end - begin))
+    total = float(curve.integral(edges[-1:])[0]) + beyond
     return np.asarray(np.maximum(begin - times, 0.0) + total - before)
 
 
 def _late(distributions: list[Sums], t: Floats) -> Floats:
     """P(some S_i > t) for times of shape (k,)."""
-    return _in_blocks(distributions, t, _any)
+    return _reduced_survival(distributions, t, _probability_of_any)
 
 
-def _end_of_one(distributions: list[Sums], end: float, scale: float) -> tuple[float, float]:
+def _single_end(distributions: list[Sums], end: float, scale: float) -> tuple[float, float]:
     """Where the integral of P(some S_i > t) may stop, at ``end`` or later, and the rest beyond."""
     columns = np.arange(sum(distribution.column.size for distribution in distributions))
     negligible = np.array([_LATE_TOGETHER * scale])
@@ -361,13 +363,15 @@ def _quantiles(late: Callable[[Floats], Floats], begin: float, end: float) -> Fl
     return low
 
 
-def _any(busy: Floats) -> Floats:
+def _probability_of_any(busy: Floats) -> Floats:
     """Return 1 - prod_i (1 - p_i) over the first axis, without loss of small numbers."""
     with np.errstate(divide="ignore"):
         return np.asarray(-np.expm1(np.log1p(-busy).sum(axis=0)))
 
 
-def _in_blocks(distributions: list[Sums], t: Floats, reduce: Callable[[Floats], Floats]) -> Floats:
+def _reduced_survival(
+    distributions: list[Sums], t: Floats, reduce: Callable[[Floats], Floats]
+) -> Floats:
     """Reduce P(S_i > t), shape (m, times), over i, a few times at once for very many sums."""
     m = sum(distribution.column.size for distribution in distributions)
     parts = -(-t.size * m // _BLOCK_SIZE)

@@ -66,7 +66,7 @@ def adaptive_rule(
     functions: Callable[[Floats], Floats],
     edges: Floats,
     tolerance: float,
-    most: int = 10**6,
+    max_nodes: int = 10**6,
 ) -> Rule:
     """Gauss-Lobatto quadrature whose panels are halved until it is right for every function.
 
@@ -79,7 +79,7 @@ def adaptive_rule(
             jumps at the ``edges``.
         edges: Edges of the first panels, increasing.
         tolerance: A panel is kept when no integral over it changes by more when it is halved.
-        most: A panel is kept, too, when to halve it would make more nodes than this.
+        max_nodes: A panel is kept, too, when to halve it would make more nodes than this.
     """
     left = edges[:-1]
     right = edges[1:]
@@ -95,7 +95,7 @@ def adaptive_rule(
         changes = np.abs(halves.sum(axis=2) - panel_integrals) + _roughness(values, right - left)
         good = changes.max(axis=0) <= tolerance
         # Each panel that is not good would get four halves of halves in the next pass.
-        if level == _MOST_HALVINGS - 1 or node_count + 4 * _ORDER * int(np.sum(~good)) > most:
+        if level == _MOST_HALVINGS - 1 or node_count + 4 * _ORDER * int(np.sum(~good)) > max_nodes:
             good[:] = True
         good_nodes = np.repeat(good, 2 * _ORDER)
         finished.append((weights[good_nodes], values[:, good_nodes], changes[:, good]))

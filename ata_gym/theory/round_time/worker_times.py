@@ -7,14 +7,22 @@ from typing import NamedTuple, Self
 import numpy as np
 from scipy.special import gammaincc
 
-from ata_gym.pools.families import CODES, FAMILIES, RECORDED
+from ata_gym.pools.families import (
+    DETERMINISTIC,
+    EXPONENTIAL,
+    FAMILIES,
+    GAMMA,
+    RECORDED,
+    TRACE_BY_ROUND,
+    TRACE_BY_TASK,
+    UNIFORM,
+)
 from ata_gym.pools.pool import Pool, from_distributions
 from ata_gym.theory.round_time.convolution import Curve, Standard, standard, sum_curve
 from ata_gym.typing import Floats, Ints
 
 Function = Callable[[Floats], Floats]
 
-BY_ROUND = CODES["trace-by-round"]
 _CONSTANT_CV = 1e-9  # distributions with a smaller coefficient of variation count as constants
 _TOLERANCE = {False: 1e-8, True: 1e-11}
 """The error of the probabilities of a convolved sum, by whether it is fine."""
@@ -56,22 +64,22 @@ class Sums(NamedTuple):
     """The distribution of T."""
 
     @classmethod
-    def recorded(cls, values: Floats, column: int) -> Self:
+    def from_values(cls, values: Floats, column: int) -> Self:
         """A sum that takes each of ``values`` (any,) with equal probability, as a column."""
         return cls(np.array([column]), np.zeros(1), np.ones(1), _empirical(values))
 
-    def grouped(self, most: int) -> Self:
-        """The same sums, with at most ``most`` recorded values.
+    def grouped(self, max_values: int) -> Self:
+        """The same sums, with at most ``max_values`` recorded values.
 
         Of more values, neighbours are replaced by their mean. The larger values are, the fewer form
         a group, since a round time follows from the largest ones.
         """
         standard = self.standard
         size = standard.knots.size
-        if not standard.constant or size <= most:
+        if not standard.constant or size <= max_values:
             return self
         # ``first`` holds the first place of each group: sizes grow from the largest value on.
-        from_largest = np.unique(np.geomspace(1, size + 1, most).astype(np.int64)) - 1
+        from_largest = np.unique(np.geomspace(1, size + 1, max_values).astype(np.int64)) - 1
         first = (size - from_largest[1:])[::-1]
         chance = -np.diff(standard.survival(standard.knots), prepend=1.0)
         together = np.add.reduceat(chance, first)
@@ -174,9 +182,9 @@ def coarse_edges(
     mean: Floats,
     sd: Floats,
     end: float,
-    most: int,
+    max_edges: int,
 ) -> Floats:
-    """About ``most`` edges, or fewer, of panels from 0 to ``end``.
+    """About ``max_edges`` edges, or fewer, of panels from 0 to ``end``.
 
     They are starts and knots, and steps within narrow sums.
 
@@ -186,13 +194,13 @@ def coarse_edges(
         mean: The mean of each sum, shape (m,).
         sd: The standard deviation of each sum, shape (m,).
         end: The last edge, in units of time.
-        most: The number of edges, about, where there are more starts, knots and steps.
+        max_edges: The number of edges, about, where there are more starts, knots and steps.
     """
     narrow = sd < 0.02 * mean
     steps = mean[narrow] + np.array([-6, -3, 0, 3, 6])[:, None] * sd[narrow]
     inner_edges = np.unique(np.concatenate([starts, steps.ravel(), knots(distributions)]))
     inner_edges = inner_edges[(inner_edges > 0) & (inner_edges < end)]
-    return np.concatenate([[0.0], inner_edges[:: inner_edges.size // most + 1], [end]])
+    return np.concatenate([[0.0], inner_edges[:: inner_edges.size // max_edges + 1], [end]])
 
 
 def rescaled(pool: Pool, time: float) -> tuple[Pool, float]:
@@ -249,21 +257,20 @@ def _distribution(pool: Pool, i: int, terms: int, fine: bool) -> Distribution:
     """The distribution of a sum of ``terms`` standard times of worker i."""
     family = int(pool.distributions.family[i])
     shape = float(pool.distributions.shape[i])
-    name = FAMILIES[family].name
-    if name == "deterministic":
+    if family == DETERMINISTIC:
         return _empirical(np.array([float(terms)]))
-    if name == "trace-by-round":
+    if family == TRACE_BY_ROUND:
         return _empirical(terms * pool.record(i))
-    if name == "trace-by-task":
+    if family == TRACE_BY_TASK:
         return _empirical(_consecutive(pool.record(i), terms))
-    if name in ("exponential", "gamma"):
+    if family in (EXPONENTIAL, GAMMA):
         return _gamma(terms * shape)
     standard_time = standard(family, shape)
     mean = standard_time.lowest + standard_time.mean
     if standard_time.sd < _CONSTANT_CV * mean:
         return _empirical(np.array([terms * mean]))
     lowest = terms * standard_time.lowest
-    if name == "uniform":
+    if family == UNIFORM:
         knots = np.array([float(terms)])
     else:
         knots = np.empty(0)
@@ -277,12 +284,12 @@ def _distribution(pool: Pool, i: int, terms: int, fine: bool) -> Distribution:
             knots,
         )
     curve = sum_curve(family, shape, terms, _TOLERANCE[fine])
-    return Distribution(*_of_curve(curve, standard_time, lowest, terms), lowest, knots)
+    return Distribution(*_curve_functions(curve, standard_time, lowest, terms), lowest, knots)
 
 
 def _gamma(shape: float) -> Distribution:
     """The gamma distribution of scale 1."""
-    gamma = FAMILIES[CODES["gamma"]]
+    gamma = FAMILIES[GAMMA]
     return Distribution(
         lambda x: np.asarray(gammaincc(shape, np.maximum(x, 0.0))),
         lambda x: gamma.excess(x, shape),
@@ -291,7 +298,7 @@ def _gamma(shape: float) -> Distribution:
     )
 
 
-def _of_curve(
+def _curve_functions(
     curve: Curve, standard_time: Standard, lowest: float, terms: int
 ) -> tuple[Function, Function]:
     """The survival probability and the excess of a sum.
@@ -310,7 +317,7 @@ def _of_curve(
         y = x - lowest
         return np.where(
             y < curve_end,
-            terms * standard_time.mean - curve.before(np.minimum(y, curve_end)),
+            terms * standard_time.mean - curve.integral(np.minimum(y, curve_end)),
             terms * standard_time.excess(y),
         )
 

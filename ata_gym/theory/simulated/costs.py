@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ata_gym.pools.distributions import NEVER, Distributions
-from ata_gym.pools.families import CODES
+from ata_gym.pools.distributions import NO_LIMIT, Distributions
+from ata_gym.pools.families import TRACE_BY_TASK
 from ata_gym.simulation.keys import NoiseKeys, permutations
 from ata_gym.simulation.rounds import allocation_round
 from ata_gym.typing import Floats, Ints
@@ -61,18 +61,20 @@ def simulate(times: Floats, allocations: Ints, budget: int, replicates: int = 25
     used = np.flatnonzero(allocations.any(axis=0))
     tasks = allocations[:, used]
     # Rounded up to a power of two, so that few different orders are cached.
-    most_tasks = _up_to_power(int(tasks.max()))
+    max_tasks = _up_to_power(int(tasks.max()))
     unit = 2.0 ** max(0, math.frexp(float(times[used].max()))[1] - _LARGE_EXPONENT)
-    distributions, started = replay(times / unit, used, most_tasks, replicates)
+    distributions, started = replay(times / unit, used, max_tasks, replicates)
     key = np.zeros(1, np.uint64)
     zeros = np.zeros(1, np.int64)
     costs = []
     blocks = -(-len(tasks) * replicates * (used.size + budget) // _BLOCK_SIZE)
     for block in np.array_split(tasks, min(blocks, len(tasks))):
         # A row per candidate and replicate, with the replicates of a candidate next to each other.
-        before = np.tile(started, (len(block), 1))
+        started_before = np.tile(started, (len(block), 1))
         rows = np.repeat(block, replicates, axis=0)
-        rounds = allocation_round(distributions, NoiseKeys(key, zeros, zeros, before), rows, budget)
+        rounds = allocation_round(
+            distributions, NoiseKeys(key, zeros, zeros, started_before), rows, budget
+        )
         parts = (rounds.round_time, rounds.worker_time)
         costs.append([part.reshape(-1, replicates).mean(axis=1) for part in parts])
     return Costs(*(np.concatenate(parts) * unit for parts in zip(*costs, strict=True)))
@@ -94,13 +96,13 @@ def _up_to_power(tasks: int) -> int:
     return 1 << (tasks - 1).bit_length()
 
 
-def replay(times: Floats, used: Ints, most: int, replicates: int) -> tuple[Distributions, Ints]:
-    """Traces of the workers that are used, and the task at which each replicate begins.
+def replay(times: Floats, workers: Ints, tasks: int, replicates: int) -> tuple[Distributions, Ints]:
+    """Traces of some workers, and the task at which each replicate begins.
 
     Args:
         times: Equally likely task times of each worker, shape (n, S).
-        used: The workers that are used, shape (m,).
-        most: The tasks of a worker in each replicate.
+        workers: The workers of the traces, shape (m,).
+        tasks: The tasks of a worker in each replicate.
         replicates: The number of replicates.
 
     Returns:
@@ -110,26 +112,27 @@ def replay(times: Floats, used: Ints, most: int, replicates: int) -> tuple[Distr
     Raises:
         ValueError: If the traces have more than 2**28 task times.
     """
-    if not can_simulate(used.size, most, replicates):
+    if not can_simulate(workers.size, tasks, replicates):
         raise ValueError(
-            f"playing {replicates} rounds of {used.size} workers with up to {most} tasks each needs"
-            " more than 2**28 task times: use a smaller budget, or fewer workers or replicates",
+            f"playing {replicates} rounds of {workers.size} workers with up to {tasks} tasks each"
+            " needs more than 2**28 task times: use a smaller budget, or fewer workers or"
+            " replicates",
         )
     # The replicates are spread evenly over the S times.
     picks = (2 * np.arange(replicates) + 1) * times.shape[1] // (2 * replicates)
     # ``__wrapped__`` is the function without its cache.
-    orders = _orders if most <= _MOST_CACHED else _orders.__wrapped__
+    orders = _orders if tasks <= _MOST_CACHED else _orders.__wrapped__
     table = np.concatenate(
-        [times[i, picks[orders(i, most, replicates)]].ravel() for i in used.tolist()],
+        [times[i, picks[orders(i, tasks, replicates)]].ravel() for i in workers.tolist()],
     )
-    family = np.full(used.size, CODES["trace-by-task"])
-    length = np.full(used.size, replicates * most)
-    never = np.full(used.size, NEVER)
-    zeros = np.zeros(used.size)
-    ones = np.ones(used.size)
+    family = np.full(workers.size, TRACE_BY_TASK)
+    length = np.full(workers.size, replicates * tasks)
+    limit = np.full(workers.size, NO_LIMIT)
+    zeros = np.zeros(workers.size)
+    ones = np.ones(workers.size)
     starts = np.cumsum(length) - length
-    begin = np.arange(replicates)[:, None] * np.full(used.size, most)
-    return Distributions(family, zeros, ones, ones, table, starts, length, never), begin
+    begin = np.arange(replicates)[:, None] * np.full(workers.size, tasks)
+    return Distributions(family, zeros, ones, ones, table, starts, length, limit), begin
 
 
 @lru_cache(maxsize=1024)

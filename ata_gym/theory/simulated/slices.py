@@ -12,7 +12,7 @@ _NODES = 16  # of the quadrature within a slice
 _LARGEST_FLOAT = np.finfo(np.float64).max
 
 
-def known_sample(pool: Pool, size: int) -> Floats:
+def slice_means(pool: Pool, size: int) -> Floats:
     """Means of equally likely slices of each worker's distribution of task times.
 
     Each row has its worker's mean. A trace counts as an empirical distribution of independent
@@ -30,7 +30,7 @@ def known_sample(pool: Pool, size: int) -> Floats:
 
     Example:
         >>> from ata_gym.pools import exponential, uniform
-        >>> known_sample(exponential([1.0]) + uniform(0.0, 8.0), 4).round(2)
+        >>> slice_means(exponential([1.0]) + uniform(0.0, 8.0), 4).round(2)
         array([[0.14, 0.48, 1.  , 2.39],
                [1.  , 3.  , 5.  , 7.  ]])
     """

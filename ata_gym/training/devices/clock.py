@@ -11,7 +11,7 @@ from ata_gym.pools import trace
 from ata_gym.pools.distributions import Distributions
 from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.rounds import RoundResult, race_round
-from ata_gym.training.devices.workers import Worker, add, find_workers, replicate
+from ata_gym.training.devices.workers import DeviceWorker, add, find_workers, replicate
 from ata_gym.training.trainer.trainer import Gradient, Trainer
 from ata_gym.typing import Ints
 
@@ -38,7 +38,7 @@ class DeviceClock(RealWorkers):
     Args:
         trainer: The trainer whose gradients are computed; without ``compile``, ``graphs`` and
             ``precision="float16"``.
-        workers: One for each worker of the env: a list of ``Worker`` or of texts such as
+        workers: One for each worker of the env: a list of ``DeviceWorker`` or of texts such as
             ``"cpu:3"``, or ``"cpu:1,cpu:3"``.
 
     Raises:
@@ -57,9 +57,9 @@ class DeviceClock(RealWorkers):
         (array([0, 0, 1]), True, True)
     """
 
-    what = "device clock"
+    backend_name = "device clock"
 
-    def __init__(self, trainer: Trainer, workers: str | Sequence[Worker | str]) -> None:
+    def __init__(self, trainer: Trainer, workers: str | Sequence[DeviceWorker | str]) -> None:
         if trainer.settings.precision == "float16":
             raise ValueError(
                 "the device clock does not scale gradients, as float16 needs: use"
@@ -112,7 +112,7 @@ class DeviceClock(RealWorkers):
         results = 0
         one_hot = np.eye(len(times), dtype=np.int64)
         while results < budget:
-            now, i = heapq.heappop(free)
+            time, i = heapq.heappop(free)
             # At each pop but its first one, a worker has ended a task.
             results += bool(times[i])
             if results < budget and len(times[i]) < allocation[i]:
@@ -121,5 +121,5 @@ class DeviceClock(RealWorkers):
                 seconds, loss = replica.run(task, work, one_hot[i], keep=task < budget)
                 times[i].append(seconds)
                 self._losses.append(loss)
-                heapq.heappush(free, (now + seconds, i))
+                heapq.heappush(free, (time + seconds, i))
         return times

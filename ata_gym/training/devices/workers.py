@@ -9,14 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ata_gym.models.device import Stopwatch, current, enough_memory, find_device, seeded
-from ata_gym.models.model import put_back, state_of, trained_weights
+from ata_gym.models.device import current_device, find_device, synchronize
+from ata_gym.models.memory import enough_memory
+from ata_gym.models.model import model_state, restore_state, trained_weights
+from ata_gym.models.seeds import seeded
+from ata_gym.models.stopwatch import Stopwatch
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
 # A device runs so many tasks untimed at first: libraries load, memory is reserved, caches fill.
-WARM_UP = 5
+WARM_UP_TASKS = 5
 
 _TASK = "a single task"
 
@@ -25,7 +28,7 @@ Parts = Sequence[Tensor | None]
 
 
 @dataclass(frozen=True)
-class Worker:
+class DeviceWorker:
     """A device, and how often it computes the gradient of each of its tasks.
 
     A worker that computes each gradient several times is a slower worker.
@@ -34,7 +37,7 @@ class Worker:
         ValueError: If there is no such device, or ``work`` is not a whole number from 1 on.
 
     Example:
-        >>> Worker("cpu", work=3) == Worker.parse("cpu:3")
+        >>> DeviceWorker("cpu", work=3) == DeviceWorker.parse("cpu:3")
         True
     """
 
@@ -74,13 +77,13 @@ class Worker:
         return f"{self.device}:{self.work}"
 
 
-def find_workers(workers: str | Sequence[Worker | str] | None) -> tuple[Worker, ...]:
+def find_workers(workers: str | Sequence[DeviceWorker | str] | None) -> tuple[DeviceWorker, ...]:
     """The workers of a list, or of a text such as ``"cpu:1,cpu:2"``.
 
     Raises:
         ValueError: If there is no worker, or one is wrong.
     """
-    listed: Sequence[Worker | str] | None
+    listed: Sequence[DeviceWorker | str] | None
     if isinstance(workers, str):
         listed = [part for part in workers.split(",") if part.strip()]
     else:
@@ -88,7 +91,8 @@ def find_workers(workers: str | Sequence[Worker | str] | None) -> tuple[Worker, 
     if not listed:
         raise ValueError('name at least one worker, such as workers=["cpu:1", "cpu:2"]')
     return tuple(
-        worker if isinstance(worker, Worker) else Worker.parse(worker) for worker in listed
+        worker if isinstance(worker, DeviceWorker) else DeviceWorker.parse(worker)
+        for worker in listed
     )
 
 
@@ -114,9 +118,9 @@ class Replica:
             else:
                 self._copy = copy.deepcopy(trainer.model).to(device)
             spare_model = copy.deepcopy(self._model)
-            for _ in range(WARM_UP):
+            for _ in range(WARM_UP_TASKS):
                 self._gradient(spare_model, trainer.draw(self._problem, [0]))
-            settle(device)
+            synchronize(device)
         self.begin()
 
     @property
@@ -129,13 +133,13 @@ class Replica:
         """Begin a round with the trainer's weights on the device, and without kept gradients."""
         self._total: Parts = [None] * len(trained_weights(self._model))
         if self._copy is not None:
-            put_back(self._copy, state_of(self._trainer.model))
+            restore_state(self._copy, model_state(self._trainer.model))
 
     def run(
         self,
         task: int,
         work: int = 1,
-        by: Ints | None = None,
+        worker_tasks: Ints | None = None,
         *,
         keep: bool = False,
     ) -> tuple[float, float]:
@@ -144,7 +148,7 @@ class Replica:
         Args:
             task: The place of the task in the round.
             work: How many times its gradient is computed.
-            by: 1 for the task's worker and 0 for the others, shape (n,).
+            worker_tasks: 1 for the task's worker and 0 for the others, shape (n,).
             keep: Whether its gradient is added to ``total``.
 
         Returns:
@@ -155,8 +159,8 @@ class Replica:
         """
         with enough_memory(self._device, _TASK):
             with seeded(self._trainer.layer_key(task), self._device):
-                batch = self._trainer.draw(self._problem, [task], by)
-                settle(self._device)
+                batch = self._trainer.draw(self._problem, [task], worker_tasks)
+                synchronize(self._device)
                 start = self._watch.mark()
                 loss, gradient = self._gradient(self._model, batch)
                 for _ in range(work - 1):
@@ -165,7 +169,7 @@ class Replica:
             if keep:
                 self._total = add(self._total, gradient)
             # Work that still runs would disturb the next task, on another device.
-            settle(self._device)
+            synchronize(self._device)
         return seconds, self._trainer.finite(loss.item())
 
     def total(self, device: torch.device) -> Parts:
@@ -173,12 +177,12 @@ class Replica:
         return [None if part is None else part.to(device) for part in self._total]
 
     def _gradient(self, model: nn.Module, batch: Any) -> tuple[Tensor, Parts]:
-        with current(self._device):
+        with current_device(self._device):
             loss = self._trainer.losses(self._problem, model, batch, 1)[0]
             return loss, torch.autograd.grad(loss, trained_weights(model), allow_unused=True)
 
 
-def replicate(trainer: Trainer, workers: Iterable[Worker]) -> dict[str, Replica]:
+def replicate(trainer: Trainer, workers: Iterable[DeviceWorker]) -> dict[str, Replica]:
     """A replica for each device that the workers name."""
     names = dict.fromkeys(worker.device for worker in workers)
     return {name: Replica(trainer, torch.device(name)) for name in names}
@@ -199,7 +203,7 @@ def _added(left: torch.Tensor | None, right: torch.Tensor | None) -> torch.Tenso
 
 def measure_times(
     trainer: Trainer,
-    workers: Sequence[Worker],
+    workers: Sequence[DeviceWorker],
     tasks: int,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Floats:
@@ -221,9 +225,3 @@ def measure_times(
             times[i, task], _ = replicas[worker.device].run(task, worker.work)
             progress(task * len(workers) + i + 1)
     return times
-
-
-def settle(device: torch.device) -> None:
-    """Wait until a device is idle."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -144,7 +144,7 @@ class RingmasterStops(Ringmaster):
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
         server.update([task])
-        server.start([task.worker, *server.late(self.max_delay)])
+        server.start([task.worker, *server.late_workers(self.max_delay)])
 
 
 class StaleSynchronous(Asynchronous):

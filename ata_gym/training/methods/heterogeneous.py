@@ -93,14 +93,14 @@ class Ringleader(Method):
 
     def begin(self, server: ParameterServer) -> None:
         self._table = GradientTable(self.pool.n)
-        self._next = GradientTable(self.pool.n)
+        self._next_table = GradientTable(self.pool.n)
         self._updated = np.zeros(self.pool.n, np.bool_)
         """Whether each worker has made its update of this round, shape (n,)."""
         super().begin(server)
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
         if self._updated[task.worker]:
-            table = self._next
+            table = self._next_table
         else:
             table = self._table
         table.add(task.worker, server.gradient(task))
@@ -110,6 +110,6 @@ class Ringleader(Method):
             server.step(table.mean(), used)
             self._updated[task.worker] = True
         if self._updated.all():
-            self._table, self._next = self._next, GradientTable(self.pool.n)
+            self._table, self._next_table = self._next_table, GradientTable(self.pool.n)
             self._updated[:] = False
         server.start([task.worker])

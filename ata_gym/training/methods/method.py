@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ata_gym.models.model import Weights, copy_weights
 from ata_gym.pools import Pool
-from ata_gym.pools.families import CODES
+from ata_gym.pools.families import TRACE_BY_ROUND
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.simulation.task_times import task_times
 from ata_gym.training.trainer.trainer import Gradient, Trainer
@@ -52,16 +52,16 @@ class WorkerClock:
         """The number of tasks that each worker has started, shape (n,)."""
         self.update = np.zeros(pool.n, np.int64)
         """The number of server updates when each worker's last task started, shape (n,)."""
-        self.over = False
+        self.trace_ended = False
         """Whether a task was started for which the pool's recorded times did not suffice."""
         # When the running task of each worker ends, in this period; infinite for an idle worker.
         self._ends = np.full(pool.n, np.inf)
-        self._finishes = np.zeros(pool.n, np.bool_)
-        self._past_runtime = self._past_worker_time = self._now = 0.0
+        self._will_finish = np.zeros(pool.n, np.bool_)
+        self._past_runtime = self._past_worker_time = self._time = 0.0
         # The number of server updates when the period began.
         self._period = 0
         # In this period: when each worker became idle, and how long it was idle before that.
-        self._idle_since, self._idled = np.zeros((2, pool.n))
+        self._idle_since, self._idle_time = np.zeros((2, pool.n))
 
     @property
     def busy(self) -> NDArray[np.bool_]:
@@ -72,12 +72,12 @@ class WorkerClock:
     @property
     def runtime(self) -> float:
         """The time since the start."""
-        return self._past_runtime + self._now
+        return self._past_runtime + self._time
 
     @property
     def total_worker_time(self) -> float:
         """How long all workers were busy until now, cancelled tasks included."""
-        worked = np.where(self.busy, self._now, self._idle_since) - self._idled
+        worked = np.where(self.busy, self._time, self._idle_since) - self._idle_time
         # A cumulative sum adds one worker after the other, as an env does; numpy's ``sum`` adds in
         # pairs, and its last bits differ.
         return self._past_worker_time + float(np.cumsum(worked)[-1])
@@ -90,25 +90,25 @@ class WorkerClock:
             update: The number of server updates so far.
         """
         chosen = np.asarray(workers, np.int64)
-        others_busy = self.busy
-        others_busy[chosen] = False
-        # If nobody else computes, and there was an update, a period begins at time 0.
-        if not others_busy.any() and update > self._period:
+        still_busy = self.busy
+        still_busy[chosen] = False
+        # If no other worker computes, and there was an update, a period begins at time 0.
+        if not still_busy.any() and update > self._period:
             self._period = update
             self._past_runtime = self.runtime
             self._past_worker_time = self.total_worker_time
-            self._now = 0.0
-            self._idle_since[:] = self._idled[:] = 0.0
+            self._time = 0.0
+            self._idle_since[:] = self._idle_time[:] = 0.0
         idle = chosen[~self.busy[chosen]]
-        self._idled[idle] += self._now - self._idle_since[idle]
+        self._idle_time[idle] += self._time - self._idle_since[idle]
         task = self.started[chosen]
         # Recorded times are read by round or by task; past the last one they do not suffice.
-        rows = np.where(self._distributions.family[chosen] == CODES["trace-by-round"], update, task)
-        self.over |= bool((rows >= self._distributions.limit[chosen]).any())
+        rows = np.where(self._distributions.family[chosen] == TRACE_BY_ROUND, update, task)
+        self.trace_ended |= bool((rows >= self._distributions.limit[chosen]).any())
         time = task_times(self._distributions, self._key, 0, update, chosen, task)
         limit = self._limit[chosen]
-        self._ends[chosen] = self._now + np.minimum(time, limit)
-        self._finishes[chosen] = time <= limit
+        self._ends[chosen] = self._time + np.minimum(time, limit)
+        self._will_finish[chosen] = time <= limit
         self.started[chosen] += 1
         self.update[chosen] = update
 
@@ -129,9 +129,9 @@ class WorkerClock:
             raise RuntimeError(
                 "all workers are idle: the method started no task, or one whose time is infinite",
             )
-        self._now = self._idle_since[worker] = end
+        self._time = self._idle_since[worker] = end
         self._ends[worker] = np.inf
-        return worker, bool(self._finishes[worker])
+        return worker, bool(self._will_finish[worker])
 
 
 class EndedTask(NamedTuple):
@@ -194,7 +194,7 @@ class ParameterServer:
         """The workers without a task, in rising order."""
         return np.flatnonzero(~self._clock.busy)
 
-    def late(self, delay: int) -> Ints:
+    def late_workers(self, delay: int) -> Ints:
         """The workers whose running task started at least that many updates ago."""
         return np.flatnonzero(self._clock.busy & (self.updates - self._clock.update >= delay))
 
@@ -235,9 +235,9 @@ class ParameterServer:
             tasks: The tasks; without any, the weights stay.
             scale: A factor on the learning rate.
         """
-        by = np.bincount([task.worker for task in tasks], minlength=len(self._started_at))
+        worker_tasks = np.bincount([task.worker for task in tasks], minlength=len(self._started_at))
         if tasks:
-            gradient = self._trainer.gradient(tasks[0].weights, by)
+            gradient = self._trainer.gradient(tasks[0].weights, worker_tasks)
         else:
             gradient = None
         self._drawn = len(tasks)
@@ -249,8 +249,8 @@ class ParameterServer:
         It draws its sample as the next gradient since the last update.
         """
         self._drawn += 1
-        by = np.bincount([task.worker], minlength=len(self._started_at))
-        return self._trainer.gradient(task.weights, by, self._drawn - 1)
+        worker_tasks = np.bincount([task.worker], minlength=len(self._started_at))
+        return self._trainer.gradient(task.weights, worker_tasks, self._drawn - 1)
 
     def step(self, gradient: Gradient | None, used: int, scale: float = 1.0) -> None:
         """Step along a mean of gradients.

@@ -142,7 +142,7 @@ class MethodRun(Iterator[UpdateRecord]):
         updates = self._server.updates
         self.method.proceed(self._server)
         while self._server.updates == updates:
-            if self._clock.over:
+            if self._clock.trace_ended:
                 raise StopIteration
             self.method.arrive(self._server, self._server.next())
         return self._server.record

@@ -204,16 +204,16 @@ class MindFlayer(Method):
         return 1 / (2 * smoothness * max(1.0, variance / (accuracy * self.expected)))
 
     def begin(self, server: ParameterServer) -> None:
-        self._left = self.trials.copy()
+        self._remaining_trials = self.trials.copy()
         self._successes = list[EndedTask]()
-        server.start(np.flatnonzero(self._left))
+        server.start(np.flatnonzero(self._remaining_trials))
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        self._left[task.worker] -= 1
+        self._remaining_trials[task.worker] -= 1
         if task.finished:
             self._successes.append(task)
-        if self._left[task.worker]:
+        if self._remaining_trials[task.worker]:
             server.start([task.worker])
-        elif not self._left.any():
+        elif not self._remaining_trials.any():
             server.update(self._successes, len(self._successes) / self.expected)
             self.begin(server)

@@ -3,16 +3,15 @@
 Reading may begin at any batch.
 """
 
-import random
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from ata_gym.models.seeds import generators_preserved, seed_generators
 from ata_gym.simulation.keys import derive_keys
 
 # Purposes of keys.
@@ -39,8 +38,8 @@ def keyed_batches(source: Any, key: int) -> "Batches":
     """
     if isinstance(source, DataLoader):
         if isinstance(source.dataset, IterableDataset):
-            return _Streamed(source, key)
-        return _Loaded(source, key)
+            return _StreamBatches(source, key)
+        return _LoaderBatches(source, key)
     if isinstance(source, Mapping | str) or not (
         hasattr(source, "__iter__") or hasattr(source, "__getitem__")
     ):
@@ -49,34 +48,34 @@ def keyed_batches(source: Any, key: int) -> "Batches":
             f" {source!r}",
         )
     if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
-        return _Listed(source, key)
+        return _SequenceBatches(source, key)
     if isinstance(source, Iterator):
         raise TypeError(
             f"batches must give one epoch after the other, and one pass uses up {source!r}: give a"
             " list",
         )
-    return _Streamed(source, key)
+    return _StreamBatches(source, key)
 
 
-class _Listed:
+class _SequenceBatches:
     """A sequence, in its own order."""
 
     def __init__(self, source: Any, key: int) -> None:
         self._source = source
         self._key = key
         if len(source) == 0:
-            raise _empty(source)
+            raise _no_batches_error(source)
 
     def __getitem__(self, t: int) -> Any:
         # A list or a tuple draws nothing, so that no generator needs a seed.
         if isinstance(self._source, list | tuple):
             return self._source[t % len(self._source)]
-        with _preserved():
-            _seed(_derived(self._key, _BATCH, t))
+        with generators_preserved():
+            seed_generators(_derived_keys(self._key, _BATCH, t))
             return self._source[t % len(self._source)]
 
 
-class _Loaded:
+class _LoaderBatches:
     """A loader of a dataset with indices: the sampler's order is read at the start of an epoch."""
 
     def __init__(self, loader: DataLoader[Any], key: int) -> None:
@@ -95,7 +94,7 @@ class _Loaded:
         self._next = -1
 
     def __getitem__(self, t: int) -> Any:
-        with _preserved():
+        with generators_preserved():
             if t != self._next or t in self._ends:
                 self._iterator = self._from(t)
             # If reading fails, the next call begins a new iterator.
@@ -113,16 +112,16 @@ class _Loaded:
         if epoch != self._epoch:
             self._read_order(epoch)
         start = self._ends[epoch] - len(self._order)
-        keys = _derived(self._key, _BATCH, np.arange(t, self._ends[epoch]))
+        keys = _derived_keys(self._key, _BATCH, np.arange(t, self._ends[epoch]))
         keyed = list(zip(keys, self._order[t - start :], strict=True))
         loader = self._loader
         # The loader's worker processes are seeded from torch's default generator.
-        _seed(_derived(self._key, _EPOCH, epoch))
+        seed_generators(_derived_keys(self._key, _EPOCH, epoch))
         epoch_loader = DataLoader(
-            _KeyedLoads(loader),
+            _KeyedLoading(loader),
             batch_size=None,
             sampler=keyed,
-            collate_fn=_as_it_is,
+            collate_fn=_identity,
             num_workers=loader.num_workers,
             pin_memory=loader.pin_memory,
             timeout=loader.timeout,
@@ -134,7 +133,7 @@ class _Loaded:
 
     def _read_order(self, epoch: int) -> None:
         """Read the indices of the batches of an epoch, with all generators seeded by its key."""
-        key = _derived(self._key, _EPOCH, epoch)
+        key = _derived_keys(self._key, _EPOCH, epoch)
         samplers: tuple[Any, ...] = (
             self._sampler,
             self._loader.sampler,
@@ -151,7 +150,7 @@ class _Loaded:
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
         try:
-            _seed(key)
+            seed_generators(key)
             for part in generators:
                 part.manual_seed(key)
             order: list[Any] = list(self._sampler)
@@ -159,12 +158,12 @@ class _Loaded:
             for part, state in zip(generators, states, strict=True):
                 part.set_state(state)
         if not order:
-            raise _empty(self._loader)
+            raise _no_batches_error(self._loader)
         self._epoch = epoch
         self._order = order
 
 
-class _KeyedLoads(Dataset[Any]):
+class _KeyedLoading(Dataset[Any]):
     """A dataset of batches, whose items are (key, indices).
 
     An item is loaded with all generators seeded by its key.
@@ -173,20 +172,20 @@ class _KeyedLoads(Dataset[Any]):
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._dataset: Any = loader.dataset
         self._collate = loader.collate_fn
-        self._together = loader.batch_sampler is not None
+        self._is_batched = loader.batch_sampler is not None
 
     def __getitem__(self, item: tuple[int, Any]) -> Any:
         key, indices = item
-        _seed(key)
+        seed_generators(key)
         # The dataset of a loader with batch_size=None gives batches.
-        if not self._together:
+        if not self._is_batched:
             return self._collate(self._dataset[indices])
         if hasattr(self._dataset, "__getitems__"):
             return self._collate(self._dataset.__getitems__(indices))
         return self._collate([self._dataset[index] for index in indices])
 
 
-class _Streamed:
+class _StreamBatches:
     """An iterable that is read from its start: its epochs may have no length, or no end."""
 
     def __init__(self, source: Any, key: int) -> None:
@@ -201,7 +200,7 @@ class _Streamed:
     def __getitem__(self, t: int) -> Any:
         if t < self._next:
             self._restart()
-        with _preserved():
+        with generators_preserved():
             try:
                 while True:
                     batch = self._read()
@@ -217,50 +216,27 @@ class _Streamed:
         """The next batch, if need be of a new epoch."""
         for fresh in (False, True):
             if fresh:
-                _seed(_derived(self._key, _EPOCH, self._epoch))
+                seed_generators(_derived_keys(self._key, _EPOCH, self._epoch))
                 self._iterator = iter(self._source)
                 self._epoch += 1
-            _seed(_derived(self._key, _BATCH, self._next))
+            seed_generators(_derived_keys(self._key, _BATCH, self._next))
             for batch in self._iterator:
                 return batch
-        raise _empty(self._source)
+        raise _no_batches_error(self._source)
 
 
-def _derived(key: int, purpose: int, index: Any) -> Any:
+def _derived_keys(key: int, purpose: int, index: Any) -> Any:
     return derive_keys(np.uint64(key), purpose, index).tolist()  # type: ignore[arg-type]
 
 
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch
 
 
-def _empty(source: Any) -> ValueError:
+def _no_batches_error(source: Any) -> ValueError:
     return ValueError(
         f"batches must give at least one batch in each epoch, but {source!r} gives none",
     )
 
 
-def _seed(key: int) -> None:
-    torch.default_generator.manual_seed(key)
-    random.seed(key)
-    # Datasets of users draw from NumPy's global generator.
-    np.random.seed(key % 2**32)  # noqa: NPY002
-
-
-@contextmanager
-def _preserved() -> Iterator[None]:
-    """Give the global generators their states back after a block."""
-    states = (
-        torch.default_generator.get_state(),
-        random.getstate(),
-        np.random.get_state(),  # noqa: NPY002
-    )
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(states[0])
-        random.setstate(states[1])
-        np.random.set_state(states[2])  # noqa: NPY002
-
-
-Batches = _Listed | _Loaded | _Streamed
+Batches = _SequenceBatches | _LoaderBatches | _StreamBatches

@@ -20,19 +20,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ata_gym.training.problems.classification import Classification
-from ata_gym.utils.atomic import check_source
+from ata_gym.utils.files.atomic import check_source
 
 Parts = dict[str, NDArray[Any]]
 
-MOST = 2**28
+LARGEST_CONTENT = 2**28
 """The largest number of bytes that are unpacked.
 
 All images, with their labels and names, have 190 MB."""
 _CLASSES = 100
 _PARTS = ("train_x", "train_y", "test_x", "test_y")
 _PIXELS = 3 * 32 * 32
-_RECORD = 2 + _PIXELS
-"""The bytes of an image in the binary version: coarse label, fine label, pixels."""
+_FINE_LABEL = 1
+"""The byte of the fine label in a record of the binary version, after the coarse label."""
+_FIRST_PIXEL = 2
+"""The byte of the first pixel in such a record."""
+_RECORD = _FIRST_PIXEL + _PIXELS
+"""The bytes of a record, which is an image."""
 
 # What numpy itself calls when it unpickles an array, an array of protocol 5, and a number.
 _REBUILDING: tuple[Any, ...] = (
@@ -106,7 +110,7 @@ def read_images(path: Path) -> Parts:
 
     Raises:
         ValueError: If the file or folder is damaged or of another kind, or unpacks to more than
-            ``MOST`` bytes.
+            ``LARGEST_CONTENT`` bytes.
     """
     try:
         zipped = not path.is_dir() and _starts(path, b"PK")
@@ -144,7 +148,7 @@ def read_images(path: Path) -> Parts:
     return parts
 
 
-def _wanted(name: str) -> bool:
+def _is_of_split(name: str) -> bool:
     return name.removesuffix(".bin") in {"train", "test"}
 
 
@@ -160,7 +164,7 @@ def _read(path: Path, zipped: bool) -> dict[str, Any]:
 def _extracted(folder: Path) -> dict[str, bytes]:
     files = {}
     for path in folder.iterdir():
-        if _wanted(path.name) and path.is_file():
+        if _is_of_split(path.name) and path.is_file():
             with path.open("rb") as file:
                 files[path.name] = _content(file)
     return files
@@ -174,8 +178,8 @@ def _starts(path: Path, magic: bytes) -> bool:
 def _arrays(path: Path) -> Parts:
     with zipfile.ZipFile(path) as members:
         size = sum(member.file_size for member in members.infolist())
-    if size > MOST:
-        raise ValueError(f"it unpacks to {size:,} bytes, and at most {MOST:,} are read")
+    if size > LARGEST_CONTENT:
+        raise ValueError(f"it unpacks to {size:,} bytes, and at most {LARGEST_CONTENT:,} are read")
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in _PARTS if name in archive}
 
@@ -186,15 +190,19 @@ def _unpacked(path: Path) -> dict[str, bytes]:
         archive = io.BytesIO(_content(unpacked))
     with tarfile.open(fileobj=archive, mode="r:") as tar:
         members = {member.name.rpartition("/")[2]: member for member in tar}
-        files = {name: tar.extractfile(member) for name, member in members.items() if _wanted(name)}
+        files = {
+            name: tar.extractfile(member) for name, member in members.items() if _is_of_split(name)
+        }
         return {name: _content(file) for name, file in files.items() if file is not None}
 
 
 def _content(file: IO[bytes] | gzip.GzipFile) -> bytes:
-    """Read a file to its end; ``ValueError`` if it has more than ``MOST`` bytes."""
-    content = file.read(MOST + 1)
-    if len(content) > MOST:
-        raise ValueError(f"it unpacks to more than {MOST:,} bytes, which CIFAR-100 has not")
+    """Read a file to its end; ``ValueError`` if it has more than ``LARGEST_CONTENT`` bytes."""
+    content = file.read(LARGEST_CONTENT + 1)
+    if len(content) > LARGEST_CONTENT:
+        raise ValueError(
+            f"it unpacks to more than {LARGEST_CONTENT:,} bytes, which CIFAR-100 has not"
+        )
     return content
 
 
@@ -202,7 +210,7 @@ def _from_records(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
     if len(content) == 0 or len(content) % _RECORD:
         raise ValueError(f"must be records of {_RECORD} bytes, but has {len(content)} bytes")
     records = np.frombuffer(content, np.uint8).reshape(-1, _RECORD)
-    return records[:, 2:], records[:, 1]
+    return records[:, _FIRST_PIXEL:], records[:, _FINE_LABEL]
 
 
 class _Unpickler(pickle.Unpickler):

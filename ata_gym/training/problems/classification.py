@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from ata_gym.models.device import seeded
 from ata_gym.models.model import accepting
+from ata_gym.models.seeds import seeded
 from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Keys
 from ata_gym.utils.trees import map_leaves
@@ -89,9 +89,9 @@ class Classification:
         return moved
 
     def draw(self, keys: Keys) -> Samples:
-        return self.at((uniforms(keys, 1)[:, 0] * self.size).astype(np.int64))
+        return self.training_samples((uniforms(keys, 1)[:, 0] * self.size).astype(np.int64))
 
-    def at(self, indices: ArrayLike) -> Samples:
+    def training_samples(self, indices: ArrayLike) -> Samples:
         """The training samples of these numbers, from 0 to N - 1."""
         inputs, labels = self._train
         positions = torch.as_tensor(indices, device=labels.device)

@@ -5,14 +5,15 @@ A problem has one forward pass for all tasks; ``Tasks`` have one for each, one a
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ata_gym.models.device import autocast, seeded
 from ata_gym.models.model import accepting
+from ata_gym.models.precision import autocast
+from ata_gym.models.seeds import seeded
 from ata_gym.simulation.keys import derive_keys
 from ata_gym.training.problem import HeterogeneousProblem, Problem
 from ata_gym.training.problems.tasks import Tasks, joined
@@ -38,6 +39,15 @@ Compute = Callable[[nn.Module], Tensor]
 """A function of a model that gives losses; the data is in the function."""
 
 
+class MixedSample(NamedTuple):
+    """The losses of a sample whose loss depends on the other samples of its batch."""
+
+    separate: float
+    """The loss in a batch of few samples."""
+    joint: float
+    """The loss in a batch of more samples."""
+
+
 class FusedLosses:
     """The losses of a problem, whose tasks have a forward pass together.
 
@@ -52,7 +62,7 @@ class FusedLosses:
         self._size = settings.micro_batch
         self._precision = settings.precision
         self._loss = _compiled(problem.loss, settings)
-        self._differ = isinstance(problem, HeterogeneousProblem)
+        self._is_heterogeneous = isinstance(problem, HeterogeneousProblem)
 
     def check(self, model: nn.Module) -> None:
         """Compare the losses of four samples in one batch with their losses in two batches.
@@ -63,10 +73,10 @@ class FusedLosses:
 
         def losses_of(tasks: Sequence[int]) -> Compute:
             samples = derive_keys(self._key, 0, np.array(tasks))
-            return lambda twin: self._problem.loss(twin, self._problem.draw(samples))
+            return lambda model_copy: self._problem.loss(model_copy, self._problem.draw(samples))
 
         if (
-            pair := apart_and_together(
+            mixed := find_mixed_sample(
                 model,
                 losses_of(range(4)),
                 [losses_of([0, 1]), losses_of([2, 3])],
@@ -74,50 +84,52 @@ class FusedLosses:
         ) is not None:
             raise ValueError(
                 f"the model or the loss of {self._problem.name} mixes the samples of a batch, so"
-                f" that a task would have no gradient of its own: a loss is {pair[0]:.4g} beside"
-                f" one sample and {pair[1]:.4g} beside three. In place of BatchNorm use GroupNorm,"
-                " or call eval() on it; or train with ata_gym.training.Tasks, where each task has"
-                " a pass of its own",
+                f" that a task would have no gradient of its own: a loss is {mixed.separate:.4g}"
+                f" beside one sample and {mixed.joint:.4g} beside three. In place of BatchNorm use"
+                " GroupNorm, or call eval() on it; or train with ata_gym.training.Tasks, where each"
+                " task has a pass of its own",
             )
 
     def draw(
         self,
         problem: Any,
         round_index: int,
-        first: int,
+        first_task: int,
         tasks: Sequence[int],
-        by: Ints | None = None,
+        worker_tasks: Ints | None = None,
     ) -> Any:
         """The samples of some tasks of a round.
 
         Args:
             problem: The trainer's problem, or a copy of it on another device.
             round_index: The round k.
-            first: The number of task 0 in the whole training, which does not matter here: samples
-                are drawn with replacement.
+            first_task: The number of task 0 in the whole training, which does not matter here:
+                samples are drawn with replacement.
             tasks: The places of the tasks in the round.
-            by: Worker i computes ``by[i]`` of these tasks, in the workers' order, which matters
-                where the data differ by worker; shape (n,).
+            worker_tasks: Worker i computes ``worker_tasks[i]`` of these tasks, in the workers'
+                order, which matters where the data differ by worker; shape (n,).
         """
         # Task b has the samples b m, ..., b m + m - 1 of the round.
         samples = (np.array(tasks)[:, None] * self._size + np.arange(self._size)).ravel()
         keys = derive_keys(self._key, round_index, samples)
-        if by is None or not self._differ:
+        if worker_tasks is None or not self._is_heterogeneous:
             return problem.draw(keys)
-        return problem.draw_by_worker(keys, np.repeat(np.arange(len(by)), by * self._size), len(by))
+        n = len(worker_tasks)
+        workers = np.repeat(np.arange(n), worker_tasks * self._size)
+        return problem.draw_by_worker(keys, workers, n)
 
-    def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
+    def mean_loss(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
         """The mean loss of the tasks in what ``draw`` gave, at least in float32."""
-        return self._of_tasks(self._loss, model, batch, tasks).mean()
+        return self._task_means(self._loss, model, batch, tasks).mean()
 
-    def each(self, problem: Problem, model: nn.Module, batch: Any, tasks: int) -> Tensor:
+    def task_losses(self, problem: Problem, model: nn.Module, batch: Any, tasks: int) -> Tensor:
         """The loss of each task in what ``draw`` gave, shape (tasks,).
 
         The problem and the model may be on another device.
         """
-        return self._of_tasks(problem.loss, model, batch, tasks)
+        return self._task_means(problem.loss, model, batch, tasks)
 
-    def _of_tasks(self, loss: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
+    def _task_means(self, loss: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
         with autocast(model, self._precision), accepting(self._problem.name):
             losses = loss(model, batch)
         shape = (tasks * self._size,)
@@ -171,16 +183,18 @@ class SeparateLosses:
         if len(batches) == 0 or joined(batches) is None:
             return
 
-        def together(twin: nn.Module) -> Tensor:
-            return self.mean(twin, batches, len(batches))[None]
+        def joint(model_copy: nn.Module) -> Tensor:
+            return self.mean_loss(model_copy, batches, len(batches))[None]
 
-        def separate(twin: nn.Module) -> Tensor:
-            return torch.stack([self._tasks.loss(twin, batch) for batch in batches]).mean()[None]
+        def separate(model_copy: nn.Module) -> Tensor:
+            losses = [self._tasks.loss(model_copy, batch) for batch in batches]
+            return torch.stack(losses).mean()[None]
 
-        if (pair := apart_and_together(model, together, [separate])) is not None:
+        if (mixed := find_mixed_sample(model, joint, [separate])) is not None:
             raise ValueError(
                 f"chunk={self.chunk} changes the gradient of {self._tasks.name}: the mean loss of"
-                f" its first tasks is {pair[0]:.4g}, and {pair[1]:.4g} when they are joined."
+                f" its first tasks is {mixed.separate:.4g}, and {mixed.joint:.4g} when they are"
+                " joined."
                 " Leave chunk out, unless loss_fn is a mean over samples that do not depend on"
                 " each other",
             )
@@ -189,14 +203,14 @@ class SeparateLosses:
         self,
         problem: Tasks,
         round_index: int,
-        first: int,
+        first_task: int,
         tasks: Sequence[int],
-        by: object = None,
+        worker_tasks: object = None,
     ) -> list[Any]:
         """A batch for each task, whichever worker computes it."""
-        return [self._batches[first + task] for task in tasks]
+        return [self._batches[first_task + task] for task in tasks]
 
-    def mean(self, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:
+    def mean_loss(self, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:
         """The mean of the tasks' losses."""
         with autocast(model, self._precision):
             if tasks == 1:
@@ -205,7 +219,7 @@ class SeparateLosses:
                 return self._loss(model, joined_batch)
             return torch.stack([self._loss(model, task_batch) for task_batch in batch]).mean()
 
-    def each(self, problem: Tasks, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:
+    def task_losses(self, problem: Tasks, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:
         """The loss of each task, from a forward pass for each."""
         # torch counts the changes of a tensor in place: an equal count means an unchanged buffer.
         versions = [part._version for part in model.buffers()]
@@ -229,33 +243,34 @@ def _compiled(loss: Loss, settings: TrainingSettings) -> Loss:
     return torch.compile(loss, mode="reduce-overhead" if settings.graphs else None)
 
 
-def apart_and_together(
+def find_mixed_sample(
     model: nn.Module,
-    together: Compute,
-    apart: Sequence[Compute],
-) -> tuple[float, float] | None:
-    """The loss of the sample that differs most if it is computed apart and together.
+    joint: Compute,
+    separate: Sequence[Compute],
+) -> MixedSample | None:
+    """The losses of the sample that differs most if samples are computed separately or jointly.
 
     The functions get a copy of the model whose dropout layers drop nothing. Weights that are all
-    equal are replaced by unequal ones, since a layer that starts at 0 would hide the others.
+    equal are replaced by unequal ones, since a layer that starts at 0 would hide
+    other layers.
 
     Args:
         model: The model, which stays as it is.
-        together: Gives the losses of n samples in one batch, shape (n,).
-        apart: Give the losses of parts of these samples, in the same order.
+        joint: Gives the losses of n samples in one batch, shape (n,).
+        separate: Give the losses of parts of these samples, in the same order.
 
     Returns:
-        The loss apart, and the loss together. None if no sample differs, if torch cannot run the
+        The separate loss, and the joint loss. None if no sample differs, if torch cannot run the
         losses, or if the model still draws random numbers.
     """
-    twin = copy.deepcopy(model)
-    device = next(twin.parameters()).device
-    for part in twin.modules():
+    model_copy = copy.deepcopy(model)
+    device = next(model_copy.parameters()).device
+    for part in model_copy.modules():
         if isinstance(part, _DROPOUT):
             part.eval()
     try:
         with torch.no_grad(), seeded(0, device):
-            for weights in twin.parameters():
+            for weights in model_copy.parameters():
                 if (
                     weights.is_floating_point()
                     and weights.numel() > 1
@@ -263,19 +278,20 @@ def apart_and_together(
                 ):
                     weights.add_(0.1 * torch.randn_like(weights))
             # Two passes that differ mean that the model draws random numbers.
-            joint, repeated = (together(twin).double() for _ in range(2))
-            separate = torch.cat([compute(twin).double() for compute in apart])
+            joint_losses, repeated = (joint(model_copy).double() for _ in range(2))
+            separate_losses = torch.cat([compute(model_copy).double() for compute in separate])
     except (RuntimeError, TypeError, ValueError, IndexError):
         # The first round of training says what is wrong.
         return None
     if (
-        joint.shape != separate.shape
-        or not (joint.isfinite() & separate.isfinite()).all()
-        or not torch.equal(joint, repeated)
+        joint_losses.shape != separate_losses.shape
+        or not (joint_losses.isfinite() & separate_losses.isfinite()).all()
+        or not torch.equal(joint_losses, repeated)
     ):
         return None
-    difference = (joint - separate).abs()
-    if difference.max() <= _TOLERANCE * max(joint.abs().max().item(), separate.abs().max().item()):
+    difference = (joint_losses - separate_losses).abs()
+    largest = max(joint_losses.abs().max().item(), separate_losses.abs().max().item())
+    if difference.max() <= _TOLERANCE * largest:
         return None
     worst = int(difference.argmax())
-    return separate[worst].item(), joint[worst].item()
+    return MixedSample(separate_losses[worst].item(), joint_losses[worst].item())

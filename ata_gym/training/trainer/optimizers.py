@@ -34,20 +34,20 @@ An example is ``lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 100
 _MOMENTUM = 0.9
 
 
-class _Named(NamedTuple):
+class _NamedOptimizer(NamedTuple):
     make: OptimizerFactory
-    like: str
+    fallback: str
     """The optimiser whose learning rate counts where a problem has none for this one."""
     factor: float = 1.0
-    """The learning rate of ``like`` is multiplied by it."""
+    """The learning rate of ``fallback`` is multiplied by it."""
 
 
 OPTIMIZERS = {
-    "sgd": _Named(torch.optim.SGD, "sgd"),
+    "sgd": _NamedOptimizer(torch.optim.SGD, "sgd"),
     # With the factor 1 - momentum, the steps along a constant gradient are as long as without it.
-    "momentum": _Named(partial(torch.optim.SGD, momentum=_MOMENTUM), "sgd", 1 - _MOMENTUM),
-    "adam": _Named(torch.optim.Adam, "adam"),
-    "adamw": _Named(torch.optim.AdamW, "adam"),
+    "momentum": _NamedOptimizer(partial(torch.optim.SGD, momentum=_MOMENTUM), "sgd", 1 - _MOMENTUM),
+    "adam": _NamedOptimizer(torch.optim.Adam, "adam"),
+    "adamw": _NamedOptimizer(torch.optim.AdamW, "adam"),
 }
 """SGD, SGD with momentum 0.9, Adam and AdamW, with torch's defaults."""
 
@@ -100,7 +100,7 @@ class OptimizerChoice:
                 f"optimizer must return a torch.optim.Optimizer, but {self.name} returned"
                 f" {optimizer!r}",
             )
-        if _needs_more(optimizer.step):
+        if _needs_arguments(optimizer.step):
             raise ValueError(
                 f"{self.name} cannot be used: its step() needs a closure that computes the loss"
                 " again, and a round has its B gradients once; use an optimiser such as"
@@ -147,8 +147,8 @@ def find_optimizer(
     entry = OPTIMIZERS[optimizer]
     if lr is None:
         lr = problem.learning_rates.get(optimizer)
-    if lr is None and entry.like in problem.learning_rates:
-        lr = problem.learning_rates[entry.like] * entry.factor
+    if lr is None and entry.fallback in problem.learning_rates:
+        lr = problem.learning_rates[entry.fallback] * entry.factor
     if lr is None:
         raise ValueError(f"{problem.name} has no learning rate for {optimizer!r}: give lr=...")
     return OptimizerChoice(optimizer, entry.make, lr, groups)
@@ -199,7 +199,7 @@ def find_schedule(schedule: str | ScheduleFactory | None) -> ScheduleFactory | N
 
 def _without_metric(make: ScheduleFactory, optimizer: Optimizer) -> LRScheduler:
     schedule = make(optimizer)
-    if _needs_more(schedule.step):
+    if _needs_arguments(schedule.step):
         raise ValueError(
             f"the schedule {type(schedule).__name__} cannot be used: its step() needs a metric,"
             " which a round does not give; use a schedule of the rounds such as"
@@ -208,7 +208,7 @@ def _without_metric(make: ScheduleFactory, optimizer: Optimizer) -> LRScheduler:
     return schedule
 
 
-def _needs_more(function: Callable[..., Any]) -> bool:
+def _needs_arguments(function: Callable[..., Any]) -> bool:
     """Whether a function cannot be called without arguments."""
     try:
         inspect.signature(function).bind()

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ata_gym.models.device import find_device, find_precision
+from ata_gym.models.device import find_device
+from ata_gym.models.precision import find_precision
 from ata_gym.training.trainer.optimizers import (
     OptimizerFactory,
     ParameterGroups,
@@ -123,11 +124,11 @@ class TrainingSettings:
         return {
             field.name: _plain(getattr(self, field.name))
             for field in fields(self)
-            if field.name not in _LEFT_OUT
+            if field.name not in _NO_DATA
         }
 
 
-_LEFT_OUT = {"model", "inplace", "on_step"}
+_NO_DATA = {"model", "inplace", "on_step"}
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "micro_batch": whole_number,
     "lr": real,

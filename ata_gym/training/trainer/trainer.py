@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from ata_gym.models.device import enough_memory, seeded
+from ata_gym.models.memory import enough_memory
 from ata_gym.models.model import (
     Buffers,
     Weights,
@@ -19,10 +19,11 @@ from ata_gym.models.model import (
     at_weights,
     build_model,
     evaluating,
-    put_back,
-    state_of,
+    model_state,
+    restore_state,
     trained_weights,
 )
+from ata_gym.models.seeds import seeded
 from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.training.problem import Problem, make_problem
 from ata_gym.training.problems.tasks import Tasks
@@ -90,9 +91,9 @@ class Trainer:
     """
 
     def __init__(self, problem: Problem | Tasks | str, budget: int, **settings: Any) -> None:
-        chosen = self.settings = TrainingSettings(**settings)
+        self.settings = TrainingSettings(**settings)
         self.budget = whole_number("budget", budget)
-        self.device = torch.device(chosen.device)
+        self.device = torch.device(self.settings.device)
         loaded_problem = make_problem(problem) if isinstance(problem, str) else problem
         if not isinstance(loaded_problem, Problem | Tasks):
             raise TypeError(
@@ -101,29 +102,31 @@ class Trainer:
             )
         self.optimizer_choice = find_optimizer(
             loaded_problem,
-            chosen.optimizer,
-            chosen.lr,
-            chosen.parameter_groups,
+            self.settings.optimizer,
+            self.settings.lr,
+            self.settings.parameter_groups,
         )
-        self._make_schedule = find_schedule(chosen.schedule)
-        self._gradient_key = stream_keys(chosen.seed, stream=_GRADIENT_NOISE)[0]
-        self._torch_key = stream_keys(chosen.seed, stream=_TORCH_NOISE)[0]
+        self._make_schedule = find_schedule(self.settings.schedule)
+        self._gradient_key = stream_keys(self.settings.seed, stream=_GRADIENT_NOISE)[0]
+        self._torch_key = stream_keys(self.settings.seed, stream=_TORCH_NOISE)[0]
         with enough_memory(self.device, "the model with its data"):
             self.problem = loaded_problem.to(self.device)
             self._losses = self._find_losses(self.problem)
-            source = chosen.model
+            source = self.settings.model
             if source is None:
                 if isinstance(loaded_problem, Tasks):
                     source = loaded_problem.model
                 else:
                     source = loaded_problem.build
-            fresh = build_model(source, self._key(0, _WEIGHTS), inplace=chosen.inplace).to(
+            fresh = build_model(source, self._key(0, _WEIGHTS), inplace=self.settings.inplace).to(
                 self.device,
             )
             self._losses.check(fresh)
             # What ``reset`` starts from: the initial values, or a module that is copied.
-            self._fresh = (
-                [part.detach().clone() for part in state_of(fresh)] if chosen.inplace else fresh
+            self._initial = (
+                [part.detach().clone() for part in model_state(fresh)]
+                if self.settings.inplace
+                else fresh
             )
             self.model = fresh
             self.reset()
@@ -133,10 +136,10 @@ class Trainer:
 
         A model that was trained before is left as it is, unless ``inplace=True``.
         """
-        if isinstance(self._fresh, nn.Module):
-            self.model = copy.deepcopy(self._fresh)
+        if isinstance(self._initial, nn.Module):
+            self.model = copy.deepcopy(self._initial)
         else:
-            put_back(self.model, self._fresh)
+            restore_state(self.model, self._initial)
         self._trained = trained_weights(self.model)
         self._buffers = Buffers(self.model)
         self._clear()
@@ -149,7 +152,7 @@ class Trainer:
         self._average = self._make_average()
         self.round = 0
         """The number of rounds done."""
-        self._first = 0
+        self._first_task = 0
         """The number of the running round's task 0 in the whole training."""
 
     def step(self, allocation: Ints | None = None) -> float:
@@ -171,7 +174,7 @@ class Trainer:
         """
         return self.apply(self.gradient(tasks=allocation))
 
-    def leap(self, rounds: int) -> Floats:
+    def train_rounds(self, rounds: int) -> Floats:
         """Train for one round, or for up to ``rounds`` where a subclass has a faster way.
 
         Returns:
@@ -183,7 +186,7 @@ class Trainer:
         self,
         weights: Weights | None = None,
         tasks: int | Ints | None = None,
-        first: int = 0,
+        first_task: int = 0,
     ) -> Gradient:
         """The mean of some stochastic gradients of the running round; no weights move.
 
@@ -193,7 +196,7 @@ class Trainer:
             tasks: How many gradients, by default B. Where data differ by worker, an allocation,
                 shape (n,): how many of them each worker computes, in the workers' order. With a
                 number they are drawn as if all data were in one place.
-            first: The place in the round of the first of these tasks.
+            first_task: The place in the round of the first of these tasks.
         """
         if tasks is None:
             count = self.budget
@@ -204,7 +207,8 @@ class Trainer:
             at_weights(self.model, weights),
             self._buffers,
         ):
-            loss = self._accumulate(first, count, tasks if isinstance(tasks, np.ndarray) else None)
+            worker_tasks = tasks if isinstance(tasks, np.ndarray) else None
+            loss = self._accumulate(first_task, count, worker_tasks)
             if self._scaler.is_enabled():
                 self._unscale()
             return Gradient(loss, [part.grad for part in self._trained], count)
@@ -244,22 +248,23 @@ class Trainer:
         """End the running round without a step."""
         self._end_round(0)
 
-    def draw(self, problem: Any, tasks: Sequence[int], by: Ints | None = None) -> Any:
+    def draw(self, problem: Any, tasks: Sequence[int], worker_tasks: Ints | None = None) -> Any:
         """The data of some tasks of the running round.
 
         Args:
             problem: The trainer's problem, or a copy of it on another device.
             tasks: The places of the tasks in the round.
-            by: How many of them each worker computes, shape (n,), where the data differ by worker.
+            worker_tasks: How many of them each worker computes, shape (n,), where the data differ
+                by worker.
         """
-        return self._losses.draw(problem, self.round, self._first, tasks, by)
+        return self._losses.draw(problem, self.round, self._first_task, tasks, worker_tasks)
 
     def losses(self, problem: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
         """The losses of tasks from what ``draw`` gave, shape (tasks,).
 
         The problem and the model may be copies on another device.
         """
-        return self._losses.each(problem, model, batch, tasks)
+        return self._losses.task_losses(problem, model, batch, tasks)
 
     def layer_key(self, task: int | None = None) -> int:
         """The key that layers such as dropout draw from in the running round.
@@ -318,7 +323,7 @@ class Trainer:
             name: None if part is None else part.state_dict()
             for name, part in self._parts().items()
         }
-        return {"config": self.config(), "round": self.round, "tasks": self._first, **states}
+        return {"config": self.config(), "round": self.round, "tasks": self._first_task, **states}
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
         """Go on from a ``checkpoint``, bit for bit.
@@ -345,10 +350,10 @@ class Trainer:
         except RuntimeError as error:
             raise ValueError(f"this checkpoint is of another model: {error}") from error
         self.round = int(checkpoint["round"])
-        self._first = int(checkpoint["tasks"])
+        self._first_task = int(checkpoint["tasks"])
 
     def _parts(self) -> dict[str, Any]:
-        """What has a state of its own; None for what the settings do not ask for."""
+        """The parts that have a state; None for a part that the settings do not ask for."""
         return {
             "model": self.model,
             "optimizer": self._optimizer,
@@ -378,25 +383,26 @@ class Trainer:
         for weights in self._trained:
             weights.grad = None
 
-    def _accumulate(self, first: int, count: int, by: Ints | None) -> float:
+    def _accumulate(self, first_task: int, count: int, worker_tasks: Ints | None) -> float:
         """Leave the mean gradient of ``count`` tasks in the weights; their mean loss."""
         self._clear()
         chunk = self._losses.chunk
         total = None
         for start in range(0, count, chunk or count):
             stop = min(start + (chunk or count), count)
-            tasks = range(first + start, first + stop)
-            if by is None:
+            tasks = range(first_task + start, first_task + stop)
+            if worker_tasks is None:
                 part = None
             else:
-                # Worker i has the tasks from cumsum(by)[i - 1] to cumsum(by)[i]: clipped to the
+                # Worker i has the tasks from ends[i - 1] to ends[i]: clipped to the
                 # chunk, the differences are how many of the chunk's tasks are its own.
-                part = np.diff(np.cumsum(by).clip(start, stop), prepend=start)
-            together = chunk is None and not first
-            key = self.layer_key(None if together else tasks[0])
+                ends = np.cumsum(worker_tasks)
+                part = np.diff(ends.clip(start, stop), prepend=start)
+            is_whole_round = chunk is None and not first_task
+            key = self.layer_key(None if is_whole_round else tasks[0])
             with seeded(key, self.device):
                 batch = self.draw(self.problem, tasks, part)
-                loss = self._losses.mean(self.model, batch, len(tasks))
+                loss = self._losses.mean_loss(self.model, batch, len(tasks))
                 if len(tasks) < count:
                     loss = loss * (len(tasks) / count)
                 self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -433,6 +439,6 @@ class Trainer:
     def _end_round(self, tasks: int | None) -> None:
         self.round += 1
         if tasks is None:
-            self._first += self.budget
+            self._first_task += self.budget
         else:
-            self._first += tasks
+            self._first_task += tasks

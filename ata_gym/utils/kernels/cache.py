@@ -77,15 +77,15 @@ def kernel_cache(loop: Loop, *options: object) -> Iterator[tuple[Loop, bool]]:
     name = _folder_name(loop, key)
     with compiler_lock(), tempfile.TemporaryDirectory(prefix="ata-gym-kernel-") as folder:
         private = Path(folder)
-        fetched_sums = (_fetch(room / name, private) for room in _rooms(source))
+        fetched_sums = (_fetch(place / name, private) for place in _cache_folders(source))
         loaded_sums = next((sums for sums in fetched_sums if sums), "")
         copy = _renamed(loop, key)
-        with _Private.holding(copy, folder), nullcontext() if loaded_sums else compiling():
+        with _FolderLocator.caching(copy, folder), nullcontext() if loaded_sums else compiling():
             yield copy, True
         # Other checksums mean that numba has compiled the kernel, or added to it.
         sums = _sums(private)
-        if sums != loaded_sums and (room := kept_in(source)):
-            _publish(private, sums, room / name)
+        if sums != loaded_sums and (place := kernel_folder(source)):
+            _publish(private, sums, place / name)
 
 
 def is_kept(loop: Loop, *options: object) -> bool:
@@ -97,9 +97,9 @@ def is_kept(loop: Loop, *options: object) -> bool:
     """
     key = _key(loop, options)
     source = Path(loop.__code__.co_filename)
-    if key is None or not _NUMBA_ASKS or kept_in(source) is None:
+    if key is None or not _NUMBA_ASKS or kernel_folder(source) is None:
         return True
-    return any((room / _folder_name(loop, key)).is_dir() for room in _rooms(source))
+    return any((place / _folder_name(loop, key)).is_dir() for place in _cache_folders(source))
 
 
 def _folder_name(loop: Loop, key: str) -> str:
@@ -134,13 +134,13 @@ def _renamed(loop: Loop, key: str) -> Loop:
     return copy
 
 
-class _Private:
+class _FolderLocator:
     """A locator of numba that makes it cache one function in one folder.
 
     The file of the function makes no difference.
     """
 
-    _held: ClassVar[tuple[Loop, str] | None] = None
+    _function_and_folder: ClassVar[tuple[Loop, str] | None] = None
 
     def __init__(self, source: str, folder: str) -> None:
         # Warnings of numba read this name.
@@ -149,26 +149,26 @@ class _Private:
 
     @classmethod
     @contextmanager
-    def holding(cls, function: Loop, folder: str) -> Iterator[None]:
+    def caching(cls, function: Loop, folder: str) -> Iterator[None]:
         """Cache ``function`` in ``folder`` inside the block, and others as usual.
 
         The block must hold numba's lock.
         """
         old_locators = getattr(_config, "CACHE_LOCATOR_CLASSES", "")
-        cls._held = (function, folder)
+        cls._function_and_folder = (function, folder)
         # In newer versions of numba a user may name locators, which come first.
         _config.CACHE_LOCATOR_CLASSES = ""
         try:
             yield
         finally:
-            cls._held = None
+            cls._function_and_folder = None
             _config.CACHE_LOCATOR_CLASSES = old_locators
 
     @classmethod
-    def from_function(cls, py_func: Loop, py_file: str) -> "_Private | None":
-        if cls._held is None or cls._held[0] is not py_func:
+    def from_function(cls, py_func: Loop, py_file: str) -> "_FolderLocator | None":
+        if cls._function_and_folder is None or cls._function_and_folder[0] is not py_func:
             return None
-        return cls(py_file, cls._held[1])
+        return cls(py_file, cls._function_and_folder[1])
 
     def ensure_cache_path(self) -> None:
         """Do nothing: the folder is there, and is writable."""
@@ -184,11 +184,11 @@ class _Private:
         return ""
 
 
-_NUMBA_ASKS = add_locator(_Private)
+_NUMBA_ASKS = add_locator(_FolderLocator)
 """Whether numba asks where to keep machine code; else each process compiles its kernels."""
 
 
-def kept_in(source: Path) -> Path | None:
+def kernel_folder(source: Path) -> Path | None:
     """The folder for the machine code of the kernels in a source file, made if needed.
 
     Args:
@@ -197,13 +197,13 @@ def kept_in(source: Path) -> Path | None:
     Returns:
         The folder, or None if none can be written.
     """
-    for room in _rooms(source):
+    for folder in _cache_folders(source):
         try:
-            room.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
-        if os.access(room, os.W_OK):
-            return room
+        if os.access(folder, os.W_OK):
+            return folder
     return None
 
 
@@ -218,7 +218,7 @@ def _machine() -> tuple[str, ...]:
     return *processor, str(sys.implementation.cache_tag), numba.__version__, np.__version__
 
 
-def _rooms(source: Path) -> Iterator[Path]:
+def _cache_folders(source: Path) -> Iterator[Path]:
     """The places for folders, in their order.
 
     They are the place that the user has set, or else the user's cache, then a folder beside the

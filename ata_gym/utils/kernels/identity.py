@@ -17,7 +17,7 @@ import numpy as np
 
 from ata_gym.utils.kernels.internals import DISPATCHER
 
-_KNOWN = sys.stdlib_module_names | {"numba", "numpy", "scipy", "llvmlite"}
+_VERSIONED_PACKAGES = sys.stdlib_module_names | {"numba", "numpy", "scipy", "llvmlite"}
 """Packages whose functions and classes count by name, since their versions are compared."""
 
 _PLAIN_TYPES = (
@@ -151,14 +151,14 @@ def _compiled(helper: Any, checksums: dict[Any, str]) -> str:
     checksum = _checksum((options, signatures, variables, _function(helper.py_func, checksums)))
     # numba would use the machine code that it has, made with the earlier constants.
     if not helper.overloads:
-        _frozen[helper] = checksum
-    elif _frozen.setdefault(helper, checksum) != checksum:
+        _checksums_when_compiled[helper] = checksum
+    elif _checksums_when_compiled.setdefault(helper, checksum) != checksum:
         raise UnknownError(f"{helper!r} was compiled before what it refers to was changed")
     checksums[helper] = checksum
     return checksum
 
 
-_frozen: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_checksums_when_compiled: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """The checksum of each helper when it was compiled.
 
 numba keeps its machine code as long as the process lives.
@@ -166,12 +166,12 @@ numba keeps its machine code as long as the process lives.
 
 
 def _by_name(value: Any, checksums: dict[Any, str]) -> object:
-    """The content of a module, a function or a class, by name where its package is known."""
-    if isinstance(value, ModuleType) and _known(value.__name__):
+    """The content of a module, a function or a class, by name where its version counts."""
+    if isinstance(value, ModuleType) and _is_versioned(value.__name__):
         return value.__name__
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None)
-    if name and module and _known(module):
+    if name and module and _is_versioned(module):
         return module, name
     if isinstance(value, FunctionType):
         return _function(value, checksums)
@@ -180,9 +180,9 @@ def _by_name(value: Any, checksums: dict[Any, str]) -> object:
     raise UnknownError(f"{value!r} has no content that a checksum could cover")
 
 
-def _known(module: str) -> bool:
+def _is_versioned(module: str) -> bool:
     """Whether a module belongs to a package whose version counts."""
-    return module.partition(".")[0] in _KNOWN
+    return module.partition(".")[0] in _VERSIONED_PACKAGES
 
 
 def _checksum(content: object) -> str:

@@ -2,6 +2,17 @@
 
 Each part makes compilation quicker, or keeps its result on disk. Where a version of numba lacks a
 part, kernels are compiled as numba does by itself, which takes longer and gives the same results.
+
+What a first run saves, where helpers get no machine code of their own: the processor time of an
+import, a ``make`` and three steps on an empty cache, with numba 0.68 (means of three runs).
+
+======================== ======= =======
+policy                   with it without
+======================== ======= =======
+none, the env alone        3.7 s   4.0 s
+``ata``                   10.2 s  11.3 s
+``distribution-learner``  44.6 s  57.9 s
+======================== ======= =======
 """
 
 import gc
@@ -35,7 +46,7 @@ It is an empty tuple where the class is not known.
 """
 
 
-def is_known() -> bool:
+def has_known_internals() -> bool:
     """Whether the inside of this numba is known."""
     return tuple(numba.version_info.short) <= NEWEST
 
@@ -110,7 +121,7 @@ def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
         (_part("numba.core.cpu", "CPUContext"), "get_executable", lambda *_: _Helper()),
         (_part("numba.core.dispatcher", "_DispatcherBase"), "add_overload", _add_overload),
     ]
-    if is_known() and all(hasattr(kind, name) for kind, name, _ in parts):
+    if has_known_internals() and all(hasattr(kind, name) for kind, name, _ in parts):
         return parts
     return []
 

@@ -11,7 +11,7 @@ from multiprocessing import parent_process
 from time import monotonic
 
 _TICK = 0.5  # seconds between two changes of the line
-_spent: list[float] = []  # the seconds of each kernel that this process has compiled
+_seconds_by_kernel: list[float] = []  # the seconds of each kernel that this process has compiled
 
 
 @contextmanager
@@ -23,34 +23,34 @@ def compiling(kernels: int = 1) -> Iterator[None]:
     Args:
         kernels: The number of kernels that the block compiles.
     """
-    shown = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-    if not shown or parent_process() is not None:
+    is_shown = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+    if not is_shown or parent_process() is not None:
         yield
         return
     start = monotonic()
-    ended = threading.Event()
-    first = len(_spent) + 1
+    has_ended = threading.Event()
+    first = len(_seconds_by_kernel) + 1
     if kernels == 1:
         label = f"kernel {first}"
     else:
         label = f"kernels {first} to {first + kernels - 1}"
 
-    def tell() -> None:
+    def write_repeatedly() -> None:
         """Write the line again and again until the block ends."""
-        while not ended.is_set():
-            seconds = sum(_spent) + monotonic() - start
+        while not has_ended.is_set():
+            seconds = sum(_seconds_by_kernel) + monotonic() - start
             message = "ata-gym compiles, once on this machine (half a minute)"
             _write(f"{message}: {label}, {seconds:.0f} s")
-            ended.wait(_TICK)
+            has_ended.wait(_TICK)
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    writer = threading.Thread(target=write_repeatedly, daemon=True)
+    writer.start()
     try:
         yield
     finally:
-        ended.set()
-        teller.join()
-        _spent.extend([(monotonic() - start) / kernels] * kernels)
+        has_ended.set()
+        writer.join()
+        _seconds_by_kernel.extend([(monotonic() - start) / kernels] * kernels)
         _write("")
 
 

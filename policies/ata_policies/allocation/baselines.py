@@ -11,20 +11,21 @@ from ata_gym.theory.allocation.proxy_loss import allocate_scores, proxy_optimal
 from ata_gym.typing import Ints
 from ata_gym.utils.ranges import Allocations
 from ata_gym.utils.validation import whole_number
-from ata_policies.beliefs.moments import mean_times
+from ata_policies.beliefs.belief import NoPlan
+from ata_policies.beliefs.moments import Totals, mean_times
 from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, Policy, State
 from ata_policies.setting import Setting
 
 
-class Uta(AllocationPolicy):
+class Uta(AllocationPolicy[Totals, NoPlan]):
     """Uniform: floor(B / n) tasks each, and the remainder to a random subset in each round."""
 
     source = "Maranjyan et al., ATA, ICML 2025"
     learns = False
     constants = "none"
 
-    def allocate(self, state: State) -> Ints:
+    def allocate(self, state: State[Totals, NoPlan]) -> Ints:
         return allocate_scores(
             np.zeros_like(state.belief.totals),
             self.setting.budget,
@@ -32,7 +33,7 @@ class Uta(AllocationPolicy):
         )
 
 
-class Ofta(AllocationPolicy):
+class Ofta(AllocationPolicy[Totals, NoPlan]):
     """Optimal fixed: minimises the proxy loss max a_i mu_i under the true means, every round."""
 
     source = "Maranjyan et al., ATA, ICML 2025"
@@ -48,11 +49,11 @@ class Ofta(AllocationPolicy):
         """Return the allocation, (n,)."""
         return proxy_optimal(self.setting.known_pool("ofta"), self.setting.budget)
 
-    def allocate(self, state: State) -> Ints:
+    def allocate(self, state: State[Totals, NoPlan]) -> Ints:
         return np.tile(self.fixed, (len(state.round), 1))
 
 
-class Gta(AllocationPolicy):
+class Gta(AllocationPolicy[Totals, NoPlan]):
     """Greedy: every worker keeps computing until the first B results are in.
 
     This is how Rennala SGD collects gradients.
@@ -63,7 +64,7 @@ class Gta(AllocationPolicy):
     learns = False
     constants = "none"
 
-    def allocate(self, state: State) -> Ints:
+    def allocate(self, state: State[Totals, NoPlan]) -> Ints:
         return np.full(state.belief.totals.shape, self.setting.budget, np.int64)
 
 
@@ -74,7 +75,7 @@ class Commitment(NamedTuple):
     """(E, n) the allocation for good; 0 before."""
 
 
-class ExploreThenCommit(Policy):
+class ExploreThenCommit(Policy[Totals, Commitment]):
     """Tries each worker m times in turn, then keeps one allocation for good.
 
     This allocation minimises the proxy loss under the means of the times seen until then. The turns
@@ -98,7 +99,9 @@ class ExploreThenCommit(Policy):
     def first_plan(self, rows: int) -> Commitment:
         return Commitment(np.zeros((rows, self.setting.n), np.int64))
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+    def act(
+        self, state: State[Totals, Commitment], observation: Observation
+    ) -> tuple[Ints, State[Totals, Commitment]]:
         n = self.setting.n
         budget = self.setting.budget
         k = state.round[:, None]

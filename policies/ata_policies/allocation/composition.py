@@ -1,9 +1,9 @@
 """A policy as a composition: memory x estimate x rule."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from ata_policies.allocation.estimates.bounds import Cucb, KlGamma, KlLcb, UcbV
 from ata_policies.allocation.estimates.estimate import Estimate, Mean
 from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, TruncatedMean
 from ata_policies.allocation.estimates.thompson import Thompson, ThompsonGamma
-from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, Round, Rule
-from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, results_of
+from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, RoundContext, Rule
+from ata_policies.beliefs.availability import FIRST_PAUSE, LONGEST_PAUSE, Availability, results_of
+from ata_policies.beliefs.belief import CountedBelief
 from ata_policies.beliefs.memory import Discount, Everything, Memory, Restarts, Window
 from ata_policies.beliefs.moments import Moments, learn_shapes
 from ata_policies.beliefs.prior import Prior
@@ -24,7 +25,7 @@ from ata_policies.observations import Observation
 from ata_policies.policy import Policy, State
 from ata_policies.setting import Setting
 
-MEMORIES: Mapping[str, type[Memory]] = MappingProxyType(
+MEMORIES: Mapping[str, type[Memory[Any]]] = MappingProxyType(
     {
         "everything": Everything,
         "window": Window,
@@ -33,7 +34,7 @@ MEMORIES: Mapping[str, type[Memory]] = MappingProxyType(
         "prior": Prior,
     },
 )
-ESTIMATES: dict[str, type[Estimate]] = {
+ESTIMATES: Mapping[str, type[Estimate[Any]]] = {
     "ata": Ata,
     "ata-empirical": AtaEmpirical,
     "mean": Mean,
@@ -51,6 +52,8 @@ RULES: Mapping[str, type[Rule]] = MappingProxyType(
     {"proxy": Proxy, "beta": Beta, "epsilon-uniform": EpsilonUniform},
 )
 
+PartT = TypeVar("PartT")
+
 _WEIGHT = 5.0
 """Tasks that the others' shapes count for, where only the rule needs shapes."""
 
@@ -62,7 +65,7 @@ class ComposedPlan(NamedTuple):
     """Which workers are there, where that is watched."""
 
 
-class ComposedPolicy(Policy):
+class ComposedPolicy(Policy[CountedBelief, ComposedPlan]):
     """A policy of ``ata_gym/TaskAllocation-v0`` made of a memory, an estimate and a rule.
 
     Args:
@@ -103,31 +106,19 @@ class ComposedPolicy(Policy):
         **hyperparameters: Any,
     ) -> None:
         super().__init__(setting, seed=seed)
-        classes: list[type[Any]] = []
-        for kind, name, options in (
-            ("estimate", estimate, ESTIMATES),
-            ("memory", memory, MEMORIES),
-            ("rule", rule, RULES),
-        ):
-            if name not in options:
-                raise unknown(kind, str(name), options)
-            classes.append(options[name])
-        statistics = classes[0].own_statistics
+        classes = _classes_of(estimate, memory, rule)
+        statistics = classes.estimate.own_statistics
         if statistics and memory != "everything":
             raise ValueError(
                 f"the estimate {estimate} keeps {statistics}, which the memory {memory} cannot"
                 ' give: use memory="everything"',
             )
-        if statistics and classes[2].needs_shape:
+        if statistics and classes.rule.needs_shape:
             raise ValueError(
                 f"the rule {rule} needs the spread of the task times, which {estimate} does not"
                 " estimate",
             )
-        values = {**classes[0].memory_defaults.get(memory, {}), **hyperparameters}
-        parts = [
-            part(**{name: values[name] for name in names_of(part) if name in values})
-            for part in classes
-        ]
+        values = {**classes.estimate.memory_defaults.get(memory, {}), **hyperparameters}
         names = [name for part in classes for name in names_of(part)]
         surplus = hyperparameters.keys() - set(names)
         if surplus:
@@ -136,9 +127,10 @@ class ComposedPolicy(Policy):
                 f" {', '.join(sorted(surplus))}; its hyperparameters are:"
                 f" {', '.join(names) or 'none'}",
             )
-        self.estimate: Estimate = parts[0].fit(setting)
-        self.memory: Memory = parts[1]
-        self.rule: Rule = parts[2]
+        estimate_part: Estimate[Any] = _make_part(classes.estimate, values)
+        self.memory: Memory[Any] = _make_part(classes.memory, values)
+        self.rule: Rule = _make_part(classes.rule, values)
+        self.estimate = estimate_part.fit(setting)
         self.deviations = self.estimate.deviations or (
             self.rule.needs_shape and not self.estimate.gives_shape
         )
@@ -150,7 +142,7 @@ class ComposedPolicy(Policy):
         self.first_belief(1)
 
     @classmethod
-    def made_of(
+    def parts_for(
         cls,
         *,
         estimate: Any = "",
@@ -158,17 +150,20 @@ class ComposedPolicy(Policy):
         rule: Any = "proxy",
         **_: Any,
     ) -> Sequence[type[Described]]:
-        classes = (ESTIMATES.get(estimate), RULES.get(rule), MEMORIES.get(memory))
-        return [part for part in classes if part is not None] or [cls]
+        parts = (ESTIMATES.get(estimate), RULES.get(rule), MEMORIES.get(memory))
+        return [part for part in parts if part is not None] or [cls]
 
-    def first_belief(self, rows: int) -> Any:
+    def first_belief(self, rows: int) -> CountedBelief:
+        belief: CountedBelief
         if self.estimate.own_statistics:
-            return self.estimate.start(rows, self.setting.n)
-        return self.memory.start(rows, self.setting.n, self.deviations)
+            belief = self.estimate.start(rows, self.setting.n)
+        else:
+            belief = self.memory.start(rows, self.setting.n, self.deviations)
+        return belief
 
     def first_plan(self, rows: int) -> ComposedPlan:
         if self.availability:
-            return ComposedPlan(Availability.full(rows, self.setting.n, PAUSE))
+            return ComposedPlan(Availability.full(rows, self.setting.n, FIRST_PAUSE))
         return ComposedPlan(())
 
     def about(self) -> str:
@@ -177,36 +172,35 @@ class ComposedPolicy(Policy):
         )
         return f"memory {memory}, estimate {estimate}, rule {rule}"
 
-    def estimated(self, state: State) -> tuple[Floats, Floats]:
+    def estimated(self, state: State[CountedBelief, ComposedPlan]) -> tuple[Floats, Floats]:
         means = np.where(self.untried(state), np.nan, self.estimate.mean(state.belief))
         return means, state.belief.counts
 
-    def untried(self, state: State) -> Mask:
+    def untried(self, state: State[CountedBelief, ComposedPlan]) -> Mask:
         return self.memory.recall(state.belief)[1]
 
-    def last_action(self, state: State) -> Ints | None:
-        if self.availability:
-            allocation: Ints = state.plan.availability.asked
-            return allocation
+    def last_action(self, state: State[CountedBelief, ComposedPlan]) -> Ints | None:
+        availability = state.plan.availability
+        if isinstance(availability, Availability):
+            return availability.allocation
         return None
 
-    def plan_in_words(self, state: State, row: int) -> str:
+    def describe_plan(self, state: State[CountedBelief, ComposedPlan], row: int) -> str:
         if self.availability:
             note = "workers that owe results get nothing but a probe at intervals"
         else:
             note = ""
-        return "; ".join(filter(None, (self.estimate.in_words(self.setting), note)))
+        return "; ".join(filter(None, (self.estimate.describe_fit(self.setting), note)))
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+    def act(
+        self, state: State[CountedBelief, ComposedPlan], observation: Observation
+    ) -> tuple[Ints, State[CountedBelief, ComposedPlan]]:
         keys = state.round_keys()
         available = None
         availability = state.plan.availability
-        if self.availability:
-            availability = availability.after(
-                results_of(seen["worker"], self.setting.n),
-                PAUSE,
-                LONGEST,
-            )
+        if isinstance(availability, Availability):
+            results = results_of(observation["worker"], self.setting.n)
+            availability = availability.updated(results, FIRST_PAUSE, LONGEST_PAUSE)
             available = availability.available()
         new_belief = self.estimate.updated(state.belief)
         belief, untried = self.memory.recall(new_belief)
@@ -216,13 +210,38 @@ class ComposedPolicy(Policy):
             scores = scores._replace(shape=learn_shapes(moments, _WEIGHT))
         action = self.rule.allocate(
             scores,
-            Round(self.setting.budget, state.round, keys, untried, available),
+            RoundContext(self.setting.budget, state.round, keys, untried, available),
         )
-        if self.availability:
-            availability = availability._replace(asked=action)
+        if isinstance(availability, Availability):
+            availability = availability._replace(allocation=action)
         return action, state._replace(belief=new_belief, plan=ComposedPlan(availability))
 
 
-def names_of(kind: type[Any]) -> tuple[str, ...]:
+class _Classes(NamedTuple):
+    """The classes of the parts of a composition."""
+
+    estimate: type[Estimate[Any]]
+    memory: type[Memory[Any]]
+    rule: type[Rule]
+
+
+def _classes_of(estimate: str, memory: str, rule: str) -> _Classes:
+    """Return the classes of the parts by their names; ValueError if there is no such part."""
+    for kind, name, options in (
+        ("estimate", estimate, ESTIMATES),
+        ("memory", memory, MEMORIES),
+        ("rule", rule, RULES),
+    ):
+        if name not in options:
+            raise unknown(kind, str(name), options)
+    return _Classes(ESTIMATES[estimate], MEMORIES[memory], RULES[rule])
+
+
+def _make_part(part: Callable[..., PartT], values: Mapping[str, Any]) -> PartT:
+    """Make a part with those of the values that are its hyperparameters."""
+    return part(**{name: values[name] for name in names_of(part) if name in values})
+
+
+def names_of(kind: Any) -> tuple[str, ...]:
     """Return the names of the hyperparameters of a part, given by its class."""
     return tuple(field.name for field in fields(kind))

@@ -8,7 +8,7 @@ from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import Allocations, Counts, Tasks, Wholes
 from ata_gym.utils.validation import real
-from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, results_of
+from ata_policies.beliefs.availability import FIRST_PAUSE, LONGEST_PAUSE, Availability, results_of
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.explanation import listed
 from ata_policies.observations import Observation
@@ -41,7 +41,7 @@ class AllocationPlan(NamedTuple):
     """Which workers are there."""
 
 
-class DistributionLearner(Policy):
+class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
     """Learns each worker's whole distribution and minimises the expected cost of a round itself.
 
     The cost is round time + price * worker time. The policy is ours. Its belief counts task times
@@ -76,7 +76,7 @@ class DistributionLearner(Policy):
     source = "ours"
     constants = "weight 5, plans after 10 to 20 % of the rounds"
     assumes = "task times do not depend on each other; finite means"
-    priced = tells_costs = True
+    priced = uses_unit_costs = True
     nonstationary = True
     kernels = (
         "ata_policies.planning.local_search",
@@ -96,21 +96,23 @@ class DistributionLearner(Policy):
     def first_plan(self, rows: int) -> AllocationPlan:
         no_tasks = np.zeros((rows, self.setting.n), np.int64)
         zeros = np.zeros(rows)
-        availability = Availability.full(rows, self.setting.n, PAUSE)
+        availability = Availability.full(rows, self.setting.n, FIRST_PAUSE)
         return AllocationPlan(no_tasks, no_tasks, no_tasks[:, 0], zeros, zeros, zeros, availability)
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        plan: AllocationPlan = state.plan
+    def act(
+        self, state: State[DistributionBelief, AllocationPlan], observation: Observation
+    ) -> tuple[Ints, State[DistributionBelief, AllocationPlan]]:
+        plan = state.plan
         since = state.belief.since
         reach = state.belief.reach
         alarmed = state.belief.alarmed()
         probes = state.belief.probes()
         available_before = plan.availability.available()
         availability = plan.availability
-        availability = availability.after(
-            results_of(seen["worker"], self.setting.n),
-            PAUSE,
-            LONGEST,
+        availability = availability.updated(
+            results_of(observation["worker"], self.setting.n),
+            FIRST_PAUSE,
+            LONGEST_PAUSE,
         )
         available = availability.available()
         # neither number falls unless the belief began anew or forgot
@@ -140,14 +142,14 @@ class DistributionLearner(Policy):
             size = max(1, _WORKERS_TOGETHER // self.setting.n)
             for start in range(0, rows.size, size):
                 self._plan(state, plan, available, probes, draws, rows[start : start + size])
-        availability = availability._replace(asked=plan.allocation)
+        availability = availability._replace(allocation=plan.allocation)
         return plan.allocation.copy(), state._replace(plan=plan._replace(availability=availability))
 
-    def last_action(self, state: State) -> Ints:
-        return np.asarray(state.plan.availability.asked)
+    def last_action(self, state: State[DistributionBelief, AllocationPlan]) -> Ints:
+        return np.asarray(state.plan.availability.allocation)
 
-    def plan_in_words(self, state: State, row: int) -> str:
-        plan: AllocationPlan = state.plan
+    def describe_plan(self, state: State[DistributionBelief, AllocationPlan], row: int) -> str:
+        plan = state.plan
         tried = plan.allocation[row] > plan.best[row]
         text = (
             f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds"
@@ -157,7 +159,13 @@ class DistributionLearner(Policy):
             return f"{text}; tried for what is learned: {listed(tried)}"
         return text
 
-    def _begin(self, state: State, plan: AllocationPlan, available: Mask, rows: Ints) -> None:
+    def _begin(
+        self,
+        state: State[DistributionBelief, AllocationPlan],
+        plan: AllocationPlan,
+        available: Mask,
+        rows: Ints,
+    ) -> None:
         """Write a plan for rows without results: each available worker counts as never tried."""
         zeros = np.zeros((rows.size, self.setting.n))
         keys = state.round_keys()[rows]
@@ -174,7 +182,7 @@ class DistributionLearner(Policy):
 
     def _plan(
         self,
-        state: State,
+        state: State[DistributionBelief, AllocationPlan],
         plan: AllocationPlan,
         available: Mask,
         probes: Mask,
@@ -200,7 +208,9 @@ class DistributionLearner(Policy):
         )
         plan.due[index] = state.round[index] + 1 + pause
 
-    def _problem(self, state: State, plan: AllocationPlan, rows: Any) -> Problem:
+    def _problem(
+        self, state: State[DistributionBelief, AllocationPlan], plan: AllocationPlan, rows: Any
+    ) -> Problem:
         """Return what the plans of these rows are to minimise, and the rounds left for learning."""
         horizon = self.setting.horizon
         budget = self.setting.budget

@@ -10,8 +10,9 @@ from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Counts, Times
 from ata_gym.utils.validation import real
+from ata_policies.beliefs.belief import NoPlan
 from ata_policies.beliefs.moments import Totals, mean_times
-from ata_policies.observations import LONGEST
+from ata_policies.observations import LONGEST_TIME
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.setting import Setting
 
@@ -113,7 +114,7 @@ def round_randomly(penalty: Floats, rate: Floats, budget: Ints, draw: Floats, ou
         dealt = dealt_by_now
 
 
-class ExponentiatedGradient(AllocationPolicy):
+class ExponentiatedGradient(AllocationPolicy[Penalties, NoPlan]):
     """Exponentiated gradient: tasks in proportion to weights that fall for slow workers.
 
     The weights p start uniform, and p B is rounded at random to whole tasks. The slowest worker's p
@@ -128,7 +129,7 @@ class ExponentiatedGradient(AllocationPolicy):
     source = "Maranjyan et al., ATA, ICML 2025"
     constants = "rate 0.3 / mean time"
     assumes = "bounded times"
-    time_unit = "that of 1 / rate, where it is given"
+    time_unit = "the unit of 1 / rate, where it is given"
 
     def __init__(self, setting: Setting, *, rate: float | None = None, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
@@ -137,15 +138,15 @@ class ExponentiatedGradient(AllocationPolicy):
         else:
             self.rate = real("rate", rate)
 
-    def estimated(self, state: State) -> tuple[Floats, Floats]:
+    def estimated(self, state: State[Penalties, NoPlan]) -> tuple[Floats, Floats]:
         return mean_times(state.belief.counts, state.belief.totals), state.belief.counts
 
-    def allocate(self, state: State) -> Ints:
-        belief: Penalties = state.belief
+    def allocate(self, state: State[Penalties, NoPlan]) -> Ints:
+        belief = state.belief
         total = belief.totals.sum(axis=1)
         mean = np.divide(total, belief.counts.sum(axis=1), out=np.ones_like(total), where=total > 0)
         if self.rate is None:
-            rate = np.minimum(_RATE / mean, LONGEST)
+            rate = np.minimum(_RATE / mean, LONGEST_TIME)
         else:
             rate = np.full_like(mean, self.rate)
         draw = uniforms(state.round_keys(), 1)[:, 0]

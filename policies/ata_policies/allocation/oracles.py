@@ -15,9 +15,10 @@ from ata_gym.pools.validation import checked_costs
 from ata_gym.theory.allocation.proxy_loss import allocate_scores
 from ata_gym.theory.optimal.allocation import optimal_allocation
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.ranges import Tasks, Unending, Within
+from ata_gym.utils.ranges import NonNegative, Tasks, Within
 from ata_gym.utils.validation import non_negative
 from ata_policies.allocation.baselines import Ofta
+from ata_policies.beliefs.moments import Totals
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, State
 from ata_policies.setting import Setting
@@ -28,23 +29,23 @@ class DynamicPlan(NamedTuple):
 
     distribution: Annotated[Ints, Within(-1)]
     """Whose distribution in the pool it had; -1 before the first round."""
-    factor: Unending
+    factor: NonNegative
     """What multiplied its task times."""
-    mean: Unending
+    mean: NonNegative
     """Its mean task time, or median where all means are infinite; infinite where it was away."""
     allocation: Tasks
     """Tasks."""
 
 
-class DynamicAllocation(Policy):
+class DynamicAllocation(Policy[Totals, DynamicPlan]):
     """Plans a row again whenever its conditions have changed: the base of dynamic oracles.
 
     It sees whose distribution each worker has, its factor, and who is away when the round starts.
     Of a trace that is replayed by round, it sees the times of the round. It does not see what is
     random in the round: noise in common, which tasks are outliers, and who will die.
 
-    Where nobody who is there has a finite mean, the median task times take the place of the means.
-    A pool in which all means are infinite is refused.
+    Where no worker that is there has a finite mean, the median task times take the place of the
+    means. A pool in which all means are infinite is refused.
 
     Args:
         tolerance: A plan is kept while no worker's mean task time differs by more than this share
@@ -75,17 +76,19 @@ class DynamicAllocation(Policy):
             np.zeros(shape, np.int64),
         )
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+    def act(
+        self, state: State[Totals, DynamicPlan], observation: Observation
+    ) -> tuple[Ints, State[Totals, DynamicPlan]]:
         raise TypeError("a dynamic oracle acts on privileged information: call act_knowing")
 
     def act_knowing(
         self,
-        state: State,
-        seen: Observation,
+        state: State[Totals, DynamicPlan],
+        observation: Observation,
         conditions: Conditions,
-    ) -> tuple[Ints, State]:
+    ) -> tuple[Ints, State[Totals, DynamicPlan]]:
         mean = self._means(conditions)
-        plan: DynamicPlan = state.plan
+        plan = state.plan
         changed = (plan.distribution != conditions.distribution) | (
             np.isinf(plan.mean) != np.isinf(mean)
         )
@@ -99,7 +102,7 @@ class DynamicAllocation(Policy):
                 plan.allocation[row] = self.plan(conditions.row(row), mean[row])
         return plan.allocation.copy(), state._replace(plan=plan)
 
-    def last_action(self, state: State) -> Ints:
+    def last_action(self, state: State[Totals, DynamicPlan]) -> Ints:
         return np.asarray(state.plan.allocation)
 
     def _means(self, conditions: Conditions) -> Floats:
@@ -108,7 +111,7 @@ class DynamicAllocation(Policy):
         A worker that is away has an infinite mean.
         """
         mean = conditions.means(self.pool)
-        infinite = ~np.isfinite(mean).any(axis=1, keepdims=True) & (conditions.dies > 0.0)
+        infinite = ~np.isfinite(mean).any(axis=1, keepdims=True) & (conditions.death_time > 0.0)
         if infinite.any():
             medians = self.pool.median()[conditions.distribution] * conditions.factor
             mean = np.where(infinite, medians, mean)
@@ -130,11 +133,11 @@ class DynamicAllocation(Policy):
         return np.equal(tasks, self.setting.budget)
 
     @abstractmethod
-    def plan(self, now: Conditions, mean: Floats) -> Ints:
+    def plan(self, conditions: Conditions, mean: Floats) -> Ints:
         """Return the best allocation of a row, (n,).
 
         Args:
-            now: The conditions of the row.
+            conditions: The conditions of the row.
             mean: (n,) what the plan goes by, see the class.
         """
 
@@ -149,7 +152,7 @@ class DynamicOfta(DynamicAllocation):
 
     knows = "the means, of each round"
 
-    def plan(self, now: Conditions, mean: Floats) -> Ints:
+    def plan(self, conditions: Conditions, mean: Floats) -> Ints:
         return allocate_scores(mean, self.setting.budget)
 
 
@@ -165,23 +168,23 @@ class DynamicOracle(DynamicAllocation):
     """
 
     knows = "the distributions, of each round"
-    priced = tells_costs = True
+    priced = uses_unit_costs = True
 
-    def plan(self, now: Conditions, mean: Floats) -> Ints:
+    def plan(self, conditions: Conditions, mean: Floats) -> Ints:
         """Search for the best allocation of the workers that are there.
 
         They are put into a common order, so that a kept result serves all orders.
         """
         setting = self.setting
         costs = checked_costs(self.setting.unit_costs, self.setting.n)
-        order = np.lexsort((costs, now.factor, now.distribution))
-        order = order[now.dies[order] > 0.0]
-        present = now._replace(
-            distribution=now.distribution[order],
-            factor=now.factor[order],
+        order = np.lexsort((costs, conditions.factor, conditions.distribution))
+        order = order[conditions.death_time[order] > 0.0]
+        present = conditions._replace(
+            distribution=conditions.distribution[order],
+            factor=conditions.factor[order],
             share=0.0,
         )
-        allocation = np.zeros(len(now.distribution), np.int64)
+        allocation = np.zeros(len(conditions.distribution), np.int64)
         unit_costs = tuple(costs[order].tolist())
         pool = present.pool(self.pool)
         if not np.isfinite(pool.mean()).any():
@@ -206,7 +209,7 @@ class Oracle(Ofta):
     source = "ours"
     knows = "the distributions"
     assumes = "task times do not depend on each other"
-    priced = tells_costs = True
+    priced = uses_unit_costs = True
 
     def best(self) -> Ints:
         setting = self.setting

@@ -12,7 +12,7 @@ from ata_gym.theory.allocation.proxy_loss import allocate_scores
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.validation import non_negative, real
 from ata_policies.facts import Described
-from ata_policies.observations import LONGEST
+from ata_policies.observations import LONGEST_TIME
 
 
 class Scores(NamedTuple):
@@ -30,7 +30,7 @@ class Scores(NamedTuple):
     """
 
 
-class Round(NamedTuple):
+class RoundContext(NamedTuple):
     """What a rule needs to know of the coming round, beside the scores."""
 
     budget: int
@@ -52,7 +52,7 @@ class Rule(Described, ABC):
     """Whether it needs the shapes of the task times."""
 
     @abstractmethod
-    def allocate(self, scores: Scores, coming: Round) -> Ints:
+    def allocate(self, scores: Scores, context: RoundContext) -> Ints:
         """Return the tasks of each worker, (E, n), each row summing to B."""
 
 
@@ -63,13 +63,13 @@ class Proxy(Rule):
     Workers never tried come first.
     """
 
-    def allocate(self, scores: Scores, coming: Round) -> Ints:
+    def allocate(self, scores: Scores, context: RoundContext) -> Ints:
         return allocate_scores(
             scores.score,
-            coming.budget,
-            coming.keys,
-            coming.untried,
-            coming.available,
+            context.budget,
+            context.keys,
+            context.untried,
+            context.available,
         )
 
 
@@ -93,15 +93,17 @@ class Beta(Rule):
     def __post_init__(self) -> None:
         non_negative("beta", self.beta)
 
-    def allocate(self, scores: Scores, coming: Round) -> Ints:
-        spread = np.minimum(self.beta * scores.score / np.sqrt(np.asarray(scores.shape)), LONGEST)
+    def allocate(self, scores: Scores, context: RoundContext) -> Ints:
+        spread = np.minimum(
+            self.beta * scores.score / np.sqrt(np.asarray(scores.shape)), LONGEST_TIME
+        )
         return allocate_by_cost(
             scores.score,
             spread,
-            coming.budget,
-            coming.keys,
-            coming.untried,
-            coming.available,
+            context.budget,
+            context.keys,
+            context.untried,
+            context.available,
         )
 
 
@@ -125,8 +127,8 @@ class EpsilonUniform(Rule):
     def __post_init__(self) -> None:
         real("c", self.c)
 
-    def allocate(self, scores: Scores, coming: Round) -> Ints:
-        epsilon = float(self.c) * scores.score.shape[-1] / coming.round
-        uniform = uniforms(derive_keys(coming.keys, 0, 1), 1) < epsilon[:, None]
+    def allocate(self, scores: Scores, context: RoundContext) -> Ints:
+        epsilon = float(self.c) * scores.score.shape[-1] / context.round
+        uniform = uniforms(derive_keys(context.keys, 0, 1), 1) < epsilon[:, None]
         masked = Scores(np.where(uniform, 0.0, scores.score))
-        return Proxy().allocate(masked, coming._replace(untried=coming.untried & ~uniform))
+        return Proxy().allocate(masked, context._replace(untried=context.untried & ~uniform))

@@ -7,7 +7,7 @@ import numpy as np
 
 from ata_gym.envs.spaces import Allocation, RaceAllocation
 from ata_gym.typing import Ints, Mask, Worker
-from ata_gym.utils.ranges import Tasks, Times, Whose
+from ata_gym.utils.ranges import Tasks, Times, WorkerOrNone
 from ata_gym.utils.validation import flag, short
 from ata_policies.allocator.limits import Limits, bounds, within
 from ata_policies.allocator.named_workers import NamedWorkers, Prior, checked_seconds
@@ -17,7 +17,7 @@ from ata_policies.policy import Policy
 class AllocatedRound(NamedTuple):
     """The memory between ``allocate`` and ``observe``, and the last round's results."""
 
-    there: Mask
+    present: Mask
     """(n,) which places have a worker that is there."""
     action: Tasks
     """(n,) the policy's decision for the round."""
@@ -25,7 +25,7 @@ class AllocatedRound(NamedTuple):
     """Whether there is a decision."""
     shares: Tasks
     """(n,) tasks that were handed out; all 0 where there is nothing to observe."""
-    worker: Whose
+    worker: WorkerOrNone
     """(B,) whose results the last round had; -1 where fewer came."""
     duration: Times
     """(B,) the times of these results."""
@@ -60,7 +60,7 @@ class Allocator(NamedWorkers):
             dollars an hour; 1 for workers that are not named. A unit of the worker's time costs
             the price times this number.
         limits: By name, the least and the most tasks that a worker has in a round, as its memory
-            wants, or so that everybody has one; from 0 to B for workers that are not named. They
+            wants, or so that each has one; from 0 to B for workers that are not named. They
             are applied to the policy's decision; the policy learns what happened.
         prior: What is known of the workers from an earlier run with the same budget and policy: a
             ``state_dict()``, or a JSON file that holds one, such as ``ata-gym what-if`` writes.
@@ -124,14 +124,14 @@ class Allocator(NamedWorkers):
                 within the limits.
         """
         current_round = self._round
-        if not current_round.there.any():
+        if not current_round.present.any():
             raise ValueError("no worker is there: let one join")
         least, most = bounds(
             self._limits,
             self._names,
-            current_round.there,
+            current_round.present,
             self.budget,
-            more=self._start_more,
+            allow_more=self._start_more,
         )
         if not current_round.decided:
             observation = {
@@ -143,12 +143,12 @@ class Allocator(NamedWorkers):
                 action=self._checked(self._decide(observation)),
                 decided=np.array(True),
             )
-        shares = np.where(current_round.there, current_round.action, 0)
+        shares = np.where(current_round.present, current_round.action, 0)
         if shares.sum() < self.budget or (shares < least).any() or (shares > most).any():
             mean = self.policy.estimated(self._state)[0][0]
-            shares = within(shares, least, most, mean, self.budget, more=self._start_more)
+            shares = within(shares, least, most, mean, self.budget, allow_more=self._start_more)
         self._round = current_round._replace(shares=shares)
-        tasks = zip(self._names, shares.tolist(), current_round.there, strict=True)
+        tasks = zip(self._names, shares.tolist(), current_round.present, strict=True)
         return {name: count for name, count, present in tasks if present}
 
     def observe(
@@ -187,8 +187,8 @@ class Allocator(NamedWorkers):
             self._place(name): checked_seconds(name, age)
             for name, age in _items("cancelled", cancelled or {})
         }
-        lost_mask = ~current_round.there & (current_round.shares > 0)
-        cancelled_mask = np.zeros_like(current_round.there)
+        lost_mask = ~current_round.present & (current_round.shares > 0)
+        cancelled_mask = np.zeros_like(current_round.present)
         counts = np.zeros_like(current_round.shares)
         lost_mask[[self._place(name) for name in _collection("lost", lost)]] = True
         cancelled_mask[list(ages)] = True

@@ -18,7 +18,7 @@ from ata_policies.registry import make
 from ata_policies.steps import decide
 
 
-class Played(NamedTuple):
+class ClockCounts(NamedTuple):
     """The counts of a clock, as its state holds them."""
 
     rounds: Wholes
@@ -148,24 +148,24 @@ class Clock:
         """
         parts = {name: restored(part, state, name) for name, part in self._parts().items()}
         check_seal(state, _plain(parts))
-        played, env, observation, policy_state = parts.values()
+        counts, env, observation, policy_state = parts.values()
         n = self._bare.n
         budget = self._bare.budget
-        check_ranges(played, Size(n, budget), "clock")
+        check_ranges(counts, Size(n, budget), "clock")
         checked_observation(observation, n, budget, self.policy.env_id)
         self.policy.check_state(policy_state, 1)
         self._bare.restore(env)
         self._observation = observation
-        if played.rounds > 0:
+        if counts.rounds > 0:
             self._state = policy_state
         else:
             self._state = None
-        self.rounds = int(played.rounds)
-        self._ended = bool(played.ended)
-        self.runtime = float(played.runtime)
-        self.total_worker_time = float(played.total_worker_time)
+        self.rounds = int(counts.rounds)
+        self._ended = bool(counts.ended)
+        self.runtime = float(counts.runtime)
+        self.total_worker_time = float(counts.total_worker_time)
         if self.rounds:
-            self.allocation = played.allocation
+            self.allocation = counts.allocation
         else:
             self.allocation = None
 
@@ -176,10 +176,10 @@ class Clock:
         else:
             tasks = self.allocation
         values = self.rounds, self.runtime, self.total_worker_time, self._ended, tasks
-        played = Played(*map(np.asarray, values))
+        counts = ClockCounts(*map(np.asarray, values))
         policy_state = self._state or self.policy.first_state(1)
         return {
-            "clock": played,
+            "clock": counts,
             "env": self._bare.checkpoint(),
             "observation": self._observation,
             "policy": policy_state,

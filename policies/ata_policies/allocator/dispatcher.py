@@ -6,15 +6,16 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Ints, Mask, Worker
-from ata_gym.utils.ranges import Flags, Tasks, Times, Whose, Within, all_tasks
+from ata_gym.utils.ranges import Flags, Tasks, Times, Within, WorkerOrNone, all_tasks
 from ata_policies.allocator.limits import bounds
 from ata_policies.allocator.named_workers import NamedWorkers, checked_seconds
+from ata_policies.observations import Observation
 
 
 class DispatchedRound(NamedTuple):
     """The memory of the round, and of the last result for the next decision."""
 
-    there: Mask
+    present: Mask
     """(n,) which places have a worker that is there."""
     due: Mask
     """Whether a decision is to be made."""
@@ -26,11 +27,11 @@ class DispatchedRound(NamedTuple):
     """(n,) 1 where a worker is running a task."""
     begun: Times
     """(n,) when that task began, counted from the round's start."""
-    now: Times
+    time: Times
     """The time of the last result, counted from the round's start."""
     died: Mask
     """(n,) workers that were lost in the round."""
-    worker: Whose
+    worker: WorkerOrNone
     """(1,) whose result the last one was; -1 before the first."""
     duration: Times
     """(1,) the time of that result."""
@@ -95,16 +96,21 @@ class Dispatcher(NamedWorkers):
             ValueError: If no worker is there that could start within its limits.
         """
         current_round = self._round
-        least, most = bounds(self._limits, self._names, current_round.there, self.budget, more=True)
-        startable = current_round.there & ~current_round.died & (current_round.running == 0)
+        least, most = bounds(
+            self._limits, self._names, current_round.present, self.budget, allow_more=True
+        )
+        startable = current_round.present & ~current_round.died & (current_round.running == 0)
         startable &= (current_round.started < most) | (most == self.budget)
         if not (startable | (current_round.running > 0)).any():
             raise ValueError("no worker is there that could start within its limits: let one join")
         starts = np.zeros_like(startable)
         if current_round.due:
-            observation = {
-                name: getattr(current_round, name)
-                for name in ("worker", "duration", "started", "running", "age")
+            observation: Observation = {
+                "worker": current_round.worker,
+                "duration": current_round.duration,
+                "started": current_round.started,
+                "running": current_round.running,
+                "age": current_round.age,
             }
             # as in the env, the policy learns what was cancelled only when a round is over
             round_over = current_round.missing == self.budget
@@ -124,7 +130,7 @@ class Dispatcher(NamedWorkers):
             due=np.array(False),
             started=current_round.started + starts,
             running=(current_round.running | starts).astype(np.int8),
-            begun=np.where(starts, current_round.now, current_round.begun),
+            begun=np.where(starts, current_round.time, current_round.begun),
         )
         return self._named(starts)
 
@@ -175,7 +181,7 @@ class Dispatcher(NamedWorkers):
             missing=current_round.missing - 1,
             running=running,
             begun=begun,
-            now=np.asarray(moment),
+            time=np.asarray(moment),
             worker=np.array([place]),
             duration=np.array([duration]),
             age=age,
@@ -183,7 +189,7 @@ class Dispatcher(NamedWorkers):
         if round_over:
             elapsed = np.where(running > 0, age, current_round.elapsed)
             next_round = self._first_round(len(running))._replace(
-                there=current_round.there,
+                present=current_round.present,
                 worker=next_round.worker,
                 duration=next_round.duration,
                 elapsed=elapsed,
@@ -208,10 +214,10 @@ class Dispatcher(NamedWorkers):
         current_round = self._round
         place = self._running("worker", worker)
         age = checked_seconds(worker, seconds)
-        is_lost = np.arange(len(current_round.there)) == place
+        is_lost = np.arange(len(current_round.present)) == place
         self._round = current_round._replace(
             running=np.where(is_lost, 0, current_round.running).astype(np.int8),
-            now=np.maximum(current_round.now, current_round.begun[place] + age),
+            time=np.maximum(current_round.time, current_round.begun[place] + age),
             died=current_round.died | is_lost,
             elapsed=np.where(is_lost, age, current_round.elapsed),
             age=np.where(is_lost, 0.0, current_round.age),
@@ -241,7 +247,7 @@ class Dispatcher(NamedWorkers):
         no_tasks = np.zeros(n, np.int64)
         zeros = np.zeros(n)
         nobody = np.zeros(n, np.bool_)
-        progress = {"due": np.array(True), "missing": np.array(self.budget), "now": np.array(0.0)}
+        progress = {"due": np.array(True), "missing": np.array(self.budget), "time": np.array(0.0)}
         last_result = {
             "worker": np.array([-1]),
             "duration": np.zeros(1),
@@ -249,7 +255,7 @@ class Dispatcher(NamedWorkers):
             "age": zeros,
         }
         return DispatchedRound(
-            there=~nobody,
+            present=~nobody,
             started=no_tasks,
             running=no_tasks.astype(np.int8),
             begun=zeros,

@@ -53,29 +53,30 @@ def checked_limits(limits: Limits | None, workers: Collection[Worker], budget: i
 def bounds(
     limits: Limits,
     names: Collection[Worker],
-    there: Mask,
+    present: Mask,
     budget: int,
     *,
-    more: bool = False,
+    allow_more: bool = False,
 ) -> tuple[Ints, Ints]:
     """Return the least and the most tasks of each worker, (n,) each; 0 if it is not there.
 
     Args:
         limits: The limits by worker.
         names: The n names.
-        there: (n,) which workers are there.
+        present: (n,) which workers are present.
         budget: Results B that a round needs.
-        more: Whether an allocation may have more than B tasks, as in a race.
+        allow_more: Whether an allocation may have more than B tasks, as in a race.
 
     Raises:
-        ValueError: If no allocation of B tasks, or with ``more`` of at least B, is within them.
+        ValueError: If no allocation of B tasks, or with ``allow_more`` of at least B, is within
+            them.
     """
     if not limits:
-        return np.zeros_like(there, np.int64), budget * there
-    pairs = np.array([limits.get(name, (0, budget)) for name in names]) * there[:, None]
+        return np.zeros_like(present, np.int64), budget * present
+    pairs = np.array([limits.get(name, (0, budget)) for name in names]) * present[:, None]
     least = pairs[:, 0]
     most = pairs[:, 1]
-    if most.sum() < budget or (least.sum() > budget and not more):
+    if most.sum() < budget or (least.sum() > budget and not allow_more):
         raise ValueError(
             f"limits give the workers that are there at least {least.sum()} and at most"
             f" {most.sum()} tasks, and a round has {budget}: change limits, or the budget",
@@ -90,7 +91,7 @@ def within(
     mean: Floats,
     budget: int,
     *,
-    more: bool = False,
+    allow_more: bool = False,
 ) -> Ints:
     """Return the allocation within limits, (n,), that differs least from ``shares``.
 
@@ -104,7 +105,7 @@ def within(
         most: (n,) the most tasks of each worker.
         mean: (n,) the mean task times; workers whose mean is not known count as average ones.
         budget: Tasks B to which the allocation sums.
-        more: Whether the sum may be above B, as in a race.
+        allow_more: Whether the sum may be above B, as in a race.
 
     Example:
         >>> shares = np.array([2, 2, 2])
@@ -115,7 +116,7 @@ def within(
     """
     allocation = np.clip(shares, least, most)
     missing = budget - int(allocation.sum())
-    if missing > 0 or (missing < 0 and not more):
+    if missing > 0 or (missing < 0 and not allow_more):
         measured = (most > 0) & np.isfinite(mean) & (mean >= 0.0)
         if measured.any():
             average = float(mean[measured].mean())

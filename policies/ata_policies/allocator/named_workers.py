@@ -13,8 +13,8 @@ import numpy as np
 
 from ata_gym.pools.validation import checked_costs
 from ata_gym.typing import Ints, Mask, Worker
-from ata_gym.utils.json_files import parse_list, read_object
-from ata_gym.utils.ranges import Size, check_ranges, fitted
+from ata_gym.utils.files.json_files import parse_list, read_object
+from ata_gym.utils.ranges import Size, cast_like, check_ranges
 from ata_gym.utils.validation import as_float, non_negative, short, whole_number
 from ata_policies.allocator.limits import Limits, bounds, checked_limits
 from ata_policies.allocator.state import check_seal, plain, restored, sealed, text_of, widened
@@ -30,7 +30,7 @@ Prior = Mapping[str, Any] | str | PathLike[str]
 # forms of single values in a state
 _NUMBER = np.zeros((), np.int64)
 _FLAG = np.zeros((), np.bool_)
-_MADE_BY = {
+_CALLS = {
     "ata_gym/TaskAllocation-v0": "Allocator(...)",
     "ata_gym/TaskRace-v0": "Allocator(..., start_more=True)",
     "ata_gym/TaskDispatch-v0": "Dispatcher(...)",
@@ -53,7 +53,7 @@ class NamedWorkers(ABC):
     _round: Any
     """The memory of the round: a named tuple of arrays.
 
-    Its field ``there``, (n,), says which places have a worker that is there.
+    Its field ``present``, (n,), says which places have a worker that is there.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class NamedWorkers(ABC):
             non_negative("price", price),
             horizon=horizon,
         )
-        self._made_from = policy
+        self._policy_argument = policy
         self._seed = seed
         self._hyperparameters = hyperparameters
-        self.policy = self._made(self._names)
+        self.policy = self._make_policy(self._names)
         self._state = self.policy.first_state(1)
         self._round = self._first_round(n)
         self._limits = checked_limits(limits, self._names, self.budget)
@@ -92,9 +92,9 @@ class NamedWorkers(ABC):
         bounds(
             self._limits,
             self._names,
-            self._round.there,
+            self._round.present,
             self.budget,
-            more=self._env_id != "ata_gym/TaskAllocation-v0",
+            allow_more=self._env_id != "ata_gym/TaskAllocation-v0",
         )
         if prior is not None:
             self._begin_from(prior)
@@ -147,7 +147,7 @@ class NamedWorkers(ABC):
 
     def _check_round(self, round: Any) -> None:
         """Raise a ValueError unless this can be the memory of a round."""
-        check_ranges(round, Size(len(round.there), self.budget), "round")
+        check_ranges(round, Size(len(round.present), self.budget), "round")
 
     @property
     def budget(self) -> int:
@@ -157,7 +157,7 @@ class NamedWorkers(ABC):
     @property
     def workers(self) -> tuple[Worker, ...]:
         """The names of the workers that are there."""
-        return self._named(self._round.there)
+        return self._named(self._round.present)
 
     @property
     def places(self) -> tuple[Worker, ...]:
@@ -179,15 +179,15 @@ class NamedWorkers(ABC):
         round = self._round
         place = self._index.get(name, len(self._names))
         if place == len(self._names):
-            policy = self._made((*self._names, name))
+            policy = self._make_policy((*self._names, name))
             state = widened(state, policy.first_state(1))
             round = widened(round, self._first_round(place + 1))
-        elif round.there[place]:
+        elif round.present[place]:
             raise ValueError(f"worker {name!r} is there already")
-        joined = np.arange(len(round.there)) == place
+        joined = np.arange(len(round.present)) == place
         self.policy = policy
-        self._round = round._replace(there=round.there | joined)
-        self._state = policy.note_absences(state, ~self._round.there, joined)
+        self._round = round._replace(present=round.present | joined)
+        self._state = policy.note_absences(state, ~self._round.present, joined)
         self._rename((*self._names[:place], name, *self._names[place + 1 :]))
 
     def leave(self, worker: Worker) -> None:
@@ -200,20 +200,20 @@ class NamedWorkers(ABC):
             ValueError: If the worker is not there.
         """
         place = self._place(worker)
-        if not self._round.there[place]:
+        if not self._round.present[place]:
             raise ValueError(f"worker {worker!r} has left already")
-        if self.policy.availability is False and isinstance(self._made_from, str):
+        if self.policy.availability is False and isinstance(self._policy_argument, str):
             self._hyperparameters = {"availability": True} | self._hyperparameters
-            self.policy = self._made(self._names)
+            self.policy = self._make_policy(self._names)
             self._state = widened(self._state, self.policy.first_state(1))
-        present = self._round.there & (np.arange(len(self._names)) != place)
-        self._round = self._round._replace(there=present)
+        present = self._round.present & (np.arange(len(self._names)) != place)
+        self._round = self._round._replace(present=present)
         self._state = self.policy.note_absences(self._state, ~present, np.zeros_like(present))
 
     def explain(self) -> Explanation:
         """Explain the policy's last decision; the workers are numbered by ``places``."""
         explained = self.policy.explain(self._state)
-        return replace(explained, away=explained.away | ~self._round.there)
+        return replace(explained, away=explained.away | ~self._round.present)
 
     def expected_times(self) -> dict[Worker, float]:
         """Return the estimated mean task time of each worker that is there, by name.
@@ -222,7 +222,7 @@ class NamedWorkers(ABC):
         """
         rows = zip(
             self._names,
-            self._round.there,
+            self._round.present,
             self.policy.estimated(self._state)[0][0].tolist(),
             strict=True,
         )
@@ -266,12 +266,12 @@ class NamedWorkers(ABC):
         hyperparameters = self._hyperparameters
         policy = self.policy
         first_round = self._first_round(len(names))
-        remade = watches != bool(policy.availability) and isinstance(self._made_from, str)
+        remade = watches != bool(policy.availability) and isinstance(self._policy_argument, str)
         if remade:
             self._hyperparameters = hyperparameters | {"availability": watches}
         try:
             if remade or len(names) != len(self._names):
-                policy = self._made(names)
+                policy = self._make_policy(names)
             new_state = restored(policy.first_state(1), state, "state")
             new_round = restored(first_round, state, "round")
             check_seal(state, self._plain(names, policy, new_round, new_state))
@@ -299,10 +299,10 @@ class NamedWorkers(ABC):
             raise ValueError(f"{unfit}, but {short(state)}")  # noqa: TRY004
         try:
             saved = (
-                int(fitted("budget", state["budget"], _NUMBER)),
+                int(cast_like("budget", state["budget"], _NUMBER)),
                 text_of("policy", state["policy"]),
             )
-            watches = bool(fitted("watches", state["watches"], _FLAG))
+            watches = bool(cast_like("watches", state["watches"], _FLAG))
             names = _names_in(state["workers"])
         except KeyError as error:
             raise ValueError(f"{unfit}: it has no {error}") from None
@@ -312,9 +312,9 @@ class NamedWorkers(ABC):
             raise ValueError(f"{unfit}: its budget is {saved[0]}, and its policy {saved[1]}")
         return names, watches
 
-    def _made(self, names: tuple[Worker, ...]) -> Policy:
+    def _make_policy(self, names: tuple[Worker, ...]) -> Policy:
         """Return the policy for workers with these names."""
-        policy = self._made_from
+        policy = self._policy_argument
         budget = self.budget
         n = len(names)
         if isinstance(policy, Policy):
@@ -328,10 +328,9 @@ class NamedWorkers(ABC):
         else:
             kind = load(full_name(policy, self._env_id))
         if kind.env_id != self._env_id:
-            made_by = _MADE_BY.get(kind.env_id, kind.env_id)
+            call = _CALLS.get(kind.env_id, kind.env_id)
             raise ValueError(
-                f"{kind.__name__} plays {kind.env_id}: use {made_by}, or a policy of"
-                f" {self._env_id}",
+                f"{kind.__name__} plays {kind.env_id}: use {call}, or a policy of {self._env_id}",
             )
         if kind.privileged:
             raise ValueError(
@@ -354,7 +353,7 @@ class NamedWorkers(ABC):
 
     def _decide(self, observation: Observation) -> Ints:
         """Return the policy's decision, (n,), after it has noted who is there."""
-        present = self._round.there
+        present = self._round.present
         if not present.all():
             self._state = self.policy.note_absences(self._state, ~present, np.zeros_like(present))
         action, self._state = self.policy.predict(observation, self._state)

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ata_gym.utils.ranges import Within, declared, fitted
-from ata_gym.utils.sealed import checksum
+from ata_gym.utils.files.sealed import array_checksum
+from ata_gym.utils.ranges import Within, cast_like, declared
 from ata_gym.utils.trees import leaves, rebuild
 from ata_gym.utils.validation import short
 
@@ -61,12 +61,12 @@ def plain(tree: Any, name: str) -> dict[str, Any]:
     return {key: _signed(np.asarray(leaf)).tolist() for key, leaf in leaves(tree, name)}
 
 
-def restored(like: T, given: Mapping[str, Any], name: str) -> T:
+def restored(like: T, values: Mapping[str, Any], name: str) -> T:
     """Return the tree in the form of ``like`` from the values of ``plain``.
 
     Args:
         like: A tree of arrays with the same shapes and dtypes.
-        given: The values of ``plain``, which may be arrays by now.
+        values: The values of ``plain``, which may be arrays by now.
         name: The name that ``plain`` had for the tree.
 
     Raises:
@@ -77,9 +77,9 @@ def restored(like: T, given: Mapping[str, Any], name: str) -> T:
         >>> restored((np.zeros(2), np.uint64(0)), values, "state")
         (array([1., 1.]), array(18446744073709551615, dtype=uint64))
     """
-    if not isinstance(given, Mapping):
-        raise ValueError(f"a state is what state_dict() gave, not {short(given)}")  # noqa: TRY004
-    result: T = rebuild(like, [_restored(key, leaf, given) for key, leaf in leaves(like, name)])
+    if not isinstance(values, Mapping):
+        raise ValueError(f"a state is what state_dict() gave, not {short(values)}")  # noqa: TRY004
+    result: T = rebuild(like, [_restored(key, leaf, values) for key, leaf in leaves(like, name)])
     return result
 
 
@@ -90,22 +90,22 @@ def sealed(state: dict[str, Any]) -> dict[str, Any]:
         >>> sealed({"round.due": True})["checksum"][:8]
         '9d0a7e4b'
     """
-    return {**state, _CHECKSUM: checksum(state)}
+    return {**state, _CHECKSUM: array_checksum(state)}
 
 
-def check_seal(given: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+def check_seal(values: Mapping[str, Any], state: Mapping[str, Any]) -> None:
     """Check that values have the checksum of the ``state`` that was read from them.
 
     Raises:
         ValueError: If they have none, or another one.
     """
-    if _CHECKSUM not in given:
+    if _CHECKSUM not in values:
         raise ValueError(
             f"this state has no {_CHECKSUM}: load all that state_dict() gave, with every key",
         )
-    if text_of(_CHECKSUM, given[_CHECKSUM]) != checksum(state):
+    if text_of(_CHECKSUM, values[_CHECKSUM]) != array_checksum(state):
         raise ValueError(
-            "this state is not what state_dict() gave: its checksum is that of other values, so"
+            "this state is not what state_dict() gave: its checksum belongs to other values, so"
             " that it was changed or damaged; load another copy, or begin anew",
         )
 
@@ -128,7 +128,7 @@ def text_of(name: str, value: Any) -> str:
 def _restored(key: str, like: Any, values: Mapping[str, Any]) -> NDArray[Any]:
     """Return a leaf in the form of ``like``, or raise a ValueError if its values do not fit."""
     try:
-        array = fitted(key, values.get(key), _signed(np.asarray(like)))
+        array = cast_like(key, values.get(key), _signed(np.asarray(like)))
     except ValueError as error:
         raise ValueError(f"this state does not fit: {error}") from None
     return array.view(np.asarray(like).dtype)

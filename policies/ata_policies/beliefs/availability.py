@@ -3,7 +3,7 @@
 Ours.
 """
 
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -11,9 +11,9 @@ from ata_gym.typing import Bits, Floats, Ints, Mask
 from ata_gym.utils.ranges import Tasks, Wholes
 from ata_policies.beliefs.moments import Totals
 
-PAUSE = 8
+FIRST_PAUSE = 8
 """The rounds in which a worker that is away gets nothing, at first."""
-LONGEST = 64
+LONGEST_PAUSE = 64
 """The rounds in which a worker that is away gets nothing, at most."""
 _NEVER = 2**40
 """The rounds until a worker that has left is probed."""
@@ -59,7 +59,7 @@ class Availability(NamedTuple):
     ``longest``. If all workers seem to be away, all count as there.
     """
 
-    asked: Tasks
+    allocation: Tasks
     """(E, n) tasks of the last allocation."""
     away: Mask
     """(E, n) whether the worker owes results of the last allocation in which it had a task."""
@@ -74,7 +74,7 @@ class Availability(NamedTuple):
         zeros = np.zeros((rows, n), np.int64)
         return cls(zeros, zeros > 0, np.full_like(zeros, pause), zeros)
 
-    def after(self, results: Floats | Mask, pause: int, longest: int) -> "Availability":
+    def updated(self, results: Floats | Mask, pause: int, longest: int) -> "Availability":
         """Return the availability after a round.
 
         Args:
@@ -82,14 +82,14 @@ class Availability(NamedTuple):
             pause: The rounds without tasks at first.
             longest: The rounds without tasks at most.
         """
-        owing = results < self.asked
-        returned = (self.asked > 0) & ~owing
+        owing = results < self.allocation
+        returned = (self.allocation > 0) & ~owing
         away = (self.away & ~returned) | owing
         unanswered = self.away & owing
         longer_pauses = np.where(unanswered, np.minimum(2 * self.pause, longest), self.pause)
         pauses = np.where(returned, pause, longer_pauses)
         wait = np.where(owing, pauses, np.maximum(self.wait - 1, 0))
-        return Availability(self.asked, away & ~away.all(axis=1, keepdims=True), pauses, wait)
+        return Availability(self.allocation, away & ~away.all(axis=1, keepdims=True), pauses, wait)
 
     def note_absences(self, absent: Mask, back: Mask) -> "Availability":
         """Return the availability after workers have left or come back.
@@ -100,8 +100,23 @@ class Availability(NamedTuple):
         """
         away = self.away | absent | back
         wait = np.where(absent, _NEVER, np.where(back, 1, self.wait))
-        return Availability(np.where(absent | back, 0, self.asked), away, self.pause, wait)
+        return Availability(np.where(absent | back, 0, self.allocation), away, self.pause, wait)
 
     def available(self) -> Mask:
         """Return which workers may get tasks, (E, n): they are there, or are to be probed."""
         return ~(self.away & (self.wait > 0))
+
+
+@runtime_checkable
+class PlanWithAvailability(Protocol):
+    """A plan that holds who is away: a named tuple of arrays, one of whose fields is this.
+
+    ``Policy.away`` tells it, and ``Policy.note_absences`` changes it.
+    """
+
+    @property
+    def availability(self) -> Availability | tuple[()]:
+        """Which workers are away; an empty tuple where that is not watched."""
+
+    def _replace(self, *, availability: Availability) -> Self:
+        """Return the plan with another availability."""

@@ -1,6 +1,6 @@
 """The contract of a belief: what a policy has learned of the workers, as arrays of E rows."""
 
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 from ata_gym.typing import Floats, Ints, Mask
 
@@ -27,6 +27,18 @@ class InitialBelief(Belief, Protocol):
         """Return the belief of rows that have seen nothing of n workers."""
 
 
+class CountedBelief(Belief, Protocol):
+    """A belief that counts the results of each worker, and adds up their times."""
+
+    @property
+    def counts(self) -> Floats:
+        """(E, n) results that count."""
+
+    @property
+    def totals(self) -> Floats:
+        """(E, n) their times added up."""
+
+
 @runtime_checkable
 class BeliefOfMeans(Belief, Protocol):
     """A belief that estimates the mean task time of each worker, which ``Policy.explain`` shows."""
@@ -40,3 +52,19 @@ class BeliefOfMeans(Belief, Protocol):
 
     def untried(self) -> Mask:
         """Return of which workers nothing is known, (E, n)."""
+
+
+NoPlan: TypeAlias = tuple[()]
+"""The plan of a policy that keeps none."""
+
+if TYPE_CHECKING:
+    # a policy without types in brackets has any; ``typing`` has such defaults from Python 3.13 on
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    BeliefT = DefaultTypeVar("BeliefT", bound=Belief, default=Any)
+    CountedT = DefaultTypeVar("CountedT", bound=CountedBelief, default=Any)
+    PlanT = DefaultTypeVar("PlanT", bound=tuple[Any, ...], default=Any)
+else:
+    BeliefT = TypeVar("BeliefT")
+    CountedT = TypeVar("CountedT")
+    PlanT = TypeVar("PlanT")

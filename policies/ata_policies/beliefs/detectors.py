@@ -14,7 +14,7 @@ import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
-from ata_gym.utils.ranges import Counts, Squares, Times, Unending, Within
+from ata_gym.utils.ranges import Counts, NonNegative, Squares, Times, Within
 from ata_policies.beliefs.moments import Moments, Totals, learn_shapes
 
 _FINEST = 2
@@ -31,6 +31,12 @@ _STEP = 0.34
 """The share of the threshold by which a task may move a statistic: an alarm takes three."""
 _ROUNDS_TOGETHER = 10.0
 """Alarms within so many rounds are one event."""
+
+# the columns of the marks of Page-Hinkley's test and CUSUM
+_RISE = 0
+_FALL = 1
+_TASKS = 2
+_FIXED_MEAN = 3
 _Memory: TypeAlias = Annotated[Floats, Within(1.0, math.inf)]
 
 
@@ -46,7 +52,7 @@ class DetectorConstants(NamedTuple):
     """The relative drift upwards that raises no alarm, for CUSUM and Page-Hinkley."""
     down: Times
     """The same downwards."""
-    frozen: Unending
+    frozen: NonNegative
     """The tasks since the last alarm after which CUSUM's reference mean is fixed."""
     least: Counts
     """The tasks of a worker before it is watched, and its times are clipped."""
@@ -58,12 +64,12 @@ class DetectorConstants(NamedTuple):
     """
     memory: _Memory
     """A worker's task counts 1 - 1 / memory times as much with each later one."""
-    share: Unending
+    share: NonNegative
     """The share of workers with a task whose alarms together make all workers start anew.
 
     All start anew if more than this share raise an alarm.
     """
-    refresh: Unending
+    refresh: NonNegative
     """The rounds after which workers out of use are tried again."""
 
 
@@ -93,10 +99,10 @@ class MonitoredMoments(NamedTuple):
     """(E, n, k) the numbers that the detector remembers."""
     idle: Counts
     """(E, n) rounds since the worker's last result."""
-    since_alarm: Unending
+    since_alarm: NonNegative
     """(E, n) rounds since the worker's last alarm; infinite before, and once all start anew."""
     rounds_since: Counts
-    """(E,) rounds since everybody started anew."""
+    """(E,) rounds since all workers started anew."""
     alarms: Counts
     """(E, n) alarms so far."""
     constants: DetectorConstants
@@ -111,8 +117,8 @@ class MonitoredMoments(NamedTuple):
             n: Workers.
             constants: Values in place of the detector's own, by name, for all rows.
         """
-        size, defaults = cls.own()
-        values = {**_USUAL, **defaults, **constants}
+        size, own_constants = cls.defaults()
+        values = {**_USUAL, **own_constants, **constants}
         detector = DetectorConstants(
             *(np.full(rows, values[name]) for name in DetectorConstants._fields),
         )
@@ -132,7 +138,7 @@ class MonitoredMoments(NamedTuple):
         )
 
     @classmethod
-    def own(cls) -> tuple[int, dict[str, float]]:
+    def defaults(cls) -> tuple[int, dict[str, float]]:
         """Return the size of the detector's marks, and its constants that are not the usual."""
         raise NotImplementedError
 
@@ -157,12 +163,12 @@ class MonitoredMoments(NamedTuple):
         """Return the belief after a round, see ``Belief.observe``; cancelled tasks do not count.
 
         A worker that raises an alarm starts anew with this round's results. So does a worker out of
-        use whose task is surprisingly short. At an alarm everybody starts anew if the workers that
+        use whose task is surprisingly short. At an alarm all workers start anew if the workers that
         have raised one within 10 rounds are more than the ``share`` of the workers with results in
         this round.
         """
         constants = self.constants
-        shapes = learn_shapes(Moments(*self[:3]), _WEIGHT)
+        shapes = learn_shapes(self._moments(), _WEIGHT)
         clip = shapes, constants.least, constants.clip, constants.up, worker, duration
         clipped = _clipped(self.counts, self.totals, *clip)
         marks, alarm = self.look(worker, duration, clipped, shapes)
@@ -185,18 +191,16 @@ class MonitoredMoments(NamedTuple):
         if restarted.any():
             recent_alarms = (belief.since_alarm < _ROUNDS_TOGETHER).sum(axis=1)
             many = recent_alarms > constants.share * (tasks > 0).sum(axis=1)
-            everybody = (alarm.any(axis=1) & many)[:, None]
-            belief = belief.forgetting(restarted | everybody)._replace(
-                since_alarm=np.where(everybody, np.inf, belief.since_alarm),
-                rounds_since=np.where(everybody[:, 0], 0.0, self.rounds_since),
+            all_restart = (alarm.any(axis=1) & many)[:, None]
+            belief = belief.forgetting(restarted | all_restart)._replace(
+                since_alarm=np.where(all_restart, np.inf, belief.since_alarm),
+                rounds_since=np.where(all_restart[:, 0], 0.0, self.rounds_since),
             )
             # the results of this round are the first of workers that start anew: count them again
             clipped = _clipped(belief.counts, belief.totals, *clip)
             marks, _ = belief.look(worker, duration, clipped, shapes)
         kept_share = (1.0 - 1.0 / constants.memory[:, None]) ** tasks
-        counts, totals, deviations = (
-            Moments(*belief[:3]).scaled(kept_share).observe(worker, clipped)
-        )
+        counts, totals, deviations = belief._moments().scaled(kept_share).observe(worker, clipped)
         return belief._replace(
             counts=counts,
             totals=totals,
@@ -206,9 +210,13 @@ class MonitoredMoments(NamedTuple):
             rounds_since=belief.rounds_since + played[:, 0],
         )
 
+    def _moments(self) -> Moments:
+        """Return the moments alone."""
+        return Moments(self.counts, self.totals, self.deviations)
+
     def forgetting(self, workers: Mask) -> Self:
         """Return the belief in which nothing is known of some workers, a mask of shape (E, n)."""
-        counts, totals, deviations = (np.where(workers, 0.0, part) for part in self[:3])
+        counts, totals, deviations = (np.where(workers, 0.0, part) for part in self._moments())
         marks = np.where(workers[:, :, None], 0.0, self.marks)
         return self._replace(counts=counts, totals=totals, deviations=deviations, marks=marks)
 
@@ -238,10 +246,10 @@ class PageHinkley(MonitoredMoments):
     """
 
     @classmethod
-    def own(cls) -> tuple[int, dict[str, float]]:
+    def defaults(cls) -> tuple[int, dict[str, float]]:
         """Return the size of the marks and the constants.
 
-        Marks are the two statistics, the tasks since the last alarm, and the frozen mean.
+        Marks are the two statistics, the tasks since the last alarm, and the mean once it is fixed.
         """
         return 4, {"threshold": 48.0}
 
@@ -252,14 +260,17 @@ class PageHinkley(MonitoredMoments):
         clipped: Floats,
         shapes: Floats,
     ) -> tuple[Floats, Mask]:
-        # the first five constants, from the threshold to least
-        constants = self.constants[:5]
+        constants = self.constants
         marks, alarm = _cusum(
             self.counts,
             self.totals,
             self.marks,
             shapes,
-            *constants,
+            constants.threshold,
+            constants.up,
+            constants.down,
+            constants.frozen,
+            constants.least,
             worker,
             duration,
         )
@@ -273,7 +284,7 @@ class Cusum(PageHinkley):
     """
 
     @classmethod
-    def own(cls) -> tuple[int, dict[str, float]]:
+    def defaults(cls) -> tuple[int, dict[str, float]]:
         return 4, {"threshold": 48.0, "frozen": 200.0}
 
 
@@ -292,7 +303,7 @@ class Glr(MonitoredMoments):
     """
 
     @classmethod
-    def own(cls) -> tuple[int, dict[str, float]]:
+    def defaults(cls) -> tuple[int, dict[str, float]]:
         """Return the size of the marks and the constants; delta is 1e-5.
 
         Marks are the totals at the last two multiples of each power of two, and then the number of
@@ -384,15 +395,15 @@ def _cusum(
     alarm[:] = False
     # the mean is fixed as it was before the round
     for i in range(len(count)):
-        if marks[i, 3] == 0.0 and marks[i, 2] >= frozen[0]:
-            new_marks[i, 3] = total[i] / count[i]
+        if marks[i, _FIXED_MEAN] == 0.0 and marks[i, _TASKS] >= frozen[0]:
+            new_marks[i, _FIXED_MEAN] = total[i] / count[i]
     for b in range(len(worker)):
         i = worker[b]
         if i >= 0:
-            new_marks[i, 2] += 1.0
+            new_marks[i, _TASKS] += 1.0
         if i >= 0 and count[i] >= least[0]:
-            if new_marks[i, 3] > 0.0:
-                mean = new_marks[i, 3]
+            if new_marks[i, _FIXED_MEAN] > 0.0:
+                mean = new_marks[i, _FIXED_MEAN]
             else:
                 mean = total[i] / count[i]
             if mean > 0.0:
@@ -400,9 +411,9 @@ def _cusum(
             else:
                 z = 0.0
             limit = threshold[0] / shape[i]
-            new_marks[i, 0] = max(new_marks[i, 0] + min(z - up[0], _STEP * limit), 0.0)
-            new_marks[i, 1] = max(new_marks[i, 1] + min(-z - down[0], _STEP * limit), 0.0)
-            if max(new_marks[i, 0], new_marks[i, 1]) >= limit:
+            new_marks[i, _RISE] = max(new_marks[i, _RISE] + min(z - up[0], _STEP * limit), 0.0)
+            new_marks[i, _FALL] = max(new_marks[i, _FALL] + min(-z - down[0], _STEP * limit), 0.0)
+            if max(new_marks[i, _RISE], new_marks[i, _FALL]) >= limit:
                 alarm[i] = True
 
 

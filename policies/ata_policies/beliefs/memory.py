@@ -9,7 +9,7 @@ so it is explored again.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, Generic, NamedTuple
 
 import numpy as np
 
@@ -17,12 +17,13 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Counts, Squares, Times, Within
 from ata_gym.utils.validation import real, whole_number
+from ata_policies.beliefs.belief import CountedT
 from ata_policies.beliefs.detectors import Cusum, Glr, MonitoredMoments, PageHinkley
 from ata_policies.beliefs.moments import Moments, Totals
 from ata_policies.facts import Described
 
 
-class Memory(Described, ABC):
+class Memory(Described, ABC, Generic[CountedT]):
     """Hyperparameters of a memory; what it remembers of E rows is a belief.
 
     The belief is a named tuple of arrays. It has ``counts`` and ``totals``, and ``deviations``
@@ -33,7 +34,7 @@ class Memory(Described, ABC):
     """Whether workers that owe results are left out by default (``Availability``)."""
 
     @abstractmethod
-    def start(self, rows: int, n: int, deviations: bool) -> Any:
+    def start(self, rows: int, n: int, deviations: bool) -> CountedT:
         """Return the belief of rows that have seen nothing.
 
         Args:
@@ -42,17 +43,17 @@ class Memory(Described, ABC):
             deviations: Whether squared deviations are needed.
         """
 
-    def recall(self, belief: Any) -> tuple[Any, Mask]:
+    def recall(self, belief: CountedT) -> tuple[CountedT, Mask]:
         """Return what counts of a belief, and which workers count as never tried, (E, n)."""
-        return belief, belief.counts == 0
+        return belief, np.equal(belief.counts, 0)
 
-    def rounds(self, belief: Any, round: Ints) -> Ints | Floats:
+    def rounds(self, belief: CountedT, round: Ints) -> Ints | Floats:
         """Return how many rounds count in round k, (E,): by default all of them."""
         return round
 
 
 @dataclass(frozen=True)
-class Everything(Memory):
+class Everything(Memory[Totals | Moments]):
     """All task times count, however old they are."""
 
     def start(self, rows: int, n: int, deviations: bool) -> Totals | Moments:
@@ -161,7 +162,7 @@ def _slide(
 
 
 @dataclass(frozen=True)
-class Window(Memory):
+class Window(Memory[WindowMoments]):
     """Only each worker's last tasks count, or the tasks of the last rounds.
 
     The window is kept in blocks, of which the oldest is dropped as a whole. A worker without a task
@@ -169,12 +170,12 @@ class Window(Memory):
 
     Args:
         window: The length W of the window.
-        of: What W counts: "tasks" of each worker, or "rounds".
+        unit: What W counts: "tasks" of each worker, or "rounds".
         blocks: The number k of blocks in which the window is kept; it must divide W.
     """
 
     window: int = 300
-    of: str = "tasks"
+    unit: str = "tasks"
     blocks: int = 6
 
     nonstationary = True
@@ -187,14 +188,14 @@ class Window(Memory):
                 f"blocks must divide the window of {self.window} in equal parts; {self.blocks}"
                 " does not",
             )
-        if self.of not in ("tasks", "rounds"):
+        if self.unit not in ("tasks", "rounds"):
             raise ValueError(
-                f'of must be "tasks" (each worker\'s last ones) or "rounds", not {self.of!r}',
+                f'unit must be "tasks" (each worker\'s last ones) or "rounds", not {self.unit!r}',
             )
 
     def start(self, rows: int, n: int, deviations: bool) -> WindowMoments:
         length = np.full(rows, self.window / self.blocks)
-        by_task = np.full(rows, self.of == "tasks")
+        by_task = np.full(rows, self.unit == "tasks")
         blocks = Moments(*np.zeros((3, rows, n, self.blocks)))
         zeros = np.zeros((rows, n))
         return WindowMoments(zeros, zeros, zeros, blocks, zeros, length, by_task)
@@ -227,12 +228,13 @@ class DiscountedMoments(NamedTuple):
         """
         discount = self.discount[:, None]
         share = np.where(discount * self.counts >= 0.5, discount, 0.0)
-        moments = Moments(*self[:3]).scaled(share).observe(worker, duration)
+        moments = Moments(self.counts, self.totals, self.deviations)
+        moments = moments.scaled(share).observe(worker, duration)
         return DiscountedMoments(*moments, self.discount)
 
 
 @dataclass(frozen=True)
-class Discount(Memory):
+class Discount(Memory[DiscountedMoments]):
     """A task counts ``discount`` times as much with each round that passes.
 
     A worker whose tasks count for less than half a task is forgotten, so that it is tried again:
@@ -267,12 +269,12 @@ DETECTORS: dict[str, type[MonitoredMoments]] = {
     "cusum": Cusum,
     "glr": Glr,
 }
-_SHARES = {"everybody": 0.0, "many": 1 / 3, "worker": math.inf}
-"""The share of workers whose alarms make everybody start anew, by ``restart``."""
+_SHARES = {"all": 0.0, "many": 1 / 3, "worker": math.inf}
+"""The share of workers whose alarms make all workers start anew, by ``restart``."""
 
 
 @dataclass(frozen=True)
-class Restarts(Memory):
+class Restarts(Memory[MonitoredMoments]):
     """Task times that were seen before a detected change do not count.
 
     After Liu, Lee and Shroff, AAAI 2018; the choice of who starts anew and the refresh are ours.
@@ -280,14 +282,14 @@ class Restarts(Memory):
 
     Args:
         detector: "page-hinkley", "cusum" or "glr": see ``detectors``.
-        restart: Who starts anew at an alarm: the "worker" that raised it; "everybody"; or with
-            "many" this worker alone, but everybody once more than a third of the workers with a
+        restart: Who starts anew at an alarm: the "worker" that raised it; "all" workers; or with
+            "many" this worker alone, but all once more than a third of the workers with a
             task have raised one within 10 rounds.
         effective_tasks: A worker's task counts 1 - 1 / effective_tasks times as much with each
             later one, so that slow changes are followed without an alarm; at least 40, or None: all
             tasks count alike until an alarm.
         refresh: Every so many rounds, workers without a task for half as many get one, all
-            together; None: never. Without it nobody notices that a worker out of use becomes fast.
+            together; None: never. Without it a worker out of use that becomes fast is not noticed.
         threshold: The statistic at which an alarm is raised, above 0; by default the detector's
             own.
     """
@@ -324,7 +326,7 @@ class Restarts(Memory):
         if self.threshold is not None:
             real("threshold", self.threshold)
 
-    def start(self, rows: int, n: int, deviations: bool) -> Any:
+    def start(self, rows: int, n: int, deviations: bool) -> MonitoredMoments:
         options = {
             "memory": self.effective_tasks,
             "refresh": self.refresh,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ata_gym.utils.atomic import check_source, write_whole
+from ata_gym.utils.files.atomic import check_source, write_whole
 from ata_gym.utils.validation import non_negative
 from ata_policies.beliefs.memory import Memory
 from ata_policies.beliefs.moments import Totals
@@ -70,7 +70,7 @@ def read_prior(path: str | os.PathLike[str]) -> Totals:
 
 
 @dataclass(frozen=True)
-class Prior(Memory):
+class Prior(Memory[Totals]):
     """Each episode begins with the counts and means of an earlier run.
 
     It goes on as the earlier run would have done.
@@ -84,7 +84,7 @@ class Prior(Memory):
     prior: Any = None
     prior_weight: float = 1.0
 
-    time_unit = "that of the prior"
+    time_unit = "the unit of the prior"
 
     def __post_init__(self) -> None:
         weight = non_negative("prior_weight", self.prior_weight)

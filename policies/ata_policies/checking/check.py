@@ -17,9 +17,9 @@ from ata_gym.pools import concatenate, exponential, gamma, shifted_exponential, 
 from ata_gym.scenarios import Scenario
 from ata_gym.utils.validation import whole_number
 from ata_policies.checking.contract import ContractCheck
-from ata_policies.checking.games import lasts, prefers_the_fast
+from ata_policies.checking.episodes import lasts, prefers_the_fast
 from ata_policies.checking.invariance import draws_anew, same_in_any_unit
-from ata_policies.facts import together
+from ata_policies.facts import joined_facts
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy
 from ata_policies.presets import Preset
 from ata_policies.registry import PolicyMaker, check_plays, env_ids, id_of, load, parse
@@ -72,7 +72,7 @@ def check_policy(
     batch does not depend on the other rows, that all memory is in the state, that episodes begin
     anew, that durations of 0 are accepted, that foreign observations are refused, that draws are
     others in each round and that the unit of time makes no difference, unless the policy names one.
-    A game of 25 times as many rounds finds what goes wrong later. It is advice that a policy should
+    A run of 25 times as many rounds finds what goes wrong later. It is advice that a policy should
     not need more than even shares where half of the workers are ten times as fast.
 
     Args:
@@ -153,7 +153,7 @@ def examine(
         scenarios = (bare.scenario,)
     make = partial(kind, **hyperparameters)
     further_checks = [draws_anew, lasts, prefers_the_fast]
-    if not together(kind.made_of(**hyperparameters), "time_unit"):
+    if not joined_facts(kind.parts_for(**hyperparameters), "time_unit"):
         further_checks.append(same_in_any_unit)
     checks = [ContractCheck(make, kind, scenario, rounds) for scenario in scenarios]
     faults = checks[0].run(*further_checks)

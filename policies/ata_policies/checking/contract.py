@@ -63,14 +63,14 @@ class ContractCheck:
     """What was played."""
 
     def run(
-        self, *more: Callable[["ContractCheck"], None], thorough: bool = True
+        self, *further_checks: Callable[["ContractCheck"], None], thorough: bool = True
     ) -> tuple[str, ...]:
         """Run the checks, and return a sentence for each fault.
 
         A check whose failure would follow from another fault is left out.
 
         Args:
-            more: Further checks, made of a policy without a fault.
+            further_checks: Further checks, made of a policy without a fault.
             thorough: Whether all checks are made, or only whether its actions are legal.
         """
         if self._pass(self.plays) and thorough and self._pass(self.repeats):
@@ -83,9 +83,9 @@ class ContractCheck:
                 self._pass(
                     self.explains,
                     self.accepts_durations_of_0,
-                    self.refuses_what_is_not_its_own,
+                    self.refuses_foreign_input,
                 )
-            for check in more:
+            for check in further_checks:
                 if not self.faults:
                     self._pass(partial(check, self))
         return tuple(self.faults)
@@ -106,7 +106,7 @@ class ContractCheck:
 
         Where the policy's action is illegal, another one is played in its place.
         """
-        policy = self.made()
+        policy = self.new_policy()
         envs = self.envs
         bare = envs.unwrapped
         space = envs.action_space
@@ -125,7 +125,7 @@ class ContractCheck:
             step = PredictCall(k // self.steps_a_round + 1, observation, conditions, answer)
             self.steps.append(step)
             try:
-                played = bare.checked(action)
+                played = bare.check_actions(action)
             except ValueError as error:
                 sentence = f"its action is illegal in round {step.round}: {error}"
                 if np.shape(action) != space.shape:
@@ -139,8 +139,8 @@ class ContractCheck:
     def repeats(self) -> None:
         """Two policies with the same seed do the same."""
         self.does_the_same(
-            self.made(),
-            "made again with the same seed, it has another {what} in round {round}: draw only from"
+            self.new_policy(),
+            "made again with the same seed, it has another {part} in round {round}: draw only from"
             " keys such as state.round_keys(), and keep nothing outside the state",
         )
 
@@ -148,8 +148,8 @@ class ContractCheck:
         """A row of a batch does what it does alone, with its own seed."""
         for e in range(_ROWS):
             self.does_the_same(
-                self.made(seed=SEED + e),
-                "a row of a batch has another {what} in round {round} than the same row alone:"
+                self.new_policy(seed=SEED + e),
+                "a row of a batch has another {part} in round {round} than the same row alone:"
                 " compute along the last axis, and draw from keys such as state.round_keys(), of"
                 " which each row has its own",
                 slice(e, e + 1),
@@ -161,7 +161,7 @@ class ContractCheck:
         Steps at which an episode begins are left out: a first state may depend on the row's place
         in its batch.
         """
-        policy = self.made()
+        policy = self.new_policy()
         rng = np.random.default_rng(SEED)
         inner_steps = [
             k for k, step in enumerate(self.steps) if (step.observation["worker"][:, 0] >= 0).all()
@@ -176,21 +176,21 @@ class ContractCheck:
             agree(
                 self.predict(policy, steps.observation, states, steps.conditions),
                 steps.answer,
-                "a row of a batch has another {what} beside rows that are at other rounds: compute"
+                "a row of a batch has another {part} beside rows that are at other rounds: compute"
                 " along the last axis, and decide nothing for all rows at once",
             )
 
     def single_is_a_row(self) -> None:
         """An observation without a row axis gets an action without one."""
         shape = self.envs.action_space.shape[1:]
-        for step, (action, state) in self.replay(self.made(), 0):
+        for step, (action, state) in self.replay(self.new_policy(), 0):
             if np.shape(action) != shape:
                 raise FaultError(
                     f"for a single env its action must have shape {shape}, not {np.shape(action)}:"
                     " an observation without a row axis gets an action without one",
                 )
             sentence = (
-                "in a single env it has another {what} in round {round} than as a batch of one row"
+                "in a single env it has another {part} in round {round} than as a batch of one row"
             )
             agree(
                 Answer(action[None], state), rows_of(step.answer, _FIRST_ROW), sentence, step.round
@@ -207,8 +207,8 @@ class ContractCheck:
                 " the top of a module",
             ) from error
         self.does_the_same(
-            self.made(),
-            "going on from a saved state, it has another {what} in round {round}: what it has"
+            self.new_policy(),
+            "going on from a saved state, it has another {part} in round {round}: what it has"
             " learned or worked out must be in state.belief and state.plan",
             start=later,
             state=saved,
@@ -216,7 +216,7 @@ class ContractCheck:
 
     def starts_anew(self) -> None:
         """Without feedback a row begins an episode, and the others go on."""
-        policy = self.made()
+        policy = self.new_policy()
         state = self.steps[-2].answer.state
         step = self.steps[-1]
         blank = self.steps[0].observation
@@ -228,13 +228,13 @@ class ContractCheck:
         self._first_begins(
             self.predict(policy, mixed, state, step.conditions),
             self.predict(policy, blank, fresh, step.conditions),
-            "where the worker is -1 an episode begins, but the {what} is not that of a new one:"
+            "where the worker is -1 an episode begins, but the {part} is not a new one's:"
             " override act or allocate and leave predict as it is, or begin with first_state there",
         )
 
     def heeds_episode_start(self) -> None:
         """Where ``episode_start`` is True an episode begins, whatever the feedback."""
-        policy = self.made()
+        policy = self.new_policy()
         state = self.steps[-2].answer.state
         step = self.steps[-1]
         observation = step.observation
@@ -246,21 +246,20 @@ class ContractCheck:
         self._first_begins(
             self.predict(policy, observation, state, step.conditions, first_row[:, 0]),
             self.predict(policy, silent, state, step.conditions),
-            "where episode_start is True an episode begins, but the {what} is not that of a"
-            " new one",
+            "where episode_start is True an episode begins, but the {part} is not a new one's",
         )
 
     def _first_begins(self, answer: Answer, expected: Answer, sentence: str) -> None:
         """Raise a fault unless the first row is as expected, and the others are as played."""
         agree(rows_of(answer, _FIRST_ROW), rows_of(expected, _FIRST_ROW), sentence)
         played = rows_of(self.steps[-1].answer, _OTHER_ROWS)
-        changes = "where one row begins an episode, the {what} of another changes"
+        changes = "where one row begins an episode, the {part} of another changes"
         agree(rows_of(answer, _OTHER_ROWS), played, changes)
 
     def is_priced(self) -> None:
         """A policy that uses the price does not say that it is not priced."""
         if not self.kind.priced:
-            dear = self.made(price=self.setting.price + 1.0)
+            dear = self.new_policy(price=self.setting.price + 1.0)
             self.does_the_same(dear, "what it does depends on the price: set priced = True")
 
     def notes_absences(self) -> None:
@@ -268,7 +267,7 @@ class ContractCheck:
 
         It leaves the state before as it was.
         """
-        policy = self.made()
+        policy = self.new_policy()
         state = self.steps[-1].answer.state
         state_copy = copy.deepcopy(state)
         absent = np.arange(self.setting.n) == self.setting.n - 1
@@ -288,7 +287,7 @@ class ContractCheck:
 
         It is advice that it should show the action that came with the state.
         """
-        policy = self.made()
+        policy = self.new_policy()
         step = self.steps[-1]
         state_copy = copy.deepcopy(step.answer.state)
         for row in range(_ROWS):
@@ -308,7 +307,7 @@ class ContractCheck:
 
     def accepts_durations_of_0(self) -> None:
         """Actions stay legal where tasks take no time, which the observation space allows."""
-        policy = self.made()
+        policy = self.new_policy()
         state = None
         for step in self.steps:
             observation = {
@@ -317,15 +316,15 @@ class ContractCheck:
             }
             try:
                 action, state = self.predict(policy, observation, state, step.conditions)
-                self.envs.unwrapped.checked(action)
+                self.envs.unwrapped.check_actions(action)
             except (FaultError, ValueError) as error:
                 raise FaultError(
                     f"where all durations are 0, in round {step.round}: {error}",
                 ) from error
 
-    def refuses_what_is_not_its_own(self) -> None:
+    def refuses_foreign_input(self) -> None:
         """An observation or a state that is not of this setting is refused."""
-        policy = self.made()
+        policy = self.new_policy()
         step = self.steps[-1]
         state = self.steps[-2].answer.state
         observation = step.observation
@@ -362,7 +361,7 @@ class ContractCheck:
                 f"given {description}, predict {raised}: raise ValueError, as Policy.predict does",
             )
 
-    def made(self, seed: int = SEED, **changes: Any) -> Policy:
+    def new_policy(self, seed: int = SEED, **changes: Any) -> Policy:
         """Make the policy with this seed, and with some of the setting changed."""
         setting = self.setting._replace(**changes)
         try:
@@ -378,7 +377,7 @@ class ContractCheck:
     @cached_property
     def setting(self) -> Setting:
         """The setting of the scenario."""
-        return Setting.in_scenario(self.scenario)
+        return Setting.from_scenario(self.scenario)
 
     @cached_property
     def envs(self) -> Any:
@@ -464,7 +463,7 @@ class ContractCheck:
 
         Args:
             policy: Whose answers are compared; see ``replay`` for ``rows`` and ``start``.
-            sentence: The fault; ``{what}`` and ``{round}`` are filled in.
+            sentence: The fault; ``{part}`` and ``{round}`` are filled in.
 
         Raises:
             FaultError: At the first answer that differs.
@@ -479,7 +478,7 @@ def agree(answer: Answer, expected: Answer, sentence: str, round: int = 0) -> No
     Args:
         answer: The answer of the policy.
         expected: What it should be.
-        sentence: The fault; ``{what}`` and ``{round}`` are filled in.
+        sentence: The fault; ``{part}`` and ``{round}`` are filled in.
         round: The round of the answer.
 
     Raises:
@@ -487,7 +486,7 @@ def agree(answer: Answer, expected: Answer, sentence: str, round: int = 0) -> No
     """
     leaf_name = difference(answer, expected)
     if leaf_name is not None:
-        raise FaultError(sentence.format(what=leaf_name, round=round))
+        raise FaultError(sentence.format(part=leaf_name, round=round))
 
 
 def _stacked(trees: list[Any]) -> Any:

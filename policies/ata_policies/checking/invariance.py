@@ -25,7 +25,7 @@ Where decisions depend on how numbers are rounded, they change as many as a thou
 
 _KEYS = 128  # rows that differ in their keys alone
 _STREAM = 1  # the stream of these keys
-_LOOKED_AT = 6  # rounds in which draws are compared, and rounds of an episode
+_COMPARED_ROUNDS = 6  # rounds in which draws are compared, and rounds of an episode
 # of the rows at least this many differ from the others in a decision that is drawn
 _FEWEST_DRAWN = 4
 _ROUNDS_LATER = (1, 101)  # so many rounds later a decision is drawn again
@@ -40,21 +40,23 @@ def same_in_any_unit(check: ContractCheck) -> None:
     Raises:
         FaultError: If they do not.
     """
-    for factor, how in ((_THOUSAND, "multiplied"), (1.0 / _THOUSAND, "divided")):
-        changed = _changed_decisions(check, factor, how)
+    for factor, operation in ((_THOUSAND, "multiplied"), (1.0 / _THOUSAND, "divided")):
+        changed = _changed_decisions(check, factor, operation)
         if not changed.any():
             continue
-        by_rounding = sum(_changed_decisions(check, rounding, how).sum() for rounding in _ROUNDINGS)
-        if changed.sum() > by_rounding:
+        changed_by_rounding = sum(
+            _changed_decisions(check, rounding, operation).sum() for rounding in _ROUNDINGS
+        )
+        if changed.sum() > changed_by_rounding:
             step = check.steps[int(np.argmax(changed.any(axis=1)))]
             raise FaultError(
                 f"in another unit of time it has another action in round {step.round} (all times"
-                f" {how} by {_THOUSAND:,.0f}): make its constants multiples of a mean time, or say"
-                ' time_unit = "seconds"',
+                f" {operation} by {_THOUSAND:,.0f}): make its constants multiples of a mean time,"
+                ' or say time_unit = "seconds"',
             )
 
 
-def _changed_decisions(check: ContractCheck, factor: float, how: str) -> Mask:
+def _changed_decisions(check: ContractCheck, factor: float, operation: str) -> Mask:
     """Return where actions change if all times are multiplied by a factor, (steps, rows)."""
     setting = check.setting
     constants = (
@@ -65,7 +67,7 @@ def _changed_decisions(check: ContractCheck, factor: float, how: str) -> Mask:
         pool = None
     else:
         pool = _scaled(setting.pool, factor)
-    policy = check.made(pool=pool, published=Published(*constants))
+    policy = check.new_policy(pool=pool, published=Published(*constants))
     state = None
     changed = list[Array]()
     for _, observation, conditions, answer in check.steps:
@@ -76,12 +78,14 @@ def _changed_decisions(check: ContractCheck, factor: float, how: str) -> Mask:
             scaled_conditions = None
         else:
             scaled_conditions = conditions._replace(
-                dies=conditions.dies * factor, deadline=conditions.deadline * factor
+                death_time=conditions.death_time * factor, deadline=conditions.deadline * factor
             )
         try:
             action, state = check.predict(policy, scaled_observation, state, scaled_conditions)
         except FaultError as fault:
-            raise FaultError(f"where all times are {how} by {_THOUSAND:,.0f}, {fault}") from fault
+            raise FaultError(
+                f"where all times are {operation} by {_THOUSAND:,.0f}, {fault}"
+            ) from fault
         changed.append((action != answer.action).any(axis=-1))
     return np.array(changed)
 
@@ -99,13 +103,13 @@ def draws_anew(check: ContractCheck) -> None:
     Raises:
         FaultError: If they are not.
     """
-    policy = check.made()
+    policy = check.new_policy()
     keys = stream_keys(0, _KEYS, _STREAM)
     sentence = (
-        "it draws the same in every {what}: draw from keys such as state.round_keys(), others in"
-        " each {what}"
+        "it draws the same in every {part}: draw from keys such as state.round_keys(), others in"
+        " each {part}"
     )
-    places = np.unique(np.geomspace(1, len(check.steps) - 1, _LOOKED_AT).astype(int))
+    places = np.unique(np.geomspace(1, len(check.steps) - 1, _COMPARED_ROUNDS).astype(int))
     for k in places.tolist():
         step = _tiled(check.steps[k])
         state_before = _tiled(check.steps[k - 1]).answer.state._replace(key=keys)
@@ -113,18 +117,18 @@ def draws_anew(check: ContractCheck) -> None:
         if (step.observation["worker"] < 0).any():
             continue
         if _draws_alike_from_now_on(check, policy, step, state_before):
-            raise FaultError(sentence.format(what="round"))
+            raise FaultError(sentence.format(part="round"))
     episodes = []
     state = policy.first_state(_KEYS)._replace(key=keys)
     for _ in range(2):
         actions = []
-        for step in check.steps[: min(_LOOKED_AT, len(check.steps) // 2)]:
+        for step in check.steps[: min(_COMPARED_ROUNDS, len(check.steps) // 2)]:
             action, state = _decide(check, policy, _tiled(step), state)
             actions.append(action)
         episodes.append(actions)
     pairs = [(first, second) for first, second in zip(*episodes, strict=True) if _drawn(first)]
     if pairs and all(_drawn_alike(*pair) for pair in pairs):
-        raise FaultError(sentence.format(what="episode"))
+        raise FaultError(sentence.format(part="episode"))
 
 
 def _draws_alike_from_now_on(

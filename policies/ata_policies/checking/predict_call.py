@@ -50,18 +50,18 @@ class FaultError(Exception):
     """A fault after which a check cannot go on; the message is the sentence about it."""
 
 
-def sentence_on(what: str, error: Exception) -> str:
+def sentence_on(beginning: str, error: Exception) -> str:
     """Return a sentence on an error of the policy.
 
     If the policy uses what it has not declared, the error says so itself; for any other error, the
-    sentence begins with ``what``.
+    sentence begins with ``beginning``.
     """
     if isinstance(error, UndeclaredError):
         place = place_of(error)
         if place is None:
             return str(error)
         return f"{error} ({place})"
-    return f"{what}{described(error)}"
+    return f"{beginning}{described(error)}"
 
 
 def note_draws(faults: dict[str, None], before: dict[str, object]) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, NamedTuple, Self
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Keys, Mask
-from ata_gym.utils.ranges import Counts, Flags, Reals, Squares, Times, Whose, Within
+from ata_gym.utils.ranges import Counts, Flags, Reals, Squares, Times, Within, WorkerOrNone
 from ata_gym.utils.trees import leaves, map_leaves
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.availability import signs_of_life
@@ -14,7 +14,7 @@ from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.distributions.retries import to_try_again
 from ata_policies.dispatch.margin import DispatchWorkers, by_margin
 from ata_policies.dispatch.shadow import CANDIDATES, ShadowSearch
-from ata_policies.observations import Observation, at_work
+from ata_policies.observations import Observation, round_progress
 from ata_policies.policy import DispatchPolicy, State
 
 _SLICES = 32  # equally likely times of a worker
@@ -34,7 +34,7 @@ class RoundByRound(NamedTuple):
 
     distributions: DistributionBelief
     """What was learned until the last round's end."""
-    worker: Whose
+    worker: WorkerOrNone
     """(E, B) the workers of the results since then; -1 where there is none yet."""
     duration: Times
     """(E, B) their task times."""
@@ -101,13 +101,13 @@ class DispatchPlan(NamedTuple):
     """(E, n) multiplies the times; drawn for the round."""
     search: ShadowSearch
     """The search for the shadow price."""
-    asked: Flags
+    working: Flags
     """(E, n) who should be working since the last step."""
     absent: Flags
     """(E, n) 1 for workers that showed no sign of life since they were asked to work."""
 
 
-class DispatchLearner(DispatchPolicy):
+class DispatchLearner(DispatchPolicy[RoundByRound, DispatchPlan]):
     """Learns the distributions, and starts an idle worker if that is worth its worker time.
 
     The rule is ``by_margin``, on the distributions learned from finished and cancelled tasks
@@ -149,20 +149,24 @@ class DispatchLearner(DispatchPolicy):
 
     def first_plan(self, rows: int) -> DispatchPlan:
         n, budget, *_ = self.setting
-        workers = DispatchWorkers.of(np.full((rows, n, _SLICES), np.inf), budget)
+        workers = DispatchWorkers.from_times(np.full((rows, n, _SLICES), np.inf), budget)
         search = ShadowSearch.start(rows)
         ones = np.ones((rows, n))
         zeros = np.zeros((rows, n))
         nobody = np.zeros((rows, n), np.int8)
-        return DispatchPlan(workers, ones, zeros, zeros, ones, search, asked=nobody, absent=nobody)
+        return DispatchPlan(
+            workers, ones, zeros, zeros, ones, search, working=nobody, absent=nobody
+        )
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+    def act(
+        self, state: State[RoundByRound, DispatchPlan], observation: Observation
+    ) -> tuple[Ints, State[RoundByRound, DispatchPlan]]:
         budget = self.setting.budget
         price = self.setting.price
-        fresh = self.begins(seen)
-        situation = at_work(seen)
-        belief: DistributionBelief = state.belief.distributions
-        plan: DispatchPlan = state.plan
+        fresh = self.begins(observation)
+        situation = round_progress(observation)
+        belief = state.belief.distributions
+        plan = state.plan
         since = np.maximum(belief.since, 1.0)
         retried = np.zeros((1, 1), np.bool_)
         if fresh.any():
@@ -182,28 +186,30 @@ class DispatchLearner(DispatchPolicy):
         shadow = search.shadow(plan.workers, price)
         if price == 0.0:
             shadow = shadow * since * budget / (since * budget + _HASTE * plan.workers.useful)
-        alive = signs_of_life(seen["worker"], seen["elapsed"], seen["running"])
-        absent = ((plan.asked | plan.absent) & ~alive).astype(np.int8)
+        alive = signs_of_life(observation["worker"], observation["elapsed"], observation["running"])
+        absent = ((plan.working | plan.absent) & ~alive).astype(np.int8)
         action: Any = by_margin(plan.workers, shadow, *situation, plan.factor, absent) | retried
         return action, state._replace(
-            plan=plan._replace(search=search, asked=action, absent=absent),
+            plan=plan._replace(search=search, working=action, absent=absent),
         )
 
-    def last_action(self, state: State) -> Ints:
-        return np.asarray(state.plan.asked)
+    def last_action(self, state: State[RoundByRound, DispatchPlan]) -> Ints:
+        return np.asarray(state.plan.working)
 
-    def away(self, state: State) -> Mask:
+    def away(self, state: State[RoundByRound, DispatchPlan]) -> Mask:
         return np.asarray(state.plan.absent != 0)
 
-    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
-        plan: DispatchPlan = state.plan
+    def note_absences(
+        self, state: State[RoundByRound, DispatchPlan], absent: Mask, back: Mask
+    ) -> State[RoundByRound, DispatchPlan]:
+        plan = state.plan
         away = (plan.absent | absent) & ~back
-        asked = plan.asked & ~(absent | back)
+        working = plan.working & ~(absent | back)
         return state._replace(
-            plan=plan._replace(absent=away.astype(np.int8), asked=asked.astype(np.int8)),
+            plan=plan._replace(absent=away.astype(np.int8), working=working.astype(np.int8)),
         )
 
-    def plan_in_words(self, state: State, row: int) -> str:
+    def describe_plan(self, state: State[RoundByRound, DispatchPlan], row: int) -> str:
         shadow = state.plan.search.shadow(state.plan.workers, self.setting.price)[row]
         reach = state.belief.distributions.reach[row]
         return (
@@ -211,21 +217,25 @@ class DispatchLearner(DispatchPolicy):
             " rounds count"
         )
 
-    def _new(self, state: State) -> Mask:
+    def _new(self, state: State[RoundByRound, DispatchPlan]) -> Mask:
         """Return the workers of whom something is known, but not in the plan, (E, n)."""
         return np.asarray(np.isinf(state.plan.workers.mean) & ~state.belief.distributions.untried())
 
-    def _renewed(self, state: State, whole_plan: DispatchPlan, rows: Ints) -> DispatchPlan:
+    def _renewed(
+        self, state: State[RoundByRound, DispatchPlan], whole_plan: DispatchPlan, rows: Ints
+    ) -> DispatchPlan:
         """Return the plan with new distributions and new draws in some rows."""
         plan: DispatchPlan = map_leaves(lambda leaf: leaf[rows], whole_plan)
-        belief: DistributionBelief = state.belief.distributions.rows(rows)
+        belief = state.belief.distributions.take_rows(rows)
         tasks = belief.counts + belief.cancellations
         level = np.log(np.maximum(belief.busy / np.maximum(belief.counts, 1.0), 1e-300))
         # how much a worker has changed since its times were computed: in level, and in evidence
-        news = np.abs(level - plan.level) + np.abs(np.log((tasks + 1.0) / (plan.tasks + 1.0)))
-        changed_workers = _most_changed(news, belief.counts, self._new(state)[rows])
+        change = np.abs(level - plan.level) + np.abs(np.log((tasks + 1.0) / (plan.tasks + 1.0)))
+        changed_workers = _most_changed(change, belief.counts, self._new(state)[rows])
         places = np.arange(len(rows))[:, None], changed_workers
-        times, plan.evidence[places] = censored_distributions(belief.of(changed_workers), _SLICES)
+        times, plan.evidence[places] = censored_distributions(
+            belief.take_workers(changed_workers), _SLICES
+        )
         plan.workers.times[places] = np.where(np.isnan(times), np.inf, times)
         plan.workers.times[belief.untried()] = np.inf
         plan.tasks[places] = tasks[places]
@@ -235,7 +245,7 @@ class DispatchLearner(DispatchPolicy):
             _most_rounds(np.maximum(belief.since, 1.0), state.key[rows]),
         )
         plan = plan._replace(
-            workers=DispatchWorkers.of(plan.workers.times, self.setting.budget),
+            workers=DispatchWorkers.from_times(plan.workers.times, self.setting.budget),
             factor=draw_means(plan.evidence, plan.evidence, 1.0, state.round_keys()[rows]),
             search=plan.search._replace(rounds=rounds),
         )
@@ -257,16 +267,16 @@ def _most_rounds(since: Floats, key: Keys) -> Floats:
     return np.asarray(_SIMULATED_ROUNDS * np.log2(since) + phase)
 
 
-def _most_changed(news: Floats, counts: Floats, is_new: Mask) -> Ints:
+def _most_changed(change: Floats, counts: Floats, is_new: Mask) -> Ints:
     """Return the workers whose distributions are computed again, (E, m).
 
     They are 128, or all workers where more than 64 are new.
     """
-    rows, n = news.shape
+    rows, n = change.shape
     if n <= 2 * _RENEWED_WORKERS or (is_new.sum(axis=1) > _RENEWED_WORKERS).any():
         return np.tile(np.arange(n), (rows, 1))
     # new workers and the 64 with the most results come before all others, whose values are below 1
-    urgent = np.where(is_new, 2.0, news / (1.0 + news))
+    urgent = np.where(is_new, 2.0, change / (1.0 + change))
     np.put_along_axis(
         urgent, np.argpartition(-counts, _RENEWED_WORKERS, axis=1)[:, :_RENEWED_WORKERS], 2.0, 1
     )

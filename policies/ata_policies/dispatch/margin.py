@@ -7,7 +7,7 @@ import numpy as np
 
 from ata_gym.typing import Bits, Floats, Ints
 from ata_gym.utils.compiled import helper, inlined, kernel, phase
-from ata_gym.utils.ranges import Order, Unending, Within
+from ata_gym.utils.ranges import NonNegative, Order, Within
 
 # with b results missing, the rest of a round is taken to be R, and R times 1 -+ 1.2 / sqrt b
 _SPREAD = 1.2
@@ -19,29 +19,29 @@ _BEYOND = 1.1
 _WIDER = 0.05
 _INSIDE = 0.1  # between two bounds, a step ends at least this share of their distance from both
 _RARE = 3  # power of t / x in the chance of a time t below the shortest one, x
-# a worker gives no results if its shortest time is longer than so many rounds of everybody
+# a worker gives no results if its shortest time is longer than so many rounds of all workers
 _USEFUL = 2.0
 
 
 class DispatchWorkers(NamedTuple):
     """What the rule knows of n workers, in E rows; in kernels, without the row axis."""
 
-    times: Unending
+    times: NonNegative
     """(E, n, S) equally likely task times of each worker, increasing.
 
     Infinite for a worker never tried.
     """
-    sums: Unending
+    sums: NonNegative
     """(E, n, S) the times of each worker added up from the shortest on."""
     mean: Annotated[Floats, Within(1e-300, math.inf)]
     """(E, n) time per result; infinite for a worker never tried."""
     order: Order
     """(E, n) the workers, fastest first."""
     useful: Annotated[Ints, Within(0, lambda size: size.n)]
-    """(E,) how many workers, from the fastest on, can give results when everybody works."""
+    """(E,) how many workers, from the fastest on, can give results when all work."""
 
     @classmethod
-    def of(cls, times: Floats, budget: int) -> Self:
+    def from_times(cls, times: Floats, budget: int) -> Self:
         """Make the workers with these times, (E, n, S), in rounds of ``budget`` results."""
         sums, mean = _paces(times, budget)
         order = np.argsort(mean, axis=-1, kind="stable")
@@ -317,7 +317,7 @@ def _useful_workers(
 ) -> None:
     """Compute how many workers of ``order`` can give results in a round.
 
-    Everybody works in it, and it may be twice as long as expected.
+    All workers work in it, and it may be twice as long as expected.
     """
     n = len(mean)
     rate = 0.0
@@ -359,7 +359,7 @@ def _by_margin(
             busy.worker[count] = i
             busy.age[count] = age[i]
             count += 1
-    # nobody asks here how many are useful
+    # how many are useful is not needed here
     workers = DispatchWorkers(times, sums, mean, order, missing)
     start_workers(workers, factor, absent, shadow[0], missing[0], busy, count, out)
 
@@ -404,7 +404,7 @@ def by_margin(
             By default 0.
 
     Example:
-        >>> workers = DispatchWorkers.of(np.array([[[1.0, 1.0], [1.5, 6.5]]]), budget=2)
+        >>> workers = DispatchWorkers.from_times(np.array([[[1.0, 1.0], [1.5, 6.5]]]), budget=2)
         >>> situation = np.array([2]), np.zeros((1, 2), np.int8), np.zeros((1, 2))
         >>> by_margin(workers, np.array([0.1]), *situation)
         array([[1, 1]], dtype=int8)
@@ -416,4 +416,5 @@ def by_margin(
         factor = np.ones(n)
     if absent is None:
         absent = np.zeros(n, np.int8)
-    return np.asarray(_by_margin(*workers[:4], factor, shadow, missing, running, age, absent))
+    arrays = workers.times, workers.sums, workers.mean, workers.order
+    return np.asarray(_by_margin(*arrays, factor, shadow, missing, running, age, absent))

@@ -5,12 +5,14 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from ata_gym.changes import Conditions
-from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.theory.simulated.slices import slice_means
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.ranges import Times, Within
+from ata_policies.beliefs.belief import NoPlan
+from ata_policies.beliefs.moments import Totals
 from ata_policies.dispatch.margin import DispatchWorkers, by_margin
 from ata_policies.dispatch.shadow import ShadowSearch
-from ata_policies.observations import Observation, at_work
+from ata_policies.observations import Observation, round_progress
 from ata_policies.planning.race_search import best_race
 from ata_policies.policy import DispatchPolicy, State
 from ata_policies.setting import Setting
@@ -27,7 +29,7 @@ def best_shadow(workers: DispatchWorkers, setting: Setting) -> Floats:
     return search.shadow(workers, setting.price)
 
 
-class DispatchOracle(DispatchPolicy):
+class DispatchOracle(DispatchPolicy[Totals, NoPlan]):
     """The rule of the default learner, with the distributions known.
 
     They choose the shadow price, too. A table of how many missing results each worker needs to
@@ -42,12 +44,16 @@ class DispatchOracle(DispatchPolicy):
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        times = known_sample(setting.known_pool("dispatch-oracle"), _SLICES)
-        self.workers = DispatchWorkers.of(times[None], setting.budget)
+        times = slice_means(setting.known_pool("dispatch-oracle"), _SLICES)
+        self.workers = DispatchWorkers.from_times(times[None], setting.budget)
         self.shadow = best_shadow(self.workers, setting)
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        return by_margin(self.workers, self.shadow, *at_work(seen)).astype(np.int64), state
+    def act(
+        self, state: State[Totals, NoPlan], observation: Observation
+    ) -> tuple[Ints, State[Totals, NoPlan]]:
+        return by_margin(self.workers, self.shadow, *round_progress(observation)).astype(
+            np.int64
+        ), state
 
 
 class KnownRound(NamedTuple):
@@ -64,7 +70,7 @@ class KnownRound(NamedTuple):
     """
 
 
-class DispatchDynamicOracle(DispatchPolicy):
+class DispatchDynamicOracle(DispatchPolicy[Totals, KnownRound]):
     """The rule of ``dispatch-oracle`` under the distributions of each round. Ours.
 
     The shadow price is chosen once, for the workers as they are without changes; where workers are
@@ -82,9 +88,9 @@ class DispatchDynamicOracle(DispatchPolicy):
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.pool = setting.known_pool("dispatch-dynamic-oracle", dynamic=True)
-        self.times = known_sample(self.pool, _SLICES)
+        self.times = slice_means(self.pool, _SLICES)
         self.by_round = np.array([family == "trace-by-round" for family in self.pool.families])
-        workers = DispatchWorkers.of(self.times[None], setting.budget)
+        workers = DispatchWorkers.from_times(self.times[None], setting.budget)
         if setting.drawn:
             self.shadow = np.ones(1)
         else:
@@ -92,26 +98,30 @@ class DispatchDynamicOracle(DispatchPolicy):
 
     def first_plan(self, rows: int) -> KnownRound:
         n = self.setting.n
-        workers = DispatchWorkers.of(np.full((rows, n, _SLICES), np.inf), self.setting.budget)
+        workers = DispatchWorkers.from_times(
+            np.full((rows, n, _SLICES), np.inf), self.setting.budget
+        )
         return KnownRound(workers, np.tile(self.shadow, rows), np.full((rows, n), -1))
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+    def act(
+        self, state: State[Totals, KnownRound], observation: Observation
+    ) -> tuple[Ints, State[Totals, KnownRound]]:
         raise TypeError("a dynamic oracle acts on privileged information: call act_knowing")
 
     def act_knowing(
         self,
-        state: State,
-        seen: Observation,
+        state: State[Totals, KnownRound],
+        observation: Observation,
         conditions: Conditions,
-    ) -> tuple[Ints, State]:
-        fresh = np.flatnonzero(self.begins(seen))
+    ) -> tuple[Ints, State[Totals, KnownRound]]:
+        fresh = np.flatnonzero(self.begins(observation))
         if fresh.size:
             distributions = conditions.distribution[fresh]
             mean = conditions.means(self.pool)[fresh]
             times = self.times[distributions] * conditions.factor[fresh, :, None]
             times = np.where(self.by_round[distributions][..., None], mean[..., None], times)
-            away = conditions.dies[fresh] == 0.0
-            round_workers = DispatchWorkers.of(
+            away = conditions.death_time[fresh] == 0.0
+            round_workers = DispatchWorkers.from_times(
                 np.where(away[..., None], np.inf, times), self.setting.budget
             )
             workers = DispatchWorkers._make(field.copy() for field in state.plan.workers)
@@ -125,7 +135,9 @@ class DispatchDynamicOracle(DispatchPolicy):
             state = state._replace(plan=plan)
         known_workers: DispatchWorkers = state.plan.workers
         present = np.isfinite(known_workers.mean)
-        action = by_margin(known_workers, state.plan.shadow, *at_work(seen)).astype(np.int64)
+        action = by_margin(known_workers, state.plan.shadow, *round_progress(observation)).astype(
+            np.int64
+        )
         return action * present, state
 
     def _follow_draws(self, plan: KnownRound, fresh: Ints, drawn: Ints) -> KnownRound:
@@ -144,7 +156,7 @@ class DispatchDynamicOracle(DispatchPolicy):
         return plan._replace(shadow=shadow, drawn=all_drawn)
 
 
-class DispatchCaps(DispatchPolicy):
+class DispatchCaps(DispatchPolicy[Totals, NoPlan]):
     """A race as dispatch: each worker starts as many tasks as in the best race for the price.
 
     The race is found by ``best_race``; each worker starts up to its number of tasks there. The
@@ -162,11 +174,13 @@ class DispatchCaps(DispatchPolicy):
         pool = setting.known_pool("dispatch-caps")
         self.caps = best_race(pool, setting.budget, setting.price).allocation
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        return (seen["started"] < self.caps).astype(np.int64), state
+    def act(
+        self, state: State[Totals, NoPlan], observation: Observation
+    ) -> tuple[Ints, State[Totals, NoPlan]]:
+        return (observation["started"] < self.caps).astype(np.int64), state
 
 
-class DispatchGta(DispatchPolicy):
+class DispatchGta(DispatchPolicy[Totals, NoPlan]):
     """GTA as dispatch: all workers always work.
 
     A round costs more than five of ATA's, as it is B decisions.
@@ -176,5 +190,7 @@ class DispatchGta(DispatchPolicy):
     learns = False
     constants = "none"
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        return np.ones_like(seen["started"]), state
+    def act(
+        self, state: State[Totals, NoPlan], observation: Observation
+    ) -> tuple[Ints, State[Totals, NoPlan]]:
+        return np.ones_like(observation["started"]), state

@@ -11,7 +11,7 @@ from ata_gym.utils.ranges import Order, Within
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.moments import Exposure
-from ata_policies.observations import Observation, at_work
+from ata_policies.observations import Observation, round_progress
 from ata_policies.policy import DispatchPolicy, State
 from ata_policies.setting import Setting
 
@@ -87,7 +87,7 @@ class RemainingTimePlan(NamedTuple):
     """(E, m) the fastest workers, in order."""
 
 
-class DispatchRest(DispatchPolicy):
+class DispatchRest(DispatchPolicy[Exposure, RemainingTimePlan]):
     """An idle worker of the m fastest starts if the rest of the round is long enough.
 
     That is, if the expected rest is at least kappa of the worker's mean time. The rule is
@@ -130,10 +130,12 @@ class DispatchRest(DispatchPolicy):
             np.tile(np.arange(self.m), (rows, 1)),
         )
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        fresh = self.begins(seen)[:, None]
+    def act(
+        self, state: State[Exposure, RemainingTimePlan], observation: Observation
+    ) -> tuple[Ints, State[Exposure, RemainingTimePlan]]:
+        fresh = self.begins(observation)[:, None]
         if fresh.any():
-            belief: Exposure = state.belief
+            belief = state.belief
             drawn_means = draw_means(belief.counts, belief.busy, 1.0, state.round_keys(), prior=1.0)
             drawn_means = np.where(
                 belief.untried(), np.inf, np.maximum(drawn_means, _SHORTEST_MEAN)
@@ -145,5 +147,5 @@ class DispatchRest(DispatchPolicy):
             )
             state = state._replace(plan=plan)
         mean, order = state.plan
-        by_rule = by_remaining_time(mean, order, self.kappa, *at_work(seen))
+        by_rule = by_remaining_time(mean, order, self.kappa, *round_progress(observation))
         return np.where(np.isinf(mean), 1, by_rule), state

@@ -22,7 +22,7 @@ _FREE_OCTAVES = 1.0
 # differ
 _DECAY = 0.98
 # where worker time has no price, rounds may be longer by this share of the worker time that is
-# saved; both are shares of a round in which everybody works
+# saved; both are shares of a round in which all workers work
 _FREE = 0.03
 
 

@@ -19,12 +19,21 @@ from ata_gym.utils.validation import flag, unknown, whole_number
 from ata_policies.beliefs.availability import Availability
 from ata_policies.facts import Described
 from ata_policies.lb_bsp.narx import Narx
-from ata_policies.lb_bsp.predictors import SIGNALS, Ema, Last, LastRound, Linear, Median, Predictor
+from ata_policies.lb_bsp.predictors import (
+    SIGNALS,
+    Ema,
+    Forecast,
+    Last,
+    LastRound,
+    Linear,
+    Median,
+    Predictor,
+)
 from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.setting import Setting
 
-PREDICTORS: Mapping[str, type[Predictor]] = {
+PREDICTORS: Mapping[str, type[Predictor[Any]]] = {
     "last": Last,
     "ema": Ema,
     "median": Median,
@@ -45,13 +54,13 @@ class Probes(Described):
 class LoadPlan(NamedTuple):
     """What LB-BSP keeps from round to round."""
 
-    prediction: Any
-    """What the predictor remembers, with its prediction in the field ``forecast``, (E, n)."""
+    prediction: Forecast
+    """What the predictor remembers, with its prediction."""
     availability: Availability | tuple[()]
     """An empty tuple if all workers count as available."""
 
 
-class LbBsp(AllocationPolicy):
+class LbBsp(AllocationPolicy[LastRound, LoadPlan]):
     """LB-BSP for CPU clusters: loads in proportion to predicted speeds.
 
     In each round the integers a_i minimise the largest a_i / v_i, where v_i is the predicted speed
@@ -82,7 +91,7 @@ class LbBsp(AllocationPolicy):
         >>> from ata_gym.pools import deterministic
         >>> pool = deterministic([1.0, 2.0, 40.0])
         >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=pool, budget=9)
-        >>> policy = LbBsp(Setting.of(env), predictor="ema", weight=0.5)
+        >>> policy = LbBsp(Setting.from_env(env), predictor="ema", weight=0.5)
         >>> first, state = policy.predict(env.reset(seed=0)[0])
         >>> second, _ = policy.predict(env.step(first)[0], state)
         >>> first, second
@@ -130,12 +139,12 @@ class LbBsp(AllocationPolicy):
         predictor = type(self.predictor).__name__
         return f"LB-BSP: predictor {predictor}, of each worker's {self.forecast}"
 
-    def plan_in_words(self, state: State, row: int) -> str:
+    def describe_plan(self, state: State[LastRound, LoadPlan], row: int) -> str:
         if self.availability:
             return "workers that owe results get nothing but a probe at intervals"
         return ""
 
-    def estimated(self, state: State) -> tuple[Floats, Floats]:
+    def estimated(self, state: State[LastRound, LoadPlan]) -> tuple[Floats, Floats]:
         """Return the predicted mean task times and the numbers of results so far, (E, n) each.
 
         NaN is the time of a worker never seen.
@@ -146,36 +155,39 @@ class LbBsp(AllocationPolicy):
         with np.errstate(divide="ignore"):
             return 1.0 / forecast, state.belief.counts
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+    def act(
+        self, state: State[LastRound, LoadPlan], observation: Observation
+    ) -> tuple[Ints, State[LastRound, LoadPlan]]:
         prediction, availability = state.plan
         if self.forecast == "speed":
             sample = state.belief.speed()
         else:
             sample = 1.0 / state.belief.speed()
         shape = (*sample.shape, SIGNALS)
-        if "signal" in seen:
-            signal = np.reshape(seen["signal"], shape)
+        if "signal" in observation:
+            signal = np.reshape(observation["signal"], shape)
         else:
             signal = np.zeros(shape)
         prediction = self.predictor.advance(prediction, sample, signal)
-        if self.availability:
-            availability = availability.after(state.belief.tasks, self.pause, self.longest)
+        if isinstance(availability, Availability):
+            availability = availability.updated(state.belief.tasks, self.pause, self.longest)
         allocation = self.allocate(state._replace(plan=LoadPlan(prediction, availability)))
-        if self.availability:
-            availability = availability._replace(asked=allocation)
+        if isinstance(availability, Availability):
+            availability = availability._replace(allocation=allocation)
         return allocation, state._replace(plan=LoadPlan(prediction, availability))
 
-    def allocate(self, state: State) -> Ints:
+    def allocate(self, state: State[LastRound, LoadPlan]) -> Ints:
         budget = self.setting.budget
         untried = state.belief.untried()
         times, _ = self.estimated(state)
         scores = np.where(np.isnan(times), 0.0, times)
         available = None
         least = np.asarray(self.least)
-        if self.availability:
-            away = state.plan.availability.away
-            available = ~state.plan.availability.away
-            probed = away & (state.plan.availability.wait == 0)
+        availability = state.plan.availability
+        if isinstance(availability, Availability):
+            away = availability.away
+            available = ~away
+            probed = away & (availability.wait == 0)
             # at most half the budget goes to probes
             probed &= np.cumsum(probed, axis=1) <= max(1, budget // 2)
             # where no available worker was tried, all of them count as equally fast

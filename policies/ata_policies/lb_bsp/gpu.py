@@ -16,11 +16,11 @@ from ata_gym.utils.compiled import helper, kernel
 from ata_gym.utils.ranges import (
     Allocations,
     Counts,
+    NonNegative,
     Times,
-    Unending,
     Wholes,
-    Whose,
     Within,
+    WorkerOrNone,
     all_tasks,
 )
 from ata_gym.utils.validation import real, whole_number
@@ -40,7 +40,7 @@ class Tuning(NamedTuple):
 
     allocation: Annotated[Ints, Within(0, all_tasks, totals=lambda size: (size.budget,))]
     """(E, n) tasks of each worker."""
-    busy: Unending
+    busy: NonNegative
     """(E, n) time of each worker in the window so far; infinite if it owed results."""
     rounds: Wholes
     """(E,) rounds of the window so far."""
@@ -48,13 +48,13 @@ class Tuning(NamedTuple):
     """(E,) tasks that a move shifts."""
     window: Wholes
     """(E,) rounds from decision to decision."""
-    leader: Whose
+    leader: WorkerOrNone
     """(E,) the worker that got tasks in the last move; -1 before the first."""
-    straggler: Whose
+    straggler: WorkerOrNone
     """(E,) the worker that these tasks were taken from; -1 before the first move."""
 
 
-class LbBspGpu(AllocationPolicy):
+class LbBspGpu(AllocationPolicy[LastRound, Tuning]):
     """LB-BSP for GPU clusters: at intervals some tasks move from the slowest to a fast worker.
 
     After each window of W rounds, s is the worker with the longest mean time in a round. Of the
@@ -116,7 +116,9 @@ class LbBspGpu(AllocationPolicy):
             straggler=np.full(rows, -1),
         )
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+    def act(
+        self, state: State[LastRound, Tuning], observation: Observation
+    ) -> tuple[Ints, State[LastRound, Tuning]]:
         belief = state.belief
         plan = state.plan
         played = state.round > 1
@@ -159,7 +161,7 @@ class LbBspGpu(AllocationPolicy):
             straggler=np.where(moves, straggler, plan.straggler),
         )
 
-    def allocate(self, state: State) -> Ints:
+    def allocate(self, state: State[LastRound, Tuning]) -> Ints:
         return np.copy(state.plan.allocation)
 
 
@@ -176,7 +178,7 @@ class ProfilePlan(NamedTuple):
     """(E, n) the optimum under the profile; 0 while it is measured."""
 
 
-class LbBspProfiled(AllocationPolicy):
+class LbBspProfiled(AllocationPolicy[LastRound, ProfilePlan]):
     """LB-BSP for GPU clusters with a profile: minimises the longest max(t_i, a_i + b_i x_i).
 
     The loads x_i are integers within memory limits. A worker's round of x tasks takes t below
@@ -212,10 +214,12 @@ class LbBspProfiled(AllocationPolicy):
         sizes, times, rounds = np.zeros((3, rows, self.setting.n, _SIZES))
         return ProfilePlan(sizes, times, rounds, np.zeros((rows, self.setting.n), np.int64))
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+    def act(
+        self, state: State[LastRound, ProfilePlan], observation: Observation
+    ) -> tuple[Ints, State[LastRound, ProfilePlan]]:
         belief = state.belief
         last_round = state.round - 1
-        plan: ProfilePlan = state.plan
+        plan = state.plan
         measuring = (last_round > 0) & (last_round <= _SIZES * self.repeats)
         # the proportions move on by one each round, so that round r measures the size r modulo 4
         slot = (np.arange(_SIZES) == (last_round - 1)[:, None] % _SIZES) & measuring[:, None]
@@ -233,7 +237,7 @@ class LbBspProfiled(AllocationPolicy):
         state = state._replace(plan=plan)
         return self.allocate(state), state
 
-    def allocate(self, state: State) -> Ints:
+    def allocate(self, state: State[LastRound, ProfilePlan]) -> Ints:
         n = self.setting.n
         # while the profile is measured, worker i has the proportion 1 + (i + k) modulo 4 in round k
         proportions = 1.0 + (np.arange(n) + state.round[:, None]) % _SIZES
@@ -313,7 +317,7 @@ def balanced(
     flat: Floats,
     intercept: Floats,
     slope: Floats,
-    most: Ints,
+    limit: Ints,
     budget: Ints,
     out: Ints,
 ) -> None:
@@ -326,37 +330,37 @@ def balanced(
         flat: (n,) the times t below saturation, at least 0.
         intercept: (n,) a, at least 0.
         slope: (n,) b, above 0.
-        most: (n,) bounds of x that together hold the budget.
+        limit: (n,) bounds of x that together hold the budget.
         budget: The sum B of x.
         out: (n,) the integers x.
     """
     low = 0.0
     high = 0.0
     for i in range(len(out)):
-        high = max(high, flat[i], intercept[i] + slope[i] * most[i])
+        high = max(high, flat[i], intercept[i] + slope[i] * limit[i])
     level = 0.5 * high
     # bisection, until no floating-point number is in between
     while low < level < high:
-        if _fill(flat, intercept, slope, most, level, out) <= budget[0]:
+        if _fill(flat, intercept, slope, limit, level, out) <= budget[0]:
             low = level
         else:
             high = level
         level = 0.5 * (low + high)
-    tasks_left = budget[0] - _fill(flat, intercept, slope, most, low, out)
+    tasks_left = budget[0] - _fill(flat, intercept, slope, limit, low, out)
     # after each pass the worker has no more tasks that end as soon
     while tasks_left > 0:
         worker = -1
         soonest = np.inf
         for i in range(len(out)):
             end = max(flat[i], intercept[i] + slope[i] * (out[i] + 1))
-            if out[i] < most[i] and end < soonest:
+            if out[i] < limit[i] and end < soonest:
                 worker = i
                 soonest = end
         tasks_then = _tasks_until(
             flat[worker],
             intercept[worker],
             slope[worker],
-            most[worker],
+            limit[worker],
             soonest,
         )
         tasks = min(tasks_then - out[worker], tasks_left)

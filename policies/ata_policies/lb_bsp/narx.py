@@ -16,7 +16,7 @@ import numpy as np
 from ata_gym.simulation.keys import stream_keys, uniforms
 from ata_gym.typing import Floats
 from ata_gym.utils.extras import require
-from ata_gym.utils.ranges import FINITE, Estimates, Numbers, Reals, Shares, Wholes, Within
+from ata_gym.utils.ranges import FINITE, Estimates, Fractions, Numbers, Reals, Wholes, Within
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.lb_bsp.predictors import (
     HIGHEST,
@@ -53,7 +53,7 @@ class NarxMemory(NamedTuple):
     """(E, n) running mean of the logarithm of the speed minus what the network explains."""
     lags: Numbers
     """(E, n, d) logarithms of the last speeds; where there was no sample, of the prediction."""
-    loads: Shares
+    loads: Fractions
     """(E, n, q + 1, 2) signals of the coming round and of the q rounds before it."""
     inputs: Numbers
     """(E, n, F) inputs of the coming round, of which the lags are differences from the level."""
@@ -66,7 +66,7 @@ class NarxMemory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Narx(Predictor):
+class Narx(Predictor[NarxMemory]):
     """One hidden layer of tanh over lags of the speed and over signals, trained online in torch.
 
     The signals are current and past ones. The predicted logarithm of the speed is the worker's

@@ -8,13 +8,13 @@ their prediction.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
-from ata_gym.utils.ranges import Counts, Estimates, Numbers, Shares, Times, Wholes, Within
+from ata_gym.utils.ranges import Counts, Estimates, Fractions, Numbers, Times, Wholes, Within
 from ata_gym.utils.validation import LARGEST_COUNT, real, whole_number
 from ata_policies.beliefs.moments import Totals, mean_times
 from ata_policies.facts import Described
@@ -71,11 +71,21 @@ class LastRound(NamedTuple):
         return np.equal(self.counts, 0)
 
 
-class Predictor(Described, ABC):
-    """Hyperparameters of a predictor; what it remembers is a named tuple of arrays.
+class Forecast(Protocol):
+    """What a predictor remembers, a named tuple of arrays."""
 
-    This memory has the prediction for the coming round in the field ``forecast``, NaN for a worker
-    never seen. It is never changed in place.
+    @property
+    def forecast(self) -> Estimates:
+        """(E, n) the prediction for the coming round; NaN for a worker never seen."""
+
+
+MemoryT = TypeVar("MemoryT", bound=Forecast)
+
+
+class Predictor(Described, ABC, Generic[MemoryT]):
+    """Hyperparameters of a predictor; what it remembers is a ``Forecast``.
+
+    This memory is never changed in place.
     """
 
     source = "the textbook rule"
@@ -83,7 +93,7 @@ class Predictor(Described, ABC):
     nonstationary = True
 
     @abstractmethod
-    def start(self, rows: int, n: int, seed: int = 0) -> Any:
+    def start(self, rows: int, n: int, seed: int = 0) -> MemoryT:
         """Make the memory before the first round.
 
         Args:
@@ -93,7 +103,7 @@ class Predictor(Described, ABC):
         """
 
     @abstractmethod
-    def advance(self, memory: Any, speed: Floats, signal: Floats) -> Any:
+    def advance(self, memory: MemoryT, speed: Floats, signal: Floats) -> MemoryT:
         """Learn from the last round and predict the coming one.
 
         Args:
@@ -112,7 +122,7 @@ class EmaMemory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ema(Predictor):
+class Ema(Predictor[EmaMemory]):
     """Exponential moving average: v <- weight * sample + (1 - weight) v.
 
     Args:
@@ -152,7 +162,7 @@ class MedianMemory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Median(Predictor):
+class Median(Predictor[MedianMemory]):
     """Median of a worker's last samples.
 
     Args:
@@ -195,7 +205,7 @@ class LinearMemory(NamedTuple):
     """(E, n) what speeds are divided by: the moving average at the end of the warm-up."""
     lags: Estimates
     """(E, n, d) the last speeds; where there was no sample, what was predicted."""
-    loads: Shares
+    loads: Fractions
     """(E, n, q + 1, 2) signals of the coming round and of the q rounds before it."""
     weights: Numbers
     """(E, n, k) coefficients."""
@@ -204,7 +214,7 @@ class LinearMemory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Linear(Predictor):
+class Linear(Predictor[LinearMemory]):
     """Autoregression of each worker's last speeds by recursive least squares.
 
     With signals it is an ARX model. The prediction is w . (1, the last ``lags`` speeds, the signals

@@ -12,19 +12,19 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH, Features
+from ata_gym.envs.interface.worker_features import WIDTH, WORKER_FEATURES, Features
 from ata_gym.typing import Floats32, Ints
-from ata_gym.utils.atomic import check_source, write_whole
 from ata_gym.utils.compiled import kernel, phase
 from ata_gym.utils.extras import require
+from ata_gym.utils.files.atomic import check_source, write_whole
+from ata_gym.utils.files.sealed import array_checksum
 from ata_gym.utils.ranges import Within
-from ata_gym.utils.sealed import checksum
 
 _CHECKSUM = "checksum"
-_AVAILABLE = OF_WORKER.index("available")
-_UNTRIED = OF_WORKER.index("untried")
+_AVAILABLE = WORKER_FEATURES.index("available")
+_UNTRIED = WORKER_FEATURES.index("untried")
 
-_ONE = np.float32(1.0)
+_FLOAT32_1 = np.float32(1.0)
 
 
 @phase
@@ -48,8 +48,8 @@ def _remember(memory: Any, inputs: Any, recurrent: Any, code: Any) -> None:
     """
     hidden = len(memory)
     for h in range(hidden):
-        reset = _ONE / (_ONE + math.exp(-(inputs[h] + recurrent[h])))
-        keep = _ONE / (_ONE + math.exp(-(inputs[hidden + h] + recurrent[hidden + h])))
+        reset = _FLOAT32_1 / (_FLOAT32_1 + math.exp(-(inputs[h] + recurrent[h])))
+        keep = _FLOAT32_1 / (_FLOAT32_1 + math.exp(-(inputs[hidden + h] + recurrent[hidden + h])))
         candidate = math.tanh(inputs[2 * hidden + h] + reset * recurrent[2 * hidden + h])
         code[h] = candidate + keep * (memory[h] - candidate)
 
@@ -62,12 +62,12 @@ def _numbers(
     kept_gates: Floats32,
     bias: Floats32,
     kept_bias: Floats32,
-    own: Floats32,
-    around: Floats32,
-    first_bias: Floats32,
-    last: Floats32,
-    direct: Floats32,
-    last_bias: Floats32,
+    code_weights: Floats32,
+    context_weights: Floats32,
+    inner_bias: Floats32,
+    output_weights: Floats32,
+    feature_weights: Floats32,
+    output_bias: Floats32,
     available: Ints,
     untried: Ints,
     out: Floats32,
@@ -77,10 +77,10 @@ def _numbers(
     n = len(features)
     width = features.shape[1]
     hidden = memory.shape[1]
-    inner = len(last)
+    inner = len(output_weights)
     # the first half is the mean of the codes of available workers, the second half their maximum
     context = np.zeros(2 * hidden, np.float32)
-    context[hidden:] = -_ONE
+    context[hidden:] = -_FLOAT32_1
     inputs = np.empty(3 * hidden, np.float32)
     recurrent = np.empty(3 * hidden, np.float32)
     available_count = np.float32(0.0)
@@ -109,24 +109,26 @@ def _numbers(
         for h in range(hidden):
             context[h] += weight * code[h]
             # the code where the worker is available, and else -1, the least that a code can be
-            context[hidden + h] = max(context[hidden + h], weight * (code[h] + _ONE) - _ONE)
-    share = _ONE / max(available_count, _ONE)
+            context[hidden + h] = max(
+                context[hidden + h], weight * (code[h] + _FLOAT32_1) - _FLOAT32_1
+            )
+    share = _FLOAT32_1 / max(available_count, _FLOAT32_1)
     for h in range(hidden):
         context[h] *= share
-    common = first_bias.copy()
-    _add_product(common, context, around)
+    common = inner_bias.copy()
+    _add_product(common, context, context_weights)
     layer = np.empty(inner, np.float32)
     for i in range(n):
         if same_as[i] != i:
             out[i] = out[same_as[i]]
             continue
         layer[:] = common
-        _add_product(layer, codes[i], own)
-        total = last_bias[0]
+        _add_product(layer, codes[i], code_weights)
+        total = output_bias[0]
         for g in range(inner):
-            total += max(layer[g], np.float32(0.0)) * last[g]
+            total += max(layer[g], np.float32(0.0)) * output_weights[g]
         for k in range(width):
-            total += features[i, k] * direct[k]
+            total += features[i, k] * feature_weights[k]
         out[i] = total
 
 
@@ -151,21 +153,21 @@ class Network(NamedTuple):
     """(3 h,) of the gates, with the features."""
     kept_bias: Floats32
     """(3 h,) of the gates, with the memory."""
-    own: Floats32
+    code_weights: Floats32
     """(h, g) from a worker's code to the inner layer."""
-    around: Floats32
+    context_weights: Floats32
     """(2 h, g) from the context to the inner layer."""
-    first_bias: Floats32
+    inner_bias: Floats32
     """(g,) of the inner layer."""
-    last: Floats32
+    output_weights: Floats32
     """(g,) from the inner layer to the number."""
-    direct: Floats32
+    feature_weights: Floats32
     """(20,) from the features to the number."""
-    last_bias: Floats32
+    output_bias: Floats32
     """() of the number."""
 
     @classmethod
-    def of(cls, tensors: Mapping[str, NDArray[Any]]) -> "Network":
+    def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> "Network":
         """Make the network of a ``RecurrentWorkersNet`` from its tensors, by torch's names.
 
         Raises:
@@ -177,15 +179,23 @@ class Network(NamedTuple):
             raise ValueError(
                 f"these are no weights of a RecurrentWorkersNet: {error} is missing",
             ) from None
-        gates, kept_gates, bias, kept_bias, inner_weights, first_bias, last, last_bias, direct = (
-            weights
-        )
+        (
+            gates,
+            kept_gates,
+            bias,
+            kept_bias,
+            inner_weights,
+            inner_bias,
+            output_weights,
+            output_bias,
+            feature_weights,
+        ) = weights
         hidden = len(kept_gates)
-        inner = len(first_bias)
+        inner = len(inner_bias)
         t = 3 * hidden
         # any other size is refused below
-        if last_bias.size == 1:
-            last_bias = last_bias.reshape(())
+        if output_bias.size == 1:
+            output_bias = output_bias.reshape(())
         network = cls(
             gates,
             kept_gates,
@@ -193,10 +203,10 @@ class Network(NamedTuple):
             kept_bias,
             inner_weights[:hidden],
             inner_weights[hidden:],
-            first_bias,
-            last.ravel(),
-            direct.ravel(),
-            last_bias,
+            inner_bias,
+            output_weights.ravel(),
+            feature_weights.ravel(),
+            output_bias,
         )
         shapes = [
             (WIDTH, t),
@@ -266,7 +276,7 @@ def write_network(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     write_whole(
         path,
         lambda target: safetensors.save_file(
-            arrays, target, metadata={_CHECKSUM: checksum(arrays)}
+            arrays, target, metadata={_CHECKSUM: array_checksum(arrays)}
         ),
     )
 
@@ -286,13 +296,13 @@ def read_network(path: Path) -> Network:
             recorded = (file.metadata() or {}).get(_CHECKSUM)
     except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise ValueError(f"cannot read the weights in {path}: {error}") from error
-    if recorded != checksum(tensors):
+    if recorded != array_checksum(tensors):
         if recorded is None:
             fault = "have no checksum"
         else:
-            fault = "are damaged: their checksum is that of others"
+            fault = "are damaged: their checksum belongs to others"
         raise ValueError(
             f"the weights in {path} {fault}; take another copy, or write them with ata-gym pretrain"
             " or write_network",
         )
-    return Network.of(tensors)
+    return Network.from_tensors(tensors)

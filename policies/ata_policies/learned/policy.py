@@ -25,7 +25,7 @@ _MOST_LOGS = 1.2
 _TIES = 1e-6
 
 
-class Learned(Policy):
+class Learned(Policy[WorkerMemory, NetworkMemory]):
     """Shares of the budget from a recurrent network that was trained on workers drawn at random.
 
     Ours. The network gives a logit for each worker, from what was seen of it and of the others; the
@@ -62,10 +62,12 @@ class Learned(Policy):
     def first_plan(self, rows: int) -> NetworkMemory:
         return self.network.begin(rows, self.setting.n)
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        features = features_of(state.belief, self._of_round, state.round - 1, seen)
+    def act(
+        self, state: State[WorkerMemory, NetworkMemory], observation: Observation
+    ) -> tuple[Ints, State[WorkerMemory, NetworkMemory]]:
+        features = features_of(state.belief, self._of_round, state.round - 1, observation)
         features[..., 0] = np.minimum(features[..., 0], _MOST_LOGS)
         logits, memory = self.network(features, state.plan)
         scores = logits + _TIES * state.round_uniforms(self.setting.n, 0)
-        tasks = tasks_of_shares(scores, self.setting.budget, 1.0, present_in(seen))
-        return tasks, state._replace(belief=state.belief.asked(tasks), plan=memory)
+        tasks = tasks_of_shares(scores, self.setting.budget, 1.0, present_in(observation))
+        return tasks, state._replace(belief=state.belief.with_assigned(tasks), plan=memory)

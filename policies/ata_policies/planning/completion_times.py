@@ -273,7 +273,7 @@ def place_grid(workers: SearchWorkers, tasks: Ints) -> Grid:
     # bisection of the time at which the shares of late sums, over the workers, add up to 0.03
     lower = earliest
     upper = latest
-    if used * _BEYOND * size > 0.0:
+    if used > 0:
         for _ in range(_HALVINGS):
             middle = 0.5 * (lower + upper)
             late = 0

@@ -18,7 +18,7 @@ from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.tails import members, picked
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
 from ata_policies.planning.knowledge import BETA, IDLE, Candidates, Knowledge, value_of_trying
-from ata_policies.planning.local_search import MOVES, Search, local_search
+from ata_policies.planning.local_search import MOVES, SearchResult, local_search
 
 # the stream of keys for the possible times of trials: no other use of ``permutations`` has it
 _TRIAL_TIMES = 4
@@ -36,7 +36,7 @@ class _Prospects(NamedTuple):
 
     workers: Ints
     """(E, j) their indices."""
-    there: Mask
+    present: Mask
     """(E, j) which places hold such a worker."""
     tasks: Floats
     """(E, j) how many tasks tell what a worker is worth, at least 1."""
@@ -47,12 +47,12 @@ class _Prospects(NamedTuple):
 
 
 def explore(
-    known: Knowledge,
+    knowledge: Knowledge,
     candidates: Candidates,
-    found: Search,
-    there: Mask,
+    result: SearchResult,
+    available: Mask,
     prices: Floats,
-    left: Floats,
+    rounds_left: Floats,
     draws: Floats,
 ) -> tuple[Ints, Floats]:
     """Choose which idle workers get a task in the coming round, for the sake of learning.
@@ -71,7 +71,7 @@ def explore(
     cost V of a round, V (1 - prod_i (1 - v_i / V)), or, where nearly all have never been tried,
     what such workers would gain together (``gain_together``); and both are less by the factor
     prod_j (1 - v_j / V) over those in use, which become known without a trial. The best prefix of
-    them is tried together, since a round waits only once for the slowest: with N rounds ``left``,
+    them is tried together, since a round waits only once for the slowest: with N rounds to come,
     the prefix of greatest
 
         N * what they gain - E[cost of a round with them] + E[cost without].
@@ -87,67 +87,67 @@ def explore(
     knowledge gradient (Frazier, Powell and Dayanik, 2008).
 
     Args:
-        known: What is known of the n workers.
+        knowledge: What is known of the n workers.
         candidates: The workers that the search considered.
-        found: What the search found for them.
-        there: (E, n) the workers that may get tasks.
+        result: What the search found for them.
+        available: (E, n) the workers that may get tasks.
         prices: (n,) what a unit of each worker's time costs.
-        left: (E,) the number N of rounds left.
+        rounds_left: (E,) the number N of rounds to come.
         draws: (E, n) uniform from 0 to 1.
 
     Returns:
         The allocation with these tasks, (E, n), and after how many rounds one of the tried workers,
         or of the workers in use, is known much better, (E,).
     """
-    used = candidates.members.among_all(found.allocation) > 0
-    untried = there & (known.seen.evidence == 0.0)
-    budget = np.int64(found.allocation[0].sum())
-    rows = np.arange(len(there))
+    used = candidates.members.scatter(result.allocation) > 0
+    untried = available & (knowledge.estimates.evidence == 0.0)
+    budget = np.int64(result.allocation[0].sum())
+    rows = np.arange(len(available))
     # of the workers never tried, nothing tells one from another: B of them, at random
     sampled = first_of(np.where(untried, draws, np.inf), budget)
     number = sampled.sum(axis=1)
     usual_price = float(np.median(prices))
     candidate_prices = prices[candidates.members.workers]
     reduced = remove_tasks(
-        candidates.times, candidates.shapes[:, -1], found.allocation, candidate_prices, usual_price
+        candidates.times, candidates.shapes[:, -1], result.allocation, candidate_prices, usual_price
     )
-    idle = (there & ~used & ~untried) | sampled
-    prospects = _prospects(known, reduced, idle, draws)
-    by_use = _prospects(known, reduced, used, draws)
-    tasks = found.allocation
-    of_candidates = candidates.members.of
+    idle = (available & ~used & ~untried) | sampled
+    prospects = _prospects(knowledge, reduced, idle, draws)
+    by_use = _prospects(knowledge, reduced, used, draws)
+    tasks = result.allocation
+    take_candidates = candidates.members.take
     # what is left to gain once the workers in use are known, as a share
     remaining_share = np.prod(1.0 - np.minimum(by_use.value / reduced.cost[:, :1], 1.0), axis=1)
     rounds_to_know = _tasks_to_know(
-        of_candidates(known.shapes), of_candidates(known.posterior.spread)
+        take_candidates(knowledge.shapes), take_candidates(knowledge.posterior.spread)
     ) / np.maximum(tasks, 1)
     rounds_to_know = np.where(tasks > 0, rounds_to_know, np.inf).min(axis=1)
     joint_gain = np.zeros(rows.size)
     for row in np.flatnonzero(number > 1).tolist():
         joint_gain[row] = gain_together(
-            known, candidates, found, candidate_prices, usual_price, untried[row], row
+            knowledge, candidates, result, candidate_prices, usual_price, untried[row], row
         )
     # two orders side by side, [:, 0] by value and [:, 1] with the workers never tried first; from
     # here on, arrays have the axes (E, order, prefix)
-    newest = picked(untried, picked(prospects.workers, prospects.order)) & prospects.there
+    newest = picked(untried, picked(prospects.workers, prospects.order)) & prospects.present
     place = picked(prospects.order, np.argsort(~newest, axis=1, kind="stable"))
     place = np.stack([prospects.order, place], axis=1)[:, :, :budget]
     workers = picked(prospects.workers, place)
-    size = prospects.there.sum(axis=1)
+    size = prospects.present.sum(axis=1)
     size = np.stack([size, np.where(number > 1, size, 0)], axis=1)
     value = picked(prospects.value, place)
     cost = reduced.cost[:, :1, None]
     gains = remaining_share[:, None, None] * _gains(
         value, picked(untried, workers), cost, joint_gain, number
     )
-    costs = _costs(known, candidates, reduced, workers, size, prices[workers])
+    costs = _costs(knowledge, candidates, reduced, workers, size, prices[workers])
     # a trial of k workers takes the place of k tasks of the allocation, for each k of ``removed``
     prefix = np.minimum(reduced.removed, place.shape[2]) - 1
-    net = left[:, None, None] * gains[:, :, prefix] - costs + cost
+    net = rounds_left[:, None, None] * gains[:, :, prefix] - costs + cost
     net = np.where((net > 0.0) & (reduced.removed > 0), net, 0.0)
     order, level = np.divmod(net.reshape(rows.size, -1).argmax(axis=1), reduced.removed.size)
     trial = np.arange(place.shape[2]) < reduced.removed[level][:, None]
-    allocation = candidates.members.among_all(reduced.allocation[rows, level])
+    allocation = candidates.members.scatter(reduced.allocation[rows, level])
     e, j = np.nonzero(trial)
     allocation[e, workers[e, order[e], j]] = 1
     needed = np.where(trial, picked(prospects.tasks, place[rows, order]), np.inf)
@@ -155,11 +155,11 @@ def explore(
 
 
 def gain_together(
-    known: Knowledge,
+    knowledge: Knowledge,
     candidates: Candidates,
-    found: Search,
-    own: Floats,
-    usual: float,
+    result: SearchResult,
+    candidate_prices: Floats,
+    usual_price: float,
     untried: Mask,
     row: int,
 ) -> float:
@@ -169,23 +169,25 @@ def gain_together(
     workers are about as busy as the busiest.
 
     Args:
-        known: What is known of the workers.
+        knowledge: What is known of the workers.
         candidates: The workers that the search considered.
-        found: What the search found for them.
-        own: (E, m) the prices of the candidates' time.
-        usual: The price of the time of a worker never tried.
+        result: What the search found for them.
+        candidate_prices: (E, m) the prices of the candidates' time.
+        usual_price: The price of the time of a worker never tried.
         untried: (n,) the workers never tried.
         row: Which of the E rows.
     """
-    budget = found.allocation[row].sum()
-    used = found.allocation[row] > 0
+    budget = result.allocation[row].sum()
+    used = result.allocation[row] > 0
     number = min(budget, untried.sum())
     levels = (np.arange(number) + 0.5) / number
     mean = np.exp(
-        np.interp(levels, np.cumsum(known.population.share[row]), known.population.place[row]),
+        np.interp(
+            levels, np.cumsum(knowledge.population.share[row]), knowledge.population.place[row]
+        ),
     )
     # one whose task alone takes longer than a round costs is of no use
-    mean = mean[mean < found.cost[row]][:IDLE]
+    mean = mean[mean < result.cost[row]][:IDLE]
     if mean.size == 0:
         return 0.0
     shape = candidates.shapes[row, -1]
@@ -195,30 +197,34 @@ def gain_together(
     nobody = np.zeros(len(times), np.bool_)
     start = beta_kernel(times.mean(axis=1), spread, budget, nobody, np.zeros(len(times)))
     doubt = np.append(candidates.doubt[row, used], np.zeros(mean.size))
-    paid = np.append(own[row, used], np.full(mean.size, usual))
+    paid = np.append(candidate_prices[row, used], np.full(mean.size, usual_price))
     joint_search = local_search(times, start, paid, doubt=doubt, moves=MOVES // 2)
-    needed = _tasks_to_know(known.shapes[row, worker], known.posterior.spread[row, worker])
-    return float(max(found.cost[row] - joint_search.cost, 0.0) / needed)
+    needed = _tasks_to_know(knowledge.shapes[row, worker], knowledge.posterior.spread[row, worker])
+    return float(max(result.cost[row] - joint_search.cost, 0.0) / needed)
 
 
-def _prospects(known: Knowledge, reduced: Reduced, considered: Mask, draws: Floats) -> _Prospects:
+def _prospects(
+    knowledge: Knowledge, reduced: Reduced, considered: Mask, draws: Floats
+) -> _Prospects:
     """Value the ``considered`` workers, (E, n); see ``explore`` for the formulas."""
     among = members(considered)
-    optimism = among.of(known.posterior.location) - _OPTIMISM * among.of(known.posterior.spread)
-    near = np.lexsort((among.of(draws), np.where(among.there, optimism, np.inf)))[
+    optimism = among.take(knowledge.posterior.location) - _OPTIMISM * among.take(
+        knowledge.posterior.spread
+    )
+    near = np.lexsort((among.take(draws), np.where(among.present, optimism, np.inf)))[
         :, :_MOST_CONSIDERED
     ]
     workers = picked(among.workers, near)
-    present = among.there[:, :_MOST_CONSIDERED]
-    estimates, posterior = known.of(workers)
+    present = among.present[:, :_MOST_CONSIDERED]
+    estimates, posterior = knowledge.take(workers)
     limit = reduced.limit[:, 1:, None]
     mean = posterior.mean()
     # axes (E, k, j) from here on: G_k (1 - M / u_k)+ for each number k of tasks above 0
     gain = (reduced.cost[:, :1] - reduced.cost[:, 1:])[:, :, None]
-    gain = gain * value_of_trying(known.population, estimates, reduced.limit[:, 1:])
+    gain = gain * value_of_trying(knowledge.population, estimates, reduced.limit[:, 1:])
     ratio = np.maximum(mean[:, None] / np.where(limit > 0.0, limit, np.inf), 1.0)
     needed = _tasks_to_know(
-        picked(known.shapes, workers)[:, None],
+        picked(knowledge.shapes, workers)[:, None],
         posterior.spread[:, None],
         ratio,
     )
@@ -253,7 +259,7 @@ def _gains(value: Floats, is_new: Mask, cost: Floats, joint_gain: Floats, number
 
 
 def _costs(
-    known: Knowledge,
+    knowledge: Knowledge,
     candidates: Candidates,
     reduced: Reduced,
     workers: Ints,
@@ -271,7 +277,7 @@ def _costs(
     shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * workers.shape[2]).bit_length(), size)
     quantiles = ndtri((np.arange(size) + 0.5) / size)  # of the normal distribution, equally likely
     trial = (
-        *(picked(field, workers) for field in known.posterior),
+        *(picked(field, workers) for field in knowledge.posterior),
         quantiles,
         shuffled,
         candidates.shapes[:, None],

@@ -93,9 +93,9 @@ class Knowledge(NamedTuple):
     """The belief, of these rows alone."""
     counted: Members
     """The k workers with results whose times are counted in bins."""
-    own: Floats
+    slices: Floats
     """(E, k, S) slices of their distributions, each by the worker's own times alone."""
-    seen: Estimates
+    estimates: Estimates
     """What each worker's own times say."""
     population: Population
     """What all times say of the population that the workers come from."""
@@ -104,10 +104,11 @@ class Knowledge(NamedTuple):
     shapes: Floats
     """(E, n) 1 / (coefficient of variation)^2 of their task times."""
 
-    def of(self, workers: Ints) -> tuple[Estimates, Posterior]:
+    def take(self, workers: Ints) -> tuple[Estimates, Posterior]:
         """Return what the own times of some workers, (E, m), say, and what is known of them."""
         estimates, posterior = (
-            [picked(field, workers) for field in table] for table in (self.seen, self.posterior)
+            [picked(field, workers) for field in table]
+            for table in (self.estimates, self.posterior)
         )
         return Estimates(*estimates), Posterior(*posterior)
 
@@ -164,33 +165,33 @@ def learn_rows(belief: DistributionBelief, weight: float) -> Knowledge:
     )
 
 
-def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) -> Candidates:
+def choose_candidates(knowledge: Knowledge, available: Mask, last: Ints, budget: int) -> Candidates:
     """Choose the workers that a search considers: the fastest, and the workers of the last plan.
 
     Args:
-        known: What is known of the n workers.
-        there: (E, n) the workers that may get tasks; only those with results are chosen.
+        knowledge: What is known of the n workers.
+        available: (E, n) the workers that may get tasks; only those with results are chosen.
         last: (E, n) the allocation of the last plan.
         budget: Tasks to share out, B; of the fastest, B + 64 are chosen.
     """
-    mean = known.posterior.mean()
-    tried = there & (known.seen.evidence > 0.0)
+    mean = knowledge.posterior.mean()
+    tried = available & (knowledge.estimates.evidence > 0.0)
     near = members(
         first_of(np.where(tried, mean, np.inf), np.int64(budget + IDLE)) | (tried & (last > 0)),
     )
-    mean = np.where(near.there, near.of(mean), _FILLED_UP)
+    mean = np.where(near.present, near.take(mean), _FILLED_UP)
     # -1 for workers that have no slices of their own
-    place = np.where(near.there, near.of(known.counted.place), -1)
+    place = np.where(near.present, near.take(knowledge.counted.place), -1)
     times = blended(
-        known.own,
+        knowledge.slices,
         place,
-        np.where(near.there, known.belief.later(near.workers), 0.0),
+        np.where(near.present, knowledge.belief.later(near.workers), 0.0),
         mean,
     )
-    doubt = np.minimum(np.expm1(near.of(known.posterior.spread) ** 2), 1.0)
-    spread = BETA * mean / np.sqrt(near.of(known.shapes))
+    doubt = np.minimum(np.expm1(near.take(knowledge.posterior.spread) ** 2), 1.0)
+    spread = BETA * mean / np.sqrt(near.take(knowledge.shapes))
     shapes = np.empty(np.add(times.shape, (0, 1, 0)))
-    _fill_shapes(times, near.there, shapes)
+    _fill_shapes(times, near.present, shapes)
     return Candidates(near, times, doubt, spread, shapes)
 
 
@@ -214,7 +215,7 @@ def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
     )
 
 
-def learn_population(seen: Estimates) -> Population:
+def learn_population(estimates: Estimates) -> Population:
     """Learn each row's population: a mixture at fixed places, with shares by EM.
 
     At least one worker of each row must have a result. It is a discrete form of the nonparametric
@@ -231,13 +232,13 @@ def learn_population(seen: Estimates) -> Population:
         >>> float(population.share[population.place < np.log(4.0)].sum().round(1))
         0.5
     """
-    ends = [_ends(location[evidence > 0.0]) for location, evidence in zip(*seen, strict=True)]
+    ends = [_ends(location[evidence > 0.0]) for location, evidence in zip(*estimates, strict=True)]
     number, centre, deviation, first_place, last_place = np.array(ends).T[:, :, None]
     place = first_place + np.arange(PLACES) * ((last_place - first_place) / (PLACES - 1))
     place[:, -1:] = last_place
     prior = np.exp(-0.5 * ((place - centre) / deviation) ** 2)
     prior /= prior.sum(axis=1, keepdims=True)
-    share = _learn(*seen, place, prior)
+    share = _learn(*estimates, place, prior)
     doubt = 1.0 / (1.0 + np.sqrt(number))
     return Population(place, share, (1.0 - doubt) * share + doubt * prior)
 
@@ -252,15 +253,15 @@ def _ends(location: Floats) -> tuple[float, ...]:
     return location.size, centre, deviation, first_place, last_place
 
 
-def posterior(population: Population, seen: Estimates) -> Posterior:
+def posterior(population: Population, estimates: Estimates) -> Posterior:
     """Return the posterior from the population and each worker's own times.
 
     For a worker never tried it is from the population alone.
     """
-    return Posterior(*_posterior(*seen, population.place, population.share))
+    return Posterior(*_posterior(*estimates, population.place, population.share))
 
 
-def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
+def value_of_trying(population: Population, estimates: Estimates, limit: Floats) -> Floats:
     """Return the value of knowing each worker better, (E, L, n), for L limits u.
 
     A worker of mean M gains (1 - M / u)+, and the value is
@@ -274,10 +275,10 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
 
     Args:
         population: The population of each row.
-        seen: What the workers' own times say, (E, n).
+        estimates: What the workers' own times say, (E, n).
         limit: (E, L) the limits u.
     """
-    return np.asarray(_value(*seen, *population, limit))
+    return np.asarray(_value(*estimates, *population, limit))
 
 
 @kernel("(m,s),(m),(k,s)", (2,))

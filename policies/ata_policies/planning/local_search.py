@@ -39,7 +39,7 @@ _MOST_GRIDS = 6  # most grids in a search: it is made anew where the round time 
 _BOUND_ERROR = 1e-3
 
 
-class Search(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search found for n workers, in each row."""
 
     allocation: Ints
@@ -50,7 +50,9 @@ class Search(NamedTuple):
     """(...,) moves made; the search was not over if they are as many as allowed."""
 
 
-def search(candidates: Candidates, last: Ints, budget: int, prices: Floats, draw: Floats) -> Search:
+def search(
+    candidates: Candidates, last: Ints, budget: int, prices: Floats, draw: Floats
+) -> SearchResult:
     """Search from the last allocation, and from the beta rule on the k fastest workers.
 
     The better result is returned. The number k is drawn, from 0.4 to 1.4 times the workers in use.
@@ -65,9 +67,9 @@ def search(candidates: Candidates, last: Ints, budget: int, prices: Floats, draw
     """
     members = candidates.members
     mean = candidates.times.mean(axis=2)
-    start = members.of(last) * members.there
-    order = np.lexsort((mean, ~members.there))
-    number = members.there.sum(axis=1)
+    start = members.take(last) * members.present
+    order = np.lexsort((mean, ~members.present))
+    number = members.present.sum(axis=1)
     # the last allocation is a start only if all its workers are still there
     begun = start.sum(axis=1) == budget
     used = (start > 0).sum(axis=1)
@@ -98,7 +100,7 @@ def local_search(
     *,
     doubt: ArrayLike = 0.0,
     moves: int = MOVES,
-) -> Search:
+) -> SearchResult:
     """Improve an allocation step by step, by the expected cost itself, on sampled task times.
 
     Ours. With F_i(a, t) the chance that worker i has done a tasks by time t, the cost is
@@ -133,7 +135,7 @@ def local_search(
     doubts, paid = (
         np.broadcast_to(np.asarray(value, np.float64), shape) for value in (doubt, prices)
     )
-    return Search(*_search(table, doubts, orders, begin, paid, moves))
+    return SearchResult(*_search(table, doubts, orders, begin, paid, moves))
 
 
 class _Costs(NamedTuple):

@@ -35,7 +35,7 @@ class Problem(NamedTuple):
 def make_plans(
     belief: DistributionBelief,
     rows: Any,
-    there: Mask,
+    available: Mask,
     probes: Mask,
     last: Ints,
     problem: Problem,
@@ -46,7 +46,7 @@ def make_plans(
     Args:
         belief: What has been learned, of all rows.
         rows: The E rows to plan for.
-        there: (E, n) the workers that may get tasks; at least one of each row has a result.
+        available: (E, n) the workers that may get tasks; at least one of each row has a result.
         probes: (E, n) workers that get a task each, except that the workers in use get at least
             half of the tasks.
         last: (E, n) the best allocation of the last plan, from which the search begins.
@@ -57,14 +57,14 @@ def make_plans(
         The tasks, (E, n); the best allocation, without the tasks that are done for the sake of
         learning, (E, n); and the number of rounds between the next round and the next plan, (E,).
     """
-    known = learn_rows(belief.rows(rows), problem.weight)
-    candidates = choose_candidates(known, there, last, problem.budget)
+    knowledge = learn_rows(belief.take_rows(rows), problem.weight)
+    candidates = choose_candidates(knowledge, available, last, problem.budget)
     result = search(candidates, last, problem.budget, problem.prices, draws[:, 0])
     allocation, rounds = explore(
-        known,
+        knowledge,
         candidates,
         result,
-        there,
+        available,
         problem.prices,
         problem.rounds_left,
         draws[:, 2:],
@@ -74,15 +74,15 @@ def make_plans(
     pause = np.minimum(_LONGEST * problem.memory * (1.0 + draws[:, 1]) / 2.0, _TRIAL_PART * rounds)
     # a search that was cut short goes on in the next round
     pause = np.where(result.moves < MOVES, np.maximum(pause.astype(np.int64) - 1, 0), 0)
-    probed = probes & there & (allocation == 0)
+    probed = probes & available & (allocation == 0)
     for e in np.flatnonzero(probed.any(axis=1)):
         pause[e] = 0
         _probe(
             allocation[e],
-            known.posterior.mean()[e],
+            knowledge.posterior.mean()[e],
             np.flatnonzero(probed[e])[: (problem.budget + 1) // 2],
         )
-    return allocation, candidates.members.among_all(result.allocation), pause
+    return allocation, candidates.members.scatter(result.allocation), pause
 
 
 def _probe(allocation: Ints, mean: Floats, probed: Ints) -> None:

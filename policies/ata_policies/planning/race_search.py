@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from ata_gym.pools.pool import Pool, checked_pool
 from ata_gym.theory.allocation.smallest_multiples import allocate_kernel
 from ata_gym.theory.round_time.worker_times import rescaled
-from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.theory.simulated.slices import slice_means
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.beliefs.distributions.retries import first_of
@@ -105,12 +105,12 @@ class RaceSearch:
         tolerance: At price 0, the share by which a race may cost more than the cheapest.
         replicates: Rounds to play with each candidate, see ``race_costs``.
         factors: (n, F) where the times are uncertain, see ``race_costs``.
-        least: Workers that have to be in the race, from 1 to n.
+        least_workers: Workers that have to be in the race, from 1 to n.
 
     Example:
         >>> from ata_gym import scenario
         >>> example = scenario("icml2025-cifar100")
-        >>> times = known_sample(example.pool, 64)
+        >>> times = slice_means(example.pool, 64)
         >>> RaceSearch(times, times.mean(axis=1), example.budget, price=0.1).search()[:2]
         (5, 30)
     """
@@ -125,7 +125,7 @@ class RaceSearch:
         tolerance: float = 0.0,
         replicates: int = 256,
         factors: Floats | None = None,
-        least: int = 1,
+        least_workers: int = 1,
     ) -> None:
         ranked = np.asarray(scores, np.float64)
         order = np.argsort(ranked, kind="stable")[: max(1, int((ranked < np.inf).sum()))]
@@ -139,10 +139,10 @@ class RaceSearch:
         self._price = price
         self._tolerance = tolerance
         self._replicates = replicates
-        self._workers = _scale(min(least, len(order)), len(order))
+        self._workers = _scale(min(least_workers, len(order)), len(order))
         self._tasks = [*_scale(budget, 4 * budget), EVERYTHING]
         self._last = len(self._workers) - 1, len(self._tasks) - 1
-        self._known: dict[Place, Choice] = {}
+        self._choices: dict[Place, Choice] = {}
 
     def search(self) -> Choice:
         """Search from the best of every second number of workers and of tasks, on few rounds."""
@@ -160,7 +160,7 @@ class RaceSearch:
         fastest: int,
         tasks: int,
         stride: int = STRIDE,
-        most: int | None = None,
+        most_races: int | None = None,
     ) -> Choice:
         """Search from a race, such as an earlier choice.
 
@@ -168,11 +168,13 @@ class RaceSearch:
             fastest: Workers in this race.
             tasks: Tasks shared out among them.
             stride: Length of the first steps on the scales.
-            most: The search ends early when it has played so many races, but has at least played
-                the races around its start.
+            most_races: The search ends early when it has played so many races, but has at least
+                played the races around its start.
         """
         position = _nearest(fastest, self._workers), _nearest(tasks, self._tasks)
-        return self._search_from(position, max(stride, 1), most)  # a negative one would never end
+        return self._search_from(
+            position, max(stride, 1), most_races
+        )  # a negative one would never end
 
     def _search_from(self, position: Place, stride: int, most_races: int | None) -> Choice:
         """Search by the cost; at price 0, by the worker time of races that are short enough."""
@@ -185,9 +187,9 @@ class RaceSearch:
             )
         else:
             # the race of all workers with B tasks each: no round is shorter
-            self._known |= self._play([self._last], self._replicates)
+            self._choices |= self._play([self._last], self._replicates)
             position, stride = self._walk(self._frugal, position, stride, most_races)
-        return self._known[position]._replace(stride=stride)
+        return self._choices[position]._replace(stride=stride)
 
     def _walk(
         self, loss: Loss, position: Place, step: int, most_races: int | None
@@ -196,7 +198,7 @@ class RaceSearch:
 
         The place is returned, and the step with which the search has to go on; 0 if it is done.
         """
-        choices = self._known
+        choices = self._choices
         while step:  # each pass goes to a better one of finitely many places, or shortens the step
             steps = np.array(list(product((-step, 0, step), repeat=2)))
             around = {(i, j) for i, j in np.clip(position + steps, 0, self._last).tolist()}
@@ -214,7 +216,7 @@ class RaceSearch:
 
     def _frugal(self, choice: Choice) -> tuple[float, float]:
         """Return by how much a race is too long, and its worker time."""
-        limit = (1.0 + self._tolerance) * self._known[self._last].round_time
+        limit = (1.0 + self._tolerance) * self._choices[self._last].round_time
         return max(choice.round_time - limit, 0.0), choice.worker_time
 
     def _play(self, places: list[Place], rounds: int) -> dict[Place, Choice]:
@@ -282,9 +284,9 @@ def best_race(pool: Pool, budget: int, price: float, replicates: int = 1024) -> 
     price = non_negative("price", price)
     means = checked_pool(pool).mean()
     pool, unit = rescaled(pool, float(means.min()))
-    times = known_sample(pool, _SLICES)
-    everybody = np.full((1, pool.n), budget)
-    end = float(race_costs(times, everybody, budget, _SLICES).round_time[0])
+    times = slice_means(pool, _SLICES)
+    all_workers = np.full((1, pool.n), budget)
+    end = float(race_costs(times, all_workers, budget, _SLICES).round_time[0])
     races = []
     rankings = [times.mean(axis=1), time_per_result(times, end), time_per_result(times, 2 * end)]
     for scores in rankings:

@@ -8,13 +8,14 @@ import numpy as np
 from ata_gym.typing import Ints
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.allocation.estimates.thompson import draw_means
+from ata_policies.beliefs.belief import NoPlan
 from ata_policies.beliefs.moments import Exposure
 from ata_policies.planning.race_search import EVERYTHING, race_allocation
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.setting import Setting
 
 
-class FixedRace(AllocationPolicy):
+class FixedRace(AllocationPolicy[Exposure, NoPlan]):
     """A race of a fixed size: the fastest workers by Thompson draws share out some tasks.
 
     With K_i results in the time S_i, spent on results and cancelled tasks, a draw is 1 / lambda,
@@ -43,7 +44,7 @@ class FixedRace(AllocationPolicy):
         self.tasks = tasks
         self.shape = real("shape", shape)
 
-    def allocate(self, state: State) -> Ints:
+    def allocate(self, state: State[Exposure, NoPlan]) -> Ints:
         """Start the fastest by the draws, and all workers never tried."""
         untried = state.belief.untried()
         budget = self.setting.budget

@@ -15,11 +15,11 @@ from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import falling_due, first_of, to_try_again
 from ata_policies.beliefs.distributions.slices import own_sample, sample
-from ata_policies.observations import LONGEST, Observation
+from ata_policies.observations import LONGEST_TIME, Observation
 from ata_policies.planning.race_search import EVERYTHING, STRIDE, RaceSearch, race_allocation
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.race.rates import Rates, learn_rates
-from ata_policies.race.size import Doubt, needed, tries, worth_their_time
+from ata_policies.race.size import Doubt, tries, workers_needed, worth_their_time
 from ata_policies.setting import Setting
 
 _LONGEST_INTERVAL = 128  # rounds between two choices, at most
@@ -34,7 +34,7 @@ _MORE_CANDIDATES = 64  # candidates besides twice as many as are in the race
 
 
 class RacePlan(NamedTuple):
-    """The race that was chosen last in each row, and what was asked for last."""
+    """The race that was chosen last in each row, and the workers in it."""
 
     solved: Wholes
     """(E,) rounds since everything last began anew when it was chosen; 0 before the first."""
@@ -46,7 +46,7 @@ class RacePlan(NamedTuple):
     """(E,) tasks shared out among them."""
     shape: Annotated[Floats, Within(0.01, 100.0)]
     """(E, n) 1 / (coefficient of variation)^2 of each worker's task times."""
-    asked: Mask
+    racing: Mask
     """(E, n) workers in the last race."""
     away: Mask
     """(E, n) workers that did nothing in the last race that they were in."""
@@ -54,7 +54,7 @@ class RacePlan(NamedTuple):
     """Whether a race of so few workers is still right; without a price only."""
 
 
-class RaceLearner(AllocationPolicy):
+class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
     """Learns the distributions, and chooses the race of least cost for the price.
 
     That is how many of the fastest workers race, and for how many tasks. At intervals that grow, it
@@ -79,9 +79,9 @@ class RaceLearner(AllocationPolicy):
 
     No round waits for any of these. At price 0, of the races within ``tolerance`` of the least
     round time it takes the one with the least worker time: GTA, the fastest, is hardly faster than
-    the race of the best few workers, and its worker time is far more. But all workers race that are
-    ``needed``, as far as is known by then; and all race while there is ``Doubt``, since a race took
-    far longer than usual. Ours.
+    the race of the best few workers, and its worker time is far more. But as many workers race as
+    are needed (``workers_needed``), as far as is known by then; and all race while there is
+    ``Doubt``, since a race took far longer than usual. Ours.
 
     Args:
         tolerance: A share of the round time, at least 0; counts only at price 0.
@@ -129,36 +129,44 @@ class RaceLearner(AllocationPolicy):
             doubt,
         )
 
-    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        plan: RacePlan = state.plan
-        away = (plan.away | plan.asked) & ~signs_of_life(seen["worker"], seen["elapsed"])
+    def act(
+        self, state: State[DistributionBelief, RacePlan], observation: Observation
+    ) -> tuple[Ints, State[DistributionBelief, RacePlan]]:
+        plan = state.plan
+        away = (plan.away | plan.racing) & ~signs_of_life(
+            observation["worker"], observation["elapsed"]
+        )
         rows = np.flatnonzero(self._due(state))
         untried = state.belief.untried()
         plan = plan._replace(away=away & ~(away | untried).all(axis=1, keepdims=True))
         if self.setting.price == 0.0:
             plan = plan._replace(
-                doubt=plan.doubt.after(seen["worker"], seen["duration"], seen["elapsed"]),
+                doubt=plan.doubt.updated(
+                    observation["worker"], observation["duration"], observation["elapsed"]
+                ),
             )
         if rows.size:
             plan = self._planned(state.belief, plan, rows)
         state = state._replace(plan=plan)
         allocation = self._start(state, untried)
-        return allocation, state._replace(plan=plan._replace(asked=allocation > 0))
+        return allocation, state._replace(plan=plan._replace(racing=allocation > 0))
 
-    def allocate(self, state: State) -> Ints:
+    def allocate(self, state: State[DistributionBelief, RacePlan]) -> Ints:
         return self._start(state, state.belief.untried())
 
-    def away(self, state: State) -> Mask:
+    def away(self, state: State[DistributionBelief, RacePlan]) -> Mask:
         return np.asarray(state.plan.away)
 
-    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
-        plan: RacePlan = state.plan
+    def note_absences(
+        self, state: State[DistributionBelief, RacePlan], absent: Mask, back: Mask
+    ) -> State[DistributionBelief, RacePlan]:
+        plan = state.plan
         away = (plan.away | absent) & ~back
-        asked = plan.asked & ~(absent | back)
-        return state._replace(plan=plan._replace(away=away, asked=asked))
+        racing = plan.racing & ~(absent | back)
+        return state._replace(plan=plan._replace(away=away, racing=racing))
 
-    def plan_in_words(self, state: State, row: int) -> str:
-        plan: RacePlan = state.plan
+    def describe_plan(self, state: State[DistributionBelief, RacePlan], row: int) -> str:
+        plan = state.plan
         if plan.tasks[row] >= EVERYTHING:
             tasks = "B tasks each"
         else:
@@ -169,7 +177,7 @@ class RaceLearner(AllocationPolicy):
             f" {state.belief.reach[row]:.0f} rounds count"
         )
 
-    def _due(self, state: State) -> Mask:
+    def _due(self, state: State[DistributionBelief, RacePlan]) -> Mask:
         """Return the rows that choose a race now: at growing intervals, or in an open search."""
         pace = uniforms(state.key, 1)[:, 0]
         plan = state.plan
@@ -186,7 +194,7 @@ class RaceLearner(AllocationPolicy):
         )
         return due
 
-    def _start(self, state: State, untried: Mask) -> Ints:
+    def _start(self, state: State[DistributionBelief, RacePlan], untried: Mask) -> Ints:
         """Share out the tasks of the race, and add the workers that are tried beside it."""
         plan = state.plan
         belief = state.belief
@@ -208,21 +216,27 @@ class RaceLearner(AllocationPolicy):
         tried |= to_try_again(belief, self.setting.price) | (plan.doubt.races > 0)[:, None]
         return np.where((race == 0) & tried, budget, race)
 
-    def _next_fastest(self, state: State, times: Floats) -> Mask:
+    def _next_fastest(self, state: State[DistributionBelief, RacePlan], times: Floats) -> Mask:
         """Return the m fastest and some of the next fastest, in rounds in which some are due."""
         since = np.maximum(state.belief.since, 1.0)
         m = state.plan.fastest
         # explore m / sqrt(k) per round add up to 2 explore m sqrt(k)
-        extra = falling_due(2.0 * self.explore * m, np.sqrt(since), np.sqrt(since - 1.0))
+        extra = falling_due(
+            np.multiply(2.0 * self.explore, m, dtype=np.float64),
+            np.sqrt(since),
+            np.sqrt(since - 1.0),
+        )
         return np.asarray(first_of(times, np.where(extra > 0, m + extra, 0)))
 
-    def _to_try(self, state: State, untried: Mask, keys: Keys) -> Mask:
+    def _to_try(
+        self, state: State[DistributionBelief, RacePlan], untried: Mask, keys: Keys
+    ) -> Mask:
         """Return the workers never tried that are tried in this round, chosen at random."""
         untried_count = untried.sum(axis=1)
         horizon = self.setting.horizon
         if not untried_count.any():
             return untried
-        lots = uniforms(derive_keys(keys, 0, 2), self.setting.n)
+        draws = uniforms(derive_keys(keys, 0, 2), self.setting.n)
         # without a horizon, as many rounds are expected as have passed since everything began anew
         if horizon is None:
             rounds_left = np.maximum(state.belief.since, 1.0)
@@ -235,7 +249,7 @@ class RaceLearner(AllocationPolicy):
             self.setting.budget,
             self.setting.price,
         )
-        return np.asarray(first_of(np.where(untried, lots, np.inf), number))
+        return np.asarray(first_of(np.where(untried, draws, np.inf), number))
 
     def _planned(self, belief: DistributionBelief, old_plan: RacePlan, rows: Ints) -> RacePlan:
         """Return the plan with a race chosen in some rows."""
@@ -243,14 +257,14 @@ class RaceLearner(AllocationPolicy):
         price = self.setting.price
         budget = self.setting.budget
         for e in rows.tolist():
-            row_belief = belief.rows([e])
+            row_belief = belief.take_rows([e])
             rates = learn_rates(row_belief.counts, row_belief.busy, plan.shape[[e]])
             typical = np.where(row_belief.untried() | plan.away[e], np.inf, rates.typical())[0]
             known_count = int((typical < np.inf).sum())
             is_first = row_belief.since[0] <= 1.0
             plan.solved[e] = row_belief.since[0]
             if price == 0.0:
-                least_workers = needed(row_belief, typical, 2.0 * self.tolerance)
+                least_workers = workers_needed(row_belief, typical, 2.0 * self.tolerance)
             else:
                 least_workers = 1
             # nobody to choose, or nobody to leave out
@@ -268,7 +282,12 @@ class RaceLearner(AllocationPolicy):
                 )
                 candidates = np.argsort(typical, kind="stable")[:number]
                 self._choose(
-                    plan, e, row_belief.of(candidates[None]), rates, candidates, least_workers
+                    plan,
+                    e,
+                    row_belief.take_workers(candidates[None]),
+                    rates,
+                    candidates,
+                    least_workers,
                 )
         return plan
 
@@ -291,7 +310,7 @@ class RaceLearner(AllocationPolicy):
         typical = rates.typical()[0, candidates]
         factors = rates.factors()[0, candidates] * (typical / belief.mean()[0])[:, None]
         search = RaceSearch(
-            np.minimum(np.nan_to_num(own_times[0], nan=LONGEST), LONGEST),
+            np.minimum(np.nan_to_num(own_times[0], nan=LONGEST_TIME), LONGEST_TIME),
             typical,
             self.setting.budget,
             self.setting.price,
@@ -299,7 +318,7 @@ class RaceLearner(AllocationPolicy):
             replicates=self.replicates,
             # NaN of extreme times
             factors=np.minimum(np.nan_to_num(factors, nan=1.0), _LARGEST_FACTOR),
-            least=least_workers,
+            least_workers=least_workers,
         )
         fastest = int(plan.fastest[e])
         stride = int(plan.stride[e]) or STRIDE

@@ -3,9 +3,11 @@
 import numpy as np
 
 from ata_gym.changes import Conditions
-from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.theory.simulated.slices import slice_means
 from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.allocation.oracles import DynamicAllocation
+from ata_policies.beliefs.belief import NoPlan
+from ata_policies.beliefs.moments import Totals
 from ata_policies.planning.race_search import RaceSearch, best_race, race_allocation
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.setting import Setting
@@ -15,7 +17,7 @@ _MOST_TIMES = 2**24  # task times with which a race is chosen at first
 _REPLICATES = 128  # rounds played with each candidate later
 
 
-class RaceOracle(AllocationPolicy):
+class RaceOracle(AllocationPolicy[Totals, NoPlan]):
     """The best race for the price with the distributions known.
 
     E[round time] + price * E[worker time] is least. The race is found before the first round, by
@@ -34,7 +36,7 @@ class RaceOracle(AllocationPolicy):
         pool = setting.known_pool("race-oracle")
         self.fixed = best_race(pool, setting.budget, setting.price).allocation
 
-    def allocate(self, state: State) -> Ints:
+    def allocate(self, state: State[Totals, NoPlan]) -> Ints:
         return np.tile(self.fixed, (len(state.round), 1))
 
 
@@ -54,7 +56,7 @@ class RaceDynamicOracle(DynamicAllocation):
 
     def __init__(self, setting: Setting, *, tolerance: float = 0.1, seed: int = 0) -> None:
         super().__init__(setting, tolerance=tolerance, seed=seed)
-        self.times = known_sample(self.pool, _SLICES)
+        self.times = slice_means(self.pool, _SLICES)
         self.by_round = np.array([family == "trace-by-round" for family in self.pool.families])
         rounds = int(np.clip(_MOST_TIMES // (setting.n * setting.budget), 16, 1024))
         means = self.times.mean(axis=1)
@@ -64,10 +66,12 @@ class RaceDynamicOracle(DynamicAllocation):
     def legal(self, tasks: Ints) -> Mask:
         return np.greater_equal(tasks, self.setting.budget)
 
-    def plan(self, now: Conditions, mean: Floats) -> Ints:
+    def plan(self, conditions: Conditions, mean: Floats) -> Ints:
         present = np.isfinite(mean)
-        times = self.times[now.distribution] * now.factor[:, None]
-        times = np.where(self.by_round[now.distribution, None], mean[:, None], times)[present]
+        times = self.times[conditions.distribution] * conditions.factor[:, None]
+        times = np.where(self.by_round[conditions.distribution, None], mean[:, None], times)[
+            present
+        ]
         budget = self.setting.budget
         price = self.setting.price
         search = RaceSearch(times, mean[present], budget, price, replicates=_REPLICATES)

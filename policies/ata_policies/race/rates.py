@@ -14,7 +14,7 @@ from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.typing import Floats, Keys
 from ata_gym.utils.compiled import kernel
 from ata_policies.allocation.estimates.thompson import gamma_kernel
-from ata_policies.observations import LONGEST
+from ata_policies.observations import LONGEST_TIME
 
 LEVELS = 16  # equally likely slices of the distribution of a rate
 _LARGEST_SHAPE = 2.0  # the largest shape of the distribution that the rates of a row come from
@@ -32,7 +32,7 @@ class Rates(NamedTuple):
 
     def typical(self) -> Floats:
         """Return the time per result at the expected rate, (E, n)."""
-        return np.minimum(self.time / self.shape, LONGEST)
+        return np.minimum(self.time / self.shape, LONGEST_TIME)
 
     def draw(self, keys: Keys) -> Floats:
         """Draw a time per result for each worker, (E, n), from one key per row, (E,).
@@ -49,7 +49,7 @@ class Rates(NamedTuple):
             gammas = np.where(below_1, gammas * lower, gammas)
         # the least gamma number keeps the quotient finite
         least_gamma = 1e-300 * np.maximum(self.time, 1.0)
-        return np.minimum(self.time / np.maximum(gammas, least_gamma), LONGEST)
+        return np.minimum(self.time / np.maximum(gammas, least_gamma), LONGEST_TIME)
 
     def factors(self) -> Floats:
         """Return times per result over the typical one, (E, n, 16).
@@ -146,4 +146,4 @@ def _learn(counts: Floats, busy: Floats, time_shape: Floats, shape: Floats, time
     for i in range(n):
         c = (1.0 + time_shape[i] * counts[i]) / (1.0 + counts[i])
         shape[i] = a + c * counts[i]
-        time[i] = min(max(b + c * busy[i], 1e-300), LONGEST)
+        time[i] = min(max(b + c * busy[i], 1e-300), LONGEST_TIME)

@@ -17,10 +17,10 @@ _LEAST_OF_TWO = 1.5  # fewer results than these, some of which may count in part
 _MOST_DEVIATIONS = 4.0  # standard deviations of a race of exponential task times, above its mean
 _AVERAGED_RACES = 16.0  # races that the usual time is an average of
 _DOUBTED_RACES = 8  # races in which all workers take part after one that took far longer
-_EVERYBODY = 2**40  # more workers than there are
+_ALL_WORKERS = 2**40  # more workers than there are
 
 
-def needed(belief: DistributionBelief, scores: Floats, share: float) -> int:
+def workers_needed(belief: DistributionBelief, scores: Floats, share: float) -> int:
     """Return how many workers must race for the rest to give at most a share of all results.
 
     Workers of low scores come first; infinite scores are left out. With K_i results in the time
@@ -39,11 +39,11 @@ def needed(belief: DistributionBelief, scores: Floats, share: float) -> int:
     Example:
         >>> results = np.array([[0, 1, 2, 3]]), np.full((1, 4), 3.0), np.full((1, 5), 0.5)
         >>> belief = DistributionBelief.empty(1, 5).observe(*results)
-        >>> needed(belief, np.arange(5.0), 0.01)
+        >>> workers_needed(belief, np.arange(5.0), 0.01)
         5
         >>> for _ in range(99):
         ...     belief = belief.observe(*results)
-        >>> needed(belief, np.arange(5.0), 0.01)
+        >>> workers_needed(belief, np.arange(5.0), 0.01)
         4
     """
     busy = belief.busy[0]
@@ -84,7 +84,7 @@ def worth_their_time(scores: Floats, price: float) -> int:
     return max(1, len(rates))
 
 
-def tries(tried: Ints, racing: Ints, left: Floats | Ints, budget: int, price: float) -> Ints:
+def tries(tried: Ints, racing: Ints, rounds_left: Floats | Ints, budget: int, price: float) -> Ints:
     """Return how many workers never tried should be tried in the coming round, (E,).
 
     The m members of the best race are together worth a round time T a round more than their worker
@@ -102,7 +102,7 @@ def tries(tried: Ints, racing: Ints, left: Floats | Ints, budget: int, price: fl
     Args:
         tried: (E,) the number k of workers tried so far.
         racing: (E,) the number m of workers in the race.
-        left: (E,) the number H of rounds left.
+        rounds_left: (E,) the number H of rounds to come.
         budget: Results that end a round, B.
         price: What a unit of worker time costs.
 
@@ -112,9 +112,9 @@ def tries(tried: Ints, racing: Ints, left: Floats | Ints, budget: int, price: fl
         array([30, 40,  0])
     """
     if price == 0.0:
-        return np.full_like(tried, _EVERYBODY)
-    first_tries = 2 * budget + math.ceil(min(1.0 / price, _EVERYBODY))
-    worth = tried + 1 < left / price * np.minimum(1.0, budget / (racing + 1.0 / price))
+        return np.full_like(tried, _ALL_WORKERS)
+    first_tries = 2 * budget + math.ceil(min(1.0 / price, _ALL_WORKERS))
+    worth = tried + 1 < rounds_left / price * np.minimum(1.0, budget / (racing + 1.0 / price))
     return np.where(tried == 0, first_tries, np.where(worth, np.maximum(tried, first_tries), 0))
 
 
@@ -130,8 +130,9 @@ class Doubt(NamedTuple):
     Example:
         >>> def race(seconds):
         ...     return np.array([[0, 0, 0, 0]]), np.full((1, 4), seconds / 4), np.zeros((1, 2))
-        >>> doubt = Doubt(np.zeros(1), np.zeros(1, np.int64)).after(*race(40.0)).after(*race(100.0))
-        >>> doubt.races, doubt.after(*race(200.0)).races
+        >>> doubt = Doubt(np.zeros(1), np.zeros(1, np.int64))
+        >>> doubt = doubt.updated(*race(40.0)).updated(*race(100.0))
+        >>> doubt.races, doubt.updated(*race(200.0)).races
         (array([0]), array([8]))
     """
 
@@ -140,7 +141,7 @@ class Doubt(NamedTuple):
     races: Annotated[Ints, Within(0, _DOUBTED_RACES)]
     """(E,) how often all workers are still to race."""
 
-    def after(self, worker: Ints, duration: Floats, elapsed: Floats) -> "Doubt":
+    def updated(self, worker: Ints, duration: Floats, elapsed: Floats) -> "Doubt":
         """Return the doubt after one more race.
 
         Args:

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from ata_gym.bench.experiment import group_edges
-from ata_gym.bench.report.page.experiment_page import experiment_page
 from ata_gym.bench.report.page.sections import Page
 from ata_gym.bench.runner.policy_run import SCHEMA
+from ata_gym.bench.studies.benchmark import report_on
 
 ROUNDS = (1, 10, 100, 1000)
 SEEDS = 3
@@ -31,7 +31,13 @@ def note_of() -> Callable[..., dict[str, Any]]:
         }
         kinds = ["oracle", *["learner"] * (len(names) - 1)]
         policies = [
-            {"name": name, "env": "TaskAllocation", "kind": kind, "card": {"name": name, **card}}
+            {
+                "name": name,
+                "env": "TaskAllocation",
+                "kind": kind,
+                "own": False,
+                "card": {"name": name, **card},
+            }
             for name, kind in zip(names, kinds, strict=True)
         ]
         sizes = {
@@ -51,6 +57,10 @@ def note_of() -> Callable[..., dict[str, Any]]:
             **about,
             **sizes,
             "first_seed": 0,
+            "unit_costs": None,
+            "loss_curve": None,
+            "least_cost": None,
+            "remarks": [],
             "scenario": scenario,
             "policies": policies,
             **others,
@@ -90,11 +100,8 @@ def page_of(note_of: Callable[..., Any], records_of: Callable[..., Any]) -> Call
     def page(names: Sequence[str], **others: Any) -> Page:
         note = note_of(names, **others)
         shares = np.outer(np.ones(len(ROUNDS)), np.linspace(1, 0, len(group_edges(WORKERS)) - 1))
-        return experiment_page(
-            note,
-            records_of(names),
-            {name: (list(ROUNDS), BUDGET * shares) for name in names},
-        )
+        tasks = {name: (list(ROUNDS), BUDGET * shares) for name in names}
+        return report_on(note, records_of(names), tasks).page()
 
     return page
 

@@ -145,7 +145,7 @@ def test_a_policy_is_switched_off_and_another_chosen_and_cards_unfold(look, usua
     plots(browser)
     charts = "[...document.querySelectorAll('.plot.curves, .plot.spread, .plot.front')]"
     mine = "plot.data.filter((trace) => JSON.stringify(trace.hovertemplate || '').includes('mine'))"
-    for button, count in ((".player[data-player='1']", 0), ("#everyone", 1)):
+    for button, count in ((".look[data-look='1']", 0), ("#everyone", 1)):
         click(browser, button)
         wait(browser, f"{charts}.every((plot) => {mine}.length === {count})")
         assert ask(browser, "document.querySelectorAll('tr.off').length") == 1 - count
@@ -195,7 +195,7 @@ def test_names_that_are_code_stay_names(look, page_of, tmp_path):
     assert browser.find_element("css selector", "h1").text == title
     names = [
         one.get_attribute("textContent")
-        for one in browser.find_elements("css selector", ".player span")
+        for one in browser.find_elements("css selector", ".look span")
     ]
     assert names == HOSTILE
     ticks = ask(

@@ -5,17 +5,15 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.report.headline import ONE_SEED, headline, leaders, more_or_less
-from ata_gym.bench.report.page.experiment_page import experiment_page
-from ata_gym.bench.report.report import findings
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.role import Role
+from ata_gym.bench.studies.benchmark import report_on
 from ata_gym.bench.studies.leaderboard import ranking
 from ata_gym.bench.studies.leaderboard.report import lead as lead_of_board
 from ata_gym.bench.studies.tracking.report import lead as lead_of_tracking
 
-PLAYERS = [
+ROLES = [
     Role("ofta", "TaskAllocation", "oracle"),
     Role("uta", "TaskAllocation", "baseline"),
     *(Role(name, "TaskAllocation", "learner") for name in ("mine", "copy", "near", "ata")),
@@ -49,9 +47,9 @@ def samples(seeds: int = 8) -> dict[str, dict[str, np.ndarray]]:
     }
 
 
-def test_each_game_has_a_line_that_names_no_learner_of_another():
-    said, _, race = headline(samples(), PLAYERS).partition("Race: ")
-    allocation, *beside = said.splitlines()
+def test_each_env_has_a_line_that_names_no_learner_of_another():
+    said, _, race = headline(samples(), ROLES).partition("Race: ")
+    allocation, *compared = said.splitlines()
     assert (
         allocation
         == "Allocation: mine has the least runtime of 4 that learn, tied with copy and near."
@@ -69,8 +67,10 @@ def test_each_game_has_a_line_that_names_no_learner_of_another():
         "uta, the uniform policy",
         "ata, ATA as in the preprint",
     )
-    assert [line.partition(":")[0] for line in beside] == [f"  beside {other}" for other in others]
-    assert leaders(samples(), PLAYERS) == ["mine", "race"]
+    assert [line.partition(":")[0] for line in compared] == [
+        f"  compared with {other}" for other in others
+    ]
+    assert leaders(samples(), ROLES) == ["mine", "race"]
 
 
 def test_the_figures_are_paired_by_seed():
@@ -78,14 +78,14 @@ def test_the_figures_are_paired_by_seed():
     logs = np.log(of["mine"] / of["ofta"])
     interval = stats.ttest_1samp(logs, 0.0).confidence_interval(0.95)
     mean, low, high = (f"{100 * (np.exp(end) - 1):.0f}" for end in (logs.mean(), *interval))
-    assert f"{mean} % more runtime ({low} to {high} %)" in headline(samples(), PLAYERS)
-    ratio = Estimate.of_ratio(of["mine"], of["ofta"])
-    turned = Estimate.of_ratio(of["ofta"], of["mine"])
+    assert f"{mean} % more runtime ({low} to {high} %)" in headline(samples(), ROLES)
+    ratio = Estimate.from_ratio(of["mine"], of["ofta"])
+    turned = Estimate.from_ratio(of["ofta"], of["mine"])
     assert (1 / turned.mean, 1 / turned.high, 1 / turned.low) == pytest.approx(ratio)
 
 
 def test_nothing_follows_from_one_seed_and_there_is_no_interval():
-    said = headline(samples(1), PLAYERS)
+    said = headline(samples(1), ROLES)
     assert said.startswith(f"{ONE_SEED}\n")
     assert ONE_SEED.startswith("Nothing follows from one seed")
     assert "(" not in said
@@ -111,14 +111,17 @@ def test_a_ratio_is_said_as_a_percentage(ratio, said):
 
 def test_a_time_of_0_is_no_ratio_and_no_error():
     nothing = {"runtime": {"mine": np.array([0.0, 0.0]), "uta": np.array([1.0, 0.0])}}
-    assert headline(nothing, PLAYERS).startswith("Allocation: mine is the only one that learns.\n")
-    assert headline({"runtime": {}}, PLAYERS) == "There is nothing to compare yet."
-    assert headline(nothing, PLAYERS[2:3]) == "Allocation: mine played alone."
-    unknown = [Role("first", "TaskAllocation", "oracle"), PLAYERS[2]]
+    assert headline(nothing, ROLES).startswith("Allocation: mine is the only one that learns.\n")
+    assert headline({"runtime": {}}, ROLES) == "There is nothing to compare yet."
+    assert headline(nothing, ROLES[2:3]) == "Allocation: mine played alone."
+    unknown = [Role("first", "TaskAllocation", "oracle"), ROLES[2]]
     times = {"runtime": {"first": np.array([1.0, 2.0]), "mine": np.array([2.0, 4.0])}}
-    assert "mine is the only one that learns.\n  beside first: 100 % more runtime" in headline(
-        times,
-        unknown,
+    assert (
+        "mine is the only one that learns.\n  compared with first: 100 % more runtime"
+        in headline(
+            times,
+            unknown,
+        )
     )
 
 
@@ -130,22 +133,18 @@ def test_a_page_and_a_report_speak_of_intervals_only_where_there_are_some(
 ):
     names = ["ofta", "mine", "uta"]
     records = records_of(names, seeds=seeds)
-    made = experiment_page(note_of(names, seeds=seeds), records, {})
+    report = report_on(note_of(names, seeds=seeds), records, {})
+    made = report.page()
     notes = " ".join(section.note for section in made.sections).replace("which has no interval", "")
     assert ("interval" in notes) == (seeds > 1)
     assert made.lead.startswith(ONE_SEED) == (seeds == 1)
-    remark = findings(
-        records,
-        Experiment.on_scenario("icml2025-regret", rounds=1000, seeds=seeds),
-        PLAYERS,
-    )
-    assert (ONE_SEED if seeds == 1 else "In brackets") in remark
+    assert (ONE_SEED if seeds == 1 else "In brackets") in report.findings
 
 
 def board(seeds: int) -> pl.DataFrame:
     rows = [
         (one.env, scenario, one.policy, one.kind, 0.0, seed, factor * time, 1.0, factor * time)
-        for one in PLAYERS
+        for one in ROLES
         for scenario, factor in (("first", 1.0), ("second", 7.0))
         for seed, time in enumerate(samples(seeds)["runtime"][one.policy].tolist())
     ]
@@ -171,12 +170,12 @@ def test_the_headline_of_a_leaderboard_has_ties_and_intervals_too():
         == "Allocation: mine has the least cost of 4 that learn, tied with copy and near."
     )
     assert any(
-        line.startswith("  beside the best oracle of each scenario: 19 % more cost (")
+        line.startswith("  compared with the best oracle of each scenario: 19 % more cost (")
         for line in beside
     )
     race = beside.index("Race: race is the only one that learns.")
     assert beside[race + 1].startswith(
-        "  beside GTA, which starts every worker and cancels the rest: ",
+        "  compared with GTA, which starts every worker and cancels the rest: ",
     )
     assert beside[-1].startswith("In brackets: 95 % intervals")
     alone = lead_of_board(board(1))
@@ -198,9 +197,7 @@ def test_the_headline_of_tracked_policies_names_the_tied():
     ]
     found = pl.DataFrame(rows, ["policy", "seed", "change", "oracle", "delay"], orient="row")
     times = {
-        "expected round time": {
-            name: np.array([1.0, 2.0, 3.0]) for name in (*delays, "dynamic-oracle")
-        },
+        "expected": {name: np.array([1.0, 2.0, 3.0]) for name in (*delays, "dynamic-oracle")},
     }
     said = lead_of_tracking(found, times, 100)
     assert said.startswith(
@@ -208,7 +205,7 @@ def test_the_headline_of_tracked_policies_names_the_tied():
     )
     assert "tied with copy and near." in said
     assert "distributions: as much expected round time" in said
-    one = lead_of_tracking(found.filter(seed=0), {"expected round time": {}}, 100)
+    one = lead_of_tracking(found.filter(seed=0), {"expected": {}}, 100)
     assert (
         one
         == f"{ONE_SEED}\nmine follows a change the soonest of 4, after 10.0 rounds on average, tied"

@@ -7,10 +7,10 @@ import pytest
 
 from ata_gym.bench.experiment import GROUPS, Experiment, group_edges
 from ata_gym.bench.report import style
-from ata_gym.bench.report.page.experiment_page import experiment_page
 from ata_gym.bench.report.page.render import render
 from ata_gym.bench.runner.policy_run import SCHEMA
 from ata_gym.bench.store.folder import read_frame
+from ata_gym.bench.studies.benchmark import report_on
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
 from tests.page_data import parts
@@ -24,7 +24,8 @@ def test_a_page_is_the_same_bytes_each_time_names_no_place_of_the_network_and_ha
 ):
     page = page_of(NAMES)
     assert page.lead.startswith(
-        "Allocation: mine has the least runtime of 2 that learn.\n  beside OFTA, the oracle of",
+        "Allocation: mine has the least runtime of 2 that learn.\n"
+        "  compared with OFTA, the oracle of",
     )
     html = render(page)
     assert html == render(page_of(NAMES))
@@ -40,7 +41,7 @@ def test_a_page_is_the_same_bytes_each_time_names_no_place_of_the_network_and_ha
             means.filter(policy=name)["runtime"].to_list(),
             rel=1e-4,
         )
-    assert {player["name"] for player in there["config"]["players"]} == set(NAMES)
+    assert {look["name"] for look in there["config"]["looks"]} == set(NAMES)
     assert len(set(style.ON_DARK.values())) == len(style.OKABE_ITO)
 
 
@@ -58,7 +59,7 @@ def test_what_costs_least_comes_first_the_best_learner_is_bold_and_own_policies_
     ]
     note = note_of(["oracle", "saving", "fast"], price=price)
     note["policies"][1]["own"] = True
-    page = experiment_page(note, pl.DataFrame(rows, SCHEMA, orient="row"), {})
+    page = report_on(note, pl.DataFrame(rows, SCHEMA, orient="row"), {}).page()
     (view,) = next(section for section in page.sections if section.id == "overview").views
     assert [row[0].text for row in view.rows] == ["oracle", *order]
     assert view.best == [order[0]]
@@ -75,9 +76,10 @@ def test_the_tasks_of_workers_that_are_recorded_sum_to_the_budget(played, name, 
     frame = read_frame(played(experiment, policy).allocations(policy))
     assert frame["round"].to_list() == experiment.record_at().tolist()
     tasks = np.array(frame["tasks"].to_list())
-    assert tasks.shape[1] == experiment.scenario.pool.n
-    assert tasks.sum(axis=1) == pytest.approx(experiment.scenario.budget)
-    if policy != "uta" and experiment.scenario.stationary and not experiment.scenario.drawn:
+    scenario = experiment.scenario
+    assert tasks.shape[1] == scenario.pool.n
+    assert tasks.sum(axis=1) == pytest.approx(scenario.budget)
+    if policy != "uta" and scenario.stationary and not scenario.pool_distribution:
         assert (np.diff(tasks, axis=1) <= 0).all()  # the fastest stand first, and get the most
 
 

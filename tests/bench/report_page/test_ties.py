@@ -9,12 +9,11 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.report.headline import best_of, headline
-from ata_gym.bench.report.page.experiment_page import experiment_page
 from ata_gym.bench.report.statistics import different_pairs, paired_wins
 from ata_gym.bench.role import Role
-from ata_gym.bench.runner.results import Part, Results
+from ata_gym.bench.runner.results import Results
+from ata_gym.bench.studies.benchmark import report_on
 from ata_gym.bench.studies.leaderboard import ranking
 from ata_gym.bench.studies.leaderboard.report import lead
 from ata_gym.typing import Floats
@@ -142,7 +141,8 @@ def test_every_door_names_the_same_ties(of_equal_policies):
         f" {others[-1]}."
     )
     assert tied in headline({"runtime": runtime}, learners)
-    assert tied in experiment_page(note, records, {}).lead
+    report = report_on(note, records, {})
+    assert tied in report.page().lead
     rows = [
         (one.env, "only", one.policy, one.kind, 0.0, k, time, time, time)
         for one in learners
@@ -162,9 +162,7 @@ def test_every_door_names_the_same_ties(of_equal_policies):
     assert tied.replace("runtime", "cost") in lead(
         ranking.ratios(pl.DataFrame(rows, columns, orient="row"), "p0"),
     )
-    played = Experiment.on_scenario("icml2025-regret", rounds=1000, seeds=8)
-    results = Results([Part(played, records, {}, note, ())], {})
-    compared = results.compare(best, far)
+    compared = Results(report).compare(best, far)
     assert compared.tied
     assert "By runtime the two are tied (a tie among 20 policies)." in compared.sentence
     assert compared.ratio.high < 1.0

@@ -1,8 +1,10 @@
 import json
+import pickle
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -10,13 +12,14 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+from ata_gym import bench
 from ata_gym.bench.report.page.render import NAME
+from ata_gym.bench.report.report import leave
 from ata_gym.bench.role import Role
 from ata_gym.bench.runner.jobs import Effort, play_jobs
-from ata_gym.bench.store.note import read_note
+from ata_gym.bench.runner.policies import by_name
+from ata_gym.bench.runner.policy_run import Job
 from ata_gym.bench.studies.leaderboard import ranking
-from ata_gym.bench.studies.leaderboard.experiment import Leaderboard, PricedJob, finals
-from ata_gym.bench.studies.leaderboard.page import about, page
 from ata_gym.bench.studies.leaderboard.ranking import (
     COST,
     RUNTIME,
@@ -24,10 +27,12 @@ from ata_gym.bench.studies.leaderboard.ranking import (
     TO_OTHER,
     WORKER_TIME,
 )
-from ata_gym.bench.studies.leaderboard.report import constants, lead, of_defaults, report
+from ata_gym.bench.studies.leaderboard.report import lead, read_board
 from ata_gym.bench.studies.leaderboard.sets import STEADY
+from ata_gym.bench.studies.leaderboard.study import Leaderboard
+from ata_gym.bench.studies.leaderboard.tables import constants, default_tables
 from ata_gym.cli import app
-from ata_gym.utils import manifest
+from ata_gym.utils.files import manifest
 from ata_policies import AllocationPolicy
 from ata_policies.allocation.baselines import Uta
 from docs import tables
@@ -58,51 +63,48 @@ class Known(Thrifty):
 THRIFTY, KNOWN = (f"{__name__}:{name}" for name in ("Thrifty", "Known"))
 
 
-def board(out: Path, *policies: str) -> Leaderboard:
-    chosen = [replace(STEADY.find(name), horizon=4) for name in ("cifar100", "regret")]
-    competitors = [Role.of(policy) for policy in ("ofta", *policies)]
+class Played(NamedTuple):
+    board: Leaderboard
+    jobs: list[Job]
+    out: Path
+
+
+def board(*policies: str) -> Leaderboard:
     return Leaderboard(
+        by_name(["ofta", *policies]),
         replace(STEADY, front_prices=(0.0, 0.2)),
-        chosen,
+        [replace(STEADY.find(name), horizon=4) for name in ("cifar100", "regret")],
         (0.0, 1.0),
-        competitors,
         3,
-        out,
+        remarks=["A note."],
     )
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Leaderboard, list[PricedJob]]:
-    playing = board(
-        tmp_path_factory.mktemp("board"),
-        "uta",
-        "ata",
-        "ata:width=0.1",
-        THRIFTY,
-        KNOWN,
-        "gta",
-        "dispatch-gta",
-    )
-    jobs = playing.jobs()
-    assert play_jobs([one.job for one in jobs], effort=Effort(jobs=1)) == {}
-    return playing, jobs
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    names = ["uta", "ata", "ata:width=0.1", THRIFTY, KNOWN, "gta", "dispatch-gta"]
+    study = board(*names)
+    out = tmp_path_factory.mktemp("board")
+    jobs = study.begin(out, ["ata-gym", "leaderboard"])
+    assert play_jobs(jobs, effort=Effort(jobs=1)) == {}
+    return Played(study, jobs, out)
 
 
-def test_competitors_are_learners_oracles_and_baselines():
-    kinds = [Role.of(name).kind for name in ("ata:alpha=3.0", "ofta", THRIFTY, KNOWN, "gta")]
-    assert (kinds, Role.of("gta").env) == (
+def test_policies_are_learners_oracles_and_baselines():
+    kinds = [Role.from_name(name).kind for name in ("ata:alpha=3.0", "ofta", THRIFTY, KNOWN, "gta")]
+    assert (kinds, Role.from_name("gta").env) == (
         ["learner", "oracle", "learner", "oracle", "baseline"],
         "TaskRace",
     )
     with pytest.raises(ValueError, match="no policy 'nobody'"):
-        Role.of("nobody")
+        Role.from_name("nobody")
 
 
 def test_who_looks_at_the_price_plays_once_for_each(played):
     of: dict[str, list[Any]] = {}
-    for competitor, job, prices in played[1]:
+    for role, job, prices in played.board.jobs(played.out):
         scenario = job.experiment.scenario
-        of.setdefault(competitor.policy, []).append((scenario.name, scenario.price, prices))
+        of.setdefault(role.policy, []).append((scenario.name, scenario.price, prices))
     both = (0.0, 1.0)
     two = ("cifar100", "regret")
     assert of["uta"] == [(scenario, 0.0, both) for scenario in two]
@@ -114,9 +116,11 @@ def test_who_looks_at_the_price_plays_once_for_each(played):
 
 
 def test_results_are_priced_afterwards_or_played_at_the_price(played):
-    ends = finals(played[1])
-    # scenarios, prices, policies, the oracle's price in the picture; seeds
-    assert ends.height == (2 * 2 * 8 + 1) * 3
+    read = read_board(played.out)
+    ends = read.finals
+    # scenarios, prices, policies, seeds; the oracle's price in the picture has a point alone
+    assert ends.height == 2 * 2 * 8 * 3
+    assert read.points.filter(policy=KNOWN)["price"].to_list() == [0.0, 0.2, 1.0]
     for row in ends.to_dicts():
         assert row["cost"] == row["runtime"] + row["price"] * row["total_worker_time"]
     at = {key: group.drop("price", "cost") for key, group in ends.group_by("policy", "price")}
@@ -126,22 +130,20 @@ def test_results_are_priced_afterwards_or_played_at_the_price(played):
 
 def test_a_note_whose_fields_hold_something_else_is_refused_by_file_and_field(played, tmp_path):
     out = tmp_path / "board"
-    shutil.copytree(played[0].out, out)
+    shutil.copytree(played.out, out)
     (out / manifest.NAME).unlink(missing_ok=True)
-    note = {
-        "study": "leaderboard",
-        "command": ["ata-gym", "leaderboard"],
-        **about(*played, "a title"),
-    }
+    note = json.loads((out / "about.json").read_text())
     note |= {
         "remarks": ["a remark"],
         "policies": note["policies"][:2],
         "scenarios": note["scenarios"][:1],
+        "defaults": {"TaskAllocation": "uta"},
     }
     (out / "about.json").write_text(json.dumps({**note, "jobs": note["jobs"][:2]}))
-    taken = refused_by_field(out / "about.json", lambda: page(out, read_note(out)))
+    taken = refused_by_field(out / "about.json", lambda: read_board(out))
     free = {name for name in taken if ".facts." not in name and not name.endswith(".own")}
     assert free == {
+        "defaults.TaskAllocation",  # a default may be missing
         "prices[0]",
         "prices[1]",
         *(f"jobs[{job}].prices[{price}]" for job in (0, 1) for price in (0, 1)),
@@ -154,7 +156,7 @@ def test_a_note_whose_fields_hold_something_else_is_refused_by_file_and_field(pl
             ValueError,
             match=r"about.json .*jobs\[1\].folder must be a path inside the folder, not ",
         ):
-            page(out, read_note(out))
+            read_board(out)
 
 
 def synthetic() -> pl.DataFrame:
@@ -254,25 +256,28 @@ def test_who_has_not_played_everywhere_is_not_ranked_and_without_learners_there_
     assert missing == {COST: table.height, "rank": table.height, TO_ORACLE: 0, RUNTIME: 0}
 
 
-def test_tables_and_pictures_say_what_was_played(played):
-    playing, jobs = played
-    told = report(
-        replace(playing, notes=["A note."]),
-        jobs,
-        {"TaskAllocation": "uta", "TaskDispatch": "none"},
-    )
-    made = [path.name for path in (*told.files, *told.pictures)]
+def test_tables_and_pictures_say_what_was_played(played, tmp_path):
+    out = tmp_path / "board"
+    shutil.copytree(played.out, out)
+    note = json.loads((out / "about.json").read_text())
+    note["defaults"] = {"TaskAllocation": "uta", "TaskDispatch": "none"}
+    (out / manifest.NAME).unlink(missing_ok=True)
+    (out / "about.json").write_text(json.dumps(note))
+    left = leave(Leaderboard.report(out), out)
+    made = [path.relative_to(out).as_posix() for path in (*left.tables, *left.pictures)]
     assert made == [
         "leaderboard.md",
         "leaderboard.csv",
         "scenarios.csv",
         "cells.csv",
-        "front.png",
-        "front.svg",
+        NAME,
+        "plots/front.png",
+        "plots/front.svg",
     ]
-    text = (playing.out / "leaderboard.md").read_text()
+    text = (out / "leaderboard.md").read_text()
     assert f"Leaderboard {STEADY.title}: 2 of {len(STEADY.names())} scenarios, 3 seeds" in text
     assert "A note." in text
+    assert "](plots/front.png)" in text
     assert "TaskAllocation: the default, uta, is within 5% of the best of 3 learners in" in text
     assert tables.table(text, "Price 0, rivals as published").splitlines()[2].startswith("| ata ")
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in text.splitlines()]
@@ -286,15 +291,68 @@ def test_tables_and_pictures_say_what_was_played(played):
     columns = np.array([[cell.strip() for cell in line.split("|")[2:-1]] for line in each[2:]])
     assert columns.shape == (6, 2)
     assert (columns == "1 (1)").any(axis=0).all()  # the best learner of each scenario
-    cells = pl.read_csv(playing.out / "cells.csv")
+    cells = pl.read_csv(out / "cells.csv")
     # scenarios, prices, policies and seeds; not the prices of the picture
     assert cells.height == 2 * 2 * 8 * 3
-    ends = finals(jobs).filter(pl.col("price").is_in([0.0, 1.0]))
+    ends = read_board(out).finals
     assert cells["cost"].to_list() == pytest.approx(ends["cost"].to_list())
     uta, ofta = (
         cells.filter(policy=name, price=1.0)["runtime"].to_numpy() for name in ("uta", "ofta")
     )
     assert cells.filter(policy="uta", price=1.0)[RUNTIME].to_numpy() == pytest.approx(uta / ofta)
+
+
+def test_the_page_and_the_tables_show_the_same_figures(played):
+    report = Leaderboard.report(played.out)
+    overview, matrix, front, *_ = report.page().sections
+    allocation = next(view for view in overview.views if view.choice["env"] == "TaskAllocation")
+    shown = {row[1]: (row[2], row[3]) for row in report.tables[0].rows}
+    assert {
+        row.policy.text: (row.cost.text, row.to_oracle.text) for row in allocation.rows
+    } == shown
+    by_scenario = report.files["scenarios.csv"]
+    for view in matrix.views:
+        column = {"mean": COST, "worst seed": f"{COST}_worst"}[view.choice["seeds"]]
+        of_view = by_scenario.filter(env=view.choice["env"], price=float(view.choice["price"]))
+        figures = {(row["policy"], row["scenario"]): row[column] for row in of_view.to_dicts()}
+        scenarios = [title.title.replace("\u200b", "") for title in view.columns[1:]]
+        assert figures == {
+            (row[0].text, scenario): cell.value
+            for row in view.rows
+            for scenario, cell in zip(scenarios, row[1:], strict=True)
+        }
+    points = {(view.choice["scenario"], view.choice["price"]): view.data for view in front.views}
+    names = [line.name for line in report.page().series]
+    for point in points["regret", "1"]["points"]:
+        row = of(by_scenario, policy=names[point["p"]], scenario="regret", price=1.0)
+        assert point["x"] == [row[f"{WORKER_TIME}{end}"] for end in ("", "_low", "_high")]
+
+
+def test_policies_are_compared_over_scenarios_and_prices(played):
+    results = bench.read(played.out)
+    ends = read_board(played.out).finals
+    costs = {
+        name: np.log(ends.filter(policy=name).sort("scenario", "price", "seed")["cost"].to_numpy())
+        for name in ("uta", "ofta")
+    }
+    comparison = results.compare("uta", "ofta")
+    assert comparison.ratio.mean == pytest.approx(np.exp((costs["uta"] - costs["ofta"]).mean()))
+    assert "on 4 scenario-price pairs: " in comparison.sentence
+    assert [*results.content.samples][:2] == ["cifar100 at price 0", "cifar100 at price 1"]
+    assert next(iter(results.content.samples["regret at price 1"])) == "cost"
+    table = results.table()
+    mean = table.filter(policy="uta", quantity=RUNTIME, price=0.0)["mean"].item()
+    assert mean == pytest.approx(
+        np.exp(np.mean(np.log(_clocks(ends, "uta") / _clocks(ends, "ofta")))),
+    )
+    kept = pickle.loads(pickle.dumps(results))
+    assert kept.table().equals(table)
+    for picture in ("front", "profile"):
+        assert kept.plot(picture)._repr_png_().startswith(b"\x89PNG")
+
+
+def _clocks(ends: pl.DataFrame, policy: str) -> np.ndarray:
+    return ends.filter(policy=policy, price=0.0).sort("scenario", "seed")["runtime"].to_numpy()
 
 
 def test_the_worst_seed_stands_beside_the_mean_and_price_0_by_itself():
@@ -316,7 +374,7 @@ def test_the_worst_seed_stands_beside_the_mean_and_price_0_by_itself():
         of(ranking.overall(ratios), policy="good", price=0.0)[name] == 1.0
         for name in ("worst", "worst_seed")
     )
-    compared, far = of_defaults(ranking.by_scenario(ratios), lost, {"TaskAllocation": "bad"})
+    compared, far = default_tables(ranking.by_scenario(ratios), lost, {"TaskAllocation": "bad"})
     mean, worst = compared.rows[1][1].rstrip(")").split(" (")
     assert float(worst) == pytest.approx(row["worst_seed"], rel=0.01)
     assert float(mean) < 4.0
@@ -379,7 +437,7 @@ def test_each_cell_where_a_default_is_not_near_the_best_is_named():
     ends = synthetic()
 
     def told(ends: pl.DataFrame, default: str) -> list[Any]:
-        return of_defaults(
+        return default_tables(
             ranking.by_scenario(ranking.ratios(ends, "ofta")),
             ends,
             {"TaskAllocation": default},
@@ -449,6 +507,7 @@ def test_a_stopped_leaderboard_goes_on_and_ends_with_the_same_bytes(tmp_path, mo
     results = made("**/*.parquet")
     # records and allocations in two scenarios; ofta, which all are compared with
     assert len(results) == 2 * 4 * 2
+    assert bench.read("out").compare("gta", "uta").ratio.high < 1.0
     Path("out").rename("whole")
 
     def interrupted(self, state):
@@ -465,3 +524,72 @@ def test_a_stopped_leaderboard_goes_on_and_ends_with_the_same_bytes(tmp_path, mo
     assert not Path("out", "leaderboard.md").exists()
     command(line)
     assert (made("[!.]*"), made("**/*.parquet"), made("**/*.npz")) == (whole, results, {})
+
+
+SMALL: dict[str, Any] = {
+    "quick": True,
+    "scenarios": "near-equal",
+    "prices": 0.0,
+    "seeds": 2,
+    "jobs": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"set_name": "stedy"}, "no set of scenarios 'stedy'; did you mean steady"),
+        ({"scenarios": []}, "name at least one scenario"),
+        ({"scenarios": ["nowhere"]}, "no quick scenario of the leaderboard 'nowhere'"),
+        ({"prices": []}, "name at least one price"),
+        ({"prices": [0.0, -1.0]}, "each price must be"),
+        ({"seeds": 0}, "seeds must be"),
+        ({"policies": "utah"}, "utah"),
+        ({"policies": {"ofta": Thrifty}}, "ofta is the name of another policy"),
+        ({"policies": "ata:alpha=nan"}, "ata:alpha=nan: give alpha"),
+        ({"quick": False, "scenarios": "alibaba-1"}, "give --data, the folder of the recordings"),
+    ],
+)
+def test_what_cannot_be_ranked_is_refused(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        bench.leaderboard(**{"policies": "uta", **SMALL, "out": tmp_path / "out", **options})
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_made_where_one_of_several_folders_is_refused(tmp_path):
+    out = tmp_path / "out"
+    rank = partial(bench.leaderboard, policies="uta", out=out)
+    rank(**SMALL)
+    before = sorted(out.rglob("*"))
+    with pytest.raises(ValueError, match="another configuration: seeds is 2 there and 3 here"):
+        rank(**{**SMALL, "scenarios": ["regret", "near-equal"], "seeds": 3})
+    assert sorted(path for path in out.rglob("*") if not path.name.startswith(".")) == [
+        path for path in before if not path.name.startswith(".")
+    ]
+
+
+class Fragile(Thrifty):
+    def allocate(self, state):
+        if self.setting.price > 0.5 and state.round[0] > 1:
+            raise RuntimeError("no idea")
+        return super().allocate(state)
+
+
+def test_a_failure_is_named_by_scenario_and_price_and_leaves_the_others_alone(tmp_path):
+    label = "mine in near-equal at price 1"
+    with pytest.warns(bench.PolicyFailedWarning, match=f"{label} failed: .*no idea"):
+        results = bench.leaderboard(
+            policies={"mine": Fragile, "thrifty": Thrifty},
+            **{**SMALL, "prices": [0.0, 1.0], "out": tmp_path / "out"},
+        )
+    assert [*results.failures] == [label]
+    assert "no idea" in results.failures[label].traceback.read_text()
+    assert "1 of 5 runs have not finished, and are not shown: run the command again." in (
+        results.remarks
+    )
+    assert results.records.filter(policy="mine")["price"].unique().to_list() == [0.0]
+    with pytest.raises(ValueError, match="mine"):
+        results.compare("mine", "ofta")
+    with pytest.warns(bench.PolicyFailedWarning):
+        nothing = bench.leaderboard(policies={"mine": Fragile}, **{**SMALL, "prices": 1.0})
+    assert nothing.finished  # the policy with which all are compared

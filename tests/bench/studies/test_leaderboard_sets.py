@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.bench.role import Role
 from ata_gym.bench.runner.jobs import Effort, play_jobs
-from ata_gym.bench.studies.leaderboard.experiment import Leaderboard, finals
+from ata_gym.bench.studies.leaderboard.report import read_board
 from ata_gym.bench.studies.leaderboard.scenario_set import (
     DYNAMIC_ORACLES,
     FOLLOWERS,
@@ -15,6 +14,7 @@ from ata_gym.bench.studies.leaderboard.scenario_set import (
     usual_policies,
 )
 from ata_gym.bench.studies.leaderboard.sets import CHANGING, DRAWN, SETS, STEADY, UNSEEN
+from ata_gym.bench.studies.leaderboard.study import Leaderboard
 from ata_gym.changes import Change, Jump, OnOff, Redraw
 from ata_gym.scenarios.for_agents import SPLITS
 from ata_policies.registry import DEFAULTS
@@ -58,7 +58,7 @@ def test_every_scenario_has_its_name_and_can_be_played(of: str, name: str) -> No
 
 @pytest.mark.parametrize("chosen", SETS.values(), ids=[*SETS])
 def test_who_plays_is_named_once_and_can_be_loaded(chosen: ScenarioSet) -> None:
-    names = [*chosen.players()]
+    names = [*chosen.policies()]
     assert len(set(names)) == len(names)
     assert {*DEFAULTS.values(), *FOLLOWERS, "uta", "gta", "dispatch-gta"} <= set(names)
     assert all(ata_policies.load(name) for name in (*names, chosen.reference))
@@ -73,8 +73,8 @@ def test_all_races_and_dispatch_play_where_workers_change() -> None:
         name for name in learned if ata_policies.load(name).env_id != "ata_gym/TaskAllocation-v0"
     }
     for one in (CHANGING, UNSEEN, DRAWN):
-        assert {*others, *DYNAMIC_ORACLES} <= set(one.players())
-        assert not {"ofta", "oracle", "race-oracle", "dispatch-oracle"} & set(one.players())
+        assert {*others, *DYNAMIC_ORACLES} <= set(one.policies())
+        assert not {"ofta", "oracle", "race-oracle", "dispatch-oracle"} & set(one.policies())
 
 
 def test_workers_change_in_one_set_and_stay_in_another() -> None:
@@ -101,16 +101,16 @@ def test_the_unseen_set_holds_what_a_default_must_survive() -> None:
     assert jump.until < (back.horizon or 0)
     assert set(jump.workers) <= set(np.argsort(means)[:5].tolist())
     assert (fast.pool.mean() == fast.pool.mean().min()).sum() == 8
-    assert drawn.drawn is not None
+    assert drawn.pool_distribution is not None
     assert [type(change) for change in drawn.changes] == [Redraw, OnOff]
 
 
 def test_drawn_workers_are_those_of_seeds_that_no_policy_was_trained_on(tmp_path) -> None:
     found = DRAWN.find("drawn-6-v1")
-    board = Leaderboard(DRAWN, [found], (0.0,), [Role.of("dynamic-ofta")], 3, tmp_path)
-    (job,) = board.jobs()
-    assert play_jobs([job.job], effort=Effort(jobs=1)) == {}
-    ends = finals([job])
+    board = Leaderboard({"dynamic-ofta": None}, DRAWN, [found], (0.0,), 3)
+    jobs = board.begin(tmp_path, [])
+    assert play_jobs(jobs, effort=Effort(jobs=1)) == {}
+    ends = read_board(tmp_path).finals
     assert (ends["seed"].to_list(), ends["runtime"].n_unique()) == ([*SPLITS["test"][:3]], 3)
     assert set(SPLITS["test"]).isdisjoint(
         [*SPLITS["train"][:2], SPLITS["train"][-1], *SPLITS["validation"][-2:]],

@@ -8,39 +8,39 @@ from PIL import Image, ImageSequence
 
 import ata_gym
 from ata_gym.bench.studies.side_by_side import pictures
-from ata_gym.bench.studies.side_by_side.play import Player
+from ata_gym.bench.studies.side_by_side.play import WatchedPolicy
 from ata_gym.scenarios import Scenario
 
 FIVE = ata_gym.scenario("five-workers")
 
 
-LEARNING = run_path(str(Path(__file__).parents[2] / "notebooks" / "learning.py"))
+LEARNING = run_path(str(Path(__file__).parents[3] / "notebooks" / "learning.py"))
 
 
-def played(policy: str, rounds: int, scenario: Scenario = FIVE, **options: int) -> Player:
-    player = Player(policy, scenario, rounds, **options)
+def played(policy: str, rounds: int, scenario: Scenario = FIVE, **options: int) -> WatchedPolicy:
+    watched = WatchedPolicy(policy, scenario, rounds, **options)
     for _ in range(rounds):
-        player.play_round()
-    return player
+        watched.play_round()
+    return watched
 
 
 @pytest.mark.parametrize("policy", ["gta", "default", "dispatch", "oracle"])
-def test_a_player_plays_whole_rounds_of_its_own_env(policy: str) -> None:
-    player = played(policy, 3)
-    assert [timeline.round for timeline in player.recent] == [1, 2, 3]
-    assert all(timeline.over for timeline in player.recent)
-    assert player.times == [timeline.time for timeline in player.recent]
+def test_a_policy_plays_whole_rounds_of_its_own_env(policy: str) -> None:
+    watched = played(policy, 3)
+    assert [timeline.round for timeline in watched.recent] == [1, 2, 3]
+    assert all(timeline.round_over for timeline in watched.recent)
+    assert watched.times == [timeline.time for timeline in watched.recent]
     for timeline, busy, wasted in zip(
-        player.recent,
-        player.worker_times,
-        player.wasted,
+        watched.recent,
+        watched.worker_times,
+        watched.wasted,
         strict=True,
     ):
-        assert [timeline.busy.sum(), timeline.wasted_by.sum()] == pytest.approx([busy, wasted])
-        assert timeline.tasks.sum() >= player.budget
+        assert [timeline.busy.sum(), timeline.wasted_time.sum()] == pytest.approx([busy, wasted])
+        assert timeline.tasks.sum() >= watched.budget
 
 
-def test_players_of_a_seed_have_the_same_task_times() -> None:
+def test_policies_of_a_seed_have_the_same_task_times() -> None:
     """An even share and ATA, which begins with one, have the same first round; another seed has
     another.
     """
@@ -49,21 +49,21 @@ def test_players_of_a_seed_have_the_same_task_times() -> None:
 
 
 def test_averages_are_over_the_second_half_and_a_typical_round_is_close_to_them() -> None:
-    player = played("gta", 41)
-    time, work, share = player.averages()
-    assert (player.settled, time) == (slice(20, None), pytest.approx(np.mean(player.times[20:])))
-    assert work == pytest.approx(np.mean(player.worker_times[20:]))
-    assert 0 < share == pytest.approx(sum(player.wasted[20:]) / sum(player.worker_times[20:]))
-    typical = player.typical().time
-    assert typical in player.times
-    assert abs(typical - time) < np.std(player.times)
+    watched = played("gta", 41)
+    time, work, share = watched.averages()
+    assert (watched.settled, time) == (slice(20, None), pytest.approx(np.mean(watched.times[20:])))
+    assert work == pytest.approx(np.mean(watched.worker_times[20:]))
+    assert 0 < share == pytest.approx(sum(watched.wasted[20:]) / sum(watched.worker_times[20:]))
+    typical = watched.typical().time
+    assert typical in watched.times
+    assert abs(typical - time) < np.std(watched.times)
 
 
 def test_the_picture_is_wide_and_the_frames_of_the_animation_differ(tmp_path: Path) -> None:
-    players = [LEARNING["Learner"](policy, 4) for policy in ("gta", "default")]
-    with Image.open(pictures.draw(players, FIVE, tmp_path / "who-waits")[0]) as picture:
+    policies = [LEARNING["Learner"](policy, 4) for policy in ("gta", "default")]
+    with Image.open(pictures.draw(policies, FIVE, tmp_path / "who-waits")[0]) as picture:
         assert picture.width == 1600
-    LEARNING["animate"](players, tmp_path / "learning.gif")
+    LEARNING["animate"](policies, tmp_path / "learning.gif")
     with Image.open(tmp_path / "learning.gif") as animation:
         assert (animation.n_frames, animation.info["loop"]) == (4, 0)
         frames = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(animation)]

@@ -1,4 +1,4 @@
-"""What a straggler costs: the answer is that of a simulation by hand, from every kind of log."""
+"""What a straggler costs: the answer of a simulation by hand, from every kind of log."""
 
 import gzip
 import json
@@ -6,17 +6,24 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from itertools import product
 
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 from typer.testing import CliRunner
 
+from ata_gym import bench
+from ata_gym.bench.studies.what_if import study as replay
 from ata_gym.bench.studies.what_if.logs import Log, read_log
-from ata_gym.bench.studies.what_if.study import best_split, what_if
+from ata_gym.bench.studies.what_if.study import about_log
+from ata_gym.bench.studies.what_if.ways import best_split, task_times
 from ata_gym.cli import app
-from ata_policies import Allocator
+from ata_gym.utils.files import manifest
+from ata_policies import AllocationPolicy, Allocator
+from tests.flips import unseen
 from tests.mutated import refused_by_field
 
 
@@ -38,6 +45,16 @@ def frame(times):
     return pl.DataFrame({"rank": worker, "step": step, "seconds": times.ravel()})
 
 
+def round_times(results, way):
+    """(steps,) the time of each step in a way."""
+    return np.diff(results.records.filter(policy=way)["runtime"].to_numpy(), prepend=0.0)
+
+
+def log_of(times, name="job"):
+    """A log of workers a, b, ..."""
+    return Log(name, list("abcdefgh"[: times.shape[1]]), times, np.ones_like(times))
+
+
 @pytest.mark.parametrize("name", ["alibaba_job_1.csv", "alibaba_job_4.csv"])
 def test_on_recorded_jobs_it_is_a_simulation_of_the_same_times_by_hand(shared_data, name):
     log = read_log(shared_data / name)
@@ -49,13 +66,14 @@ def test_on_recorded_jobs_it_is_a_simulation_of_the_same_times_by_hand(shared_da
     times = table.select(str(i) for i in range(10)).drop_nulls().to_numpy().astype(float)[:100]
     log = log._replace(seconds=log.seconds[:100], tasks=log.tasks[:100])
     np.testing.assert_array_equal(log.seconds, times)
-    found = what_if(log, policies=["restarting-beta"])
-    assert found.idle == pytest.approx(1.0 - times.sum() / (10 * times.max(axis=1).sum()))
+    results = bench.what_if(log, policies="restarting-beta")
+    figures = json.loads(results.content.files["what-if.json"])
+    assert figures["idle"] == pytest.approx(1.0 - times.sum() / (10 * times.max(axis=1).sum()))
     rate = (8 / times).sum(axis=1)  # tasks per unit of time
-    assert found.perfect == pytest.approx(1.0 - (80 / rate).sum() / times.max(axis=1).sum())
+    assert figures["perfect"] == pytest.approx(1.0 - (80 / rate).sum() / times.max(axis=1).sum())
     slowest = np.bincount(times.argmax(axis=1), minlength=10) / 100
-    np.testing.assert_allclose(found.last, slowest)
-    by_name = {one.name: one for one in found.alternatives}
+    np.testing.assert_allclose([worker["last"] for worker in figures["waited_for"]], slowest)
+    np.testing.assert_allclose(round_times(results, "as it is"), times.max(axis=1))
     allocator = Allocator(10, 80, "restarting-beta")
     runtime = []
     busy = 0.0
@@ -65,19 +83,19 @@ def test_on_recorded_jobs_it_is_a_simulation_of_the_same_times_by_hand(shared_da
         runtime.append(max(ends))
         busy += sum(ends)
         allocator.observe({who: [step[who]] * count for who, count in tasks.items()})
-    np.testing.assert_allclose(by_name["restarting-beta"].runtime, runtime, rtol=1e-9)
-    assert by_name["restarting-beta"].worker_time == pytest.approx(busy)
+    np.testing.assert_allclose(round_times(results, "restarting-beta"), runtime, rtol=1e-9)
+    worker_time = results.table().filter(policy="restarting-beta", quantity="total_worker_time")
+    assert worker_time["mean"].item() == pytest.approx(busy)
     without = [np.delete(times, i, axis=1).max(axis=1).sum() * 10 / 9 for i in range(10)]
-    assert by_name[f"without {int(np.argmin(without))}"].runtime.sum() == pytest.approx(
-        min(without),
-    )
+    without_worst = round_times(results, f"without {int(np.argmin(without))}")
+    assert without_worst.sum() == pytest.approx(min(without))
     # no way to share is faster than a perfect one, and B results end the round
     for other in (
         "race",
         "dispatch",
     ):
-        assert (by_name[other].runtime >= 80 / rate - 1e-9).all()
-        assert by_name[other].runtime.sum() <= 1.05 * times.max(axis=1).sum()
+        assert (round_times(results, other) >= 80 / rate - 1e-9).all()
+        assert round_times(results, other).sum() <= 1.05 * times.max(axis=1).sum()
 
 
 def test_the_fixed_split_is_the_best_of_all_in_small_cases():
@@ -89,7 +107,7 @@ def test_the_fixed_split_is_the_best_of_all_in_small_cases():
 
 
 def traces(times, folder, gzipped=False):
-    """As of a profiler: steps, with a collective beside a kernel of half its length."""
+    """Traces of a profiler: steps, in which a kernel runs in half of the time of a collective."""
     for rank in range(times.shape[1]):
         events = [{"ph": "M", "name": "process_name"}]
         now = 1e6
@@ -251,28 +269,149 @@ def test_the_command_leaves_a_page_and_a_state_that_starts_the_real_run(tmp_path
     assert data == json.loads((out / "what-if.json").read_text("utf-8"))
     shares = Allocator(["0", "1", "2"], 24, prior=out / "state.json").allocate()
     assert shares["2"] < min(shares["0"], shares["1"])
+    assert unseen(out) == []
+
+
+def test_a_file_and_what_was_read_of_it_give_the_same_answer(tmp_path):
+    path = tmp_path / "times.csv"
+    frame(job()).rename({"rank": "gpu"}).write_csv(path)
+    named = bench.what_if(path, worker_column="gpu", policies="uta")
+    read = bench.what_if(read_log(path, worker="gpu"), policies="uta")
+    assert named.table().equals(read.table())
+    assert named.content.findings == read.content.findings
+    with pytest.raises(ValueError, match="log must be a file, a folder, or a Log, not 5"):
+        bench.what_if(5)
+
+
+def test_figures_agree_and_ways_are_compared_over_parts_of_the_log():
+    results = bench.what_if(log_of(job()), policies="uta,restarting-beta")
+    table = results.table()
+    means = {
+        (way, quantity): mean
+        for way, quantity, mean in table.select(
+            "policy",
+            "quantity",
+            "mean",
+        ).rows()
+    }
+    logged = means["as it is", "runtime"]
+    for way in table["policy"].unique():
+        saved = 1.0 - means[way, "runtime"] / logged
+        assert means[way, "saved"] == pytest.approx(saved, abs=1e-12)
+        last = results.records.filter(policy=way).tail(1)
+        assert last["runtime"].item() == pytest.approx(means[way, "runtime"])
+        assert last["total_worker_time"].item() == pytest.approx(means[way, "total_worker_time"])
+    assert means["uta", "saved"] == pytest.approx(0.0, abs=1e-12)
+    by_part = [
+        1.0 - part.sum() / logged_part.sum()
+        for part, logged_part in zip(
+            np.split(round_times(results, "race"), 10),
+            np.split(round_times(results, "as it is"), 10),
+            strict=True,
+        )
+    ]
+    interval = stats.ttest_1samp(by_part, 0.0).confidence_interval(0.95)
+    race = table.filter(policy="race", quantity="saved")
+    half = (interval.high - interval.low) / 2
+    assert race["high"].item() - race["mean"].item() == pytest.approx(half)
+    sentence = results.compare("race", "as it is").sentence
+    assert sentence.startswith("race compared with as it is: ")
+    assert "over 10 paired log parts" in sentence
+    short = bench.what_if(log_of(job()[:6]), policies="uta")
+    assert "Nothing follows from one log part" in short.compare("race", "as it is").sentence
+    assert short.table()["low"].is_null().all()
+    assert json.loads(short.content.files["what-if.json"])["alternatives"][0]["half"] is None
+
+
+def test_a_killed_call_goes_on_and_another_log_is_refused_as_it_is(tmp_path, monkeypatch):
+    log = log_of(job(steps=10))
+    call = partial(bench.what_if, log, policies="uta", out=tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(replay, "write_frame", press_ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    with pytest.raises(ValueError, match="the steps of the log were not played to the end"):
+        bench.read(tmp_path)
+    results = call()
+    assert bench.read(tmp_path).table().equals(results.table())
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for other, tasks in ((log_of(job(steps=10, seed=1)), 8), (log, 4)):
+        with pytest.raises(ValueError, match="holds the results of another configuration"):
+            bench.what_if(other, tasks=tasks, policies="uta", out=tmp_path)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def press_ctrl_c(*_):
+    raise KeyboardInterrupt
+
+
+class Halting(AllocationPolicy):
+    def allocate(self, state):
+        if state.round[0] > 3:
+            raise RuntimeError("no idea")
+        return np.tile(np.full(3, 8), (len(state.round), 1))
+
+
+class Even(AllocationPolicy):
+    def allocate(self, state):
+        return np.tile(np.full(3, 8), (len(state.round), 1))
+
+
+def test_a_class_plays_and_one_that_fails_leaves_the_others_alone(tmp_path):
+    log = log_of(job(steps=10))._replace(workers=["rank=0", "rank=1", "rank=2"])
+    with pytest.warns(bench.PolicyFailedWarning, match=r"Halting failed: in step 4: .*no idea"):
+        results = bench.what_if(log, policies={"mine": Even, "Halting": Halting}, out=tmp_path)
+    assert "no idea" in results.failures["Halting"].traceback.read_text("utf-8")
+    np.testing.assert_allclose(round_times(results, "mine"), round_times(results, "as it is"))
+    assert "Halting" not in set(results.records["policy"])
+    assert [path.name for path in tmp_path.glob("sources/*")] == ["mine.py"]
+    assert results.compare(Even, "race").ratio.mean > 1
+    assert results.compare("without rank=2", Even).ratio.mean < 1
+
+
+def test_a_note_is_refused_by_file_and_field(tmp_path):
+    bench.what_if(log_of(job(steps=10)), policies="uta", out=tmp_path)
+    (tmp_path / manifest.NAME).unlink()
+    numbers = {
+        *("runtime", "worker_time", "idle", "perfect"),
+        *(f"waited_for[{k}].{name}" for k in (0, 2) for name in ("last", "lost", "mean")),
+    }
+    assert refused_by_field(tmp_path / "about.json", lambda: bench.read(tmp_path)) == numbers
+
+
+def test_a_log_in_which_nothing_took_time_is_refused(tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(ValueError, match="job: all times are 0"):
+        bench.what_if(log_of(np.zeros((10, 3))), out=out)
+    assert not out.exists()
 
 
 def test_of_near_equal_workers_the_verdict_is_no_and_of_a_short_log_nothing():
     rng = np.random.default_rng(0)
-    times = rng.normal(1.0, 0.002, (60, 4))
-    found = what_if(
-        Log("job", list("abcd"), times, np.ones_like(times)),
-        policies=["restarting-beta"],
+
+    def verdict(times, policies="restarting-beta"):
+        return bench.what_if(log_of(times), policies=policies).content.findings
+
+    assert verdict(rng.normal(1.0, 0.002, (60, 4))).startswith(
+        "Not worth it: workers are near equal",
     )
-    assert found.verdict.startswith("Not worth it: workers are near equal")
-    chance = np.random.default_rng(0).gamma(25.0, 0.04, (200, 6))
-    by_chance = what_if(
-        Log("job", list("abcdef"), chance, np.ones_like(chance)),
-        policies=["restarting-beta"],
-    ).verdict
     assert re.match(
         r"Not worth it: .*, by other shares alone\. A race, which cancels .*, would save"
         r" 2\d\.\d %\.",
-        by_chance,
+        verdict(np.random.default_rng(0).gamma(25.0, 0.04, (200, 6))),
     )
-    short = Log("job", list("abc"), job()[:6], np.ones((6, 3)))
-    assert "too short to say" in what_if(short, policies=["uta"]).verdict
+    assert "too short to say" in verdict(job()[:6], "uta")
+
+
+def test_the_figures_of_a_log_are_right_in_a_case_by_hand():
+    figures = about_log(log_of(np.tile([1.0, 1.0, 3.0], (40, 1))), 24)
+    assert [worker["last"] for worker in figures["waited_for"]] == [0.0, 0.0, 1.0]
+    assert [worker["lost"] for worker in figures["waited_for"]] == pytest.approx([0, 0, 2 / 3])
+    assert figures["idle"] == pytest.approx(4 / 9)
+    # 8 tasks each: speeds of 8, 8 and 8/3 tasks per unit of time
+    assert figures["perfect"] == pytest.approx(1.0 - 24 / (8 + 8 + 8 / 3) / 3)
+    two_tasks = Log("job", ["a", "b"], np.array([[2.0, 6.0]]), np.array([[2.0, 2.0]]))
+    assert task_times(two_tasks, 8).tolist() == [[0.5, 1.5]]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_a_ray_that_does_not_start_is_one_sentence(start):
 
 
 @pytest.mark.parametrize("address", ["here", "10.0.0.1:99999", "10.0.0.1:0", "ray://10.0.0.1:1"])
-def test_an_address_that_cannot_be_is_refused_at_the_door(monkeypatch, address):
+def test_an_address_that_cannot_be_is_refused(monkeypatch, address):
     with pytest.raises(ValueError, match=r"^address must be auto, or host:port .* not "):
         connect_ray(address)
     monkeypatch.setenv("RAY_ADDRESS", address)

@@ -28,7 +28,7 @@ def train(folder: Path, rounds: int) -> None:
     from torch.utils.data import DataLoader, TensorDataset
 
     from ata_gym.cluster import TaskSampler, TorchAllocator
-    from ata_gym.utils.atomic import write_whole
+    from ata_gym.utils.files.atomic import write_whole
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
@@ -103,17 +103,17 @@ def attempt(
 
 
 def _check(folder: Path, ranks: int, rounds: int) -> None:
-    """Fail unless the steps that count are those of one process, and no belief is wrong.
+    """Fail unless the steps that count are the steps of one process, and no belief is wrong.
 
     They have the same samples, model and loss.
     """
     (folder / "alone").mkdir()
     on_ranks(1, train, folder / "alone", rounds)
     alone = [line for line in _lines(folder / "alone" / "told-0-0.jsonl") if "round" in line]
-    told = [line for path in sorted(folder.glob("told-*")) for line in _lines(path)]
-    attempts = max(line["attempt"] for line in told)
+    lines_of_all = [line for path in sorted(folder.glob("told-*")) for line in _lines(path)]
+    attempts = max(line["attempt"] for line in lines_of_all)
     for expected in alone:
-        lines = [line for line in told if line.get("round") == expected["round"]]
+        lines = [line for line in lines_of_all if line.get("round") == expected["round"]]
         # a round that was done again counts as it was done last
         last = max(line["attempt"] for line in lines)
         lines = sorted(
@@ -131,7 +131,7 @@ def _check(folder: Path, ranks: int, rounds: int) -> None:
             f"gradients of several models: {lines}"
         )
         np.testing.assert_allclose([line["loss"] for line in lines], expected["loss"], rtol=1e-4)
-    done = [line for line in told if "done" in line]
+    done = [line for line in lines_of_all if "done" in line]
     assert (len(alone), len(done)) == (rounds, ranks)
     for line in done:
         for worker, mean in line["expected"].items():

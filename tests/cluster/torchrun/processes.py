@@ -35,11 +35,11 @@ def on_ranks(
     RuntimeError.
     """
     while len(_ranks) < size:
-        here, there = CONTEXT.Pipe()
-        process = CONTEXT.Process(target=_serve, args=(there,), daemon=True)
+        parent_pipe, child_pipe = CONTEXT.Pipe()
+        process = CONTEXT.Process(target=_serve, args=(child_pipe,), daemon=True)
         process.start()
-        there.close()
-        _ranks.append((process, here))
+        child_pipe.close()
+        _ranks.append((process, parent_pipe))
     with tempfile.TemporaryDirectory() as folder:
         for rank, (_, pipe) in enumerate(_ranks[:size]):
             pipe.send((rank, size, folder, backend, work, arguments))
@@ -81,9 +81,9 @@ def as_torchrun(
     )
     with (
         mock.patch.dict(os.environ, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"),
-        ThreadPoolExecutor(1) as beside,
+        ThreadPoolExecutor(1) as threads,
     ):
-        yield beside.submit(elastic_launch(config, work), *arguments)
+        yield threads.submit(elastic_launch(config, work), *arguments)
 
 
 def _answer(pipe: Any) -> tuple[bool, Any]:

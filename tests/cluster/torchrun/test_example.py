@@ -31,7 +31,7 @@ def run_script(script, folder, *options):
     if torch.cuda.device_count() < 2:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     sys.argv = [str(script), *options]
-    with Path(f"said-{os.environ['RANK']}").open("w") as said, contextlib.redirect_stdout(said):
+    with Path(f"said-{os.environ['RANK']}").open("w") as output, contextlib.redirect_stdout(output):
         runpy.run_path(str(script), run_name="__main__")
 
 

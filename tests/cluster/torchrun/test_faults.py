@@ -19,7 +19,7 @@ from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.cluster.torchrun.training import refused  # noqa: E402
 
 
-class Net(nn.Module):
+class Rows(nn.Module):
     def __init__(self, hook=None, **embedding):
         super().__init__()
         torch.manual_seed(0)
@@ -51,7 +51,7 @@ def allocator_of(budget=4, **options):
     return TorchAllocator(budget, "uta", name="ab"[dist.get_rank()], **options)
 
 
-def one_round(model, allocator, *, spoil=None, loader=None, weigh=lambda: None, **how):
+def play_round(model, allocator, *, spoil=None, loader=None, weigh=lambda: None, **how):
     """A round, each of whose tasks has two samples, with ``spoil`` of the loss on the second
     rank.
     """
@@ -74,7 +74,7 @@ def one_round(model, allocator, *, spoil=None, loader=None, weigh=lambda: None, 
 def state(model):
     tensors = [
         *model.parameters(),
-        *(one.grad for one in model.parameters() if one.grad is not None),
+        *(parameter.grad for parameter in model.parameters() if parameter.grad is not None),
     ]
     return [
         tensor.detach().clone()
@@ -97,9 +97,9 @@ def looks(parameter):
 
 
 def thaws():
-    model = Net()
+    model = Rows()
     model.last.requires_grad_(False)
-    one_round(model, allocator_of(), spoil=lambda loss: (model.last.requires_grad_(True), loss)[1])
+    play_round(model, allocator_of(), spoil=lambda loss: (model.last.requires_grad_(True), loss)[1])
 
 
 def other_on_b(model, change):
@@ -113,17 +113,17 @@ def transpose(layer):
 
 
 def is_not_finite(spoil):
-    model = Net()
+    model = Rows()
     allocator = allocator_of()
-    one_round(model, allocator)
+    play_round(model, allocator)
     before = state(model)
     try:
-        one_round(model, allocator, spoil=spoil)
+        play_round(model, allocator, spoil=spoil)
     finally:
         assert allocator.rounds == 1
         assert all(map(torch.equal, before, state(model)))
         model.zero_grad()
-        one_round(model, allocator)
+        play_round(model, allocator)
         assert allocator.rounds == 2
 
 
@@ -131,14 +131,14 @@ def in_order(**options):
     torch.manual_seed(0)
     allocator = allocator_of()
     loader = DataLoader(torch.arange(8), batch_sampler=TaskSampler(allocator, 8, **options))
-    one_round(nn.Embedding(8, 3), allocator, loader=loader)
+    play_round(nn.Embedding(8, 3), allocator, loader=loader)
 
 
 def sparse_gradients_are_summed_as_dense_ones():
     gradients = []
     for sparse in (False, True):
-        model = Net(sparse=sparse)
-        one_round(model, allocator_of())
+        model = Rows(sparse=sparse)
+        play_round(model, allocator_of())
         gradients.append(model.rows.weight.grad)
     assert torch.equal(*gradients)
 
@@ -147,10 +147,10 @@ def second_pass_in_the_last_batch():
     """Of a model with several buckets, so that one of them is on its way; then the round is
     right.
     """
-    model = Net()
+    model = Rows()
     allocator = allocator_of()
     with mock.patch.object(buckets, "_SIZE", 16):
-        one_round(model, allocator)
+        play_round(model, allocator)
         first = [parameter.grad.clone() for parameter in model.parameters()]
 
         def twice(loss):
@@ -158,28 +158,28 @@ def second_pass_in_the_last_batch():
             return loss
 
         try:
-            one_round(model, allocator, spoil=twice)
+            play_round(model, allocator, spoil=twice)
         finally:
             assert all(
                 map(torch.equal, first, (parameter.grad for parameter in model.parameters())),
             )
-            one_round(model, allocator, spoil=twice)
+            play_round(model, allocator, spoil=twice)
             assert allocator.rounds == 2
 
 
 def fails_when_a_part_was_sent():
-    model = Net()
+    model = Rows()
     allocator = allocator_of()
     with mock.patch.object(buckets, "_SIZE", 16):
-        one_round(model, allocator)
+        play_round(model, allocator)
         first = [parameter.grad.clone() for parameter in model.parameters()]
         # the second pass on b fails
         passes = iter(
             [None, None] if dist.get_rank() == 0 else [None],
         )
         hook = model.rows.weight.register_hook(lambda _: next(passes))
-        said = refused(lambda: one_round(model, allocator))
-        assert said.startswith(
+        message = refused(lambda: play_round(model, allocator))
+        assert message.startswith(
             (
                 "StopIteration"
                 if dist.get_rank()
@@ -188,7 +188,7 @@ def fails_when_a_part_was_sent():
         )
         assert all(map(torch.equal, first, (parameter.grad for parameter in model.parameters())))
         hook.remove()
-        one_round(model, allocator)
+        play_round(model, allocator)
         assert allocator.rounds == 2
 
 
@@ -203,10 +203,16 @@ CASES = [
         lambda: is_not_finite(lambda loss: Overflow.apply(loss, True)),
         "FloatingPointError: round 2: the gradient of the parameter rows.weight on b is not finite",
     ),
-    (lambda: one_round(Net(steps), allocator_of()), CHANGED.format("rows.weight", "a")),
-    (lambda: one_round(Net(steps_unseen), allocator_of()), CHANGED.format("rows.weight", "a")),
-    (lambda: one_round(Net(looks), allocator_of()), ""),
-    (lambda: one_round(Net(max_norm=0.1), allocator_of()), CHANGED.format("rows.weight", "a")),
+    (lambda: play_round(Rows(steps), allocator_of()), CHANGED.format("rows.weight", "a")),
+    (
+        lambda: play_round(Rows(steps_unseen), allocator_of()),
+        CHANGED.format("rows.weight", "a"),
+    ),
+    (lambda: play_round(Rows(looks), allocator_of()), ""),
+    (
+        lambda: play_round(Rows(max_norm=0.1), allocator_of()),
+        CHANGED.format("rows.weight", "a"),
+    ),
     (thaws, CHANGED.format("last.weight", "b")),
     (sparse_gradients_are_summed_as_dense_ones, ""),
     (fails_when_a_part_was_sent, ""),
@@ -215,18 +221,18 @@ CASES = [
         "RuntimeError: round 2: b computed a second backward pass in its last",
     ),
     (
-        lambda: one_round(Net(), allocator_of(), weigh=lambda: 1.0 if dist.get_rank() else None),
+        lambda: play_round(Rows(), allocator_of(), weigh=lambda: 1.0 if dist.get_rank() else None),
         "ValueError: round 1: a gave share.backward no weight, and others did",
     ),
     (
-        lambda: one_round(
-            other_on_b(Net(), lambda model: nn.init.normal_(model.last.weight)),
+        lambda: play_round(
+            other_on_b(Rows(), lambda model: nn.init.normal_(model.last.weight)),
             allocator_of(),
         ),
         "RuntimeError: round 1: the models have different weights",
     ),
     (
-        lambda: one_round(
+        lambda: play_round(
             nn.Sequential(nn.Embedding(8, 9), other_on_b(nn.Linear(9, 9), transpose)),
             allocator_of(),
         ),
@@ -249,28 +255,28 @@ def all_faults():
 def test_every_rank_names_the_worker_and_nothing_has_changed():
     first, second = on_ranks(2, all_faults)
     assert first == second
-    for said, (_, sentence) in zip(first, CASES, strict=True):
-        assert said.startswith(sentence)
-        assert bool(said) == bool(sentence)
+    for message, (_, sentence) in zip(first, CASES, strict=True):
+        assert message.startswith(sentence)
+        assert bool(message) == bool(sentence)
 
 
 def what_is_let_through(device="cpu"):
     allocator = allocator_of(allow_nonfinite=True)
-    model = Net().to(device)
-    one_round(model, allocator, spoil=lambda loss: loss * math.nan)
+    model = Rows().to(device)
+    play_round(model, allocator, spoil=lambda loss: loss * math.nan)
     assert math.isnan(allocator.last.loss)
     assert not model.last.weight.grad.isfinite().any()
 
     plain = allocator_of()
     allocator = allocator_of()
-    model = Net().to(device)
+    model = Rows().to(device)
     scaler = torch.amp.GradScaler(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    one_round(Net(), plain)
+    play_round(Rows(), plain)
     for overflow in (False, True):
         before = state(model)[0]
         scale = scaler.get_scale()
-        one_round(
+        play_round(
             model,
             allocator,
             spoil=lambda loss, o=overflow: Overflow.apply(loss, o),
@@ -301,9 +307,9 @@ def what_is_let_through(device="cpu"):
 
     model = nn.Sequential(nn.Embedding(8, 3), nn.Linear(3, 1)).to(device)
     allocator = allocator_of()
-    one_round(model, allocator)
+    play_round(model, allocator)
     model.append(nn.BatchNorm1d(1, device=device))
-    one_round(model, allocator)
+    play_round(model, allocator)
     return model[2].running_mean.item()
 
 

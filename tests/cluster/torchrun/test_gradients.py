@@ -1,5 +1,5 @@
-"""The gradient of a round is that of one process, whatever the split, the form and the wrapper of
-the model.
+"""The gradient of a round is the gradient of one process, whatever the split, the form and the
+wrapper of the model.
 """
 
 import numpy as np
@@ -20,12 +20,14 @@ def alone(budget, rounds):
     return only
 
 
-def assert_alike(ranks, one):
+def assert_alike(ranks, expected):
     for rank in ranks:
         assert rank["allocations"] == ranks[0]["allocations"]
-        np.testing.assert_allclose(rank["losses"], one["losses"], rtol=1e-5)
-        for ours, theirs in zip(rank["weights"], one["weights"], strict=True):
-            np.testing.assert_allclose(ours.reshape(theirs.shape), theirs, atol=1e-6)
+        np.testing.assert_allclose(rank["losses"], expected["losses"], rtol=1e-5)
+        for weights, expected_weights in zip(rank["weights"], expected["weights"], strict=True):
+            np.testing.assert_allclose(
+                weights.reshape(expected_weights.shape), expected_weights, atol=1e-6
+            )
 
 
 KINDS = ("plain", "ddp", "fsdp")
@@ -59,7 +61,7 @@ def test_each_rank_trains_on_a_gpu_of_its_own_with_nccl():
 
 def several_forms(kinds):
     forms = {
-        "together": {"together": 3},
+        "tasks_per_pass": {"tasks_per_pass": 3},
         "samples": {"samples": 2},
         "accumulated": {"accumulate": 3},
     }
@@ -69,16 +71,16 @@ def several_forms(kinds):
 
 
 def test_tasks_computed_together_larger_tasks_and_gradients_of_several_rounds():
-    (one,), ranks = on_ranks(1, several_forms, KINDS[:1]), on_ranks(2, several_forms, KINDS)
+    (expected,), ranks = on_ranks(1, several_forms, KINDS[:1]), on_ranks(2, several_forms, KINDS)
     for form, kind in ranks[0]:
-        assert_alike([rank[form, kind] for rank in ranks], one[form, "plain"])
+        assert_alike([rank[form, kind] for rank in ranks], expected[form, "plain"])
     assert not np.allclose(
-        one["together", "plain"]["weights"][0],
-        one["accumulated", "plain"]["weights"][0],
+        expected["tasks_per_pass", "plain"]["weights"][0],
+        expected["accumulated", "plain"]["weights"][0],
     )
 
 
-def one_round(model, allocator, samples=1, beside=lambda _: None):
+def one_round(model, allocator, samples=1, observe=lambda _: None):
     """A round of squares, in which another function sees the samples too; the number of tasks of
     this rank.
     """
@@ -86,7 +88,7 @@ def one_round(model, allocator, samples=1, beside=lambda _: None):
     loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs, samples=samples))
     with allocator.round(model) as share:
         for x, _ in share.take(loader):
-            beside(x)
+            observe(x)
             share.backward(model(x).square().mean())
         share.reduce()
     return share.tasks
@@ -94,14 +96,14 @@ def one_round(model, allocator, samples=1, beside=lambda _: None):
 
 def batch_norm():
     model = nn.BatchNorm1d(12)
-    own = nn.BatchNorm1d(12)
-    tasks = one_round(model, TorchAllocator(3, "uta"), samples=2, beside=own)
-    return tasks, own.running_mean.numpy(), model.running_mean.numpy()
+    reference = nn.BatchNorm1d(12)
+    tasks = one_round(model, TorchAllocator(3, "uta"), samples=2, observe=reference)
+    return tasks, reference.running_mean.numpy(), model.running_mean.numpy()
 
 
 def test_running_statistics_are_means_over_tasks():
     ranks = on_ranks(2, batch_norm)
-    expected = sum(tasks * own for tasks, own, _ in ranks) / 3
+    expected = sum(tasks * reference for tasks, reference, _ in ranks) / 3
     for _, _, after in ranks:
         np.testing.assert_allclose(after, expected, atol=1e-7)
 
@@ -109,20 +111,21 @@ def test_running_statistics_are_means_over_tasks():
 def frozen_and_thawed():
     model = Net()
     allocator = TorchAllocator(3, "uta")
-    seen = []
+    gradients = []
     for trained in (True, False, True):
         model.first.requires_grad_(trained)
         one_round(model, allocator)
         assert [p.grad is None for p in model.parameters()] == [not trained] * 2 + [False] * 2 + [
             True,
         ] * 2
-        seen += [whole(p.grad) for p in model.parameters() if p.grad is not None]
+        gradients += [whole(p.grad) for p in model.parameters() if p.grad is not None]
         model.zero_grad()
-    return seen
+    return gradients
 
 
 def test_layers_may_be_frozen_and_thawed_between_rounds():
     first, second = on_ranks(2, frozen_and_thawed)
-    for one, other, alone in zip(first, second, *on_ranks(1, frozen_and_thawed), strict=True):
-        np.testing.assert_array_equal(one, other)
-        np.testing.assert_allclose(one, alone, atol=1e-6)
+    (alone,) = on_ranks(1, frozen_and_thawed)
+    for gradient, other, expected in zip(first, second, alone, strict=True):
+        np.testing.assert_array_equal(gradient, other)
+        np.testing.assert_allclose(gradient, expected, atol=1e-6)

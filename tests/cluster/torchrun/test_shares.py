@@ -46,7 +46,7 @@ def gradients(model):
 
 
 def train(
-    together,
+    tasks_per_pass,
     rounds=3,
     *,
     weighted=False,
@@ -61,11 +61,13 @@ def train(
     With ``split`` the last layer is on the CPU. Each forward pass is ``within`` a context.
     """
     model = net(dropout, device)
-    found = []
+    rounds_of_rank = []
     if split:
         model[2].cpu().register_forward_pre_hook(lambda _, given: given[0].cpu())
     allocator = TorchAllocator(BUDGET, "thompson", warm_up=0, **options)
-    loader = DataLoader(DATA, batch_sampler=TaskSampler(allocator, DATA, together=together))
+    loader = DataLoader(
+        DATA, batch_sampler=TaskSampler(allocator, DATA, tasks_per_pass=tasks_per_pass)
+    )
     with mock.patch.object(buckets, "_SIZE", 64):
         for _ in range(rounds):
             with allocator.round(model) as share:
@@ -78,43 +80,43 @@ def train(
                         share.backward(losses.mean())
                 early = allocator._gradients._buckets.sent
                 share.reduce()
-            found.append((gradients(model), allocator.last.loss, early))
+            rounds_of_rank.append((gradients(model), allocator.last.loss, early))
             model.zero_grad()
-    return found
+    return rounds_of_rank
 
 
-def alike(ranks, one):
+def alike(ranks, expected):
     for rank in ranks:
-        for (gradient, loss, _), (expected, mean, _) in zip(rank, one, strict=True):
-            np.testing.assert_allclose(gradient, expected, rtol=1e-12)
+        for (gradient, loss, _), (mean_gradient, mean, _) in zip(rank, expected, strict=True):
+            np.testing.assert_allclose(gradient, mean_gradient, rtol=1e-12)
             np.testing.assert_allclose(loss, mean, rtol=1e-6)
 
 
-@pytest.mark.parametrize("together", [1, None])
-def test_the_gradient_is_sent_while_it_is_computed_and_is_that_of_one_process(together):
-    ranks = on_ranks(3, train, together)
-    (one,) = on_ranks(1, train, together)
-    alike(ranks, one)
+@pytest.mark.parametrize("tasks_per_pass", [1, None])
+def test_the_gradient_is_sent_while_it_is_computed_and_is_that_of_one_process(tasks_per_pass):
+    ranks = on_ranks(3, train, tasks_per_pass)
+    (expected,) = on_ranks(1, train, tasks_per_pass)
+    alike(ranks, expected)
     assert {rank[0][2] for rank in ranks} == {0}  # what the passes of a batch are is not known yet
     # a rank without tasks sends nothing early
     assert any(early for rank in ranks for *_, early in rank[1:])
 
 
-def by_tokens(together):
-    return train(together, weighted=True)
+def by_tokens(tasks_per_pass):
+    return train(tasks_per_pass, weighted=True)
 
 
 def test_with_weights_the_loss_is_the_mean_over_all_tokens():
     ranks = on_ranks(3, by_tokens, 2)
-    (one,) = on_ranks(1, by_tokens, 1)
-    alike(ranks, one)
+    (expected,) = on_ranks(1, by_tokens, 1)
+    alike(ranks, expected)
     model = net()
     order = TaskSampler(mock.Mock(budget=BUDGET), DATA).samples_from(0, BUDGET)
     _, tokens, x = DATA[order]
     loss = (model(x)[:, 0].square() * tokens).sum() / tokens.sum()
     loss.backward()
-    np.testing.assert_allclose(one[0][0], gradients(model), rtol=1e-12)
-    np.testing.assert_allclose(one[0][1], loss.item(), rtol=1e-6)
+    np.testing.assert_allclose(expected[0][0], gradients(model), rtol=1e-12)
+    np.testing.assert_allclose(expected[0][1], loss.item(), rtol=1e-6)
 
 
 def with_dropout(keyed):
@@ -123,18 +125,18 @@ def with_dropout(keyed):
 
 def test_keyed_noise_is_that_of_one_process_and_other_noise_is_not():
     ranks = on_ranks(3, with_dropout, True)
-    (one,) = on_ranks(1, with_dropout, True)
-    alike(ranks, one)
-    assert len({loss for _, loss, _ in one}) == len(one)
+    (expected,) = on_ranks(1, with_dropout, True)
+    alike(ranks, expected)
+    assert len({loss for _, loss, _ in expected}) == len(expected)
     (other,) = on_ranks(1, with_dropout, False)
-    assert not np.allclose(other[0][0], one[0][0])
+    assert not np.allclose(other[0][0], expected[0][0])
 
 
 @pytest.mark.usefixtures("alone")
 def test_times_are_divided_by_the_costs_of_samples():
     allocator = TorchAllocator(BUDGET, warm_up=0, name="a")
     clock = [0.0]
-    sampler = TaskSampler(allocator, DATA, samples=2, together=2, cost=TOKENS)
+    sampler = TaskSampler(allocator, DATA, samples=2, tasks_per_pass=2, cost=TOKENS)
     watch = mock.Mock(mark=lambda: clock[0], seconds=lambda start, end: end - start)
     with (
         mock.patch.object(torch_allocator, "Stopwatch", return_value=watch),
@@ -158,9 +160,9 @@ def test_times_are_divided_by_the_costs_of_samples():
 def test_the_largest_batch_that_fits_is_found_and_remembered(where, caplog):
     allocator = TorchAllocator(BUDGET)
     model = net()
-    most = 2
+    limit = 2
     tried = []
-    sampler = TaskSampler(allocator, DATA, together=None)
+    sampler = TaskSampler(allocator, DATA, tasks_per_pass=None)
     loader = DataLoader(DATA, batch_sampler=sampler)
 
     def lacks(*_):
@@ -169,7 +171,7 @@ def test_the_largest_batch_that_fits_is_found_and_remembered(where, caplog):
     def loss_of(batch):
         tried.append(len(batch[0]))
         hidden = model[0](batch[2])
-        if len(batch[0]) > most:
+        if len(batch[0]) > limit:
             lacks() if where == "forward" else hidden.register_hook(lacks)
         return model[2](hidden).square().mean()
 
@@ -180,12 +182,12 @@ def test_the_largest_batch_that_fits_is_found_and_remembered(where, caplog):
             share.reduce()
         assert tried == expected
     assert [record.args for record in caplog.records] == [(6, 3), (3, 1)]
-    ours = gradients(model)  # of two rounds
+    mean_gradients = gradients(model)  # of two rounds
     model.zero_grad()
     for start in (0, BUDGET):
         model(DATA[sampler.samples_from(start, BUDGET)][2]).square().mean().backward()
-    np.testing.assert_allclose(ours, gradients(model), rtol=1e-12)
-    most = 0
+    np.testing.assert_allclose(mean_gradients, gradients(model), rtol=1e-12)
+    limit = 0
     with pytest.raises(torch.OutOfMemoryError), allocator.round(model) as share:
         share.compute(loader, loss_of)
 
@@ -208,15 +210,15 @@ def test_worker_processes_load_the_next_share_between_rounds_and_nothing_in_vain
     data = Counted()
     sampler = TaskSampler(allocator, data)
     loader = DataLoader(data, batch_sampler=sampler, num_workers=1, persistent_workers=True)
-    seen = []
+    samples = []
     for number in range(1, 4):
         with allocator.round(nn.Identity()) as share:
             for batch in share.take(loader):
-                seen += batch.tolist()
+                samples += batch.tolist()
                 share.backward(torch.ones((), requires_grad=True))
             share.reduce()
         until(lambda number=number: int(data.loaded) == 2 * (number + 1), about="the next share")
-    assert seen == sampler.samples_from(0, 6)
+    assert samples == sampler.samples_from(0, 6)
 
 
 def late():
@@ -224,7 +226,7 @@ def late():
     store = dist.distributed_c10d._get_default_store()
     handler = mock.Mock(level=0, handle=lambda record: store.set("named", record.getMessage()))
     logging.getLogger("ata_gym.cluster").addHandler(handler)
-    with mock.patch.object(waiting, "_EACH", 0.01):
+    with mock.patch.object(waiting, "_LOOK_SECONDS", 0.01):
         allocator = TorchAllocator(2, "uta", name="ab"[rank], patience=0.05)
         with allocator.round(nn.Identity()) as share:
             for _ in range(share.tasks):
@@ -237,7 +239,7 @@ def late():
     return store.get("named").decode()
 
 
-def test_who_is_waited_for_is_named_in_the_log():
+def test_ranks_that_others_wait_for_are_named_in_the_log():
     assert on_ranks(2, late)[0].startswith("round 1: waiting for b for ")
 
 
@@ -257,8 +259,8 @@ class Augmented(torch.utils.data.Dataset):
 def augmented(workers):
     allocator = TorchAllocator(BUDGET, "thompson", warm_up=0)
     data = KeyedSamples(Augmented())
-    seen = []
-    sampler = TaskSampler(allocator, data, together=1 + workers)
+    samples = []
+    sampler = TaskSampler(allocator, data, tasks_per_pass=1 + workers)
     loader = DataLoader(
         data,
         batch_sampler=sampler,
@@ -268,21 +270,21 @@ def augmented(workers):
     for _ in range(3):
         with allocator.round(nn.Identity()) as share:
             for batch in share.take(loader):
-                seen += [tuple(row) for row in torch.stack(list(batch), dim=1).tolist()]
+                samples += [tuple(row) for row in torch.stack(list(batch), dim=1).tolist()]
                 share.backward(torch.ones((), requires_grad=True))
             share.reduce()
     assert data[0] != data[0]  # without a place in the order there is no key
-    return seen
+    return samples
 
 
 @pytest.mark.usefixtures("alone")
 def test_augmentation_depends_on_no_rank_and_no_worker_process():
     ranks = on_ranks(2, augmented, 0)
-    one = augmented(1)
-    assert sorted(row for rank in ranks for row in rank) == sorted(one)
+    expected = augmented(1)
+    assert sorted(row for rank in ranks for row in rank) == sorted(expected)
     # also in the second epoch
-    assert len({drawn for _, *drawn in one for drawn in drawn}) == 3 * len(
-        one,
+    assert len({drawn for _, *drawn in expected for drawn in drawn}) == 3 * len(
+        expected,
     )
 
 

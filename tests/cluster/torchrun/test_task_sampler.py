@@ -25,12 +25,12 @@ def played(size, budget, rounds, splits, **arguments):
     for number in range(rounds):
         allocator.rounds = number
         first = 0
-        found = []
+        samples_of_round = []
         for sampler, tasks in zip(samplers, splits(number), strict=False):
             allocator.share = SimpleNamespace(tasks=tasks, first=first, done=0, orders=[])
             first += tasks
-            found += [sample for batch in sampler for sample in batch]
-        yield found
+            samples_of_round += [sample for batch in sampler for sample in batch]
+        yield samples_of_round
 
 
 def random_splits(budget, seed):
@@ -53,18 +53,23 @@ def random_splits(budget, seed):
 def test_an_epoch_has_each_sample_once_and_a_round_none_twice(
     budget,
     samples,
-    together,
+    tasks_per_pass,
     more,
     shuffle,
     seed,
 ):
     size = 2 * budget * samples + more
     rounds = -(-3 * size // (budget * samples))
-    arguments = {"samples": samples, "together": together, "shuffle": shuffle, "seed": seed}
+    arguments = {
+        "samples": samples,
+        "tasks_per_pass": tasks_per_pass,
+        "shuffle": shuffle,
+        "seed": seed,
+    }
     computed = list(played(size, budget, rounds, random_splits(budget, seed), **arguments))
-    for found in computed:
-        assert len(set(found)) == len(found) == budget * samples
-    stream = [sample for found in computed for sample in found]
+    for samples_of_round in computed:
+        assert len(set(samples_of_round)) == len(samples_of_round) == budget * samples
+    stream = [sample for samples_of_round in computed for sample in samples_of_round]
     for epoch in range(3):
         assert sorted(stream[epoch * size : (epoch + 1) * size]) == list(range(size))
     assert computed == list(played(size, budget, rounds, lambda _: [budget], **arguments))
@@ -80,7 +85,7 @@ def test_epochs_have_other_orders_and_so_have_seeds():
 
 
 def test_bad_arguments_are_named():
-    for wrong in ({"samples": 0}, {"together": 1.5}, {"seed": -1}, {"shuffle": 1}):
+    for wrong in ({"samples": 0}, {"tasks_per_pass": 1.5}, {"seed": -1}, {"shuffle": 1}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             TaskSampler(SimpleNamespace(budget=4), 10, **wrong)
     with pytest.raises(ValueError, match="number of samples"):
@@ -136,12 +141,12 @@ class Hidden(Sampler):
 
 
 def play(allocator, loader):
-    seen = []
+    batches = []
     for _ in range(2):
         with allocator.round(NOTHING) as share:
-            seen += compute(share, loader)
+            batches += compute(share, loader)
             share.reduce()
-    return torch.cat(seen).tolist()
+    return torch.cat(batches).tolist()
 
 
 @pytest.mark.usefixtures("alone")
@@ -157,7 +162,7 @@ def play(allocator, loader):
 )
 def test_a_loader_gives_the_samples_of_the_allocation_whatever_is_around_the_sampler(wrap):
     allocator = TorchAllocator(BUDGET, "uta")
-    sampler = TaskSampler(allocator, DATA, samples=2, together=4)
+    sampler = TaskSampler(allocator, DATA, samples=2, tasks_per_pass=4)
     assert play(allocator, wrap(sampler)) == sampler.samples_from(0, SAMPLES)
 
 
@@ -211,6 +216,6 @@ def test_a_second_loop_in_a_round_goes_on_where_the_first_one_ended():
     sampler = TaskSampler(allocator, DATA)
     loader = plain(sampler)
     with allocator.round(NOTHING) as share:
-        seen = [*compute(share, loader, most=4), *compute(share, loader)]
+        batches = [*compute(share, loader, limit=4), *compute(share, loader)]
         share.reduce()
-    assert torch.cat(seen).tolist() == sampler.samples_from(0, BUDGET)
+    assert torch.cat(batches).tolist() == sampler.samples_from(0, BUDGET)

@@ -112,18 +112,18 @@ def one_round_by_a_clock(ends):
     there at 3.5.
     """
     rank = dist.get_rank()
-    now = [0.0]
+    clock = [0.0]
     allocator = TorchAllocator(2, "uta", name="ab"[rank], warm_up=0)
-    watch = SimpleNamespace(mark=lambda: now[0], seconds=lambda start, end: end - start)
+    watch = SimpleNamespace(mark=lambda: clock[0], seconds=lambda start, end: end - start)
     with (
         mock.patch.object(torch_allocator, "Stopwatch", return_value=watch),
         allocator.round(NOTHING) as share,
     ):
         with share.timed():
-            now[0] = ends[rank]
+            clock[0] = ends[rank]
             backward(share)
         reduce = share._reduce
-        share._reduce = lambda: (reduce(), now.__setitem__(0, 3.5))
+        share._reduce = lambda: (reduce(), clock.__setitem__(0, 3.5))
         share.reduce()
     return allocator.last.communication, allocator.last.round_time, allocator.last.seconds
 

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from ata_gym.cluster import TorchAllocator  # noqa: E402
 from ata_gym.cluster.torchrun.gradients import task_gradients  # noqa: E402
-from ata_gym.models.device import Stopwatch  # noqa: E402
+from ata_gym.models.stopwatch import Stopwatch  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("alone")
 SAMPLES = torch.arange(9.0).reshape(3, 3)
@@ -101,8 +101,8 @@ def test_what_a_round_would_leave_out_is_refused_by_name(build, name):
 )
 def test_what_changes_nothing_is_not_refused(policy):
     torch.manual_seed(0)
-    found = play(TorchAllocator(3, "uta"), mixed(*policy))
-    assert all(gradient.full_tensor().abs().sum() > 0 for gradient in found)
+    gradients = play(TorchAllocator(3, "uta"), mixed(*policy))
+    assert all(gradient.full_tensor().abs().sum() > 0 for gradient in gradients)
 
 
 def test_a_failed_round_leaves_nothing_in_sharded_parameters():
@@ -111,15 +111,15 @@ def test_a_failed_round_leaves_nothing_in_sharded_parameters():
     model = shard(copy.deepcopy(plain))
     with pytest.raises(KeyboardInterrupt):
         play(allocator, model, fails=True)
-    own = copy.deepcopy(plain)
-    own(SAMPLES).square().mean().backward()
+    reference = copy.deepcopy(plain)
+    reference(SAMPLES).square().mean().backward()
     play(allocator, model)
-    for one, other in zip(model.parameters(), own.parameters(), strict=True):
-        torch.testing.assert_close(one.grad.full_tensor(), other.grad)
+    for parameter, other in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad.full_tensor(), other.grad)
     model.zero_grad()
     model(SAMPLES).square().mean().backward()  # reduces and shards as before
-    for one, other in zip(model.parameters(), own.parameters(), strict=True):
-        torch.testing.assert_close(one.grad.full_tensor(), other.grad)
+    for parameter, other in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad.full_tensor(), other.grad)
     ddp = DistributedDataParallel(plain)
     play(allocator, ddp)
     assert ddp.require_forward_param_sync

@@ -26,13 +26,13 @@ def backward(share: Any) -> None:
     share.backward(torch.ones((), requires_grad=True))
 
 
-def compute(share: Any, loader: Any, most: int = SAMPLES) -> list[Any]:
+def compute(share: Any, loader: Any, limit: int = SAMPLES) -> list[Any]:
     """Compute the tasks of a share without a model, or the first of them, and return its
     batches.
     """
     batches = []
     for batch in share.take(loader):
-        if len(batches) == most:
+        if len(batches) == limit:
             break
         batches.append(batch)
         backward(share)
@@ -94,7 +94,7 @@ def train(
     budget: int,
     rounds: int,
     *,
-    together: int = 1,
+    tasks_per_pass: int = 1,
     samples: int = 1,
     accumulate: int = 1,
 ) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def train(
     allocator = TorchAllocator(budget, policy, warm_up=0, check_every=1)
     loader = DataLoader(
         pairs,
-        batch_sampler=TaskSampler(allocator, pairs, together=together, samples=samples),
+        batch_sampler=TaskSampler(allocator, pairs, tasks_per_pass=tasks_per_pass, samples=samples),
     )
     # Fused, it reads gradients and parameters in the order of their memory; it decays what has a
     # gradient.
@@ -121,7 +121,8 @@ def train(
                 share.backward(cross_entropy(model(x.to(device)), y.to(device)))
             share.reduce()
         assert all(
-            one.grad is None or one.grad.stride() == one.stride() for one in model.parameters()
+            parameter.grad is None or parameter.grad.stride() == parameter.stride()
+            for parameter in model.parameters()
         )
         assert allocator.last is not None
         losses.append(allocator.last.loss)

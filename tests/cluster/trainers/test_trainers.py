@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
+from ata_gym.cluster.trainers.rounds import begin_scaling  # noqa: E402
 from tests.cluster.torchrun.processes import as_torchrun  # noqa: E402
 from tests.cluster.torchrun.test_example import run_script  # noqa: E402
 from tests.waiting import PATIENCE  # noqa: E402
@@ -47,7 +48,7 @@ class Digits(Dataset):
         return {"x": self.x[number], "labels": self.labels[number]}
 
 
-class Net(nn.Module):
+class TrainerNet(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
@@ -111,7 +112,7 @@ def with_transformers(folder, weigh, resume=None):
         optim="adamw_torch",
     )
     allocator = allocator_of()
-    model = Net()
+    model = TrainerNet()
     if weigh:
         weight = tokens
     else:
@@ -142,7 +143,7 @@ def with_lightning(folder, scale, resume=None):
     class Module(pl.LightningModule):
         def __init__(self):
             super().__init__()
-            self.net = Net()
+            self.net = TrainerNet()
 
         def training_step(self, batch, _number):
             return self.net(**batch)["loss"]
@@ -184,7 +185,7 @@ def play(work, folder, size, *arguments):
 
 
 def alone(weigh):
-    model = Net()
+    model = TrainerNet()
     data = Digits()
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -198,8 +199,8 @@ def alone(weigh):
         losses.append(0.0)
         for part in range(ACCUMULATED):
             start = (step * ACCUMULATED + part) * BUDGET * SAMPLES
-            found = order.samples_from(start, BUDGET * SAMPLES)
-            tasks = [data[found[at : at + SAMPLES]] for at in range(0, len(found), SAMPLES)]
+            samples = order.samples_from(start, BUDGET * SAMPLES)
+            tasks = [data[samples[at : at + SAMPLES]] for at in range(0, len(samples), SAMPLES)]
             if weigh:
                 loss = sum(model(**task, num_items_in_batch=1)["loss"] for task in tasks) / sum(
                     map(tokens, tasks),
@@ -250,6 +251,18 @@ def test_lightning_trains_as_one_process_and_goes_on_from_its_checkpoint_with_ot
         play(with_lightning, tmp_path, 3, scale, str(tmp_path / "pl" / "step=4.ckpt")),
         expected,
     )
+
+
+def test_a_scaler_steps_on_a_rank_that_had_no_tasks():
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    begin_scaling(None, weight.device)
+    begin_scaling(scaler, weight.device)
+    weight.grad = torch.full((2,), 2.0)
+    scaler.step(optimizer)
+    scaler.update()
+    assert weight.tolist() == [0.5, 0.5]
 
 
 SCRIPTS = Path(__file__).parents[3] / "notebooks" / "cluster"

@@ -15,7 +15,16 @@ from ata_gym.envs.interface.shares import SCALE, race_of_shares, tasks_of_shares
 from ata_gym.pools import deterministic, exponential
 from ata_gym.scenarios import Scenario
 from ata_policies import Setting, from_agent
-from tests.envs.playing import ALLOCATION, DISPATCH, RACE, WORLDS, Player, same, single, vector
+from tests.envs.playing import (
+    ALLOCATION,
+    DISPATCH,
+    RACE,
+    SCENARIOS,
+    ActionSampler,
+    same,
+    single,
+    vector,
+)
 
 
 def rounded(weights: NDArray[np.float64], total: int) -> list[int]:
@@ -38,17 +47,17 @@ def test_shares_are_rounded_by_largest_remainder_and_the_total_of_a_race_is_loga
     action = data.draw(hnp.arrays(np.float64, n + 1, elements=st.floats(-1, 1, width=32)))
     present = data.draw(st.none() | hnp.arrays(np.bool_, n).filter(np.any))
     if present is None:
-        there = np.ones(n, np.bool_)
+        present_places = np.ones(n, np.bool_)
     else:
-        there = present
-    shares = softmax(SCALE * action[:-1][there])
+        present_places = present
+    shares = softmax(SCALE * action[:-1][present_places])
     tasks = tasks_of_shares(action[:-1], budget, SCALE, present)
     race = race_of_shares(action, budget, SCALE, present)
-    assert tasks[there].tolist() == rounded(shares, budget)
+    assert tasks[present_places].tolist() == rounded(shares, budget)
     total = round(budget * n ** ((action[-1] + 1) / 2))
-    assert race[there].tolist() == [min(each, budget) for each in rounded(shares, total)]
+    assert race[present_places].tolist() == [min(each, budget) for each in rounded(shares, total)]
     assert race.sum() >= budget
-    assert not (tasks + race)[~there].any()
+    assert not (tasks + race)[~present_places].any()
 
 
 def test_ties_of_remainders_go_to_the_lowest_workers_and_huge_budgets_are_refused() -> None:
@@ -68,32 +77,34 @@ def test_ties_of_remainders_go_to_the_lowest_workers_and_huge_budgets_are_refuse
         tasks_of_shares(np.zeros(3), 2**62, SCALE)
 
 
-def test_a_race_goes_from_the_budget_to_everybody() -> None:
-    least, most = (race_of_shares(np.array([0.0] * 5 + [last]), 6, SCALE) for last in (-1.0, 1.0))
-    assert least.sum() == 6
-    assert most.tolist() == [6] * 5
+def test_a_race_goes_from_the_budget_to_all_workers() -> None:
+    lowest, highest = (
+        race_of_shares(np.array([0.0] * 5 + [last]), 6, SCALE) for last in (-1.0, 1.0)
+    )
+    assert lowest.sum() == 6
+    assert highest.tolist() == [6] * 5
 
 
 @pytest.mark.parametrize("env_id", [ALLOCATION, RACE])
 def test_shares_play_the_round_of_their_tasks(env_id: str) -> None:
     shares = single(env_id, "drawn", action="shares")
-    own = single(env_id, "drawn")
-    player = Player(shares.action_space, 0)
+    plain = single(env_id, "drawn")
+    sampler = ActionSampler(shares.action_space, 0)
     for seed in (3, None, None):
-        seen = shares.reset(seed=seed)[0]
-        other = own.reset(seed=seed)[0]
+        observation = shares.reset(seed=seed)[0]
+        other = plain.reset(seed=seed)[0]
         over = False
         while not over:
-            assert same(seen, other)
-            act = player()
+            assert same(observation, other)
+            act = sampler()
             if env_id == ALLOCATION:
                 tasks_of = tasks_of_shares
             else:
                 tasks_of = race_of_shares
-            tasks = tasks_of(act.astype(np.float64), 4, SCALE, seen["present"] > 0)
-            assert not tasks[seen["present"] == 0].any()
-            seen, reward, _, over, info = shares.step(act)
-            other, *rest = own.step(tasks)
+            tasks = tasks_of(act.astype(np.float64), 4, SCALE, observation["present"] > 0)
+            assert not tasks[observation["present"] == 0].any()
+            observation, reward, _, over, info = shares.step(act)
+            other, *rest = plain.step(tasks)
             assert rest == [reward, False, over, info]
 
 
@@ -127,7 +138,7 @@ def test_shares_outside_the_box_are_played_as_the_nearest_inside_of_every_share_
     assert played[1] == in_rows[1][0]
     bare = single(env_id, "changing")
     feedback = bare.reset(seed=seed)[0]
-    setting = Setting.of(bare)
+    setting = Setting.from_env(bare)
     of_agent = from_agent(lambda seen: acts[: len(seen)], alone)(setting).predict(feedback)[0]
     of_nearest = from_agent(lambda seen: np.clip(acts[: len(seen)], -1, 1), alone)(setting).predict(
         feedback,
@@ -135,29 +146,33 @@ def test_shares_outside_the_box_are_played_as_the_nearest_inside_of_every_share_
     assert same(of_agent, of_nearest)
 
 
-def idle_now(seen: dict[str, Any]) -> NDArray[np.bool_]:
-    idle: NDArray[np.bool_] = (seen["running"] == 0) & (seen.get("present", 1) > 0)
+def idle_now(observation: dict[str, Any]) -> NDArray[np.bool_]:
+    idle: NDArray[np.bool_] = (observation["running"] == 0) & (observation.get("present", 1) > 0)
     return idle
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_picks_play_the_round_of_their_allocation_and_masks_say_who_is_there(world: str) -> None:
-    picks = single(ALLOCATION, world, action="assign")
-    own = single(ALLOCATION, world)
+@pytest.mark.parametrize("scenario_name", SCENARIOS)
+def test_picks_play_the_round_of_their_allocation_and_masks_say_who_is_there(
+    scenario_name: str,
+) -> None:
+    picks = single(ALLOCATION, scenario_name, action="assign")
+    plain = single(ALLOCATION, scenario_name)
     budget = picks.budget
     n = picks.n
     rng = np.random.default_rng(0)
     for seed in (3, None, None):
-        (seen, info), other, over = picks.reset(seed=seed), own.reset(seed=seed)[0], False
+        (observation, info), other, over = picks.reset(seed=seed), plain.reset(seed=seed)[0], False
         while not over:
             chosen = rng.integers(0, n, budget)
             for k, worker in enumerate(chosen):
-                assert same({name: seen[name] for name in other}, other)
-                assert seen["started"].tolist() == np.bincount(chosen[:k], minlength=n).tolist()
-                assert seen["missing"].tolist() == [budget - k]
+                assert same({name: observation[name] for name in other}, other)
+                assert (
+                    observation["started"].tolist() == np.bincount(chosen[:k], minlength=n).tolist()
+                )
+                assert observation["missing"].tolist() == [budget - k]
                 assert info["action_mask"].tolist() == other.get("present", np.ones(n)).tolist()
                 before = info
-                seen, reward, _, over, info = picks.step(worker)
+                observation, reward, _, over, info = picks.step(worker)
                 assert info.keys() == before.keys()
                 if k < budget - 1:  # nothing was played yet
                     no_round = {
@@ -167,33 +182,33 @@ def test_picks_play_the_round_of_their_allocation_and_masks_say_who_is_there(wor
                     }
                     assert (reward, over) == (0.0, False)
                     assert same(info, before | no_round)
-            other, *expected = own.step(np.bincount(chosen, minlength=n))
+            other, *expected = plain.step(np.bincount(chosen, minlength=n))
             assert [reward, False, over, {name: info[name] for name in expected[-1]}] == expected
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("scenario_name", SCENARIOS)
 def test_starts_play_the_round_of_their_dispatch_and_masks_say_who_is_idle_and_whether_to_wait(
-    world: str,
+    scenario_name: str,
 ) -> None:
-    starts = single(DISPATCH, world, action="start")
-    own = single(DISPATCH, world)
-    n = own.n
+    starts = single(DISPATCH, scenario_name, action="start")
+    plain = single(DISPATCH, scenario_name)
+    n = plain.n
     rng = np.random.default_rng(0)
     for seed in (3, None, None):
-        (seen, info), other, over = starts.reset(seed=seed), own.reset(seed=seed)[0], False
+        (observation, info), other, over = starts.reset(seed=seed), plain.reset(seed=seed)[0], False
         while not over:
-            assert same(seen, other)
+            assert same(observation, other)
             act = rng.integers(0, 2, n)
             idle = idle_now(other)
             chosen = rng.permutation(np.flatnonzero(idle & (act == 1))).tolist()
             if not (act[idle] == 1).all() or not idle.any():  # else time has passed by itself
                 chosen.append(n)
             for k, worker in enumerate(chosen, 1):
-                waiting = (seen["running"] > 0).any()
-                assert info["action_mask"].tolist() == [*idle_now(seen).astype(int), waiting]
-                before = seen["running"].sum()
+                waiting = (observation["running"] > 0).any()
+                assert info["action_mask"].tolist() == [*idle_now(observation).astype(int), waiting]
+                before = observation["running"].sum()
                 earlier = info
-                seen, reward, _, over, info = starts.step(worker)
+                observation, reward, _, over, info = starts.step(worker)
                 assert info.keys() == earlier.keys()
                 if k < len(chosen):  # no time has passed
                     assert (reward, over) == (0.0, False)
@@ -206,9 +221,9 @@ def test_starts_play_the_round_of_their_dispatch_and_masks_say_who_is_idle_and_w
                         earlier | (of_next if earlier["round_over"] else {}) | {"round_over": False}
                     )
                     assert same(info, expected | {"action_mask": info["action_mask"]})
-                    assert same(seen["age"], other["age"])
-                    assert seen["running"].sum() > before
-            other, *expected = own.step(act)
+                    assert same(observation["age"], other["age"])
+                    assert observation["running"].sum() > before
+            other, *expected = plain.step(act)
             assert info["action_mask"].dtype == np.int8
             assert [reward, False, over, {name: info[name] for name in expected[-1]}] == expected
 
@@ -232,7 +247,7 @@ SMALL = Scenario(exponential([1.0, 2.0]) + deterministic([3.0]), 4, 2)
 
 
 @pytest.mark.parametrize(
-    ("env_id", "action", "given", "sentence"),
+    ("env_id", "action", "wrong_action", "sentence"),
     [
         (ALLOCATION, "allocation", [-1, 3, 2], "0 or more"),
         (ALLOCATION, "allocation", [1.0, 1.0, 2.0], "integer"),
@@ -250,10 +265,10 @@ SMALL = Scenario(exponential([1.0, 2.0]) + deterministic([3.0]), 4, 2)
         (DISPATCH, "dispatch", "111", "shape"),
     ],
 )
-def test_an_illegal_action_is_said_and_changes_nothing(
+def test_an_illegal_action_is_refused_and_changes_nothing(
     env_id: str,
     action: str,
-    given: Any,
+    wrong_action: Any,
     sentence: str,
 ) -> None:
     options: dict[str, Any] = {
@@ -262,7 +277,7 @@ def test_an_illegal_action_is_said_and_changes_nothing(
     }
     alone = single(env_id, SMALL, **options)
     rows = vector(env_id, SMALL, 1, **options)
-    for env, wrong in ((alone, given), (rows, np.array(given)[None]), (alone, None)):
+    for env, wrong in ((alone, wrong_action), (rows, np.array(wrong_action)[None]), (alone, None)):
         env.reset(seed=0)
         env.step(env.action_space.sample())
         kept = env.checkpoint()

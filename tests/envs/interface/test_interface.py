@@ -14,7 +14,7 @@ import pytest
 
 import ata_policies
 from ata_gym.changes import Redraw, Walk
-from ata_gym.envs.interface.interface import OBSERVATIONS, REWARD_UNITS, chosen
+from ata_gym.envs.interface.interface import OBSERVATIONS, REWARD_UNITS, select_rows
 from ata_gym.pools import PoolDistribution, exponential
 from ata_gym.scenarios import Published, Scenario, scenario
 from tests.envs.playing import (
@@ -23,8 +23,8 @@ from tests.envs.playing import (
     FORMS,
     IDS,
     RACE,
-    WORLDS,
-    Player,
+    SCENARIOS,
+    ActionSampler,
     same,
     single,
     vector,
@@ -35,34 +35,34 @@ SEED = 5
 
 
 @pytest.mark.parametrize(
-    ("env_id", "action", "world"),
-    [(*form, world) for form, world in zip(FORMS, cycle(WORLDS), strict=False)],
+    ("env_id", "action", "scenario_name"),
+    [(*form, scenario_name) for form, scenario_name in zip(FORMS, cycle(SCENARIOS), strict=False)],
 )
 def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(
     env_id: str,
     action: str,
-    world: str,
+    scenario_name: str,
 ) -> None:
-    """The unit is that of an even round of workers of the harmonic mean, and stays for the
+    """The unit is the cost of an even round of workers of the harmonic mean, and stays for the
     episode.
     """
-    env = single(env_id, world, action=action, reward_unit="even round")
-    plain = single(env_id, world, action=action)
-    scenario = WORLDS[world]
-    player = Player(env.action_space, 3)
+    env = single(env_id, scenario_name, action=action, reward_unit="even round")
+    plain = single(env_id, scenario_name, action=action)
+    scenario = SCENARIOS[scenario_name]
+    sampler = ActionSampler(env.action_space, 3)
     budget = scenario.budget
     for seed in (SEED, None, None):
-        (seen, _), _ = (each.reset(seed=seed) for each in (env, plain))
-        present = seen.get("present", np.ones(scenario.pool.n)) > 0
-        there = plain.means()[present & np.isfinite(plain.means())]
-        if world == "drawn":
+        (observation, _), _ = (each.reset(seed=seed) for each in (env, plain))
+        present = observation.get("present", np.ones(scenario.pool.n)) > 0
+        means = plain.means()[present & np.isfinite(plain.means())]
+        if scenario_name == "drawn":
             price = plain.conditions().price
         else:
             price = scenario.price
-        unit = harmonic_mean(there) * (ceil(budget / len(there)) + price * budget)
+        unit = harmonic_mean(means) * (ceil(budget / len(means)) + price * budget)
         over = False
         while not over:
-            act = player(
+            act = sampler(
                 env.action_masks().astype(np.int8) if action in ("assign", "start") else None,
             )
             _, reward, _, over, _ = env.step(act)
@@ -72,34 +72,34 @@ def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(
 @pytest.mark.parametrize("env_id", IDS)
 def test_an_env_is_made_for_what_a_reset_asks(env_id: str) -> None:
     before = Scenario(exponential([1.0, 2.0, 3.0]), 3, 4)
-    given: dict[str, Any] = {
+    reset_options: dict[str, Any] = {
         "pool": exponential([5.0, 4.0, 1.0]),
         "changes": [Walk(0.2, 1.0)],
         "price": 2.5,
         "horizon": 2,
     }
-    for observation, unit in product(OBSERVATIONS, REWARD_UNITS):
-        options = {"observation": observation, "reward_unit": unit}
+    for form, unit in product(OBSERVATIONS, REWARD_UNITS):
+        options = {"observation": form, "reward_unit": unit}
         env = single(env_id, before, **options)
         rows = vector(env_id, before, 2, **options)
         env.reset(seed=1)
         env.step(env.action_space.sample())
-        made = single(
+        new_env = single(
             env_id,
-            Scenario(given["pool"], 3, 2, (Walk(0.2, 1.0),), price=2.5),
+            Scenario(reset_options["pool"], 3, 2, (Walk(0.2, 1.0),), price=2.5),
             **options,
         )
-        player = Player(made.action_space, 2)
-        expected = made.reset(seed=SEED)[0]
-        seen = env.reset(seed=SEED, options=given)[0]
-        in_rows = rows.reset(seed=SEED, options=given)[0]
+        sampler = ActionSampler(new_env.action_space, 2)
+        expected = new_env.reset(seed=SEED)[0]
+        observation = env.reset(seed=SEED, options=reset_options)[0]
+        in_rows = rows.reset(seed=SEED, options=reset_options)[0]
         over = False
         while not over:
-            assert same(expected, seen)
-            assert same(expected, chosen(in_rows, 0))
-            act = player()
-            expected, reward, _, over, _ = made.step(act)
-            seen, other, _, ended, _ = env.step(act)
+            assert same(expected, observation)
+            assert same(expected, select_rows(in_rows, 0))
+            act = sampler()
+            expected, reward, _, over, _ = new_env.step(act)
+            observation, other, _, ended, _ = env.step(act)
             in_rows, in_row, *_ = rows.step(np.stack([act, act]))
             assert (reward, over) == (other, ended)
             assert reward == in_row[0]
@@ -126,7 +126,7 @@ def test_options_stay_and_take_what_belongs_to_other_workers_along() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("options", "sentence"),
     [
         (
             {"colour": 1, "price": 1.0},
@@ -141,14 +141,14 @@ def test_options_stay_and_take_what_belongs_to_other_workers_along() -> None:
     ],
 )
 def test_options_that_do_not_fit_and_a_bad_seed_change_nothing(
-    given: dict[str, Any],
+    options: dict[str, Any],
     sentence: str | None,
 ) -> None:
     for env in (single(DISPATCH, "drawn"), vector(DISPATCH, "drawn", 2)):
         (before, _), kept = env.reset(seed=SEED), env.checkpoint()
         with pytest.raises(ValueError if sentence else gym.error.Error, match=sentence):
-            env.reset(seed=SEED + 1 if sentence else -1, options=given)
-        assert env.scenario is WORLDS["drawn"]
+            env.reset(seed=SEED + 1 if sentence else -1, options=options)
+        assert env.scenario is SCENARIOS["drawn"]
         assert same(env.checkpoint(), kept)
         assert same(env.reset(seed=SEED)[0], before)
 
@@ -156,10 +156,14 @@ def test_options_that_do_not_fit_and_a_bad_seed_change_nothing(
 @pytest.mark.parametrize("env_id", IDS)
 def test_policies_play_the_env_as_it_is_by_default_only(env_id: str) -> None:
     policy = {ALLOCATION: "uta", RACE: "gta", DISPATCH: "dispatch-gta"}[env_id]
-    _, *actions = [action for own, action in FORMS if own == env_id]
-    others = {"observation": OBSERVATIONS[1:], "reward_unit": REWARD_UNITS[1:], "action": actions}
+    _, *actions = [action for form_id, action in FORMS if form_id == env_id]
+    wrong_names = {
+        "observation": OBSERVATIONS[1:],
+        "reward_unit": REWARD_UNITS[1:],
+        "action": actions,
+    }
     for make, rows in ((single, {}), (vector, {"rows": 2})):
-        for name, values in others.items():
+        for name, values in wrong_names.items():
             for value in values:
                 with pytest.raises(
                     ValueError,
@@ -170,7 +174,7 @@ def test_policies_play_the_env_as_it_is_by_default_only(env_id: str) -> None:
 
 
 def test_policies_refuse_wrapped_actions() -> None:
-    env = gym.make(ALLOCATION, scenario=WORLDS["ending"])
+    env = gym.make(ALLOCATION, scenario=SCENARIOS["ending"])
     with pytest.raises(ValueError, match="without wrappers of actions"):
         ata_policies.make(
             "uta",

@@ -11,13 +11,32 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from ata_gym.changes import Redraw, Spot
-from ata_gym.envs.interface import worker_features
-from ata_gym.envs.interface.worker_features import LARGEST, RoundFeatures, WorkerMemory, features_of
+from ata_gym.envs.interface.worker_features import (
+    FEATURE,
+    LARGEST_FEATURE,
+    MEMORY,
+    ROUND_FEATURES,
+    WORKER_FEATURES,
+    RoundFeatures,
+    WorkerMemory,
+    features_of,
+    flat,
+)
 from ata_gym.pools import PoolDistribution, deterministic
 from ata_gym.scenarios import Scenario
-from tests.envs.playing import ALLOCATION, DISPATCH, IDS, RACE, WORLDS, Player, same, single, vector
+from tests.envs.playing import (
+    ALLOCATION,
+    DISPATCH,
+    IDS,
+    RACE,
+    SCENARIOS,
+    ActionSampler,
+    same,
+    single,
+    vector,
+)
 
-COLUMN = {name: k for k, name in enumerate((*worker_features.OF_WORKER, *worker_features.OF_ROUND))}
+COLUMN = {name: k for k, name in enumerate((*WORKER_FEATURES, *ROUND_FEATURES))}
 N = 4
 times = st.floats(1e-12, 1e12)
 feedback = st.lists(st.tuples(st.integers(-1, N - 1), times), min_size=1, max_size=12)
@@ -27,12 +46,12 @@ def remembered(results, elapsed, asked) -> WorkerMemory:
     memory = WorkerMemory.empty(1, len(elapsed))
     worker, duration = (np.array([part]) for part in zip(*results, strict=True))
     for _ in range(2):
-        memory = memory.asked(asked[None]).observe(worker, duration, elapsed[None])
+        memory = memory.with_assigned(asked[None]).observe(worker, duration, elapsed[None])
     return memory
 
 
-def features(memory: WorkerMemory, seen: dict[str, Any]) -> NDArray[np.float32]:
-    last = {name: part[None] for name, part in seen.items()} | {"missing": np.array([[2]])}
+def features(memory: WorkerMemory, feedback: dict[str, Any]) -> NDArray[np.float32]:
+    last = {name: part[None] for name, part in feedback.items()} | {"missing": np.array([[2]])}
     return features_of(memory, RoundFeatures(budget=6, price=0.1, horizon=10), np.array([3]), last)[
         0
     ]
@@ -67,16 +86,16 @@ def test_features_are_bounded_and_know_no_unit_of_time_nor_order(
     unit,
     order,
 ) -> None:
-    found = features(remembered(results, elapsed, asked), in_round)
-    assert (found.shape, found.dtype) == ((N, len(COLUMN)), np.float32)
-    assert (np.abs(found) <= LARGEST).all()  # no NaN either
+    result = features(remembered(results, elapsed, asked), in_round)
+    assert (result.shape, result.dtype) == ((N, len(COLUMN)), np.float32)
+    assert (np.abs(result) <= LARGEST_FEATURE).all()  # no NaN either
     scaled = remembered([(i, unit * t) for i, t in results], unit * elapsed, asked)
-    others = features(scaled, {**in_round, "age": unit * in_round["age"]})
-    np.testing.assert_allclose(found, others, rtol=1e-5, atol=1e-5)
+    expected = features(scaled, {**in_round, "age": unit * in_round["age"]})
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
     to = [*np.argsort(order), -1]  # the new number of each worker
     moved = remembered([(int(to[i]), t) for i, t in results], elapsed[order], asked[order])
-    others = features(moved, {name: part[order] for name, part in in_round.items()})
-    np.testing.assert_allclose(found[order], others, rtol=1e-5, atol=1e-5)
+    expected = features(moved, {name: part[order] for name, part in in_round.items()})
+    np.testing.assert_allclose(result[order], expected, rtol=1e-5, atol=1e-5)
 
 
 @settings(max_examples=15)
@@ -88,25 +107,25 @@ def test_moments_of_a_worker_are_numpys(durations: list[float]) -> None:
         np.zeros(N),
         np.ones(N, np.int64),
     )
-    seen = np.array(durations * 2)
-    unit = (np.log(seen.mean()) + np.log(other)) / 2
+    last_times = np.array(durations * 2)
+    unit = (np.log(last_times.mean()) + np.log(other)) / 2
     recent = first = 0.0
-    for k, t in enumerate(seen):
+    for k, t in enumerate(last_times):
         # as it was before the second step
         if k == len(durations):
             first = recent
         recent += max(1 / (k + 1), 0.25) * (t - recent)
-    found = features(memory, dict.fromkeys(("running", "started", "age"), np.zeros(N)))[0]
+    result = features(memory, dict.fromkeys(("running", "started", "age"), np.zeros(N)))[0]
     expected = {
-        "log count": np.log1p(len(seen)) / 5,
-        "log mean": np.log(seen.mean()) - unit,
+        "log count": np.log1p(len(last_times)) / 5,
+        "log mean": np.log(last_times.mean()) - unit,
         "log recent": np.log(recent) - unit,
-        "spread": np.log(seen).std(ddof=1),
-        "last duration": np.log(seen[-1]) - unit,
+        "spread": np.log(last_times).std(ddof=1),
+        "last duration": np.log(last_times[-1]) - unit,
         "log level": np.log(np.mean(durations)) - unit,
-        "log before": np.log(np.mean(durations)) - unit,
+        "log previous level": np.log(np.mean(durations)) - unit,
         "jump": np.log(np.mean(durations)) - np.log(first),
-        "others' jump": 0.0,
+        "jump of other workers": 0.0,
         "silence": 0.0,
         "untried": 0.0,
         "waited": 0.0,
@@ -121,24 +140,27 @@ def test_moments_of_a_worker_are_numpys(durations: list[float]) -> None:
     }
     assert expected.keys() == COLUMN.keys()
     for name, value in expected.items():
-        assert found[COLUMN[name]] == pytest.approx(np.clip(value, -LARGEST, LARGEST), abs=2e-5)
+        clipped = np.clip(value, -LARGEST_FEATURE, LARGEST_FEATURE)
+        assert result[COLUMN[name]] == pytest.approx(clipped, abs=2e-5)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("scenario_name", SCENARIOS)
 @pytest.mark.parametrize("env_id", IDS)
-def test_a_policy_computes_the_features_of_the_env(env_id: str, world: str) -> None:
+def test_a_policy_computes_the_features_of_the_env(env_id: str, scenario_name: str) -> None:
     """From the feedback alone, with what it asked for; a flat observation holds the same
     numbers.
     """
     rows = 3
-    scenario = WORLDS[world]
+    scenario = SCENARIOS[scenario_name]
     shown, feedback, in_one = (
-        vector(env_id, world, rows, observation=name, autoreset_mode="SameStep")
+        vector(env_id, scenario_name, rows, observation=name, autoreset_mode="SameStep")
         for name in ("workers", "feedback", "flat")
     )
     n = scenario.pool.n
-    player = Player(feedback.action_space, 1)
-    (found, _), (seen, _), (flattened, _) = (env.reset(seed=9) for env in (shown, feedback, in_one))
+    sampler = ActionSampler(feedback.action_space, 1)
+    (features_of_env, _), (observation, _), (flattened, _) = (
+        env.reset(seed=9) for env in (shown, feedback, in_one)
+    )
     memory = WorkerMemory.empty(rows, n)
     rounds = np.zeros(rows, np.int64)
     for _ in range(25):
@@ -148,14 +170,15 @@ def test_a_policy_computes_the_features_of_the_env(env_id: str, world: str) -> N
             scenario.price if drawn is None else drawn,
             scenario.horizon,
         )
-        own = features_of(memory, of_round, rounds, seen)
-        assert same(own, found)
-        assert same(worker_features.flat(own), flattened)
-        act = player()
-        (found, *_), (seen, _, _, over, info), (flattened, *_) = (
+        features_of_policy = features_of(memory, of_round, rounds, observation)
+        assert same(features_of_policy, features_of_env)
+        assert same(flat(features_of_policy), flattened)
+        act = sampler()
+        (features_of_env, *_), (observation, _, _, over, info), (flattened, *_) = (
             env.step(act) for env in (shown, feedback, in_one)
         )
-        memory = memory.asked(act).observe(seen["worker"], seen["duration"], seen["elapsed"])
+        results = observation["worker"], observation["duration"]
+        memory = memory.with_assigned(act).observe(*results, observation["elapsed"])
         rounds += info.get("round_over", ~over)
         rounds[over] = 0
         memory.workers[over] = 0.0
@@ -165,16 +188,16 @@ def test_who_runs_a_task_is_available_and_who_is_away_is_not() -> None:
     env = single(DISPATCH, Scenario(deterministic([1.0, 3.0, 9.0]), 3, 2), observation="workers")
     env.reset(seed=0)
     for _ in range(6):
-        seen = env.step(np.ones(3, np.int64))[0]
-        assert (seen[:, COLUMN["available"]] == 1.0).all()
+        features_of_env = env.step(np.ones(3, np.int64))[0]
+        assert (features_of_env[:, COLUMN["available"]] == 1.0).all()
     for env_id in (ALLOCATION, RACE):
         away = Scenario(deterministic([1.0, 1.0, 1.0]), 3, None, (Spot(0.3, 0.3),))
         env = single(env_id, away, observation="workers")
         env.reset(seed=0)
         for _ in range(15):
             gone = np.isinf(env.means())
-            seen = env.step(np.array([1, 1, 1]))[0]
-            assert (seen[:, COLUMN["available"]] == ~gone).all()
+            features_of_env = env.step(np.array([1, 1, 1]))[0]
+            assert (features_of_env[:, COLUMN["available"]] == ~gone).all()
 
 
 def test_empty_places_are_not_available_and_do_not_count() -> None:
@@ -185,7 +208,14 @@ def test_empty_places_are_not_available_and_do_not_count() -> None:
         30,
         observation="workers",
     )
-    (seen, _), present = env.reset(seed=0), env.conditions().present
-    assert (seen[..., COLUMN["available"]] == present).all()
-    assert seen[:, 0, COLUMN["log workers"]] == pytest.approx(np.log2(present.sum(axis=1)) / 10)
-    assert len(np.unique(seen[:, 0, COLUMN["log workers"]])) == 6
+    (features_of_env, _), present = env.reset(seed=0), env.conditions().present
+    assert (features_of_env[..., COLUMN["available"]] == present).all()
+    assert features_of_env[:, 0, COLUMN["log workers"]] == pytest.approx(
+        np.log2(present.sum(axis=1)) / 10
+    )
+    assert len(np.unique(features_of_env[:, 0, COLUMN["log workers"]])) == 6
+
+
+def test_the_columns_are_all_places_of_features_and_memory() -> None:
+    assert [*FEATURE] == list(range(len(WORKER_FEATURES)))
+    assert [*MEMORY] == list(range(WorkerMemory.empty(1, 2).workers.shape[-1]))

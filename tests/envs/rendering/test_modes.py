@@ -112,7 +112,7 @@ def test_the_text_of_a_small_round() -> None:
         "No round was played yet",
         "a round needs 3 results of 3 workers",
     ]
-    away = env.unwrapped.conditions().dies == 0.0  # type: ignore[attr-defined]
+    away = env.unwrapped.conditions().death_time == 0.0  # type: ignore[attr-defined]
     assert away.tolist() == [False, False, True]
     env.step(np.array([1, 3, 3]))
     bars = "█" * 11 + "▉" + "·" * 34, ("█" * 22 + "▉") * 2, " " * 46

@@ -50,12 +50,12 @@ def check(timeline: Timeline, info: dict[str, Any], budget: int, mean: np.ndarra
     assert timeline.busy.sum() == pytest.approx(info["worker_time"], abs=close)
     assert end[kind == DONE].max() == pytest.approx(timeline.time, abs=close)
     assert end[(kind == CANCELLED) | (kind == RUNNING)] == pytest.approx(timeline.time, abs=close)
-    assert end[kind == LOST] == pytest.approx(timeline.dies[worker[kind == LOST]], abs=close)
+    assert end[kind == LOST] == pytest.approx(timeline.death_time[worker[kind == LOST]], abs=close)
     assert (kind == LOST).sum() == info.get("lost", 0)
-    assert (end <= timeline.dies[worker] + close).all(), "a dead worker works"
+    assert (end <= timeline.death_time[worker] + close).all(), "a dead worker works"
     assert not np.isin(worker, np.flatnonzero(timeline.away)).any()
     assert timeline.mean.tobytes() == mean.tobytes()
-    if timeline.over:
+    if timeline.round_over:
         assert (kind == DONE).sum() == budget
         assert not (kind == RUNNING).any()
     else:
@@ -81,24 +81,24 @@ def test_a_round_is_the_sum_of_its_tasks(env_id, changes, seed, budget, price) -
     assert env.timeline().round == len(env.timeline().worker) == 0
     rounds = 0
     for _ in range(12):
-        begins = rounds == 0 or env.timeline().over
+        begins = rounds == 0 or env.timeline().round_over
         mean = env.means()
         action = env.action_space.sample()
         observation, *rest = env.step(action)
         info = rest[-1]
-        unseen, *others = plain.step(action)
-        assert rest == others
-        assert same(observation, unseen)
+        plain_feedback, *plain_rest = plain.step(action)
+        assert rest == plain_rest
+        assert same(observation, plain_feedback)
         rounds += begins
         timeline = env.timeline()
-        assert (timeline.round, timeline.over) == (rounds, info.get("round_over", True))
+        assert (timeline.round, timeline.round_over) == (rounds, info.get("round_over", True))
         assert timeline.price == price
         check(timeline, info, budget, mean)
         if env_id == DISPATCH:
             ends = timeline.worker[(timeline.kind == DONE) & (timeline.end == timeline.time)]
             assert observation["worker"][0] in ends
-            assert timeline.last == ends.max()
-            assert timeline.over or (observation["started"] == timeline.tasks).all()
+            assert timeline.last_worker == ends.max()
+            assert timeline.round_over or (observation["started"] == timeline.tasks).all()
         else:
             assert (timeline.tasks == action).all()
             done = timeline.worker[timeline.kind == DONE]
@@ -116,17 +116,17 @@ def test_rows_that_only_choose_a_worker_keep_their_last_round() -> None:
         render_mode="ansi",
     ).unwrapped
     env.reset(seed=0)
-    seen = []
+    rounds = []
     for worker in (0, 4, 1, 1, 0):
         env.step(np.int64(worker))
-        seen.append((env.timeline().round, env.timeline().tasks.tolist()))
+        rounds.append((env.timeline().round, env.timeline().tasks.tolist()))
     nothing = (0, [0] * 6)
     first = (1, [1, 0, 0, 0, 1, 0])
     second = (2, [0, 2, 0, 0, 0, 0])
-    assert seen == [nothing, first, first, second, second]
+    assert rounds == [nothing, first, first, second, second]
 
 
-def test_estimates_are_the_means_of_results_or_those_that_are_given() -> None:
+def test_estimates_are_the_means_of_results_or_the_arguments() -> None:
     env: Any = gym.make(
         ALLOCATION,
         pool=deterministic([1.0, 2.0, 9.0]),
@@ -135,13 +135,15 @@ def test_estimates_are_the_means_of_results_or_those_that_are_given() -> None:
     ).unwrapped
     env.reset(seed=0)
     means = np.array([1.0, 2.0, np.nan])
-    given = np.array([5.0, 6.0, 7.0])
-    for shown in (None, given, None, given):
+    estimates = np.array([5.0, 6.0, 7.0])
+    for shown in (None, estimates, None, estimates):
         env.step(np.array([1, 2, 0]))
         env.show_estimates(shown)
-        np.testing.assert_array_equal(env.timeline().estimate, means if shown is None else given)
+        np.testing.assert_array_equal(
+            env.timeline().estimate, means if shown is None else estimates
+        )
     env.step(np.array([1, 2, 0]))
-    assert env.timeline().estimate.tolist() == given.tolist()
+    assert env.timeline().estimate.tolist() == estimates.tolist()
     env.reset()
     assert np.isnan(env.timeline().estimate).all()
     with pytest.raises(
@@ -187,13 +189,13 @@ def test_a_worker_without_a_result_takes_at_least_the_time_that_it_has_spent(env
     env.reset(seed=0)
     for _ in range(2 if env_id == RACE else 4):
         env.step(np.array([2, 2]) if env_id == RACE else np.ones(2, np.int8))
-    assert (env.timeline().estimate.tolist(), env.timeline().at_least.tolist()) == (
+    assert (env.timeline().estimate.tolist(), env.timeline().is_lower_bound.tolist()) == (
         [1.0, 4.0],
         [False, True],
     )
     assert "≥ 4" in env.render().splitlines()[4]
     env.show_estimates(np.array([5.0, 6.0]))
-    assert not env.timeline().at_least.any()
+    assert not env.timeline().is_lower_bound.any()
 
 
 def test_after_a_restored_checkpoint_rounds_are_recorded_anew() -> None:

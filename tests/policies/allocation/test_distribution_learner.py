@@ -14,7 +14,7 @@ from ata_policies.planning.knowledge import Knowledge, choose_candidates, learn_
 
 LEARNER = "distribution-learner"
 POOL = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
-WORLD: dict[str, Any] = {"rows": 3, "pool": POOL, "budget": 15}
+SCENARIO: dict[str, Any] = {"rows": 3, "pool": POOL, "budget": 15}
 
 
 def late_cost(run: Any) -> Any:
@@ -25,7 +25,7 @@ def late_cost(run: Any) -> Any:
 def test_learns_what_the_oracle_knows(play: Any, price: float) -> None:
     best = optimal_allocation(POOL, 15, price).cost
     learned, known = (
-        late_cost(play(name, 600, price=price, **WORLD)).mean() for name in (LEARNER, "oracle")
+        late_cost(play(name, 600, price=price, **SCENARIO)).mean() for name in (LEARNER, "oracle")
     )
     assert learned < 1.04 * best
     np.testing.assert_allclose(known, best, rtol=0.03)
@@ -80,14 +80,14 @@ def test_the_first_round_and_zero_times(play: Any) -> None:
 
 
 def test_workers_that_are_away_get_nothing(play: Any) -> None:
-    run = play(LEARNER, 200, changes=[Spot(0.02, 0.02, deadline=100.0)], **WORLD)
-    there = np.isfinite(run.means)
-    given_in_vain = (run.actions * ~there)[50:].sum() / run.actions[50:].sum()
-    assert given_in_vain < 0.5 * (~there)[50:].mean()
+    run = play(LEARNER, 200, changes=[Spot(0.02, 0.02, deadline=100.0)], **SCENARIO)
+    present = np.isfinite(run.means)
+    given_in_vain = (run.actions * ~present)[50:].sum() / run.actions[50:].sum()
+    assert given_in_vain < 0.5 * (~present)[50:].mean()
 
 
 def test_a_worker_that_becomes_slow_is_left(play: Any) -> None:
-    run = play(LEARNER, 200, changes=[Jump(at=100, workers=(0,), factor=50.0)], **WORLD)
+    run = play(LEARNER, 200, changes=[Jump(at=100, workers=(0,), factor=50.0)], **SCENARIO)
     assert run.actions[:100, :, 0].mean() > 2.0
     assert run.actions[-30:, :, 0].mean() < 0.2
 
@@ -104,13 +104,13 @@ def known_after(results: list[int], unit: float = 1.0, spread: float = 0.5) -> K
 
 def test_the_fewer_results_the_more_a_search_doubts_a_mean() -> None:
     known = known_after([400, 20, 2])
-    everybody = np.ones((1, 3), np.bool_)
+    all_workers = np.ones((1, 3), np.bool_)
     nobody = np.zeros((1, 3), np.int64)
-    (doubt,) = choose_candidates(known, everybody, nobody, 5).doubt
+    (doubt,) = choose_candidates(known, all_workers, nobody, 5).doubt
     np.testing.assert_array_equal(doubt, np.expm1(known.posterior.spread[0] ** 2))
     assert 0.0 < doubt[0] < doubt[1] < doubt[2] < 1.0
     assert (
-        choose_candidates(known_after([1, 1, 1], spread=8.0), everybody, nobody, 5).doubt.max()
+        choose_candidates(known_after([1, 1, 1], spread=8.0), all_workers, nobody, 5).doubt.max()
         == 1.0
     )
 

@@ -28,7 +28,7 @@ def shifted(n: int) -> Pool:
 
 POOL = shifted(8)
 BUDGET = 7
-WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
+SCENARIO: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ ORACLES = "ofta oracle dynamic-ofta dynamic-oracle race-oracle dispatch-oracle d
         ("exponentiated-gradient", "rate", (-0.5,), "rate" + ABOVE_0),
         ("ata", "version", ("poster",), "version must be 'preprint' or 'icml', not 'poster'"),
         ("thompson:memory=window", "blocks", (7,), "blocks must divide the window of 300"),
-        ("thompson:memory=window", "of", ("years",), 'of must be "tasks"'),
+        ("thompson:memory=window", "unit", ("years",), 'unit must be "tasks"'),
         ("thompson:memory=window", "window", (0,), "window must be"),
         ("thompson:memory=discount", "discount", (1.0,), "discount must be below 1"),
         ("thompson:memory=discount", "discount", (0.0,), "discount" + ABOVE_0),
@@ -100,7 +100,7 @@ ORACLES = "ofta oracle dynamic-ofta dynamic-oracle race-oracle dispatch-oracle d
             "restarting-beta",
             "restart",
             ("none",),
-            "restart must be 'everybody' or 'many' or 'worker'",
+            "restart must be 'all' or 'many' or 'worker'",
         ),
         (
             "restarting-beta",
@@ -180,7 +180,7 @@ def test_uniform_rounds_are_as_many_as_they_should_be_and_uniform(play: Any) -> 
     often.
     """
     allocations, counts, totals = split(
-        play("epsilon-uniform", 800, 16, hyperparameters={"c": 2.0}, **WORLD),
+        play("epsilon-uniform", 800, 16, hyperparameters={"c": 2.0}, **SCENARIO),
     )
     means = np.divide(totals, counts, out=np.zeros_like(totals), where=counts > 0)
     uniform = (allocations != allocate(means, BUDGET)).any(axis=2)
@@ -258,26 +258,26 @@ def test_weights_follow_the_multiplicative_rule(play: Any) -> None:
     """
     rate = 0.05
     p = np.full(8, 1 / 8)
-    run = play("exponentiated-gradient", 100, 1, hyperparameters={"rate": rate}, **WORLD)
+    run = play("exponentiated-gradient", 100, 1, hyperparameters={"rate": rate}, **SCENARIO)
     for k, (allocation, state) in enumerate(zip(run.actions[:, 0], run.states, strict=True)):
         softmax = np.exp(-rate * state.belief.penalties[0])
         np.testing.assert_allclose(p, softmax / softmax.sum(), rtol=1e-10)
         assert (abs(allocation - p * BUDGET) < 1).all()
         if k < 99:
-            seen = run.seen[k + 1]
+            seen = run.observations[k + 1]
             busy = np.zeros(8)
             np.add.at(busy, seen["worker"][0], seen["duration"][0])
             slowest = busy.argmax()
             p[slowest] *= np.exp(-rate * busy[slowest] / allocation[slowest])
             p /= p.sum()
-    times = play("exponentiated-gradient", 1000, 4, **WORLD).round_times
+    times = play("exponentiated-gradient", 1000, 4, **SCENARIO).round_times
     assert times[-300:].mean() < 0.7 * times[:10].mean()
 
 
 MEANS = np.arange(1.0, 6.0)
 
 
-def world(unit: float = 1.0) -> dict[str, Any]:
+def changing_scenario(unit: float = 1.0) -> dict[str, Any]:
     pool = shifted_exponential(unit * MEANS, unit * MEANS)
     return {
         "pool": pool,
@@ -286,7 +286,7 @@ def world(unit: float = 1.0) -> dict[str, Any]:
     }
 
 
-CHANGING = world()
+CHANGING = changing_scenario()
 ALL = list(itertools.product(MEMORIES, ESTIMATES, RULES))
 
 OWN = {
@@ -344,14 +344,16 @@ def test_a_combination_plays(play: Any, parts: tuple[str, str, str]) -> None:
     def built(unit: float = 1.0, seed: int = 0) -> ComposedPolicy:
         prior = Totals(np.full((1, 5), 2.0), np.full((1, 5), 2.0 * unit))
         more: dict[str, Any] = {"prior": {"prior": prior}, "window": {"window": 12}}
-        return made(*parts, world(unit)["pool"], seed=seed, **more.get(parts[0], {}))
+        return made(*parts, changing_scenario(unit)["pool"], seed=seed, **more.get(parts[0], {}))
 
     run = play(built(), 20, 3, **CHANGING)
     unit = 2.0**40
-    np.testing.assert_array_equal(play(built(unit), 20, 3, **world(unit)).actions, run.actions)
+    np.testing.assert_array_equal(
+        play(built(unit), 20, 3, **changing_scenario(unit)).actions, run.actions
+    )
     policy = built(seed=2)
     state = None
-    for expected, observation in zip(run.actions[:, 2], run.seen, strict=True):
+    for expected, observation in zip(run.actions[:, 2], run.observations, strict=True):
         action, state = policy.predict(
             {name: field[2] for name, field in observation.items()},
             state,
@@ -385,7 +387,7 @@ def test_parts_that_do_not_fit_are_refused_and_others_have_no_hyperparameter_of_
         ({"memory": 3}, "there is no memory '3'"),
         (
             {"memory": "window", "discount": 0.9},
-            "does not take discount; its hyperparameters are: shape, window, of",
+            "does not take discount; its hyperparameters are: shape, window, unit",
         ),
         (
             {"widow": 6},
@@ -438,7 +440,7 @@ def test_hyperparameters_given_override_those_of_the_preset() -> None:
     )
     for estimate in ("ata", "ata-empirical"):  # what suits them better can be overridden as well
         memory: Any = made("restarting", estimate, "proxy").memory
-        assert (memory.restart, memory.effective_tasks) == ("everybody", None)
+        assert (memory.restart, memory.effective_tasks) == ("all", None)
         memory = made("restarting", estimate, "proxy", restart="many", effective_tasks=80.0).memory
         assert (memory.restart, memory.effective_tasks) == ("many", 80.0)
 

@@ -173,14 +173,14 @@ def test_enough_tasks_are_started_whoever_is_there(
 ) -> None:
     price = data.draw(st.sampled_from([0.0, 0.2]))
     allocator = Allocator(["a", "b", "c"], 5, name, start_more=race, price=price)
-    there = {"a", "b", "c"}
+    present = {"a", "b", "c"}
     for _ in range(12):
         for worker in data.draw(st.lists(st.sampled_from(sorted(TIMES)), max_size=2, unique=True)):
-            if there != {worker}:
-                allocator.leave(worker) if worker in there else allocator.join(worker)
-                there ^= {worker}
+            if present != {worker}:
+                allocator.leave(worker) if worker in present else allocator.join(worker)
+                present ^= {worker}
         shares = allocator.allocate()
-        assert shares.keys() == there == set(allocator.workers)
+        assert shares.keys() == present == set(allocator.workers)
         assert sum(shares.values()) >= 5 if race else sum(shares.values()) == 5
         assert all(0 <= tasks <= 5 for tasks in shares.values())
         ends = sorted(
@@ -191,7 +191,7 @@ def test_enough_tasks_are_started_whoever_is_there(
         if race:
             dead = []
         else:
-            dead = data.draw(st.lists(st.sampled_from(sorted(there)), max_size=1))
+            dead = data.draw(st.lists(st.sampled_from(sorted(present)), max_size=1))
         done = {name: times for name, times in done.items() if name not in dead}
         allocator.observe(done, cancelled=dict.fromkeys(short, 0.25), lost=dead)
 
@@ -404,14 +404,14 @@ def test_somebody_always_works_whoever_is_there(policy: str, data: st.DataObject
         policy=policy,
         price=data.draw(st.sampled_from([0.0, 0.3])),
     )
-    there = {"a", "b", "c"}
+    present = {"a", "b", "c"}
     for results in range(1, 31):
         for change in data.draw(st.lists(st.sampled_from("abcde"), max_size=1)):
-            if there != {change}:
-                dispatcher.leave(change) if change in there else dispatcher.join(change)
-                there ^= {change}
+            if present != {change}:
+                dispatcher.leave(change) if change in present else dispatcher.join(change)
+                present ^= {change}
         started = dispatcher.start()
-        assert set(started) <= set(dispatcher.running) <= there == set(dispatcher.workers)
+        assert set(started) <= set(dispatcher.running) <= present == set(dispatcher.workers)
         worker = data.draw(st.sampled_from(dispatcher.running))
         assert dispatcher.finished(worker, data.draw(st.floats(0.1, 5.0))) == (results % 4 == 0)
         assert dispatcher.missing == 4 - results % 4

@@ -49,7 +49,7 @@ CHANGES: dict[str, list[Any]] = {
 
 
 def told(observation: dict[str, Any]) -> tuple[dict[int, list[float]], dict[int, float]]:
-    """An observation as the allocator takes it: the times of the results, and those of cancelled
+    """An observation as the allocator takes it: the times of the results, and of cancelled
     tasks.
     """
     seconds: dict[int, list[float]] = {}
@@ -155,7 +155,7 @@ def test_the_decisions_are_those_of_the_env(name: str, changes: str, price: floa
             while True:
                 dead = [i for i in dispatcher.running if i != worker and not seen[i]]
                 for i in dead:
-                    dispatcher.lost(i, ran["finish"][0, i] - ran["begun"][0, i])
+                    dispatcher.lost(i, ran["finish"][0, i] - ran["task_start"][0, i])
                 deaths += len(dead)
                 if worker in dispatcher.running:
                     break
@@ -183,7 +183,7 @@ def test_a_tick_is_a_round_of_the_policy(env_id: str) -> None:
     env = gym.make(env_id, pool=POOL, budget=5, price=0.2)
     tasks = np.zeros(N, np.int64)
     for step in islice(steps_of(ata_policies.make("default", env, seed=7), env, seed=7), 30):
-        running = step.seen.get("running", np.zeros(N, np.int8))
+        running = step.observation.get("running", np.zeros(N, np.int8))
         starts = step.action * (running == 0)
         if (starts + running).any():
             tasks += starts
@@ -454,7 +454,7 @@ def test_a_state_that_does_not_fit_or_was_changed_is_refused_and_changes_nothing
     refused += [
         (
             through({**kept, "state.episode": [7]}),
-            "its checksum is that of other values, .* damaged; load another",
+            "its checksum belongs to other values, .* damaged; load another",
         ),
         (through(without), r"this state has no checksum: load all that state_dict\(\) gave"),
     ]
@@ -518,7 +518,7 @@ def test_a_prior_that_is_none_is_refused_by_file_and_field(kind: Any, tmp_path: 
             assert said.startswith(f"the prior {path}: "), one
             assert (
                 one.field.partition("[")[0] in said
-                or "its checksum is that of other values" in said
+                or "its checksum belongs to other values" in said
             ), (one, said)
     for key in loop.state_dict():
         with pytest.raises(ValueError, match=key.partition(".")[2] or key):
@@ -539,7 +539,7 @@ def test_a_clock_does_not_go_on_from_what_no_clock_has() -> None:
     for key, value in (*wrong.items(), ("env.runtime", np.inf)):
         with pytest.raises(ValueError, match=key.rpartition(".")[2]):
             clock.load_state_dict(resealed({**kept, key: changed(kept[key], value)}))
-    with pytest.raises(ValueError, match="its checksum is that of other values"):
+    with pytest.raises(ValueError, match="its checksum belongs to other values"):
         clock.load_state_dict({**kept, "clock.runtime": kept["clock.runtime"] / 2})
     for none in ([kept], 5, None):
         with pytest.raises(ValueError, match=r"a state is what state_dict\(\) gave, not "):

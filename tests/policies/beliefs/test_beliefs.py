@@ -27,7 +27,7 @@ from ata_policies.beliefs.prior import read_prior, save_prior
 N = 3
 
 
-def games(mean: float, seed: int) -> tuple[Ints, Floats]:
+def feedback_of_rounds(mean: float, seed: int) -> tuple[Ints, Floats]:
     """Workers and times (rounds, B): by turns above and below the mean, by about 1."""
     rng = np.random.default_rng(seed)
     worker = np.sort(rng.integers(0, N, rng.integers((1, 3), (60, 12))), axis=1)
@@ -102,7 +102,7 @@ seeds = st.integers(0, 10**6)
 @settings(max_examples=20)
 @given(mean=means, seed=seeds)
 def test_everything(mean: float, seed: int) -> None:
-    worker, times = games(mean, seed)
+    worker, times = feedback_of_rounds(mean, seed)
     belief = played(Everything().start(1, N, deviations=True), worker, times)
     check(belief, np.ones(times.shape), worker, times)
     check(
@@ -133,7 +133,9 @@ def test_restarts(mean: float, seed: int, memory: float, detector: str, change: 
     """A worker's task counts less with each round in which it has more; after a change, only those
     since its alarm.
     """
-    rounds = [(who[None], time[None]) for who, time in zip(*games(mean, seed), strict=True)]
+    rounds = [
+        (who[None], time[None]) for who, time in zip(*feedback_of_rounds(mean, seed), strict=True)
+    ]
     if change:
         before = [
             (np.arange(N)[None], np.full((1, N), mean * (0.1 if k < 30 else 1.0)))
@@ -170,7 +172,7 @@ def test_it_agrees_with_a_diary_kept_by_hand(data: st.DataObject) -> None:
             data.draw(arrays(np.int64, (2, k), elements=st.integers(0, 2))) for k in (3, 4)
         )
         results = (worker[:, :, None] == np.arange(3)).sum(axis=1)
-        known = known._replace(asked=asked).after(results.astype(float), pause, longest)
+        known = known._replace(allocation=asked).updated(results.astype(float), pause, longest)
         for e, row in enumerate(diary):
             for i, who in enumerate(row):
                 if results[e, i] < asked[e, i]:
@@ -205,21 +207,21 @@ def test_who_is_away_shows_no_sign_of_life(kind: str, change: Change) -> None:
     """
     rng = np.random.default_rng(0)
     known = Availability.full(3, 6, 0)
-    world: dict[str, Any] = {
+    options: dict[str, Any] = {
         "pool": exponential(np.arange(1.0, 7)),
         "budget": 8,
         "changes": [change],
     }
-    env: Any = gym.make_vec(f"ata_gym/Task{kind}-v0", num_envs=3, **world)
+    env: Any = gym.make_vec(f"ata_gym/Task{kind}-v0", num_envs=3, **options)
     (observation, _), gone, all_gone = env.reset(seed=0), np.zeros((3, 6), bool), []
     for _ in range(150 if kind == "Race" else 300):
         shown = (
             observation[name] for name in ("worker", "elapsed", "running") if name in observation
         )
-        known = known.after(signs_of_life(*shown), 0, 0)
-        np.testing.assert_array_equal(known.away[known.asked > 0], gone[known.asked > 0])
+        known = known.updated(signs_of_life(*shown), 0, 0)
+        np.testing.assert_array_equal(known.away[known.allocation > 0], gone[known.allocation > 0])
         assert known.available().all()
-        gone = env.unwrapped.conditions().dies == 0.0
+        gone = env.unwrapped.conditions().death_time == 0.0
         all_gone.append(gone)
         if kind == "Race":
             action = np.where(np.arange(6) == rng.integers(6), 8, rng.integers(0, 3, (3, 6)))
@@ -228,7 +230,7 @@ def test_who_is_away_shows_no_sign_of_life(kind: str, change: Change) -> None:
             action = (rng.random((3, 6)) < 0.7).astype(np.int8)
             action[~((action > 0) & ~gone).any(axis=1)] = 1  # somebody works
             started = (action > 0) & (observation["running"] == 0)
-        known = known._replace(asked=started.astype(int))
+        known = known._replace(allocation=started.astype(int))
         observation, *_ = env.step(action)
     assert 0.02 < np.mean(all_gone) < 0.7
 
@@ -328,7 +330,7 @@ def test_every_episode_begins_with_the_prior_in_every_row(play: Any) -> None:
     run = play(BEST, 12, env=published(2, horizon=4), hyperparameters=known)
     begun = [
         state.belief
-        for seen, state in zip(run.seen, run.states, strict=True)
+        for seen, state in zip(run.observations, run.states, strict=True)
         if seen["worker"][0, 0] < 0
     ]
     assert len(begun) == 3

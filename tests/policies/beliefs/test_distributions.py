@@ -89,7 +89,7 @@ def test_kaplan_meier(data: st.DataObject) -> None:
 
 
 def test_cancelled_tasks_of_exponential_times() -> None:
-    """Every task beyond 1.5 is cancelled: the distribution is still that of mean 1, and the tail is
+    """Every task beyond 1.5 is cancelled: the distribution still has mean 1, and the tail is
     exponential.
     """
     rng = np.random.default_rng(0)
@@ -454,7 +454,7 @@ def test_with_thousands_of_workers_the_fastest_have_slots() -> None:
     for _ in range(20):
         belief = belief.observe(few, means[few] * rng.gamma(4.0, 0.25, few.shape), np.zeros((1, n)))
     assert (belief.counts[0] == 1.0 + 20.0 * np.isin(np.arange(n), few)).all()
-    chosen = belief.of(few)
+    chosen = belief.take_workers(few)
     np.testing.assert_array_equal(own_sample(chosen, 16), own_sample(belief, 16)[:, few[0]])
     np.testing.assert_array_equal(chosen.trust(), belief.trust()[:, few[0]])
     np.testing.assert_allclose(sample(belief, 16).mean(axis=2), belief.mean(), rtol=1e-9)

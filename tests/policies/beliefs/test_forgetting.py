@@ -17,7 +17,11 @@ from ata_policies.beliefs.memory import Discount, Window
 
 MEANS = np.arange(1.0, 13.0)
 STEADY = gamma(25.0, MEANS / 25)
-WORLD: dict[str, Any] = {"pool": shifted_exponential(MEANS / 2, MEANS / 2), "budget": 8, "seed": 1}
+SCENARIO: dict[str, Any] = {
+    "pool": shifted_exponential(MEANS / 2, MEANS / 2),
+    "budget": 8,
+    "seed": 1,
+}
 N = 3
 
 played_rounds = st.lists(
@@ -128,7 +132,7 @@ def test_who_forgets_finds_a_worker_that_became_fast(play: Any) -> None:
     """
     means = np.array([1.0, 1.0, 1.0, 1.0, 60.0])
     for memory, finds in (
-        ({"memory": "window", "of": "rounds", "window": 60}, True),
+        ({"memory": "window", "unit": "rounds", "window": 60}, True),
         ({"memory": "discount", "discount": 0.98}, True),
         ({"memory": "window", "window": 60}, False),
     ):
@@ -144,7 +148,7 @@ def test_without_alarm_refresh_and_discount_it_is_the_plain_policy(play: Any, na
     """
     calm = {"memory": "restarting", "refresh": None, "effective_tasks": None, "threshold": 1e9}
     plain, restarting = (
-        play(name, 120, hyperparameters=h, **WORLD | {"pool": STEADY}) for h in ({}, calm)
+        play(name, 120, hyperparameters=h, **SCENARIO | {"pool": STEADY}) for h in ({}, calm)
     )
     np.testing.assert_array_equal(restarting.actions, plain.actions)
     assert not restarting.states[-1].belief.alarms.any()
@@ -158,7 +162,7 @@ def test_an_idle_worker_that_became_fast_is_noticed_at_the_next_refresh(play: An
             700,
             changes=changes,
             hyperparameters={"memory": "restarting", "refresh": refresh},
-            **WORLD,
+            **SCENARIO,
         )
         for refresh in (200.0, None)
     )
@@ -302,10 +306,10 @@ def test_everybody_starts_anew_once_many_of_those_at_work_have_raised_an_alarm(
     """
     belief = feed(PageHinkley.empty(1, 5, share=share), np.full((1, 30), 9.0), worker=4)
     belief = rounds(belief, [1.0] * 4, 100)
-    everybody = belief._replace(constants=belief.constants._replace(share=np.zeros(1)))
+    all_workers = belief._replace(constants=belief.constants._replace(share=np.zeros(1)))
     while belief.alarms.sum() < 1:
-        belief, everybody = (rounds(one, [3.0, 1.0, 1.0, 1.0]) for one in (belief, everybody))
-    assert (everybody.counts[0].tolist(), everybody.rounds_since[0]) == ([1.0] * 4 + [0.0], 1.0)
+        belief, all_workers = (rounds(one, [3.0, 1.0, 1.0, 1.0]) for one in (belief, all_workers))
+    assert (all_workers.counts[0].tolist(), all_workers.rounds_since[0]) == ([1.0] * 4 + [0.0], 1.0)
     assert (belief.counts[0, 0], belief.totals[0, 0]) == (1.0, 3.0)
     assert (belief.counts[0, 1:] > 20).all()
     belief = rounds(belief, [3.0, 1.0, 1.0, 1.0], pause)

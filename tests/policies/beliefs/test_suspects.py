@@ -74,7 +74,7 @@ def test_a_worker_that_hung_once_is_back_with_the_first_probe(known: Distributio
     waiting = idle(hit, 200)
     due = [bool(idle(hit, k).probes()[0, 1]) for k in range(0, 200, 5)]
     first = 5 * due.index(True)
-    # a probe might take 50 rounds' time, so it comes later than that of one a little slower
+    # a probe might take 50 rounds' time, so it comes later than the probe of one a little slower
     assert first > 5
     assert waiting.counts[0, 1] == hit.counts[0, 1]  # what is known of a suspect does not fade
     back = after(waiting, np.array([0.0, 1.0, 0.0, 1.0]), seed=7)
@@ -134,7 +134,7 @@ def test_what_was_kept_aside_comes_back_as_it_was(known: DistributionBelief) -> 
     """
     hit = after(known, np.array([1.0, 9.0, 1.0, 1.0]))
     assert hit.tracks[0, 1, SLOT.stretch] == pytest.approx(9.0, rel=0.3)
-    assert hit.tracks[0, 1, SLOT.kept] == pytest.approx(2.0 / 60.0)
+    assert hit.tracks[0, 1, SLOT.kept_share] == pytest.approx(2.0 / 60.0)
     failed = idle(hit, 4)
     slow = after(failed, np.array([0.0, 9.0, 0.0, 1.0]), seed=5)  # so the change was real
     back = after(slow, np.array([0.0, 1.0, 0.0, 1.0]), seed=6)

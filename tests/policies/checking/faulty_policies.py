@@ -29,11 +29,11 @@ LOOKS = 'says knows = "nothing", so setting.pool is not given to it'
 
 
 class Count(NamedTuple):
-    seen: Any
+    rounds: Any
 
 
 class Few(NamedTuple):
-    seen: Annotated[Any, Within(0, 4)]
+    rounds: Annotated[Any, Within(0, 4)]
 
 
 class Sound(AllocationPolicy):
@@ -56,12 +56,12 @@ class Counting(Sound):
     def first_plan(self, rows: int) -> Any:
         return Count(np.zeros(rows))
 
-    def act(self, state: State, seen: Any) -> Any:
-        del seen
-        return self.allocate(state), state._replace(plan=self.counted(state.plan.seen))
+    def act(self, state: State, observation: Any) -> Any:
+        del observation
+        return self.allocate(state), state._replace(plan=self.counted(state.plan.rounds))
 
-    def counted(self, seen: Any) -> Any:
-        return Count(seen + 1)
+    def counted(self, rounds: Any) -> Any:
+        return Count(rounds + 1)
 
 
 def broken(name: str, base: type, **attributes: Any) -> Any:
@@ -136,31 +136,31 @@ def counts_on(allocation: Any, self: Any, _: State) -> Any:
     return allocation
 
 
-def in_place(_: Any, seen: Any) -> Any:
-    seen += 1
-    return Count(seen)
+def in_place(_: Any, rounds: Any) -> Any:
+    rounds += 1
+    return Count(rounds)
 
 
-def of_a_local_class(_: Any, seen: Any) -> Any:
+def of_a_local_class(_: Any, rounds: Any) -> Any:
     class Local(NamedTuple):
-        seen: Any
+        rounds: Any
 
-    return Local(seen)
+    return Local(rounds)
 
 
 def set_in_place(_: Any, state: State, *__: Any) -> State:
-    state.plan.seen[:] = 99.0
+    state.plan.rounds[:] = 99.0
     return state
 
 
-def writes(self: Any, state: State, seen: Any) -> Any:
-    seen["elapsed"] += 1.0
-    return AllocationPolicy.act(self, state, seen)
+def writes(self: Any, state: State, observation: Any) -> Any:
+    observation["elapsed"] += 1.0
+    return AllocationPolicy.act(self, state, observation)
 
 
 def never_forgets(self: Any, observation: Any, state: Any = None, *args: Any, **kwargs: Any) -> Any:
     action, after = Policy.predict(self, observation, state, *args, **kwargs)
-    return action, after if state is None else after._replace(plan=Count(state.plan.seen + 1))
+    return action, after if state is None else after._replace(plan=Count(state.plan.rounds + 1))
 
 
 def forgets_together(
@@ -185,8 +185,8 @@ def in_proportion_to_the_means(self: Any, state: State) -> Any:
     return allocate(1.0 / np.maximum(Sound.scores(self, state), 1e-9), self.setting.budget)
 
 
-def turned_around(self: Any, state: State, seen: Any) -> Any:
-    return AllocationPolicy.act(self, state, seen)[0][:, ::-1].copy(), state
+def turned_around(self: Any, state: State, observation: Any) -> Any:
+    return AllocationPolicy.act(self, state, observation)[0][:, ::-1].copy(), state
 
 
 def of_means(change: Any) -> dict[str, Any]:
@@ -247,7 +247,12 @@ def of_actions() -> Iterator[tuple[Any, str]]:
         broken("Lists", Sound, **allocates(lambda a, *_: a.tolist())),
         "must be a NumPy array, not list",
     )
-    twos = {"act": lambda self, state, seen: (2 * DispatchGta.act(self, state, seen)[0], state)}
+    twos = {
+        "act": lambda self, state, observation: (
+            2 * DispatchGta.act(self, state, observation)[0],
+            state,
+        )
+    }
     yield broken("Twos", DispatchGta, **twos), f"{ILLEGAL}worker 0 of row 0 must have 0 or 1, not 2"
     batch = r"for a single env its action must have shape \(5,\), not \(1, 5\)"
     yield broken("AlwaysABatch", Sound, predict=as_a_batch), batch
@@ -294,14 +299,20 @@ def of_randomness() -> Iterator[tuple[Any, str]]:
     zero = "where all durations are 0, in round 2: predict raises ValueError: scores must be finite"
     yield broken("FailsAtZero", Sound, scores=fails_at_zero), zero
     given = "predict says nothing: raise ValueError"
-    times = sees(lambda _, seen: {name: np.nan_to_num(field) for name, field in seen.items()})
+    times = sees(
+        lambda _, observation: {name: np.nan_to_num(field) for name, field in observation.items()}
+    )
     yield broken("TakesForeignTimes", Sound, **times), f"given durations that are NaN, {given}"
-    unknown = sees(lambda self, seen: {"worker": np.minimum(seen["worker"], self.setting.n - 1)})
+    unknown = sees(
+        lambda self, observation: {"worker": np.minimum(observation["worker"], self.setting.n - 1)}
+    )
     yield (
         broken("TakesUnknownWorkers", Sound, **unknown),
         f"given results of a worker that is not there, {given}",
     )
-    foreign = sees(lambda self, seen: {"elapsed": seen["elapsed"][..., : self.setting.n]})
+    foreign = sees(
+        lambda self, observation: {"elapsed": observation["elapsed"][..., : self.setting.n]}
+    )
     yield (
         broken("TakesForeignWorkers", Sound, **foreign),
         f"given an observation of 6 workers, {given}",
@@ -319,12 +330,12 @@ def of_memory() -> Iterator[tuple[Any, str]]:
     yield broken("HidesAMemory", Sound, made=hides, scores=from_hidden), saved
     yield (
         broken("CountsInPlace", Counting, counted=in_place),
-        "changes state.plan.seen of the state that it was given",
+        "changes state.plan.rounds of the state that it was given",
     )
-    grows = {"counted": lambda _, seen: Count(np.zeros((len(seen), 2)))}
+    grows = {"counted": lambda _, rounds: Count(np.zeros((len(rounds), 2)))}
     form = (
-        r"keep the form of first_state.*plan.seen must hold float64 of shape \(3,\), not float64 of"
-        r" shape \(3, 2\)"
+        r"keep the form of first_state.*plan.rounds must hold float64 of shape \(3,\), not float64"
+        r" of shape \(3, 2\)"
     )
     yield broken("Grows", Counting, **grows), form
     local = {
@@ -337,17 +348,17 @@ def of_memory() -> Iterator[tuple[Any, str]]:
     )
     far = {
         "first_plan": lambda _, rows: Few(np.zeros(rows)),
-        "counted": lambda _, seen: Few(seen + 1),
+        "counted": lambda _, rounds: Few(rounds + 1),
     }
     too_far = (
-        "state is not one that this CountsTooFar can have: plan.seen must be from 0 to 4, and"
+        "state is not one that this CountsTooFar can have: plan.rounds must be from 0 to 4, and"
         " holds 5"
     )
     yield broken("CountsTooFar", Counting, **far), too_far
     forgets = {"note_absences": lambda _, state, *__: state._replace(plan=())}
     no_state = "note_absences gives no state that it can have: the state is not one of this"
     yield broken("ForgetsItsPlan", Counting, **forgets), no_state
-    changed = "note_absences changes plan.seen of the state in place: make new arrays"
+    changed = "note_absences changes plan.rounds of the state in place: make new arrays"
     yield broken("IsChangedInPlace", Counting, note_absences=set_in_place), changed
     yield (
         broken("WritesToTheObservation", Sound, act=writes),
@@ -356,7 +367,7 @@ def of_memory() -> Iterator[tuple[Any, str]]:
 
 
 def of_episodes() -> Iterator[tuple[Any, str]]:
-    kept = f"{START}the state.plan.seen is not that of a new one"
+    kept = f"{START}the state.plan.rounds is not a new one's"
     yield broken("NeverForgets", Counting, predict=never_forgets), kept
     spread = "where one row begins an episode, the .* of another changes"
     yield broken("ForgetsTogether", Sound, predict=forgets_together), spread
@@ -394,7 +405,9 @@ def of_the_unit_of_time() -> Iterator[tuple[Any, str]]:
         broken("FailsAt500", Sound, **fails),
         "where all times are multiplied by 1,024, predict raises ValueError",
     )
-    in_seconds = {"act": lambda _, state, seen: ((seen["age"] < 3.0).astype(np.int64), state)}
+    in_seconds = {
+        "act": lambda _, state, observation: ((observation["age"] < 3.0).astype(np.int64), state)
+    }
     yield broken("Waits3Seconds", DispatchGta, **in_seconds), unit
 
 
@@ -422,28 +435,28 @@ def of_draws_over_time() -> Iterator[tuple[Any, str]]:
 
 def that_come_late() -> Iterator[tuple[Any, str]]:
     one_more = late(150, lambda tasks, now: tasks + now * (np.arange(5) == 2))
-    game = "of a longer game"
+    run = "of a longer run"
     of_8 = "must sum to the budget of 7, not to 8"
     yield (
         broken("OneMoreAt150", Sound, **one_more),
-        f"in round 150 of episode 1 {game} its action is illegal: .*{of_8}",
+        f"in round 150 of episode 1 {run} its action is illegal: .*{of_8}",
     )
     breaks = late(90, lambda tasks, _: tasks // 0)
     yield (
         broken("DividesAt90", Sound, **breaks),
-        f"in round 90 of episode 1 {game} its action is illegal|FloatingPoint",
+        f"in round 90 of episode 1 {run} its action is illegal|FloatingPoint",
     )
     third = late(1, lambda tasks, now: tasks + now * (np.arange(5) == 0), episode=8)
     yield (
         broken("OneMoreInEpisode8", Sound, **third),
-        f"in round 1 of episode 7 {game} its action is illegal: .*{of_8}",
+        f"in round 1 of episode 7 {run} its action is illegal: .*{of_8}",
     )
     draws = late(75, lambda tasks, _: tasks + 0 * int(np.random.rand()))  # noqa: NPY002
     yield broken("GlobalAt75", Sound, **draws), GLOBAL
     together = late(60, lambda tasks, now: np.where(now, tasks[:1], tasks))
     yield (
         broken("FirstRowAt60", Sound, **together),
-        f"has another action in round [0-9]+ {game} than the same row alone",
+        f"has another action in round [0-9]+ {run} than the same row alone",
     )
 
 

@@ -64,7 +64,7 @@ def test_all_faults_are_listed_at_once() -> None:
             return super().allocate(state) - np.eye(self.setting.n, dtype=int)[0]
 
     found, advice = examine(Hopeless, rounds=12)
-    for part in ("illegal", "numpy.random", "state.plan.seen", "price"):
+    for part in ("illegal", "numpy.random", "state.plan.rounds", "price"):
         assert sum(part in fault for fault in found) == 1, found
     assert advice == ()
 
@@ -119,10 +119,10 @@ class Drawing(Counting):
     """Multiplies means by draws that it makes anew in every second round, by its own count."""
 
     def last_action(self, state: State) -> Any:
-        return self.allocate(state._replace(plan=Count(state.plan.seen - 1)))
+        return self.allocate(state._replace(plan=Count(state.plan.rounds - 1)))
 
     def scores(self, state: State) -> Any:
-        keys = derive_keys(state.key, state.episode, (state.plan.seen // 2).astype(np.int64))
+        keys = derive_keys(state.key, state.episode, (state.plan.rounds // 2).astype(np.int64))
         return (super().scores(state) + 1e-9) * uniforms(keys, self.setting.n)
 
 

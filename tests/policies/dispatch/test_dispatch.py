@@ -18,7 +18,7 @@ from ata_gym.pools import Pool, deterministic, gamma, log_normal, pareto, shifte
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
 from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.theory.simulated.costs import Costs, replay
-from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.theory.simulated.slices import slice_means
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.moments import Exposure
@@ -35,13 +35,15 @@ Rule = Callable[..., np.ndarray]
 (E, n).
 """
 
-TIMES = known_sample(scenario("icml2025-cifar100").pool, 64)
-CIFAR = DispatchWorkers.of(TIMES, 23)
+TIMES = slice_means(scenario("icml2025-cifar100").pool, 64)
+CIFAR = DispatchWorkers.from_times(TIMES, 23)
 
 N = 12
 BUDGET = 10
 POOL = shifted_exponential(np.arange(1.0, 9), np.arange(1.0, 9))
-WORKERS = DispatchWorkers.of(np.repeat(np.arange(1.0, N + 1.0)[:, None], 8, axis=1)[None], BUDGET)
+WORKERS = DispatchWorkers.from_times(
+    np.repeat(np.arange(1.0, N + 1.0)[:, None], 8, axis=1)[None], BUDGET
+)
 """Their times do not vary, so that all simulated rounds with a shadow price are alike."""
 
 
@@ -74,7 +76,7 @@ def simulate_rules(times: np.ndarray, rules: list[Rule], budget: int, replicates
     return Costs(*np.transpose(costs))
 
 
-def everybody(missing: np.ndarray, running: np.ndarray, age: np.ndarray) -> np.ndarray:
+def all_work(missing: np.ndarray, running: np.ndarray, age: np.ndarray) -> np.ndarray:
     del missing, age
     return np.ones_like(running)
 
@@ -116,7 +118,7 @@ def test_the_margin_rule_costs_no_more_than_tuned_tables(
 
 
 def test_without_a_price_the_margin_rule_is_as_fast_as_everybody() -> None:
-    costs = simulate_rules(TIMES, [everybody, margin(0.0), margin(0.002)], 23, 512)
+    costs = simulate_rules(TIMES, [all_work, margin(0.0), margin(0.002)], 23, 512)
     assert costs.round_time[1] < 1.001 * costs.round_time[0]
     assert costs.round_time[2] < 1.004 * costs.round_time[0]
     assert costs.worker_time[2] < 0.34 * costs.worker_time[0]
@@ -125,7 +127,7 @@ def test_without_a_price_the_margin_rule_is_as_fast_as_everybody() -> None:
 def test_a_mean_that_no_round_sees_does_not_count() -> None:
     stuck = np.full((1, 64), 2.0)
     stuck[0, -1] = 1e9
-    assert 2.0 < DispatchWorkers.of(stuck, 10).mean[0] < 2.5
+    assert 2.0 < DispatchWorkers.from_times(stuck, 10).mean[0] < 2.5
 
 
 @settings(max_examples=25)
@@ -136,23 +138,23 @@ def test_nothing_is_expected_of_the_absent(n: int, missing: int, seed: int) -> N
     """
     rng = np.random.default_rng(seed)
     times = np.sort(rng.exponential(rng.uniform(0.5, 5.0, (n + 1, 1)), (n + 1, 8)), axis=1)
-    workers = DispatchWorkers.of(times, missing)
+    workers = DispatchWorkers.from_times(times, missing)
     idle = np.zeros(n + 1, np.int8)
     away = idle.copy()
     away[rng.integers(n + 1)] = 1
-    there = np.flatnonzero(away == 0)
+    present = np.flatnonzero(away == 0)
     at = (np.array(0.1), np.array(missing))
     chosen = by_margin(workers, *at, idle, idle * 1.0, absent=away)
     without = DispatchWorkers(
-        times[there],
-        workers.sums[there],
-        workers.mean[there],
-        np.argsort(workers.mean[there]),
+        times[present],
+        workers.sums[present],
+        workers.mean[present],
+        np.argsort(workers.mean[present]),
         n,
     )
     np.testing.assert_array_equal(
-        chosen[there],
-        by_margin(without, *at, idle[there], idle[there] * 1.0),
+        chosen[present],
+        by_margin(without, *at, idle[present], idle[present] * 1.0),
     )
 
 
@@ -174,11 +176,13 @@ def test_the_rules_on_any_state(
     times = mean[:, None] * np.array([0.5, 0.8, 1.0, 1.7])
     order = np.argsort(mean, kind="stable")
     at = np.array(missing), running
-    chosen = by_margin(DispatchWorkers.of(times, 12), np.array(shadow), *at, age)
+    chosen = by_margin(DispatchWorkers.from_times(times, 12), np.array(shadow), *at, age)
     assert (chosen >= running).all()
     assert chosen.any()
     assert chosen.all() or shadow > 0.0
-    scaled = by_margin(DispatchWorkers.of(4.0 * times, 12), np.array(shadow), *at, 4.0 * age)
+    scaled = by_margin(
+        DispatchWorkers.from_times(4.0 * times, 12), np.array(shadow), *at, 4.0 * age
+    )
     np.testing.assert_array_equal(scaled, chosen)
     by_mean = by_remaining_time(mean, order, 0.7, *at, age)
     assert (by_mean >= running).all()
@@ -201,7 +205,7 @@ def test_the_rest_by_hand() -> None:
     alone = by_remaining_time(mean, np.arange(1), 1.0, np.array(3), running, age)
     assert alone.tolist() == [1, 0]  # not among the fastest
     for time, starts in ((4.99, 1), (5.01, 0)):  # in time for the third result, or not
-        workers = DispatchWorkers.of(np.repeat([[2.0], [time]], 64, axis=1), 3)
+        workers = DispatchWorkers.from_times(np.repeat([[2.0], [time]], 64, axis=1), 3)
         assert by_margin(workers, np.array(0.3), np.array(3), running, age).tolist() == [1, starts]
 
 
@@ -214,7 +218,7 @@ def searched(
     price: float,
     rounds: int = 64,
 ) -> tuple[DispatchWorkers, ShadowSearch]:
-    workers = DispatchWorkers.of(times[None], budget)
+    workers = DispatchWorkers.from_times(times[None], budget)
     search = ShadowSearch.start(1)
     for _ in range(rounds):
         search = search.go_on(workers, budget, price)
@@ -261,18 +265,18 @@ def test_who_does_nothing_for_the_rounds_is_found_from_any_shadow_price(first: i
         1.5,
         32,
     )
-    workers = DispatchWorkers.of(times[None], 21)
+    workers = DispatchWorkers.from_times(times[None], 21)
     search = ShadowSearch.start(1)._replace(chosen=np.array([first]))
     for _ in range(8):
         search = search.go_on(workers, 21, 0.0)
-    rules = [everybody, margin(search.shadow(workers, 0.0), only_row(workers))]
+    rules = [all_work, margin(search.shadow(workers, 0.0), only_row(workers))]
     costs = simulate_rules(times, rules, 21, 128)
     assert costs.round_time[1] < 1.003 * costs.round_time[0]
     assert costs.worker_time[1] < 0.4 * costs.worker_time[0]
 
 
 def test_the_search_leaves_out_who_was_forgotten_since_the_workers_were_ordered() -> None:
-    workers = DispatchWorkers.of(np.array([[[1.0, 2.0], [3.0, 4.0]]]), budget=4)
+    workers = DispatchWorkers.from_times(np.array([[[1.0, 2.0], [3.0, 4.0]]]), budget=4)
     search = ShadowSearch.start(1)
     assert workers.order.tolist() == [[0, 1]]
     forgotten = workers._replace(mean=np.array([[np.inf, 3.5]]))
@@ -285,7 +289,7 @@ def test_the_search_leaves_out_who_was_forgotten_since_the_workers_were_ordered(
 
 
 def test_the_search_finds_the_best_shadow_price() -> None:
-    times = known_sample(POOL, 32)
+    times = slice_means(POOL, 32)
     price = 0.3
     workers, search = searched(times, 10, price)
     shadows = [*price * 2.0 ** np.arange(-2.0, 1.5, 0.5), *search.shadow(workers, price)]
@@ -296,7 +300,7 @@ def test_the_search_finds_the_best_shadow_price() -> None:
 
 def test_the_search_leaves_useless_workers_out() -> None:
     slow = np.concatenate([np.full((2, 4), 1.0), np.full((30, 4), 1e6)])
-    assert DispatchWorkers.of(slow, 3).useful == 2
+    assert DispatchWorkers.from_times(slow, 3).useful == 2
     chosen = [searched(times, 3, 0.1)[1].chosen for times in (slow, slow[:2])]
     np.testing.assert_array_equal(*chosen)
 
@@ -306,7 +310,7 @@ def test_the_search_leaves_useless_workers_out() -> None:
     [(0.2, 0.2 * 2.0 ** np.arange(-2.0, 2.0, 0.5)), (0.0, 0.03 / 8 * 2.0 ** np.arange(-4.0, 4.0))],
 )
 def test_simulated_rounds_are_those_of_the_env(price: float, shadows: np.ndarray) -> None:
-    times = known_sample(POOL, 32)
+    times = slice_means(POOL, 32)
     workers, search = searched(times, 10, price, rounds=192)
     rules = [margin(shadow, only_row(workers)) for shadow in shadows]
     costs = simulate_rules(times, rules, 10, 512)
@@ -327,7 +331,7 @@ REST = "ata_policies.dispatch.remaining_time:DispatchRest"
 GTA, CAPS, ORACLE = (
     f"ata_policies.dispatch.oracles:Dispatch{name}" for name in ("Gta", "Caps", "Oracle")
 )
-WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
+SCENARIO: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 
 
 class KnownMeans(DispatchRest):
@@ -355,8 +359,8 @@ def test_fixed_numbers_of_tasks_give_the_rounds_of_a_race(
         allocation = np.full(8, 10)
     else:
         allocation = best_race(POOL, 10, price).allocation
-    run = play(name, 20, 2, price=price, **WORLD)
-    env = gym.make_vec(RACE, num_envs=2, **WORLD)
+    run = play(name, 20, 2, price=price, **SCENARIO)
+    env = gym.make_vec(RACE, num_envs=2, **SCENARIO)
     env.reset(seed=0)
     for times in zip(run.round_times, run.worker_times, strict=True):
         info = env.step(np.tile(allocation, (2, 1)))[-1]
@@ -370,10 +374,10 @@ def test_everybody_is_tried_at_once_and_nobody_waited_for(
     name: str,
     price: float,
 ) -> None:
-    first = play(name, 1, price=price, **WORLD)
-    everybody = play(GTA, 1, **WORLD)
+    first = play(name, 1, price=price, **SCENARIO)
+    all_work = play(GTA, 1, **SCENARIO)
     assert first.actions[0].all()
-    np.testing.assert_array_equal(first.round_times, everybody.round_times)
+    np.testing.assert_array_equal(first.round_times, all_work.round_times)
 
 
 @pytest.mark.parametrize(
@@ -389,9 +393,9 @@ def test_what_is_learned_comes_close_to_what_is_known(play: Any, pool: Pool, pri
     """On paired times; without a price the worker time, too, comes well below everybody's where it
     can.
     """
-    players = LEARNER, ORACLE, GTA
+    names = LEARNER, ORACLE, GTA
     learned, oracle, gta = (
-        cost(play(name, 120, 5, pool=pool, budget=10, price=price), price) for name in players
+        cost(play(name, 120, 5, pool=pool, budget=10, price=price), price) for name in names
     )
     assert learned < 1.05 * oracle
     assert learned < 1.02 * gta
@@ -400,7 +404,7 @@ def test_what_is_learned_comes_close_to_what_is_known(play: Any, pool: Pool, pri
 def test_the_rest_rule_learns_the_means(play: Any) -> None:
     both = DispatchRest, KnownMeans
     learned, known = (
-        play(kind, 200, 2, hyperparameters={"m": 5, "kappa": 0.7}, **WORLD) for kind in both
+        play(kind, 200, 2, hyperparameters={"m": 5, "kappa": 0.7}, **SCENARIO) for kind in both
     )
     assert cost(learned, 0.1) < 1.05 * cost(known, 0.1)
 
@@ -408,11 +412,11 @@ def test_the_rest_rule_learns_the_means(play: Any) -> None:
 def test_the_dearer_worker_time_the_less_is_spent_and_the_oracle_is_as_good_as_the_best_race(
     play: Any,
 ) -> None:
-    runs = [play(ORACLE, 120, 6, price=price, **WORLD) for price in (0.0, 0.1, 0.5)]
+    runs = [play(ORACLE, 120, 6, price=price, **SCENARIO) for price in (0.0, 0.1, 0.5)]
     spent = [run.worker_times[60:].mean() for run in runs]
     took = [run.round_times[60:].mean() for run in runs]
     assert (spent, took) == (sorted(spent, reverse=True), sorted(took))
-    assert cost(runs[1], 0.1) < 1.005 * cost(play(CAPS, 120, 6, price=0.1, **WORLD), 0.1)
+    assert cost(runs[1], 0.1) < 1.005 * cost(play(CAPS, 120, 6, price=0.1, **SCENARIO), 0.1)
 
 
 def test_an_oracle_ends_rounds_where_means_are_infinite(play: Any) -> None:
@@ -424,12 +428,12 @@ def test_slow_workers_are_needed_together(play: Any) -> None:
     """Each of 95 slow workers hardly matters, all of them make rounds shorter by a fifth: at price
     0 they work.
     """
-    world = {"pool": gamma(4.0, np.repeat([0.25, 5.0], [5, 95])), "budget": 50, "rows": 3}
-    everybody, oracle, learner = (
-        play(name, 6, **world).round_times.mean() for name in (GTA, ORACLE, LEARNER)
+    options = {"pool": gamma(4.0, np.repeat([0.25, 5.0], [5, 95])), "budget": 50, "rows": 3}
+    all_work, oracle, learner = (
+        play(name, 6, **options).round_times.mean() for name in (GTA, ORACLE, LEARNER)
     )
-    assert oracle < 1.01 * everybody
-    assert learner < 1.03 * everybody
+    assert oracle < 1.01 * all_work
+    assert learner < 1.03 * all_work
 
 
 def test_without_a_price_half_of_the_shadow_price_counts_after_15_results_per_worker() -> None:
@@ -443,11 +447,11 @@ def test_without_a_price_half_of_the_shadow_price_counts_after_15_results_per_wo
     idle = {"running": np.zeros((1, 4), np.int8), "age": np.zeros((1, 4))}
     times = np.linspace(0.5, 1.5, 32) * np.array([[1.0], [1.0], [1.0], [3.5]])
     plan = last.state.plan._replace(
-        workers=DispatchWorkers.of(times[None], 6),
-        asked=idle["running"],
+        workers=DispatchWorkers.from_times(times[None], 6),
+        working=idle["running"],
         absent=idle["running"],
     )
-    seen = {**last.observation, **idle}
+    seen = {**last.next_observation, **idle}
     decided = []
     for chosen in range(8):
         # it goes on no more
@@ -481,16 +485,16 @@ def test_who_is_away_is_noticed() -> None:
     asked = np.zeros((3, 8))
     dead = np.zeros((3, 8), np.bool_)
     noticed = 0
-    # the round is that of the last step
+    # the round of the last step
     for step in islice(
         steps_of(ata_policies.make(LEARNER, env), env),
         300,
     ):
-        inside = (step.seen["missing"] < 10) & (asked == 1)
+        inside = (step.observation["missing"] < 10) & (asked == 1)
         thought = inside & (step.state.plan.absent == 1)
         np.testing.assert_array_equal(thought, inside & dead)
         asked = step.action
-        dead = env.unwrapped.conditions().dies == 0.0
+        dead = env.unwrapped.conditions().death_time == 0.0
         noticed += thought.sum()
     assert noticed > 0
 

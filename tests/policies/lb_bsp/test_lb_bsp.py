@@ -49,11 +49,11 @@ def shares(
     for k in range(rounds):
         actions.append(action)
         if present is None:
-            there = np.ones(n, bool)
+            available = np.ones(n, bool)
         else:
-            there = present(k)
-        done = np.where(there, action, 0)
-        done[np.argmax(there)] += budget - done.sum()
+            available = present(k)
+        done = np.where(available, action, 0)
+        done[np.argmax(available)] += budget - done.sum()
         action, state = policy.predict(
             feedback([[task_time[i]] * int(done[i]) for i in range(n)]),
             state,
@@ -198,7 +198,9 @@ def test_recent_times_are_averaged_and_allocated_by(
                 allocate([estimate(one) for one in samples], 9),
             )
         for i in np.flatnonzero(step.action):
-            samples[i].append(step.observation["duration"][step.observation["worker"] == i].mean())
+            samples[i].append(
+                step.next_observation["duration"][step.next_observation["worker"] == i].mean()
+            )
 
 
 def test_moves_go_from_straggler_to_leader_until_times_are_equal() -> None:
@@ -338,7 +340,7 @@ def test_workers_never_measured_are_as_fast_as_the_only_one_that_was() -> None:
 def test_a_measured_profile_gives_the_optimum() -> None:
     times = np.array([1.0, 2.0, 3.0, 6.0])
     env = gym.make("ata_gym/TaskAllocation-v0", pool=deterministic(times), budget=24)
-    policy = LbBspProfiled(Setting.of(env), repeats=2, memory=[24, 24, 24, 1])
+    policy = LbBspProfiled(Setting.from_env(env), repeats=2, memory=[24, 24, 24, 1])
     actions = [step.action for step in islice(play(policy, env), 12)]
     assert len({tuple(a) for a in actions[:4]}) == 4
     assert all((a <= [24, 24, 24, 1]).all() for a in actions)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
+from ata_gym.envs.interface.worker_features import WIDTH, WORKER_FEATURES
 from ata_policies import Setting, check_policy, from_agent
 from ata_policies.learned.network import Network, write_network
 from ata_policies.learned.policy import WEIGHTS
@@ -20,7 +20,7 @@ from ata_policies.steps import play
 
 safetensors = pytest.importorskip("safetensors.numpy", reason="extra rl is not installed")
 
-OWN = len(OF_WORKER)
+OWN = len(WORKER_FEATURES)
 ALLOCATION, RACE, DISPATCH = (
     f"ata_gym/Task{name}-v0" for name in ("Allocation", "Race", "Dispatch")
 )
@@ -51,12 +51,14 @@ def test_it_equals_the_torch_module_round_by_round() -> None:
     for parameter in net.parameters():
         torch.nn.init.normal_(parameter, 0.0, 0.3)
     features = rng.normal(size=(5, 6, 9, WIDTH)).astype(np.float32)
-    features[..., OF_WORKER.index("available")] = rng.random((5, 6, 9)) < 0.7
-    features[1, 2, :, OF_WORKER.index("available")] = 0.0
-    features[:, :, [1, 4, 7], OF_WORKER.index("untried")] = 1.0
+    features[..., WORKER_FEATURES.index("available")] = rng.random((5, 6, 9)) < 0.7
+    features[1, 2, :, WORKER_FEATURES.index("available")] = 0.0
+    features[:, :, [1, 4, 7], WORKER_FEATURES.index("untried")] = 1.0
     features[:, 1::2, [4, 7]] = features[:, 1::2, [1]]  # in some rows workers look alike
     numbers, last = net(torch.from_numpy(features))
-    own = Network.of({name: tensor.detach().numpy() for name, tensor in net.state_dict().items()})
+    own = Network.from_tensors(
+        {name: tensor.detach().numpy() for name, tensor in net.state_dict().items()}
+    )
     memory = own.begin(6, 9)
     for seen, expected in zip(features, numbers.detach().numpy(), strict=True):
         found, memory = own(seen, memory)
@@ -71,12 +73,12 @@ def test_it_equals_the_torch_module_round_by_round() -> None:
 def test_wrong_weights_are_refused() -> None:
     for name, tensor, sentence in (
         ("remember.bias_hh_l0", None, "'remember.bias_hh_l0' is missing"),
-        ("direct.weight", np.ones((1, 3), np.float32), "direct must be finite, of shape"),
+        ("direct.weight", np.ones((1, 3), np.float32), "feature_weights must be finite, of shape"),
         ("remember.weight_ih_l0", np.full((24, WIDTH), np.nan), "gates must be finite"),
     ):
         given = {**tensors(), name: tensor}
         with pytest.raises(ValueError, match=sentence):
-            Network.of({name: one for name, one in given.items() if one is not None})
+            Network.from_tensors({name: one for name, one in given.items() if one is not None})
 
 
 def test_files_that_hold_no_weights_or_changed_ones_are_refused(
@@ -101,12 +103,12 @@ def test_files_that_hold_no_weights_or_changed_ones_are_refused(
         *(
             ("no", "cannot read the weights"),
             ("none", "cannot read the weights"),
-            ("two", "last must be finite, of"),
+            ("two", "output_weights must be finite, of"),
         ),
         (
             "other",
             (
-                "are damaged: their checksum is that of others; take another copy, or write them"
+                "are damaged: their checksum belongs to others; take another copy, or write them"
                 " with ata-gym pr"
             ),
         ),
@@ -147,11 +149,12 @@ def by_hand(env_id: str, action: str, n: int) -> Callable[[Any], Any]:
         else:
             workers = seen[:, : OWN * n].reshape(-1, n, OWN)
         # started: so that picks are spread
-        slow = workers[..., 1] + 0.1 * np.arange(n) + 2.0 * workers[..., OF_WORKER.index("started")]
+        started = workers[..., WORKER_FEATURES.index("started")]
+        slow = workers[..., 1] + 0.1 * np.arange(n) + 2.0 * started
         if action == "assign":
             return slow.argmin(axis=1)
         if action == "start":
-            idle = np.where(workers[..., OF_WORKER.index("running")] > 0, np.inf, slow)
+            idle = np.where(workers[..., WORKER_FEATURES.index("running")] > 0, np.inf, slow)
             return np.where(idle.min(axis=1) < 1.0, idle.argmin(axis=1), n)
         if action == "dispatch":
             return (slow < 1.0).astype(np.int64)
@@ -188,7 +191,7 @@ def test_an_agent_as_a_policy_does_what_it_does_in_its_env(
     env = gym.make_vec(env_id, num_envs=1, observation=observation, action=action, **form)
     n = env.unwrapped.n  # type: ignore[attr-defined]
     agent = by_hand(env_id, action, n)
-    policy: Any = from_agent(agent, env)(Setting.of(env))
+    policy: Any = from_agent(agent, env)(Setting.from_env(env))
     plain, (seen, _), ended = (
         gym.make_vec(env_id, num_envs=1, **form),
         env.reset(seed=5),

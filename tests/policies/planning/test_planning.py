@@ -23,7 +23,7 @@ from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.rounds import race_round
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.simulated.costs import Costs, replay, simulate
-from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.theory.simulated.slices import slice_means
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.planning import knowledge
 from ata_policies.planning.exploration import explore
@@ -140,16 +140,16 @@ def test_races_of_more_workers_are_never_longer_on_the_same_times() -> None:
 
 
 def race_of(price: float, **more: Any) -> RaceSearch:
-    times = known_sample(CIFAR.pool, 64)
+    times = slice_means(CIFAR.pool, 64)
     return RaceSearch(times, times.mean(axis=1), CIFAR.budget, price, **more)
 
 
 def test_a_search_of_few_races_goes_on_where_it_ended() -> None:
     whole = race_of(0.1).search_from(51, EVERYTHING)
-    choice = race_of(0.1).search_from(51, EVERYTHING, most=1)
+    choice = race_of(0.1).search_from(51, EVERYTHING, most_races=1)
     calls = 1
     while choice.stride > 0:
-        choice = race_of(0.1).search_from(choice.fastest, choice.tasks, choice.stride, most=1)
+        choice = race_of(0.1).search_from(choice.fastest, choice.tasks, choice.stride, most_races=1)
         calls += 1
     assert calls > 3
     assert choice == whole
@@ -160,7 +160,7 @@ def test_searching_from_a_start_finds_as_good_a_race() -> None:
         cold = race_of(price).search()
         for start in ((51, EVERYTHING), (10, 33), (3, 25)):
             assert race_of(price).search_from(*start).total(price) <= 1.01 * cold.total(price)
-        assert race_of(price, least=30, replicates=64).search().fastest >= 30
+        assert race_of(price, least_workers=30, replicates=64).search().fastest >= 30
 
 
 def test_the_best_race_beats_all_that_are_known_and_saves_worker_time_at_a_higher_price() -> None:
@@ -189,7 +189,7 @@ def test_near_the_best_of_all_races_of_a_small_pool(
     price: float,
 ) -> None:
     pool = shifted_exponential(np.array(scale), np.array(scale))
-    times = known_sample(pool, 64)
+    times = slice_means(pool, 64)
     all_races = np.array([a for a in product(range(budget + 1), repeat=pool.n) if sum(a) >= budget])
     costs = simulate_races(times, all_races, budget, 1024).total(price)
     found = best_race(pool, budget, price)
@@ -210,7 +210,7 @@ def test_a_worker_that_is_mostly_fast_is_worth_more_in_a_race() -> None:
     race.
     """
     pool = log_normal([0.0], 2.0) + exponential([np.exp(2.0)])
-    times = known_sample(pool, 256)
+    times = slice_means(pool, 256)
     usual = time_per_result(times, np.inf)
     cut = time_per_result(times, 5.0)
     np.testing.assert_allclose(usual, pool.mean(), rtol=1e-9)
@@ -239,8 +239,8 @@ def test_extreme_units_of_time_change_nothing(unit: float) -> None:
     one, race = (best_race(exponential(times * u), 5, 0.1, replicates=64) for u in (1.0, unit))
     assert race.allocation.tolist() == one.allocation.tolist()
     np.testing.assert_allclose(race[1] / unit, one[1], rtol=1e-6)
-    sample = known_sample(exponential(times), 8)
-    np.testing.assert_allclose(known_sample(exponential(times * unit), 8) / unit, sample, rtol=1e-4)
+    sample = slice_means(exponential(times), 8)
+    np.testing.assert_allclose(slice_means(exponential(times * unit), 8) / unit, sample, rtol=1e-4)
     played, usual_time = (
         simulate(sample * u, np.array([[2, 2, 1]]), 5, 8).round_time for u in (unit, 1.0)
     )
@@ -266,7 +266,7 @@ def cost(pool: Pool, allocation: Any, price: float) -> float:
     ids=["shifted", "long tails", "near-equal", "cifar100"],
 )
 def test_comes_within_half_a_percent_of_the_optimum(pool: Pool, budget: int, price: float) -> None:
-    times = known_sample(pool, 256)
+    times = slice_means(pool, 256)
     start = allocate_by_cost(pool.mean(), 1.5 * np.minimum(pool.sd(), pool.mean()), budget)
     found = local_search(times, start, price)
     assert found.allocation.sum() == budget
@@ -336,7 +336,7 @@ def test_with_hundreds_of_workers_no_single_move_gains() -> None:
 
 
 def test_it_goes_on_where_it_was_stopped_units_do_not_matter_and_doubt_costs() -> None:
-    times = known_sample(SHIFTED, 64)
+    times = slice_means(SHIFTED, 64)
     start = np.array([15] + [0] * 11)
     plain = local_search(times, start)
     part = local_search(times, start, moves=3)
@@ -355,7 +355,7 @@ def test_it_goes_on_where_it_was_stopped_units_do_not_matter_and_doubt_costs() -
 
 
 def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None:
-    times = known_sample(SHIFTED, 128)
+    times = slice_means(SHIFTED, 128)
     allocation = allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15)
     shape = (times / times.mean(axis=1, keepdims=True)).mean(axis=0)
     removed, *rest = remove_tasks(times[None], shape[None], allocation[None], 0.1, 0.1)
@@ -384,22 +384,22 @@ def tries(workers: int, results: dict[int, list[float]], budget: int, left: floa
         np.zeros((1, workers)),
     )
     known = learn_rows(belief, 5.0)
-    everybody = np.ones((1, workers), np.bool_)
+    all_workers = np.ones((1, workers), np.bool_)
     nothing = np.zeros((1, workers), int)
-    candidates = choose_candidates(known, everybody, nothing, budget)
+    candidates = choose_candidates(known, all_workers, nothing, budget)
     found = search(candidates, nothing, budget, np.zeros(workers), np.array([0.5]))
     draws = np.linspace(0.0, 1.0, workers)[None]
     allocation, _ = explore(
         known,
         candidates,
         found,
-        everybody,
+        all_workers,
         np.zeros(workers),
         np.array([left]),
         draws,
     )
     return np.flatnonzero(
-        (allocation > 0) & (candidates.members.among_all(found.allocation) == 0),
+        (allocation > 0) & (candidates.members.scatter(found.allocation) == 0),
     ).tolist()
 
 

@@ -32,7 +32,7 @@ from tests.policies.conftest import blank
 
 POOL = shifted_exponential(np.arange(1.0, 13.0), np.arange(1.0, 13.0))
 BUDGET = 8
-WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
+SCENARIO: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 EQUAL = exponential(np.linspace(1.0, 1.1, 12))
 MIXED = concatenate([exponential(np.full(6, 4.0)), log_normal(np.full(6, np.log(4.0) - 2.0), 2.0)])
 
@@ -113,21 +113,24 @@ def test_the_learner_comes_close_to_the_oracle(
 def test_the_learner_spends_less_at_a_higher_price_and_for_nothing_hardly_loses_time(
     play: Any,
 ) -> None:
-    runs = [play(RaceLearner, 300, price=price, **WORLD) for price in (0.0, 0.1, 1.0)]
+    runs = [play(RaceLearner, 300, price=price, **SCENARIO) for price in (0.0, 0.1, 1.0)]
     took, spent = (
         [times.mean() for times in each] for each in zip(*(run[-2:] for run in runs), strict=True)
     )
     assert (took, spent) == (sorted(took), sorted(spent, reverse=True))
-    everybody = play(RaceFastest, 300, hyperparameters={"m": POOL.n}, **WORLD)
-    assert took[0] < 1.02 * everybody.round_times.mean()
-    assert spent[0] < 0.8 * everybody.worker_times.mean()
-    assert runs[1].costs.mean() < 1.08 * play(RaceOracle, 300, price=0.1, **WORLD).costs.mean()
+    all_race = play(RaceFastest, 300, hyperparameters={"m": POOL.n}, **SCENARIO)
+    assert took[0] < 1.02 * all_race.round_times.mean()
+    assert spent[0] < 0.8 * all_race.worker_times.mean()
+    assert runs[1].costs.mean() < 1.08 * play(RaceOracle, 300, price=0.1, **SCENARIO).costs.mean()
 
 
 def test_rows_choose_their_races_in_different_rounds(play: Any) -> None:
     """From the third round on, at intervals that grow; at most 128 rounds after the last choice."""
     solved = np.array(
-        [state.plan.solved for state in play(RaceLearner, 200, rows=10, price=0.1, **WORLD).states],
+        [
+            state.plan.solved
+            for state in play(RaceLearner, 200, rows=10, price=0.1, **SCENARIO).states
+        ],
     )
     chosen = solved != np.concatenate([np.zeros((1, 10)), solved[:-1]])
     assert chosen[1].all()  # the simple rule, as soon as there are results
@@ -193,17 +196,17 @@ def test_who_did_nothing_in_a_race_is_out_until_it_is_back() -> None:
         away = 40 <= k < 50
         action, state = policy.predict(seen, state)
         actions.append(action)
-        there = np.array([0.0 if away else 1.0, 0.3, 0.1, 0.1]) * (action > 0)
-        if not there.any():  # what nobody does is handed on
-            action = there = np.array([0, 6, 0, 0])
-        shares = np.minimum(action, np.ceil(6 * there / there.sum()).astype(int))
+        work = np.array([0.0 if away else 1.0, 0.3, 0.1, 0.1]) * (action > 0)
+        if not work.any():  # what nobody does is handed on
+            action = work = np.array([0, 6, 0, 0])
+        shares = np.minimum(action, np.ceil(6 * work / work.sum()).astype(int))
         worker = np.repeat(np.arange(4), shares)[:6]
         worker = np.sort(np.append(worker, np.full(6 - len(worker), worker[-1])))
         mean = np.array([1.0, 3.0, 10.0, 10.0])
         seen = {
             "worker": worker,
             "duration": mean[worker],
-            "elapsed": np.where(there > 0, 0.5, 0.0),
+            "elapsed": np.where(work > 0, 0.5, 0.0),
         }
     assert actions[39][:2].tolist() == [6, 0]
     for action in actions[42:50]:

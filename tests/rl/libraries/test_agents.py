@@ -48,7 +48,7 @@ def test_each_library_has_one_and_each_is_short() -> None:
 
 @pytest.mark.parametrize(
     "library",
-    [pytest.param(one, marks=OF_A_SESSION if one in ELSEWHERE else ()) for one in NEEDS],
+    [pytest.param(module, marks=OF_A_SESSION if module in ELSEWHERE else ()) for module in NEEDS],
 )
 def test_each_agent_learns(
     library: str,
@@ -85,8 +85,8 @@ def rows_of_the_table() -> list[list[str]]:
 
 
 def test_the_table_names_tests_that_there_are_and_the_versions_installed_for_them() -> None:
-    """Those of constraints.txt, or of the sessions of nox; some libraries have no version of their
-    own.
+    """The versions are in constraints.txt, or in the sessions of nox; some libraries have no
+    version of their own.
     """
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8") + (ROOT / "noxfile.py").read_text(
         encoding="utf-8",
@@ -96,9 +96,9 @@ def test_the_table_names_tests_that_there_are_and_the_versions_installed_for_the
     for row in rows:
         library = row[0]
         version = row[3]
-        found = re.findall(r"`(test_\w+)::(test_\w+)`", row[-1])
-        assert found
-        for file, test in found:
+        tests = re.findall(r"`(test_\w+)::(test_\w+)`", row[-1])
+        assert tests
+        for file, test in tests:
             (path,) = (ROOT / "tests").rglob(f"{file}.py")
             assert f"def {test}(" in path.read_text(encoding="utf-8")
         if library != "sb3-contrib" and not library.startswith("CleanRL"):

@@ -31,10 +31,10 @@ def test_an_env_is_pickled_with_its_episode(form: dict[str, str]) -> None:
     twin = pickle.loads(pickle.dumps(env))
     for _ in range(9):
         action = env.action_space.sample()
-        ours = env.step(action)
-        theirs = twin.step(action)
-        assert same(ours[0], theirs[0])
-        assert ours[1] == theirs[1]
+        step = env.step(action)
+        expected = twin.step(action)
+        assert same(step[0], expected[0])
+        assert step[1] == expected[1]
 
 
 @cast
@@ -42,11 +42,11 @@ def test_an_env_is_pickled_with_its_episode(form: dict[str, str]) -> None:
 def test_wrappers_take_a_single_env_and_the_native_vector_env(form: dict[str, str]) -> None:
     from gymnasium import wrappers
 
-    env_id, own = arguments(form)
+    env_id, options = arguments(form)
     env = wrappers.NormalizeReward(wrappers.RecordEpisodeStatistics(gym.make(**form, horizon=2)))
     env = wrappers.FlattenObservation(wrappers.TimeAwareObservation(wrappers.TimeLimit(env, 200)))
     env = wrappers.DtypeObservation(env, np.float32)
-    native = gym.make_vec(env_id, num_envs=2, horizon=2, **own)
+    native = gym.make_vec(env_id, num_envs=2, horizon=2, **options)
     envs = wrappers.vector.NormalizeReward(wrappers.vector.RecordEpisodeStatistics(native))
     envs = wrappers.vector.DtypeObservation(wrappers.vector.FlattenObservation(envs), np.float32)
     observation, _ = env.reset(seed=0)

@@ -50,10 +50,10 @@ def test_a_data_set_holds_infos_spaces_and_the_recipe_of_the_env(form: dict[str,
     again: Any = dataset.recover_environment()
     assert again.spec == env.spec
     assert again.unwrapped.scenario == env.unwrapped.scenario
-    for episode, told in zip(dataset, infos, strict=True):
-        assert episode.infos.keys() == told[0].keys()
+    for episode, episode_infos in zip(dataset, infos, strict=True):
+        assert episode.infos.keys() == episode_infos[0].keys()
         for key, values in episode.infos.items():
-            assert np.array_equal(values, [one[key] for one in told])
+            assert np.array_equal(values, [info[key] for info in episode_infos])
 
 
 def test_another_program_reads_it_whatever_it_imports_first() -> None:

@@ -37,10 +37,10 @@ def train(
         network = {"model_config": DefaultModelConfig(fcnet_hiddens=[16])}
     else:
         network = {"rl_module_spec": module}
-    env_id, own = arguments(form)
+    env_id, options = arguments(form)
     config = (
         PPOConfig()
-        .environment(prefix + env_id, env_config={**own, "horizon": 2})
+        .environment(prefix + env_id, env_config={**options, "horizon": 2})
         .env_runners(num_env_runners=processes, num_envs_per_env_runner=2, **env_runners)
         .rl_module(**network)
         .training(train_batch_size=STEPS, minibatch_size=32, num_epochs=1)

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from ata_gym.envs.interface.interface import chosen
+from ata_gym.envs.interface.interface import select_rows
 from tests.envs.playing import ENDING, EVERY_FORM, LISTED, MASKED, arguments, name, same
 
 sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
@@ -23,8 +23,8 @@ VALUED = [form for form in LISTED if form["action"] != "dispatch"][::3]
 def bridge(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
     from ata_gym.rl.sb3.vec_env import make_vec_env
 
-    env_id, own = arguments(form)
-    return make_vec_env(env_id, n_envs=rows, **own, **options)
+    env_id, form_options = arguments(form)
+    return make_vec_env(env_id, n_envs=rows, **form_options, **options)
 
 
 def monitored(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
@@ -47,49 +47,49 @@ def test_the_checker_advises_against_matrices_only(form: dict[str, str]) -> None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check_env(gym.make(**form))
-    said = [str(warning.message) for warning in caught]
-    assert len(said) == (form["observation"] == "workers")
-    assert all("unconventional shape" in sentence for sentence in said)
+    messages = [str(warning.message) for warning in caught]
+    assert len(messages) == (form["observation"] == "workers")
+    assert all("unconventional shape" in sentence for sentence in messages)
 
 
 @every_form
 def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) -> None:
     from stable_baselines3.common.monitor import Monitor
 
-    ours = bridge(form, **ENDING)
-    theirs = monitored(form, **ENDING)
+    native = bridge(form, **ENDING)
+    reference = monitored(form, **ENDING)
     chance = gym.make(**form, **ENDING).action_space
     chance.seed(1)
-    assert ours.seed(7) == theirs.seed(7)
-    first = ours.reset()
-    expected = theirs.reset()
+    assert native.seed(7) == reference.seed(7)
+    first = native.reset()
+    expected = reference.reset()
     assert same(dict(first), dict(expected)) if isinstance(first, dict) else same(first, expected)
-    assert (ours.observation_space, ours.action_space) == (
-        theirs.observation_space,
-        theirs.action_space,
+    assert (native.observation_space, native.action_space) == (
+        reference.observation_space,
+        reference.action_space,
     )
-    assert ours.env_is_wrapped(Monitor) == theirs.env_is_wrapped(Monitor)
-    assert ours.get_attr("n", indices=[0, 2]) == theirs.get_attr("n", indices=[0, 2])
+    assert native.env_is_wrapped(Monitor) == reference.env_is_wrapped(Monitor)
+    assert native.get_attr("n", indices=[0, 2]) == reference.get_attr("n", indices=[0, 2])
     assert same(
-        np.array(ours.env_method("means", indices=1)),
-        np.array(theirs.env_method("means", indices=1)),
+        np.array(native.env_method("means", indices=1)),
+        np.array(reference.env_method("means", indices=1)),
     )
-    assert ours.has_attr("action_masks")
+    assert native.has_attr("action_masks")
     if form in MASKED:
         assert same(
-            np.array(ours.env_method("action_masks")),
-            np.array(theirs.env_method("action_masks")),
+            np.array(native.env_method("action_masks")),
+            np.array(reference.env_method("action_masks")),
         )
     else:
         with pytest.raises(AttributeError, match="have masks"):
-            ours.env_method("action_masks")
+            native.env_method("action_masks")
     ends = 0
     for _ in range(60):
         actions = np.stack([chance.sample() for _ in range(3)])
-        observation, rewards, dones, infos = ours.step(actions)
-        expected, other_rewards, other_dones, other_infos = theirs.step(actions)
+        observation, rewards, dones, infos = native.step(actions)
+        expected, other_rewards, other_dones, other_infos = reference.step(actions)
         for e, (info, other) in enumerate(zip(infos, other_infos, strict=True)):
-            assert same(chosen(observation, e), chosen(expected, e))
+            assert same(select_rows(observation, e), select_rows(expected, e))
             if dones[e]:
                 ends += 1
                 assert same(info["terminal_observation"], other["terminal_observation"])
@@ -129,8 +129,8 @@ def test_agents_learn_on_single_envs(form: dict[str, str], algorithm: str) -> No
     }
     short = actor_critic | {"batch_size": 16, "n_epochs": 1}
     recurrent = algorithm == "RecurrentPPO"
-    own = {"PPO": short, "RecurrentPPO": short, "A2C": actor_critic}.get(algorithm, off_policy)
-    envs = monitored(form, 1 if own is off_policy else 2)
+    settings = {"PPO": short, "RecurrentPPO": short, "A2C": actor_critic}.get(algorithm, off_policy)
+    envs = monitored(form, 1 if settings is off_policy else 2)
     if recurrent:
         library = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     else:
@@ -139,7 +139,7 @@ def test_agents_learn_on_single_envs(form: dict[str, str], algorithm: str) -> No
         policy = "MlpLstmPolicy"
     else:
         policy = policy_for(form)
-    agent = getattr(library, algorithm)(policy, envs, seed=0, device="cpu", **own)
+    agent = getattr(library, algorithm)(policy, envs, seed=0, device="cpu", **settings)
     before = [weight.clone() for weight in agent.policy.parameters()]
     agent.learn(32)
     assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
@@ -192,10 +192,10 @@ def test_an_agent_of_the_bridge_is_saved_loaded_and_evaluated(
 
 
 @pytest.mark.parametrize(
-    ("form", "made"),
+    ("form", "make"),
     list(zip(MASKED, cycle([bridge, monitored, monitored, bridge]), strict=False)),
 )
-def test_maskable_ppo_takes_the_masks(form: dict[str, str], made: Any, tmp_path: Path) -> None:
+def test_maskable_ppo_takes_the_masks(form: dict[str, str], make: Any, tmp_path: Path) -> None:
     """For features of workers with our own policy, which learns, and is saved and loaded as any
     other.
     """
@@ -204,7 +204,7 @@ def test_maskable_ppo_takes_the_masks(form: dict[str, str], made: Any, tmp_path:
 
     from ata_gym.rl.sb3.maskable_policy import MaskableWorkersPolicy
 
-    envs = made(form)
+    envs = make(form)
     if form["observation"] == "workers":
         policy = MaskableWorkersPolicy
     else:

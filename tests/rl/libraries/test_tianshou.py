@@ -77,7 +77,7 @@ def test_ppo_trains(form: dict[str, str]) -> None:
     envs = DummyVectorEnv([lambda: gym.make(**form, horizon=1)] * 2)
     collector = Collector(algorithm, envs, VectorReplayBuffer(256, len(envs)))
     before = [weight.clone() for weight in policy.parameters()]
-    told = algorithm.run_training(OnPolicyTrainerParams(training_collector=collector, **SHORT))
-    assert told.train_step == SIZE
-    assert told.train_episode > 0
+    result = algorithm.run_training(OnPolicyTrainerParams(training_collector=collector, **SHORT))
+    assert result.train_step == SIZE
+    assert result.train_episode > 0
     assert any((a != b).any() for a, b in zip(before, policy.parameters(), strict=True))

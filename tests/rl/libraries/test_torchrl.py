@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default")]
 def native(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
     from ata_gym.rl.torchrl import make_env
 
-    env_id, own = arguments(form)
-    return make_env(env_id, n_envs=rows, **own, **options)
+    env_id, form_options = arguments(form)
+    return make_env(env_id, n_envs=rows, **form_options, **options)
 
 
 def shown(observation: Any) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def test_its_own_wrapper_and_the_native_rows_pass_its_check(form: dict[str, str]
     from torchrl.envs.libs.gym import GymEnv
     from torchrl.envs.utils import check_env_specs
 
-    env_id, own = arguments(form)
-    check_env_specs(GymEnv(env_id, **own))
+    env_id, form_options = arguments(form)
+    check_env_specs(GymEnv(env_id, **form_options))
     check_env_specs(native(form))
 
 
@@ -47,11 +47,11 @@ def test_a_rollout_is_that_of_single_envs(form: dict[str, str]) -> None:
         env = gym.make(**form, **ENDING)
         observation, _ = env.reset(seed=5 + e)
         for k in range(60):
-            now = steps[e, k]
-            assert same({key: now[key].numpy() for key in shown(observation)}, shown(observation))
+            step = steps[e, k]
+            assert same({key: step[key].numpy() for key in shown(observation)}, shown(observation))
             (observation, reward, terminated, truncated, info), after = (
-                env.step(now["action"].numpy()),
-                now["next"],
+                env.step(step["action"].numpy()),
+                step["next"],
             )
             assert same({key: after[key].numpy() for key in shown(observation)}, shown(observation))
             assert after["reward"].item() == np.float32(reward)
@@ -88,13 +88,13 @@ def test_envs_that_it_has_no_spec_for_or_that_are_not_native_are_refused(
 ) -> None:
     from ata_gym.rl.torchrl import NativeTorchEnv
 
-    env_id, own = arguments(form)
+    env_id, form_options = arguments(form)
     with pytest.raises(ValueError, match="TorchRL has no spec for"):
         native(form)
     with pytest.raises(ValueError, match="must be a native vector env"):
-        NativeTorchEnv(gym.make_vec(env_id, 2, vectorization_mode="sync", **own))
+        NativeTorchEnv(gym.make_vec(env_id, 2, vectorization_mode="sync", **form_options))
     with pytest.raises(ValueError, match="autoreset_mode"):
-        NativeTorchEnv(gym.make_vec(env_id, 2, **own))
+        NativeTorchEnv(gym.make_vec(env_id, 2, **form_options))
 
 
 def test_the_example_of_the_env() -> None:

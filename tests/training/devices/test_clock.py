@@ -11,7 +11,7 @@ from torch import nn
 import ata_policies
 from ata_gym.changes import Spot
 from ata_gym.pools import deterministic, trace
-from ata_gym.training import Classification, Trainer, TrainingWrapper, Worker, make_problem
+from ata_gym.training import Classification, DeviceWorker, Trainer, TrainingWrapper, make_problem
 from ata_gym.training.devices import workers
 from ata_gym.training.devices.clock import DeviceClock
 from tests.training.small_problem import small, weights
@@ -37,7 +37,7 @@ def play(env, policy=None, rounds=4):
 def several_devices(monkeypatch):
     """To torch, cpu:0 and cpu:1 are other devices than cpu, on the same processor."""
     monkeypatch.setattr(workers, "find_device", torch.device)
-    return [Worker("cpu"), Worker("cpu:0", 2), Worker("cpu:1")]
+    return [DeviceWorker("cpu"), DeviceWorker("cpu:0", 2), DeviceWorker("cpu:1")]
 
 
 class Odd(nn.Module):
@@ -121,14 +121,14 @@ class Recorded:
     def begin(self):
         self.tasks.append([])
 
-    def run(self, task, work, by, *, keep):
+    def run(self, task, work, worker_tasks, *, keep):
         self.tasks[-1].append((task, keep))
         return next(self.times[work - 1]), 0.0
 
 
 @settings(max_examples=12)
 @given(data=st.data())
-def test_a_round_of_given_times_is_that_of_the_simulation(data):
+def test_a_round_of_measured_times_equals_the_simulation(data):
     n = data.draw(st.integers(1, 4))
     budget = data.draw(st.integers(1, 6))
     time = st.floats(0.1, 3) | st.sampled_from([1.0, 2.0])  # ties
@@ -137,7 +137,9 @@ def test_a_round_of_given_times_is_that_of_the_simulation(data):
     for env_id in IDS:
         simulated = gym.make(env_id, pool=trace(times), budget=budget)
         replica = Recorded(times)
-        clock = DeviceClock(Trainer("quadratic", budget), [Worker(work=i + 1) for i in range(n)])
+        clock = DeviceClock(
+            Trainer("quadratic", budget), [DeviceWorker(work=i + 1) for i in range(n)]
+        )
         clock._runners = [(replica, i + 1) for i in range(n)]
         clock._replicas = {"cpu": replica}
         measured = gym.make(env_id, pool=clock.pool, budget=budget, backend=clock)
@@ -147,11 +149,11 @@ def test_a_round_of_given_times_is_that_of_the_simulation(data):
         for k in range(4):
             before = simulated.unwrapped._state.started.copy()
             action = simulated.action_space.sample()
-            ours = measured.step(action)
-            theirs = simulated.step(action)
-            for name in theirs[0]:
-                np.testing.assert_array_equal(ours[0][name], theirs[0][name])
-            assert ours[1:] == theirs[1:]
+            measured_step = measured.step(action)
+            simulated_step = simulated.step(action)
+            for name in simulated_step[0]:
+                np.testing.assert_array_equal(measured_step[0][name], simulated_step[0][name])
+            assert measured_step[1:] == simulated_step[1:]
             started = simulated.unwrapped._state.started - before
             # no task is run in vain
             assert [task for task, _ in replica.tasks[k]] == list(
@@ -163,7 +165,7 @@ def test_a_round_of_given_times_is_that_of_the_simulation(data):
 
 
 def test_the_spec_rebuilds_the_wrapped_env_whose_trainer_has_its_settings_already():
-    env = make("digits", workers=[Worker(), "cpu:2", Worker(work=3)], lr=0.01, seed=2)
+    env = make("digits", workers=[DeviceWorker(), "cpu:2", DeviceWorker(work=3)], lr=0.01, seed=2)
     losses = [info["loss"] for info in play(env, rounds=2)]
     for spec in (env.spec, pickle.loads(pickle.dumps(env.spec))):
         assert [info["loss"] for info in play(gym.make(spec), rounds=2)] == losses
@@ -172,27 +174,27 @@ def test_the_spec_rebuilds_the_wrapped_env_whose_trainer_has_its_settings_alread
             TrainingWrapper(env.env, **given_too)
 
 
-class Fragile(Classification):
+class FragileProblem(Classification):
     error = None
     value = 1.0
     losses = 0
 
     def loss(self, model, batch):
-        Fragile.losses += 1
+        FragileProblem.losses += 1
         if self.error is not None:
             raise self.error
         return super().loss(model, batch) * self.value
 
 
 def test_a_loss_that_is_nan_no_memory_and_a_bad_action_leave_env_and_weights_as_they_were():
-    env, undisturbed = (make(small(kind=Fragile)) for _ in range(2))
+    env, undisturbed = (make(small(kind=FragileProblem)) for _ in range(2))
     first = play(env, rounds=2)
     play(undisturbed, rounds=2)
     before = weights(env.trainer)
-    losses = Fragile.losses
+    losses = FragileProblem.losses
     with pytest.raises(ValueError, match="sum"):
         env.step(np.array([1, 1, 1]))
-    assert Fragile.losses == losses
+    assert FragileProblem.losses == losses
     env.trainer.problem.value = float("nan")
     with pytest.raises(FloatingPointError, match=r"loss is nan in round 3"):
         env.step(GOOD)

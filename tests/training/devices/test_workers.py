@@ -2,9 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from ata_gym.models.device import Stopwatch, seeded
-from ata_gym.training import Classification, Trainer, Worker
-from ata_gym.training.devices.workers import WARM_UP, Replica, find_workers, replicate
+from ata_gym.models.seeds import seeded
+from ata_gym.models.stopwatch import Stopwatch
+from ata_gym.training import Classification, DeviceWorker, Trainer
+from ata_gym.training.devices.workers import WARM_UP_TASKS, Replica, find_workers, replicate
 from ata_gym.training.trainer.trainer import Gradient
 from tests.training.small_problem import small
 
@@ -13,9 +14,13 @@ ELSEWHERE = torch.device("cpu:1")  # to torch another device
 
 
 def test_workers_as_text():
-    assert find_workers("cpu, cpu:2 ,cpu:03") == (Worker(), Worker(work=2), Worker(work=3))
-    assert find_workers([Worker("cpu", 4), "cpu:1"]) == (Worker(work=4), Worker())
-    assert all(Worker.parse(str(worker)) == worker for worker in find_workers("cpu:7,cpu"))
+    assert find_workers("cpu, cpu:2 ,cpu:03") == (
+        DeviceWorker(),
+        DeviceWorker(work=2),
+        DeviceWorker(work=3),
+    )
+    assert find_workers([DeviceWorker("cpu", 4), "cpu:1"]) == (DeviceWorker(work=4), DeviceWorker())
+    assert all(DeviceWorker.parse(str(worker)) == worker for worker in find_workers("cpu:7,cpu"))
 
 
 @pytest.mark.parametrize(
@@ -37,14 +42,14 @@ def test_workers_that_make_no_sense(workers, sentence):
         find_workers(workers)
     for device, work in (("cpu", 1.5), ("cpu", True), ("cpu:1", 1), (0.5, 1)):
         with pytest.raises(ValueError, match=r"work must be a whole number|device must be"):
-            Worker(device, work)
+            DeviceWorker(device, work)
 
 
 def test_gpus_are_named_by_their_index(monkeypatch):
     for name, value in {"is_available": True, "device_count": 2, "current_device": 1}.items():
         monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
-    found = find_workers("cuda:0,cuda:1,cpu:2,cuda:1:3,cuda")
-    assert [(worker.device, worker.work) for worker in found] == [
+    workers = find_workers("cuda:0,cuda:1,cpu:2,cuda:1:3,cuda")
+    assert [(worker.device, worker.work) for worker in workers] == [
         ("cuda:0", 1),
         ("cuda:1", 1),
         ("cpu", 2),
@@ -52,7 +57,7 @@ def test_gpus_are_named_by_their_index(monkeypatch):
         ("cuda:1", 1),
     ]
     with pytest.raises(ValueError, match="sees 2 CUDA devices: count from cuda:0 to cuda:1"):
-        Worker("cuda:2")
+        DeviceWorker("cuda:2")
 
 
 def test_a_seed_of_a_gpu_starts_cuda(monkeypatch):
@@ -93,15 +98,15 @@ def trainer_of(build=lambda: nn.Linear(2, 3), **kwargs):
 def test_a_gradient_is_computed_as_often_as_the_work_says_and_added_once_where_it_is_kept():
     trainer = trainer_of()
     trainer.problem.told.clear()
-    replicas = replicate(trainer, [Worker(), Worker(work=3), Worker()])
+    replicas = replicate(trainer, [DeviceWorker(), DeviceWorker(work=3), DeviceWorker()])
     assert list(replicas) == ["cpu"]  # workers of one device share it
     replica = replicas["cpu"]
     told = trainer.problem.told
-    assert told.count("loss") == WARM_UP
+    assert told.count("loss") == WARM_UP_TASKS
     replica.run(0)
     assert replica.total(CPU) == [None, None]
     seconds, loss = replica.run(0, 5, keep=True)
-    assert told.count("loss") == WARM_UP + 6
+    assert told.count("loss") == WARM_UP_TASKS + 6
     assert seconds > 0
     five = replica.total(CPU)
     replica.run(1)
@@ -119,7 +124,7 @@ def test_the_draw_of_a_tasks_data_takes_none_of_its_time(monkeypatch):
         problem.told.append("clock")
         return sum(takes[what] for what in problem.told)
 
-    monkeypatch.setattr("ata_gym.models.device.perf_counter", clock)
+    monkeypatch.setattr("ata_gym.models.stopwatch.perf_counter", clock)
     replica = Replica(Trainer(problem, 4), CPU)
     problem.told.clear()
     seconds, _ = replica.run(0, work=3)
@@ -135,7 +140,7 @@ def test_a_replica_follows_weights_and_buffers_and_its_warm_up_leaves_the_model(
     trainer.problem.told.clear()
     replica = Replica(trainer, ELSEWHERE)
     Replica(trainer, CPU)
-    assert trainer.problem.told.count("loss") == len(calls) == 2 * WARM_UP
+    assert trainer.problem.told.count("loss") == len(calls) == 2 * WARM_UP_TASKS
     assert not any(model is trainer.model for model in calls)
     for _ in range(2):
         trainer.step()

@@ -113,8 +113,8 @@ def loop_of_ones_own(model, loss_fn, batches):
         optimizer.zero_grad()
         losses = []
         for t in range(5 * k, 5 * k + 5):
-            given = loss_fn(model, batches[t % STORED])
-            losses.append(given if isinstance(given, torch.Tensor) else given["loss"])
+            loss = loss_fn(model, batches[t % STORED])
+            losses.append(loss if isinstance(loss, torch.Tensor) else loss["loss"])
             (losses[-1] / 5).backward()
         optimizer.step()
         curve.append(torch.stack(losses).mean().item())
@@ -130,8 +130,8 @@ def test_a_model_trains_in_the_env_of_a_policy_as_in_a_loop_of_ones_own(parts):
     assert [info["runtime"] for info in infos] == ticks("default", STEPS)
     expected, model = loop_of_ones_own(*parts)
     assert [info["loss"] for info in infos] == pytest.approx(expected, rel=1e-4)
-    ours = env.model.state_dict()
-    theirs = model.state_dict()
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():  # running statistics of batch norm, too
-        torch.testing.assert_close(value, theirs[name], rtol=1e-3, atol=1e-4)
+    weights = env.model.state_dict()
+    loop_weights = model.state_dict()
+    assert weights.keys() == loop_weights.keys()
+    for name, value in weights.items():  # running statistics of batch norm, too
+        torch.testing.assert_close(value, loop_weights[name], rtol=1e-3, atol=1e-4)

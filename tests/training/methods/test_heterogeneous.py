@@ -85,7 +85,7 @@ def test_ringleader_is_its_brute_force(times, seed):
     later = [[] for _ in times]
     heapq.heapify(queue)
     while len(ends) < 4 * n:
-        now, i, version = heapq.heappop(queue)
+        clock, i, version = heapq.heappop(queue)
         k = len(ends)
         updated = i in by[len(ends) - len(ends) % n :]
         noise = noisy.draw(derive_keys(key, k, np.array([drawn]))).item()
@@ -98,14 +98,14 @@ def test_ringleader_is_its_brute_force(times, seed):
                 points[-1]
                 - 0.1 * np.mean([np.mean([g for _, g in own], axis=0) for own in table], axis=0),
             )
-            ends = [*ends, now]
+            ends = [*ends, clock]
             by = [*by, i]
             drawn = 0
             if len(by) % n == 0:
                 assert sorted(by[-n:]) == list(range(n))
                 table = later
                 later = [[] for _ in times]
-        heapq.heappush(queue, (now + times[i], i, len(ends)))
+        heapq.heappush(queue, (clock + times[i], i, len(ends)))
     run = run_method(
         "ringleader",
         deterministic(times),

@@ -130,19 +130,19 @@ def brute_force(pool, seed, updates, lr, *, threshold=np.inf, stops=False, batch
     inbox = []
     waiting = []
 
-    def start(worker, now):
+    def start(worker, clock):
         time = float(task_times(pool.distributions, key, 0, k, worker, started[worker])[0])
         started[worker] += 1
-        heapq.heappush(queue, (now + time, worker, k, x, now))
+        heapq.heappush(queue, (clock + time, worker, k, x, clock))
 
     for worker in range(pool.n):
         start(worker, 0.0)
     while len(rows) < updates:
-        now, worker, version, point, since = heapq.heappop(queue)
-        busy = busy + now - since
+        clock, worker, version, point, since = heapq.heappop(queue)
+        busy = busy + clock - since
         ended = ended + 1
         if k - version >= threshold:  # too late
-            start(worker, now)
+            start(worker, clock)
             continue
         inbox.append(point)
         waiting.append(worker)
@@ -154,21 +154,21 @@ def brute_force(pool, seed, updates, lr, *, threshold=np.inf, stops=False, batch
                 rate = lr
             x = x - rate * (np.mean([a @ point - b for point in inbox], axis=0) + noise.mean())
             k = k + 1
-            rows.append((now, busy + sum(now - entry[-1] for entry in queue), ended))
+            rows.append((clock, busy + sum(clock - entry[-1] for entry in queue), ended))
             late = [entry for entry in queue if stops and k - entry[2] >= threshold]
-            busy += sum(now - entry[-1] for entry in late)
+            busy += sum(clock - entry[-1] for entry in late)
             stopped = [entry[1] for entry in late]
             queue[:] = [entry for entry in queue if entry[1] not in stopped]
             heapq.heapify(queue)
             for other in waiting + stopped:
-                start(other, now)
+                start(other, clock)
             inbox = []
             waiting = []
     return x, np.array(rows).T
 
 
 @pytest.mark.parametrize(
-    ("pools", "name", "hyperparameters", "told"),
+    ("pools", "name", "hyperparameters", "arguments"),
     [
         (("mixed", "by round"), "asgd", {}, {}),
         (("mixed", "ties"), "ssp", {"staleness": 2**50}, {}),
@@ -192,10 +192,10 @@ def brute_force(pool, seed, updates, lr, *, threshold=np.inf, stops=False, batch
         (("mixed", "ties", "by round"), "backup-workers", {"backup": 2}, {"threshold": 1}),
     ],
 )
-def test_times_and_iterates_agree_with_brute_force(pools, name, hyperparameters, told):
+def test_times_and_iterates_agree_with_brute_force(pools, name, hyperparameters, arguments):
     for pool in map(POOLS.__getitem__, pools):
         batch = pool.n - hyperparameters.get("backup", pool.n - 1)
-        x, expected = brute_force(pool, seed=6, updates=40, lr=0.2, batch=batch, **told)
+        x, expected = brute_force(pool, seed=6, updates=40, lr=0.2, batch=batch, **arguments)
         result = run_method(
             name,
             pool,
@@ -278,7 +278,7 @@ def test_ssp_leads_by_no_more_than_its_bound(name, staleness):
     pool = POOLS[name]
     delays = []
 
-    class Watched(METHODS["ssp"]):
+    class CountingSsp(METHODS["ssp"]):
         def arrive(self, server, task):
             delays.append(server.delay(task))
             super().arrive(server, task)
@@ -289,7 +289,7 @@ def test_ssp_leads_by_no_more_than_its_bound(name, staleness):
                 self.ended[server.idle] > self.ended.min() + staleness
             ).all()  # nobody waits in vain
 
-    run_method(Watched, pool, small(), updates=120, budget=5, lr=0.01, staleness=staleness)
+    run_method(CountingSsp, pool, small(), updates=120, budget=5, lr=0.01, staleness=staleness)
     assert max(delays) <= (pool.n - 1) * (2 * staleness + 1)
 
 

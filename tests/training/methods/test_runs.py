@@ -48,8 +48,8 @@ def test_one_seed_is_one_run_to_the_bit_and_records_only_grow(name):
     state = torch.get_rng_state()
     first, again, other = (run(name, 15, problem=NETWORK, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), state)
-    for mine, yours in zip(columns(first), columns(again), strict=True):
-        np.testing.assert_array_equal(mine, yours)
+    for column, repeated in zip(columns(first), columns(again), strict=True):
+        np.testing.assert_array_equal(column, repeated)
     assert torch.equal(weights(first), weights(again))
     assert not np.array_equal(first.runtime, other.runtime)
     assert not np.array_equal(first.loss, other.loss)
@@ -160,8 +160,8 @@ def test_on_cuda_the_clock_is_the_same_and_the_loss_follows(name):
         run(name, problem=Quadratic(20), lr=0.1, device=device) for device in ("cpu", "cuda")
     )
     assert next(on_cuda.model.parameters()).is_cuda
-    for mine, yours in zip(columns(on_cpu)[:-1], columns(on_cuda)[:-1], strict=True):
-        np.testing.assert_array_equal(mine, yours)
+    for column, repeated in zip(columns(on_cpu)[:-1], columns(on_cuda)[:-1], strict=True):
+        np.testing.assert_array_equal(column, repeated)
     np.testing.assert_allclose(on_cuda.loss, on_cpu.loss, rtol=1e-9)
 
 
@@ -208,14 +208,14 @@ positive = st.floats(1e-3, 1e3)
 @given(smoothness=positive, variance=positive, accuracy=positive, count=st.integers(1, 100))
 def test_step_sizes_are_the_published_minima(smoothness, variance, accuracy, count):
     problem = (smoothness, variance, accuracy)
-    one = deterministic([1.0])
+    pool = deterministic([1.0])
     expected = {
         "rennala": min(1 / smoothness, accuracy * count / (2 * smoothness * variance)),
         "ringmaster": min(1 / (2 * count * smoothness), accuracy / (4 * smoothness * variance)),
         "mindflayer": 1 / (2 * smoothness) * min(1, accuracy * count / variance),
     }
     for name, value in expected.items():
-        method = METHODS[name](one, count)
+        method = METHODS[name](pool, count)
         assert method.step_size(*problem) == pytest.approx(value)
         assert method.step_size(smoothness, 0.0, accuracy) >= method.step_size(*problem)
     adaptive = METHODS["delay-adaptive-asgd"](deterministic(np.ones(count)), 1).step_size(*problem)
@@ -260,15 +260,15 @@ def test_the_best_numbers_of_workers():
 
 @settings(max_examples=15)
 @given(times=st.lists(st.floats(0.5, 10), min_size=1, max_size=5))
-def test_no_delay_is_longer_than_said_if_task_times_are_fixed(times):
+def test_no_delay_exceeds_its_bound_if_task_times_are_fixed(times):
     delays = []
 
-    class Watched(METHODS["asgd"]):
+    class Noted(METHODS["asgd"]):
         def scale(self, delay):
             delays.append(delay)
             return 1.0
 
-    for _ in itertools.islice(MethodRun(Watched, deterministic(times), Quadratic(2), budget=1), 40):
+    for _ in itertools.islice(MethodRun(Noted, deterministic(times), Quadratic(2), budget=1), 40):
         pass
     assert max(delays) <= longest_delay(np.array(times))
 

@@ -305,6 +305,6 @@ def a_sparse_member(tmp_path):
     ids=["a sparse member", "an archive", "an npz file"],
 )
 def test_what_unpacks_to_more_than_the_images_is_refused(tmp_path, monkeypatch, write):
-    monkeypatch.setattr(cifar100, "MOST", LIMIT)
+    monkeypatch.setattr(cifar100, "LARGEST_CONTENT", LIMIT)
     with pytest.raises(ValueError, match=r"unpacks to (more than 1,048,576|1,0[0-9,]+) bytes"):
         make_problem("cifar100", write(tmp_path))

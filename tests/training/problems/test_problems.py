@@ -266,7 +266,7 @@ def test_loaders_datasets_and_tensors_are_the_same(data):
     assert torch.equal(both._test.inputs, INPUTS[:3])
 
 
-class Endless(IterableDataset):
+class EndlessBatches(IterableDataset):
     def __iter__(self):
         while True:
             yield torch.ones(2), 0
@@ -283,9 +283,9 @@ def test_a_shuffled_loader_gives_the_same_order_each_time():
 
 
 def test_inputs_come_as_they_are():
-    words = torch.randint(0, 9, (20, 4), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(0, 9, (20, 4), generator=torch.Generator().manual_seed(0))
     model = nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 3))
-    assert Trainer(from_torch(lambda: (model, (words, LABELS[:20]))), 5).step() > 0
+    assert Trainer(from_torch(lambda: (model, (tokens, LABELS[:20]))), 5).step() > 0
 
 
 def test_by_name_with_weights_keyed_by_the_seed_in_five_lines(tmp_path, monkeypatch):
@@ -311,7 +311,7 @@ def test_by_name_with_weights_keyed_by_the_seed_in_five_lines(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("made", "sentence"),
+    ("result", "sentence"),
     [
         (None, "mine must return module, train or module, train, test"),
         ((module(),), "must return module, train"),
@@ -320,7 +320,7 @@ def test_by_name_with_weights_keyed_by_the_seed_in_five_lines(tmp_path, monkeypa
         ((module(), [(INPUTS[0], 0), (INPUTS[0, :1], 0)]), "of equal shapes"),
         ((module(), 3), "must give tensors"),
         (
-            (module(), DataLoader(Endless(), 4)),
+            (module(), DataLoader(EndlessBatches(), 4)),
             "have a length: .*for a stream, see ata_gym.training.Tasks",
         ),
         ((module(), (INPUTS, LABELS + 1)), "a label 3, but its module gives 3 classes, from 0 on"),
@@ -336,6 +336,6 @@ def test_by_name_with_weights_keyed_by_the_seed_in_five_lines(tmp_path, monkeypa
         ),
     ],
 )
-def test_what_is_no_problem(made, sentence):
+def test_what_is_no_problem(result, sentence):
     with pytest.raises(ValueError, match=sentence):
-        from_torch(lambda: made, "mine")
+        from_torch(lambda: result, "mine")

@@ -40,8 +40,8 @@ def normed():
     )
 
 
-def same(one, other):
-    return all(torch.equal(one[name], part) for name, part in other.items())
+def same(first, second):
+    return all(torch.equal(first[name], part) for name, part in second.items())
 
 
 def tasks(model=normed, **options):
@@ -93,14 +93,16 @@ def test_a_mapping_with_a_loss_figures_of_ones_own_and_bfloat16():
     def of_the_model(model, batch):
         return {"loss": mean_loss(model, batch), "logits": None}
 
-    one, other = (Trainer(Tasks(normed, loss, [DATA[:8]]), B) for loss in (mean_loss, of_the_model))
+    first, second = (
+        Trainer(Tasks(normed, loss, [DATA[:8]]), B) for loss in (mean_loss, of_the_model)
+    )
     half = Trainer(Tasks(normed, mean_loss, [DATA[:8]]), B, precision="bfloat16")
-    loss = one.step()
-    assert other.step() == loss
+    loss = first.step()
+    assert second.step() == loss
     assert loss != half.step() == pytest.approx(loss, rel=0.05)
-    assert one.evaluate() == {}
-    own = tasks(evaluate=lambda model: {"training": float(model.training)})
-    assert Trainer(own, B).evaluate() == {"training": 0.0}
+    assert first.evaluate() == {}
+    evaluated = tasks(evaluate=lambda model: {"training": float(model.training)})
+    assert Trainer(evaluated, B).evaluate() == {"training": 0.0}
 
 
 def test_lengths_that_vary_are_not_joined():
@@ -193,16 +195,16 @@ def test_a_failed_round_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("result", "sentence"),
     [
         (3.0, 'must give a scalar tensor, or a mapping with "loss", not a float'),
         (torch.ones(4), r"not a tensor of shape \(4,\)"),
         ({"logits": 1}, "not a dict"),
     ],
 )
-def test_what_is_no_loss(given, sentence):
+def test_what_is_no_loss(result, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Trainer(Tasks(normed, lambda _model, _batch: given, [0]), B).step()
+        Trainer(Tasks(normed, lambda _model, _batch: result, [0]), B).step()
 
 
 class Noisy(Dataset):
@@ -275,9 +277,9 @@ def read(batches, ts):
     return [batches[t] for t in ts]
 
 
-def equal(one, other):
-    return len(one) == len(other) and all(
-        torch.equal(a, b) for a, b in zip(one, other, strict=True)
+def equal(first, second):
+    return len(first) == len(second) and all(
+        torch.equal(a, b) for a, b in zip(first, second, strict=True)
     )
 
 
@@ -309,8 +311,8 @@ def test_an_epoch_has_each_sample_once_in_an_order_of_its_own(name):
     orders = [epoch.floor().int().tolist() for epoch in epochs]
     assert all(sorted(order) == list(range(10)) for order in orders)
     assert orders[0] != orders[1] != orders[2]
-    others = keyed_batches(SOURCES[name](), 2)
-    assert not equal(read(others, range(size)), read(batches, range(size)))
+    other_batches = keyed_batches(SOURCES[name](), 2)
+    assert not equal(read(other_batches, range(size)), read(batches, range(size)))
 
 
 def test_the_users_generator_stays_as_it_is_and_augmentation_is_drawn_anew_in_each_epoch():
@@ -342,7 +344,7 @@ def test_what_gives_no_batches(wrong):
         keyed_batches(wrong, 0)
 
 
-class Failing(Noisy):
+class FailingTask(Noisy):
     broken = True
 
     def __getitem__(self, k):
@@ -352,7 +354,7 @@ class Failing(Noisy):
 
 
 def test_a_dataset_that_fails_can_be_asked_again():
-    data = Failing()
+    data = FailingTask()
     batches = keyed_batches(DataLoader(data, batch_size=3), 1)
     batches[0]
     with pytest.raises(KeyError):

@@ -49,8 +49,8 @@ def run(rounds=4, **kwargs):
     ],
 )
 def test_optimisers_by_name_and_by_factory_are_torchs(chosen, factory):
-    (seen, end), (expected, expected_end) = run(**chosen), run(optimizer=factory)
-    assert seen == pytest.approx(expected, abs=1e-12)
+    (losses, end), (expected, expected_end) = run(**chosen), run(optimizer=factory)
+    assert losses == pytest.approx(expected, abs=1e-12)
     torch.testing.assert_close(end, expected_end, rtol=0, atol=1e-7)
 
 
@@ -59,22 +59,22 @@ def adamw(parameters, lr=0.01):
 
 
 def test_a_function_with_the_name_of_an_optimiser_is_not_that_optimiser():
-    named, own = (Trainer(small(), B, optimizer=chosen, lr=0.01) for chosen in ("adamw", adamw))
-    assert (named.optimizer_choice.named, own.optimizer_choice.named) == (True, False)
-    assert own.config()["optimizer"] == f"{__name__}.adamw"
+    named, custom = (Trainer(small(), B, optimizer=chosen, lr=0.01) for chosen in ("adamw", adamw))
+    assert (named.optimizer_choice.named, custom.optimizer_choice.named) == (True, False)
+    assert custom.config()["optimizer"] == f"{__name__}.adamw"
     with pytest.raises(ValueError, match=rf"optimizer is '{__name__}.adamw' there"):
-        named.restore(own.checkpoint())
+        named.restore(custom.checkpoint())
 
 
 def rates(schedule, rounds=7):
     trainer = Trainer(problem(), B, lr=2.0, schedule=schedule)
-    seen = []
+    rates_of_rounds = []
     for _ in range(rounds):
-        seen.append(trainer._optimizer.param_groups[0]["lr"])
+        rates_of_rounds.append(trainer._optimizer.param_groups[0]["lr"])
         trainer.step()
     trainer.reset()
-    assert trainer._optimizer.param_groups[0]["lr"] == seen[0]
-    return seen
+    assert trainer._optimizer.param_groups[0]["lr"] == rates_of_rounds[0]
+    return rates_of_rounds
 
 
 def test_schedules_by_name():
@@ -104,9 +104,9 @@ def test_a_schedule_of_torch_and_a_whole_round_after_its_end():
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_mixed_precision_follows_full_precision(precision):
-    (exact, end), (seen, close) = run(20), run(20, precision=precision)
-    assert seen != exact
-    np.testing.assert_allclose(seen, exact, rtol=0.02)
+    (exact, end), (losses, close) = run(20), run(20, precision=precision)
+    assert losses != exact
+    np.testing.assert_allclose(losses, exact, rtol=0.02)
     torch.testing.assert_close(close, end, rtol=0, atol=0.05)
     assert end.dtype == close.dtype == torch.float32
 
@@ -185,7 +185,7 @@ def test_what_is_asked_of_torch_compile(monkeypatch, options, asked):
     settings = SimpleNamespace(
         **({"compile": False, "graphs": False} | options),
     )
-    monkeypatch.setattr(torch, "compile", lambda loss, **given: (loss, given))
+    monkeypatch.setattr(torch, "compile", lambda loss, **arguments: (loss, arguments))
     assert _compiled(len, settings) == (len if asked is None else (len, asked))
 
 
@@ -196,13 +196,13 @@ def test_in_place_the_module_itself_is_trained():
     of_a_copy = Trainer(Tasks(copy.deepcopy(model), mean_loss, loader), 3)
     trainer = Trainer(Tasks(model, mean_loss, loader), 3, inplace=True)
     assert trainer.model is model
-    seen = [trainer.step() for _ in range(4)]
-    assert seen == [of_a_copy.step() for _ in range(4)]
+    losses = [trainer.step() for _ in range(4)]
+    assert losses == [of_a_copy.step() for _ in range(4)]
     assert not torch.equal(model[0].weight, before["0.weight"])
     trainer.reset()
     assert trainer.model is model
     assert all(torch.equal(before[name], part) for name, part in model.state_dict().items())
-    assert [trainer.step() for _ in range(4)] == seen
+    assert [trainer.step() for _ in range(4)] == losses
 
 
 def test_a_long_gradient_is_clipped():
@@ -228,20 +228,20 @@ def test_parameter_groups_and_named_parameters():
         trainer.restore(Trainer(small(), B, optimizer="sgd", lr=0.5).checkpoint())
 
 
-def test_the_average_of_the_weights_is_evaluated_and_a_callback_told():
-    seen = []
+def test_the_average_of_the_weights_is_evaluated_and_a_callback_called():
+    calls = []
     trainer = Trainer(
         small(),
         B,
         ema=0.75,
         lr=0.5,
-        on_step=lambda k, loss, of: seen.append((k, loss, of.round)),
+        on_step=lambda k, loss, trainer: calls.append((k, loss, trainer.round)),
     )
     plain = Trainer(small(), B, lr=0.5)
     expected = weights(trainer)
     for k in range(1, 6):
         loss = plain.step()
-        assert (trainer.step(), seen[-1]) == (loss, (k, loss, k))
+        assert (trainer.step(), calls[-1]) == (loss, (k, loss, k))
         expected = 0.75 * expected + 0.25 * weights(plain)
     torch.testing.assert_close(
         torch.cat([p.flatten() for p in trainer.evaluated_model.parameters()]),

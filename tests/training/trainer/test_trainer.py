@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, dropout
 
-from ata_gym.models.device import seeded
 from ata_gym.models.model import copy_weights
+from ata_gym.models.seeds import seeded
 from ata_gym.training import Classification, Trainer, make_problem, problem_names
 from ata_gym.training.problems.classification import from_torch
 from tests.training.small_problem import SAMPLES, small, weights
@@ -298,8 +298,8 @@ def test_tied_weights_stay_tied():
     for _ in range(3):
         trainer.step()
     later.restore(trainer.checkpoint())
-    for one in (trainer, later, Trainer(small(), BUDGET, model=trainer.model)):
-        assert one.model.first.weight is one.model.second.weight
+    for model_trainer in (trainer, later, Trainer(small(), BUDGET, model=trainer.model)):
+        assert model_trainer.model.first.weight is model_trainer.model.second.weight
     assert later.step() == trainer.step()
     before = copy_weights(trainer.model)
     trainer.step()

@@ -18,11 +18,11 @@ from urllib.parse import quote
 import numpy as np
 
 from ata_gym.bench.report import style
+from ata_gym.bench.report.page.citation import bibtex
 from ata_gym.bench.report.page.docstrings import blocks, pieces, terms
 from ata_gym.bench.report.page.sections import Chart, Page
-from ata_gym.utils.atomic import write_whole
-from ata_gym.utils.citation import bibtex
 from ata_gym.utils.extras import require
+from ata_gym.utils.files.atomic import write_whole
 
 NAME = "report.html"
 """The name of the page in a results folder."""
@@ -88,7 +88,7 @@ def render(page: Page) -> str:
     }
     page_data = {
         "config": config(page),
-        "players": looks(page),
+        "looks": looks(page),
         "choices": choices(page),
         "citation": bibtex(),
     }
@@ -112,14 +112,14 @@ def config(page: Page) -> dict[str, Any]:
         for chart in page.sections
         if isinstance(chart, Chart)
     }
-    return {"players": looks(page), "charts": charts}
+    return {"looks": looks(page), "charts": charts}
 
 
 def looks(page: Page) -> list[dict[str, str]]:
-    """Return the name, kind, colours and dashes of each player, as in all pictures."""
-    line_looks = style.lines([player.name for player in page.players])
-    player_looks = []
-    for name, kind in page.players:
+    """Return the name, kind, colours and dashes of each line, as in all pictures."""
+    line_looks = style.lines([line.name for line in page.series])
+    page_looks = []
+    for name, kind in page.series:
         colour = line_looks[name]["color"]
         dashes = line_looks[name]["linestyle"]
         # The lengths of dashes are in widths of the line, which is 2 pixels wide.
@@ -128,10 +128,10 @@ def looks(page: Page) -> list[dict[str, str]]:
         else:
             dash = ",".join(f"{2 * length:g}px" for length in dashes[1])
         on_dark = style.ON_DARK[colour]
-        player_looks.append(
+        page_looks.append(
             {"name": name, "kind": kind, "light": colour, "dark": on_dark, "dash": dash},
         )
-    return player_looks
+    return page_looks
 
 
 def choices(page: Page) -> dict[str, dict[str, list[str]]]:

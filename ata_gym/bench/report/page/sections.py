@@ -1,15 +1,15 @@
 """What a page holds, as data, without HTML and colours; the template and the scripts show it."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ata_gym.bench.report.table import Cell
+from ata_gym.bench.report.table import RIGHT, Cell, Table
 
 Choice = Mapping[str, str]
 """For which scenario, price or policy something is shown; empty where there is no choice."""
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+# A mapping proxy could not be pickled.
+_NOTHING: Mapping[str, Any] = {}
 
 
 class Series(NamedTuple):
@@ -32,10 +32,10 @@ class TableView(NamedTuple):
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
-    """The text of the first cell is the name of a player."""
+    """The text of the first cell is the name of a policy or method."""
     choice: Choice = _NOTHING
     best: Sequence[str] = ()
-    """Players whose rows are in bold."""
+    """The names of the rows in bold."""
 
 
 class Tables(NamedTuple):
@@ -76,10 +76,10 @@ class Page(NamedTuple):
     study: str
     title: str
     lead: str
-    """What was compared, and who is best in each game, a line each."""
+    """What was compared, and who is best in each env, a line each."""
     facts: Sequence[tuple[str, str]]
     """Sizes, each with its name first."""
-    players: Sequence[Series]
+    series: Sequence[Series]
     sections: Sequence[Tables | Chart]
     cards: Sequence[Mapping[str, Any]]
     """The cards of the scenarios and the policies, as ``Card.to_data`` returns them."""
@@ -89,6 +89,22 @@ class Page(NamedTuple):
     """Versions, commit and machine, each with its name first."""
     remarks: Sequence[str] = ()
     """Sentences that a reader should know."""
+
+
+def section_of(name: str, table: Table, note: str) -> Tables:
+    """Return the section of a table for terminals, whose title is the first line of the table's.
+
+    Args:
+        name: The id of the section.
+        table: The table; rows that are empty are left out.
+        note: What one sees.
+    """
+    columns = [
+        Column(title.replace("\n", " "), alignment == RIGHT)
+        for title, alignment in table.columns.items()
+    ]
+    rows = [[*map(Cell, row)] for row in table.rows if row]
+    return Tables(name, table.title.partition("\n")[0], note, [TableView(columns, rows)])
 
 
 def joined(pages: Mapping[str, Page]) -> Page:

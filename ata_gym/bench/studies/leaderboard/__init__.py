@@ -1,1 +1,1 @@
-"""The zoo on a fixed, versioned set of scenarios: who plays what, ranking, tables, picture."""
+"""Policies on a fixed, versioned set of scenarios: what is played, ranking, tables, picture."""

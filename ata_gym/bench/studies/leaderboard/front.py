@@ -1,8 +1,7 @@
-"""The picture of the leaderboard: runtime against worker time, a point for each policy."""
+"""Runtime against worker time, a point for each policy: the picture, and the page's chart."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,10 @@ from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from ata_gym.bench.report import style
+from ata_gym.bench.report import charts, style
+from ata_gym.bench.report.page.sections import Chart, View
 from ata_gym.bench.role import LEARNER, ORACLE
-from ata_gym.bench.studies.leaderboard.ranking import RUNTIME, WORKER_TIME
+from ata_gym.bench.studies.leaderboard.ranking import RUNTIME, WORKER_TIME, parts
 
 LOOKS = {
     "TaskAllocation": (style.OKABE_ITO[0], "o", "allocation"),
@@ -37,8 +37,41 @@ Label = tuple[str, str, float, float]
 """A text, its colour, and the point that it belongs to, in the units of the axes."""
 
 
-def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
-    """Draw runtime against worker time, both divided by OFTA's, as PNG and SVG.
+_AXES = {"x": WORKER_TIME, "y": RUNTIME}
+"""The quantity of each axis of the chart."""
+
+
+def chart(
+    by_scenario: pl.DataFrame,
+    by_price: pl.DataFrame,
+    places: Mapping[str, int],
+    seeds: int,
+) -> Chart:
+    """Make the chart of runtime against worker time, in each scenario and over all.
+
+    Args:
+        by_scenario: What ``ranking.by_scenario`` returns.
+        by_price: What ``ranking.overall`` returns for each price.
+        places: The place of each policy in the list of the page.
+        seeds: The number of seeds.
+    """
+    everywhere = by_price.with_columns(scenario=pl.lit("all scenarios"))
+    views = []
+    frame = pl.concat([everywhere, by_scenario], how="diagonal")
+    for (scenario, price), cells in parts(frame, "scenario", "price"):
+        points = []
+        for row in cells.drop_nulls([*_AXES.values()]).to_dicts():
+            point: dict[str, Any] = {"p": places[row["policy"]]}
+            for axis, name in _AXES.items():
+                point[axis] = [row[f"{name}{suffix}"] for suffix in ("", "_low", "_high")]
+            points.append(point)
+        views.append(View({"points": points}, {"scenario": scenario, "price": f"{price:g}"}))
+    front = charts.front_of(views, " / OFTA's", seeds)
+    return front._replace(settings={**front.settings, "half": False})
+
+
+def draw(points: pl.DataFrame, scenario: str, heading: str) -> style.Picture:
+    """Draw runtime against worker time, both divided by OFTA's.
 
     A policy whose decisions depend on the price has a point for each price, joined by a line; the
     line of an oracle is a front, which shows what can be reached. Learners are filled, the others
@@ -48,11 +81,8 @@ def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
 
     Args:
         points: What ``ranking.by_scenario`` returns for one scenario.
-        title: The second line of the title.
-        stem: The path of the files, without its ending.
-
-    Returns:
-        The paths of the two files.
+        scenario: The name of the scenario.
+        heading: The line above the picture.
     """
     groups = sorted(
         (list(LOOKS).index(str(env)), group[RUNTIME].min(), str(policy), str(kind), group)
@@ -82,7 +112,7 @@ def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
             else:
                 listed.append((env, colour, policy))
                 number_labels.append((str(len(listed)), "#333333", *point))
-        _describe(axes, title)
+        _describe(axes, f"Time against work in {scenario}, a point for each policy")
         _list(margin, listed)
         picture.legend(
             handles=_legend(points),
@@ -91,7 +121,9 @@ def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
             handlelength=1.2,
             columnspacing=1.2,
         )
-        # The layout must stand before labels are placed in it.
+        # The layout must stand before labels are placed in it, and ``style.save`` writes the same
+        # heading.
+        style.head(picture, heading)
         picture.draw_without_rendering()
         picture.set_layout_engine("none")
         distance = 5.0 * picture.dpi / 72
@@ -100,7 +132,7 @@ def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
             *_joined(axes, number_labels, distance, " "),
         ]
         place_labels(picture, axes, labels)
-        return style.save(picture, stem)
+    return picture
 
 
 def _draw_policy(
@@ -137,11 +169,11 @@ def _describe(axes: Axes, title: str) -> None:
         style.logarithmic(axis)
     axes.set(
         xlabel=(
-            "work spent: worker time over that of OFTA, which knows the mean times    (further"
+            "work spent: worker time over OFTA's, which knows the mean times    (further"
             " left is cheaper)"
         ),
-        ylabel="time needed: runtime over that of OFTA    (lower is faster)",
-        title=f"Time against work, a point for each policy\n{title}",
+        ylabel="time needed: runtime over OFTA's    (lower is faster)",
+        title=title,
     )
     axes.annotate(
         "better",

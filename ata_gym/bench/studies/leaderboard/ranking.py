@@ -4,13 +4,14 @@ Means are geometric, over seeds, scenarios and prices alike, so that a mean of m
 The interval is Student's over seeds, of the logarithms; the scenarios are fixed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import polars as pl
 
 from ata_gym.bench.report.statistics import Estimate
-from ata_gym.bench.role import LEARNER, ORACLE
+from ata_gym.bench.role import LEARNER, ORACLE, Role
 
 RUNTIME = "runtime/ofta"
 WORKER_TIME = "total_worker_time/ofta"
@@ -30,6 +31,31 @@ CELL = (*_SETTING, "policy", "kind", "seed")
 """The columns that identify one episode of a policy."""
 
 
+def costs(
+    records: pl.DataFrame,
+    role: Role,
+    scenario: str,
+    prices: Iterable[float],
+) -> pl.DataFrame:
+    """Return what a policy cost in the end in one scenario, at each price.
+
+    Args:
+        records: The records of the policy.
+        role: The policy.
+        scenario: The name of the scenario.
+        prices: The prices.
+
+    Returns:
+        Columns env, scenario, policy, kind, price, seed, runtime, total_worker_time and cost.
+    """
+    last_records = records.filter(pl.col("round") == pl.col("round").max())
+    labels = {"env": role.env, "scenario": scenario, "policy": role.policy, "kind": role.kind}
+    labels_by_price = pl.DataFrame({**labels, "price": [float(price) for price in prices]})
+    clocks = last_records.select("seed", "runtime", "total_worker_time")
+    cost = pl.col("runtime") + pl.col("price") * pl.col("total_worker_time")
+    return labels_by_price.join(clocks, how="cross").with_columns(cost=cost)
+
+
 def ratios(finals: pl.DataFrame, reference: str) -> pl.DataFrame:
     """Return logarithms of the ratios ``QUANTITIES``, for each episode of each policy.
 
@@ -37,7 +63,7 @@ def ratios(finals: pl.DataFrame, reference: str) -> pl.DataFrame:
     is no learner, ``cost/best`` is null; where there is no oracle, ``cost/oracle`` is null.
 
     Args:
-        finals: What ``experiment.finals`` returns.
+        finals: What ``costs`` returns, of all policies.
         reference: The policy that stands for OFTA.
 
     Returns:
@@ -68,7 +94,7 @@ def to_best_other(finals: pl.DataFrame, policy: str) -> pl.DataFrame:
     """Compare a policy with the best other one that knows nothing beforehand.
 
     Args:
-        finals: What ``experiment.finals`` returns for one env.
+        finals: What ``costs`` returns, of all policies of one env.
         policy: The policy.
 
     Returns:
@@ -176,6 +202,11 @@ def by_seed(ratios: pl.DataFrame, by_price: bool = False) -> pl.DataFrame:
     )
 
 
+def parts(frame: pl.DataFrame, *by: str) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:
+    """Iterate over the parts of a frame that have the same values in some columns, in its order."""
+    return iter(frame.group_by(by, maintain_order=True))
+
+
 def _with_worst(
     ratios: pl.DataFrame,
     by: Sequence[str],
@@ -197,7 +228,7 @@ def _estimates(
     rows = []
     for keys, group in ratios.group_by(by, maintain_order=True):
         means = (
-            Estimate.of_logarithms(group[name].cast(pl.Float64).to_numpy()) for name in quantities
+            Estimate.from_logarithms(group[name].cast(pl.Float64).to_numpy()) for name in quantities
         )
         rows.append([*keys, *chain.from_iterable(means)])
     names = [quantity + part for quantity in quantities for part in ("", "_low", "_high")]

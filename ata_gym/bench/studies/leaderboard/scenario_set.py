@@ -11,7 +11,7 @@ import ata_policies
 from ata_gym.changes import Change
 from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario
-from ata_gym.scenarios.recorded import RECORDINGS, fingerprint_of, recorded
+from ata_gym.scenarios.recorded import RECORDINGS, fingerprint_of, recorded_scenario
 from ata_gym.scenarios.scenario import Maker
 from ata_gym.utils.validation import unknown
 from ata_policies.facts import granted
@@ -31,7 +31,7 @@ class ScenarioSet:
     """What a unit of worker time costs, in units of runtime; each scenario has each price."""
     quick: Mapping[str, int]
     """The scenarios of a quick look, and their numbers of rounds."""
-    players: Callable[[], Sequence[str]]
+    policies: Callable[[], Sequence[str]]
     """The names of the policies that play by default."""
     front: str
     """The scenario of the picture."""
@@ -65,7 +65,7 @@ class ScenarioSet:
             ValueError: If there is no such scenario.
         """
         if name in self.recorded:
-            return recorded(name, folder)
+            return recorded_scenario(name, folder)
         if name not in self.built:
             raise unknown("scenario of the leaderboard", name, self.names())
         return replace(self.built[name](name), name=name)
@@ -123,7 +123,7 @@ class ScenarioSet:
 
         The keys of the data and their order are part of it.
         """
-        worlds = [
+        scenarios = [
             [
                 s.name,
                 s.pool.to_data(),
@@ -142,7 +142,7 @@ class ScenarioSet:
         quick = [self.quick_prices, dict(self.quick)]
         data: dict[str, object] = {
             "prices": self.prices,
-            "worlds": worlds,
+            "worlds": scenarios,
             "recordings": recordings,
             "quick": quick,
         }
@@ -157,7 +157,9 @@ class ScenarioSet:
         return f"{self.name} {self.version}-{self.fingerprint()[:8]}"
 
 
-def on(pool: Callable[[], Pool], budget: int, rounds: int, summary: str, *changes: Change) -> Maker:
+def maker(
+    pool: Callable[[], Pool], budget: int, rounds: int, summary: str, *changes: Change
+) -> Maker:
     """Return what makes a scenario of ours from its name; the pool is made with it.
 
     Args:

@@ -1,6 +1,6 @@
 """A training as data: the agent, the scenario, the length, and the policies to compare with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -34,7 +34,7 @@ _ORACLES = {
 _PLAIN_POLICIES = {"allocation": (), "race": ("gta",), "dispatch": ("dispatch-gta",)}
 
 AGENT = "agent"
-"""The name of the trained agent beside policies: the best one on the validation seeds."""
+"""The name of the trained agent among policies: the best one on the validation seeds."""
 START = "agent-start"
 """The name of the agent before training."""
 END = "agent-end"
@@ -53,8 +53,8 @@ SCHEMA: dict[str, Any] = {
 _NUMBERS = ("steps", "rows", "evaluations", "validation_rows", "test_rows")
 
 
-class Learned(NamedTuple):
-    """The results of a training."""
+class Evaluations(NamedTuple):
+    """What agents and references have got, in and after a training."""
 
     curve: pl.DataFrame
     """A row for each evaluation, with the columns ``steps`` and ``cost/<reference>``.
@@ -68,8 +68,6 @@ class Learned(NamedTuple):
 
     The best agent, the first one and the last one come before the references.
     """
-    left_out: Mapping[str, str]
-    """The references that cannot play, and why."""
 
 
 @dataclass(frozen=True)
@@ -122,14 +120,14 @@ class Learning:
 
     def config(self) -> Config:
         """The data that the results depend on, as plain data."""
-        data = self.on("train", 1).config()
+        data = self.episodes("train", 1).config()
         for name in ("seeds", "points", "seed"):
             del data[name]
         numbers = {name: getattr(self, name) for name in _NUMBERS}
         return {**data, "n": self.scenario.pool.n, **self.agent.config(), **numbers}
 
-    def on(self, split: str, rows: int) -> Experiment:
-        """The first episodes of a split, as an experiment that policies of any env play.
+    def episodes(self, split: str, rows: int) -> Experiment:
+        """Return the first episodes of a split, as an experiment for policies of any env.
 
         Args:
             split: The name of the split.
@@ -142,12 +140,12 @@ class Learning:
     @cached_property
     def validation(self) -> Experiment:
         """The episodes on which the best agent is chosen."""
-        return self.on("validation", self.validation_rows)
+        return self.episodes("validation", self.validation_rows)
 
     @cached_property
     def test(self) -> Experiment:
         """The episodes that are played once, at the end."""
-        return self.on("test", self.test_rows)
+        return self.episodes("test", self.test_rows)
 
     def roles(self) -> dict[str, str]:
         """The policies whose costs divide the others, by role: uniform, default and oracle."""
@@ -193,16 +191,16 @@ def play(policy: str | type[Policy], experiment: Experiment, name: str = AGENT) 
     try:
         if isinstance(policy, str):
             name = policy
-            player = ata_policies.make(policy, envs, seed=experiment.seed)
+            playing = ata_policies.make(policy, envs, seed=experiment.seed)
         else:
-            player = policy(ata_policies.Setting.of(envs), seed=experiment.seed)
+            playing = policy(ata_policies.Setting.from_env(envs), seed=experiment.seed)
         # A round of dispatch has a step for each result.
         if isinstance(envs.single_action_space, Dispatch):
             steps = experiment.scenario.budget
         else:
             steps = 1
         *_, last_step = islice(
-            steps_of_play(player, envs, experiment.seed), experiment.rounds * steps
+            steps_of_play(playing, envs, experiment.seed), experiment.rounds * steps
         )
     finally:
         envs.close()
@@ -221,39 +219,43 @@ def play(policy: str | type[Policy], experiment: Experiment, name: str = AGENT) 
 
 
 def playable(learning: Learning) -> tuple[list[str], dict[str, str]]:
-    """The references that can play, and why the others cannot."""
+    """Return the references that can play, and why the others cannot."""
     names = []
-    left_out = {}
+    refusals = {}
     for name in learning.references():
         try:
             learning.validation.try_out(name)
         except ValueError as error:
-            left_out[name] = str(error)
+            refusals[name] = str(error)
         else:
             names.append(name)
-    return names, left_out
+    return names, refusals
 
 
-def ratios(played: pl.DataFrame, mine: pl.DataFrame, quantity: str = "cost") -> dict[str, Estimate]:
-    """The ratios of one policy's values to the values of each played policy, on the same seeds.
+def ratios(
+    divisors: pl.DataFrame,
+    results: pl.DataFrame,
+    quantity: str = "cost",
+) -> dict[str, Estimate]:
+    """Return the ratios of a policy's values to the values of each divisor, on the same seeds.
 
     Args:
-        played: Rows of ``SCHEMA`` for the policies that divide.
-        mine: Rows of ``SCHEMA`` for the one policy.
+        divisors: Rows of ``SCHEMA`` for the policies that divide.
+        results: Rows of ``SCHEMA`` for the policy.
         quantity: The column of the values.
     """
-    policy_values = values(mine, mine["policy"][0], quantity)
+    policy_values = values(results, results["policy"][0], quantity)
     return {
-        name: Estimate.of_ratio(policy_values, values(played, name, quantity))
-        for name in names_in(played)
+        name: Estimate.from_ratio(policy_values, values(divisors, name, quantity))
+        for name in names_in(divisors)
     }
 
 
-def names_in(played: pl.DataFrame) -> Sequence[str]:
-    """The policies of a frame, in its order."""
-    return list(played["policy"].unique(maintain_order=True))
+def names_in(results: pl.DataFrame) -> Sequence[str]:
+    """Return the policies of a frame, in its order."""
+    return list(results["policy"].unique(maintain_order=True))
 
 
-def values(played: pl.DataFrame, policy: str, quantity: str) -> Floats:
-    """One quantity of one policy, in the order of the seeds."""
-    return played.filter(policy=policy).sort("seed")[quantity].to_numpy()
+def values(results: pl.DataFrame, policy: str, quantity: str) -> Floats:
+    """Return a quantity of a policy, (seeds,), in the order of the seeds."""
+    return results.filter(policy=policy).sort("seed")[quantity].to_numpy()

@@ -27,9 +27,9 @@ from ata_gym.bench.store.provenance import Provenance
 from ata_gym.bench.studies.learning.experiment import END, START, Learning, play, ratios
 from ata_gym.models.checkpoint import pack, unpack
 from ata_gym.rl.sb3.vec_env import make_vec_env
-from ata_gym.utils.manifest import write_listed
-from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
-from ata_gym.utils.signals import stop_requested
+from ata_gym.utils.files.manifest import write_listed
+from ata_gym.utils.files.sealed import load_checkpoint, save_checkpoint
+from ata_gym.utils.process.signals import stop_requested
 
 
 def agent_file(folder: Path) -> Path:
@@ -37,7 +37,7 @@ def agent_file(folder: Path) -> Path:
     return folder / "agent.zip"
 
 
-_OF_RUN = (
+_RUN_ATTRIBUTES = (
     "start_time",
     "ep_info_buffer",
     "ep_success_buffer",
@@ -66,18 +66,20 @@ def save_agent(agent: Any, path: Path) -> None:
     """
     # Sampling has drawn from the generator of the space.
     agent.observation_space.seed(agent.seed)
-    agent.save(content := BytesIO(), exclude=_OF_RUN)
+    agent.save(content := BytesIO(), exclude=_RUN_ATTRIBUTES)
     with ZipFile(content) as original, ZipFile(path, "w") as archive:
         for name in original.namelist():
             member = original.read(name)
             if name == "data":
-                descriptions = {key: _described(value) for key, value in json.loads(member).items()}
+                descriptions = {
+                    key: _without_address(value) for key, value in json.loads(member).items()
+                }
                 member = json.dumps(descriptions, indent=4).encode()
             # A ``ZipInfo`` has a fixed date.
             archive.writestr(ZipInfo(name), member)
 
 
-def _described(value: Any) -> Any:
+def _without_address(value: Any) -> Any:
     """The description of an object without its address: its pickle and its type are read."""
     if not isinstance(value, dict) or ":serialized:" not in value:
         return value
@@ -142,7 +144,7 @@ def train(
         callback = _BetweenRollouts(
             learning, agent, validation, checkpoint, progress, stop, save_every
         )
-        if not callback.go_on():
+        if not callback.resume():
             begin(checkpoint, made_by)
         agent.learn(
             learning.steps - agent.num_timesteps,
@@ -154,11 +156,11 @@ def train(
             return
         callback.evaluate_if_due(last=True)
         agent.logger.close()
-        player = learning.agent.player(agent, agent.env.bare)
+        agent_policy = learning.agent.policy_class(agent, agent.env.bare)
         played = []
         for name, weights in ((START, start_weights), (END, _weights(agent))):
             agent.policy.load_state_dict(weights)
-            played.append(play(player, learning.test, name))
+            played.append(play(agent_policy, learning.test, name))
         write_frame(ends, pl.concat(played), made_by)
         agent.policy.load_state_dict(callback.best)
         write_listed(agent_file(folder.path), partial(save_agent, agent))
@@ -193,10 +195,10 @@ class _BetweenRollouts(BaseCallback):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self._player = self.learning.agent.player(self.agent, self.agent.env.bare)
+        self._agent_policy = self.learning.agent.policy_class(self.agent, self.agent.env.bare)
         self._last_save = perf_counter()
 
-    def go_on(self) -> bool:
+    def resume(self) -> bool:
         """Go on from a checkpoint, and return whether there is one."""
         tree = load_checkpoint(self.saved, unpack)
         if tree is None:
@@ -225,7 +227,7 @@ class _BetweenRollouts(BaseCallback):
         ):
             return False
         generator = torch.get_rng_state()
-        estimates = ratios(self.validation, play(self._player, self.learning.validation))
+        estimates = ratios(self.validation, play(self._agent_policy, self.learning.validation))
         torch.set_rng_state(generator)
         costs = {f"cost/{name}": mean for name, (mean, _, _) in estimates.items()}
         reference = next(iter(costs))
@@ -244,7 +246,7 @@ class _BetweenRollouts(BaseCallback):
         evaluated = self.evaluate_if_due()
         self.stopped = self.stop()
         if evaluated or self.stopped or perf_counter() - self._last_save >= self.save_every:
-            tree = {"curve": self.curve, "best": self.best, "run": remembered(self.agent)}
+            tree = {"curve": self.curve, "best": self.best, "run": run_state(self.agent)}
             save_checkpoint(self.saved, pack(tree))
             self._last_save = perf_counter()
 
@@ -261,10 +263,10 @@ _COUNTERS = (
     "_episode_num",
     "_current_progress_remaining",
 )
-_OF_BUFFER = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+_BUFFER_ARRAYS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
-def remembered(agent: Any) -> dict[str, Any]:
+def run_state(agent: Any) -> dict[str, Any]:
     """The state of the agent, its env, its replay buffer and all its random generators."""
     agent.save(weights := BytesIO())
     kind, words, *rest = np.random.get_state()  # noqa: NPY002 - Stable-Baselines3 draws from it
@@ -287,12 +289,12 @@ def remembered(agent: Any) -> dict[str, Any]:
         else:
             size = buffer.pos
         tree["buffer"] = {"pos": buffer.pos, "full": buffer.full}
-        tree["buffer"] |= {name: getattr(buffer, name)[:size] for name in _OF_BUFFER}
+        tree["buffer"] |= {name: getattr(buffer, name)[:size] for name in _BUFFER_ARRAYS}
     return tree
 
 
 def restore(agent: Any, tree: dict[str, Any]) -> None:
-    """Bring an agent that was made in the same way to a state of :func:`remembered`.
+    """Bring an agent that was made in the same way to a state of :func:`run_state`.
 
     Its ``learn`` then goes on from there.
 
@@ -312,7 +314,7 @@ def restore(agent: Any, tree: dict[str, Any]) -> None:
         buffer = agent.replay_buffer
         buffer.pos = content["pos"]
         buffer.full = content["full"]
-        for name in _OF_BUFFER:
+        for name in _BUFFER_ARRAYS:
             getattr(buffer, name)[: len(content[name])] = content[name].numpy()
     torch.set_rng_state(tree["torch"])
     words = tree["numpy"]["words"].numpy()

@@ -3,9 +3,11 @@
 Its end points are here; its lines come from a file of the user.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,11 +15,21 @@ from matplotlib.ticker import EngFormatter
 
 from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import listed
-from ata_gym.bench.report.losses import CLOCKS, mean_clocks, on_clocks, read_columns
+from ata_gym.bench.report.losses import CLOCKS, frame_of, mean_clocks, on_clocks, read_columns
+from ata_gym.bench.report.page.sections import Page, section_of
+from ata_gym.bench.report.quantities import title
 from ata_gym.bench.report.report import Report
-from ata_gym.bench.report.summary_tables import show, title_of
+from ata_gym.bench.report.statistics import summarise
+from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.report.table import LEFT, Table, right
-from ata_gym.scenarios import PAPER
+from ata_gym.bench.runner.jobs import Effort
+from ata_gym.bench.runner.policy_run import Job
+from ata_gym.bench.runner.results import Failure
+from ata_gym.bench.store.note import Note, read_note
+from ata_gym.bench.studies.benchmark import NOTE, Benchmark
+from ata_gym.bench.studies.paper.norms import beside_norms
+from ata_gym.scenarios import PAPER, scenario
+from ata_gym.utils.files.json_files import fields, items, nullable, number, text
 
 
 class EndPoint(NamedTuple):
@@ -74,10 +86,12 @@ def compare(figure: PublishedFigure, summary: pl.DataFrame, rounds: int) -> pl.D
 
     Returns:
         Columns policy, quantity, ours, high, published, deviation; the last is a share of the
-        published value.
+        published value. A policy that has not finished has no row, and none has one where OFTA has
+        not finished.
     """
     comparable = rounds == figure.rounds
     our_rows = {(row["policy"], row["quantity"]): row for row in summary.to_dicts()}
+    finished = [policy for policy in figure.end_points if (policy, _RATIOS[0]) in our_rows]
     names: tuple[str, ...]
     if comparable:
         names = QUANTITIES
@@ -85,20 +99,23 @@ def compare(figure: PublishedFigure, summary: pl.DataFrame, rounds: int) -> pl.D
         names = _RATIOS
     rows = []
     for name in names:
-        for policy, end_point in figure.end_points.items():
+        for policy in finished:
             our_row = our_rows[policy, name]
-            published = end_point[QUANTITIES.index(name)]
+            published = figure.end_points[policy][QUANTITIES.index(name)]
             if comparable:
                 deviation = our_row["mean"] / published - 1
             else:
                 deviation = None
             rows.append((policy, name, our_row["mean"], our_row["high"], published, deviation))
-    schema = ["policy", "quantity", "ours", "high", "published", "deviation"]
+    schema: dict[str, Any] = {
+        **dict.fromkeys(("policy", "quantity"), pl.String),
+        **dict.fromkeys(("ours", "high", "published", "deviation"), pl.Float64),
+    }
     return pl.DataFrame(rows, schema, orient="row")
 
 
 def _in_words(quantity: str) -> str:
-    return title_of(quantity).replace("\n", " ")
+    return title(quantity).replace("\n", " ")
 
 
 def comparison_table(figure: PublishedFigure, comparison: pl.DataFrame) -> Table:
@@ -121,14 +138,16 @@ def comparison_table(figure: PublishedFigure, comparison: pl.DataFrame) -> Table
             published = f"{row['published'] / unit:.5g}"
             rows.append((row["policy"], quantity, ours, published, deviation))
     columns = {"policy": LEFT, "": LEFT, **right(("ours", "published", "deviation"))}
-    return Table(f"beside the published figure\n({figure.source})", columns, rows)
+    return Table(f"compared with the published figure\n({figure.source})", columns, rows)
 
 
 def verdict(figure: PublishedFigure, comparison: pl.DataFrame, rounds: int) -> tuple[bool, str]:
     """Whether the figure was reproduced, and a sentence on it.
 
-    A run of another length proves nothing, and counts as reproduced.
+    A run of another length, or without all policies, proves nothing, and counts as reproduced.
     """
+    if comparison["policy"].n_unique() < len(figure.end_points):
+        return True, "Not all published policies have finished, so nothing follows yet."
     if rounds != figure.rounds:
         sentence = (
             f"The published end points are for {figure.rounds:,} rounds; these are {rounds:,},"
@@ -218,52 +237,53 @@ def common_curve(lines: pl.DataFrame, rounds: int) -> pl.DataFrame:
     return even.group_by("round").agg(pl.col("loss").mean()).sort("round")
 
 
-def report_lines(
+def distances(
     lines: pl.DataFrame,
     curve: pl.DataFrame,
     records: pl.DataFrame,
     rounds: int,
-    folder: Path,
-) -> Report:
-    """Draw our lines on the published ones, and say how far these are from one curve.
+) -> pl.DataFrame:
+    """How far the published lines are from one curve in the round that our clocks show.
 
     Args:
         lines: The published lines, as ``read_lines`` gives them.
         curve: The loss by round, as ``common_curve`` gives it.
         records: Our records.
         rounds: The published number of rounds.
-        folder: The folder of the picture.
 
     Returns:
-        A report. Its summary has each published point from ``_KNOWN_FROM`` on, our round at its
-        time, and its ``distance`` from the curve, in units of the loss.
+        Each published point from ``_KNOWN_FROM`` on, our round at its time, and its ``distance``
+        from the curve, in units of the loss.
     """
     clocks = mean_clocks(records)
     frames = []
     for (clock, policy), line in lines.group_by("clock", "policy", maintain_order=True):
         our_clocks = clocks.filter(policy=policy)
+        if not len(our_clocks):
+            continue
         rounds_at = np.interp(
             line["time"], our_clocks[str(clock)], our_clocks["round"], left=0.0, right=np.inf
         )
         gap = (line["loss"] - np.interp(rounds_at, curve["round"], curve["loss"])).abs()
         frames.append(line.with_columns(round=rounds_at, distance=gap))
-    points = pl.concat(frames).filter(pl.col("round").is_between(_KNOWN_FROM * rounds, rounds))
-    distances = points["distance"].to_numpy()
-    first_round = f"{_KNOWN_FROM * rounds:,.0f}"
-    pictures = draw(lines, on_clocks(curve, records), folder / "plots" / "published")
-    if not len(distances):
-        return Report(points, [], [], pictures)
-    remark = (
-        "\nThe published loss is the same function of the round for all policies: from round"
-        f" {first_round} on, the {len(distances):,} points of their lines are on"
-        f" average {distances.mean():.3f}, and at most {distances.max():.3f}, from one curve in the"
+    return pl.concat(frames).filter(pl.col("round").is_between(_KNOWN_FROM * rounds, rounds))
+
+
+def distances_in_words(points: pl.DataFrame, curve: pl.DataFrame, rounds: int) -> str:
+    """A sentence on ``distances``; empty where no round of a published point was played."""
+    if not len(points):
+        return ""
+    distance = points["distance"].to_numpy()
+    return (
+        "The published loss is the same function of the round for all policies: from round"
+        f" {_KNOWN_FROM * rounds:,.0f} on, the {len(distance):,} points of their lines are on"
+        f" average {distance.mean():.3f}, and at most {distance.max():.3f}, from one curve in the"
         f" round that our clocks show, falling from {curve['loss'][0]:.2f} to"
         f" {curve['loss'][-1]:.2f}."
     )
-    return Report(points, [], [], pictures, remark=remark)
 
 
-def draw(lines: pl.DataFrame, ours: pl.DataFrame, stem: Path) -> list[Path]:
+def draw(lines: pl.DataFrame, ours: pl.DataFrame) -> style.Picture:
     """Draw ours, dashed, on the published lines, on linear axes as there."""
     looks = style.lines(lines["policy"].unique(maintain_order=True).to_list())
     with style.figure(9.5, 4.2) as picture:
@@ -286,7 +306,7 @@ def draw(lines: pl.DataFrame, ours: pl.DataFrame, stem: Path) -> list[Path]:
                     linewidth=1.0,
                     linestyle=(0, (4, 2)),
                 )
-            axes.get_lines()[-1].set_label("ours, on our clocks")
+            axes.get_lines()[-1].set_label("ours (dashed)")
             axes.set(xlabel=clock.replace("_", " "), xlim=(0, None), ylim=(0, None))
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         picture.axes[0].set_ylabel("$f - f^*$")
@@ -295,4 +315,110 @@ def draw(lines: pl.DataFrame, ours: pl.DataFrame, stem: Path) -> list[Path]:
             loc="outside right upper",
             handlelength=2.6,
         )
-        return style.save(picture, stem, "The published lines (wide) and ours (dashed)")
+    return picture
+
+
+def _kept_lines(name: str, value: Any) -> None:
+    """Check published lines in a note: columns of the same length, and at least one point."""
+    _LINES(name, value)
+    if len({len(value[column]) for column in _LINE_COLUMNS}) > 1 or not value["time"]:
+        raise ValueError(f"{name} must have as many policies, times and losses, and at least one")
+
+
+_LINE_COLUMNS = {"clock": text, "policy": text, "time": number, "loss": number}
+_LINES = fields({name: items(rule) for name, rule in _LINE_COLUMNS.items()})
+_NOTE = fields({"lines": nullable(_kept_lines)})
+
+
+@dataclass(frozen=True)
+class Cifar100Figure(Benchmark):
+    """Our end points beside those of the published figure, and our lines on its lines."""
+
+    name: ClassVar[str] = "cifar100"
+
+    lines: pl.DataFrame | None = field(default=None, compare=False)
+    """The published lines, as ``read_lines`` gives them."""
+
+    def about(self) -> Note:
+        if self.lines is None:
+            lines = None
+        else:
+            lines = self.lines.select([*_LINE_COLUMNS]).to_dict(as_series=False)
+        return super().about() | {"lines": lines}
+
+    def run(self, folder: Path, jobs: Sequence[Job], effort: Effort) -> dict[str, Failure]:
+        failures = super().run(folder, jobs, effort)
+        if failures:
+            return failures
+        summary = summarise(jobs[0].folder.results([*CIFAR100.end_points]))
+        rounds = self.experiment.rounds
+        reproduced, sentence = verdict(CIFAR100, compare(CIFAR100, summary, rounds), rounds)
+        if reproduced:
+            return {}
+        return {CIFAR100.scenario: Failure(ValueError(sentence))}
+
+    @staticmethod
+    def report(folder: Path) -> Report:
+        note = read_note(folder, _NOTE)
+        read_note(folder, NOTE)
+        return _Cifar100Content(note, Benchmark.report(folder)).report()
+
+
+@dataclass(frozen=True)
+class _Cifar100Content:
+    """The comparison with the published figure, beside the report of the benchmark."""
+
+    note: Note
+    benchmark: Report
+
+    @cached_property
+    def lines(self) -> pl.DataFrame | None:
+        """The published lines, if they were given."""
+        if self.note["lines"] is None:
+            return None
+        return pl.DataFrame(self.note["lines"])
+
+    @cached_property
+    def compared(self) -> pl.DataFrame:
+        """Our end points beside the published ones."""
+        return compare(CIFAR100, self.benchmark.summary, self.note["rounds"])
+
+    def report(self) -> Report:
+        pictures = dict(self.benchmark.pictures)
+        if self.lines is not None:
+            pictures["published"] = self.draw
+        return self.benchmark._replace(
+            tables=[*self.benchmark.tables, comparison_table(CIFAR100, self.compared)],
+            findings="\n".join([self.benchmark.findings, *self._sentences()]),
+            page=self.page,
+            pictures=pictures,
+        )
+
+    def draw(self) -> style.Picture:
+        """Draw our lines on the published ones."""
+        assert self.lines is not None
+        curve = frame_of(self.note["loss_curve"])
+        return draw(self.lines, on_clocks(curve, self.benchmark.records))
+
+    def page(self) -> Page:
+        """Make the page: the page of the benchmark, with the comparison after its table."""
+        page = self.benchmark.page()
+        first, *rest = page.sections
+        note = f"Source of the published figures: {CIFAR100.source}."
+        section = section_of("published", comparison_table(CIFAR100, self.compared), note)
+        return page._replace(
+            sections=[first, section, *rest],
+            remarks=[*page.remarks, *self._sentences()],
+        )
+
+    def _sentences(self) -> list[str]:
+        rounds = self.note["rounds"]
+        sentences = [
+            verdict(CIFAR100, self.compared, rounds)[1],
+            beside_norms(scenario(CIFAR100.scenario)),
+        ]
+        if self.lines is not None:
+            curve = frame_of(self.note["loss_curve"])
+            points = distances(self.lines, curve, self.benchmark.records, CIFAR100.rounds)
+            sentences.append(distances_in_words(points, curve, CIFAR100.rounds))
+        return [sentence for sentence in sentences if sentence]

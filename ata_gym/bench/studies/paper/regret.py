@@ -1,23 +1,28 @@
 """The proxy regret R, which grows as ln K under ATA, and whether dR / d ln K is constant."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 import ata_policies
 from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import ONE_SEED
-from ata_gym.bench.report.report import Report, curve, write
-from ata_gym.bench.report.statistics import Estimate, estimates, values
+from ata_gym.bench.report.page.sections import Page, section_of
+from ata_gym.bench.report.report import Report
+from ata_gym.bench.report.statistics import Estimate, estimate, estimates, values
 from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
-from ata_gym.bench.store.folder import Folder
+from ata_gym.bench.store.note import read_note, sizes
+from ata_gym.bench.studies.benchmark import Benchmark
 from ata_gym.bench.studies.paper.norms import beside_norms
 from ata_gym.theory.guarantees import Guarantee
 from ata_gym.typing import Floats, Ints
@@ -86,7 +91,7 @@ def slopes(records: pl.DataFrame) -> pl.DataFrame:
         for part, (low, high) in enumerate([(ends[0], last_round), *pairwise(ends)]):
             # an end may be a recorded round, up to rounding
             fitted = slope(rounds, regret, low * (1 - 1e-9), high * (1 + 1e-9))
-            rows.append((policy, part, low, high, Estimate.of(fitted)))
+            rows.append((policy, part, low, high, Estimate.from_sample(fitted)))
     estimated = estimates(rows, ["policy", "part", "from", "to"]).rename({"mean": "slope"})
     whole_slope = pl.col("slope").first().over("policy")
     return estimated.with_columns(
@@ -101,25 +106,84 @@ def constant(slopes: pl.DataFrame) -> dict[str, bool]:
     return dict(slopes.group_by("policy", maintain_order=True).agg(near).iter_rows())
 
 
-def report(experiment: Experiment, policies: list[str], folder: Folder) -> Report:
-    """Fit the slopes of finished policies, and leave them and their picture in the folder."""
-    records = folder.results(policies)
-    slope_table = slopes(records)
-    about = f"{experiment.scenario.name}, {experiment.length}"
-    tables = [table(slope_table, about)]
-    files = write(folder.path, {"slopes.md": markdown(tables), "slopes.csv": slope_table})
-    bounds = regret_bounds(experiment, policies)
-    pictures = draw(records, slope_table, about, folder.path / "plots" / "regret", bounds)
-    remarks = [remark(experiment.rounds, experiment.seeds), beside_norms(experiment.scenario)]
-    for policy, bound in bounds.items():
-        measured = values(records, policy, "regret")[:, -1].mean()
-        limit = float(bound.regret(experiment.rounds))
-        remarks.append(
-            f"{policy}: the theory bounds the expected regret by {limit:.3g},"
-            f" {limit / measured:,.0f} times the measured {measured:.3g}; the worst"
-            f" allocation in every round has {bound.most * experiment.rounds:.3g}.",
+@dataclass(frozen=True)
+class RegretFigure(Benchmark):
+    """The proxy regret of policies on the published scenario, and whether it grows as ln K."""
+
+    name: ClassVar[str] = "regret"
+
+    @staticmethod
+    def report(folder: Path) -> Report:
+        report = Benchmark.report(folder)
+        size = sizes(read_note(folder))
+        experiment = Experiment.on_scenario(size.title, rounds=size.rounds, seeds=size.seeds)
+        return _RegretContent(report, experiment).report()
+
+
+@dataclass(frozen=True)
+class _RegretContent:
+    """What the table, the picture and the page of the slopes are made of."""
+
+    benchmark: Report
+    """The report on the same results as on those of ``bench``."""
+    experiment: Experiment
+
+    @cached_property
+    def slopes(self) -> pl.DataFrame:
+        return slopes(self.benchmark.records)
+
+    @cached_property
+    def bounds(self) -> dict[str, Guarantee]:
+        """The guarantees of the policies that are ATA."""
+        policies = self.benchmark.records["policy"].unique(maintain_order=True).to_list()
+        return regret_bounds(self.experiment, policies)
+
+    def report(self) -> Report:
+        tables = [self._table()]
+        return self.benchmark._replace(
+            title=self._about(),
+            summary=self.slopes,
+            tables=tables,
+            findings="\n".join(self._sentences()),
+            page=self.page,
+            files={"slopes.md": markdown(tables), "slopes.csv": self.slopes},
+            pictures={"regret": self.draw},
         )
-    return Report(slope_table, tables, files, pictures, remark="\n".join(remarks))
+
+    def draw(self) -> style.Picture:
+        return draw(self.benchmark.records, self.slopes, self.bounds)
+
+    def page(self) -> Page:
+        """Make the page: the page of the benchmark, with the slopes before the rest."""
+        page = self.benchmark.page()
+        note = f"The slope is constant where each half decade has it within {TOLERANCE:.0%}."
+        return page._replace(
+            sections=[section_of("slopes", self._table(), note), *page.sections],
+            remarks=[*page.remarks, *self._sentences()],
+        )
+
+    def _about(self) -> str:
+        return f"{self.experiment.scenario.name}, {self.experiment.sizes.length}"
+
+    def _table(self) -> Table:
+        return table(self.slopes, self._about())
+
+    def _sentences(self) -> list[str]:
+        """What the run cannot show, the published constants, and the bounds of the theory."""
+        rounds = self.experiment.rounds
+        sentences = [
+            remark(rounds, self.experiment.seeds),
+            beside_norms(self.experiment.scenario),
+        ]
+        for policy, bound in self.bounds.items():
+            measured = values(self.benchmark.records, policy, "regret")[:, -1].mean()
+            limit = float(bound.regret(rounds))
+            sentences.append(
+                f"{policy}: the theory bounds the expected regret by {limit:.3g},"
+                f" {limit / measured:,.0f} times the measured {measured:.3g}; the worst"
+                f" allocation in every round has {bound.largest_regret * rounds:.3g}.",
+            )
+        return sentences
 
 
 def regret_bounds(experiment: Experiment, policies: Sequence[str]) -> dict[str, Guarantee]:
@@ -132,7 +196,8 @@ def regret_bounds(experiment: Experiment, policies: Sequence[str]) -> dict[str, 
         if isinstance(getattr(policy, "estimate", None), ConfidenceBound)
     }
     return {
-        name: policy.estimate.guarantee(Setting.of(envs)) for name, policy in ata_by_name.items()
+        name: policy.estimate.guarantee(Setting.from_env(envs))
+        for name, policy in ata_by_name.items()
     }
 
 
@@ -186,10 +251,8 @@ def _rounds(number: float) -> str:
 def draw(
     records: pl.DataFrame,
     slopes: pl.DataFrame,
-    title: str,
-    stem: Path,
     bounds: Mapping[str, Guarantee],
-) -> list[Path]:
+) -> style.Picture:
     """Draw each policy's regret and fitted line, its slopes, and its bound, one below the other.
 
     The slope at round K is fitted over the half decade before K.
@@ -205,13 +268,13 @@ def draw(
             is_whole = (pl.col("policy") == policy) & (pl.col("part") == 0)
             fit = slopes.row(by_predicate=is_whole, named=True)
             window = rounds[rounds >= fit["from"]]
-            curve(regret_axes, rounds, regret, line)
+            _curve(regret_axes, rounds, regret, line)
             # a least-squares line goes through the means of both axes
             level = regret.mean(axis=0)[rounds >= fit["from"]].mean()
             fitted = level + fit["slope"] * (np.log(window) - np.log(window).mean())
             regret_axes.plot(window, fitted, color="black", linewidth=1.0, linestyle=(0, (2, 2)))
             local = np.transpose([slope(rounds, regret, k / 10**0.5, k) for k in rounds])
-            curve(slope_axes, rounds, local, line)
+            _curve(slope_axes, rounds, local, line)
             low, high = ((1 + sign * TOLERANCE) * fit["slope"] for sign in (-1, 1))
             slope_axes.fill_between(window, low, high, color="#DDDDDD", linewidth=0, zorder=0)
             regret_axes.set(
@@ -235,4 +298,13 @@ def draw(
         grid[0, 0].set_ylabel("proxy regret R")
         grid[1, 0].set_ylabel("dR / d ln K")
         grid[2, 0].set_ylabel("R, and its bound")
-        return style.save(picture, stem, title)
+    return picture
+
+
+def _curve(axes: Axes, rounds: Ints, sample: Floats, line: Mapping[str, Any]) -> None:
+    """Draw the mean over seeds of a sample, shape (seeds, rounds), and its interval."""
+    mean, half = estimate(sample)
+    axes.plot(rounds, mean, **line)
+    if not np.isnan(half).all():
+        band = {"color": line["color"], "alpha": 0.2, "linewidth": 0}
+        axes.fill_between(rounds, mean - half, mean + half, **band)

@@ -10,11 +10,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from ata_gym.bench.report import style
-from ata_gym.bench.studies.side_by_side.play import Player
+from ata_gym.bench.studies.side_by_side.play import WatchedPolicy
 from ata_gym.envs.rendering.timeline import CANCELLED, DONE, LOST, Timeline
 from ata_gym.scenarios import Scenario
 
-MOST = 8
+BAR_LIMIT = 8
 """The largest number of workers that have a bar."""
 
 WORKING: dict[str, Any] = {"facecolor": style.OKABE_ITO[0]}
@@ -27,17 +27,17 @@ THROWN_AWAY: dict[str, Any] = {
 _TEXT = 12.0
 
 
-def draw(players: Sequence[Player], scenario: Scenario, stem: Path) -> list[Path]:
+def draw(policies: Sequence[WatchedPolicy], scenario: Scenario, stem: Path) -> list[Path]:
     """Write the picture as PNG and SVG; give the paths.
 
     Args:
-        players: Players that have played the same number of rounds, at least 1.
+        policies: Policies that have played the same number of rounds, at least 1.
         scenario: The scenario that they have played.
         stem: The path without its ending.
     """
-    rounds = [player.typical() for player in players]
+    rounds = [policy.typical() for policy in policies]
     limit = 1.02 * max(timeline.time for timeline in rounds)
-    with style.figure(10.667, 1.6 + 1.1 * len(players)) as picture:
+    with style.figure(10.667, 1.6 + 1.1 * len(policies)) as picture:
         # places are fixed; heights are given in inches from an edge, over the height in inches
         picture.set_layout_engine("none")
         height = picture.get_figheight()
@@ -48,11 +48,11 @@ def draw(players: Sequence[Player], scenario: Scenario, stem: Path) -> list[Path
             "bottom": 0.7 / height,
             "hspace": 0.28,
         }
-        panels = np.atleast_1d(picture.subplots(len(players), 1, sharex=True, gridspec_kw=grid))
-        for axes, player, timeline in zip(panels, players, rounds, strict=True):
+        panels = np.atleast_1d(picture.subplots(len(policies), 1, sharex=True, gridspec_kw=grid))
+        for axes, policy, timeline in zip(panels, policies, rounds, strict=True):
             axes.set_xlim(0, limit)
-            draw_round(axes, timeline, MOST)
-            _tell(axes, player)
+            draw_round(axes, timeline, BAR_LIMIT)
+            _label_policy(axes, policy)
         _label_workers(panels[0], rounds[0])
         panels[-1].set_xlabel("seconds", fontsize=_TEXT - 1)
         panels[-1].tick_params(axis="x", labelbottom=True, labelsize=_TEXT - 1)
@@ -82,12 +82,12 @@ def draw(players: Sequence[Player], scenario: Scenario, stem: Path) -> list[Path
             fontsize=_TEXT - 1,
             va="center",
         )
-        settled = players[0].settled
+        settled = policies[0].settled
         picture.text(
             0.012,
             0.16 / height,
             "Simulated. A round ends at the black line. Bars: one typical round. Numbers: averages"
-            f" of rounds {settled.start + 1:,} to {len(players[0].times):,}.",
+            f" of rounds {settled.start + 1:,} to {len(policies[0].times):,}.",
             fontsize=9.5,
             color="#505050",
             va="center",
@@ -95,19 +95,19 @@ def draw(players: Sequence[Player], scenario: Scenario, stem: Path) -> list[Path
         return style.save(picture, stem)
 
 
-def draw_round(axes: Axes, played: Timeline, most: int) -> None:
+def draw_round(axes: Axes, timeline: Timeline, limit: int) -> None:
     """Draw a bar for each of the busiest workers, and a line where the round ends.
 
     Args:
         axes: Axes whose limits of time are set.
-        played: The round.
-        most: The largest number of bars.
+        timeline: The round.
+        limit: The largest number of bars.
     """
-    workers = played.shown(most)
+    workers = timeline.busiest(limit)
     row_by_worker = {worker: row for row, worker in enumerate(workers.tolist())}
     axes.barh(
         range(len(workers)),
-        np.minimum(played.dies[workers], played.time),
+        np.minimum(timeline.death_time[workers], timeline.time),
         height=0.78,
         **WAITING,
     )
@@ -115,14 +115,16 @@ def draw_round(axes: Axes, played: Timeline, most: int) -> None:
     gap = 0.0022 * axes.get_xlim()[1]
     for kind, look in ((DONE, WORKING), (CANCELLED, THROWN_AWAY), (LOST, THROWN_AWAY)):
         tasks = [
-            k for k in np.flatnonzero(played.kind == kind) if int(played.worker[k]) in row_by_worker
+            k
+            for k in np.flatnonzero(timeline.kind == kind)
+            if int(timeline.worker[k]) in row_by_worker
         ]
-        length = (played.end - played.start)[tasks]
-        rows = [row_by_worker[worker] for worker in played.worker[tasks].tolist()]
+        length = (timeline.end - timeline.start)[tasks]
+        rows = [row_by_worker[worker] for worker in timeline.worker[tasks].tolist()]
         width = np.maximum(length - gap, 0.5 * length)
-        axes.barh(rows, width, left=played.start[tasks], height=0.78, linewidth=0, **look)
+        axes.barh(rows, width, left=timeline.start[tasks], height=0.78, linewidth=0, **look)
     axes.plot(
-        [played.time] * 2,
+        [timeline.time] * 2,
         [-0.6, len(workers) - 0.4],
         color="black",
         linewidth=2.2,
@@ -136,7 +138,7 @@ def draw_round(axes: Axes, played: Timeline, most: int) -> None:
 def _label_workers(axes: Axes, timeline: Timeline) -> None:
     """Write beside the bars of one panel which workers are the fastest and the slowest."""
     # the shown workers stand in the order of the pool
-    means = timeline.mean[timeline.shown(MOST)]
+    means = timeline.mean[timeline.busiest(BAR_LIMIT)]
     look: dict[str, Any] = {
         "ha": "right",
         "va": "center",
@@ -147,10 +149,10 @@ def _label_workers(axes: Axes, timeline: Timeline) -> None:
         axes.annotate(name, (0.0, row), (-6, 0), textcoords="offset points", **look)
 
 
-def _tell(axes: Axes, player: Player) -> None:
+def _label_policy(axes: Axes, policy: WatchedPolicy) -> None:
     """Write the policy to the left of its panel, and its averages to the right."""
-    title, gloss = player.plain_words()
-    time, work, share = player.averages()
+    title, gloss = policy.title_and_gloss()
+    time, work, share = policy.averages()
     placement: dict[str, Any] = {"transform": axes.transAxes}
     lines = 1 + title.count("\n")
     axes.text(-0.516, 0.6, title, fontsize=_TEXT + 1, fontweight="bold", va="center", **placement)

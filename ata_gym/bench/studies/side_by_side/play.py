@@ -1,4 +1,4 @@
-"""One policy on one scenario, round by round, for people who watch."""
+"""A policy on a scenario, round by round, for people who watch."""
 
 from collections import deque
 from dataclasses import replace
@@ -17,7 +17,7 @@ from ata_policies.steps import play
 _RECENT_ROUNDS = 200
 """The number of the last rounds that are kept, of which one is shown as typical."""
 
-_PLAIN_TITLES = {
+_TITLES = {
     "uta": ("Share evenly", "all wait for the slowest"),
     "gta": ("Everybody works,\nthe first {budget} count", "the rest is for nothing"),
     "ata-icml": ("ATA (ICML 2025)", "learns who is fast"),
@@ -30,10 +30,10 @@ _PLAIN_TITLES = {
 """Titles of policies, and what they do, in plain words."""
 
 
-class Player:
+class WatchedPolicy:
     """A policy in its own env, which plays round by round.
 
-    Players with the same seed have the same task times for the same tasks of the same worker. The
+    Policies with the same seed have the same task times for the same tasks of the same worker. The
     horizon is ``rounds``, whatever the scenario says.
 
     Raises:
@@ -62,16 +62,16 @@ class Player:
         self.wasted: list[float] = []
         """The part of each round's worker time that gave no result."""
 
-    def plain_words(self) -> tuple[str, str]:
-        """A title for the policy, which may have two lines, and what the policy does.
+    def title_and_gloss(self) -> tuple[str, str]:
+        """Return a title for the policy, which may have two lines, and what the policy does.
 
-        Most policies have only their name for a title, and nothing besides.
+        Most policies have only their name for a title, and nothing else.
         """
-        title, gloss = _PLAIN_TITLES.get(self.name, (self.name, ""))
+        title, gloss = _TITLES.get(self.name, (self.name, ""))
         return title.format(budget=self.budget), gloss
 
     def play_round(self) -> Timeline:
-        """Play one round to its end, and tell what happened in it."""
+        """Play a round to its end, and return what happened in it."""
         env = self._env.unwrapped
         # a round of dispatch has many steps
         step = next(step for step in self._steps if step.round_over)
@@ -80,7 +80,7 @@ class Player:
         self.recent.append(timeline)
         self.times.append(timeline.time)
         self.worker_times.append(timeline.worker_time)
-        self.wasted.append(float(timeline.wasted_by.sum()))
+        self.wasted.append(float(timeline.wasted_time.sum()))
         return timeline
 
     @property
@@ -92,7 +92,7 @@ class Player:
         return slice(len(self.times) // 2, None)
 
     def averages(self) -> tuple[float, float, float]:
-        """Mean round time, mean worker time, and the share of the latter without a result.
+        """Return the mean round time, the mean worker time, and its share without a result.
 
         They are means over the rounds ``settled``.
         """
@@ -104,13 +104,13 @@ class Player:
         return time, work, 0.0
 
     def typical(self) -> Timeline:
-        """The round among the last ones that is closest to the averages.
+        """Return the one of the last rounds that is closest to the averages.
 
         Round time, worker time and wasted time count, each relative to its average.
         """
         time, work, share = self.averages()
         relative = [
-            (timeline.time / time, timeline.worker_time / work, timeline.wasted_by.sum() / work)
+            (timeline.time / time, timeline.worker_time / work, timeline.wasted_time.sum() / work)
             for timeline in self.recent
         ]
         distance = np.abs(np.array(relative) - (1.0, 1.0, share)).sum(axis=1)

@@ -1,1 +1,1 @@
-"""Policies around abrupt changes: delays, tables and the picture of a change."""
+"""Policies around abrupt changes: delays, tables, the picture of a change, and a page."""

@@ -1,8 +1,8 @@
 """Policies around abrupt changes: what they did before and after each, and how good it was."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario
 from ata_gym.theory.allocation.proxy_loss import proxy_loss
 from ata_gym.theory.simulated.costs import simulate
-from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.theory.simulated.slices import slice_means
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 from ata_policies.steps import decide
@@ -61,8 +61,40 @@ def _steady_between(scenario: Scenario) -> bool:
     )
 
 
+class Window(NamedTuple):
+    """Rounds around a change, as numbers of rounds played before."""
+
+    first: int
+    change: int
+    end: int
+
+
+def windows_around(
+    changed_at: Sequence[int],
+    rounds: int,
+    before: int,
+    after: int,
+) -> list[Window]:
+    """Return the window of each change.
+
+    A window is shorter where an end of the episode or another change is near, so that no change is
+    in the window of another one.
+
+    Args:
+        changed_at: The number of rounds before each change, increasing.
+        rounds: The rounds of an episode.
+        before: The number of rounds in the longest window before a change.
+        after: The number of rounds in the longest window after a change.
+    """
+    edges = [0, *changed_at, rounds]
+    return [
+        Window(max(low, change - before), change, min(high, change + after))
+        for low, change, high in zip(edges, changed_at, edges[2:], strict=False)
+    ]
+
+
 @dataclass(frozen=True)
-class Tracking(Experiment):
+class TrackedExperiment(Experiment):
     """An experiment whose rounds around changes are recorded; it ends with the last of them.
 
     Make one with :meth:`around`.
@@ -83,7 +115,7 @@ class Tracking(Experiment):
         *,
         before: int,
         after: int,
-    ) -> "Tracking":
+    ) -> "TrackedExperiment":
         """Record the rounds of an experiment around its changes.
 
         Args:
@@ -108,12 +140,14 @@ class Tracking(Experiment):
             if not changed_at:
                 raise ValueError(
                     f"nothing changes abruptly within {experiment.rounds:,} rounds of"
-                    f" {experiment.scenario.name}: choose a scenario in which workers trade their"
+                    f" {experiment.sizes.title}: choose a scenario in which workers trade their"
                     " speeds or jump, such as changing-permuted-linear-n51, or name the round with"
-                    " --change",
+                    " --change (in Python changes=...)",
                 )
         else:
             changed_at = tuple(sorted({whole_number("change", change) for change in changes}))
+            if not changed_at:
+                raise ValueError("name at least one change, or leave changes=... out")
             if changed_at[-1] >= experiment.rounds:
                 raise ValueError(
                     f"change must be below the number of rounds, {experiment.rounds:,}, not"
@@ -122,43 +156,47 @@ class Tracking(Experiment):
             unexpected = sorted({*changed_at} - {*abrupt})
             if unexpected and _steady_between(scenario):
                 if abrupt:
-                    advice = "leave --change out"
+                    advice = "leave --change out (in Python changes=...)"
                 else:
                     advice = "choose a scenario that changes"
                 raise ValueError(
-                    f"nothing changes in {scenario.name} after {unexpected[0]:,} rounds, so that no"
-                    f" policy has anything to follow: {advice}",
+                    f"nothing changes in {experiment.sizes.title} after {unexpected[0]:,} rounds,"
+                    f" so that no policy has anything to follow: {advice}",
                 )
         arguments = {field.name: getattr(experiment, field.name) for field in fields(Experiment)}
         arguments["rounds"] = min(experiment.rounds, changed_at[-1] + whole_number("after", after))
-        tracking = cls(
+        tracked = cls(
             **arguments, changed_at=changed_at, before=whole_number("before", before), after=after
         )
         # windows may be shorter than was asked for
-        windows = tracking.windows()
-        longest_before = max(change - low for low, change, _ in windows)
-        longest_after = max(end - change for _, change, end in windows)
-        return replace(tracking, before=longest_before, after=longest_after)
+        longest_before = max(window.change - window.first for window in tracked.windows())
+        longest_after = max(window.end - window.change for window in tracked.windows())
+        return replace(tracked, before=longest_before, after=longest_after)
 
-    @property
-    def uneven(self) -> bool:
-        """Whether the windows after the changes differ in length."""
-        return len({end - change for _, change, end in self.windows()}) > 1
+    def windows(self) -> list[Window]:
+        """The windows around the changes."""
+        return windows_around(self.changed_at, self.rounds, self.before, self.after)
 
-    def windows(self) -> list[tuple[int, int, int]]:
-        """The first round, the change and the end of each window, in rounds played before.
+    def means_before(self) -> Floats:
+        """Mean task times of the first seed's workers before the first change, shape (n,).
 
-        A window is shorter where an end of the episode or another change is near, so that no change
-        is in the window of another one.
+        They are means over the rounds of the window before it.
         """
-        edges = [0, *self.changed_at, self.rounds]
-        return [
-            (max(low, change - self.before), change, min(high, change + self.after))
-            for low, change, high in zip(edges, self.changed_at, edges[2:], strict=False)
-        ]
+        window = self.windows()[0]
+        envs = self.make_envs("ata_gym/TaskAllocation-v0", rows=1)
+        envs.reset(seed=self.seed)
+        n = self.scenario.pool.n
+        # how workers change does not depend on the allocation: all tasks go to the first worker
+        allocation = self.scenario.budget * np.eye(1, n, dtype=np.int64)
+        total = np.zeros(n)
+        for k in range(window.change):
+            if k >= window.first:
+                total += envs.unwrapped.means()[0]  # type: ignore[attr-defined]
+            envs.step(allocation)
+        return total / (window.change - window.first)
 
     def record_at(self) -> NDArray[np.int64]:
-        window_rounds = [np.arange(low, end) for low, _, end in self.windows()]
+        window_rounds = [np.arange(window.first, window.end) for window in self.windows()]
         # windows count rounds played before, and records count rounds from 1
         return np.unique(np.concatenate(window_rounds)) + 1
 
@@ -187,7 +225,7 @@ class ExpectedTimes:
 
     def __init__(self, pool: Pool, budget: int) -> None:
         self.budget = budget
-        self.times = known_sample(pool, REPLICATES)
+        self.times = slice_means(pool, REPLICATES)
         self._known: dict[tuple[bytes, bytes], float] = {}
 
     def __call__(self, tasks: Ints, distribution: Ints, factor: Floats) -> Floats:
@@ -201,9 +239,10 @@ class ExpectedTimes:
         Returns:
             The expected round times, shape (E,).
         """
-        return np.array([self._one(*row) for row in zip(tasks, distribution, factor, strict=True)])
+        rows = zip(tasks, distribution, factor, strict=True)
+        return np.array([self._of_row(*row) for row in rows])
 
-    def _one(self, tasks: Ints, distribution: Ints, factor: Floats) -> float:
+    def _of_row(self, tasks: Ints, distribution: Ints, factor: Floats) -> float:
         # the time depends only on the tasks of each distribution and factor, whoever has which
         order = np.lexsort((factor, distribution))
         tasks = tasks[order]

@@ -10,6 +10,9 @@ from ata_gym.bench.report.losses import mean_clocks, on_clocks
 from ata_gym.training.problem import Problem
 from ata_gym.training.problems.tasks import Tasks
 
+FIRST_PART = 100
+"""The loss at which policies are compared is the first loss divided by this number."""
+
 _SMOOTHING_DIVISOR = 50
 """The mean of a noisy loss is over about the number of rounds divided by this number."""
 
@@ -33,7 +36,7 @@ class LossReading:
     """Whether the losses have no noise."""
 
     @classmethod
-    def of(cls, problem: Problem | Tasks, rounds: int) -> Self:
+    def from_problem(cls, problem: Problem | Tasks, rounds: int) -> Self:
         """The reading for so many rounds of a problem.
 
         The losses have no noise if the problem's ``exact_loss`` is True.
@@ -53,7 +56,7 @@ class LossReading:
             return "loss, exact"
         if self.over == 1:
             return "training loss of each round"
-        return f"training loss, exponential\nmean over about {self.over:,} rounds"
+        return f"training loss, exponential mean over about {self.over:,} rounds"
 
     def __call__(self, losses: pl.Series) -> pl.Series:
         """The losses as they are read.
@@ -79,7 +82,7 @@ def goal(trajectory: pl.DataFrame, reading: LossReading) -> Goal:
     """
     steps = trajectory.filter(pl.col("round") > 0)
     losses = reading(steps["loss"]).to_numpy()
-    level = max(losses[0] / 100, losses.min())
+    level = max(losses[0] / FIRST_PART, losses.min())
     return Goal(float(level), int(steps["round"][int(np.argmax(losses <= level))]))
 
 

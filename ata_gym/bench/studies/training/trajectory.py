@@ -6,20 +6,18 @@ One is enough, since the allocation never changes a gradient.
 import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import torch
 
 from ata_gym.bench.experiment import Config
-from ata_gym.bench.runner.jobs import USUAL, Effort
+from ata_gym.bench.runner.jobs import Effort
 from ata_gym.bench.runner.progress import progress_bars
 from ata_gym.bench.store import folder as store
-from ata_gym.bench.store.claim import claim
 from ata_gym.bench.store.folder import Folder
 from ata_gym.bench.store.provenance import Provenance, provenance_of
 from ata_gym.models import checkpoint
@@ -27,9 +25,9 @@ from ata_gym.models.determinism import deterministic
 from ata_gym.training.problem import module_of
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.errors import named_failure
-from ata_gym.utils.manifest import write_listed
-from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
-from ata_gym.utils.signals import stop_requested
+from ata_gym.utils.files.manifest import write_listed
+from ata_gym.utils.files.sealed import load_checkpoint, save_checkpoint
+from ata_gym.utils.process.signals import stop_requested
 from ata_gym.utils.validation import whole_number
 
 # No machine has more processors; with too many threads, torch fails with an error of its own.
@@ -41,9 +39,9 @@ EVALUATIONS = 16
 _LONGEST_LEAP = 10_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Training:
-    """How a trajectory is trained, beside the trainer's settings.
+    """What is trained, and how its trajectory is recorded.
 
     Raises:
         ValueError: For a number out of range.
@@ -51,13 +49,14 @@ class Training:
 
     problem: str
     """The problem, as the user named it."""
+    trainer: Trainer
+    """What trains it, before its first round."""
     data: Path | None = None
     """The problem's data, as the user named them."""
     threads: int = 1
     """The number of torch's threads, on which the bits of a trajectory depend."""
     evaluate_every: int | None = None
     """The rounds between two evaluations; by default ``evaluation_rounds`` chooses them."""
-    effort: Effort = USUAL
 
     def __post_init__(self) -> None:
         if self.evaluate_every is not None:
@@ -65,72 +64,71 @@ class Training:
         if whole_number("threads", self.threads) > MOST_THREADS:
             raise ValueError(f"threads must be at most {MOST_THREADS:,}, not {self.threads:,}")
 
+    def config(self) -> Config:
+        """What a trajectory depends on beside the number of rounds."""
+        if self.data is None:
+            data = None
+        else:
+            data = _digest(self.data)
+        return self.trainer.config() | {
+            "problem": self.problem,
+            "data": data,
+            "evaluate_every": self.evaluate_every,
+            "threads": self.threads,
+        }
 
-class Trained(NamedTuple):
-    """A finished trajectory."""
+    def made_by(self, trained_by: str = __name__) -> Provenance:
+        """The provenance of what a module trains on the problem."""
+        return provenance_of(trained_by, module_of(self.problem))
 
-    folder: Folder
-    """The results folder."""
-    trajectory: pl.DataFrame
-    trainer: Trainer
+    def at(self, lr: float, seed: int) -> "Training":
+        """The training from its beginning with another learning rate and another seed."""
+        trainer = self.trainer
+        chosen = replace(trainer.settings, lr=lr, seed=seed)
+        return replace(self, trainer=Trainer(trainer.problem, trainer.budget, **vars(chosen)))
 
 
-def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: Path) -> Trained:
+def keep_trajectory(
+    training: Training,
+    folder: Folder,
+    rounds: int,
+    effort: Effort,
+) -> pl.DataFrame:
     """Train to the end with a progress bar, or from where a killed run stopped.
 
     Args:
-        training: How the trajectory is trained.
-        trainer: A trainer before its first round.
-        config: What the folder's results also depend on; its ``rounds`` are the optimiser steps.
-        out: The results folder.
+        training: What is trained.
+        folder: Where the trajectory is kept, whose configuration includes the training's.
+        rounds: The number of optimiser steps.
+        effort: How the work is done.
+
+    Returns:
+        The trajectory, as ``train_once`` gives it.
 
     Raises:
-        ValueError: If the folder is of another configuration, the loss is not finite, or memory is
-            short.
+        ValueError: If the loss is not finite, memory is short, or other code has made what is
+            there.
     """
-    rounds = int(config["rounds"])
     problem = training.problem
-    threads = training.threads
-    evaluate_every = training.evaluate_every
-    own_config = training_config(trainer, problem, training.data, evaluate_every, threads)
-    folder = store.open_folder(out, config | own_config)
-    made_by = made_by_problem(problem)
+    made_by = training.made_by()
     try:
         with named_failure(f"the problem {problem}"), store.withdrawn_on_failure(folder):
-            run = store.Made(problem, trajectory_files(folder), made_by)
-            store.check_code([run], training.effort.rerun_changed)
-            with progress_bars({problem: rounds}) as update, deterministic(threads):
-                trajectory = train_once(
-                    trainer,
+            run = store.Product(problem, trajectory_files(folder), made_by)
+            store.check_code([run], effort.rerun_changed)
+            with progress_bars({problem: rounds}) as update, deterministic(training.threads):
+                return train_once(
+                    training.trainer,
                     rounds,
                     folder,
                     lambda done, loss: update(problem, done, f"loss {loss:.4g}"),
-                    evaluate_every=evaluate_every,
-                    save_every=training.effort.save_every,
+                    evaluate_every=training.evaluate_every,
+                    save_every=effort.save_every,
                     made_by=made_by,
                 )
-            return Trained(folder, trajectory, trainer)
     except FloatingPointError as error:
         raise ValueError(str(error)) from error
     except MemoryError as error:
         raise ValueError(f"{error}; the same command goes on from the last checkpoint") from error
-
-
-def train_beside(
-    out: Path,
-    trainer: Trainer,
-    rounds: int,
-    effort: Effort,
-    problem: str,
-    data: Path | None,
-) -> Trained:
-    """The trajectory of a published figure, in a folder beside the records of the policies."""
-    # The claim on the folder lasts as long as this name.
-    claimed = claim(out)
-    training = Training(problem, data, effort=effort)
-    trained = keep_trajectory(training, trainer, {"rounds": rounds}, out / "training")
-    del claimed
-    return trained
 
 
 def train_once(
@@ -175,7 +173,9 @@ def train_once(
             try:
                 # A leap ends at the next round that is evaluated.
                 next_evaluation = evaluated[bisect_right(evaluated, trainer.round)]
-                losses = trainer.leap(min(_LONGEST_LEAP, next_evaluation - trainer.round)).tolist()
+                losses = trainer.train_rounds(
+                    min(_LONGEST_LEAP, next_evaluation - trainer.round)
+                ).tolist()
             except FloatingPointError as error:
                 record.save()
                 note = f"rounds 0 to {trainer.round} are kept in {record.path}"
@@ -189,7 +189,7 @@ def train_once(
             if stopped:
                 break
     write_listed(
-        folder.path / "weights.pt",
+        weights_file(folder),
         lambda part: checkpoint.save(part, trainer.model.state_dict()),
     )
     trajectory = record.frame()
@@ -213,6 +213,11 @@ def evaluation_rounds(rounds: int, every: int | None = None) -> set[int]:
 def trajectory_files(folder: Folder) -> tuple[Path, Path]:
     """The trajectory in a results folder, and its checkpoint."""
     return folder.path / "training.parquet", folder.path / "checkpoints" / "training.pt"
+
+
+def weights_file(folder: Folder) -> Path:
+    """The final weights in a results folder."""
+    return folder.path / "weights.pt"
 
 
 class _Record:
@@ -279,25 +284,6 @@ def with_last(frame: pl.DataFrame, figures: Mapping[str, float]) -> pl.DataFrame
     return frame.with_columns(
         pl.when(is_last).then(pl.lit(value)).alias(name) for name, value in figures.items()
     )
-
-
-def training_config(
-    trainer: Trainer,
-    problem: str,
-    data: Path | None = None,
-    evaluate_every: int | None = None,
-    threads: int = 1,
-) -> Config:
-    """What a trajectory depends on beside the number of rounds."""
-    problem_config = {"problem": problem, "data": None if data is None else _digest(data)}
-    return (
-        trainer.config() | problem_config | {"evaluate_every": evaluate_every, "threads": threads}
-    )
-
-
-def made_by_problem(problem: str, trained_by: str = __name__) -> Provenance:
-    """The provenance of what a module trains on a problem of this name."""
-    return provenance_of(trained_by, module_of(problem))
 
 
 def _digest(data: Path) -> str:

@@ -13,8 +13,8 @@ import numpy as np
 
 from ata_gym.pools.traces import durations, ranks, read_columns, scan
 from ata_gym.typing import Floats
-from ata_gym.utils.atomic import check_source
-from ata_gym.utils.json_files import fields, items, parse_object
+from ata_gym.utils.files.atomic import check_source
+from ata_gym.utils.files.json_files import fields, items, parse_object
 from ata_gym.utils.validation import in_range
 
 _COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -98,15 +98,15 @@ def read_log(
         check_source(path)
     try:
         if path.is_dir() or path.name.lower().endswith(_TRACE_ENDINGS):
-            return _of_traces(path)
+            return _from_traces(path)
         named = {"worker": worker, "duration": duration, "round": round}
         columns = {role: name for role, name in named.items() if name}
-        return _of_table(path, columns)
+        return _from_table(path, columns)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _of_table(path: Path, columns: dict[str, str]) -> Log:
+def _from_table(path: Path, columns: dict[str, str]) -> Log:
     present = scan(path).collect_schema().names()
     for role, usual_names in _COLUMN_NAMES.items():
         candidates = [
@@ -141,7 +141,7 @@ def _of_table(path: Path, columns: dict[str, str]) -> Log:
     return _checked(path.name, [str(worker) for worker in workers], sums, tasks, [])
 
 
-def _of_traces(path: Path) -> Log:
+def _from_traces(path: Path) -> Log:
     """A log of one trace for each rank, which has the name of its file."""
     if path.is_dir():
         paths = [file for file in path.iterdir() if not file.name.startswith(".")]

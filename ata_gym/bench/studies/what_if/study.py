@@ -1,270 +1,254 @@
-"""A job's steps, played again in other ways.
+"""What stragglers cost in a job: its steps are played again in other ways, as ``what-if`` does."""
 
-The ways are other splits, policies, a race, dispatch, and the same work without one worker.
-"""
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import gymnasium as gym
 import numpy as np
+import polars as pl
 
-from ata_gym.bench.report.statistics import estimate
+from ata_gym.bench.report.report import Report
+from ata_gym.bench.runner.jobs import USUAL, Effort, write_traceback
+from ata_gym.bench.runner.policies import Policies, by_name
+from ata_gym.bench.runner.policy_run import Job
 from ata_gym.bench.runner.progress import progress_bars
-from ata_gym.bench.studies.what_if.logs import Log
-from ata_gym.pools.constructors import trace
-from ata_gym.theory.allocation.proxy_loss import allocate
-from ata_gym.typing import Floats, Ints
-from ata_gym.utils.validation import whole_number
-from ata_policies import Allocator, Clock
+from ata_gym.bench.runner.results import Failure, Results
+from ata_gym.bench.runner.study import Study, keep_source, play
+from ata_gym.bench.store.folder import (
+    Folder,
+    finished,
+    open_folder,
+    origin,
+    read_frame,
+    withdrawn_on_failure,
+    write_frame,
+    write_json,
+)
+from ata_gym.bench.store.note import Note, nothing_finished, read_note, write_note
+from ata_gym.bench.store.provenance import merged, provenance, provenance_of
+from ata_gym.bench.studies.what_if.logs import Log, read_log
+from ata_gym.bench.studies.what_if.page import NOTE, STATE, report_on
+from ata_gym.bench.studies.what_if.ways import (
+    OTHER_ENVS,
+    Way,
+    learned_state,
+    played,
+    simple_ways,
+    task_times,
+)
+from ata_gym.utils.errors import RoundError, named_failure
+from ata_gym.utils.files.manifest import read_checked, remove_listed
+from ata_gym.utils.validation import short, whole_number
+from ata_policies import Allocator
 
 POLICIES = ("default", "restarting-beta", "lb-bsp-ema")
-_OTHER_ENVS = {"race": "ata_gym/TaskRace-v0", "dispatch": "ata_gym/TaskDispatch-v0"}
-_OTHER_KINDS = {"race": "learns, starts more", "dispatch": "learns, at each result"}
-"""What the defaults of these two envs do; a policy of allocation learns."""
-_LOG_PARTS = 10
-"""The number of parts of a log, one after the other, over which intervals are taken."""
-
-_SEARCHED_TIMES = 50_000
-"""The number of times of a log that count in the search for a split, about."""
-
-_LEAST_SAVING = 0.02
-"""The part of the runtime below which a change is not worth it."""
+"""The policies that share the tasks out, by default."""
 
 
-class Alternative(NamedTuple):
-    """Another way to share the work of a job."""
+def what_if(
+    log: str | os.PathLike[str] | Log,
+    *,
+    tasks: int = 8,
+    policies: Policies = POLICIES,
+    worker_column: str | None = None,
+    duration_column: str | None = None,
+    round_column: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    command: Sequence[str] = (),
+) -> Results:
+    """Say what stragglers cost in a job, and what other ways to do its steps would save.
 
-    name: str
-    kind: str
-    runtime: Floats
-    """(steps,) the time of each step."""
-    worker_time: float
-    """The time that all workers were busy."""
-    saved: float
-    """The part of the runtime that it saves."""
-    half: float
-    """Half its 95 % interval over parts of the log; NaN for a log that is too short."""
-
-
-class WhatIf(NamedTuple):
-    """What stragglers cost, and what the alternatives would give back."""
-
-    log: Log
-    budget: int
-    """Tasks B into which a step is cut."""
-    now: Floats
-    """(steps,) the time of each step as it was."""
-    last: Floats
-    """(workers,) the part of the steps in which each worker was waited for."""
-    lost: Floats
-    """(workers,) the part of the runtime for which only that worker was waited for."""
-    idle: float
-    """The part of the paid worker time in which workers waited."""
-    perfect: float
-    """The part of the runtime that a perfect split of each step, known beforehand, would save."""
-    alternatives: Sequence[Alternative]
-    verdict: str
-    state: Mapping[str, Any]
-    """What the default policy has learned, for ``Allocator(prior=...)``."""
-
-
-def what_if(log: Log, *, tasks: int = 8, policies: Sequence[str] = POLICIES) -> WhatIf:
-    """Play a job's steps again in other ways, on the very times of its log.
+    The steps are played again on the very times of the log: with the best fixed split, without the
+    worst worker, by policies that learn, as a race, and by dispatch.
 
     Args:
-        log: The times of the job.
+        log: The times of the job: a file, or a folder of profiler traces, as ``read_log`` reads
+            them, or what that has read.
         tasks: The number of equal tasks into which the share of a worker is cut, on average, so
             that B is ``tasks`` for each worker. A task of a worker takes the same time in all of a
             step, its logged one; so what workers share, such as a slow disk, stays shared.
-        policies: Names of policies of ``ata_gym/TaskAllocation-v0``, beside a race and dispatch by
-            the defaults.
+        policies: Policies of ``ata_gym/TaskAllocation-v0``, as for ``run``. A race and dispatch
+            are played by their defaults besides.
+        worker_column: The name of the column of workers in a file; by default a usual name.
+        duration_column: The name of the column of times; by default a usual name.
+        round_column: The name of the column of steps; by default a usual name.
+        out: A folder for the page, the figures and ``state.json``, which holds what the default
+            policy has learned, for ``Allocator(prior=...)``; without it nothing is left.
+        command: The words by which the page says how to repeat this; by default this call.
+
+    Returns:
+        Results whose table has the columns policy, kind, quantity, mean, low and high, where a
+        policy is a way: the part of the runtime that it saves, its runtime and its worker time.
+        Comparisons are over ten parts of the log.
 
     Raises:
-        ValueError: For ``tasks`` below 2 or a policy that cannot play.
+        ValueError: For a log that cannot be read or answers nothing, ``tasks`` below 2, a policy
+            that cannot play, or a folder that holds something else.
+        FileNotFoundError: If there is no such log.
 
     Example:
+        >>> import numpy as np
+        >>> from ata_gym import bench
         >>> from ata_gym.bench.studies.what_if.logs import Log
         >>> times = np.tile([1.0, 1.0, 3.0], (40, 1))
         >>> log = Log("job", ["a", "b", "c"], times, np.ones_like(times))
-        >>> found = what_if(log, policies=["restarting-beta"])
-        >>> found.last.tolist(), round(found.idle, 3), round(found.perfect, 3)
-        ([0.0, 0.0, 1.0], 0.444, 0.571)
-        >>> round(found.alternatives[0].saved, 3)
-        0.542
+        >>> results = bench.what_if(log, policies="restarting-beta")
+        >>> saved = results.table().filter(policy="restarting-beta", quantity="saved")
+        >>> round(saved["mean"].item(), 3)
+        0.528
+        >>> print(results.content.findings.partition(" (")[0])
+        Worth it: restarting-beta would save 52.8 %
     """
-    n = len(log.workers)
-    tasks_per_worker = whole_number("tasks", tasks, 2)
-    budget = tasks_per_worker * n
-    steps = len(log.seconds)
-    for policy in policies:
-        Allocator(n, budget, policy)
-    # of one of B tasks, (steps, n): the time of a logged task, times the logged tasks per task of B
-    time = log.seconds / log.tasks * log.tasks.sum(axis=1, keepdims=True) / budget
-    now = log.seconds.max(axis=1)
-    times = np.sort(log.seconds, axis=1)
-    slowest = log.seconds.argmax(axis=1)
-    alternatives = [
-        _fixed("best fixed split", "in hindsight", best_split(time, budget), time, now),
-        _without(log, time * tasks_per_worker, now),
-    ]
-    env_ids = {**dict.fromkeys(policies, "ata_gym/TaskAllocation-v0"), **_OTHER_ENVS}
-    with progress_bars(dict.fromkeys(env_ids, steps)) as progress:
-        for name, env_id in env_ids.items():
-            env = gym.make(env_id, pool=trace(list(time.T), replay="round"), budget=budget)
-            if name in _OTHER_ENVS:
-                clock = Clock(env, "default")
-            else:
-                clock = Clock(env, name)
-            runtime = np.empty(steps)
-            for step in range(steps):
-                runtime[step] = clock.tick()
-                progress(name, step + 1)
-            round_times = np.diff(runtime, prepend=0.0)
-            kind = _OTHER_KINDS.get(name, "learns")
-            alternatives.append(_of(name, kind, round_times, clock.total_worker_time, now))
-    # in a perfect split all workers end together: B tasks at the sum of the workers' speeds
-    with np.errstate(divide="ignore"):
-        perfect = 1.0 - float(np.sum(budget / (1.0 / time).sum(axis=1)) / now.sum())
-    return WhatIf(
-        log,
-        budget,
-        now,
-        last=np.bincount(slowest, minlength=n) / steps,
-        lost=np.bincount(slowest, times[:, -1] - times[:, -2], minlength=n) / now.sum(),
-        idle=1.0 - float(log.seconds.sum() / (n * now.sum())),
-        perfect=perfect,
-        alternatives=alternatives,
-        verdict=_verdict(alternatives, perfect),
-        state=_learned(log, time, budget),
+    if isinstance(log, Log):
+        job_log = log
+        source = log.name
+    elif not isinstance(log, str | os.PathLike):
+        raise ValueError(  # noqa: TRY004 - as for all arguments
+            f"log must be a file, a folder, or a Log, not {short(log)}",
+        )
+    else:
+        columns = {"worker": worker_column, "duration": duration_column, "round": round_column}
+        job_log = read_log(log, **columns)
+        source = str(log)
+    policies_by_name = by_name(policies)
+    call = (
+        f"bench.what_if({source!r}, tasks={tasks}, policies={[*policies_by_name]},"
+        " out='results/what-if')"
     )
+    page_command = command or ["python", "-c", f"from ata_gym import bench; {call}"]
+    return play(WhatIf(policies_by_name, job_log, tasks), out, USUAL, page_command)
 
 
-def best_split(time: Floats, budget: int) -> Ints:
-    """A fixed split of the tasks that no move of one task makes faster.
+@dataclass(frozen=True)
+class WhatIf(Study):
+    """The steps of a log, played again in other ways."""
+
+    name: ClassVar[str] = "what-if"
+
+    log: Log = field(compare=False)
+    tasks: int
+    """The number of tasks into which the share of a worker is cut, on average."""
+
+    @property
+    def budget(self) -> int:
+        """The number B of tasks into which a step is cut."""
+        return self.tasks * len(self.log.workers)
+
+    def check(self) -> None:
+        whole_number("tasks", self.tasks, 2)
+        if not self.log.seconds.sum() > 0:
+            raise ValueError(f"{self.log.name}: all times are 0, so that nothing was waited for")
+        for policy in self.policies:
+            with named_failure(f"the policy {policy}"):
+                Allocator(len(self.log.workers), self.budget, policy).allocate()
+
+    def begin(self, folder: Path, command: Sequence[str]) -> list[Job]:
+        open_folder(folder, self._config())
+        write_note(folder, self.name, command, about_log(self.log, self.budget))
+        return []
+
+    def _config(self) -> dict[str, Any]:
+        """All that the outcome of a way depends on, as plain data; the log is there as a hash."""
+        content = hashlib.sha256(json.dumps(list(self.log.workers)).encode())
+        for array in (self.log.seconds, self.log.tasks):
+            content.update(np.ascontiguousarray(array).tobytes())
+        return {"log": content.hexdigest(), "tasks": self.tasks}
+
+    def run(self, folder: Path, jobs: Sequence[Job], effort: Effort) -> dict[str, Failure]:
+        """Play all steps in all ways, which takes seconds, so that nothing is kept halfway."""
+        del jobs, effort
+        store = Folder(folder)
+        with withdrawn_on_failure(store):
+            times = task_times(self.log, self.budget)
+            ways = simple_ways(self.log, times, self.budget)
+            failures = {}
+            names = [*self.policies, *OTHER_ENVS]
+            with progress_bars(dict.fromkeys(names, len(times))) as update:
+                for name in names:
+                    try:
+                        ways.append(played(name, times, self.budget, partial(update, name)))
+                    except RoundError as error:
+                        write_traceback(store.failure(name), error)
+                        failures[name] = Failure(error, store.failure(name))
+                    else:
+                        remove_listed(store.failure(name))
+                        keep_source(store, name)
+            state = learned_state(self.log.workers, times, self.budget)
+            write_json(folder / STATE, {"allocator": state})
+            # the frame comes last, since it says that all is there
+            made_by = merged(provenance_of(__name__), *map(provenance, names))
+            write_frame(_ways_file(store), frame_of(ways), made_by)
+        return failures
+
+    @staticmethod
+    def report(folder: Path) -> Report:
+        note = read_note(folder, NOTE)
+        path = _ways_file(Folder(folder))
+        if not finished(path):
+            raise nothing_finished("the steps of the log were not played to the end", folder, note)
+        state = read_checked(folder / STATE).decode()
+        return report_on(note, read_frame(path), state, origin([path]))
+
+
+def _ways_file(store: Folder) -> Path:
+    """The file of the steps in all ways."""
+    return store.result("ways")
+
+
+def about_log(log: Log, budget: int) -> Note:
+    """Return what the page says of a log itself.
 
     Args:
-        time: The time of a task of each worker in each step, shape (steps, n). Of long logs of many
-            workers every k-th step counts.
-        budget: The number B of tasks.
-
-    Returns:
-        The tasks of each worker, shape (n,).
+        log: The times of the job.
+        budget: The number B of tasks into which a step is cut.
     """
-    # every k-th step, where k is the number of times over _SEARCHED_TIMES, rounded up
-    time = time[:: -(-time.size // _SEARCHED_TIMES)]
-    split = allocate(time.mean(axis=0), budget)
-    least_time = float((split * time).max(axis=1).sum())
-    while True:
-        ends = split * time
-        best: tuple[float, int, int] = (least_time, 0, 0)
-        for giver in np.flatnonzero(split):
-            remaining = ends.copy()
-            remaining[:, giver] -= time[:, giver]
-            highest = remaining.max(axis=1, keepdims=True)
-            # a step ends with the slowest of the others, or with the taker, whichever is later
-            totals = np.maximum(highest, remaining + time).sum(axis=0)
-            totals[giver] = np.inf
-            taker = int(totals.argmin())
-            best = min(best, (float(totals[taker]), int(giver), taker))
-        total, best_giver, best_taker = best
-        # a gain within rounding is none, so that the search ends
-        if total >= least_time * (1.0 - 1e-12):
-            return split
-        least_time = total
-        split[best_giver] -= 1
-        split[best_taker] += 1
+    round_times = log.seconds.max(axis=1)
+    runtime = float(round_times.sum())
+    worker_time = float(log.seconds.sum())
+    n = len(log.workers)
+    sorted_times = np.sort(log.seconds, axis=1)
+    slowest = log.seconds.argmax(axis=1)
+    last = np.bincount(slowest, minlength=n) / len(round_times)
+    lead = sorted_times[:, -1] - sorted_times[:, -2]
+    lost = np.bincount(slowest, lead, minlength=n) / runtime
+    columns = (log.workers, last.tolist(), lost.tolist(), log.seconds.mean(axis=0).tolist())
+    # in a perfect split all workers end together: B tasks at the sum of the workers' speeds
+    with np.errstate(divide="ignore"):
+        speeds = (1.0 / task_times(log, budget)).sum(axis=1)
+    return {
+        "log": log.name,
+        "steps": len(round_times),
+        "workers": n,
+        "budget": budget,
+        "runtime": runtime,
+        "worker_time": worker_time,
+        "idle": 1.0 - worker_time / (n * runtime),
+        "perfect": 1.0 - float(np.sum(budget / speeds)) / runtime,
+        "remarks": list(log.remarks),
+        "waited_for": [
+            dict(zip(("worker", "last", "lost", "mean"), row, strict=True))
+            for row in zip(*columns, strict=True)
+        ],
+    }
 
 
-def _of(name: str, kind: str, runtime: Floats, worker_time: float, now: Floats) -> Alternative:
-    """An alternative whose steps take times ``runtime``, (steps,), and took times ``now``."""
-    # parts of at least 5 steps each
-    parts = min(_LOG_PARTS, len(now) // 5)
-    half = float("nan")
-    if parts > 1:
-        part_steps = [part.astype(np.int64) for part in np.array_split(np.arange(len(now)), parts)]
-        saved_by_part = np.array(
-            [1.0 - runtime[part].sum() / now[part].sum() for part in part_steps]
-        )
-        half = float(estimate(saved_by_part)[1])
-    saved = 1.0 - float(runtime.sum() / now.sum())
-    return Alternative(name, kind, runtime, float(worker_time), saved, half)
+def frame_of(ways: Sequence[Way]) -> pl.DataFrame:
+    """Return the steps in all ways as a frame, a row for each way and step.
 
-
-def _fixed(name: str, kind: str, split: Ints, time: Floats, now: Floats) -> Alternative:
-    """The same tasks for each worker in all steps, (n,), with task times (steps, n)."""
-    ends = split * time
-    return _of(name, kind, ends.max(axis=1), float(ends.sum()), now)
-
-
-def _without(log: Log, time: Floats, now: Floats) -> Alternative:
-    """The same work in even shares among all workers but the one without whom that is fastest.
-
-    ``time``, (steps, workers), is the time of a share where all workers have even shares.
+    The columns are policy, kind, round (the step, counted from 1), round_time and worker_time.
     """
-    n = time.shape[1]
-    totals = [np.delete(time, leaver, axis=1).max(axis=1).sum() for leaver in range(n)]
-    leaver = int(np.argmin(totals))
-    # the shares of n - 1 workers are larger
-    ends = np.delete(time, leaver, axis=1) * (n / (n - 1))
-    name = f"without {log.workers[leaver]}"
-    return _of(name, "even shares", ends.max(axis=1), float(ends.sum()), now)
-
-
-def _verdict(alternatives: Sequence[Alternative], perfect: float) -> str:
-    """Whether another way is worth it, in a sentence."""
-    # the first policy speaks for all; without policies the best fixed split does
-    best = next(
-        (alternative for alternative in alternatives if alternative.kind == "learns"),
-        alternatives[0],
-    )
-    clause = (
-        f"{best.name} would save {100 * best.saved:z.1f} % (± {100 * best.half:.1f}) of the runtime"
-        " at price 0"
-    )
-    if perfect < _LEAST_SAVING:
-        return (
-            "Not worth it: workers are near equal; a perfect split of each step would save"
-            f" {100 * perfect:.1f} %."
-        )
-    if np.isnan(best.half):
-        return (
-            f"The log is too short to say: {best.name} would save {100 * best.saved:z.1f} % of its"
-            " runtime."
-        )
-    if best.saved - best.half > _LEAST_SAVING:
-        return f"Worth it: {clause}, by other shares alone."
-    if best.saved + best.half < _LEAST_SAVING:
-        race = next(
-            (
-                alternative
-                for alternative in alternatives
-                if alternative.name == "race"
-                and alternative.saved - alternative.half > _LEAST_SAVING
-            ),
-            None,
-        )
-        if race is None:
-            race_text = ""
-        else:
-            race_text = f" A race, which cancels what is late, would save {100 * race.saved:.1f} %."
-        return f"Not worth it: {clause}, by other shares alone.{race_text}"
-    return (
-        f"Nothing follows: {clause}, and less than {100 * _LEAST_SAVING:g} % would not be worth it."
-    )
-
-
-def _learned(log: Log, time: Floats, budget: int) -> Mapping[str, Any]:
-    """What the default policy has learned at the end of the log, with task times (steps, n)."""
-    allocator = Allocator(log.workers, budget)
-    for step in time.tolist():
-        tasks = allocator.allocate()
-        worker_times = zip(log.workers, step, strict=True)
-        allocator.observe(
+    return pl.concat(
+        pl.DataFrame(
             {
-                worker: [task_time] * tasks[worker]
-                for worker, task_time in worker_times
-                if tasks[worker]
-            }
-        )
-    return allocator.state_dict()
+                "round": np.arange(1, len(way.round_times) + 1),
+                "round_time": way.round_times,
+                "worker_time": way.worker_times,
+            },
+        ).select(pl.lit(way.name).alias("policy"), pl.lit(way.kind).alias("kind"), pl.all())
+        for way in ways
+    )

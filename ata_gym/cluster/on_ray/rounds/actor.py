@@ -7,7 +7,7 @@ where it needs it, since drivers and task functions import this file too.
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ata_gym.typing import Worker
 from ata_gym.utils.trees import finite
@@ -20,10 +20,26 @@ MakeTask = Callable[[Worker], Task]
 """A function that is called once in each actor, with the worker's name."""
 # The concurrency group whose thread cancels; the thread of Ray's default group runs tasks only.
 CONTROL = "control"
-Running = tuple[int, int, float]
-"""The task that an actor runs: the stamp of its round, its sample, and its seconds so far."""
 
-_here: "TaskActor | None" = None
+
+class RunningTask(NamedTuple):
+    """The task that an actor runs."""
+
+    stamp: int
+    """The stamp of its round."""
+    sample: int
+    seconds: float
+    """The seconds that it has run so far."""
+
+
+class _StartedTask(NamedTuple):
+    stamp: int
+    sample: int
+    start: float
+    """When it began, by the clock of ``perf_counter``."""
+
+
+_process_actor: "TaskActor | None" = None
 """The actor in this process."""
 
 
@@ -38,7 +54,7 @@ def cancelled() -> bool:
         >>> cancelled()
         False
     """
-    return _here is not None and _here.task_is_over()
+    return _process_actor is not None and _process_actor.task_is_over()
 
 
 class TaskActor:
@@ -49,15 +65,14 @@ class TaskActor:
 
     def __init__(self) -> None:
         # A process has one actor.
-        global _here  # noqa: PLW0603
-        _here = self
+        global _process_actor  # noqa: PLW0603
+        _process_actor = self
         self._task: Task | None = None
         self._payload: tuple[int, Any] = (-1, None)
         self._lock = threading.Lock()
-        # The stamp of the round, the sample and the start of the running task.
-        self._now: tuple[int, int, float] | None = None
+        self._running: _StartedTask | None = None
         # Rounds up to this stamp are over.
-        self._over = -1
+        self._ended_stamp = -1
 
     def begin(self, make_task: MakeTask, worker: Worker, finite_only: bool) -> None:
         """Make the task function, in the thread that will call it.
@@ -88,42 +103,42 @@ class TaskActor:
         """
         if self._task is None:
             raise RuntimeError("begin was not called")
-        if self._payload[0] != stamp and stamp > self._over:
+        if self._payload[0] != stamp and stamp > self._ended_stamp:
             # Only here, since files without Ray import this module.
             import ray  # noqa: PLC0415
 
             self._payload = stamp, ray.get(payload[0]) if payload else None
         with self._lock:
-            if stamp <= self._over:
+            if stamp <= self._ended_stamp:
                 return None, None
             start = time.perf_counter()
-            self._now = stamp, sample, start
+            self._running = _StartedTask(stamp, sample, start)
         try:
             value = self._task(self._payload[1], sample)
         finally:
             seconds = time.perf_counter() - start
             with self._lock:
-                self._now = None
-        if self._finite_only and stamp > self._over and not finite(value):
+                self._running = None
+        if self._finite_only and stamp > self._ended_stamp and not finite(value):
             raise FloatingPointError(
                 f"worker {self._worker!r} computed a value for sample {sample} that is not finite; "
                 "allow_nonfinite=True lets such values through",
             )
         return seconds, value
 
-    def cancel(self, stamp: int) -> Running | None:
+    def cancel(self, stamp: int) -> RunningTask | None:
         """End the rounds up to a stamp, and return the running task.
 
         Queued tasks of these rounds do not begin.
         """
         with self._lock:
-            self._over = max(self._over, stamp)
-            if self._now is None:
+            self._ended_stamp = max(self._ended_stamp, stamp)
+            running = self._running
+            if running is None:
                 return None
-            running_stamp, sample, start = self._now
-            return running_stamp, sample, time.perf_counter() - start
+            return RunningTask(running.stamp, running.sample, time.perf_counter() - running.start)
 
     def task_is_over(self) -> bool:
         """Whether a task runs whose round is over."""
-        running = self._now
-        return running is not None and running[0] <= self._over
+        running = self._running
+        return running is not None and running.stamp <= self._ended_stamp

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ata_gym.cluster.on_ray.rounds.actor import MakeTask
-from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew
+from ata_gym.cluster.on_ray.rounds.actor_group import ActorGroup, TaskResult
 from ata_gym.cluster.on_ray.rounds.task_round import SampleQueue, TaskRound
 from ata_gym.cluster.on_ray.rounds.worker_actor import with_options
 from ata_gym.cluster.round_record import RoundRecord
@@ -29,7 +29,7 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
     reaches its worker, so its ``elapsed`` can be longer than the round time by that delay. The
     env's workers are in the order of ``workers``.
 
-    A task that a lost worker left undone is handed on, and so is a task for a worker that is away;
+    A task of a lost worker goes to another worker, and so does a task for a worker that is away;
     in dispatch a 1 for a worker that is away has no effect. ``info`` has no ``lost``, which counts
     simulated deaths; ``record`` says more. One env at a time can use a backend, and a copy of the
     env's spec shares it. While an agent learns between two steps of a round of dispatch, the tasks
@@ -51,7 +51,7 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
         ValueError: For bad arguments.
     """
 
-    what = "cluster"
+    backend_name = "cluster"
     payload: Any = None
     """The payload of the tasks of the coming rounds, such as weights."""
     record: RoundRecord | None = None
@@ -78,7 +78,7 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
         options = with_options(workers)
         self.workers = tuple(options)
         """The names of the env's workers."""
-        self._crew = Crew(
+        self._actors = ActorGroup(
             make_task,
             options,
             deadline=deadline,
@@ -118,7 +118,7 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
         elapsed = self._array(tasks.elapsed)
         return RoundResult(
             worker=np.repeat(np.arange(len(times)), [len(seconds) for seconds in times])[None],
-            duration=np.array([[time for seconds in times for time in seconds]]),
+            duration=np.array([[seconds for worker_times in times for seconds in worker_times]]),
             elapsed=elapsed,
             started=noise_keys.started + self._array(tasks.started).astype(np.int64),
             round_time=np.array([tasks.round_time]),
@@ -156,23 +156,23 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
             ages = tasks.ages()
         # By the driver's clock, the age of a task may be longer than the time that its actor then
         # measures: the times of the round must not fall.
-        now = max(tasks.round_time, float(round_state.now[0]))
+        time = max(tasks.round_time, float(round_state.time[0]))
         completed = sum(map(sum, tasks.seconds.values()))
         unfinished = sum((*tasks.elapsed.values(), *ages.values()))
-        spent = max(completed + unfinished, float(round_state.spent[0]))
+        worker_time = max(completed + unfinished, float(round_state.worker_time[0]))
         age = self._array(ages)
-        round_time = np.array([now])
+        round_time = np.array([time])
         next_state = RoundState.start(1, len(self.workers), self.budget)
         next_state = next_state._replace(lost=np.array([tasks.lost_tasks]))
         if not round_over:
             running = self._array(dict.fromkeys(ages, 1)).astype(np.int8)
             next_state = next_state._replace(
                 missing=np.array([missing]),
-                tasks=np.minimum(self._array(tasks.given), self.budget).astype(np.int64),
+                tasks=np.minimum(self._array(tasks.allocation), self.budget).astype(np.int64),
                 running=running,
-                begun=np.where(running, now - age, 0.0),
-                now=round_time.copy(),
-                spent=np.array([spent]),
+                task_start=np.where(running, time - age, 0.0),
+                time=round_time.copy(),
+                worker_time=np.array([worker_time]),
             )
         return Completion(
             worker=np.array([index]),
@@ -181,7 +181,7 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
             age=age,
             round_over=np.array([round_over]),
             round_time=round_time,
-            worker_time=np.array([spent]),
+            worker_time=np.array([worker_time]),
             started=noise_keys.started
             + (self._array(tasks.started) - started_before).astype(np.int64),
             round_state=next_state,
@@ -190,16 +190,16 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
     def close(self) -> None:
         """Kill the actors; Ray goes on."""
         self._running = None
-        self._crew.close()
+        self._actors.close()
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def _begin(self) -> TaskRound:
-        """Begin a round; a round that an env left before its end is abandoned."""
+        """Begin a round; a round that an env did not end is abandoned."""
         self._abandon()
-        self._crew.gather()
-        self._running = TaskRound(self._crew, self._samples, self.budget, self.payload)
+        self._actors.gather()
+        self._running = TaskRound(self._actors, self._samples, self.budget, self.payload)
         return self._running
 
     def _abandon(self) -> None:
@@ -207,19 +207,19 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
             self._running.abandon()
             self._running = None
 
-    def _next_result(self, tasks: TaskRound, starting: list[Worker]) -> Answered:
+    def _next_result(self, tasks: TaskRound, starting: list[Worker]) -> TaskResult:
         """Start a task on each of some workers, and wait for the next result of the round."""
         for worker in starting:
-            if worker in self._crew.ready and not tasks.owes(worker):
+            if worker in self._actors.present and not tasks.pending_tasks(worker):
                 tasks.give(worker, 1)
         while True:
-            self._crew.wait_for_one()
-            # If nobody computes, no result would ever come: all present workers get a task.
-            if not any(map(tasks.owes, self._crew.ready)):
-                for worker in self._crew.ready:
+            self._actors.wait_for_worker()
+            # If no worker computes, no result would ever come: all present workers get a task.
+            if not any(map(tasks.pending_tasks, self._actors.present)):
+                for worker in self._actors.present:
                     tasks.give(worker, 1)
             event = tasks.next()
-            if isinstance(event, Answered):
+            if isinstance(event, TaskResult):
                 return event
 
     def _end(self, tasks: TaskRound) -> None:

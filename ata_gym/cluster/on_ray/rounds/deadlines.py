@@ -37,7 +37,7 @@ class Deadlines:
         >>> deadlines = Deadlines("learned")
         >>> for seconds in range(1, 101):
         ...     deadlines.note("a", float(seconds))
-        >>> round(deadlines.of("a"), 2), deadlines.of("b")
+        >>> round(deadlines.seconds("a"), 2), deadlines.seconds("b")
         (495.05, inf)
     """
 
@@ -56,7 +56,7 @@ class Deadlines:
         """Take in an answer of a worker."""
         self._answers[worker].append(seconds)
 
-    def of(self, worker: Worker) -> float:
+    def seconds(self, worker: Worker) -> float:
         """The seconds after which a task of a worker counts as hung."""
         if self._fixed is not None:
             return self._fixed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ata_gym.cluster.on_ray.rounds.actor import MakeTask
-from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew, Lost
+from ata_gym.cluster.on_ray.rounds.actor_group import ActorGroup, TaskResult, WorkerLoss
 from ata_gym.cluster.on_ray.rounds.task_round import SampleQueue, TaskRound
 from ata_gym.cluster.on_ray.rounds.worker_actor import with_options
 from ata_gym.cluster.round_record import RoundRecord
@@ -28,7 +28,7 @@ class RayRound:
     workers: tuple[Worker, ...]
     """The workers that computed them, shape (B,)."""
     record: RoundRecord
-    """The number of tasks that each worker was given, and all times."""
+    """The number of tasks of each worker, and all times."""
 
 
 class RayRunner(AbstractContextManager["RayRunner"]):
@@ -38,7 +38,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
     own payload; later results are dropped. A task takes the smallest free index of a sample when it
     starts, and the index of a task that is cancelled or lost is free again. So round k of the mode
     "allocation" has the samples kB to kB + B - 1; in a race and in dispatch each index is used once
-    over a run, in nearly the given order.
+    over a run, in nearly their order.
 
     If this process has not joined a Ray cluster, it calls ``ata_gym.cluster.connect_ray()``. NaN
     and infinities are found in numbers, arrays and tensors, nested in tuples, lists and mappings.
@@ -123,7 +123,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
                 start_more=mode == "race",
                 **settings,
             )
-        self._crew = Crew(
+        self._actors = ActorGroup(
             make_task,
             options,
             deadline=deadline,
@@ -137,12 +137,12 @@ class RayRunner(AbstractContextManager["RayRunner"]):
     @property
     def workers(self) -> tuple[Worker, ...]:
         """The workers that are present."""
-        return self._crew.ready
+        return self._actors.present
 
     @property
     def away(self) -> dict[Worker, str]:
         """The workers that are away, and why."""
-        return self._crew.away
+        return self._actors.away
 
     def round(self, payload: Any = None) -> RayRound:
         """Run a round.
@@ -161,7 +161,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         """
         if self._closed:
             raise ValueError("this runner is closed: make another one")
-        self._crew.gather()
+        self._actors.gather()
         previous_decider = copy.copy(self._decider)
         tasks = None
         try:
@@ -171,7 +171,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
             else:
                 shares = {}
             estimates = self._decider.expected_times()
-            tasks = TaskRound(self._crew, self._samples, self._decider.budget, payload)
+            tasks = TaskRound(self._actors, self._samples, self._decider.budget, payload)
             if isinstance(self._decider, Allocator):
                 _run_shares(tasks, shares, self._decider)
             else:
@@ -201,15 +201,15 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         # A copy is asked first, so that nothing has changed if the policy cannot take the worker.
         if worker not in self._decider.workers:
             copy.copy(self._decider).join(worker)
-        self._crew.add(worker, options)
+        self._actors.add(worker, options)
 
     def leave(self, worker: Worker) -> None:
-        """Remove a worker: its actor is killed, and what is known of it is kept.
+        """Remove a worker: its actor is killed, and the policy keeps its belief of it.
 
         Raises:
             ValueError: If there is no such worker.
         """
-        self._crew.remove(worker)
+        self._actors.remove(worker)
 
     def state_dict(self) -> dict[str, Any]:
         """What the policy learned, the number of rounds and the samples to come.
@@ -226,7 +226,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         Raises:
             ValueError: If it does not fit, and nothing changes.
         """
-        samples = SampleQueue.restored(state)
+        samples = SampleQueue.from_state_dict(state)
         rounds = whole_number("rounds", state.get("rounds"), least=0)
         self._decider.load_state_dict(state)
         self._samples = samples
@@ -235,14 +235,14 @@ class RayRunner(AbstractContextManager["RayRunner"]):
     def close(self) -> None:
         """Kill the actors; Ray goes on."""
         self._closed = True
-        self._crew.close()
+        self._actors.close()
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def _update_presence(self) -> None:
         """Tell the policy which workers are present."""
-        ready = self._crew.ready
+        ready = self._actors.present
         policy_workers = self._decider.workers
         for worker in ready:
             if worker not in policy_workers:
@@ -254,12 +254,12 @@ class RayRunner(AbstractContextManager["RayRunner"]):
     def _run_dispatched(self, tasks: TaskRound, dispatcher: Dispatcher) -> None:
         round_over = False
         while not round_over:
-            self._crew.wait_for_one()
+            self._actors.wait_for_worker()
             self._update_presence()
             for worker in dispatcher.start():
                 tasks.give(worker, 1)
             event = tasks.next()
-            if isinstance(event, Answered):
+            if isinstance(event, TaskResult):
                 # The last result ends the round: the other tasks are cancelled.
                 if dispatcher.missing == 1:
                     tasks.close()
@@ -267,7 +267,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
                 else:
                     ages = tasks.ages()
                 round_over = dispatcher.finished(event.task.worker, event.seconds, ages)
-            elif isinstance(event, Lost):
+            elif isinstance(event, WorkerLoss):
                 if event.worker in dispatcher.running:
                     dispatcher.lost(event.worker, event.seconds)
                 # The worker leaves before its new actor comes, and may start again in this round.
@@ -281,6 +281,8 @@ def _run_shares(tasks: TaskRound, shares: Mapping[Worker, int], allocator: Alloc
     tasks.run()
     tasks.close()
     cancelled = {
-        worker: seconds for worker, seconds in tasks.cancelled.items() if tasks.given.get(worker)
+        worker: seconds
+        for worker, seconds in tasks.cancelled.items()
+        if tasks.allocation.get(worker)
     }
     allocator.observe(tasks.seconds, cancelled, tuple(tasks.lost))

@@ -1,8 +1,8 @@
 """One round on the actors.
 
-Tasks start, results come in, tasks of lost workers are handed on, and the rest is cancelled. The
-numbers of tasks come from outside: from a policy in ``RayRunner``, from the action of an agent in
-``ClusterBackend``.
+Tasks start, results come in, other workers get the tasks of lost workers, and the rest is
+cancelled. The numbers of tasks come from outside: from a policy in ``RayRunner``, from the action
+of an agent in ``ClusterBackend``.
 """
 
 import copy
@@ -12,7 +12,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew, Failed, Lost, Ready
+from ata_gym.cluster.on_ray.rounds.actor_group import (
+    ActorGroup,
+    TaskFailure,
+    TaskResult,
+    WorkerLoss,
+    WorkerReady,
+)
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.typing import Worker
 from ata_gym.utils.validation import whole_number
@@ -60,7 +66,7 @@ class SampleQueue:
         return {"next_sample": self._next, "returned_samples": sorted(self._returned)}
 
     @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> Self:
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Self:
         """Make a queue from a ``state_dict``.
 
         Raises:
@@ -88,18 +94,18 @@ class TaskRound:
     from a copy of the queue, ``samples``.
     """
 
-    def __init__(self, crew: Crew, samples: SampleQueue, budget: int, payload: Any) -> None:
-        self._begun = time.monotonic()
-        self._crew = crew
+    def __init__(self, actors: ActorGroup, samples: SampleQueue, budget: int, payload: Any) -> None:
+        self._start_time = time.monotonic()
+        self._actors = actors
         self.samples = copy.deepcopy(samples)
         self._budget = budget
-        self._stamp, self._payload = crew.begin_round(payload)
-        self.given = Counter[Worker]()
+        self._stamp, self._payload = actors.begin_round(payload)
+        self.allocation = Counter[Worker]()
         """The number of tasks that the decision gave to each worker.
 
-        Tasks that were handed on to it are not counted."""
+        Tasks of lost workers that it got later are not counted."""
         # The number of tasks that each worker has not started.
-        self._left = Counter[Worker]()
+        self._unstarted = Counter[Worker]()
         self.started = Counter[Worker]()
         """The number of tasks that each worker was sent."""
         self.results: dict[int, tuple[Worker, Any]] = {}
@@ -107,7 +113,7 @@ class TaskRound:
         self.seconds: dict[Worker, list[float]] = defaultdict(list)
         """The task times of each worker's results, in the order of their starts."""
         self.lost: dict[Worker, float] = defaultdict(float)
-        """The workers that were lost while they owed results.
+        """The workers that were lost while they had tasks.
 
         Each has the seconds that its running task had run."""
         self.lost_tasks = 0
@@ -118,7 +124,7 @@ class TaskRound:
         ``close`` sets it."""
         self.round_time = 0.0
         """The seconds from the beginning until the last result."""
-        self._why: dict[Worker, str] = {}
+        self._absences: dict[Worker, str] = {}
         self._idle_since: dict[Worker, float] = {}
 
     @property
@@ -131,96 +137,96 @@ class TaskRound:
 
     def give(self, worker: Worker, tasks: int) -> None:
         """Give tasks to a worker; if it is away, others will compute them."""
-        self.given[worker] += tasks
-        if worker in self._crew.ready:
-            self._left[worker] += tasks
+        self.allocation[worker] += tasks
+        if worker in self._actors.present:
+            self._unstarted[worker] += tasks
         elif tasks:
             # The worker counts as lost, without any time.
             self.lost[worker] += 0.0
 
-    def owes(self, worker: Worker) -> int:
+    def pending_tasks(self, worker: Worker) -> int:
         """How many tasks of a worker have no answer yet."""
-        return self._left[worker] + len(self._crew.workers[worker].unanswered)
+        return self._unstarted[worker] + len(self._actors.workers[worker].unanswered)
 
     def ages(self) -> dict[Worker, float]:
-        """The seconds that the task of each worker that owes results has run.
+        """The seconds that the task of each worker that has tasks has run.
 
         They are measured by the driver's clock, and 0 before the start of the task.
         """
         now = time.monotonic()
         ages = {}
-        for worker in self._crew.ready:
-            if self.owes(worker):
-                tasks = self._crew.workers[worker].unanswered
+        for worker in self._actors.present:
+            if self.pending_tasks(worker):
+                tasks = self._actors.workers[worker].unanswered
                 if tasks:
-                    ages[worker] = max(now - tasks[0].begun, 0.0)
+                    ages[worker] = max(now - tasks[0].start_time, 0.0)
                 else:
                     ages[worker] = 0.0
         return ages
 
-    def next(self) -> Answered | Lost | Ready:
+    def next(self) -> TaskResult | WorkerLoss | WorkerReady:
         """Start the tasks that can start, and wait for the next event.
 
         An error of a task function is raised here, and its sample is free again.
 
         Raises:
-            RuntimeError: If no worker is left and none comes back in time, or no worker owes a
-                result.
+            RuntimeError: If no worker is present and none comes back in time, or no worker has a
+                task.
         """
         self._start()
-        if not self._crew.ready:
-            self._crew.wait_for_one()
-            return Ready(self._crew.ready[0])
-        event = self._crew.next()
+        if not self._actors.present:
+            self._actors.wait_for_worker()
+            return WorkerReady(self._actors.present[0])
+        event = self._actors.next()
         if event is None:
-            raise RuntimeError("no worker owes a result: give one a task first")
-        if isinstance(event, Failed):
+            raise RuntimeError("no worker has a task: give a worker one first")
+        if isinstance(event, TaskFailure):
             self.samples.give_back([event.task.sample])
             raise event.error
-        if isinstance(event, Answered):
+        if isinstance(event, TaskResult):
             worker = event.task.worker
-            self.round_time = time.monotonic() - self._begun
+            self.round_time = time.monotonic() - self._start_time
             self.results[event.task.sample] = worker, event.value
             self.seconds[worker].append(event.seconds)
             self._idle_since[worker] = self.round_time
-        elif isinstance(event, Lost):
+        elif isinstance(event, WorkerLoss):
             self._note_loss(event)
         return event
 
     def run(self) -> None:
-        """Go on until all results are in; the tasks of lost workers are handed on."""
+        """Go on until all results are in; other workers get the tasks of lost workers."""
         while len(self.results) < self._budget:
-            self._hand_on()
+            self._reassign()
             self.next()
 
     def close(self) -> None:
         """Cancel the running tasks; the samples without a result are free again."""
-        owing_workers = [worker for worker in self._crew.ready if self.owes(worker)]
-        for worker in owing_workers:
-            self.samples.give_back(task.sample for task in self._crew.workers[worker].unanswered)
-        run_times = self._crew.cancel(self._stamp, owing_workers)
+        busy_workers = [worker for worker in self._actors.present if self.pending_tasks(worker)]
+        for worker in busy_workers:
+            self.samples.give_back(task.sample for task in self._actors.workers[worker].unanswered)
+        run_times = self._actors.cancel(self._stamp, busy_workers)
         self.cancelled = {
-            worker: max(run_times.get(worker, 0.0), _MOMENT) for worker in owing_workers
+            worker: max(run_times.get(worker, 0.0), _MOMENT) for worker in busy_workers
         }
         self._payload = []
 
     def abandon(self) -> None:
         """Cancel everything without waiting for an answer."""
-        self._crew.cancel(self._stamp, self._crew.ready, wait=False)
+        self._actors.cancel(self._stamp, self._actors.present, wait=False)
 
     def record(self, number: int, estimates: Mapping[Worker, float] | None = None) -> RoundRecord:
         """The record of the round, after ``close``."""
-        wasted = self._crew.wasted()
+        wasted = self._actors.wasted()
         for worker, seconds in self.elapsed.items():
             wasted[worker] += seconds
         return RoundRecord(
             number,
-            {worker: self.given[worker] for worker in self._crew.workers},
+            {worker: self.allocation[worker] for worker in self._actors.workers},
             {worker: tuple(times) for worker, times in self.seconds.items()},
             self.round_time,
             estimates or {},
             wasted={worker: seconds for worker, seconds in wasted.items() if seconds > _MOMENT},
-            away=self._crew.away | self._why,
+            away=self._actors.away | self._absences,
         )
 
     def _start(self) -> None:
@@ -229,36 +235,36 @@ class TaskRound:
         The smallest samples go to workers that gave results recently, so that no sample is
         cancelled again and again.
         """
-        actors = self._crew.workers
-        for worker in sorted(self._crew.ready, key=lambda worker: actors[worker].cancels):
-            while self._left[worker] and actors[worker].has_room:
-                self._left[worker] -= 1
+        actors = self._actors.workers
+        for worker in sorted(self._actors.present, key=lambda worker: actors[worker].cancels):
+            while self._unstarted[worker] and actors[worker].has_room:
+                self._unstarted[worker] -= 1
                 self.started[worker] += 1
                 actors[worker].send(self._stamp, self.samples.take(), self._payload)
 
-    def _hand_on(self) -> None:
-        """Give tasks to idle workers if fewer tasks are left than results are missing.
+    def _reassign(self) -> None:
+        """Give tasks to idle workers if fewer tasks are pending than results are missing.
 
         Each idle worker gets one more task until the tasks suffice. Workers that the decision gave
         tasks come first, in the order in which they became idle; others get tasks only if no such
         worker is present.
         """
-        ready = self._crew.ready
-        missing = self._budget - len(self.results) - sum(map(self.owes, ready))
+        ready = self._actors.present
+        missing = self._budget - len(self.results) - sum(map(self.pending_tasks, ready))
         if missing > 0:
-            candidates = [worker for worker in ready if self.given[worker]] or ready
+            candidates = [worker for worker in ready if self.allocation[worker]] or ready
             idle = sorted(
-                (candidate for candidate in candidates if not self.owes(candidate)),
+                (candidate for candidate in candidates if not self.pending_tasks(candidate)),
                 key=lambda candidate: self._idle_since.get(candidate, 0.0),
             )
-            self._left.update(idle[:missing])
+            self._unstarted.update(idle[:missing])
 
-    def _note_loss(self, event: Lost) -> None:
+    def _note_loss(self, event: WorkerLoss) -> None:
         """Free the samples of a lost worker, and note the time of its running task."""
         worker = event.worker
-        owed_tasks = [task for task in event.tasks if not task.late]
-        self.samples.give_back(task.sample for task in owed_tasks)
-        self._why[worker] = self._crew.away[worker]
-        if self._left.pop(worker, 0) or owed_tasks:
+        pending = [task for task in event.tasks if not task.late]
+        self.samples.give_back(task.sample for task in pending)
+        self._absences[worker] = self._actors.away[worker]
+        if self._unstarted.pop(worker, 0) or pending:
             self.lost[worker] += event.seconds
-        self.lost_tasks += bool(owed_tasks) and not event.tasks[0].late
+        self.lost_tasks += bool(pending) and not event.tasks[0].late

@@ -11,7 +11,7 @@ from ata_gym.typing import Worker
 from ata_gym.utils.validation import short
 from ata_policies.allocator.named_workers import checked_names
 
-# The crew replaces an actor by another one, and an actor runs one task after the other.
+# The group replaces an actor by another one, and an actor runs one task after the other.
 _NOT_ALLOWED = {
     "name",
     "lifetime",
@@ -27,7 +27,7 @@ _RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 
 
 @dataclass
-class Started:
+class SentTask:
     """A task that an actor was sent and has not answered."""
 
     worker: Worker
@@ -38,11 +38,11 @@ class Started:
     """Ray's reference to the task time."""
     value: Any
     """Ray's reference to the value; None if it is not needed any more."""
-    begun: float
+    start_time: float
     """When it was sent, or became the first task without an answer, by the clock of the driver."""
     late: bool = False
     """Whether its round is over."""
-    counted: float = 0.0
+    counted_seconds: float = 0.0
     """The part of its time that is counted in an earlier round."""
 
 
@@ -75,24 +75,24 @@ class WorkerActor:
         self.cancels = 0
         """The number of cancelled rounds since the last result."""
         self.actor: Any = None
-        self.beginning: Any = None
+        self.startup: Any = None
         """Ray's reference to the end of ``begin``, while the actor is starting."""
-        self.tasks: deque[Started] = deque()
+        self.tasks: deque[SentTask] = deque()
         """The tasks that it was sent and has not answered, in the order of their starts."""
-        self.why = ""
+        self.absence = ""
         """Why the worker is away; empty if it is present."""
-        self.due = inf
+        self.launch_time = inf
         """When a new actor is made, by the monotonic clock."""
 
     @property
-    def unanswered(self) -> list[Started]:
+    def unanswered(self) -> list[SentTask]:
         """The tasks of the running round that it was sent and has not answered."""
         return [task for task in self.tasks if not task.late]
 
     @property
     def has_room(self) -> bool:
         """Whether it can be sent a task: it has fewer than two, and none of an earlier round."""
-        return not self.why and len(self.tasks) < 2 and len(self.unanswered) == len(self.tasks)
+        return not self.absence and len(self.tasks) < 2 and len(self.unanswered) == len(self.tasks)
 
     @property
     def awaited(self) -> Any:
@@ -100,8 +100,8 @@ class WorkerActor:
 
         If the value of a task is needed, it is awaited, so that Ray fetches it meanwhile.
         """
-        if self.beginning is not None or not self.tasks:
-            return self.beginning
+        if self.startup is not None or not self.tasks:
+            return self.startup
         task = self.tasks[0]
         if task.late:
             return task.report
@@ -114,13 +114,13 @@ class WorkerActor:
             make_task: Ray's reference to the function that makes the task function.
             finite_only: Whether the values of tasks must be finite.
         """
-        if self.why:
-            self.why = f"{self.why}; a new actor is starting"
+        if self.absence:
+            self.absence = f"{self.absence}; a new actor is starting"
         else:
-            self.why = "its actor is starting"
-        self.due = inf
+            self.absence = "its actor is starting"
+        self.launch_time = inf
         self.actor = self._class.remote()
-        self.beginning = self.actor.begin.remote(make_task, self.name, finite_only)
+        self.startup = self.actor.begin.remote(make_task, self.name, finite_only)
 
     def fits(self, resources: Mapping[str, float]) -> bool:
         """Whether an idle node with these resources has room for the actor.
@@ -139,30 +139,30 @@ class WorkerActor:
     def send(self, stamp: int, sample: int, payload: list[Any]) -> None:
         """Send a task."""
         report, value = self.actor.run.options(num_returns=2).remote(stamp, sample, payload)
-        self.tasks.append(Started(self.name, stamp, sample, report, value, time.monotonic()))
+        self.tasks.append(SentTask(self.name, stamp, sample, report, value, time.monotonic()))
 
     def answered(self) -> None:
         """Note that the first task is answered; the next task begins."""
         if not self.tasks.popleft().late:
             self.losses = self.cancels = 0
         if self.tasks:
-            self.tasks[0].begun = time.monotonic()
+            self.tasks[0].start_time = time.monotonic()
 
-    def give_up(self, ray: Any, why: str, due: float = inf) -> tuple[Started, ...]:
+    def give_up(self, ray: Any, reason: str, launch_time: float = inf) -> tuple[SentTask, ...]:
         """Kill the actor, and return the tasks that it has not answered.
 
         Args:
             ray: The module.
-            why: Why the worker is away from now on.
-            due: When a new actor is to be made, by the monotonic clock.
+            reason: Why the worker is away from now on.
+            launch_time: When a new actor is to be made, by the monotonic clock.
         """
         tasks = tuple(self.tasks)
         if self.actor is not None:
             ray.kill(self.actor)
-        self.actor = self.beginning = None
+        self.actor = self.startup = None
         self.tasks.clear()
-        self.why = why
-        self.due = due
+        self.absence = reason
+        self.launch_time = launch_time
         return tasks
 
 

@@ -1,7 +1,7 @@
 """The code that a sweep sends to the nodes of a Ray cluster.
 
-It is the mailbox, and the function that plays a job. It imports ata-gym only inside functions,
-since a node may have another ata-gym, or none.
+It is the state of the sweep, and the function that plays a job. It imports ata-gym only inside
+functions, since a node may have another ata-gym, or none.
 """
 
 import os
@@ -22,19 +22,23 @@ _REPORT_EVERY = 0.5
 """The seconds between two reports of the rounds played."""
 
 
-class Mailbox:
-    """Exchanges messages between the jobs and the driver, on the driver's node.
+class SweepState:
+    """The state of a sweep, which the jobs and the driver read and change, on the driver's node.
 
-    They are checkpoints, numbers of rounds, and the request to stop. A job has the number of its
+    It has checkpoints, numbers of rounds, and the request to stop. A job has the number of its
     place in the list of the driver. A job that is tried again, since its node was lost, goes on
     from the newest checkpoint here.
     """
 
     def __init__(self, checkpoints: dict[int, bytes]) -> None:
-        self.newest = checkpoints
+        self.checkpoints = checkpoints
+        """The newest checkpoint of each job."""
         self.unread: set[int] = set()
+        """The jobs whose newest checkpoint the driver has not read."""
         self.rounds: dict[int, int] = {}
+        """The number of rounds that each job has played, since the driver has read them."""
         self.starts: dict[int, Counter[str]] = {}
+        """How often each job has started on each node since its newest checkpoint."""
         self.stopped = False
 
     def begin(self, place: int, node: str) -> tuple[bytes | None, bool]:
@@ -45,7 +49,7 @@ class Mailbox:
         """
         starts = self.starts.setdefault(place, Counter())
         starts[node] += 1
-        return self.newest.get(place), starts[node] > MOST_STARTS
+        return self.checkpoints.get(place), starts[node] > MOST_STARTS
 
     def report(self, place: int, rounds: int) -> bool:
         """Note how many rounds a job has played; return whether it shall stop."""
@@ -54,21 +58,21 @@ class Mailbox:
 
     def keep(self, place: int, checkpoint: bytes) -> None:
         """Keep a checkpoint in place of the last one."""
-        self.newest[place] = checkpoint
+        self.checkpoints[place] = checkpoint
         self.unread.add(place)
         self.starts[place] = Counter()
 
     def read(self) -> tuple[dict[int, int], dict[int, bytes]]:
         """Return the numbers of rounds and the checkpoints that came since the last call."""
         rounds = self.rounds
-        checkpoints = {place: self.newest[place] for place in self.unread}
+        checkpoints = {place: self.checkpoints[place] for place in self.unread}
         self.rounds = {}
         self.unread = set()
         return rounds, checkpoints
 
     def forget(self, place: int) -> None:
         """Drop the checkpoint of a job that has ended."""
-        self.newest.pop(place, None)
+        self.checkpoints.pop(place, None)
         self.unread.discard(place)
 
     def stop(self) -> set[int]:
@@ -77,11 +81,11 @@ class Mailbox:
         return set(self.starts)
 
 
-def play_there(
-    mailbox: Any,
+def play_on_node(
+    state: Any,
     place: int,
     policy: str,
-    player: str,
+    run_module: str,
     needed: dict[str, Any],
     threads: dict[str, str | None],
     save_every: float,
@@ -90,10 +94,10 @@ def play_there(
     """Play a job in a temporary folder of this node, from its newest checkpoint.
 
     Args:
-        mailbox: Ray's handle of the mailbox.
-        place: The place of the job in the mailbox.
+        state: Ray's handle of the state of the sweep.
+        place: The place of the job in the list of the driver.
         policy: The name of the policy.
-        player: The name of the module that plays it.
+        run_module: The name of the module that plays it.
         needed: The provenance that the code must have here; of the machine, only the kind counts.
         threads: Variables of the environment, which say to numerical libraries how many threads
             they may use, as they are on the driver; Ray has changed them.
@@ -109,16 +113,16 @@ def play_there(
     ray: Any = import_module("ray")
 
     _restore(threads)
-    reason, machine = _difference(policy, player, needed)
+    reason, machine = _difference(policy, run_module, needed)
     if reason:
         return {"refused": reason, "node": f"{platform.node()} ({ray.util.get_node_ip_address()})"}
     from ata_gym.bench.runner.policy_run import Job, play_to_end  # noqa: PLC0415
     from ata_gym.bench.store.folder import Folder  # noqa: PLC0415
     from ata_gym.utils.errors import portable  # noqa: PLC0415
-    from ata_gym.utils.sealed import read_sealed, save_checkpoint  # noqa: PLC0415
+    from ata_gym.utils.files.sealed import read_sealed, save_checkpoint  # noqa: PLC0415
 
     newest_checkpoint, killed = ray.get(
-        mailbox.begin.remote(place, ray.get_runtime_context().get_node_id()),
+        state.begin.remote(place, ray.get_runtime_context().get_node_id()),
     )
     if killed:
         return {"killed": True}
@@ -128,11 +132,11 @@ def play_there(
     def progress(rounds: int) -> None:
         nonlocal stop, reported
         if monotonic() - reported >= _REPORT_EVERY:
-            stop = ray.get(mailbox.report.remote(place, rounds))
+            stop = ray.get(state.report.remote(place, rounds))
             reported = monotonic()
 
-    def saved(path: Path) -> None:
-        ray.get(mailbox.keep.remote(place, read_sealed(path)))
+    def keep_checkpoint(path: Path) -> None:
+        ray.get(state.keep.remote(place, read_sealed(path)))
 
     experiment, run_of = pickle.loads(pickled)
     with TemporaryDirectory(prefix="ata-gym-") as temporary:
@@ -150,7 +154,7 @@ def play_there(
                 save_every=save_every,
                 progress=progress,
                 stop=lambda: stop,
-                saved=saved,
+                saved=keep_checkpoint,
             )
         except Exception as error:
             # A policy of the user may raise anything. Python itself sends no traceback. What is
@@ -181,12 +185,12 @@ def _restore(variables: dict[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _difference(policy: str, player: str, needed: dict[str, Any]) -> tuple[str, str]:
+def _difference(policy: str, run_module: str, needed: dict[str, Any]) -> tuple[str, str]:
     """How the code here differs from what is needed, empty if it does not; and the machine."""
     try:
         from ata_gym.bench.store.provenance import changed, provenance  # noqa: PLC0415
 
-        actual = provenance(policy, player)
+        actual = provenance(policy, run_module)
         code = changed(actual, needed, policy)
     except Exception as error:
         # A module of the user may raise anything.

@@ -17,21 +17,21 @@ from ata_gym.bench.runner.policy_run import Job
 from ata_gym.bench.store.folder import begin, discard, write_frame_content
 from ata_gym.cluster.on_ray.connection import connected
 from ata_gym.cluster.on_ray.sweeps import node
-from ata_gym.utils.sealed import has_checkpoint, load_checkpoint, save_checkpoint
-from ata_gym.utils.signals import stop_requested
+from ata_gym.utils.files.sealed import has_checkpoint, load_checkpoint, save_checkpoint
+from ata_gym.utils.process.signals import stop_requested
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """The variables from which numerical libraries read how many threads they may use."""
 
 _LOOK_EVERY = 0.2
-"""The seconds between two readings of the mailbox."""
+"""The seconds between two readings of the state."""
 
 _STOPS_WITHIN = 20.0
 """The seconds in which jobs that are asked to stop may save a checkpoint."""
 
 
 def play_on_ray(
-    todo: list[Job],
+    jobs: list[Job],
     processes: int | None,
     save_every: float,
     progress: Progress,
@@ -45,7 +45,7 @@ def play_on_ray(
     again and again on one node, without a new checkpoint, it fails with a KilledError.
 
     Args:
-        todo: The jobs.
+        jobs: The jobs.
         processes: How many jobs run at once; by default one for each CPU.
         save_every: The seconds between two checkpoints of a job.
         progress: Called with a job and the number of its rounds that were played.
@@ -57,12 +57,12 @@ def play_on_ray(
         ConnectionError: If the cluster is lost; the jobs go on from their checkpoints when they are
             played again.
     """
-    if not todo:
+    if not jobs:
         return
     with stop_requested() as stop, connected(address, processes) as ray:
         try:
-            yield from _Sweep(ray, todo, save_every, progress).outcomes(
-                processes or len(todo),
+            yield from _Sweep(ray, jobs, save_every, progress).outcomes(
+                processes or len(jobs),
                 stop,
             )
         except ray.exceptions.RayError as error:
@@ -74,9 +74,9 @@ def play_on_ray(
 class _Sweep:
     """The jobs of a sweep, and the tasks of Ray that play them."""
 
-    def __init__(self, ray: Any, todo: list[Job], save_every: float, progress: Progress) -> None:
+    def __init__(self, ray: Any, jobs: list[Job], save_every: float, progress: Progress) -> None:
         self.ray = ray
-        self.todo = todo
+        self.jobs = jobs
         self.save_every = save_every
         self.progress = progress
         self.running: dict[Any, int] = {}
@@ -85,27 +85,27 @@ class _Sweep:
         self.sent: dict[bytes, Any] = {}
         self.threads = {name: os.environ.get(name) for name in _THREADS}
         contents = {
-            place: load_checkpoint(_checkpoint(job), bytes) for place, job in enumerate(todo)
+            place: load_checkpoint(_checkpoint(job), bytes) for place, job in enumerate(jobs)
         }
         checkpoints = {place: content for place, content in contents.items() if content is not None}
         # The nodes get the code itself, since they may have another ata-gym.
         ray.cloudpickle.register_pickle_by_value(node)
-        # The mailbox is on the node of this process: it must outlive the other nodes.
+        # The state is on the node of this process: it must outlive the other nodes.
         node_id = ray.get_runtime_context().get_node_id()
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             node_id,
             soft=False,
         )
-        self.mailbox = (
-            ray.remote(node.Mailbox)
+        self.state = (
+            ray.remote(node.SweepState)
             .options(num_cpus=0, scheduling_strategy=strategy)
             .remote(checkpoints)
         )
-        self.play = ray.remote(node.play_there).options(num_cpus=1, max_retries=-1)
+        self.play = ray.remote(node.play_on_node).options(num_cpus=1, max_retries=-1)
 
     def outcomes(self, at_once: int, stop: Callable[[], bool]) -> Outcomes:
         """Yield the jobs with their outcomes as they end, until ``stop`` returns True."""
-        waiting = deque(range(len(self.todo)))
+        waiting = deque(range(len(self.jobs)))
         try:
             while (waiting or self.running) and not stop():
                 while waiting and len(self.running) < at_once:
@@ -114,9 +114,9 @@ class _Sweep:
                 self._read()
                 for task in ended:
                     place = self.running.pop(task)
-                    outcome = self._outcome(self.todo[place], task)
-                    self.mailbox.forget.remote(place)
-                    yield self.todo[place], outcome
+                    outcome = self._outcome(self.jobs[place], task)
+                    self.state.forget.remote(place)
+                    yield self.jobs[place], outcome
         finally:
             if self.running:
                 # The cluster may have ended, too: what came is kept.
@@ -125,8 +125,8 @@ class _Sweep:
 
     def _start(self, place: int) -> None:
         """Give the job of a place to Ray."""
-        job = self.todo[place]
-        made_by = job.made().by
+        job = self.jobs[place]
+        made_by = job.product().by
         # The same code may have no commit on a node.
         needed = {key: value for key, value in made_by.items() if key != "commit"}
         needed["machine"] = made_by["machine"].partition(",")[0]
@@ -136,7 +136,7 @@ class _Sweep:
         job_arguments = job.policy, job.run_of.__module__, needed
         settings = self.threads, self.save_every
         outcome = self.play.remote(
-            self.mailbox,
+            self.state,
             place,
             *job_arguments,
             *settings,
@@ -145,16 +145,16 @@ class _Sweep:
         self.running[outcome] = place
 
     def _read(self, timeout: float | None = None) -> None:
-        """Read the mailbox: report the rounds played, and keep new checkpoints."""
-        rounds, checkpoints = self.ray.get(self.mailbox.read.remote(), timeout=timeout)
+        """Read the state: report the rounds played, and keep new checkpoints."""
+        rounds, checkpoints = self.ray.get(self.state.read.remote(), timeout=timeout)
         for place in self.running.values():
-            job = self.todo[place]
+            job = self.jobs[place]
             if place in rounds:
                 self.progress(job, rounds[place])
             if place in checkpoints:
                 path = _checkpoint(job)
                 if not has_checkpoint(path):
-                    begin(path, job.made().by)
+                    begin(path, job.product().by)
                 save_checkpoint(path, checkpoints[place])
 
     def _outcome(self, job: Job, task: Any) -> float | Exception | None:
@@ -178,7 +178,7 @@ class _Sweep:
             )
         if "killed" in answer:
             return KilledError()
-        made_by = {**job.made().by, "machine": answer["machine"]}
+        made_by = {**job.product().by, "machine": answer["machine"]}
         if answer["allocations"] is not None:
             path = job.folder.allocations(job.policy)
             path.parent.mkdir(exist_ok=True)
@@ -190,7 +190,7 @@ class _Sweep:
 
     def _stop(self) -> None:
         """Stop all jobs, and keep the checkpoints of the jobs that have begun."""
-        begun_places = self.ray.get(self.mailbox.stop.remote(), timeout=_STOPS_WITHIN)
+        begun_places = self.ray.get(self.state.stop.remote(), timeout=_STOPS_WITHIN)
         saving_tasks = [task for task, place in self.running.items() if place in begun_places]
         for task in self.running.keys() - set(saving_tasks):
             self.ray.cancel(task)

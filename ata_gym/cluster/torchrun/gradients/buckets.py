@@ -27,12 +27,13 @@ class Form(NamedTuple):
     device: torch.device
 
     @classmethod
-    def of(cls, tensor: Tensor, dtype: torch.dtype | None = None) -> Self:
+    def from_tensor(cls, tensor: Tensor, dtype: torch.dtype | None = None) -> Self:
         """The form of a gradient of a tensor, in another dtype if ``dtype`` is given.
 
         Example:
-            >>> Form.of(torch.ones(2, 3).T).strides, Form.of(torch.ones(3, 4)[:, :2]).strides
-            ((1, 3), (2, 1))
+            >>> tensors = torch.ones(2, 3).T, torch.ones(3, 4)[:, :2]
+            >>> [Form.from_tensor(tensor).strides for tensor in tensors]
+            [(1, 3), (2, 1)]
         """
         shape = tuple(tensor.shape)
         return cls(shape, _strides(shape, tensor.stride()), dtype or tensor.dtype, tensor.device)
@@ -74,13 +75,15 @@ _copy_all: Callable[[Sequence[Tensor], Sequence[Tensor]], object] = getattr(
 class _Bucket:
     """A flat tensor, with the places of the parameters whose gradients it begins with."""
 
-    def __init__(self, flat: Tensor, places: list[int], gradients: Tensor, *, last: bool) -> None:
+    def __init__(
+        self, flat: Tensor, places: list[int], gradients: Tensor, *, holds_extras: bool
+    ) -> None:
         self.flat = flat
         self.places = places
         self.gradients = gradients
-        self.last = last
-        """Whether it also holds what is known only after the last backward pass."""
-        self.left: set[int] = set()
+        self.holds_extras = holds_extras
+        """Whether it also holds extras, which are known only after the last backward pass."""
+        self.missing: set[int] = set()
         """The places that the pass has not reached yet."""
         self.norm: Tensor | None = None
         """The norm of this rank's part of the gradient, once it is complete."""
@@ -100,22 +103,22 @@ class Buckets:
     Args:
         parameters: The parameters, of which all are trained; in the order in which forward passes
             use them, if possible.
-        others: The forms of the tensors that are summed with the gradients.
+        extras: The forms of the tensors that are summed with the gradients.
         group: The process group of the ranks.
     """
 
     def __init__(
         self,
         parameters: list[nn.Parameter],
-        others: Sequence[Form],
+        extras: Sequence[Form],
         group: dist.ProcessGroup | None,
     ) -> None:
         self.parameters = list(parameters)
-        self.others = list(others)
+        self.extras = list(extras)
         self._group = group
-        forms = [Form.of(parameter, gradient_dtype(parameter)) for parameter in parameters]
-        self.forms = [*forms, *others]
-        """The forms of all tensors: the parameters' places come first, then the others'."""
+        forms = [Form.from_tensor(parameter, gradient_dtype(parameter)) for parameter in parameters]
+        self.forms = [*forms, *extras]
+        """The forms of all tensors: the parameters' places come first, then the extras'."""
         count = len(forms)
         lengths = [torch.Size(form.shape).numel() for form in self.forms]
         members: dict[tuple[torch.dtype, torch.device, int], list[int]] = defaultdict(list)
@@ -128,8 +131,8 @@ class Buckets:
             kind = form.dtype, form.device
             members[*kind, filled_bytes[kind] // _SIZE].append(place)
             filled_bytes[kind] += lengths[place] * form.dtype.itemsize
-        self.all: list[_Bucket] = []
-        self._home: dict[int, _Bucket] = {}
+        self.buckets: list[_Bucket] = []
+        self._bucket_by_place: dict[int, _Bucket] = {}
         views: dict[int, Tensor] = {}
         for (dtype, device, _), places in members.items():
             sizes = [lengths[place] for place in places]
@@ -139,15 +142,15 @@ class Buckets:
             parameter_places = [place for place in places if place < count]
             # The gradients are at the beginning of the flat tensor, by the order above.
             gradients = flat[: sum(lengths[place] for place in parameter_places)]
-            self.all.append(
+            self.buckets.append(
                 _Bucket(
                     flat,
                     parameter_places,
                     gradients,
-                    last=len(parameter_places) < len(places),
+                    holds_extras=len(parameter_places) < len(places),
                 ),
             )
-            self._home |= dict.fromkeys(parameter_places, self.all[-1])
+            self._bucket_by_place |= dict.fromkeys(parameter_places, self.buckets[-1])
         self.gradients = [views[place] for place in range(count)]
         """The views of the buckets that hold the gradients of the parameters."""
         self.sums = [views[place] for place in range(count, len(views))]
@@ -170,22 +173,22 @@ class Buckets:
         """Begin a round, in which the parameters have no gradients yet."""
         self.reached = [False] * len(self.parameters)
         """Whether a backward pass of this rank gave a gradient to each parameter."""
-        self.again = False
+        self.changed_after_send = False
         """Whether a gradient was added to a bucket that had been sent."""
         self.sent = 0
         """The number of buckets that were sent."""
-        self._last = False
+        self._last_pass = False
         self._open = True
-        for bucket in self.all:
-            bucket.left = set(bucket.places)
+        for bucket in self.buckets:
+            bucket.missing = set(bucket.places)
             bucket.norm = None
             bucket.work = None
 
     def expect_last(self) -> None:
         """Expect that the next backward pass is the last one of the round on this rank."""
-        self._last = True
-        for bucket in self.all:
-            bucket.left = set(bucket.places)
+        self._last_pass = True
+        for bucket in self.buckets:
+            bucket.missing = set(bucket.places)
 
     def end(self) -> None:
         """End the round; wait for what was sent, so that the buckets can be used again."""
@@ -194,10 +197,10 @@ class Buckets:
 
     def complete(self) -> list[Tensor]:
         """Fill all buckets, and return the norms of their gradients on this rank."""
-        for bucket in self.all[self.sent :]:
+        for bucket in self.buckets[self.sent :]:
             self._fill(bucket)
             self._measure(bucket)
-        return [bucket.norm for bucket in self.all if bucket.norm is not None]
+        return [bucket.norm for bucket in self.buckets if bucket.norm is not None]
 
     def not_finite(self) -> int | None:
         """The first place whose gradient is not finite on this rank; None if there is none.
@@ -214,17 +217,17 @@ class Buckets:
             None,
         )
 
-    def sum(self, others: Sequence[Tensor]) -> None:
-        """Send what is left, with the other tensors, and wait until the views hold the sums."""
-        for view, tensor in zip(self.sums, others, strict=True):
+    def sum(self, extras: Sequence[Tensor]) -> None:
+        """Send the remaining buckets, with the extras, and wait until the views hold the sums."""
+        for view, tensor in zip(self.sums, extras, strict=True):
             view.copy_(tensor)
-        while self.sent < len(self.all):
+        while self.sent < len(self.buckets):
             self._send()
         self._wait()
 
     def scale(self, factor: float) -> None:
         """Multiply the gradients."""
-        for bucket in self.all:
+        for bucket in self.buckets:
             bucket.gradients.mul_(factor)
 
     def _reached(self, place: int) -> None:
@@ -236,16 +239,20 @@ class Buckets:
 
     def _advance(self, place: int) -> None:
         self.reached[place] = True
-        bucket = self._home[place]
-        self.again = self.again or bucket.work is not None
-        if place not in bucket.left:
+        bucket = self._bucket_by_place[place]
+        self.changed_after_send = self.changed_after_send or bucket.work is not None
+        if place not in bucket.missing:
             return
-        bucket.left.remove(place)
-        if not bucket.left:
+        bucket.missing.remove(place)
+        if not bucket.missing:
             self._fill(bucket)
         # In the last pass, send all complete buckets that are next in the order. A bucket with
         # other tensors waits for ``sum``; there is at least one, so that there is a next bucket.
-        while self._last and not (next_bucket := self.all[self.sent]).left and not next_bucket.last:
+        while (
+            self._last_pass
+            and not (next_bucket := self.buckets[self.sent]).missing
+            and not next_bucket.holds_extras
+        ):
             self._measure(next_bucket)
             self._send()
 
@@ -280,12 +287,12 @@ class Buckets:
         bucket.norm = torch.linalg.vector_norm(bucket.gradients)
 
     def _send(self) -> None:
-        bucket = self.all[self.sent]
+        bucket = self.buckets[self.sent]
         bucket.work = dist.all_reduce(bucket.flat, group=self._group, async_op=True)
         self.sent += 1
 
     def _wait(self) -> None:
-        for bucket in self.all:
+        for bucket in self.buckets:
             if bucket.work is not None:
                 bucket.work.wait()
 

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ata_gym.cluster.torchrun.gradients.buckets import Buckets, Form, gradient_dtype
 from ata_gym.cluster.torchrun.ranks import Fault, Ranks
-from ata_gym.cluster.torchrun.weights import Unchanged
+from ata_gym.cluster.torchrun.weights import ParameterSnapshot
 from ata_gym.models.model import trained_weights
 
 
@@ -50,7 +50,7 @@ class TaskGradients:
         # The modules may have changed since the last round.
         modules = list(self.model.modules())
         for module in modules:
-            for feature, cure in _not_respected(module):
+            for feature, cure in _unsupported_parts(module):
                 raise ValueError(
                     f"{feature} is not respected inside a round, in which gradients are summed"
                     f" once, as they are: {cure}",
@@ -61,10 +61,10 @@ class TaskGradients:
             for name in ("running_mean", "running_var")
             if isinstance(statistic := getattr(module, name, None), Tensor)
         ]
-        self._known = [statistic.clone() for statistic in self._statistics]
+        self._saved_statistics = [statistic.clone() for statistic in self._statistics]
         trained = trained_weights(self.model)
         # The trained parameters as they are between rounds, and their gradients before this round.
-        self._before = [
+        self._old_gradients = [
             (weights, None if weights.grad is None else weights.grad.clone()) for weights in trained
         ]
         # Whether the model has been given the sums.
@@ -84,7 +84,9 @@ class TaskGradients:
                 # Otherwise its first forward pass would broadcast the buffers.
                 module.require_forward_param_sync = False
         self._sharded: list[Any] = [
-            module for module in modules if _is("torch.distributed.fsdp", "FSDPModule", module)
+            module
+            for module in modules
+            if _is_instance("torch.distributed.fsdp", "FSDPModule", module)
         ]
         for sharded in self._sharded:
             self._stack.callback(sharded.set_requires_gradient_sync, True)
@@ -96,12 +98,12 @@ class TaskGradients:
         self.parameters = list(self.model.parameters())
         """All parameters as they are during the round; some may be frozen."""
         self._begin(trained_weights(self.model))
-        self._weights = Unchanged(self.model, self.parameters)
+        self._weights = ParameterSnapshot(self.model, self.parameters)
         return self
 
     def _begin(self, trained: list[nn.Parameter]) -> None:
         """Begin the round with buckets for these parameters, which are new ones if need be."""
-        forms = [Form.of(parameter, gradient_dtype(parameter)) for parameter in trained]
+        forms = [Form.from_tensor(parameter, gradient_dtype(parameter)) for parameter in trained]
         if forms:
             device = forms[0].device
         else:
@@ -110,16 +112,16 @@ class TaskGradients:
             dtype = torch.float64
         else:
             dtype = torch.float32
-        # Beside the gradients are summed: the running statistics, and one tensor with whether each
+        # The extras are the running statistics, and one tensor with whether each
         # parameter was reached and the message of the round.
-        others = [Form.of(statistic) for statistic in self._statistics]
-        others.append(Form((len(trained) + self._length,), (1,), dtype, device))
+        extras = [Form.from_tensor(statistic) for statistic in self._statistics]
+        extras.append(Form((len(trained) + self._length,), (1,), dtype, device))
         buckets = self._buckets
-        if buckets.forms != [*forms, *others] or any(
+        if buckets.forms != [*forms, *extras] or any(
             map(operator.is_not, buckets.parameters, trained),
         ):
             buckets.close()
-            self._buckets = Buckets(trained, others, self._ranks.group)
+            self._buckets = Buckets(trained, extras, self._ranks.group)
             layout_text = repr([(*form[:2], form.dtype) for form in forms])
             self.layout = zlib.crc32(layout_text.encode()) & 0xFFFFFF
         self._buckets.begin()
@@ -135,12 +137,12 @@ class TaskGradients:
         for sharded in self._sharded:
             sharded.reshard()
         if failed:
-            for parameter, old_gradient in self._before:
+            for parameter, old_gradient in self._old_gradients:
                 parameter.grad = old_gradient
-            for statistic, saved in zip(self._statistics, self._known, strict=True):
+            for statistic, saved in zip(self._statistics, self._saved_statistics, strict=True):
                 statistic.copy_(saved)
-        self._before = []
-        self._known = []
+        self._old_gradients = []
+        self._saved_statistics = []
         self._stack.close()
 
     @property
@@ -162,13 +164,13 @@ class TaskGradients:
     @property
     def partly_sent(self) -> bool:
         """Whether the other ranks wait for the rest of this rank's gradient."""
-        return 0 < self._buckets.sent < len(self._buckets.all)
+        return 0 < self._buckets.sent < len(self._buckets.buckets)
 
     def forget(self) -> None:
         """Begin the round anew, without the gradients and running statistics of its tasks."""
         for parameter in self._buckets.parameters:
             parameter.grad = None
-        for statistic, saved in zip(self._statistics, self._known, strict=True):
+        for statistic, saved in zip(self._statistics, self._saved_statistics, strict=True):
             statistic.copy_(saved)
         self._buckets.begin()
 
@@ -181,8 +183,8 @@ class TaskGradients:
         norms = self._buckets.complete()
         if (place := self._weights.changed()) is not None:
             return Fault.CHANGED, place
-        if self._buckets.again:
-            return Fault.AGAIN, 0
+        if self._buckets.changed_after_send:
+            return Fault.SECOND_PASS, 0
         # A norm may be infinite just because the squares are too large, so the elements decide.
         if finite and not all(norm.isfinite() for norm in norms):
             place = self._buckets.not_finite()
@@ -226,22 +228,22 @@ class TaskGradients:
         for sharded in self._sharded:
             sharded.reshard()
         # How many ranks have reached each parameter.
-        counts = message[: len(self._before)].tolist()
+        counts = message[: len(self._old_gradients)].tolist()
         gradients = self._buckets.gradients
         for (parameter, old_gradient), gradient, count in zip(
-            self._before,
+            self._old_gradients,
             gradients,
             counts,
             strict=True,
         ):
-            _set(parameter, gradient if count else None, old_gradient)
+            _set_gradient(parameter, gradient if count else None, old_gradient)
         self._kept = True
 
 
-def _set(parameter: Tensor, gradient: Tensor | None, old_gradient: Tensor | None) -> None:
+def _set_gradient(parameter: Tensor, gradient: Tensor | None, old_gradient: Tensor | None) -> None:
     """Give a parameter the sum of a gradient and its gradient of before, where there are any."""
     if gradient is not None:
-        if _is("torch.distributed.tensor", "DTensor", parameter):
+        if _is_instance("torch.distributed.tensor", "DTensor", parameter):
             # Importing it takes a second, and whatever made the parameter has imported it.
             from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415
 
@@ -261,15 +263,15 @@ def _set(parameter: Tensor, gradient: Tensor | None, old_gradient: Tensor | None
         parameter.grad = old_gradient + gradient
 
 
-def _is(package: str, name: str, thing: object) -> bool:
-    """Whether a thing is of a class of a package that takes a second to import.
+def _is_instance(package: str, name: str, value: object) -> bool:
+    """Whether a value is of a class of a package that takes a second to import.
 
-    It needs no import: what made such a thing has imported the package.
+    It needs no import: what made such a value has imported the package.
     """
-    return package in sys.modules and isinstance(thing, getattr(sys.modules[package], name))
+    return package in sys.modules and isinstance(value, getattr(sys.modules[package], name))
 
 
-def _not_respected(module: Any) -> Iterator[tuple[str, str]]:
+def _unsupported_parts(module: Any) -> Iterator[tuple[str, str]]:
     """What in a module communicates in a way that a round does not respect, and the cure."""
     if isinstance(module, nn.SyncBatchNorm):
         yield (
@@ -281,9 +283,9 @@ def _not_respected(module: Any) -> Iterator[tuple[str, str]]:
             yield "DistributedDataParallel(static_graph=True)", "leave static_graph out"
         if module._comm_hooks:
             yield "a communication hook of DistributedDataParallel", "register none"
-    elif _is("torch.distributed.fsdp", "FullyShardedDataParallel", module):
+    elif _is_instance("torch.distributed.fsdp", "FullyShardedDataParallel", module):
         yield "FullyShardedDataParallel", "use fully_shard, or the plain module"
-    elif _is("torch.distributed.fsdp", "FSDPModule", module):
+    elif _is_instance("torch.distributed.fsdp", "FSDPModule", module):
         state = module._get_fsdp_state()
         policy = state._mp_policy
         dtypes = {parameter.dtype for parameter in module.parameters()}

@@ -68,7 +68,7 @@ def score(
 
 
 @dataclass(frozen=True)
-class ConfidenceBound(Estimate):
+class ConfidenceBound(Estimate[Totals]):
     """Lower confidence bounds of ATA, with the constants of the preprint or of ICML."""
 
     version: str = "preprint"
@@ -81,7 +81,7 @@ class ConfidenceBound(Estimate):
     assumes = "sub-exponential times"
     # A worker that starts anew alone would have a bound of 0, and get all tasks. Few tasks that
     # count would leave wide bounds.
-    _RESTARTS = MappingProxyType({"restart": "everybody", "effective_tasks": None})
+    _RESTARTS = MappingProxyType({"restart": "all", "effective_tasks": None})
     memory_defaults = MappingProxyType({"restarting": _RESTARTS})
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class ConfidenceBound(Estimate):
     def fit(self, setting: Setting) -> Self:
         bound = getattr(self, self.bound)
         if bound is None:
-            value, origin = self._found(setting)
+            value, origin = self._default_bound(setting)
         else:
             value = bound
             origin = ""
@@ -110,32 +110,32 @@ class ConfidenceBound(Estimate):
             else:
                 reason = f"here it is {value!r}"
             message = (
-                f"give {self.bound}=..., a positive bound on every worker's {self._norm()}:"
+                f"give {self.bound}=..., a positive bound on every worker's {self._norm_text()}:"
                 f" {reason}"
             )
             raise ValueError(message) from None
         return replace(self, **fitted)
 
-    def in_words(self, setting: Setting) -> str:
+    def describe_fit(self, setting: Setting) -> str:
         value = getattr(self, self.bound)
-        derived, origin = self._found(setting)
+        derived, origin = self._default_bound(setting)
         if value != derived:
             origin = "as given"
         return f"{self.bound} = {value:.6g}, {origin}"
 
-    def _found(self, setting: Setting) -> tuple[float | None, str]:
+    def _default_bound(self, setting: Setting) -> tuple[float | None, str]:
         """Return the bound that follows from a setting and its origin, or None and the reason."""
         published: float | None = getattr(getattr(setting.published, self.version), self.bound)
         if published is not None and self.norms == "published":
-            return self.width * published, "as published" + self._narrower()
+            return self.width * published, "as published" + self._width_note()
         if setting.norms is None:
             return None, "no pool or scenario is known"
         centred = VERSIONS[self.version].centred
         relative = self.bound == "eta"
         largest, origin = setting.norms.largest(centred=centred, relative=relative)
-        return self.width * largest, f"the largest {self._norm()}{origin}{self._narrower()}"
+        return self.width * largest, f"the largest {self._norm_text()}{origin}{self._width_note()}"
 
-    def _narrower(self) -> str:
+    def _width_note(self) -> str:
         if self.width == 1.0:
             return ""
         return f", times {self.width:g}"
@@ -163,7 +163,7 @@ class ConfidenceBound(Estimate):
             width = width * means
         return uniform_phase(means, setting.budget, width)
 
-    def _norm(self) -> str:
+    def _norm_text(self) -> str:
         if VERSIONS[self.version].centred:
             x = "X - mean"
         else:
@@ -206,7 +206,7 @@ class Ata(ConfidenceBound):
     alpha: float | None = None
 
     bound = "alpha"
-    time_unit = "that of alpha, by default the pool's"
+    time_unit = "the unit of alpha, by default the pool's"
     constants = (
         "4 e alpha, alpha >= psi1 norm of X, twice the mean where it is infinite; "
         "at ICML 2 alpha, alpha >= psi1 norm of X - mean, 1.53 times the mean"

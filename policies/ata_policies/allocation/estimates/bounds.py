@@ -20,6 +20,7 @@ from ata_policies.allocation.estimates.estimate import (
     LearnedShapes,
 )
 from ata_policies.allocation.rules import Scores
+from ata_policies.beliefs.belief import CountedT
 from ata_policies.beliefs.moments import Moments, Totals
 
 
@@ -132,7 +133,7 @@ def kl_score(count: Floats, total: Floats, level: Floats, shape: Floats, out: Fl
 
 
 @dataclass(frozen=True)
-class _Scaled(Estimate):
+class _Scaled(Estimate[CountedT]):
     """Lower bounds for times in [0, b].
 
     Args:
@@ -145,7 +146,7 @@ class _Scaled(Estimate):
     width: float = 1.0
 
     knows = "nothing; or the scale"
-    time_unit = "that of the scale, where it is given"
+    time_unit = "the unit of the scale, where it is given"
 
     def __post_init__(self) -> None:
         if self.scale is not None:
@@ -160,7 +161,7 @@ class _Scaled(Estimate):
 
 
 @dataclass(frozen=True)
-class Cucb(_Scaled):
+class Cucb(_Scaled[Totals]):
     """CUCB, mirrored for costs: the score is (m - b sqrt(3 ln k / (2 K)))+ in round k.
 
     Here K tasks of mean m have been seen of the worker. Chen, Wang and Yuan, "Combinatorial
@@ -181,7 +182,7 @@ class Cucb(_Scaled):
 
 
 @dataclass(frozen=True)
-class UcbV(_Scaled):
+class UcbV(_Scaled[Moments]):
     """UCB-V, mirrored for costs: the score is (m - sqrt(2 v ln k / K) - 3 b ln k / K)+.
 
     Here K tasks of mean m and variance v have been seen of the worker by round k. Audibert, Munos
@@ -211,17 +212,17 @@ class UcbV(_Scaled):
         )
 
 
-class _Kl(GammaTimes):
+class _Kl(GammaTimes[CountedT]):
     """The lower bounds at the level ln k, for shapes that are known or learned."""
 
-    def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys) -> Scores:
+    def scores(self, belief: CountedT, rounds: Ints | Floats, keys: Keys) -> Scores:
         shapes = self.shapes(belief)
         by_worker = np.broadcast_to(shapes, belief.counts.shape)
         return Scores(kl_score(belief.counts, belief.totals, np.log(rounds), by_worker), shapes)
 
 
 @dataclass(frozen=True)
-class KlLcb(_Kl, KnownShape):
+class KlLcb(_Kl[Totals | Moments], KnownShape):
     """KL lower bounds for gamma times of a known shape: min{q : K kl(m, q) <= ln k}.
 
     kl(m, q) = shape (m / q - 1 - ln(m / q)), with K tasks seen of mean m by round k. By default the
@@ -238,7 +239,7 @@ class KlLcb(_Kl, KnownShape):
 
 
 @dataclass(frozen=True)
-class KlGamma(_Kl, LearnedShapes):
+class KlGamma(_Kl[Moments], LearnedShapes):
     """KL lower bounds for gamma times whose shapes are learned from their second moments.
 
     The bounds of ``KlLcb``, with a shape for each worker from ``learn_shapes``. Ours.

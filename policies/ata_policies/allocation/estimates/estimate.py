@@ -4,17 +4,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self
 
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.validation import real
 from ata_policies.allocation.rules import Scores
+from ata_policies.beliefs.belief import CountedT
 from ata_policies.beliefs.moments import Moments, Totals, learn_shapes, mean_times
 from ata_policies.facts import Described
 from ata_policies.setting import Setting
 
 
-class Estimate(Described, ABC):
+class Estimate(Described, ABC, Generic[CountedT]):
     """Hyperparameters of an estimate; subclasses are frozen dataclasses.
 
     Most estimates score a belief with counts and totals, of any memory. An estimate with statistics
@@ -34,14 +35,14 @@ class Estimate(Described, ABC):
         """Return the estimate with the hyperparameters that follow from the setting filled in."""
         return self
 
-    def in_words(self, setting: Setting) -> str:
+    def describe_fit(self, setting: Setting) -> str:
         """Return the hyperparameters that follow from the setting as text for ``explain``.
 
         By default there are none, and the text is empty.
         """
         return ""
 
-    def start(self, rows: int, n: int) -> Any:
+    def start(self, rows: int, n: int) -> CountedT:
         """Return the first belief of an estimate with statistics of its own.
 
         Args:
@@ -50,14 +51,14 @@ class Estimate(Described, ABC):
         """
         raise NotImplementedError
 
-    def updated(self, belief: Any) -> Any:
+    def updated(self, belief: CountedT) -> CountedT:
         """Return the belief with what the estimate keeps in it for the rounds to come.
 
         By default the estimate keeps nothing.
         """
         return belief
 
-    def mean(self, belief: Any) -> Floats:
+    def mean(self, belief: CountedT) -> Floats:
         """Return the mean task times that it goes by, (E, n).
 
         The values of workers never tried mean nothing.
@@ -65,7 +66,7 @@ class Estimate(Described, ABC):
         return mean_times(belief.counts, belief.totals)
 
     @abstractmethod
-    def scores(self, belief: Any, rounds: Ints | Floats, keys: Keys) -> Scores:
+    def scores(self, belief: CountedT, rounds: Ints | Floats, keys: Keys) -> Scores:
         """Return the scores of all rows.
 
         Args:
@@ -75,18 +76,18 @@ class Estimate(Described, ABC):
         """
 
 
-class GammaTimes(Estimate):
+class GammaTimes(Estimate[CountedT]):
     """An estimate for gamma times."""
 
     gives_shape = True
 
     @abstractmethod
-    def shapes(self, belief: Any) -> Any:
+    def shapes(self, belief: CountedT) -> float | Floats:
         """Return the shapes of the task times: a number, or (E, n)."""
 
 
 @dataclass(frozen=True)
-class KnownShape(GammaTimes):
+class KnownShape(GammaTimes[Totals | Moments]):
     """All workers' times have one shape, which is given.
 
     Args:
@@ -106,7 +107,7 @@ class KnownShape(GammaTimes):
 
 
 @dataclass(frozen=True)
-class LearnedShapes(GammaTimes):
+class LearnedShapes(GammaTimes[Moments]):
     """Each worker's shape is learned from its own moments, shrunk to the shape of all workers.
 
     Args:
@@ -126,7 +127,7 @@ class LearnedShapes(GammaTimes):
 
 
 @dataclass(frozen=True)
-class Mean(Estimate):
+class Mean(Estimate[Totals]):
     """The mean of the times that count: certainty equivalence, where nothing else explores.
 
     A worker that looks slow is never tried again. Long times of a fast worker's first tasks are

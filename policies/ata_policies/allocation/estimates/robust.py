@@ -10,7 +10,7 @@ empirical variance", 2012 (formulas recalled).
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ata_gym.utils.ranges import FINITE, Counts, Times, Within
 from ata_gym.utils.validation import non_negative, real, whole_number
 from ata_policies.allocation.estimates.estimate import Estimate
 from ata_policies.allocation.rules import Scores
+from ata_policies.beliefs.belief import CountedT
 
 _MOST_BLOCKS = 64
 _LARGEST_BLOCK_SUM = FINITE / (2 * _MOST_BLOCKS)
@@ -36,10 +37,15 @@ class Blocks(NamedTuple):
     """(E, n) tasks seen."""
     sums: Annotated[Floats, Within(0.0, _LARGEST_BLOCK_SUM)]
     """(E, n, k) their times, added up in blocks."""
-    known: Counts
+    mean_counts: Counts
     """(E, n) tasks seen when the mean was worked out."""
     means: Times
     """(E, n) the robust means, kept until a worker has more results; 0 for a worker never tried."""
+
+    @property
+    def totals(self) -> Floats:
+        """(E, n) the times of all blocks added up."""
+        return np.asarray(self.sums.sum(axis=2))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> "Blocks":
         counts, sums = _observe(self.counts, self.sums, worker, duration)
@@ -73,7 +79,7 @@ class Truncated(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _RobustBound(Estimate):
+class _RobustBound(Estimate[CountedT]):
     """A robust mean m minus ``radius`` times its published width, clipped at 0.
 
     The published width is m sqrt(width moment L / K) with L = 2 ln t + ``offset`` in round t, and K
@@ -93,14 +99,14 @@ class _RobustBound(Estimate):
         non_negative("radius", self.radius)
         real("moment", self.moment)
 
-    def scores(self, belief: Any, rounds: Ints | Floats, keys: Keys) -> Scores:
+    def scores(self, belief: CountedT, rounds: Ints | Floats, keys: Keys) -> Scores:
         level = 2.0 * np.log(rounds) + self.offset
         width = float(self.radius) * math.sqrt(self.width * self.moment)
         return Scores(_bound(self.mean(belief), belief.counts, level, width))
 
 
 @dataclass(frozen=True)
-class _OfBlocks(_RobustBound):
+class _BlockEstimate(_RobustBound[Blocks]):
     """A robust mean of blocks, computed again only for workers with new results."""
 
     blocks: int = 4
@@ -117,15 +123,15 @@ class _OfBlocks(_RobustBound):
             )
 
     def start(self, rows: int, n: int) -> Blocks:
-        counts, known_counts, means = np.zeros((3, rows, n))
-        return Blocks(counts, np.zeros((rows, n, self.blocks)), known_counts, means)
+        counts, mean_counts, means = np.zeros((3, rows, n))
+        return Blocks(counts, np.zeros((rows, n, self.blocks)), mean_counts, means)
 
     def mean(self, belief: Blocks) -> Floats:
         return belief.means
 
 
 @dataclass(frozen=True)
-class MedianOfMeans(_OfBlocks):
+class MedianOfMeans(_BlockEstimate):
     """Median of means: a lower bound around the median of a few blocks' means.
 
     Published: the tasks of a worker in order in floor(min(8 ln(e^(1/8) / delta), K / 2)) blocks,
@@ -158,11 +164,11 @@ class MedianOfMeans(_OfBlocks):
     width = 192.0
 
     def updated(self, belief: Blocks) -> Blocks:
-        return belief._replace(known=belief.counts, means=_median_of_means(*belief))
+        return belief._replace(mean_counts=belief.counts, means=_median_of_means(*belief))
 
 
 @dataclass(frozen=True)
-class Catoni(_OfBlocks):
+class Catoni(_BlockEstimate):
     """Catoni's estimator: a lower bound around an M-estimator of logarithmic influence.
 
     Published: the root m of sum psi(A (X_j - m)) = 0 over all K >= 4 L tasks, with
@@ -201,11 +207,13 @@ class Catoni(_OfBlocks):
     width = 4.0
 
     def updated(self, belief: Blocks) -> Blocks:
-        return belief._replace(known=belief.counts, means=_catoni(*belief, float(self.moment)))
+        return belief._replace(
+            mean_counts=belief.counts, means=_catoni(*belief, float(self.moment))
+        )
 
 
 @dataclass(frozen=True)
-class TruncatedMean(_RobustBound):
+class TruncatedMean(_RobustBound[Truncated]):
     """Truncated mean: a lower bound around a mean whose long tasks are clipped.
 
     Published: the mean of X_j 1{X_j <= sqrt(u j / L)}, u a bound on E X^2, L = 2 ln t; radius 4
@@ -290,16 +298,16 @@ def _block_means(count: int, sums: Floats, i: int, blocks: int, means: Floats) -
 def _median_of_means(
     count: Floats,
     sums: Floats,
-    known_count: Floats,
-    known_mean: Floats,
+    mean_count: Floats,
+    last_mean: Floats,
     out: Floats,
 ) -> None:
     """Compute the median of means of each worker with new results; others keep what is known."""
     n, k = sums.shape
     means = np.empty(k)
     for i in range(n):
-        out[i] = known_mean[i]
-        if count[i] != known_count[i]:
+        out[i] = last_mean[i]
+        if count[i] != mean_count[i]:
             tasks = np.int64(count[i])
             # the largest power of two that leaves two tasks in each block
             blocks = k
@@ -312,8 +320,8 @@ def _median_of_means(
 def _catoni(
     count: Floats,
     sums: Floats,
-    known_count: Floats,
-    known_mean: Floats,
+    mean_count: Floats,
+    last_mean: Floats,
     moment: Floats,
     out: Floats,
 ) -> None:
@@ -321,8 +329,8 @@ def _catoni(
     n, k = sums.shape
     means = np.empty(k)
     for i in range(n):
-        out[i] = known_mean[i]
-        if count[i] == known_count[i]:
+        out[i] = last_mean[i]
+        if count[i] == mean_count[i]:
             continue
         tasks = np.int64(count[i])
         blocks = min(tasks, k)
@@ -334,8 +342,8 @@ def _catoni(
         # the means are in ascending order, and the root lies between the smallest and the largest
         low = means[0]
         high = means[blocks - 1]
-        if low < known_mean[i] < high:
-            root = known_mean[i]
+        if low < last_mean[i] < high:
+            root = last_mean[i]
         else:
             root = median
         # Newton's method, kept inside the interval [low, high] that contains the root

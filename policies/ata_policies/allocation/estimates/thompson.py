@@ -11,6 +11,7 @@ from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import kernel
 from ata_policies.allocation.estimates.estimate import GammaTimes, KnownShape, LearnedShapes
 from ata_policies.allocation.rules import Scores
+from ata_policies.beliefs.belief import CountedT
 from ata_policies.beliefs.moments import Moments, Totals
 
 
@@ -123,10 +124,10 @@ def gamma_kernel(shape: Floats, uniform: Floats, out: Floats) -> None:
                 out[i] = gamma_quantile(a, (u - p) / (1.0 - p), np.intc(0))
 
 
-class _Thompson(GammaTimes):
+class _Thompson(GammaTimes[CountedT]):
     """Means drawn at random, for shapes that are known or learned."""
 
-    def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys) -> Scores:
+    def scores(self, belief: CountedT, rounds: Ints | Floats, keys: Keys) -> Scores:
         """Return the drawn means.
 
         The choice among workers never tried uses the same keys, as nothing is drawn for them.
@@ -136,7 +137,7 @@ class _Thompson(GammaTimes):
 
 
 @dataclass(frozen=True)
-class Thompson(_Thompson, KnownShape):
+class Thompson(_Thompson[Totals | Moments], KnownShape):
     """Thompson sampling for gamma times of a known shape, by default exponential times.
 
     Each round draws every mean as 1 / lambda, lambda ~ Gamma(c K_i, rate c S_i), and allocates by
@@ -155,7 +156,7 @@ class Thompson(_Thompson, KnownShape):
 
 
 @dataclass(frozen=True)
-class ThompsonGamma(_Thompson, LearnedShapes):
+class ThompsonGamma(_Thompson[Moments], LearnedShapes):
     """Thompson sampling for gamma times whose shapes are learned from their second moments.
 
     The draws of ``Thompson``, with a shape for each worker from ``learn_shapes``. Ours.

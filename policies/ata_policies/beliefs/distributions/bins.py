@@ -32,10 +32,10 @@ _COUNTS = (ROW.since, ROW.clock, ROW.settled, ROW.results, ROW.events, ROW.alarm
 _LARGEST_IN_ROW = dict.fromkeys(_COUNTS, LARGEST_COUNT) | {ROW.force: len(HORIZONS) - 1}
 _MOST_OF_ROW = tuple(_LARGEST_IN_ROW.get(place, FINITE) for place in range(ROW.size))
 _LARGEST_IN_TRACK = dict.fromkeys(
-    (*range(0, 2 * MEMORIES, 2), SLOT.mass, SLOT.probes, SLOT.seen),
+    (*range(SLOT.results, 2 * MEMORIES, 2), SLOT.mass, SLOT.probes, SLOT.suspect_results),
     LARGEST_COUNT,
 )
-_LARGEST_IN_TRACK |= {SLOT.kept: 1, SLOT.counted: 1}
+_LARGEST_IN_TRACK |= {SLOT.kept_share: 1, SLOT.counted_share: 1}
 _MOST_OF_TRACK = tuple(_LARGEST_IN_TRACK.get(place, FINITE) for place in range(SLOT.size))
 _LEAST_OF_ROW = tuple(
     -FINITE if ROW.gains <= place < ROW.spread else 0.0 for place in range(ROW.size)
@@ -52,10 +52,10 @@ class DistributionBelief(NamedTuple):
     memories below. Of more than 1,024 workers only the 1,024 fastest by ``mean`` have bins and
     memories; the others have the common shape, and are not watched.
 
-    **Memories.** Four memories, of h = all, 16, 4 and 1 rounds with news of the worker, each hold
-    discounted results d_h and their time x_h. The level m_h = (x_h + m) / (d_h + 1), with one more
-    result at the level m of the longest memory, predicts the worker's next round. For d results of
-    time x the loss is the quasi-likelihood of gamma times,
+    **Memories.** Four memories, of h = all, 16, 4 and 1 rounds with feedback of the worker, each
+    hold discounted results d_h and their time x_h. The level m_h = (x_h + m) / (d_h + 1), with one
+    more result at the level m of the longest memory, predicts the worker's next round. For d
+    results of time x the loss is the quasi-likelihood of gamma times,
 
         l_h = (d ln m_h + x / m_h) / phi,
 
@@ -76,8 +76,8 @@ class DistributionBelief(NamedTuple):
     **Restarts.** A test for a single worker sums l_all - l_h, for 16 and 4 rounds, against the
     memory in force and never below 0 (CUSUM). At 12 it restarts the worker from what the better
     memory holds; the row's sums lose its part. False alarms come about once in e^12 h rounds.
-    Everybody begins anew if within 10 rounds enough workers restart or become suspects: more than a
-    third of the workers with news in the last round, and at least three or all that there are.
+    All workers begin anew if within 10 rounds enough restart or become suspects: more than a
+    third of the workers with feedback in the last round, and at least three or all that there are.
 
     **Suspects.** A single round that is very unlike the others acts at once (``suspects.judge``).
     The worker is believed to be as fast as in this round, with the evidence of its results. What
@@ -142,9 +142,9 @@ class DistributionBelief(NamedTuple):
         with np.errstate(all="ignore"):
             return DistributionBelief(*observe_round(*self, worker, duration, elapsed))
 
-    def rows(self, which: Any) -> "DistributionBelief":
-        """Return the belief of some rows only; ``which`` is any index that keeps the row axis."""
-        return DistributionBelief(*(part[which] for part in self))
+    def take_rows(self, rows: Any) -> "DistributionBelief":
+        """Return the belief of some rows only; ``rows`` is any index that keeps the row axis."""
+        return DistributionBelief(*(part[rows] for part in self))
 
     @property
     def since(self) -> Floats:
@@ -172,7 +172,7 @@ class DistributionBelief(NamedTuple):
 
         They may have changed. Tries are due at the multiples of 2,000 rounds since everything began
         anew, and from round 20,000 on at 20,000 * 1.1 ** k. A worker that was tried is due if it
-        had no news since half an interval before the last of these moments. So workers are due
+        had no feedback since half an interval before the last of these moments. So workers are due
         together, which is cheaper than one by one.
         """
         due: Mask = _stale(self.last, self.counts, self.busy, self.since, self.row[:, ROW.clock])
@@ -181,7 +181,7 @@ class DistributionBelief(NamedTuple):
     def suspects(self) -> Mask:
         """Return which workers took far longer, or far less, than usual in their last round.
 
-        The mask has the shape (E, n); a worker's last round is its last round with news.
+        The mask has the shape (E, n); a worker's last round is its last round with feedback.
         """
         return np.asarray(self._of_worker(SLOT.stretch) > 0.0)
 
@@ -190,8 +190,8 @@ class DistributionBelief(NamedTuple):
 
         The mask has the shape (E,).
         """
-        now = self.row[:, ROW.clock]
-        return np.asarray((self.row[:, ROW.alarm] == now) & (now > 0.0))
+        clock = self.row[:, ROW.clock]
+        return np.asarray((self.row[:, ROW.alarm] == clock) & (clock > 0.0))
 
     def probes(self) -> Mask:
         """Return which suspects are to be probed in the coming round, (E, n): each when it is due.
@@ -202,11 +202,11 @@ class DistributionBelief(NamedTuple):
         suspects = self.suspects()
         if not suspects.any():
             return suspects
-        now = self.row[:, ROW.clock, None]
+        clock = self.row[:, ROW.clock, None]
         due = self._of_worker(SLOT.due)
-        hit = self._of_worker(SLOT.hit)
-        probes: Mask = suspects & (due <= now + 1.0)
-        due_together = probes & (due > now)
+        hit = self._of_worker(SLOT.suspected)
+        probes: Mask = suspects & (due <= clock + 1.0)
+        due_together = probes & (due > clock)
         usual_mean = self.mean() / np.where(due_together, self._of_worker(SLOT.stretch), 1.0)
         for row in np.flatnonzero(due_together.any(axis=1)):
             waiting = np.flatnonzero(due_together[row])
@@ -259,7 +259,7 @@ class DistributionBelief(NamedTuple):
         """
         return np.maximum(self._of_worker(SLOT.mass, workers) - 1.0, 0.0)
 
-    def of(self, workers: Ints) -> "DistributionBelief":
+    def take_workers(self, workers: Ints) -> "DistributionBelief":
         """Return the belief about some workers only, in this order, as if there were no others.
 
         Args:
@@ -273,10 +273,19 @@ class DistributionBelief(NamedTuple):
         bins = bins * has_slot[:, :, None, None]
         tracks = np.take_along_axis(self.tracks, from_slot[:, :, None], 1) * has_slot[:, :, None]
         places = np.broadcast_to(np.arange(workers.shape[1], dtype=np.int32), workers.shape)
-        moments = {
-            name: np.take_along_axis(getattr(self, name), workers, 1) for name in self._fields[:7]
-        }
-        return self._replace(**moments, slot=places, owner=places, bins=bins, tracks=tracks)
+        return self._replace(
+            counts=np.take_along_axis(self.counts, workers, 1),
+            totals=np.take_along_axis(self.totals, workers, 1),
+            deviations=np.take_along_axis(self.deviations, workers, 1),
+            busy=np.take_along_axis(self.busy, workers, 1),
+            cancellations=np.take_along_axis(self.cancellations, workers, 1),
+            anchor=np.take_along_axis(self.anchor, workers, 1),
+            last=np.take_along_axis(self.last, workers, 1),
+            slot=places,
+            owner=places,
+            bins=bins,
+            tracks=tracks,
+        )
 
 
 @kernel("(n),(n),(n),(),()->(n)")

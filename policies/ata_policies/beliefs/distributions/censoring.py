@@ -86,7 +86,7 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
     common = common_shape(slices, np.arange(slices.shape[1]), weight)
     # with fewer slots than workers, give each worker its bins, so that the kernel has one per row
     if belief.owner.shape[1] < tasks.shape[1]:
-        belief = belief.of(np.broadcast_to(np.arange(tasks.shape[1]), tasks.shape))
+        belief = belief.take_workers(np.broadcast_to(np.arange(tasks.shape[1]), tasks.shape))
     arguments = (
         belief.bins,
         belief.totals,

@@ -54,15 +54,15 @@ def to_try_again(belief: DistributionBelief, price: float) -> Mask:
     return np.asarray(first_of(np.where(candidates, -idle, np.inf), limit))
 
 
-def falling_due(rate: Floats, now: Floats, before: Floats) -> Ints:
-    """Return how many whole units fall due between ``before`` and ``now``, elementwise.
+def falling_due(rate: Floats, end: Floats, start: Floats) -> Ints:
+    """Return how many whole units fall due from ``start`` to ``end``, elementwise.
 
     Args:
         rate: Units per unit of time.
-        now: The later time.
-        before: The earlier time.
+        end: The later time.
+        start: The earlier time.
     """
-    return np.asarray(np.floor(rate * now) - np.floor(rate * before), np.int64)
+    return np.asarray(np.floor(rate * end) - np.floor(rate * start), np.int64)
 
 
 @phase

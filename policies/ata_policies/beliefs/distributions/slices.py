@@ -14,7 +14,7 @@ from ata_gym.utils.compiled import helper, inlined, kernel
 from ata_policies.beliefs.distributions.arrays import Places
 from ata_policies.beliefs.distributions.bins import TRUST, DistributionBelief
 
-_SEEN_BEYOND = 8.0
+_RESULTS_BEYOND = 8.0
 """A slice rests on so many times the results that lie beyond it."""
 _WEIGHTLESS = 1e-9
 """The share of all results below which a bin counts as empty: rounding leaves as much."""
@@ -61,7 +61,7 @@ def own_sample(
     return out
 
 
-def sample(belief: DistributionBelief, size: int, own: Floats | None = None) -> Floats:
+def sample(belief: DistributionBelief, size: int, slices: Floats | None = None) -> Floats:
     """Return means of equally likely slices of each worker's distribution, (E, n, size).
 
     They increase along a worker. A worker seen rarely borrows the shape (time / mean) of its
@@ -78,7 +78,7 @@ def sample(belief: DistributionBelief, size: int, own: Floats | None = None) -> 
     Args:
         belief: What is known of the workers.
         size: The number of slices.
-        own: (E, n, size) their own slices; by default ``own_sample(belief, size)``.
+        slices: (E, n, size) their own slices; by default ``own_sample(belief, size)``.
 
     Example:
         >>> belief = DistributionBelief.empty(1, 3)
@@ -87,33 +87,33 @@ def sample(belief: DistributionBelief, size: int, own: Floats | None = None) -> 
         >>> sample(belief, 4).mean(axis=2)
         array([[ 4., 12., nan]])
     """
-    if own is None:
-        own = own_sample(belief, size)
-    return blended(own, np.arange(own.shape[1]), belief.later(), own.mean(axis=2))
+    if slices is None:
+        slices = own_sample(belief, size)
+    return blended(slices, np.arange(slices.shape[1]), belief.later(), slices.mean(axis=2))
 
 
-def blended(own: Floats, place: Ints, later: Floats, mean: Floats) -> Floats:
+def blended(slices: Floats, place: Ints, later: Floats, mean: Floats) -> Floats:
     """Return the distributions of ``sample`` for workers of given means, (E, m, size).
 
     Args:
-        own: (E, k, size) own slices.
+        slices: (E, k, size) own slices.
         place: (m,) where each worker's own slices are, from 0 to k - 1; -1 for none.
         later: (E, m) the workers' results after the first.
         mean: (E, m) the workers' means.
     """
-    common = common_shape(own, place, later / (later + TRUST))
-    return np.asarray(_blend(own, place, later, mean, common))
+    common = common_shape(slices, place, later / (later + TRUST))
+    return np.asarray(_blend(slices, place, later, mean, common))
 
 
-def common_shape(own: Floats, place: Ints, weight: Floats) -> Floats:
+def common_shape(slices: Floats, place: Ints, weight: Floats) -> Floats:
     """Return the weighted mean of the shapes q_i / m_i and the exponential shape e, (E, size).
 
     Args:
-        own: (E, k, size) own slices q.
+        slices: (E, k, size) own slices q.
         place: (m,) where each worker's own slices are, from 0 to k - 1; -1 for none.
         weight: (E, m) the weight of each worker; e has the weight 1 / 17.
     """
-    return np.asarray(_common(own, place, weight, exponential_sample(own.shape[2])))
+    return np.asarray(_common(slices, place, weight, exponential_sample(slices.shape[2])))
 
 
 @helper()
@@ -161,7 +161,7 @@ def _blend(
         slices_mean = _fill_shape(slices, place[i], shape)
         total = 0.0
         for s in range(size):
-            results = later[i] * min(1.0, _SEEN_BEYOND * (1.0 - (s + 0.5) / size))
+            results = later[i] * min(1.0, _RESULTS_BEYOND * (1.0 - (s + 0.5) / size))
             trust = results / (results + TRUST)
             out[i, s] = trust * shape[s] + (1.0 - trust) * common[s]
             total += out[i, s]

@@ -39,27 +39,27 @@ class Members(NamedTuple):
 
     workers: Ints
     """(E, m) the workers in increasing order."""
-    there: Mask
+    present: Mask
     """(E, m) which places are not filled up."""
     place: Ints
     """(E, n) the place of each worker among the members; -1 for a worker that is none."""
 
-    def of(self, values: Any) -> Any:
+    def take(self, values: Any) -> Any:
         """Return the members' values, (E, m), from the values of all workers, (E, n)."""
         return picked(values, self.workers)
 
-    def among_all(self, values: Ints) -> Ints:
+    def scatter(self, values: Ints) -> Ints:
         """Return values of all workers, (E, n), from the members' values, (E, m); others have 0."""
         return np.where(self.place >= 0, picked(values, self.place), 0)
 
 
-def members(which: Mask) -> Members:
-    """Return the workers for which ``which``, (E, n), is true."""
-    counts = which.sum(axis=1)[:, None]
-    place = np.where(which, np.cumsum(which, axis=1) - 1, -1)
+def members(mask: Mask) -> Members:
+    """Return the workers for which a mask, (E, n), is true."""
+    counts = mask.sum(axis=1)[:, None]
+    place = np.where(mask, np.cumsum(mask, axis=1) - 1, -1)
     present = np.arange(max(1, counts.max())) < counts
     workers = np.zeros(present.shape, np.int64)
-    workers[present] = np.nonzero(which)[1]
+    workers[present] = np.nonzero(mask)[1]
     return Members(workers, present, place)
 
 
@@ -72,7 +72,7 @@ def own_slices(belief: DistributionBelief) -> tuple[Members, Floats]:
     return counted, own_sample(belief, SLICES, workers=counted.workers)
 
 
-def borrow_tails(belief: DistributionBelief, counted: Members, own: Floats) -> Moments:
+def borrow_tails(belief: DistributionBelief, counted: Members, slices: Floats) -> Moments:
     """Return the moments, (E, n), with means in which a rare huge time counts less.
 
     With w_i the mean of a worker's times cut at 4 of its medians, its mean is w_i (1 + x_i). The
@@ -87,7 +87,7 @@ def borrow_tails(belief: DistributionBelief, counted: Members, own: Floats) -> M
     Args:
         belief: What is known of n workers.
         counted: The workers that are counted in bins, see ``own_slices``.
-        own: (E, m, S) their own slices.
+        slices: (E, m, S) their own slices.
 
     Example:
         >>> worker = np.tile([0, 1], 20)[None]
@@ -99,14 +99,14 @@ def borrow_tails(belief: DistributionBelief, counted: Members, own: Floats) -> M
         (array([2.3, 1. ]), array([1.9, 1.5]))
     """
     moments = Moments(belief.counts, belief.totals, belief.deviations)
-    tail = np.where(counted.there, _tail(own), 0.0)
-    results = counted.of(belief.counts)
+    tail = np.where(counted.present, _tail(slices), 0.0)
+    results = counted.take(belief.counts)
     common_tail = np.zeros((len(tail), 1))
     # workers whose times are all 0 have no tail that others could borrow
-    weight = results * (counted.of(belief.anchor) > 0.0)
+    weight = results * (counted.take(belief.anchor) > 0.0)
     for row in np.flatnonzero(tail.any(axis=1)):
-        weights = weight[row, counted.there[row]]
-        common_tail[row] = (tail[row, counted.there[row]] * weights).sum() / weights.sum()
+        weights = weight[row, counted.present[row]]
+        common_tail[row] = (tail[row, counted.present[row]] * weights).sum() / weights.sum()
     mixed = (results * tail + _BORROWED * common_tail) / (results + _BORROWED)
     factor = np.where(counted.place >= 0, picked((1.0 + mixed) / (1.0 + tail), counted.place), 1.0)
     return Moments(moments.counts, moments.totals * factor, moments.deviations * factor**2)

@@ -46,20 +46,12 @@ def learning() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def learn_in() -> Callable[..., Any]:
     from ata_gym.bench.runner.jobs import Effort
-    from ata_gym.bench.store.folder import open_folder
-    from ata_gym.bench.store.provenance import provenance_of
-    from ata_gym.bench.studies.learning.run import learn
+    from ata_gym.bench.runner.study import play
+    from ata_gym.bench.studies.learning.study import AgentTraining
 
-    def run(learning: Any, path: Path, save_every: float = 10.0, **options: Any) -> Any:
-        made_by = provenance_of(learn.__module__)
-        effort = Effort(save_every=save_every)
-        return learn(
-            learning,
-            open_folder(path, learning.config()),
-            made_by,
-            effort=effort,
-            **options,
-        )
+    def run(learning: Any, path: Path, save_every: float = 10.0) -> Any:
+        training = AgentTraining(dict.fromkeys(learning.references()), learning)
+        return play(training, path, Effort(save_every=save_every))
 
     return run
 

@@ -5,7 +5,10 @@ is refused.
 import json
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import gymnasium as gym
@@ -15,14 +18,20 @@ import pytest
 from scipy import stats
 
 import ata_policies
+from ata_gym import bench
 from ata_gym.bench.report.headline import more_or_less
+from ata_gym.bench.report.report import leave
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.summary_tables import show
+from ata_gym.bench.store.folder import Folder, read_frame
+from ata_gym.bench.store.note import read_note
 from ata_gym.bench.store.provenance import provenance
 from ata_gym.rl.agent import LearnedAgent, LearnedDispatchAgent
 from ata_gym.rl.specification import policy_name
 from ata_gym.scenarios.for_agents import SPLITS
+from ata_gym.utils.files import manifest
 from ata_policies.setting import Setting
+from tests.bench.studies.learning.conftest import TINY
 from tests.mutated import refused_by_field
 
 pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
@@ -33,18 +42,23 @@ FILES = ("results/curve.parquet", "results/validation.parquet", "results/test.pa
 ENDS = ["agent-start", "agent-end"]
 
 
-class KilledError(Exception):
+class KilledError(KeyboardInterrupt):
     """Ends a run at any moment."""
 
 
-def ender(at: int, end: Callable[[], None]) -> Callable[[str, int], None]:
-    left = [end]
+def ender(at: int, end: Callable[[], None]) -> Callable[..., Any]:
+    """In the place of the progress bars: ends the run once a training has so many steps."""
+    remaining = [end]
 
-    def progress(part: str, done: int) -> None:
-        if part == "training" and done >= at and left:
-            left.pop()()
+    @contextmanager
+    def bars(_totals: Any) -> Iterator[Callable[[str, int], None]]:
+        def update(part: str, done: int) -> None:
+            if part == "training" and done >= at and remaining:
+                remaining.pop()()
 
-    return progress
+        yield update
+
+    return bars
 
 
 def kill() -> None:
@@ -55,17 +69,25 @@ def press_ctrl_c() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
+def frames(path: Path) -> Any:
+    """What a training has left in a folder."""
+    from ata_gym.bench.studies.learning.experiment import Evaluations
+
+    return Evaluations(*(read_frame(Folder(path).result(name)) for name in Evaluations._fields))
+
+
 def test_each_part_of_the_training_is_evaluated_and_the_best_agent_is_kept_and_plays_by_name(
     trained,
 ):
     from ata_gym.bench.studies.learning.experiment import play, ratios
     from ata_gym.bench.studies.learning.training import make_agent
 
-    learning, learned, path = trained
+    learning, _, path = trained
+    learned = frames(path)
     assert learned.curve["steps"].to_list() == [0, 64, 128]
     assert learned.curve.columns[:3] == ["steps", "cost/uta", "cost/ata-icml"]
     assert learned.curve["cost/uta"].n_unique() > 1
-    assert learned.left_out == {}
+    assert read_note(path)["refusals"] == {}
     for split, played, more in (
         ("validation", learned.validation, []),
         ("test", learned.test, ["agent", *ENDS]),
@@ -83,7 +105,7 @@ def test_each_part_of_the_training_is_evaluated_and_the_best_agent_is_kept_and_p
     for reference, (mean, _, _) in on_validation.items():
         assert mean == learned.curve[f"cost/{reference}"].min()
     agent = make_agent(learning)
-    fresh = play(learning.agent.player(agent, agent.env.bare), learning.test, "agent-start")
+    fresh = play(learning.agent.policy_class(agent, agent.env.bare), learning.test, "agent-start")
     agent.env.close()
     assert fresh.equals(learned.test.filter(policy="agent-start"))
     assert costs["agent-start"] != costs["agent-end"]
@@ -98,30 +120,33 @@ def test_the_agent_that_is_kept_is_a_row_with_its_steps_beside_the_first_and_the
     tmp_path,
     best,
 ):
-    from ata_gym.bench.studies.learning.report import report
+    from ata_gym.bench.studies.learning.report import report_on
 
-    learning, learned, _ = trained
+    _, _, path = trained
+    learned = frames(path)
     curve = learned.curve.with_columns(
         pl.when(pl.int_range(pl.len()) == best).then(0.1).otherwise(1.0).alias("cost/uta"),
     )
-    made = report(learning, learned._replace(curve=curve, left_out={"oracle": "why"}), tmp_path)
+    note = {**read_note(path), "refusals": {"oracle": "why"}}
+    made = report_on(note, learned._replace(curve=curve))
+    left = leave(made, tmp_path)
     rows = {row[0]: row[1:] for row in made.tables[0].rows}
     assert [rows[name][0] for name in ("agent", *ENDS, "uta")] == [str(64 * best), "0", "128", "-"]
     if best == 0:
         kept = "before training, after 0 steps"
     else:
         kept = "after 64 of 128 steps"
-    assert made.remark.startswith(
-        f"The agent that is kept is that {kept}, the best of 3 evaluations",
+    assert made.findings.startswith(
+        f"The agent is kept as it was {kept}, the best of 3 evaluations",
     )
-    assert made.remark.endswith("\nleft out: oracle (why)")
+    assert made.findings.endswith("\nleft out: oracle (why)")
     start, end = (learned.test.filter(policy=name)["cost"].to_numpy() for name in ENDS)
     logs = np.log(end / start)
     interval = stats.ttest_1samp(logs, 0.0).confidence_interval(0.95)
     ratio = Estimate(*np.exp([logs.mean(), interval.low, interval.high]))
-    assert f"  the end beside the start: {more_or_less(ratio, 'cost')}\n" in made.remark
-    assert "  the agent at the start, beside uta, the uniform policy: " in made.remark
-    assert "  the agent at the end, beside uta, the uniform policy: " in made.remark
+    assert f"  the end compared with the start: {more_or_less(ratio, 'cost')}\n" in made.findings
+    for moment in ("start", "end"):
+        assert f"  the agent at the {moment}, compared with uta, the uniform " in made.findings
     if best:
         return
     cost = {name: learned.test.filter(policy=name)["cost"].to_numpy() for name in ("agent", "uta")}
@@ -135,8 +160,55 @@ def test_the_agent_that_is_kept_is_a_row_with_its_steps_beside_the_first_and_the
     assert all(low <= mean <= high for mean, low, high in found.values())
     assert rows["agent"][1] == show(found["agent"][0], found["agent"][2])
     assert "oracle is dynamic-oracle" in (tmp_path / "table.md").read_text("utf-8")
-    for name in ("learning.png", "learning.svg", "table.csv", "curve.csv"):
+    for name in ("plots/learning.png", "plots/learning.svg", "table.csv", "curve.csv"):
         assert (tmp_path / name).stat().st_size > 0
+    assert tmp_path / "report.html" in left.tables
+    assert "Cost while the agent is trained" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_agents_and_references_are_compared_on_the_test_seeds_also_from_the_folder_alone(trained):
+    _, results, path = trained
+    test = frames(path).test
+    for name in ("agent", "distribution-learner"):
+        ratios = test.filter(policy=name)["cost"] / test.filter(policy="uta")["cost"]
+        ratio = results.compare(name, "uta").ratio.mean
+        assert ratio == pytest.approx(np.exp(np.log(ratios.to_numpy()).mean()))
+        row = results.table().filter(policy=name, quantity="cost", over="uta")
+        assert row["mean"].item() == pytest.approx(ratio)
+    assert results.compare("default", "uta").sentence.startswith("distribution-learner compared")
+    assert results.records.drop("scenario").equals(test)
+    again = bench.read(path)
+    assert again.table().equals(results.table())
+    assert again.content.findings == results.content.findings
+    assert "ppo" in repr(again)
+
+
+def test_the_function_is_the_training_and_leaves_nothing_without_a_folder(
+    trained,
+    tmp_path,
+    monkeypatch,
+):
+    _, results, path = trained
+    monkeypatch.chdir(tmp_path)
+    alone = bench.learn(
+        "allocation",
+        "drawn-6-v1",
+        price=0.1,
+        rounds=5,
+        hyperparameters=TINY["ppo"],
+        steps=128,
+        rows=4,
+        seed=3,
+        evaluations=2,
+        validation=3,
+        test=4,
+    )
+    assert alone.table().equals(results.table())
+    assert alone.files == alone.pictures == []
+    assert not [*tmp_path.iterdir()]
+    assert alone.plot()._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match=r"price is 0\.1 there and 0\.2 here"):
+        bench.learn(rounds=5, rows=4, price=0.2, hyperparameters=TINY["ppo"], out=path)
 
 
 def test_a_reference_that_cannot_play_is_left_out(learning, monkeypatch):
@@ -145,8 +217,8 @@ def test_a_reference_that_cannot_play_is_left_out(learning, monkeypatch):
     monkeypatch.setattr(
         "ata_gym.bench.studies.learning.experiment._ORACLES", {"allocation": "oracle"}
     )
-    names, left_out = playable(learning())
-    assert "dynamic oracle" in left_out["oracle"]
+    names, refusals = playable(learning())
+    assert "dynamic oracle" in refusals["oracle"]
     assert [*names, "oracle"] == list(learning().references())
 
 
@@ -181,8 +253,12 @@ def test_each_algorithm_goes_on_after_a_kill_and_after_ctrl_c_and_ends_with_the_
         (40, kill, KilledError, 0.0),
         (60, press_ctrl_c, KeyboardInterrupt, 1e9),
     ):
-        with pytest.raises(error):
-            learn_in(tiny, parts, save_every=save_every, progress=ender(at, end))
+        with monkeypatch.context() as patch:
+            patch.setattr("ata_gym.bench.studies.learning.study.progress_bars", ender(at, end))
+            with pytest.raises(error):
+                learn_in(tiny, parts, save_every=save_every)
+        with pytest.raises(ValueError, match=r"the training has not finished in .*, so there is"):
+            bench.read(parts)
         assert checkpoint.read_bytes() != saved
         saved = checkpoint.read_bytes()
         assert not (parts / "results" / "curve.parquet").exists()
@@ -243,6 +319,19 @@ def test_a_configuration_whose_fields_hold_something_else_is_refused_by_file_and
         "budget",
         "hyperparameters.policy_kwargs",
     }
+
+
+def test_a_note_is_refused_by_file_and_field(trained, tmp_path, monkeypatch):
+    *_, path = trained
+    out = shutil.copytree(path, tmp_path / "out")
+    (out / manifest.NAME).unlink()
+    # pages take most of the time
+    monkeypatch.setattr("ata_gym.bench.studies.learning.report.summarise", lambda test: test)
+    about = json.loads((out / "about.json").read_text("utf-8"))
+    about["policies"] = about["policies"][:1]
+    (out / "about.json").write_text(json.dumps(about), "utf-8")
+    accepted = refused_by_field(out / "about.json", lambda: bench.read(out))
+    assert {name for name in accepted if ".facts." not in name} == {"price"}
 
 
 def test_a_folder_without_an_agent_is_refused(trained, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from ata_gym.bench.report import style
 from ata_gym.training import Trainer
-from ata_gym.utils import manifest
+from ata_gym.utils.files import manifest
 from tests.training.conftest import _one_thread, refused  # noqa: F401
 
 DRAW = style.save

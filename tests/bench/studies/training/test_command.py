@@ -16,15 +16,14 @@ from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.runner import progress
 from ata_gym.bench.runner.policy_run import PolicyRun
 from ata_gym.bench.store.folder import open_folder
-from ata_gym.bench.store.note import read_note
-from ata_gym.bench.studies.training.page import page
+from ata_gym.bench.studies.training.one_trajectory.study import LossStudy
 from ata_gym.bench.studies.training.trajectory import train_once
 from ata_gym.cli import app
 from ata_gym.models import checkpoint
 from ata_gym.models.determinism import deterministic
-from ata_gym.models.device import enough_memory
+from ata_gym.models.memory import enough_memory
 from ata_gym.training import Trainer
-from ata_gym.utils import manifest
+from ata_gym.utils.files import manifest
 from tests.flips import unseen
 from tests.mutated import refused_by_field
 
@@ -247,22 +246,22 @@ def test_a_training_that_fails_at_its_beginning_does_not_hold_the_folder(
         (("--evaluate-every", "0"), "evaluate-every must be a whole number"),
         (("--save-every", "nan"), "save-every must be at least 0 seconds"),
         (("--scenario", "alibaba-1"), "made of recorded times, which train does not play"),
-        (("--lr", "fast"), "--lr must be a positive number or theory, not 'fast'"),
+        (("--lr", "fast"), "lr must be a positive number or theory, not 'fast'"),
         (("--lr", "theory"), "digits does not say; give a learning rate in place of theory"),
         (("--methods", ","), "name at least one method"),
-        (("--methods", "rennala", "--seeds", 2), "--methods goes without --seeds"),
+        (("--methods", "rennala", "--seeds", 2), "methods goes without seeds"),
         (("--methods", "rennala=fast"), "with a positive learning rate, not 'rennala=fast'"),
-        (("--methods", "rennala", "--schedule", "cosine:10"), "--methods goes without --schedule"),
+        (("--methods", "rennala", "--schedule", "cosine:10"), "methods goes without schedule"),
         (
             ("--scenario", "drawn-6-v1", "--policies", "uta", "--methods", "asgd=0.1"),
             "drawn-6-v1 are drawn anew",
         ),
-        (("--clock", "wall"), "--clock must be pool or device, not 'wall'"),
-        (("--clock", "device"), "--clock device and --workers go together"),
-        (("--workers", "cpu"), "--clock device and --workers go together"),
+        (("--clock", "wall"), "clock must be pool or device, not 'wall'"),
+        (("--clock", "device"), "clock device and workers go together"),
+        (("--workers", "cpu"), "clock device and workers go together"),
         (
             ("--clock", "device", "--workers", "cpu", "--methods", "asgd"),
-            "--clock device goes without --methods",
+            "clock device goes without methods",
         ),
         (
             ("--clock", "device", "--workers", "cpu", "--compile"),
@@ -270,7 +269,7 @@ def test_a_training_that_fails_at_its_beginning_does_not_hold_the_folder(
         ),
         (
             ("--methods", "asgd", "--micro-batch", "2", "--compile"),
-            "--methods goes without --micro-batch, --compile",
+            "methods goes without micro-batch, compile",
         ),
     ],
 )
@@ -285,11 +284,12 @@ def test_a_note_whose_fields_hold_something_else_is_refused_by_file_and_field(fi
     shutil.copytree(finished[0], out)
     (out / manifest.NAME).unlink()
     note = json.loads((out / "about.json").read_text())
-    note |= {"policies": note["policies"][:1], "methods": ["asgd"], "unlike": {"asgd": "given"}}
+    method = {"label": "asgd", "lr": 0.1, "kind": "given"}
+    note |= {"policies": note["policies"][:1], "methods": [method]}
     (out / "about.json").write_text(json.dumps(note))
-    taken = refused_by_field(out / "about.json", lambda: page(out, read_note(out)))
+    taken = refused_by_field(out / "about.json", lambda: LossStudy.report(out))
     free = {name for name in taken if ".facts." not in name}
-    assert free == {"price", "policies[0].own", "unlike.asgd"}
+    assert free == {"price", "lr", "methods[0].lr", "methods[0].kind"}
 
 
 def test_determinism_ends_where_it_should():

@@ -8,22 +8,27 @@ from typer.testing import CliRunner
 
 from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.report import style
-from ata_gym.bench.report.losses import draw, equal_clocks_note
+from ata_gym.bench.report.charts import against_clocks
+from ata_gym.bench.report.losses import equal_clocks_note
+from ata_gym.bench.report.pictures import Drawing, against_clocks as clock_panels
 from ata_gym.bench.store.folder import open_folder
-from ata_gym.bench.studies.training import comparison
-from ata_gym.bench.studies.training.comparison import (
-    DEFAULT,
-    GIVEN,
-    THEORY,
-    LossComparison,
-    MethodChoice,
-)
+from ata_gym.bench.studies.training import methods as training_methods
 from ata_gym.bench.studies.training.curves import (
     LossReading,
     evaluations_on_clocks,
     goal,
     losses_on_clocks,
 )
+from ata_gym.bench.studies.training.methods import (
+    DEFAULT,
+    GIVEN,
+    THEORY,
+    MethodChoice,
+    no_ratio_note,
+    other_kinds,
+    run_once,
+)
+from ata_gym.bench.studies.training.one_trajectory.comparison import LossComparison
 from ata_gym.cli import app
 from ata_gym.training import METHODS, Trainer, make_problem
 from ata_gym.training.problems.quadratic import Quadratic
@@ -85,7 +90,7 @@ def test_they_are_in_the_tables_and_the_pictures_again_without_running_again(
     assert "nan" not in result.stdout
     assert unseen(out) == []  # a flipped byte in any file is named
     before = contents(out)
-    monkeypatch.setattr(comparison, "MethodRun", None)
+    monkeypatch.setattr(training_methods, "MethodRun", None)
     assert (command(out).stdout, contents(out)) == (result.stdout, before)
 
 
@@ -93,7 +98,7 @@ def test_a_method_that_diverges_is_named_after_the_report_on_the_others(tmp_path
     result = command(tmp_path, methods="minibatch=1e30,rennala")
     assert result.exit_code == 1
     assert "rennala" in result.stdout
-    assert "minibatch=1e30: the training loss is" in result.stderr
+    assert "minibatch=1e30 failed: FloatingPointError: the training loss is" in result.stderr
     assert "another learning rate is given as minibatch=RATE" in result.stderr
     assert not (tmp_path / "methods" / "minibatch%3D1e30.parquet").exists()
 
@@ -135,9 +140,9 @@ def test_learning_rates():
 )
 def test_no_ratio_is_shown_where_learning_rates_differ_in_kind(policies, compared):
     choices = [MethodChoice.parse(text) for text in ("rennala", "asgd=0.1", "ringmaster=theory")]
-    unlike = comparison.other_kinds(choices, policies)
+    unlike = other_kinds({choice.label: choice.kind for choice in choices}, policies)
     assert {choice.label for choice in choices} - unlike.keys() == compared
-    note = comparison.no_ratio_note(unlike, policies)
+    note = no_ratio_note(unlike, policies)
     assert all(f"{label} (" in note for label in unlike)
 
 
@@ -157,18 +162,25 @@ def test_learning_rates_that_are_all_by_theory_are_compared(tmp_path):
 def test_what_is_never_reached_is_null(tmp_path):
     folder = open_folder(tmp_path, EXPERIMENT.config())
     entry = MethodChoice.parse("mindflayer")
-    frame = comparison.run_once(entry, Trainer("quadratic", BUDGET, lr=0.1), EXPERIMENT, folder)
+    frame = run_once(entry, Trainer("quadratic", BUDGET, lr=0.1), EXPERIMENT, folder)
     assert "suboptimality" in frame.columns
-    reading = LossReading.of(Quadratic(), ROUNDS)
+    reading = LossReading.from_problem(Quadratic(), ROUNDS)
     never, soon = (
-        LossComparison(EXPERIMENT, trajectory([level]), reading, {entry: frame})
+        LossComparison(
+            EXPERIMENT.sizes,
+            EXPERIMENT.points,
+            trajectory([level]),
+            reading,
+            pl.DataFrame(),
+            {"mindflayer": frame},
+        )
         for level in (-1.0, 1e9)
     )
-    curves = never.method_curves()
+    (curves,) = never.method_curves()
     assert curves["round"][-1] == len(frame)
     assert curves["loss"].is_finite().all()
-    assert never.reached(entry) == (None, None)
-    assert soon.reached(entry) == (curves["runtime"][0], curves["total_worker_time"][0])
+    assert never.reached("mindflayer") == (None, None)
+    assert soon.reached("mindflayer") == (curves["runtime"][0], curves["total_worker_time"][0])
 
 
 def test_every_method_has_a_line_of_its_own():
@@ -203,11 +215,11 @@ def clocks(rounds, **speeds):
 
 
 def test_an_exact_loss_is_read_as_it_is():
-    exact = LossReading.of(Quadratic(), 5000)
-    noisy = LossReading.of(Trainer("digits", 1).problem, 5000)
+    exact = LossReading.from_problem(Quadratic(), 5000)
+    noisy = LossReading.from_problem(Trainer("digits", 1).problem, 5000)
     assert exact(pl.Series(LOSSES)).to_list() == LOSSES
     assert (exact.label(), exact.stretched(23)) == ("loss, exact", exact)
-    assert noisy.label() == "training loss, exponential\nmean over about 100 rounds"
+    assert noisy.label() == "training loss, exponential mean over about 100 rounds"
     assert noisy.stretched(23).over == 2300
 
 
@@ -251,12 +263,33 @@ def test_the_goal(losses, expected):
     assert goal(trajectory(losses), EXACT) == expected
 
 
-def test_pictures_of_policies(tmp_path, drawn):
-    run = trajectory([0.5, 0.0, -0.5]).with_columns(accuracy=pl.lit(0.5))
+@pytest.mark.parametrize(("lowest", "scale"), [(-0.5, "linear"), (0.25, "log")])
+def test_the_picture_has_a_row_for_each_figure_and_a_column_for_each_clock(
+    tmp_path,
+    drawn,
+    lowest,
+    scale,
+):
+    run = trajectory([0.5, 0.4, lowest]).with_columns(accuracy=pl.lit(0.5))
     records = clocks([1, 2, 3], ata=1.0, mine=2.0)
-    curves = losses_on_clocks(run, records, EXACT)
-    evaluations = evaluations_on_clocks(run, records)
-    drawn(lambda: draw(curves, evaluations, EXACT.label(), "a title", tmp_path / "loss", "a note"))
+    figures = {
+        "loss": losses_on_clocks(run, records, EXACT),
+        "accuracy": evaluations_on_clocks(run, records),
+    }
+    places = {"ata": 0, "mine": 1}
+    rows = [against_clocks(frame, name, name, places) for name, frame in figures.items()]
+    drawing = Drawing(clock_panels(rows), [*places], "a note")
+    loss_time, loss_work, accuracy_time, accuracy_work = drawing().axes
+    assert loss_time.get_title(loc="left") == "how long training takes (left is faster)"
+    assert loss_work.get_title(loc="left") == "how much work it costs (left is cheaper)"
+    assert (loss_time.get_ylabel(), accuracy_time.get_ylabel()) == ("loss", "accuracy")
+    assert (loss_work.get_ylabel(), accuracy_time.get_title(loc="left")) == ("", "")
+    assert (loss_time.get_yscale(), accuracy_time.get_yscale()) == (scale, "linear")
+    assert (loss_time.get_xlabel(), accuracy_work.get_xlabel()) == ("runtime", "worker time")
+    times = {line.get_label(): line.get_xdata().tolist() for line in loss_time.get_lines()}
+    assert times == {"ata": [1.0, 2.0, 3.0], "mine": [2.0, 4.0, 6.0]}
+    assert loss_work.get_shared_y_axes().joined(loss_work, loss_time)
+    drawn(lambda: style.save(drawing(), tmp_path / "loss", "a title"))
 
 
 def test_policies_whose_clocks_are_equal_are_named():

@@ -10,10 +10,12 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from ata_gym import bench
 from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.runner.jobs import USUAL
-from ata_gym.bench.studies.training import device_training
-from ata_gym.bench.studies.training.device_training import MEASURED, train_each
+from ata_gym.bench.runner.study import play
+from ata_gym.bench.studies.training.separate import study as separate
+from ata_gym.bench.studies.training.separate.study import MEASURED, SeparateTrainings
 from ata_gym.bench.studies.training.trajectory import Training
 from ata_gym.cli import app
 from ata_gym.pools import trace
@@ -29,18 +31,12 @@ def train(out, policies=POLICIES, trainer=None, workers=WORKERS, progress=None, 
     price = more.pop("price", 0.0)
     problem = more.pop("problem", "digits")
     experiment = Experiment.on_scenario("icml2025-regret", rounds=ROUNDS, seeds=1, price=price)
-    training = Training(problem, effort=USUAL._replace(**more))
+    training = Training(problem, trainer or Trainer("digits", BUDGET))
+    study = SeparateTrainings(dict.fromkeys(policies), experiment, training, workers)
     with pytest.MonkeyPatch.context() as patch:
         if progress is not None:
-            patch.setattr(device_training, "progress_bars", lambda _: nullcontext(progress))
-        return train_each(
-            workers,
-            policies,
-            trainer or Trainer("digits", BUDGET),
-            experiment,
-            training,
-            out,
-        )
+            patch.setattr(separate, "progress_bars", lambda _: nullcontext(progress))
+        return play(study, out, USUAL._replace(**more), ["again"])
 
 
 def records(out, policy):
@@ -78,8 +74,8 @@ def test_each_policy_trains_on_the_same_gradients_and_on_times_of_its_own_and_is
     out, report, told, *_ = done
     reference = Trainer("digits", BUDGET)
     losses = [reference.step() for _ in range(ROUNDS)]
-    assert report.summary["policy"].to_list() == POLICIES
-    for policy, row in zip(POLICIES, report.summary.to_dicts(), strict=True):
+    assert report.table()["policy"].to_list() == POLICIES
+    for policy, row in zip(POLICIES, report.table().to_dicts(), strict=True):
         frame = records(out, policy)
         assert frame["round"].to_list() == list(range(1, ROUNDS + 1))
         np.testing.assert_allclose(frame["loss"], losses, rtol=1e-3)
@@ -94,8 +90,8 @@ def test_each_policy_trains_on_the_same_gradients_and_on_times_of_its_own_and_is
         assert row["loss"] == end["loss"]  # of so few rounds there is no mean
     assert told == [(policy, k) for policy in POLICIES for k in range(1, ROUNDS + 1)]
     assert not list((out / "checkpoints").iterdir())
-    assert "digits on cpu:1, cpu:2, cpu:1: B = 5, 8 rounds" in (out / "table.md").read_text()
-    assert pl.read_csv(out / "table.csv").columns == report.summary.columns
+    assert "digits on cpu:1, cpu:2, cpu:1: n = 3, B = 5, 8 rounds" in (out / "table.md").read_text()
+    assert pl.read_csv(out / "table.csv").columns == report.table().columns
     assert [path.name for path in report.pictures] == ["loss.png", "loss.svg"]
 
 
@@ -125,7 +121,7 @@ def test_what_is_finished_is_not_done_again(done):
     )
     assert {path: path.read_bytes() for path in before} == before
     assert [k for policy, k in told if policy != "thompson"] == [ROUNDS] * len(POLICIES)
-    assert report.summary["policy"].to_list() == [*POLICIES, "thompson"]
+    assert report.table()["policy"].to_list() == [*POLICIES, "thompson"]
     with pytest.raises(ValueError, match="another configuration: workers is"):
         train(out, workers="cpu,cpu,cpu", price=0.5)
 
@@ -200,7 +196,7 @@ def command(out, *more):
 def test_the_command_trains_on_real_workers(tmp_path):
     result = command(tmp_path, "--clock", "device", "--workers", WORKERS, "--lr", "0.01")
     for words in (
-        "digits on cpu:1, cpu:2, cpu:1: B = 5, 4 rounds",
+        "digits on cpu:1, cpu:2, cpu:1: n = 3, B = 5, 4 rounds",
         "gta",
         "as measured",
         "pictures:",
@@ -225,4 +221,19 @@ def test_where_data_differ_by_worker_each_policy_and_method_has_its_own_losses(t
     assert (len(set(ends.values())), ends["gta"]) == (3, pytest.approx(ends["rennala"], rel=1e-9))
     assert CliRunner().invoke(app, f"{line} --out {tmp_path}".split()).stdout == result.stdout
     refused = CliRunner().invoke(app, f"{line} --evaluate-every 2 --out {tmp_path}".split())
-    assert "goes without --evaluate-every" in refused.stderr
+    assert "goes without evaluate-every" in refused.stderr
+
+
+def test_they_are_compared_at_the_lowest_loss_that_all_reach(done):
+    out, report, *_ = done
+    # another test may have added a policy
+    read = bench.read(out).table().filter(pl.col("policy").is_in(POLICIES))
+    assert read.equals(report.table())
+    (samples,) = report.content.samples.values()
+    lowest = max(records(out, policy)["loss"].min() for policy in POLICIES)
+    for policy in POLICIES:
+        first = records(out, policy).filter(pl.col("loss") <= lowest).row(0, named=True)
+        assert samples["runtime"][policy] == [first["runtime"]]
+        assert samples["cost"][policy] == [first["runtime"] + 0.5 * first["total_worker_time"]]
+    assert "Nothing follows from one seed" in report.compare("gta", "ofta").sentence
+    assert "Where each ends" in (out / "report.html").read_text("utf-8")

@@ -13,10 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 import ata_gym
+from ata_gym import bench
 from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.report import style
 from ata_gym.bench.runner.policy_run import PolicyRun
-from ata_gym.bench.studies.training import published as quadratic_figure
-from ata_gym.bench.studies.training.published import CompiledQuadratic
+from ata_gym.bench.studies.paper.trained import quadratic as quadratic_figure
+from ata_gym.bench.studies.paper.trained.compiled_quadratic import CompiledQuadratic
 from ata_gym.cli import app
 from ata_gym.training import Trainer
 from ata_gym.training.problems.quadratic import Quadratic
@@ -50,8 +52,20 @@ def test_what_is_left_and_what_it_says_is_not_as_published(finished, tmp_path, c
     ):
         assert words in result.stdout
     assert unseen(out) == []  # a flipped byte in any file is named
-    curves = pl.read_csv(out / "linear-curves.csv").filter(n=17)
-    drawn(lambda: quadratic_figure.draw(curves, "a title", tmp_path / "linear"))
+    results = bench.read(out)
+    picture = results.plot("linear")
+    assert [axes.get_title(loc="left") for axes in picture.axes[:2]] == ["n = 17", "n = 51"]
+    assert [axes.get_ylabel() for axes in picture.axes[::2]] == [
+        "f - f*",
+        "f - f*",
+        "runtime, mean per round",
+        "proxy regret, mean per round",
+    ]
+    # f - f* against the runtime has bands of the times, and means per round bands of the means
+    assert all(axes.collections for axes in picture.axes)
+    drawn(lambda: style.save(picture, tmp_path / "linear", "a title"))
+    pace = results.table().filter(n=17, policy="uta", quantity="runtime/ofta")["mean"].item()
+    assert results.compare("uta", "ofta").ratio.mean > 1.0 < pace
     published = ata_gym.scenario("icml2025-quadratic-linear-n153").horizon
     assert published == quadratic_figure.PUBLISHED_ROUNDS
     assert "published length" in quadratic_figure.remark(published, 0.1)
@@ -131,20 +145,20 @@ def test_a_stopped_run_goes_on_to_the_same_bytes_and_its_trajectory_serves_anoth
     monkeypatch,
     contents,
 ):
-    leap = CompiledQuadratic.leap
+    leap = CompiledQuadratic.train_rounds
 
     def stopped(self, rounds):
         if self.round > 25:
             raise KeyboardInterrupt
         return leap(self, rounds)
 
-    monkeypatch.setattr(CompiledQuadratic, "leap", stopped)
+    monkeypatch.setattr(CompiledQuadratic, "train_rounds", stopped)
     assert command(tmp_path, "--save-every", 0).exit_code == 130
     assert (tmp_path / "training" / "checkpoints" / "training.pt").exists()
     gc.collect()  # what the stopped command held is in the traceback of its end
     monkeypatch.undo()
     assert (command(tmp_path).exit_code, contents(tmp_path)) == (0, contents(finished[0]))
-    monkeypatch.setattr(CompiledQuadratic, "leap", None)
+    monkeypatch.setattr(CompiledQuadratic, "train_rounds", None)
     result = command(tmp_path, "--growth", "square", "--seeds", 1, sizes="17")
     assert result.exit_code == 0, result.output
     assert {"square.csv", "plots/square.png", "square-n17/results/ata.parquet"} <= contents(
@@ -189,20 +203,20 @@ def test_the_papers_network_on_the_clocks_of_all_seeds(tmp_path, shared_data, co
                 " icml2025-quadratic"
             ),
         ),
-        (("icml2025-cifar100", "--train"), "--train needs the images of CIFAR-100"),
+        (("icml2025-cifar100", "--train"), "train needs the images of CIFAR-100"),
         (("icml2025-cifar100", "--train", "--data", "none.npz"), "none.npz"),
-        (("icml2025-cifar100", "--data", "none.npz"), "only go with --train"),
-        (("icml2025-cifar100", "--sizes", "17"), "--sizes only goes with icml2025-quadratic"),
-        (("icml2025-quadratic", "--train"), "--train only goes with icml2025-cifar100"),
+        (("icml2025-cifar100", "--data", "none.npz"), "only go with train"),
+        (("icml2025-cifar100", "--sizes", "17"), "sizes only goes with icml2025-quadratic"),
+        (("icml2025-quadratic", "--train"), "train only goes with icml2025-cifar100"),
         (("icml2025-quadratic", "--sizes", "17,many"), "sizes must be numbers of workers"),
         (("icml2025-quadratic", "--sizes", ","), "sizes must be numbers of workers"),
         (
             ("icml2025-quadratic", "--sizes", "18"),
-            "separated by commas, among 17, 51, 153, 459, not '18'",
+            "numbers of workers among 17, 51, 153, 459, not 18",
         ),
         (
             ("icml2025-quadratic", "--growth", "cubic"),
-            "--growth must be one of sqrt, linear, log, square, not 'cubic'",
+            "growth must be one of sqrt, linear, log, square, not 'cubic'",
         ),
         (("icml2025-quadratic", "--rounds", "0"), "rounds must be"),
         (("icml2025-quadratic", "--seeds", "0"), "seeds must be"),
@@ -234,7 +248,7 @@ def test_losses_and_weights_are_those_of_the_trainer(dimension, noise, lr):
     rounds = 500
     compiled, each = (CompiledQuadratic(problem, 5, lr=lr, seed=3) for _ in range(2))
     torchs = Trainer(problem, 5, lr=lr, seed=3)
-    at_once = compiled.leap(rounds)
+    at_once = compiled.train_rounds(rounds)
     np.testing.assert_allclose(
         at_once,
         [torchs.step() for _ in range(rounds)],
@@ -242,7 +256,7 @@ def test_losses_and_weights_are_those_of_the_trainer(dimension, noise, lr):
         atol=1e-24,
     )
     np.testing.assert_allclose(point(compiled), point(torchs), rtol=1e-10, atol=1e-14)
-    assert at_once.tolist() == [loss for k in (1, 2, 197, 300) for loss in each.leap(k)]
+    assert at_once.tolist() == [loss for k in (1, 2, 197, 300) for loss in each.train_rounds(k)]
     assert point(compiled).tobytes() == point(each).tobytes()
     assert compiled.round == each.round == rounds
     assert compiled.config() != torchs.config()  # their trajectories are not mixed
@@ -252,10 +266,10 @@ def test_losses_and_weights_are_those_of_the_trainer(dimension, noise, lr):
 
 def test_it_ends_before_a_loss_that_is_not_finite():
     trainer = CompiledQuadratic(Quadratic(), 5, lr=1e30)
-    losses = trainer.leap(100)
+    losses = trainer.train_rounds(100)
     before = point(trainer)
     assert np.isfinite(losses).all()
     assert trainer.round == len(losses) < 20
     with pytest.raises(FloatingPointError, match=f"in round {len(losses) + 1}: lower lr"):
-        trainer.leap(100)
+        trainer.train_rounds(100)
     assert (point(trainer).tobytes(), trainer.round) == (before.tobytes(), len(losses))

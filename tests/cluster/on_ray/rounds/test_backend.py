@@ -33,8 +33,8 @@ def backend(cluster, tmp_path_factory):  # noqa: ARG001 - it must be there
 
 
 def make(env_id, backend, **options):
-    while backend._crew.away:
-        backend._crew.next(0.1)
+    while backend._actors.away:
+        backend._actors.next(0.1)
     env = gym.make(env_id, pool=backend.pool, budget=B, backend=backend, **options)
     env.reset(seed=0)
     return env
@@ -44,12 +44,12 @@ def over(info):
     return "round_time" in info and info.get("round_over", True)
 
 
-def one_round(env, action):
+def play_round(env, action):
     info = {}
     while not over(info):
-        seen, *_, info = env.step(np.array(action))
-        assert env.observation_space.contains(seen)
-    return seen, info
+        feedback, *_, info = env.step(np.array(action))
+        assert env.observation_space.contains(feedback)
+    return feedback, info
 
 
 def play(env, backend, choose, rounds=4):
@@ -85,8 +85,8 @@ def test_a_policy_of_the_zoo_and_a_random_agent_play(backend, env_id):
         nonlocal state
         action, state = policy.predict(observation, state)
         if "duration" in observation:
-            told = observation["duration"][observation["worker"] >= 0]
-            assert all(time >= SLEEPS["a"] for time in told)
+            durations = observation["duration"][observation["worker"] >= 0]
+            assert all(time >= SLEEPS["a"] for time in durations)
         return action
 
     play(env, backend, choose)
@@ -106,17 +106,17 @@ def test_results_are_those_of_the_allocation_and_their_times_are_replayed(backen
     pytest.importorskip("polars")
     env = make(env_id, backend)
     backend.payload = SLEEP, None
-    seen, *_, info = env.step(np.array([1, 0, 3]))
-    assert seen["worker"].tolist() == [0, 2, 2, 2]
-    assert seen["elapsed"].tolist() == [0.0] * 3
-    assert info["worker_time"] == pytest.approx(seen["duration"].sum())
+    feedback, *_, info = env.step(np.array([1, 0, 3]))
+    assert feedback["worker"].tolist() == [0, 2, 2, 2]
+    assert feedback["elapsed"].tolist() == [0.0] * 3
+    assert info["worker_time"] == pytest.approx(feedback["duration"].sum())
     assert backend.record.tasks == {"a": 1, "b": 0, "c": 3}
-    seen = env.step(np.array([2, 1, 1]))[0]
+    feedback = env.step(np.array([2, 1, 1]))[0]
     pool = read_trace(backend._recorder.path, worker="worker", duration="duration")
-    assert [pool.record(i)[-1] for i in (1, 2)] == seen["duration"][2:].tolist()
+    assert [pool.record(i)[-1] for i in (1, 2)] == feedback["duration"][2:].tolist()
 
 
-def test_a_cancelled_task_is_seen_as_elapsed(backend, tmp_path):
+def test_a_cancelled_task_has_an_elapsed_time(backend, tmp_path):
     begun = tmp_path / "begun"
     sleep = make_sleep({"a": 0.001, "b": 0.001, "c": 2.0 * PATIENCE})
 
@@ -134,12 +134,12 @@ def test_a_cancelled_task_is_seen_as_elapsed(backend, tmp_path):
         env = make(env_id, backend)
         backend.payload = (slow, None)
         before = time.monotonic()
-        seen, info = one_round(env, action)
-        assert seen["elapsed"][:2].tolist() == [0.0, 0.0]
+        feedback, info = play_round(env, action)
+        assert feedback["elapsed"][:2].tolist() == [0.0, 0.0]
         # The task runs on until its worker hears of the round's end, so it can last longer than the
         # round.
-        assert 0.0 < seen["elapsed"][2] <= time.monotonic() - before
-        assert info["worker_time"] >= seen["elapsed"][2]
+        assert 0.0 < feedback["elapsed"][2] <= time.monotonic() - before
+        assert info["worker_time"] >= feedback["elapsed"][2]
 
 
 def test_a_task_of_a_worker_that_dies_is_handed_on(backend, tmp_path):
@@ -158,7 +158,7 @@ def test_a_task_of_a_worker_that_dies_is_handed_on(backend, tmp_path):
         path.unlink(missing_ok=True)
         env = make(env_id, backend)
         backend.payload = dies, None
-        one_round(env, action)
+        play_round(env, action)
         assert backend.record.away["b"].startswith("it was lost")
         assert len(backend.values) == B
 
@@ -183,7 +183,7 @@ def test_an_error_of_a_task_leaves_the_env_as_it_was(backend):
         after = env.unwrapped.checkpoint()
         assert all(after[name].tobytes() == field.tobytes() for name, field in before.items())
         backend.payload = SLEEP, "good"
-        one_round(env, action)
+        play_round(env, action)
         assert {value[1] for value in backend.values} == {"good"}
 
 
@@ -201,10 +201,10 @@ def test_what_does_not_fit_is_refused(backend):
     ):
         with pytest.raises(ValueError, match=message):
             gym.make(env_id, **({"pool": backend.pool, "budget": B, "backend": backend} | options))
-    one = make(IDS[2], backend)
+    env_in_round = make(IDS[2], backend)
     other = make(IDS[2], backend)
     backend.payload = SLEEP, None
-    for env in (one, one, other):
+    for env in (env_in_round, env_in_round, other):
         env.step(np.ones(3, np.int8))
     with pytest.raises(ValueError, match="within a round that the cluster does not run: reset it"):
-        one.step(np.ones(3, np.int8))
+        env_in_round.step(np.ones(3, np.int8))

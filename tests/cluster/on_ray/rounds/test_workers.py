@@ -63,18 +63,18 @@ def test_an_actor_that_is_starting_is_waited_for(caplog):
     with (
         RayRunner(make_caller(), {"a": {"num_cpus": 2}}, 1, "uta") as hog,
         RayRunner(make_slowly, 1, 1, "uta", start_timeout=0.01) as runner,
-        ThreadPoolExecutor(1) as beside,
+        ThreadPoolExecutor(1) as threads,
     ):
-        waiting = beside.submit(runner.round)
+        waiting = threads.submit(runner.round)
         while not caplog.records and not waiting.done():
             time.sleep(0.01)
         hog.close()
         assert waiting.result().values == (1,)
-    said = (
+    pattern = (
         r"no worker is there after \S+ s, and actors are still starting \(0: its actor is"
         r" starting\)"
     )
-    assert any(re.fullmatch(said, message) for message in caplog.messages)
+    assert any(re.fullmatch(pattern, message) for message in caplog.messages)
 
 
 @pytest.mark.parametrize(
@@ -94,19 +94,19 @@ def test_an_actor_that_no_node_is_large_enough_for_is_not_waited_for(asked):
 
 def listening():
     psutil = pytest.importorskip("psutil")
-    found = set()
+    listeners = set()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # one that has just ended
             sockets = process.net_connections(kind="tcp")
-            found |= {
+            listeners |= {
                 (process.name(), each.laddr.ip)
                 for each in sockets
                 if each.status == psutil.CONN_LISTEN
             }
-    return found
+    return listeners
 
 
-def test_values_may_be_not_finite_and_who_dies_in_a_row_is_left_out():
+def test_values_may_be_not_finite_and_a_worker_that_dies_in_a_row_is_left_out():
     def dies(*_):
         import os
 
@@ -178,7 +178,7 @@ def test_an_argument_that_is_wrong_is_named(wrong, message):
         RayRunner(**{"make_task": make_caller(), "workers": 2, "budget": 3, **wrong})
 
 
-def test_a_worker_that_hangs_is_found_by_how_long_its_tasks_took_before(tmp_path, caplog):
+def test_a_worker_that_hangs_is_detected_by_its_earlier_task_times(tmp_path, caplog):
     def happens(worker, argument, sample):
         SLEEP(worker, argument, sample)
         if worker == "b" and sample > 60 and not (tmp_path / "once").exists():

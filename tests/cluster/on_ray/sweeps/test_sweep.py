@@ -29,9 +29,9 @@ from ata_gym.bench.store.provenance import provenance
 from ata_gym.cli import app
 from ata_gym.cluster.on_ray.connection import connected, quiet_ray
 from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
-from ata_gym.utils import manifest
 from ata_gym.utils.extras import MissingExtraError
-from ata_gym.utils.sealed import read_sealed
+from ata_gym.utils.files import manifest
+from ata_gym.utils.files.sealed import read_sealed
 from ata_policies.allocation.baselines import Uta
 from ata_policies.facts import UndeclaredError, undeclared as undeclared_sentence
 from tests.bench.by_hand import play_all
@@ -125,26 +125,30 @@ def jobs(out: Path) -> list[Job]:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """All files of a folder but that of wall-clock times, those that say whose it is or which
-    command made it, and the manifest, which lists these.
+    """All files of a folder but the file of wall-clock times, the files that name its owner or the
+    command that made it, and the manifest, which lists these.
     """
     files = [file for file in path.rglob("*") if file.is_file() and ".ata-gym." not in file.name]
-    told = {"timings.json", "about.json", "report.html", manifest.NAME}
+    skipped = {"timings.json", "about.json", "report.html", manifest.NAME}
     return {
-        str(file.relative_to(path)): file.read_bytes() for file in files if file.name not in told
+        str(file.relative_to(path)): file.read_bytes() for file in files if file.name not in skipped
     }
 
 
 @pytest.mark.usefixtures("cluster")
 def test_nodes_leave_the_bytes_of_a_local_run(tmp_path):
     assert play_jobs(jobs(tmp_path / "local"), Effort(jobs=1)) == {}
-    told = []
+    reports = []
     assert (
-        play_jobs(jobs(tmp_path / "ray"), Effort(runner=play_on_ray), lambda *now: told.append(now))
+        play_jobs(
+            jobs(tmp_path / "ray"),
+            Effort(runner=play_on_ray),
+            lambda *progress: reports.append(progress),
+        )
         == {}
     )
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
-    assert {(job.policy, rounds) for job, rounds in told} >= {
+    assert {(job.policy, rounds) for job, rounds in reports} >= {
         (policy, k) for policy in POLICIES for k in (300, ROUNDS)
     }
 
@@ -238,8 +242,8 @@ def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, tmp_path):
             process,
         )
         process.send_signal(how)
-        said, told = process.communicate(timeout=PATIENCE)
-        assert (process.returncode, said, without_progress(told)) == ended
+        output, errors = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, output, without_progress(errors)) == ended
     gate.mkdir()
     for folder in (out, tmp_path / "whole"):
         assert (
@@ -257,22 +261,22 @@ def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, tmp_path):
     assert contents(out) == contents(tmp_path / "whole")
 
 
-def test_what_fails_is_told_as_on_this_machine(cluster, tmp_path):
+def test_failures_are_reported_as_on_this_machine(cluster, tmp_path):
     raises, dies, peeks = (f"{__name__}:Broken{how}" for how in ("", ":kill=True", ":peek=True"))
     process = bench(cluster, tmp_path, [raises, dies, peeks, "uta"], "--rounds 50")
-    said, told = process.communicate(timeout=PATIENCE)
-    assert len(list((tmp_path / "failures").glob("*"))) == 3, told
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert len(list((tmp_path / "failures").glob("*"))) == 3, errors
     notes = {file.stem: file for file in (tmp_path / "failures").iterdir()}
     lines = [line.strip() for line in Path(__file__).read_text("utf-8").splitlines()]
     if Path(__file__).is_relative_to(Path.cwd()):
-        here = Path(__file__).relative_to(Path.cwd())
+        script = Path(__file__).relative_to(Path.cwd())
     else:
-        here = __file__
+        script = __file__
     sources = 'raise RuntimeError("no idea")', "return self.setting.pool.mean()"
-    places = [f"{here}, line {lines.index(source) + 1}: {source}" for source in sources]
+    places = [f"{script}, line {lines.index(source) + 1}: {source}" for source in sources]
     where = "in round 4, row 0 (seed 0) and 1 more of 2 rows"
     undeclared = UndeclaredError(undeclared_sentence("Broken", "nothing", "setting.pool", "pool"))
-    assert sorted(without_progress(told).splitlines()) == [
+    assert sorted(without_progress(errors).splitlines()) == [
         (
             f"ata-gym: {raises} failed: {where}: RuntimeError: no idea ({places[0]}) (see"
             f" {notes[quote(raises)]})"
@@ -284,7 +288,7 @@ def test_what_fails_is_told_as_on_this_machine(cluster, tmp_path):
         ),
     ]
     assert process.returncode == 1
-    assert "raylet" not in said
+    assert "raylet" not in output
     assert ", in allocate\n" in notes[quote(raises)].read_text("utf-8")
     assert {name for name in contents(tmp_path) if "results" in name} == {
         "results/uta.json",
@@ -294,11 +298,11 @@ def test_what_fails_is_told_as_on_this_machine(cluster, tmp_path):
 
 @pytest.mark.usefixtures("cluster")
 def test_a_node_with_other_code_is_refused(tmp_path, monkeypatch):
-    there = provenance("uta")
-    code = {**there["code"], "ata_gym.pools.pool": "another"}
+    recorded = provenance("uta")
+    code = {**recorded["code"], "ata_gym.pools.pool": "another"}
     monkeypatch.setattr(
         "ata_gym.bench.runner.policy_run.provenance",
-        lambda *_: {**there, "code": code, "numpy": "1.0"},
+        lambda *_: {**recorded, "code": code, "numpy": "1.0"},
     )
     folder = open_folder(tmp_path, experiment(50).config())
     with pytest.raises(

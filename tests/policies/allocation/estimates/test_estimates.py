@@ -24,7 +24,7 @@ from ata_policies.allocation.estimates.thompson import draw_gammas, draw_means
 from ata_policies.beliefs.moments import Moments, learn_shapes
 
 BUDGET = 7
-WORLD: dict[str, Any] = {
+SCENARIO: dict[str, Any] = {
     "pool": pools.shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0)),
     "budget": BUDGET,
 }
@@ -84,7 +84,7 @@ def test_a_given_scale_replaces_the_means(play: Any, name: str) -> None:
     """A larger scale keeps every score at 0 for longer: the allocation stays even."""
     for constant in ("scale", "width"):
         far, near = (
-            play(name, 30, hyperparameters={constant: b}, **WORLD).actions for b in (1e6, 1e-6)
+            play(name, 30, hyperparameters={constant: b}, **SCENARIO).actions for b in (1e6, 1e-6)
         )
         assert far[2:].max() <= 1
         assert near[-1].max() > 1
@@ -193,7 +193,7 @@ def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_name
         replaced * (1.0 if "empirical" in name else mean.max()),
         rtol=1e-6,
     )
-    assert words.endswith(", where infinite that of exponential times of the same mean")
+    assert words.endswith(", where infinite the norm of exponential times of the same mean")
     # the finite norm of a slower worker still counts
     mixed, _ = fitted(
         name,
@@ -291,7 +291,7 @@ def test_actions_follow_the_formula_of_the_scores_along_a_run(
     scores: Any,
 ) -> None:
     """Workers never tried come first; where all scores are positive, an action is RAS of them."""
-    run = play(name, 60, 4, **WORLD)
+    run = play(name, 60, 4, **SCENARIO)
     checked = 0
     for k, (actions, state) in enumerate(zip(run.actions, run.states, strict=True), start=1):
         for action, counts, totals in zip(
@@ -396,7 +396,7 @@ def test_means_are_worked_out_where_results_are_new(estimate: Any) -> None:
         belief = estimate.updated(
             belief.observe(rng.integers(-1, 5, (3, 2)), rng.pareto(1.5, (3, 2)) + 1.0),
         )
-    blank = belief._replace(known=0.0 * belief.counts, means=0.0 * belief.counts)
+    blank = belief._replace(mean_counts=0.0 * belief.counts, means=0.0 * belief.counts)
     np.testing.assert_allclose(belief.means, estimate.updated(blank).means, rtol=1e-8)
     marked = belief._replace(means=np.full((3, 5), 7.0))
     assert (estimate.updated(marked).means == 7.0).all()

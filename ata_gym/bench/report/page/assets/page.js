@@ -34,29 +34,29 @@ function applyTheme() {
 }
 
 // Players: their colours wherever their names stand, and who is shown.
-const byName = new Map(config.players.map((player, place) => [player.name, place]));
+const byName = new Map(config.looks.map((look, place) => [look.name, place]));
 function paint() {
-  for (const button of $$(".player")) {
-    const player = config.players[button.dataset.player];
-    button.style.setProperty("--light", player.light);
-    button.style.setProperty("--dark", player.dark);
+  for (const button of $$(".look")) {
+    const look = config.looks[button.dataset.look];
+    button.style.setProperty("--light", look.light);
+    button.style.setProperty("--dark", look.dark);
   }
   for (const element of $$("[data-name]")) {
-    const player = config.players[byName.get(element.dataset.name)], dot = $(".dot", element);
-    if (!player || !dot) continue;
-    dot.style.setProperty("--light", player.light);
-    dot.style.setProperty("--dark", player.dark);
+    const look = config.looks[byName.get(element.dataset.name)], dot = $(".dot", element);
+    if (!look || !dot) continue;
+    dot.style.setProperty("--light", look.light);
+    dot.style.setProperty("--dark", look.dark);
   }
 }
 function applyPlayers() {
-  for (const button of $$(".player")) {
-    button.setAttribute("aria-pressed", String(!state.off.includes(config.players[button.dataset.player].name)));
+  for (const button of $$(".look")) {
+    button.setAttribute("aria-pressed", String(!state.off.includes(config.looks[button.dataset.look].name)));
   }
   for (const row of $$("tbody tr")) row.classList.toggle("off", state.off.includes($("th", row).dataset.name));
   $("#everyone").hidden = state.off.length === 0;
 }
-const players = (dark = isDark()) =>
-  config.players.map((player) => ({ ...player, colour: dark ? player.dark : player.light, off: state.off.includes(player.name) }));
+const looks = (dark = isDark()) =>
+  config.looks.map((look) => ({ ...look, colour: dark ? look.dark : look.light, off: state.off.includes(look.name) }));
 
 // Charts are drawn when they come into view, and again when something that they show has changed.
 const stale = new Set(Object.keys(config.charts)), near = new Set(), known = {};
@@ -79,7 +79,7 @@ function draw(id) {
   for (const select of $$("select", section)) select.value = chart.views[place][select.dataset.choose] ?? select.value;
   for (const button of $$(".switch", section)) button.setAttribute("aria-pressed", String(Boolean(spec[button.dataset.switch])));
   const theme = colours(isDark());
-  const { traces, layout, height } = drawings[chart.kind](spec, data(id, place), players(), theme, plot.clientWidth, plot.clientHeight);
+  const { traces, layout, height } = drawings[chart.kind](spec, data(id, place), looks(), theme, plot.clientWidth, plot.clientHeight);
   if (height) plot.style.height = `${height}px`;
   Plotly.react(plot, traces, { ...layout, autosize: true }, { responsive: true, displaylogo: false, displayModeBar: false, staticPlot: printing });
 }
@@ -87,7 +87,7 @@ function draw(id) {
 async function asSvg(id) {
   const chart = config.charts[id], plot = $(`[data-chart="${CSS.escape(id)}"] .plot`), height = plot.clientHeight;
   const shown = data(id, viewOf(chart.views)), spec = { ...chart, ...switchesOf(id) }, named = chart.kind === "curves";
-  const { traces, layout } = drawings[chart.kind](spec, shown, players(false), colours(false), plot.clientWidth, height);
+  const { traces, layout } = drawings[chart.kind](spec, shown, looks(false), colours(false), plot.clientWidth, height);
   const form = { format: "svg", width: plot.clientWidth + (named ? 200 : 0), height };
   return Plotly.toImage({ data: traces, layout: { ...layout, showlegend: named, paper_bgcolor: "#ffffff" } }, form);
 }
@@ -167,8 +167,8 @@ document.addEventListener("click", ({ target }) => {
     state.off = [];
     applyPlayers();
     redraw();
-  } else if (button.matches(".player")) {
-    const { name } = config.players[button.dataset.player];
+  } else if (button.matches(".look")) {
+    const { name } = config.looks[button.dataset.look];
     state.off = state.off.includes(name) ? state.off.filter((other) => other !== name) : [...state.off, name];
     applyPlayers();
     redraw();

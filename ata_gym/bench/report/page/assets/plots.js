@@ -51,10 +51,10 @@ function frame(theme, x, y, more) {
 const faint = (colour, alpha) => `rgba(${[1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16)).join(",")},${alpha})`;
 
 const drawings = {
-  curves(spec, data, players, theme) {
+  curves(spec, data, looks, theme) {
     const bands = [], lines = [];
     for (const one of data.series) {
-      const who = players[one.p], all = one.x || data.x;
+      const who = looks[one.p], all = one.x || data.x;
       if (who.off) continue;
       const shown = all.map((_, k) => k).filter((k) => one.mean[k] !== null && !(spec.logX && all[k] <= 0) && !(spec.logY && one.mean[k] <= 0));
       const x = shown.map((k) => all[k]), scale = (k) => (spec.perRound ? 1 / all[k] : 1);
@@ -64,6 +64,14 @@ const drawings = {
         const low = shown.map((k, j) => (spec.logY ? Math.max(y[j] - one.half[k] * scale(k), y[j] / 20) : y[j] - one.half[k] * scale(k)));
         bands.push({
           x: x.concat([...x].reverse()), y: high.concat(low.reverse()), mode: "lines", line: { width: 0 }, fill: "toself",
+          fillcolor: faint(who.colour, theme.dark ? 0.24 : 0.17), hoverinfo: "skip", showlegend: false,
+        });
+      }
+      if (one.halfX) {
+        const right = shown.map((k, j) => x[j] + one.halfX[k]);
+        const left = shown.map((k, j) => (spec.logX ? Math.max(x[j] - one.halfX[k], x[j] / 20) : x[j] - one.halfX[k]));
+        bands.push({
+          x: right.concat(left.reverse()), y: y.concat([...y].reverse()), mode: "lines", line: { width: 0 }, fill: "toself",
           fillcolor: faint(who.colour, theme.dark ? 0.24 : 0.17), hoverinfo: "skip", showlegend: false,
         });
       }
@@ -77,8 +85,8 @@ const drawings = {
     return { traces: [...bands, ...lines], layout: frame(theme, axis(spec.x, spec.logX, theme, lines.flatMap((line) => line.x)), axis(title, spec.logY, theme, lines.flatMap((line) => line.y))) };
   },
 
-  front(spec, data, players, theme, width, height) {
-    const points = data.points.filter((point) => !players[point.p].off);
+  front(spec, data, looks, theme, width, height) {
+    const points = data.points.filter((point) => !looks[point.p].off);
     const best = points.filter((a) => !points.some((b) => b !== a && b.x[0] <= a.x[0] && b.y[0] <= a.y[0] && (b.x[0] < a.x[0] || b.y[0] < a.y[0])));
     best.sort((a, b) => a.x[0] - b.x[0]);
     const line = {
@@ -89,7 +97,7 @@ const drawings = {
       type: "data", symmetric: false, array: [of[2] === null ? 0 : of[2] - of[0]], arrayminus: [of[1] === null ? 0 : of[0] - of[1]], thickness: 1.2, width: 0,
     });
     const traces = points.map((point) => {
-      const who = players[point.p];
+      const who = looks[point.p];
       return {
         x: [point.x[0]], y: [point.y[0]], mode: "markers", error_x: { ...bars(point.x), color: who.colour }, error_y: { ...bars(point.y), color: who.colour },
         marker: { size: 11, color: who.colour, symbol: SYMBOLS[who.kind] || "circle", line: { color: theme.paper, width: 1.2 } },
@@ -101,12 +109,12 @@ const drawings = {
     const ends = (axis, log) => points.flatMap((point) => point[axis]).filter((value) => value !== null && !(log && value <= 0)).map(to(log));
     x.range = padded(ends("x", spec.logX));
     y.range = padded(ends("y", spec.logY));
-    const named = points.map((point) => ({ name: players[point.p].name, x: to(spec.logX)(point.x[0]), y: to(spec.logY)(point.y[0]) }));
+    const named = points.map((point) => ({ name: looks[point.p].name, x: to(spec.logX)(point.x[0]), y: to(spec.logY)(point.y[0]) }));
     const annotations = place(named, x.range, y.range, width - 75, height - 60, theme);
     return { traces: [line, ...traces], layout: frame(theme, x, y, { annotations }) };
   },
 
-  heat(spec, data, players, theme) {
+  heat(spec, data, looks, theme) {
     const { rounds, sizes, top } = data, bytes = Uint8Array.from(atob(data.cells), (c) => c.charCodeAt(0));
     const cells = new Uint16Array(bytes.buffer), share = (k, g) => (cells[k * sizes.length + g] / 65535) * top;
     const between = spec.logX ? (a, b) => Math.sqrt(a * b) : (a, b) => (a + b) / 2;
@@ -133,10 +141,10 @@ const drawings = {
     return { traces: [trace], layout: frame(theme, { ...axis(spec.x, spec.logX, theme, rounds), showgrid: false }, vertical) };
   },
 
-  spread(spec, data, players, theme) {
-    const series = data.series.filter((one) => !players[one.p].off).reverse();
+  spread(spec, data, looks, theme) {
+    const series = data.series.filter((one) => !looks[one.p].off).reverse();
     const traces = series.map((one) => {
-      const who = players[one.p], name = label(who.name);
+      const who = looks[one.p], name = label(who.name);
       return {
         type: "box", orientation: "h", x: one.values, y: one.values.map(() => name), boxpoints: "all", jitter: 0.5, pointpos: 0, name, width: 0.6,
         marker: { color: who.colour, size: 5, opacity: 0.75 }, line: { color: who.colour, width: 1.2 }, fillcolor: faint(who.colour, 0.12),

@@ -1,0 +1,1 @@
+"""Policies that share one trajectory, each on its own clock, beside training methods."""

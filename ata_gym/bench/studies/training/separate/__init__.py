@@ -1,0 +1,1 @@
+"""Policies that train a model each."""

@@ -1,0 +1,1 @@
+"""The process: its signals and its output, and the machine that it runs on."""
