@@ -230,7 +230,10 @@ def test_the_python_of_a_page_runs(
     page: Path,
     tmp_path: Path,
     request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # What a page writes does not stay in the checkout.
+    monkeypatch.chdir(tmp_path)
     python = blocks(text_of(page), "python")
     text = "\n".join(python)
     names = {"__name__": "page"}
