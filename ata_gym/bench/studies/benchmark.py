@@ -1,7 +1,7 @@
 """Policies are played on scenarios and compared, as by the command ``bench``."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -269,14 +269,19 @@ class Scenarios(Study):
 
 
 def scenario_reports(folder: Path) -> dict[str, Report]:
-    """The reports of the scenarios in a folder in which a policy has finished, by subfolder.
+    """Return the reports of the scenarios in a folder, as ``finished_reports`` does."""
+    return finished_reports(folder, read_note(folder, _SCENARIOS_NOTE)["folders"])
+
+
+def finished_reports(folder: Path, subfolders: Iterable[str]) -> dict[str, Report]:
+    """Return the reports of the benchmarks in which a policy has finished, by subfolder.
 
     Raises:
-        NothingFinishedError: If none has finished in any scenario.
+        NothingFinishedError: If none has finished in any of them.
     """
     reports = {}
     unfinished: NothingFinishedError | None = None
-    for name in read_note(folder, _SCENARIOS_NOTE)["folders"]:
+    for name in subfolders:
         try:
             reports[name] = Benchmark.report(folder / name)
         except NothingFinishedError as error:

@@ -31,8 +31,8 @@ from ata_gym.bench.runner.policies import Policies, by_name
 from ata_gym.bench.runner.policy_run import Job
 from ata_gym.bench.runner.results import Results
 from ata_gym.bench.runner.study import Study, play
-from ata_gym.bench.store.note import NothingFinishedError, read_note, write_note
-from ata_gym.bench.studies.benchmark import Benchmark
+from ata_gym.bench.store.note import read_note, write_note
+from ata_gym.bench.studies.benchmark import Benchmark, finished_reports
 from ata_gym.scenarios import Scenario, resolve
 from ata_gym.scenarios.published import with_workers
 from ata_gym.utils.files import json_files
@@ -220,21 +220,9 @@ class Sweep(Study):
 
 
 def _reports(folder: Path) -> dict[str, Report]:
-    """The reports on the values at which a policy has finished, by subfolder.
-
-    Raises:
-        NothingFinishedError: If none has finished at any value.
-    """
-    reports = {}
-    unfinished: NothingFinishedError | None = None
-    for point in read_note(folder, _NOTE)["points"]:
-        try:
-            reports[point["folder"]] = Benchmark.report(folder / point["folder"])
-        except NothingFinishedError as error:
-            unfinished = error
-    if unfinished is not None and not reports:
-        raise unfinished
-    return reports
+    """The reports on the values at which a policy has finished, by subfolder."""
+    points = read_note(folder, _NOTE)["points"]
+    return finished_reports(folder, [point["folder"] for point in points])
 
 
 def _report(folder: Path, reports: Mapping[str, Report]) -> Report:
