@@ -185,6 +185,22 @@ def test_a_policy_that_fails_is_told_and_leaves_the_others_alone(tmp_path):
     )
 
 
+class FailingAmongMany(Fastest):
+    def allocate(self, state):
+        if self.setting.n > 5 and state.round[0] > 1:
+            raise RuntimeError("too many")
+        return super().allocate(state)
+
+
+@pytest.mark.usefixtures("unreported")
+def test_a_scenario_on_which_all_failed_takes_a_corrected_call(tmp_path):
+    scenarios = ["five-workers", "icml2025-regret"]
+    with pytest.warns(PolicyFailedWarning, match="too many"):
+        results = bench.run(FailingAmongMany, scenarios, out=tmp_path, **SMALL)
+    assert results.table()["scenario"].unique().to_list() == ["five-workers"]
+    bench.run("uta", "icml2025-regret", out=tmp_path / scenarios[1], **{**SMALL, "rounds": 5})
+
+
 def test_several_scenarios_are_compared_together(tmp_path):
     several = bench.run(
         ["uta", "ofta", "oracle"],

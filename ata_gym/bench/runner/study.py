@@ -171,13 +171,14 @@ def play(
         for job in jobs:
             if job.folder.finished(job.policy):
                 keep_source(job.folder, job.policy)
+        # A folder in which all failed takes a corrected call, also beside others that have results.
+        for opened in {job.folder.path: job.folder for job in jobs}.values():
+            withdraw_if_empty(opened)
         left = LeftFiles()
         try:
             report = study.report(folder)
         except NothingFinishedError:
             report = None
-            for opened in {job.folder.path: job.folder for job in jobs}.values():
-                withdraw_if_empty(opened)
         if report is not None and out is not None:
             left = study.leave(report, folder)
         del claimed
