@@ -183,6 +183,28 @@ def unrecorded(name: str, command: str) -> str:
     return name
 
 
+def entries_by_column(conditions: Iterable[str]) -> dict[str, list[str]]:
+    """Return the entries by column of options ``--where``.
+
+    Args:
+        conditions: Texts such as "kind=forward,backward", a column and its entries.
+
+    Raises:
+        ValueError: For a text without a column or without an entry.
+
+    Example:
+        >>> entries_by_column(["kind=forward,backward", "phase=train"])
+        {'kind': ['forward', 'backward'], 'phase': ['train']}
+    """
+    entries = {}
+    for condition in conditions:
+        column, _, values = condition.partition("=")
+        if not column or not values:
+            raise ValueError(f"--where must be COLUMN=ENTRY,..., not {condition!r}")
+        entries[column] = values.split(",")
+    return entries
+
+
 def split_names(names: str, kind: str = "policy") -> list[str]:
     """The names in a text, separated by commas, each once.
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ata_gym import bench
+from ata_gym.bench.logs import Log
 from ata_gym.bench.report.page.render import render
 from ata_gym.bench.runner.results import Results
 from ata_gym.bench.studies.reading import STUDIES
-from ata_gym.bench.studies.what_if.logs import Log
 from tests.bench.test_benchmark import Failing, Fastest
 
 SIZE: dict[str, Any] = {"rounds": 12, "seeds": 2, "jobs": 1}

@@ -34,6 +34,24 @@ def what_if(
         str | None,
         typer.Option(help="The column that numbers the steps."),
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=ENTRY,...",
+            help="Rows that count: those with one of these entries; may be repeated.",
+        ),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Finds rank, step and time (ms, s) in the lines of a text.",
+        ),
+    ] = None,
+    warmup: Annotated[
+        int | None,
+        typer.Option(help="First steps to leave out; by default those that the data show."),
+    ] = None,
     tasks: Annotated[
         int,
         typer.Option(help="Tasks into which the share of a worker in a step is cut."),
@@ -72,6 +90,9 @@ def what_if(
             worker_column=worker_column,
             duration_column=duration_column,
             round_column=round_column,
+            where=options.entries_by_column(where or []),
+            pattern=pattern,
+            warmup=warmup,
             out=out,
             command=command_line(),
         )

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -16,8 +17,8 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from ata_gym import bench
+from ata_gym.bench.logs import Log, read_log
 from ata_gym.bench.studies.what_if import study as replay
-from ata_gym.bench.studies.what_if.logs import Log, read_log
 from ata_gym.bench.studies.what_if.study import about_log
 from ata_gym.bench.studies.what_if.ways import best_split, task_times
 from ata_gym.cli import app
@@ -64,7 +65,7 @@ def test_on_recorded_jobs_it_is_a_simulation_of_the_same_times_by_hand(shared_da
         .sort("time")
     )
     times = table.select(str(i) for i in range(10)).drop_nulls().to_numpy().astype(float)[:100]
-    log = log._replace(seconds=log.seconds[:100], tasks=log.tasks[:100])
+    log = log.part(slice(100))
     np.testing.assert_array_equal(log.seconds, times)
     results = bench.what_if(log, policies="restarting-beta")
     figures = json.loads(results.content.files["what-if.json"])
@@ -358,7 +359,7 @@ class Even(AllocationPolicy):
 
 
 def test_a_class_plays_and_one_that_fails_leaves_the_others_alone(tmp_path):
-    log = log_of(job(steps=10))._replace(workers=["rank=0", "rank=1", "rank=2"])
+    log = replace(log_of(job(steps=10)), workers=["rank=0", "rank=1", "rank=2"])
     with pytest.warns(bench.PolicyFailedWarning, match=r"Halting failed: in step 4: .*no idea"):
         results = bench.what_if(log, policies={"mine": Even, "Halting": Halting}, out=tmp_path)
     assert "no idea" in results.failures["Halting"].traceback.read_text("utf-8")

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ata_gym.bench.logs import read_log
 from ata_gym.bench.report.losses import loss_curve
 from ata_gym.bench.store.claim import claim
 from ata_gym.bench.store.note import read_note
-from ata_gym.bench.studies.what_if.logs import read_log
 from ata_gym.pools import read_trace
 from ata_gym.utils.files.atomic import check_place, check_source, read_source, write_whole
 from ata_gym.utils.files.json_files import read_object

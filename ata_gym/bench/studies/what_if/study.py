@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from ata_gym.bench.logs import Log, read_log
 from ata_gym.bench.report.report import Report
 from ata_gym.bench.runner.jobs import USUAL, Effort, write_traceback
 from ata_gym.bench.runner.policies import Policies, by_name
@@ -31,7 +32,6 @@ from ata_gym.bench.store.folder import (
 )
 from ata_gym.bench.store.note import Note, nothing_finished, read_note, write_note
 from ata_gym.bench.store.provenance import merged, provenance, provenance_of
-from ata_gym.bench.studies.what_if.logs import Log, read_log
 from ata_gym.bench.studies.what_if.page import NOTE, STATE, report_on
 from ata_gym.bench.studies.what_if.ways import (
     OTHER_ENVS,
@@ -58,6 +58,9 @@ def what_if(
     worker_column: str | None = None,
     duration_column: str | None = None,
     round_column: str | None = None,
+    where: Mapping[str, Sequence[str]] | None = None,
+    pattern: str | None = None,
+    warmup: int | None = None,
     out: str | os.PathLike[str] | None = None,
     command: Sequence[str] = (),
 ) -> Results:
@@ -77,6 +80,9 @@ def what_if(
         worker_column: The name of the column of workers in a file; by default a usual name.
         duration_column: The name of the column of times; by default a usual name.
         round_column: The name of the column of steps; by default a usual name.
+        where: The entries of the rows that count, by the name of the column: a row has one of them.
+        pattern: A regular expression that finds worker, step and time in the lines of a text.
+        warmup: The number of first steps that are left out; by default those that the data show.
         out: A folder for the page, the figures and ``state.json``, which holds what the default
             policy has learned, for ``Allocator(prior=...)``; without it nothing is left.
         command: The words by which the page says how to repeat this; by default this call.
@@ -94,7 +100,7 @@ def what_if(
     Example:
         >>> import numpy as np
         >>> from ata_gym import bench
-        >>> from ata_gym.bench.studies.what_if.logs import Log
+        >>> from ata_gym.bench.logs import Log
         >>> times = np.tile([1.0, 1.0, 3.0], (40, 1))
         >>> log = Log("job", ["a", "b", "c"], times, np.ones_like(times))
         >>> results = bench.what_if(log, policies="restarting-beta")
@@ -112,8 +118,15 @@ def what_if(
             f"log must be a file, a folder, or a Log, not {short(log)}",
         )
     else:
-        columns = {"worker": worker_column, "duration": duration_column, "round": round_column}
-        job_log = read_log(log, **columns)
+        job_log = read_log(
+            log,
+            worker=worker_column,
+            duration=duration_column,
+            round=round_column,
+            where=where,
+            pattern=pattern,
+            warmup=warmup,
+        )
         source = str(log)
     policies_by_name = by_name(policies)
     call = (

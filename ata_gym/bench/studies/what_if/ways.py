@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from ata_gym.bench.studies.what_if.logs import Log
+from ata_gym.bench.logs import Log
 from ata_gym.pools.constructors import trace
 from ata_gym.theory.allocation.proxy_loss import allocate
 from ata_gym.typing import Floats, Ints

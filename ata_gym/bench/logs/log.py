@@ -1,0 +1,95 @@
+"""The times of a job's workers, step by step, as every reader returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ata_gym.typing import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """The times of a job, and what was done to them.
+
+    Example:
+        >>> times = np.array([[2.0, 4.0], [3.0, 6.0], [2.0, 5.0]])
+        >>> log = Log("job", ["a", "b"], times, np.ones_like(times), rest=np.array([1.0, 2.0, 1.0]))
+        >>> log.step_times.tolist(), log.part(slice(2)).seconds.tolist()
+        ([5.0, 8.0, 6.0], [[2.0, 4.0], [3.0, 6.0]])
+    """
+
+    name: str
+    """The name of the file or folder."""
+    workers: Sequence[str]
+    """The names of the workers."""
+    seconds: Floats
+    """(steps, workers): the time of a worker's share of a step, before it waited for others; in
+    seconds if ``unit`` says so, else in the unit of the file."""
+    tasks: Floats
+    """(steps, workers): the tasks of that share; 1 where the file does not say."""
+    remarks: Sequence[str] = ()
+    """What a reader should know of how the times were read."""
+    rest: Floats | None = None
+    """(steps,): the time of each step that no split of the work changes, such as transfers; None
+    where the log does not say."""
+    steps: Sequence[str] = ()
+    """The names of the steps; empty where they are 1, 2, ..."""
+    unit: str = ""
+    """"s" where the times are known to be seconds, else empty."""
+
+    @property
+    def step_times(self) -> Floats:
+        """(steps,): how long each step took: its longest share, and the rest."""
+        longest: Floats = self.seconds.max(axis=1)
+        if self.rest is None:
+            return longest
+        return longest + self.rest
+
+    def part(self, chosen: Any) -> Log:
+        """Return the log of some of its steps.
+
+        Args:
+            chosen: A slice, or a mask, (steps,), of the steps.
+        """
+        rest = self.rest
+        if rest is not None:
+            rest = rest[chosen]
+        return replace(
+            self,
+            seconds=self.seconds[chosen],
+            tasks=self.tasks[chosen],
+            rest=rest,
+            steps=np.array(self.steps)[chosen].tolist() if self.steps else (),
+        )
+
+
+def checked(log: Log, warmup: int | None = None) -> Log:
+    """Return the steps of a log that bear an answer, with a remark on each kind that was left out.
+
+    Args:
+        log: A log in which a worker that is not in a step has 0 tasks there.
+        warmup: The number of first steps that are left out; None leaves out what the data show to
+            be one.
+
+    Raises:
+        ValueError: If there are fewer than two workers, or fewer than two steps of all workers.
+    """
+    del warmup
+    complete: Any = (log.tasks > 0).all(axis=1)
+    if len(log.workers) < 2:
+        raise ValueError(
+            f"there is one worker, {log.workers[0]!r}, and nobody to share its work with",
+        )
+    if complete.sum() < 2:
+        raise ValueError(
+            f"{complete.sum()} steps have times of all {len(log.workers)} workers, and at least 2"
+            " are needed",
+        )
+    if complete.all():
+        return log
+    remark = f"{(~complete).sum()} of {len(complete)} steps lack a worker, and are left out."
+    return replace(log.part(complete), remarks=[*log.remarks, remark])
