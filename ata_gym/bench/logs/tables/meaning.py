@@ -1,13 +1,14 @@
-"""Tables: a row for each worker and step, or for each task."""
+"""From the rows of a table to a log: which columns they are, and which rows count."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 
-from ata_gym.bench.logs.formats import Format, Options
+from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.log import Log, checked
-from ata_gym.pools.traces import durations, ranks, read_columns, scan
+from ata_gym.bench.logs.tables.rows import Rows
+from ata_gym.bench.logs.tables.times import seconds_of
+from ata_gym.pools.traces import ranks
 
 _COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "worker": ("worker", "worker_id", "rank", "global_rank", "node", "host", "machine", "device"),
@@ -27,10 +28,20 @@ _COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
 """Usual names of the columns, by their roles."""
 
 
-def _read(path: Path, options: Options) -> Log:
+def log_of(rows: Rows, options: Options) -> Log:
+    """Return the log that rows of a table hold.
+
+    Args:
+        rows: The rows, from a file or from a reader of another format.
+        options: The names of columns, and which rows and steps count.
+
+    Raises:
+        ValueError: For columns that are not found or could be several, bad entries, and a log that
+            ``checked`` refuses.
+    """
     named = {"worker": options.worker, "duration": options.duration, "round": options.round}
     columns = {role: name for role, name in named.items() if name}
-    present = scan(path).collect_schema().names()
+    present = rows.frame.columns
     for role, usual_names in _COLUMN_NAMES.items():
         candidates = [
             name for name in present if name.lower() in usual_names and name not in columns.values()
@@ -43,11 +54,17 @@ def _read(path: Path, options: Options) -> Log:
             else:
                 fault = f"is not found among {present}"
             raise ValueError(f"the column of the {role} {fault}: name it with --{role}-column")
-    frame = read_columns(path, columns)
-    seconds = durations(frame)
-    code, workers = ranks(frame["worker"], text=True)
+    for role, name in columns.items():
+        if name not in present:
+            raise ValueError(
+                f"there is no column {name!r} for the {role}; the columns are {present}",
+            )
+    if not rows.frame.height:
+        raise ValueError("the file holds no rows")
+    seconds, unit = seconds_of(rows.frame[columns["duration"]])
+    code, workers = ranks(rows.frame[columns["worker"]].alias("worker"), text=True)
     if "round" in columns:
-        number, rounds = ranks(frame["round"], text=False)
+        number, rounds = ranks(rows.frame[columns["round"]].alias("round"), text=False)
     else:
         # the k-th row of a worker has the number k: rows sorted by worker, in their order
         order = np.argsort(code, kind="stable")
@@ -61,14 +78,13 @@ def _read(path: Path, options: Options) -> Log:
     tasks = np.zeros(shape)
     np.add.at(sums, (number, code), seconds)
     np.add.at(tasks, (number, code), 1.0)
-    log = Log(path.name, [str(worker) for worker in workers], sums, tasks)
+    log = Log(
+        rows.name,
+        [str(worker) for worker in workers],
+        sums,
+        tasks,
+        rows.remarks,
+        steps=[str(one) for one in rounds],
+        unit=unit,
+    )
     return checked(log, options.warmup)
-
-
-FORMAT = Format(
-    "table",
-    "The times of the column of durations; rows of the same worker and step are added up.",
-    lambda _path: True,
-    _read,
-)
-"""Tables in CSV, Parquet and JSON lines."""

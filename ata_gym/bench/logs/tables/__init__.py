@@ -1,0 +1,21 @@
+"""Tables: from the files to rows, and from the rows to a log."""
+
+from pathlib import Path
+
+from ata_gym.bench.logs.formats import Format, Options
+from ata_gym.bench.logs.log import Log
+from ata_gym.bench.logs.tables.meaning import log_of
+from ata_gym.bench.logs.tables.rows import read_rows
+
+
+def _read(path: Path, options: Options) -> Log:
+    return log_of(read_rows(path, options), options)
+
+
+FORMAT = Format(
+    "table",
+    "The times of the column of durations; rows of the same worker and step are added up.",
+    lambda _path: True,
+    _read,
+)
+"""Tables in CSV, Parquet and JSON lines."""
