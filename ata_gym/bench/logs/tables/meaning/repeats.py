@@ -1,0 +1,148 @@
+"""Several rows of a worker in a step: tasks, passes, or steps written again after a restart."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ata_gym.bench.logs.tables.meaning.keys import Keys
+from ata_gym.bench.logs.tables.meaning.words import listed
+from ata_gym.typing import Ints, Mask
+
+_MOST_DESCENTS = 0.25
+"""The largest part of rows after which steps go down in a file in the order of time."""
+_USUAL_PART = 0.9
+"""The part of the steps that have as many rows as an allocation of a fixed number of tasks."""
+_LEAST_KEPT = 0.5
+"""The least part of the rows that counts after restarts."""
+
+
+class Repeats(NamedTuple):
+    """What several rows of a worker in a step are."""
+
+    keys: Keys
+    """The worker and the step of each row that counts."""
+    kept: Mask
+    """(rows,): whether a row counts."""
+    remarks: list[str]
+    """What a reader should know of it."""
+
+
+def without_repeats(keys: Keys) -> Repeats:
+    """Return the keys in which a step that began again is a step of its own, or counts once.
+
+    In a file in the order of time, the steps of a worker go up. Where those of all workers begin
+    again at the first step, as in epochs, each pass has its own steps. Where they begin again
+    elsewhere, or for some workers only, as after a restart, the rows that were written last count.
+
+    Args:
+        keys: The worker and the step of each row, in the order of the file.
+
+    Raises:
+        ValueError: If less than half of the rows would count.
+    """
+    everything = np.ones(len(keys.worker), np.bool_)
+    cell = keys.cell
+    number = _pass_numbers(keys)
+    passes = int(number.max()) + 1
+    if len(np.unique(cell * passes + number)) == len(np.unique(cell)):
+        return Repeats(keys, everything, [])
+    if _begin_again(keys, number):
+        steps = len(keys.steps)
+        present, step = np.unique(number * steps + keys.step, return_inverse=True)
+        names = [f"{one // steps + 1}:{keys.steps[one % steps]}" for one in present.tolist()]
+        remark = (
+            f"Steps begin again: the rows are taken as {passes} passes over the same step numbers,"
+            " in the order of the file."
+        )
+        return Repeats(keys._replace(step=step, steps=names), everything, [remark])
+    last = np.zeros(cell.max() + 1, np.int64)
+    np.maximum.at(last, cell, number)
+    kept = number == last[cell]
+    if kept.mean() < _LEAST_KEPT:
+        raise ValueError(
+            f"the steps of worker {keys.workers[int(keys.worker[number.argmax()])]} go down"
+            f" {passes - 1} times in the file, and begin again at different steps: add a column of"
+            " epochs, which numbers the passes",
+        )
+    written_again = np.unique(cell[~kept]) % len(keys.workers)
+    counts = np.bincount(written_again, minlength=len(keys.workers))
+    named = [
+        f"{counts[index]} steps of worker {keys.workers[index]}"
+        for index in np.flatnonzero(counts).tolist()
+    ]
+    remark = f"{listed(named, most=4)} were written twice, after a restart; the later ones count."
+    return Repeats(keys.part(kept), kept, [remark])
+
+
+def tasks_of(keys: Keys, recorded: bool) -> list[str]:
+    """Return remarks on the rows of a worker in a step, which are its tasks.
+
+    Args:
+        keys: The worker and the step of each row that counts.
+        recorded: Whether the file has the columns of a ``TraceRecorder``, and no other.
+
+    Raises:
+        ValueError: If workers have unequal numbers of rows in a step that are no allocation.
+    """
+    shape = len(keys.steps), len(keys.workers)
+    counts = np.bincount(keys.cell, minlength=shape[0] * shape[1]).reshape(shape)
+    present = counts > 0
+    highest = counts.max(axis=1)
+    lowest = np.where(present, counts, highest[:, None]).min(axis=1)
+    unequal = highest > lowest
+    if not unequal.any():
+        return []
+    totals = counts.sum(axis=1)
+    usual = (totals == np.median(totals)).mean()
+    if recorded or usual >= _USUAL_PART:
+        return [
+            f"Workers have from {counts[present].min()} to {counts.max()} rows in a step: each is"
+            " taken as one task of equal size."
+        ]
+    step = int(unequal.argmax())
+    many = int(counts[step].argmax())
+    few = int(np.where(present[step], counts[step], counts.max() + 1).argmin())
+    raise ValueError(
+        f"worker {keys.workers[many]} has {counts[step, many]} rows in step {keys.steps[step]},"
+        f" and worker {keys.workers[few]} has {counts[step, few]}; such unequal numbers are in"
+        f" {unequal.sum()} of {shape[0]} steps, and no column says what the rows are: leave one row"
+        " for each worker and step, or add a column of kinds, and choose with --where"
+    )
+
+
+def _pass_numbers(keys: Keys) -> Ints:
+    """(rows,): how often the steps of the worker went down before; 0 if the file has no order."""
+    order = np.argsort(keys.worker, kind="stable")
+    step = keys.step[order]
+    worker = keys.worker[order]
+    same = worker[1:] == worker[:-1]
+    descents = np.concatenate([[False], same & (step[1:] < step[:-1])])
+    if descents.mean() > _MOST_DESCENTS and not _alike(worker, step):
+        return np.zeros_like(step)
+    total = np.cumsum(descents)
+    first = np.searchsorted(worker, worker, side="left")
+    number = np.empty_like(step)
+    number[order] = total - total[first]
+    return number
+
+
+def _alike(worker: Ints, step: Ints) -> bool:
+    """Whether all workers have the same steps in the same order, in rows in order of worker."""
+    counts = np.bincount(worker)
+    if (counts != counts[0]).any():
+        return False
+    by_worker = step.reshape(len(counts), -1)
+    return bool((by_worker == by_worker[0]).all())
+
+
+def _begin_again(keys: Keys, number: Ints) -> bool:
+    """Whether all workers pass over the steps several times, from the first step on.
+
+    The last pass may lack workers, where the log was cut.
+    """
+    passes = int(number.max()) + 1
+    nowhere = len(keys.steps)
+    first = np.full((len(keys.workers), passes), nowhere)
+    np.minimum.at(first, (keys.worker, number), keys.step)
+    all_pass = bool((first[:, : max(2, passes - 1)] < nowhere).all())
+    return all_pass and bool(((first == 0) | (first == nowhere)).all())
