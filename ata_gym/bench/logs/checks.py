@@ -24,8 +24,12 @@ _NEAR = 0.01
 """The spread of workers, as a part of a step, below which they are near equal."""
 _RARELY_FAR = 0.02
 """The mean spread, above which workers differ much in some steps, so that they did not wait."""
+_DOUBTFUL = 0.03
+"""The same, below which it is at least doubtful whether they differ."""
 _COMMON = 3.0
 """How many times as much as workers do steps differ, if what all wait for makes the difference."""
+_DOUBTFUL_COMMON = 1.5
+"""The same, from which on it is at least doubtful."""
 _LEAST_STEPS = 10
 """The least number of steps by which it is said how much they differ."""
 
@@ -84,19 +88,18 @@ def agreement(seconds: Floats) -> Agreement:
     by_worker = np.median(relative, axis=0)
     differences = 1.4826 * float(np.median(np.abs(relative / by_worker - 1.0)))
     persistent = float(by_worker.max() - by_worker.min())
-    if max(differences, persistent) > _NEAR:
-        return Agreement(False, "")
+    between = max(differences, persistent)
     # for a normal distribution, from the first to the last tenth it is 2.56 standard deviations
     common = variation / 2.56
-    follows = common >= _COMMON * max(differences, persistent) and len(seconds) >= _LEAST_STEPS
-    if not follows:
+    doubtful = between <= _DOUBTFUL and common >= _DOUBTFUL_COMMON * between
+    if not doubtful or len(seconds) < _LEAST_STEPS:
         return Agreement(False, "")
     finding = (
         f"the times of all workers are near equal in each step, within"
         f" {100 * typical_spread(seconds):.2g} %, while the steps differ by"
         f" {100 * variation:.2g} %"
     )
-    return Agreement(True, finding)
+    return Agreement(between <= _NEAR and common >= _COMMON * between, finding)
 
 
 def without_wait(seconds: Floats) -> list[str]:
@@ -117,8 +120,8 @@ def without_wait(seconds: Floats) -> list[str]:
         )
     if finding:
         return [
-            f"{finding[0].upper()}{finding[1:]}, as far as they are resolved: either workers are"
-            " equal, or the times include the wait, and this log cannot say which."
+            f"{finding[0].upper()}{finding[1:]}: either workers are near equal, or the times"
+            " include the wait, and this log cannot say which."
         ]
     return []
 

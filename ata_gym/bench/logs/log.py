@@ -99,7 +99,7 @@ def checked(log: Log, warmup: int | None = None) -> Log:
         remarks += more
     elif warmup:
         remarks.append(f"The first {warmup} steps are left out, as --warmup says.")
-    return replace(log, remarks=remarks + without_wait(log.seconds))
+    return replace(log, remarks=remarks + without_wait(log.seconds / log.tasks))
 
 
 def _complete(log: Log) -> Log:

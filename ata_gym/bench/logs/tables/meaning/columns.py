@@ -6,6 +6,7 @@ from typing import NamedTuple
 import polars as pl
 
 from ata_gym.bench.logs.formats import Options
+from ata_gym.bench.logs.tables.meaning.codes import integers
 from ata_gym.bench.logs.tables.meaning.words import (
     is_compute,
     is_duration,
@@ -35,7 +36,7 @@ SLOTS = (
 """Usual names of columns of the place of a worker in its machine."""
 EPOCHS = (
     *("epoch", "ep", "epochs", "epoch_id", "epoch_idx", "epoch_index", "epoch_num"),
-    *("epoch_number", "current_epoch", "trainer_epoch", "cycle", "pass", "phase_number"),
+    *("epoch_number", "current_epoch", "trainer_epoch", "cycle", "cycle_id", "phase_number"),
 )
 """Usual names of columns of passes, in each of which steps may begin again."""
 _STEPS = (
@@ -53,6 +54,8 @@ _STEPS = (
     ("time",),
 )
 """Usual names of columns of steps; a table with one of the first kind needs none of the next."""
+_MOST_COUNTS = 0.5
+"""The largest number of different steps, as a part of the rows; several workers have each step."""
 
 
 class Columns(NamedTuple):
@@ -205,7 +208,7 @@ def _is_half(name: str) -> bool:
 def _is_time(column: pl.Series) -> bool:
     """Whether entries of a column may be lengths of time: numbers, or texts that begin with one."""
     if column.dtype == pl.String:
-        return bool(column.str.strip_chars().str.contains(r"^[-+]?[\d.]").any())
+        return bool(column.str.strip_chars().str.contains(r"^[-+]?(?:[\d.]|PT?\d)").any())
     return column.dtype.is_numeric() or column.dtype in (pl.Duration, pl.Null)
 
 
@@ -218,18 +221,25 @@ def _step(
     """The column of steps."""
     if options.round:
         return faults.named("round", options.round)[0]
+    taken = {*duration, *(options.worker or "").split(",")}
     for usual_names in _STEPS:
         candidates = [
-            name
-            for name in frame.columns
-            if plain(name) in usual_names and name not in duration and name != options.worker
+            name for name in frame.columns if plain(name) in usual_names and name not in taken
         ]
+        if usual_names == _STEPS[-1]:
+            candidates = [name for name in candidates if _counts(frame[name])]
         if candidates and _same(frame, candidates):
             return candidates[0]
         if candidates:
             faults.several("round", candidates)
             return None
     return None
+
+
+def _counts(column: pl.Series) -> bool:
+    """Whether the entries of a column count something, and are no points in time."""
+    numbers = integers(column)
+    return numbers is not None and numbers.n_unique() <= _MOST_COUNTS * len(numbers)
 
 
 def _worker(frame: pl.DataFrame, options: Options, faults: _Faults) -> list[str]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from ata_gym.bench.logs.tables.meaning.codes import distinct, integers, varies
 from ata_gym.bench.logs.tables.meaning.columns import RANKS, SLOTS, Columns
 from ata_gym.bench.logs.tables.meaning.words import plain
 from ata_gym.pools.traces import ranks
@@ -34,8 +35,8 @@ class Keys(NamedTuple):
         return self._replace(worker=self.worker[kept], step=self.step[kept])
 
 
-def worker_of(frame: pl.DataFrame, columns: Columns) -> tuple[Ints, list[str]]:
-    """Return the number of the worker of each row, (rows,), and the names of the workers.
+def worker_of(frame: pl.DataFrame, columns: Columns) -> tuple[Ints, list[str], list[str]]:
+    """Return the number of the worker of each row, (rows,), the names, and the columns of these.
 
     Columns that tell rows of the same worker and step apart as a host and a place in it do are a
     part of its name: "gpu0:1".
@@ -62,7 +63,7 @@ def worker_of(frame: pl.DataFrame, columns: Columns) -> tuple[Ints, list[str]]:
         # the machine first, then the place in it
         parts.sort(key=lambda name: plain(name) in (*RANKS, *SLOTS))
         code, names = _together(frame, parts)
-    return code, names
+    return code, names, parts
 
 
 def step_of(frame: pl.DataFrame, columns: Columns, worker: Ints) -> tuple[Ints, list[str]]:
@@ -76,13 +77,13 @@ def step_of(frame: pl.DataFrame, columns: Columns, worker: Ints) -> tuple[Ints, 
         columns: What the columns hold.
         worker: (rows,): the number of the worker.
     """
-    epochs = [name for name in columns.epochs if _whole_numbers(frame[name]) is not None]
+    epochs = epochs_of(frame, columns)
     if columns.round:
         number, rounds = _numbered(frame[columns.round])
         for name in epochs:
-            epoch, entries = _numbered(frame[name])
+            epoch, entries = _ordered(frame[name])
             cell = worker * (number.max() + 1) + number
-            if _varies(cell, epoch):
+            if varies(cell, epoch):
                 joint = epoch * len(rounds) + number
                 present, number = np.unique(joint, return_inverse=True)
                 rounds = [
@@ -93,7 +94,7 @@ def step_of(frame: pl.DataFrame, columns: Columns, worker: Ints) -> tuple[Ints, 
     if not epochs:
         number = places(worker)
         return number, [str(one) for one in range(1, number.max() + 2)]
-    epoch, entries = _numbered(frame[epochs[0]])
+    epoch, entries = _ordered(frame[epochs[0]])
     place = places(worker * len(entries) + epoch)
     if not place.any():
         return epoch, entries
@@ -101,6 +102,15 @@ def step_of(frame: pl.DataFrame, columns: Columns, worker: Ints) -> tuple[Ints, 
     present, number = np.unique(joint, return_inverse=True)
     size = place.max() + 1
     return number, [f"{entries[one // size]}:{one % size + 1}" for one in present.tolist()]
+
+
+def epochs_of(frame: pl.DataFrame, columns: Columns) -> list[str]:
+    """Return the columns of passes whose entries have numbers, such as 3 or "epoch 3"."""
+    return [
+        name
+        for name in columns.epochs
+        if frame[name].cast(pl.String).str.contains(r"\d").fill_null(False).all()
+    ]
 
 
 def places(code: Ints) -> Ints:
@@ -130,37 +140,28 @@ def _together(frame: pl.DataFrame, names: Sequence[str]) -> tuple[Ints, list[str
 
 def _part_of_name(cell: Ints, entry: Ints) -> bool:
     """Whether at least half of the cells have rows with different entries."""
-    pairs = np.unique(cell * (entry.max() + 1) + entry) // (entry.max() + 1)
-    counts = np.unique(pairs, return_counts=True)[1]
-    return bool((counts > 1).mean() >= 0.5)
+    if not varies(cell, entry):
+        return False
+    pairs = distinct(cell * (entry.max() + 1) + entry)
+    counts = np.bincount(pairs // (entry.max() + 1))
+    return bool((counts[counts > 0] > 1).mean() >= 0.5)
 
 
-def _varies(cell: Ints, entry: Ints) -> bool:
-    """Whether rows of one cell have different entries."""
-    first = np.empty(cell.max() + 1, np.int64)
-    first[cell] = entry
-    return bool((first[cell] != entry).any())
+def _ordered(column: pl.Series) -> tuple[Ints, list[str]]:
+    """The place of each row among the distinct entries with a number, and these in its order."""
+    texts = column.cast(pl.String).str.strip_chars()
+    entries = texts.unique()
+    numbers = entries.str.extract(r"(\d+\.?\d*)").cast(pl.Float64, strict=False)
+    table = pl.DataFrame({"entry": entries, "number": numbers}).sort("number", "entry")
+    code = texts.cast(pl.Enum(table["entry"])).to_physical().to_numpy().astype(np.int64)
+    return code, table["entry"].to_list()
 
 
 def _numbered(column: pl.Series) -> tuple[Ints, list[str]]:
     """The place of each row among the distinct whole numbers of a column, and these as text."""
-    numbers = _whole_numbers(column)
+    numbers = integers(column)
     if numbers is None:
-        numbers = column
+        # "2.0" becomes "2", so that the first entry that is none is named below
+        numbers = column.cast(pl.String, strict=False).str.replace(r"\.0*$", "")
     code, entries = ranks(numbers.alias("round"), text=False)
     return code, [str(entry) for entry in entries]
-
-
-def _whole_numbers(column: pl.Series) -> pl.Series | None:
-    """The entries as integers; None unless all are whole numbers, whatever their type."""
-    if column.dtype == pl.String:
-        column = column.str.strip_chars()
-    elif not column.dtype.is_numeric():
-        return None
-    integers = column.cast(pl.Int64, strict=False)
-    if not integers.has_nulls() and column.dtype not in (pl.Float64, pl.Float32):
-        return integers
-    numbers = column.cast(pl.Float64, strict=False)
-    if numbers.has_nulls() or not (numbers.is_finite() & (numbers % 1.0 == 0.0)).all():
-        return None
-    return numbers.cast(pl.Int64, strict=False)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from ata_gym.bench.logs.tables.meaning.codes import distinct, varies
 from ata_gym.bench.logs.tables.meaning.words import (
     is_evaluation,
     is_strictly_evaluation,
@@ -56,7 +57,7 @@ class Kinds(NamedTuple):
     def part(self, kept: Mask) -> "Kinds":
         """Return the kinds of some rows."""
         codes = {name: code[kept] for name, code in self.codes.items()}
-        present = {name: np.unique(code).tolist() for name, code in codes.items()}
+        present = {name: distinct(code).tolist() for name, code in codes.items()}
         entries = {name: self.entries[name] for name in codes}
         return Kinds(
             {name: np.searchsorted(present[name], code) for name, code in codes.items()},
@@ -109,14 +110,11 @@ def kinds_of(frame: pl.DataFrame, columns: Sequence[str]) -> Kinds:
         texts = _texts(frame[name])
         if texts is None:
             continue
-        if not _may_be_kinds(name, texts):
-            continue
-        categories = texts.cast(pl.Categorical)
-        present = categories.unique()
-        if 1 < len(present) <= max(2.0, _MOST_KINDS * frame.height):
-            names = present.cast(pl.String).sort()
-            order = pl.Enum(names)
-            codes[name] = texts.cast(order).to_physical().to_numpy().astype(np.int64)
+        names = texts.unique()
+        few = 1 < len(names) <= max(2.0, _MOST_KINDS * frame.height)
+        if few and _may_be_kinds(name, names):
+            names = names.sort()
+            codes[name] = texts.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
             entries[name] = names.to_list()
     return Kinds(codes, entries)
 
@@ -135,7 +133,7 @@ def refuse_runs(kinds: Kinds, worker: Ints, where: Mapping[str, Sequence[str]]) 
         if plain(name) not in _RUNS or name in where:
             continue
         present = kinds.entries[name]
-        pairs = len(np.unique(worker * len(present) + code))
+        pairs = len(distinct(worker * len(present) + code))
         if pairs == len(present) == worker.max() + 1:
             continue
         raise ValueError(
@@ -179,22 +177,24 @@ def without_evaluation(
     return kept, remarks
 
 
-def refuse_kinds(
+def chosen_kinds(
     kinds: Kinds,
     cell: Ints,
     where: Mapping[str, Sequence[str]],
-) -> bool:
-    """Raise ValueError if a worker has rows of several kinds in a step, and nobody chose.
+) -> Ints:
+    """Return the number of the kind of each row, (rows,), among those that the caller chose.
+
+    It is 0 for all where the caller chose none, or the rows of a worker in a step are of one kind.
 
     Args:
         kinds: The kinds of the rows.
         cell: (rows,): a number for the worker and the step of a row.
         where: The entries that the caller chose, by the name of the column.
 
-    Returns:
-        Whether the rows of a worker in a step are of several kinds that the caller chose.
+    Raises:
+        ValueError: If the rows of a worker in a step are of several kinds, and nobody chose.
     """
-    several = [name for name in kinds.codes if _varies(kinds.codes[name], cell)]
+    several = [name for name in kinds.codes if varies(cell, kinds.codes[name])]
     chosen = [name for name in several if name in where]
     open_columns = [
         name
@@ -207,14 +207,10 @@ def refuse_kinds(
         usual = [name for name in open_columns if not _KIND_WORDS.isdisjoint(words(name))]
         name = min(usual or open_columns, key=lambda name: len(kinds.entries[name]))
         _refuse(name, kinds.entries[name], "of the same worker and step")
-    return bool(chosen)
-
-
-def _varies(code: Ints, cell: Ints) -> bool:
-    """Whether rows of one cell have different codes."""
-    first = np.full(cell.max() + 1, -1)
-    first[cell] = code
-    return bool((first[cell] != code).any())
+    code = np.zeros(len(cell), np.int64)
+    for name in chosen:
+        code = code * len(kinds.entries[name]) + kinds.codes[name]
+    return code
 
 
 def _refuse(name: str, entries: Sequence[str], what: str) -> None:
@@ -263,14 +259,14 @@ def _texts(column: pl.Series) -> pl.Series | None:
     return column.cast(pl.String).str.strip_chars().fill_null("")
 
 
-def _may_be_kinds(name: str, texts: pl.Series) -> bool:
-    """Whether entries may be kinds: texts that are no dates, or numbers in a column called so."""
-    if texts.str.contains(_DATE).any():
+def _may_be_kinds(name: str, entries: pl.Series) -> bool:
+    """Whether entries may be kinds: entries that are no dates, or numbers in a column called so."""
+    if entries.str.contains(_DATE).any():
         return False
-    numbers = texts.cast(pl.Float64, strict=False)
-    if not (numbers.is_not_null() | (texts == "")).all():
+    numbers = entries.cast(pl.Float64, strict=False)
+    if not (numbers.is_not_null() | (entries == "")).all():
         return True
     if is_evaluation(name) or is_training(name):
-        return _FLAGS.issuperset(texts.unique().to_list())
+        return _FLAGS.issuperset(entries.to_list())
     whole = bool((numbers.drop_nulls() % 1.0 == 0.0).all())
     return whole and (plain(name) in _RUNS or not _KIND_WORDS.isdisjoint(words(name)))

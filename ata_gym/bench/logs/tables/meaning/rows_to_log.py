@@ -7,12 +7,12 @@ import polars as pl
 
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.log import Log, checked
-from ata_gym.bench.logs.tables.meaning.columns import Columns, columns_of
-from ata_gym.bench.logs.tables.meaning.keys import Keys, step_of, worker_of
+from ata_gym.bench.logs.tables.meaning.columns import HOSTS, Columns, columns_of
+from ata_gym.bench.logs.tables.meaning.keys import Keys, epochs_of, step_of, worker_of
 from ata_gym.bench.logs.tables.meaning.kinds import (
+    chosen_kinds,
     chosen_rows,
     kinds_of,
-    refuse_kinds,
     refuse_runs,
     without_evaluation,
 )
@@ -91,31 +91,29 @@ def _shares(
         The rows, their workers and steps, whether those of a worker in a step are of several kinds
         that the caller chose, and remarks.
     """
-    worker, workers = worker_of(frame, columns)
-    roles: set[str | None] = {
-        *columns.worker,
-        *columns.identity,
-        *columns.epochs,
-        *columns.duration,
-    }
-    roles |= {*columns.other_times, columns.round}
+    worker, workers, named_by = worker_of(frame, columns)
+    hosts = [name for name in columns.identity if plain(name) in HOSTS]
+    epochs = epochs_of(frame, columns)
+    roles: set[str | None] = {*named_by, *hosts, *epochs}
+    roles |= {*columns.duration, *columns.other_times, columns.round}
     kinds = kinds_of(frame, [name for name in frame.columns if name not in roles])
     refuse_runs(kinds, worker, options.where)
     kept, remarks = without_evaluation(kinds, worker, options.where)
     if not kept.all():
         frame = frame.filter(kept)
         kinds = kinds.part(kept)
-        worker, workers = worker_of(frame, columns)
+        worker, workers, _ = worker_of(frame, columns)
     step, steps = step_of(frame, columns, worker)
     keys = Keys(worker, step, workers, steps)
-    if columns.round or columns.epochs:
+    if columns.round or epochs:
         cell = keys.cell
     else:
         # rows that are only counted tell nothing of which are of one step
         cell = worker
-    several = refuse_kinds(kinds, cell, options.where)
-    keys, counted, more = without_repeats(keys)
+    kind = chosen_kinds(kinds, cell, options.where)
+    keys, counted, more = without_repeats(keys, kind, frame)
     frame = frame.filter(counted)
+    several = bool(kind.any())
     if not several:
         recorded = {plain(name) for name in frame.columns} == _RECORDER_COLUMNS
         more = [*more, *tasks_of(keys, recorded)]

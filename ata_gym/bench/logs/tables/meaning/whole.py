@@ -48,7 +48,7 @@ def rest_of(
     """
     own_name = " + ".join(duration)
     if agreement(seconds).holds_wait:
-        _refuse_whole(own_name, seconds, others)
+        _refuse_whole(duration, seconds, others)
     spread = typical_spread(seconds)
     wholes = [
         times
@@ -86,7 +86,8 @@ def _is_cut_in_two(seconds: Floats, times: Floats) -> bool:
 def _is_work(duration: Sequence[str], other: str, named: bool) -> bool:
     """Whether the first of two columns that add up to a whole step is work, by its names."""
     if all(is_compute(name) for name in duration):
-        return True
+        # loading holds no wait for other workers, so that the computation does
+        return not is_loading(other)
     return named and all(is_loading(name) for name in duration) and not is_loading(other)
 
 
@@ -103,8 +104,13 @@ def _refuse_cut(own_name: str, other: str) -> None:
     )
 
 
-def _refuse_whole(own_name: str, seconds: Floats, others: Mapping[str, Floats]) -> None:
+def _refuse_whole(
+    duration: Sequence[str],
+    seconds: Floats,
+    others: Mapping[str, Floats],
+) -> None:
     """Raise ValueError: the own time is the same on all workers."""
+    own_name = " + ".join(duration)
     others_that_differ = [
         name
         for name, times in others.items()
@@ -116,6 +122,8 @@ def _refuse_whole(own_name: str, seconds: Floats, others: Mapping[str, Floats]) 
             f"name a column that does not include it with --duration-column, such as"
             f" {listed(others_that_differ, 'or')}"
         )
+    elif len(duration) > 1:
+        cure = "name fewer of these columns, without those that hold it, with --duration-column"
     elif waits:
         cure = (
             f"add a column of {own_name} less {listed(waits)}, and name it with --duration-column"
