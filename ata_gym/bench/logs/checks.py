@@ -23,7 +23,7 @@ _ALIKE_PART = 0.9
 _NEAR = 0.01
 """The spread of workers, as a part of a step, below which they are near equal."""
 _RARELY_FAR = 0.02
-"""The mean spread, above which workers differ much in some steps, so that they did not wait."""
+"""How much more than the median the mean spread is where workers differ much in some steps."""
 _DOUBTFUL = 0.03
 """The same, below which it is at least doubtful whether they differ."""
 _COMMON = 3.0
@@ -32,6 +32,16 @@ _DOUBTFUL_COMMON = 1.5
 """The same, from which on it is at least doubtful."""
 _LEAST_STEPS = 10
 """The least number of steps by which it is said how much they differ."""
+_LEAST_CANCELLING_STEPS = 20
+"""The least number of steps by which it is said whether differences cancel."""
+_CANCELLING = -0.3
+"""The largest correlation of a worker's differences in steps that follow, where they cancel.
+
+It is -0.5 where all do."""
+_DEVIATIONS = 3.5
+"""The number of standard deviations by which that correlation is below 0, at least."""
+_LESS_THAN_EXPECTED = 0.7
+"""The largest difference of totals where differences cancel, as a part of that if they do not."""
 
 
 class Agreement(NamedTuple):
@@ -76,24 +86,29 @@ def agreement(seconds: Floats) -> Agreement:
     longest = seconds.max(axis=1)
     usual = float(np.median(longest))
     spreads = _spreads(seconds)
-    if not (seconds > 0).all() or spreads.mean() > _RARELY_FAR:
+    if not (seconds > 0).all() or spreads.mean() > np.median(spreads) + _RARELY_FAR:
         return Agreement(False, "")
     alike = float((spreads <= _ALIKE).mean()) >= _ALIKE_PART
-    by_step = np.median(seconds, axis=1)
+    by_step = seconds.mean(axis=1)
     variation = float(np.subtract(*np.quantile(by_step, (0.9, 0.1)))) / usual
     if alike:
         finding = f"the times of all workers are the same within {100 * _ALIKE:g} % in each step"
         return Agreement(variation > 2.0 * _resolution(seconds, usual), finding)
     relative = seconds / by_step[:, None]
     by_worker = np.median(relative, axis=0)
-    differences = 1.4826 * float(np.median(np.abs(relative / by_worker - 1.0)))
+    # the standard deviation of normal differences, of which the mean of the step has a part
+    n = seconds.shape[1]
+    typical = float(np.median(np.abs(relative / by_worker - 1.0)))
+    differences = 1.4826 * typical * float(np.sqrt(n / (n - 1)))
     persistent = float(by_worker.max() - by_worker.min())
     between = max(differences, persistent)
     # for a normal distribution, from the first to the last tenth it is 2.56 standard deviations
     common = variation / 2.56
     doubtful = between <= _DOUBTFUL and common >= _DOUBTFUL_COMMON * between
-    if not doubtful or len(seconds) < _LEAST_STEPS:
+    if len(seconds) < _LEAST_STEPS:
         return Agreement(False, "")
+    if not doubtful:
+        return Agreement(False, _cancelling(relative))
     finding = (
         f"the times of all workers are near equal in each step, within"
         f" {100 * typical_spread(seconds):.2g} %, while the steps differ by"
@@ -210,6 +225,31 @@ def _spreads(seconds: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         spreads: Floats = (longest - seconds.min(axis=1)) / longest
     return np.nan_to_num(spreads)
+
+
+def _cancelling(relative: Floats) -> str:
+    """Say that differences of workers cancel from step to step, as those of whole steps do.
+
+    Workers that leave each step together, at slightly different times, are late in one step by what
+    they are early in the next; differences of work are independent, or stay.
+
+    Args:
+        relative: (steps, workers): the times, as parts of that of the step.
+    """
+    totals = relative.mean(axis=0)
+    residuals = relative - totals
+    residuals -= residuals.mean(axis=1, keepdims=True)
+    variance = float((residuals**2).mean())
+    if len(relative) < _LEAST_CANCELLING_STEPS or not variance > 0:
+        return ""
+    follows = float((residuals[1:] * residuals[:-1]).mean()) / variance
+    # of independent differences, the totals differ by the root of the number of steps
+    expected = np.sqrt(variance / len(relative))
+    count = residuals.size - len(residuals)
+    significant = follows * np.sqrt(count) < -_DEVIATIONS
+    if not significant or follows > _CANCELLING or np.std(totals) > _LESS_THAN_EXPECTED * expected:
+        return ""
+    return "what a worker is slower than others in a step, it is faster in the next"
 
 
 def _resolution(seconds: Floats, usual: float) -> float:

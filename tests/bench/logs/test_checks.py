@@ -132,6 +132,29 @@ def test_whole_steps_are_told_from_work_of_near_equal_workers(n, seed):
         checked(log_of(whole * np.ones(n)))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_differences_that_cancel_from_step_to_step_are_doubtful(seed):
+    rng = np.random.default_rng(seed)
+    steps = int(rng.integers(40, 200))
+    n = int(rng.integers(3, 20))
+    work = rng.gamma(400.0, 1 / 400, (steps, n))
+    assert agreement(work).finding == ""
+    leaving = 0.03 * rng.normal(size=(steps + 1, n))
+    whole = work.max(axis=1, keepdims=True) + np.diff(leaving, axis=0)
+    log = checked(log_of(whole))
+    assert "or the times include the wait, and this log cannot say which" in log.remarks[0]
+
+
+def test_shares_that_were_fitted_to_the_workers_do_not_look_like_whole_steps():
+    rng = np.random.default_rng(0)
+    speed = np.array([1.0, 2.0, 4.0])
+    tasks = np.tile(8 / speed, (40, 1))
+    seconds = tasks * speed * rng.gamma(1000.0, 1e-3, (40, 1))
+    assert checked(log_of(seconds, tasks)).remarks == []
+    with pytest.raises(ValueError, match="include the wait"):
+        checked(log_of(seconds))
+
+
 def test_equal_times_that_are_rounded_say_nothing():
     rng = np.random.default_rng(0)
     rounded = np.round(rng.normal(20.0, 0.1, (40, 3)))

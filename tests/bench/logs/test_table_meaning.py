@@ -67,7 +67,7 @@ OPERATIONS = [
     ("kernel type", ["gemm"], ["c10d::allgather_"]),
     ("what", ["work"], ["idle"]),
     ("x", ["a", "b"], []),
-    ("stage", [0, 1, 2], []),
+    ("category", ["time_forward", "time_backward"], ["time_sync"]),
 ]
 
 
@@ -102,6 +102,37 @@ def test_rows_of_operations_are_asked_for_and_the_proposed_ones_are_the_work(
         assert_times(log, times)
         assert (log.tasks == 1).all()
         assert log.remarks == []
+
+
+def test_kinds_that_are_numbers_are_asked_for(tmp_path):
+    table = pl.concat(
+        [long_table(own_times(), stage=lambda s, _w, k=k: [k] * len(s)) for k in "01"]
+    )
+    sentence = refusal(table, tmp_path)
+    assert entries_of(sentence) == {"stage": ["0"]}
+    assert "or call the column epoch" in sentence
+    log = read(table, tmp_path, where={"stage": ["0", "1"]})
+    assert_times(log, 2 * own_times())
+
+
+def test_figures_in_a_long_table_are_told_from_times_by_their_names(tmp_path):
+    figures = {"step_time": own_times(), "loss": np.ones((30, 4)), "lr": np.ones((30, 4))}
+    table = pl.concat(
+        [
+            long_table(values, metric=lambda s, _w, name=name: [name] * len(s))
+            for name, values in figures.items()
+        ]
+    ).rename({"seconds": "value"})
+    where = entries_of(refusal(shuffled(table), tmp_path))
+    assert where == {"metric": ["step_time"]}
+    assert_times(read(shuffled(table), tmp_path, where=where), own_times())
+
+
+def test_an_operation_is_not_a_worker_of_its_device(tmp_path):
+    table = pl.concat(
+        [long_table(own_times(), device=lambda s, _w, d=d: [d] * len(s)) for d in ("cpu", "cuda")]
+    )
+    assert entries_of(refusal(table, tmp_path)) == {"device": ["cpu", "cuda"]}
 
 
 def test_without_a_column_of_steps_operations_are_asked_for_too(tmp_path):
@@ -165,6 +196,10 @@ def test_unequal_numbers_of_rows_that_are_no_allocation_are_refused(tmp_path):
     table = long_table(times)
     # the steps that rank 2 wrote twice, in the order of steps: no restart can be seen
     twice = pl.concat([table, table.filter(rank=2).head(9)]).sort("step", maintain_order=True)
+    # evaluations of rank 0, in a file without a column that says so
+    evaluations = table.filter(pl.col("rank") == 0, pl.col("step") % 10 == 9)
+    sentence = refusal(pl.concat([table, evaluations]), tmp_path)
+    assert "worker 0 has 2 rows in step 9, and worker 1 has 1" in sentence
     for one in (twice, shuffled(twice)):
         sentence = refusal(one, tmp_path)
         assert "worker 2 has 2 rows in step 0, and worker 0 has 1" in sentence
@@ -319,6 +354,24 @@ def test_steps_written_again_after_a_restart_count_once(tmp_path, by_worker):
     assert_times(read(everywhere, tmp_path), expected)
 
 
+def test_rows_that_are_there_twice_count_once(tmp_path):
+    table = long_table(own_times())
+    log = read(pl.concat([table, table, table]), tmp_path)
+    assert_times(log, own_times())
+    assert log.remarks == ["All rows are there 3 times, and count once."]
+
+
+def test_epochs_may_have_names(tmp_path):
+    times = own_times()
+    table = long_table(
+        times,
+        epoch=lambda s, _w: [f"epoch {step // 2 + 1}" for step in s],
+    ).with_columns(pl.col("step") % 2)
+    log = read(shuffled(table), tmp_path)
+    assert_times(log, times)
+    assert [*log.steps[-2:]] == ["epoch 15:0", "epoch 15:1"]
+
+
 # times
 
 
@@ -359,7 +412,7 @@ def test_the_rest_of_a_step_is_its_whole_without_the_longest_work(tmp_path, own,
     np.testing.assert_allclose(log.rest, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("jitter", [0.0, 2e-5, 2e-4, 5e-4])
+@pytest.mark.parametrize("jitter", [0.0, 2e-5, 2e-4, 1e-3])
 @pytest.mark.parametrize("n", [3, 40])
 def test_times_of_whole_steps_are_refused(tmp_path, jitter, n):
     times = own_times(n=n, steps=60)
@@ -407,7 +460,33 @@ def test_work_beside_the_loader_is_asked_for_where_the_data_do_not_say(tmp_path)
     assert "compute_time,data_time adds these up" in sentence
 
 
+def test_computation_beside_the_loader_may_hold_the_wait_too(tmp_path):
+    times = own_times()
+    whole = times.max(axis=1, keepdims=True) + 0.01
+    table = long_table(times - 0.06, compute_time=lambda _s, _w: (whole - times + 0.06).ravel())
+    table = table.rename({"seconds": "data_time"})
+    sentence = refusal(table, tmp_path, duration="compute_time")
+    assert "compute_time + data_time is the same on all workers" in sentence
+    assert "includes the wait" in refusal(table, tmp_path, duration="compute_time,data_time")
+    assert_times(read(table, tmp_path, duration="data_time"), times - 0.06)
+
+
+def test_all_columns_of_waiting_are_in_the_whole(tmp_path):
+    times = own_times()
+    wait = times.max(axis=1, keepdims=True) - times
+    table = long_table(
+        times,
+        idle=lambda _s, _w: wait.ravel(),
+        nccl=lambda _s, _w: np.full(120, 0.04),
+    ).rename({"seconds": "duration"})
+    log = read(table, tmp_path)
+    assert_times(log, times)
+    np.testing.assert_allclose(log.rest, 0.04)
+
+
 def test_a_clock_is_no_duration(tmp_path):
+    clock = long_table(1.7e9 + own_times().cumsum(axis=0)).rename({"seconds": "wall_time"})
+    assert "wall_time grows from step to step" in refusal(clock, tmp_path)
     table = long_table(own_times().cumsum(axis=0)).rename({"seconds": "elapsed"})
     assert "elapsed grows from step to step" in refusal(table, tmp_path)
 

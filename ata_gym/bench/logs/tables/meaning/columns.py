@@ -8,6 +8,7 @@ import polars as pl
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.tables.meaning.codes import integers
 from ata_gym.bench.logs.tables.meaning.words import (
+    has_time_word,
     is_compute,
     is_duration,
     is_loading,
@@ -167,7 +168,7 @@ def _duration(
         if name not in named
         and plain(name) not in keys
         and is_duration(name)
-        and _is_time(frame[name])
+        and (has_time_word(name) or _is_time(frame[name]))
     ]
     work = [name for name in times if not is_waiting(name)]
     # a column that is called only "time" may count the steps

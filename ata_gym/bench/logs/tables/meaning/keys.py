@@ -52,10 +52,12 @@ def worker_of(frame: pl.DataFrame, columns: Columns) -> tuple[Ints, list[str], l
         step = np.zeros(frame.height, np.int64)
     parts = list(columns.worker)
     for name in columns.identity:
+        if frame[name].has_nulls():
+            continue
         # the place of an operation, such as cpu or cuda, is none of a worker
         if plain(name) in SLOTS and not frame[name].cast(pl.String).str.contains(r"\d").all():
             continue
-        entry = ranks(frame[name].alias(name), text=True)[0]
+        entry = frame[name].cast(pl.String).rank("dense").to_numpy().astype(np.int64)
         if _part_of_name(code * (step.max() + 1) + step, entry):
             parts.append(name)
             code, names = _together(frame, parts)

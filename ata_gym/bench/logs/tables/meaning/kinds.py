@@ -9,6 +9,7 @@ import polars as pl
 
 from ata_gym.bench.logs.tables.meaning.codes import distinct, varies
 from ata_gym.bench.logs.tables.meaning.words import (
+    has_time_word,
     is_evaluation,
     is_strictly_evaluation,
     is_training,
@@ -216,7 +217,15 @@ def chosen_kinds(
 def _refuse(name: str, entries: Sequence[str], what: str) -> None:
     """Raise ValueError: the rows are of several kinds, with those that look like work."""
     work = _without([is_waiting, is_evaluation], entries)
+    if any(map(has_time_word, work)):
+        # a long table of figures, of which some are times
+        work = _without([lambda entry: not has_time_word(entry)], work)
     work = _without([is_whole], work)
+    if all(entry.isdigit() for entry in entries):
+        work = work[:1]
+        about_passes = ", or call the column epoch if it numbers passes over the same steps"
+    else:
+        about_passes = ""
     waits = [short(entry) for entry in entries if is_waiting(entry)]
     if waits:
         about_waits = f", of which {listed(waits)} look like waiting for other workers"
@@ -225,7 +234,7 @@ def _refuse(name: str, entries: Sequence[str], what: str) -> None:
     raise ValueError(
         f"column {name!r} has rows of several kinds, {what}:"
         f" {listed(map(short, entries), most=_MOST_NAMED)}{about_waits}; name those that are a"
-        f" worker's own work, such as {_option(name, work)}",
+        f" worker's own work, such as {_option(name, work)}{about_passes}",
     )
 
 

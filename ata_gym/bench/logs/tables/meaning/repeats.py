@@ -13,7 +13,10 @@ from ata_gym.typing import Ints, Mask
 _MOST_DESCENTS = 0.25
 """The largest part of rows after which steps go down in a file in the order of time."""
 _USUAL_PART = 0.9
-"""The part of the steps that have as many rows as an allocation of a fixed number of tasks."""
+"""The least part of the steps with unequal numbers of rows that have as many rows as is usual.
+
+An allocation has a fixed number of tasks.
+"""
 _LEAST_WITHOUT_GAPS = 0.5
 """The least part of its span of steps that a pass has."""
 _LEAST_KEPT = 0.5
@@ -110,7 +113,7 @@ def tasks_of(keys: Keys, recorded: bool) -> list[str]:
     if not unequal.any():
         return []
     totals = counts.sum(axis=1)
-    usual = (totals == np.median(totals)).mean()
+    usual = (totals[unequal] == np.median(totals)).mean()
     if recorded or usual >= _USUAL_PART:
         return [
             f"Workers have from {counts[present].min()} to {counts.max()} rows in a step: each is"

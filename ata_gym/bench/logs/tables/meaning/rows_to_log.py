@@ -58,13 +58,13 @@ def log_of(rows: Rows, options: Options) -> Log:
     rest = None
     complete = (counts > 0).all(axis=1)
     if counts.max() == 1 and complete.sum() >= 2 and shape[1] > 1:
+        _refuse_clock(columns.duration, sums[complete])
         others = _others(frame, columns, cell, shape, unit)
         chosen = {name: times[complete] for name, times in others.items()}
         complete_rest = rest_of(columns.duration, sums[complete], chosen, bool(options.duration))
         if complete_rest is not None:
             rest = np.zeros(shape[0])
             rest[complete] = complete_rest
-        _refuse_clock(columns.duration, sums[complete])
     if columns.doubt:
         raise ValueError(columns.doubt)
     log = Log(

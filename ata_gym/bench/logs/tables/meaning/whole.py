@@ -56,7 +56,7 @@ def rest_of(
         if is_whole(name) and typical_spread(times) < min(_SAME_WHOLE, spread)
     ]
     waits = [name for name in others if is_waiting(name)]
-    for size in range(1, min(len(waits), _MOST_WAITS) + 1):
+    for size in range(min(len(waits), _MOST_WAITS), 0, -1):
         for chosen in combinations(waits, size):
             times = seconds + sum(others[name] for name in chosen)
             if typical_spread(times) < _LESS * spread:

@@ -140,6 +140,11 @@ def is_duration(name: str) -> bool:
     return _has(name, _TIME_WORDS) or _PART_WORDS.issuperset(name_words)
 
 
+def has_time_word(name: str) -> bool:
+    """Whether a name has a word for a length of time, such as "time" or "ms"."""
+    return _has(name, _TIME_WORDS)
+
+
 def is_evaluation(name: str) -> bool:
     """Whether an entry is one of evaluation, warm-up or checkpoints, by its name."""
     return is_strictly_evaluation(name) or _has(name, _PAUSE_WORDS)
