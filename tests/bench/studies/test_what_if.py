@@ -155,7 +155,7 @@ def test_every_kind_of_log_is_read_to_the_same_times(tmp_path, kind):
         table = table.rename(
             {"rank": "worker", "step": "round", "seconds": "duration"},
         ).with_columns(pl.col("duration") / 2)
-        pl.concat([table, table]).write_csv(path)
+        pl.concat([table, table]).sort("round", maintain_order=True).write_csv(path)
     elif kind == "parquet":
         table.write_parquet(path)
     elif kind == "jsonl":
@@ -422,14 +422,14 @@ def test_the_figures_of_a_log_are_right_in_a_case_by_hand():
             "a,b\n1,2\n",
             (),
             (
-                r"the column of the worker is not found among \['a', 'b'\]: name it with"
-                r" --worker-column"
+                r"the column of the worker and the column of the duration are not found among"
+                r" \['a', 'b'\]: name them with --worker-column and --duration-column"
             ),
         ),
         (
-            "rank,node,seconds\n0,0,1\n",
+            "rank,replica,seconds\n0,0,1\n0,1,1\n1,1,1\n",
             (),
-            "the column of the worker could be rank or node: name it with --worker-column",
+            "the column of the worker could be rank or replica: name it with --worker-column",
         ),
         ("rank,seconds\n0,1\n0,2\n", (), "there is one worker, '0'"),
         ("rank,step,seconds\n0,1,1\n1,2,1\n", (), "0 steps have times of all 2 workers"),
