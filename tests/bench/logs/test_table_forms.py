@@ -89,11 +89,14 @@ def test_the_rank_is_from_the_names_of_the_files(tmp_path, name):
 
 def test_ranks_in_names_are_numbers_and_machines_may_each_have_a_rank_of_the_same_number(tmp_path):
     for rank in range(11):
-        write(tmp_path / f"a/rank{rank}.csv", table_of(0))
+        frame = table_of(0).with_columns(pl.col("seconds") * (1 + rank))
+        write(tmp_path / f"a/rank{rank}.csv", frame)
     for node in range(2):
         for slot in range(2):
             write(tmp_path / f"b/node{node}/rank{slot}.csv", table_of(slot))
-    assert log_at(tmp_path / "a").workers == [str(rank) for rank in range(11)]
+    ranks = log_at(tmp_path / "a")
+    assert ranks.workers == [str(rank) for rank in range(11)]
+    np.testing.assert_allclose(ranks.seconds, TIMES[:, :1] * np.arange(1, 12), rtol=1e-9)
     nodes = log_at(tmp_path / "b")
     assert list(nodes.workers) == ["node0/rank0", "node0/rank1", "node1/rank0", "node1/rank1"]
     np.testing.assert_allclose(nodes.seconds, TIMES[:, [0, 1, 0, 1]])

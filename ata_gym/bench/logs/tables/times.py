@@ -1,6 +1,7 @@
 """Entries of a table as numbers: durations in seconds where their unit is known, and steps."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,7 @@ from ata_gym.pools.traces import durations
 from ata_gym.typing import Floats
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_NUMBER_AND_UNIT = rf"^(?<number>{_NUMBER})\s*(?<unit>[^\W\d_]+)$"
 _DAY = 86_400.0
 _PARTS: tuple[tuple[str, float], ...] = (
     ("d|days?", _DAY),
@@ -21,6 +23,12 @@ _PARTS: tuple[tuple[str, float], ...] = (
     ),
 )
 """The words of each unit in an entry, and the seconds of the unit, from the longest."""
+
+_ENTRY_UNITS: Mapping[str, float] = {
+    **UNITS,
+    **{"m": 60.0, "h": 3600.0, "d": _DAY, "day": _DAY, "days": _DAY},
+}
+"""The seconds of a unit in an entry, by each of its words."""
 
 _FORMS: tuple[tuple[str, tuple[float, ...]], ...] = (
     # "100 ms", "1m 2s"
@@ -69,17 +77,18 @@ def seconds_of(column: pl.Series) -> tuple[Floats, str]:
     if column.dtype == pl.String:
         entries = column.str.strip_chars()
         numbers = entries.cast(pl.Float64, strict=False)
-        with_unit = _seconds_of_text(entries)
-        if with_unit.count():
-            mixed = (numbers.is_not_null() & with_unit.is_null()).arg_true()
-            if len(mixed):
-                unit_row = with_unit.is_not_null().arg_true()[0]
+        without_unit = numbers.is_not_null()
+        seconds = _seconds_of_text(entries.set(without_unit, None))
+        if seconds.count():
+            if without_unit.any():
+                row = without_unit.arg_true()[0]
+                unit_row = seconds.is_not_null().arg_true()[0]
                 raise ValueError(
                     f"the column {column.name!r} has entries with a unit, such as"
-                    f" {column[unit_row]!r}, and without one: {column[mixed[0]]!r} in data row"
-                    f" {mixed[0] + 1}; give all a unit, or none",
+                    f" {column[unit_row]!r}, and without one: {column[row]!r} in data row"
+                    f" {row + 1}; give all a unit, or none",
                 )
-            return _checked(column, with_unit), "s"
+            return _checked(column, seconds), "s"
     values = np.asarray(durations(pl.DataFrame({"duration": column})))
     unit = name_and_unit(column.name)[1]
     if unit is None:
@@ -92,23 +101,45 @@ def seconds_of(column: pl.Series) -> tuple[Floats, str]:
 
 def _seconds_of_text(entries: pl.Series) -> pl.Series:
     """The seconds of entries with a unit; null where an entry has none."""
-    text = pl.col("text")
-    forms = []
+    groups = entries.str.extract_groups(_NUMBER_AND_UNIT).struct
+    numbers = groups.field("number").cast(pl.Float64, strict=False)
+    words = groups.field("unit").str.to_lowercase()
+    seconds = numbers * _factors(words)
+    # the forms of several parts take longer, and are rarer
+    others = (seconds.is_null() & entries.is_not_null()).arg_true()
+    if len(others):
+        seconds = seconds.scatter(others, _seconds_of_parts(entries.gather(others)))
+    return seconds
+
+
+def _factors(words: pl.Series) -> pl.Series:
+    """The seconds of units; null for other words."""
+    return words.replace_strict(
+        [*_ENTRY_UNITS],
+        [*_ENTRY_UNITS.values()],
+        default=None,
+        return_dtype=pl.Float64,
+    )
+
+
+def _seconds_of_parts(entries: pl.Series) -> pl.Series:
+    """The seconds of entries of several parts, such as "1m 2s"; null for others."""
+    seconds = pl.Series("seconds", [None], dtype=pl.Float64).new_from_index(0, len(entries))
     for pattern, units in _FORMS:
-        groups = [
-            text.str.extract(pattern, place + 1).cast(pl.Float64, strict=False)
-            for place in range(len(units))
-        ]
-        parts = [
-            group / round(1 / unit) if unit < 1 else group * unit
-            for group, unit in zip(groups, units, strict=True)
-        ]
-        # a match without any group is no duration
-        some_group = pl.any_horizontal(group.is_not_null() for group in groups)
-        forms.append(
-            pl.when(text.str.contains(pattern) & some_group).then(pl.sum_horizontal(parts))
-        )
-    return pl.DataFrame({"text": entries}).select(seconds=pl.coalesce(forms))["seconds"]
+        rows = entries.str.contains(pattern).fill_null(value=False).arg_true()
+        if not len(rows):
+            continue
+        groups = entries.gather(rows).str.extract_groups(pattern).struct.unnest()
+        parts = groups.with_columns(pl.all().cast(pl.Float64, strict=False))
+        total = parts.select(
+            pl.when(pl.any_horizontal(pl.all().is_not_null())).then(
+                pl.sum_horizontal(
+                    pl.col(name) * unit for name, unit in zip(parts.columns, units, strict=True)
+                )
+            )
+        ).to_series()
+        seconds = seconds.scatter(rows, total)
+    return seconds
 
 
 def _checked(column: pl.Series, seconds: pl.Series) -> Floats:

@@ -11,9 +11,8 @@ from ata_gym.utils.files.tables import reading
 from ata_gym.utils.validation import short
 
 _SEPARATORS = (",", ";", "\t", "|")
-_BLANKS = re.compile(r"(?<=\S)[ \t]+(?=\S)")
 _COMMENT_LINE = re.compile(r"^[ \t]*#.*(?:\r\n|\r|\n|\Z)", re.MULTILINE)
-_BLANK_LINE = re.compile(r"^[ \t]*(?:\r\n|\r|\n)", re.MULTILINE)
+_BLANK_START = re.compile(r"\A(?:[ \t]*(?:\r\n|\r|\n))+")
 _BAR_RULE = re.compile(r"^[ \t]*[|+][-+|: \t]*[|+][ \t]*(?:\r\n|\r|\n|\Z)", re.MULTILINE)
 """A line between the rows of a table that is drawn with bars."""
 _BAR_ENDS = re.compile(r"^[ \t]*\||\|[ \t]*$", re.MULTILINE)
@@ -52,7 +51,8 @@ def read_delimited(text: str) -> pl.DataFrame:
     if len(names) != frame.width:
         raise ValueError("the file cannot be read: a quote in its first line has no end")
     frame.columns = [name or f"column {place + 1}" for place, name in enumerate(names)]
-    frame = frame.with_columns(pl.col(pl.String).str.strip_chars())
+    # an entry of blanks is none, and a line without entries is blank
+    frame = frame.with_columns(pl.col(pl.String).str.strip_chars().replace("", None))
     frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
     # the names may end in a separator, or a row may have a number of its own
     frame = frame.select(
@@ -97,14 +97,14 @@ def looks_like_table(text: str) -> bool:
 
 def _uniform(text: str) -> tuple[str, str]:
     """A text of rows alone, the first with the names, and what separates their entries."""
-    text = _with_header(_BLANK_LINE.sub("", text))
+    text = _with_header(_BLANK_START.sub("", text))
     separator = separator_of(re.split("[\r\n]", text, maxsplit=1)[0])
     if separator == " ":
-        text = _BLANKS.sub("\t", re.sub(r"^[ \t]+|[ \t]+$", "", text, flags=re.MULTILINE))
+        text = "\n".join("\t".join(line.split()) for line in text.splitlines() if line.strip())
         separator = "\t"
     elif separator == "|":
         text = _BAR_ENDS.sub("", _BAR_RULE.sub("", text))
-    if separator != "\t":
+    if separator != "\t" and '"' in text:
         # a quote counts only at the beginning of an entry
         text = re.sub(rf'(?<=[{separator}]) +(?=")|(?<=") +(?=[{separator}])', "", text)
     return text, separator

@@ -23,10 +23,11 @@ _EPOCH_TO = 2.6
 """Times from 2008 to 2052, in units of the size above."""
 
 _MOMENT = (
-    r"^(?:(\d{4})[-/](\d\d)[-/](\d\d)[T ]\s*)?(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?"
-    r"\s*(Z|UTC|[+-]\d\d:?(?:\d\d)?)?$"
+    r"^(?:(?<year>\d{4})[-/](?<month>\d\d)[-/](?<day>\d\d)(?:T|\s+))?(?<hour>\d{1,2}):"
+    r"(?<minute>\d\d)(?::(?<second>\d\d)(?:[.,](?<fraction>\d{1,9})\d*)?)?"
+    r"\s*(?<zone>Z|UTC|GMT|[+-]\d\d:?(?:\d\d)?)?$"
 )
-"""A point of time as text: year, month, day, hour, minute, second, fraction, and zone."""
+"""A point of time as text, of ISO 8601 or alike."""
 
 _LARGEST = 9.2e18
 """The largest number that a whole number of 64 bits holds."""
@@ -173,23 +174,28 @@ def _unit(name: str, numbers: pl.Series) -> float | None:
 
 def _moments_of_text(column: pl.Series) -> _Moments:
     """Return the points of time in texts such as 2026-01-05T10:00:00.25Z, in nanoseconds."""
-    text = pl.col("text")
-    groups = [text.str.extract(_MOMENT, place) for place in range(1, 9)]
-    numbers = [group.cast(pl.Int64).fill_null(0) for group in groups[3:6]]
-    date = pl.concat_str(groups[:3], separator="-").str.to_date("%Y-%m-%d", strict=False)
-    no_date = groups[0].is_not_null() & date.is_null()
-    day = date.cast(pl.Int64).fill_null(0)
-    seconds = ((day * 24 + numbers[0]) * 60 + numbers[1]) * 60 + numbers[2]
-    fraction = groups[6].str.pad_end(9, "0").cast(pl.Int64).fill_null(0)
-    zone = groups[7].str.replace(":", "", literal=True).str.pad_end(5, "0")
-    ahead = zone.str.slice(1, 2).cast(pl.Int64, strict=False) * 60
-    ahead += zone.str.slice(3, 2).cast(pl.Int64, strict=False)
-    ahead = pl.when(zone.str.starts_with("-")).then(-ahead).otherwise(ahead).fill_null(0)
-    frame = pl.DataFrame({"text": column}).select(
-        nanoseconds=pl.when(text.str.contains(_MOMENT) & ~no_date).then(
-            (seconds - 60 * ahead) * 1_000_000_000 + fraction
+    groups = column.str.extract_groups(_MOMENT).struct.unnest()
+    part = pl.col
+    date = pl.concat_str(part("year"), part("month"), part("day"), separator="-")
+    day = date.str.to_date("%Y-%m-%d", strict=False)
+    # a time without a date is of any day
+    date_fits = part("year").is_null() | day.is_not_null()
+    hours, minutes, seconds = (
+        part(name).cast(pl.Int64).fill_null(0) for name in ("hour", "minute", "second")
+    )
+    whole = ((day.cast(pl.Int64).fill_null(0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    fraction = part("fraction").str.pad_end(9, "0").cast(pl.Int64).fill_null(0)
+    zone = part("zone").str.replace(":", "", literal=True).str.pad_end(5, "0")
+    zone_hours, zone_minutes = (
+        zone.str.slice(start, 2).cast(pl.Int64, strict=False).fill_null(0) for start in (1, 3)
+    )
+    ahead = 3600 * zone_hours + 60 * zone_minutes
+    whole -= pl.when(zone.str.starts_with("-")).then(-ahead).otherwise(ahead)
+    frame = groups.select(
+        nanoseconds=pl.when(part("hour").is_not_null() & date_fits).then(
+            whole * 1_000_000_000 + fraction
         ),
-        zoned=groups[7].is_not_null(),
+        zoned=part("zone").is_not_null(),
     )
     wrong = (frame["nanoseconds"].is_null() & column.is_not_null()).arg_true()
     if len(wrong):
