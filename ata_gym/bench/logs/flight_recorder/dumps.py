@@ -14,6 +14,8 @@ _HEAD_BYTES = 4096
 _LATEST = 4 * 10**18
 """The largest time in a dump, in nanoseconds since 1970: the year 2096."""
 _PICKLE_START = b"\x80"
+_TRACE_MARKS = (b'"traceEvents"', b'"distributedInfo"', b'"schemaVersion"')
+"""What stands at the beginning of a trace of PyTorch's profiler."""
 _TO_JSON = (
     "write JSON where the job runs, with torch._C._distributed_c10d._dump_nccl_trace_json() (gloo:"
     " _dump_fr_trace_json()), or turn dumps of your own job into it, for each: python -c 'import"
@@ -73,8 +75,15 @@ class Dump(NamedTuple):
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file, or a file of a folder, begins as a dump does."""
-    return any(_is_json(head) or _is_pickle(head) for head in map(_head, _files(path)))
+    """Whether a file, or a file of a folder without traces, begins as a dump does.
+
+    Traces of a profiler say more than dumps that lie beside them.
+    """
+    files = _files(path)
+    heads = [_head(file) for file in files]
+    traces = any(file.name.lower().endswith(".json.gz") for file in files)
+    traces = traces or any(mark in head for head in heads for mark in _TRACE_MARKS)
+    return not traces and any(_is_json(head) or _is_pickle(head) for head in heads)
 
 
 def read_dumps(path: Path) -> tuple[list[Dump], list[str]]:
@@ -89,12 +98,12 @@ def read_dumps(path: Path) -> tuple[list[Dump], list[str]]:
     """
     heads = {file: _head(file) for file in _files(path)}
     pickles = [file.name for file, head in heads.items() if _is_pickle(head)]
-    if pickles:
+    files = [file for file, head in heads.items() if _is_json(head)]
+    if pickles and not files:
         raise ValueError(
             f"{pickles[0]} is a dump of the Flight Recorder in Python's pickle, which is never"
             f" opened, since it can run any program: {_TO_JSON}",
         )
-    files = [file for file, head in heads.items() if _is_json(head)]
     ranks = _ranks([file.name for file in files])
     dumps = sorted(
         (_dump(file, rank) for file, rank in zip(files, ranks, strict=True)),
@@ -114,7 +123,10 @@ def read_dumps(path: Path) -> tuple[list[Dump], list[str]]:
 
 def _world_remarks(dumps: Sequence[Dump]) -> list[str]:
     """How many ranks of the job are here; ValueError if they are of several jobs."""
-    worlds = {dump.world: dump for dump in dumps if dump.world}
+    worlds = dict[tuple[int, ...], Dump]()
+    for dump in dumps:
+        if dump.world:
+            worlds.setdefault(dump.world, dump)
     if len(worlds) > 1:
         first, second = list(worlds.values())[:2]
         raise ValueError(
@@ -160,7 +172,7 @@ def _head(path: Path) -> bytes:
 
 
 def _is_json(head: bytes) -> bool:
-    if not head.lstrip().startswith(b"{") or b'"distributedInfo"' in head:
+    if not head.lstrip().startswith(b"{") or any(mark in head for mark in _TRACE_MARKS):
         return False
     # PyTorch writes the keys in the order of the alphabet; json.dump in that of the recorder
     return b'"pg_config"' in head or (b'"entries"' in head and b'"collective_seq_id"' in head)

@@ -46,6 +46,8 @@ def steps_of(collectives: Collectives) -> Steps:
     Raises:
         ValueError: If no rank waits in any of them, and for fewer than two whole steps.
     """
+    if len(collectives.names) < _FEWEST_REPEATS:
+        raise _too_short(len(collectives.names), 0)
     codes, length, repeats = _repetition(collectives)
     waits = _waits(collectives, repeats[repeats + length < len(codes)], length)
     if not waits.any():
@@ -62,10 +64,7 @@ def steps_of(collectives: Collectives) -> Steps:
     starts = starts[np.isin(starts - length, starts)]
     barriers = np.flatnonzero(np.roll(waits, -shift))
     if len(starts) < 2:
-        raise ValueError(
-            f"the {len(codes)} collectives of all ranks hold {len(starts)} whole steps, and at"
-            " least 2 are needed: keep more of them, with TORCH_FR_BUFFER_SIZE=20000",
-        )
+        raise _too_short(len(codes), len(starts))
     ends, known = _ends(collectives, np.unique(starts[:, None] + barriers))
     released = ends[starts[:, None] + np.concatenate([[-1], barriers[:-1]])]
     arrivals = collectives.arrivals[starts[:, None] + barriers]
@@ -81,6 +80,13 @@ def steps_of(collectives: Collectives) -> Steps:
             " transfers counts as work of all ranks.",
         )
     return Steps(seconds, rest, remarks)
+
+
+def _too_short(collectives: int, steps: int) -> ValueError:
+    return ValueError(
+        f"the dumps of all ranks have {collectives} collectives in common, which hold {steps} whole"
+        " steps, and at least 2 are needed: keep more of them, with TORCH_FR_BUFFER_SIZE=20000",
+    )
 
 
 def _repetition(collectives: Collectives) -> tuple[Ints, int, Ints]:

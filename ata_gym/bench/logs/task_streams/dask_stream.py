@@ -135,10 +135,16 @@ def _from_csv(content: bytes) -> Sequence[_Task]:
     frame = pl.read_csv(content, infer_schema=False)
     columns = [name for name in frame.columns if name in _FIELDS]
     rows = frame.select(columns).to_dicts()
-    for row in rows:
+    for number, row in enumerate(rows, start=1):
+        text = row[_COLUMN] or ""
+        actions = _ACTION.findall(text)
+        if len(actions) != text.count("'action'"):
+            raise ValueError(
+                f"the {_COLUMN} of row {number} are not as Dask and pandas write them: save the"
+                " task stream with json.dump(client.get_task_stream(), file, default=str)",
+            )
         row[_COLUMN] = [
-            {"action": action, "start": start, "stop": stop}
-            for action, start, stop in _ACTION.findall(row[_COLUMN] or "")
+            {"action": action, "start": start, "stop": stop} for action, start, stop in actions
         ]
     return msgspec.convert(rows, type=list[_Task], strict=False)
 

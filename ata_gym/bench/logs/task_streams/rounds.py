@@ -14,6 +14,8 @@ from ata_gym.bench.logs.tables.rows import Rows
 
 HEAD_BYTES = 65_536
 """The part of a file by which a stream of tasks is recognised."""
+_SHARE_IN_ROUNDS = 0.5
+"""The share of the tasks that are in rounds at least, where these count as rounds."""
 SCHEMA = {"worker": str, "name": str, "seconds": float, "start": float, "end": float}
 """The columns of a stream of tasks: who ran which task, the time of its own work, and from when to
 when it did; in seconds."""
@@ -44,25 +46,43 @@ def rows_of(name: str, tasks: pl.DataFrame, options: Options, remarks: Sequence[
             f"it holds tasks of {len(names)} names, {_listed(names)}: say which are shares of the"
             f" work, for instance with --where name={most}, several with a comma between",
         )
+    in_rounds = _in_rounds(tasks)
+    sentences = [*remarks]
+    if in_rounds.height < tasks.height:
+        sentences.append(
+            f"{tasks.height - in_rounds.height} of {tasks.height} tasks are in no whole round, and"
+            " are left out.",
+        )
+    sentences.append(
+        f"The file knows no steps: the {in_rounds['step'].n_unique()} steps begin where all tasks"
+        " before had ended.",
+    )
+    return Rows(name, in_rounds.select("worker", "step", "name", "seconds"), sentences)
+
+
+def _in_rounds(tasks: pl.DataFrame) -> pl.DataFrame:
+    """The tasks of rounds, with the number of the round as ``step``.
+
+    The rounds of a program have as many tasks each; where idle moments of all workers meet by
+    chance, the numbers of tasks between them differ.
+    """
     tasks = tasks.sort("start", "end")
-    # a round begins where all tasks before have ended
-    before = np.maximum.accumulate(tasks["end"].to_numpy())[:-1]
-    begins = tasks["start"].to_numpy()[1:] >= before
+    ends = np.maximum.accumulate(tasks["end"].to_numpy())[:-1]
+    begins = tasks["start"].to_numpy()[1:] >= ends
     tasks = tasks.with_columns(step=pl.Series(np.concatenate([[1], 1 + np.cumsum(begins)])))
     workers = tasks["worker"].n_unique()
-    whole = tasks.group_by("step").agg(pl.col("worker").n_unique())["worker"] == workers
-    if whole.sum() < 2:
+    rounds = tasks.group_by("step").agg(pl.len(), pl.col("worker").n_unique())
+    rounds = rounds.filter(pl.col("worker") == workers)
+    rounds = rounds.filter(pl.col("len") == pl.col("len").mode().max())
+    chosen = tasks.filter(pl.col("step").is_in(rounds["step"].implode()))
+    if rounds.height < 2 or chosen.height < _SHARE_IN_ROUNDS * tasks.height:
         raise ValueError(
-            f"its tasks have {whole.sum()} rounds of all {workers} workers: there is no moment at"
-            " which all tasks before have ended and none of the next has begun, so that who was"
-            " waited for is not in it: record a row for each worker and round, for instance with a"
-            " TraceRecorder",
+            f"its tasks run in no rounds of all {workers} workers: there are no moments, with as"
+            " many tasks between them, at which all tasks before have ended and no other one has"
+            " begun. Then who was waited for is not in it: record a row for each worker and round,"
+            " for instance with a TraceRecorder",
         )
-    sentences = [
-        *remarks,
-        f"The file knows no steps: the {len(whole)} steps are where all tasks before had ended.",
-    ]
-    return Rows(name, tasks.select("worker", "step", "name", "seconds"), sentences)
+    return chosen.with_columns(pl.col("step").rank("dense"))
 
 
 def _listed(names: Sequence[str]) -> str:
