@@ -115,6 +115,8 @@ def read(folder, rank):
 
 DATA_PARALLEL = [[0.030, 0.030, 0.050], [0.020] * 3, [0.020] * 3, [0.020] * 3]
 """Forward and backward to the first bucket, then to the others; rank 2 is late in the first."""
+LATE = [[0.050] * 3, [0.020] * 3, [0.020] * 3, [0.020, 0.040, 0.020]]
+"""Rank 1 is late in the last part, and without it all come to each collective together."""
 SHARDED = [[0.020, 0.030, 0.020], [0.010, 0.015, 0.010], [0.015, 0.020, 0.015]]
 """A rank waits for the weights of each layer; rank 1 has more to do in each."""
 
@@ -126,8 +128,10 @@ SHARDED = [[0.020, 0.030, 0.020], [0.010, 0.015, 0.010], [0.015, 0.020, 0.015]]
         (DATA_PARALLEL, [False, False, False, True], [9, 4, 4, 4]),
         ([*DATA_PARALLEL, [0.01] * 3], [False, False, False, True, True], [9, 4, 4, 4, 1]),
         (SHARDED, [True] * 3, [8, 8, 5]),
+        (DATA_PARALLEL, [False, False, False, True], [4]),
+        (LATE, [False, False, False, True], [4]),
     ],
-    ids=["a barrier", "buckets", "buckets and a loss", "sharded"],
+    ids=["a barrier", "buckets", "buckets and a loss", "sharded", "equal buckets", "late"],
 )
 @pytest.mark.parametrize("known", [True, False], ids=["ends", "no ends"])
 def test_a_rank_works_from_the_end_of_a_wait_to_its_arrival_at_the_next(
@@ -157,9 +161,9 @@ def test_a_rank_works_from_the_end_of_a_wait_to_its_arrival_at_the_next(
         np.testing.assert_allclose(log.seconds, truth + transfers, atol=1e-7)
         assert any("transfers counts as work" in remark for remark in log.remarks)
     said = [remark for remark in log.remarks if "wait for each other" in remark]
-    if len(sizes) > 1:
+    if len(waits) > 1:
         assert said == [
-            f"A step is the {len(sizes)} collectives that repeat, and ranks wait for each other in"
+            f"A step is the {len(waits)} collectives that repeat, and ranks wait for each other in"
             f" {sum(waits)} of them.",
         ]
     queued = [remark for remark in log.remarks if "TORCH_NCCL_ENABLE_TIMING" in remark]

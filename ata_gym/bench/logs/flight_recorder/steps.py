@@ -25,6 +25,12 @@ _SHARE_REPEATED = 0.5
 this share of the longest run that any sequence has."""
 
 
+_SHARE_EXPLAINED = 0.5
+"""The share of the variance of the pauses that a step explains at least."""
+_SHORTEST_PAUSE = 1e-6
+"""The shortest pause between two collectives that counts, in seconds."""
+
+
 @dataclass(frozen=True)
 class Steps:
     """The steps of a job."""
@@ -49,7 +55,14 @@ def steps_of(collectives: Collectives) -> Steps:
     if len(collectives.names) < _FEWEST_REPEATS:
         raise _too_short(len(collectives.names), 0)
     codes, length, repeats = _repetition(collectives)
-    waits = _waits(collectives, repeats[repeats + length < len(codes)], length)
+    waits = _waits(collectives, repeats, length)
+    in_time = _repetition_in_time(collectives, length, repeats)
+    if in_time:
+        waits_in_time = _waits(collectives, in_time[2], in_time[1])
+        # where ranks wait in all of them, each is a step as good
+        if waits_in_time.any() and not waits_in_time.all():
+            codes, length, repeats = in_time
+            waits = waits_in_time
     if not waits.any():
         raise ValueError(
             "the ranks wait for each other in none of the collectives: each goes on before the last"
@@ -103,6 +116,51 @@ def _repetition(collectives: Collectives) -> tuple[Ints, int, Ints]:
     return np.zeros(len(names), dtype=np.int64), 1, np.arange(len(names))
 
 
+def _repetition_in_time(
+    collectives: Collectives,
+    length: int,
+    starts: Ints,
+) -> tuple[Ints, int, Ints] | None:
+    """A longer repetition, of the pauses between the collectives, as for ``_repetition``.
+
+    The buckets of a step are often alike; then the pauses between them show where a step begins.
+
+    Args:
+        collectives: The collectives.
+        length: How many alike ones repeat.
+        starts: Where they begin.
+    """
+    count = int(np.argmax(np.append(np.diff(starts), -1) != length)) + 1
+    first = int(starts[0])
+    here = np.arange(first + 1, first + count * length)
+    means = collectives.arrivals.mean(axis=1)
+    pauses = np.log(np.maximum(means[here] - means[here - 1], _SHORTEST_PAUSE))
+    most = len(pauses) // _FEWEST_REPEATS
+    lengths = np.arange(length, most + 1, length)
+    if not len(lengths) or not np.ptp(pauses):
+        return None
+    explained = np.array([_explained(pauses, one) for one in lengths])
+    if explained.max() < _SHARE_EXPLAINED:
+        return None
+    longer = int(lengths[np.argmax(explained >= 0.95 * explained.max())])
+    if longer == length:
+        return None
+    # numbers by the place in a step; what is outside is like nothing
+    codes = longer + np.arange(len(means))
+    codes[first : first + count * length] = np.arange(count * length) % longer
+    return codes, longer, np.arange(first, first + count * length - longer + 1, longer)
+
+
+def _explained(values: Floats, length: int) -> float:
+    """The share of the variance that the place in a sequence explains, the number of places taken
+    into account.
+    """
+    place = np.arange(len(values)) % length
+    means = np.bincount(place, values) / np.bincount(place)
+    inside = float(((values - means[place]) ** 2).sum()) / (len(values) - length)
+    return 1.0 - inside / float(values.var(ddof=1))
+
+
 def _numbered(kinds: Iterable[object]) -> Ints:
     numbers = dict[object, int]()
     return np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds])
@@ -148,6 +206,7 @@ def _occurrences(codes: Ints, sequence: Ints) -> Ints:
 
 def _waits(collectives: Collectives, starts: Ints, length: int) -> Mask:
     """Whether ranks wait in each collective of a step, (length,), until the last one has come."""
+    starts = starts[starts + length < len(collectives.names)]
     overtaken = np.ones(length, dtype=bool)
     waits = np.zeros(length, dtype=bool)
     pauses = np.zeros(length)
