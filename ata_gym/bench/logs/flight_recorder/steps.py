@@ -139,7 +139,7 @@ def _repetition_in_time(
     lengths = np.arange(length, most + 1, length)
     if not len(lengths) or not np.ptp(pauses):
         return None
-    explained = np.array([_explained(pauses, one) for one in lengths])
+    explained = np.array([_explained(pauses, one) for one in lengths.tolist()])
     if explained.max() < _SHARE_EXPLAINED:
         return None
     longer = int(lengths[np.argmax(explained >= 0.95 * explained.max())])
@@ -152,9 +152,7 @@ def _repetition_in_time(
 
 
 def _explained(values: Floats, length: int) -> float:
-    """The share of the variance that the place in a sequence explains, the number of places taken
-    into account.
-    """
+    """The share of the variance that the place in a sequence explains, less for more places."""
     place = np.arange(len(values)) % length
     means = np.bincount(place, values) / np.bincount(place)
     inside = float(((values - means[place]) ** 2).sum()) / (len(values) - length)
