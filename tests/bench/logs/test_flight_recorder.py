@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from ata_gym.bench.logs import flight_recorder, read_log
+from ata_gym.bench.logs.flight_recorder.collectives import Collectives
+from ata_gym.bench.logs.flight_recorder.steps import steps_of
 from tests.mutated import mutations, read_or_refused
 
 START = 1_795_000_000_000_000_000
@@ -177,6 +179,51 @@ def test_a_rank_that_is_late_by_less_than_a_bucket_does_not_make_the_others_idle
     assert (arrivals[1::2].min(axis=1) > arrivals[::2].max(axis=1)).all()
     log = read_log(dump(tmp_path / "job", arrivals, ends, sizes=[7, 3]))
     np.testing.assert_allclose(log.seconds, work.sum(axis=1)[-len(log.seconds) :], atol=1e-7)
+
+
+SCHEMES = {
+    "barrier": ([True], [1], "all_reduce"),
+    "buckets": ([False, False, False, True], [9, 4, 4, 4], "all_reduce"),
+    "equal buckets": ([False, False, False, False, True], [4], "all_reduce"),
+    "a loss": ([False, False, True, True], [4, 4, 4, 1], "all_reduce"),
+    "sharded": ([True] * 6, [*range(6)], "all_gather"),
+}
+
+
+@pytest.mark.parametrize("change", ["always", "from the middle", "rarely", "all of its work"])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_slow_rank_is_found_wherever_and_whenever_it_is_slow(name, change):
+    waits, sizes, operation = SCHEMES[name]
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        ranks = int(rng.choice([2, 3, 8]))
+        steps = int(rng.integers(20, 60))
+        place, slow = rng.integers(len(waits)), rng.integers(ranks)
+        work = np.full((steps, len(waits), ranks), 0.02)
+        work[:, 0] = 0.06
+        if change == "always":
+            work[:, place, slow] += 0.1
+        elif change == "from the middle":
+            work[steps // 2 :, place, slow] += 0.1
+        elif change == "rarely":
+            work[rng.permutation(steps)[: steps // 8], place, slow] += 0.5
+        else:
+            work[:, :, slow] *= 1.5
+        work *= rng.gamma(400.0, 1 / 400.0, work.shape)
+        arrivals, _ = played(work, waits, 0.0)
+        kinds = [sizes[k % len(sizes)] for k in range(len(arrivals))]
+        collectives = Collectives(
+            [operation] * len(arrivals),
+            [str(kind) for kind in kinds],
+            arrivals,
+            np.full(len(arrivals), np.nan),
+            [],
+        )
+        seconds = steps_of(collectives).seconds
+        truth = work.sum(axis=1)[-len(seconds) :]
+        assert len(seconds) >= steps - 2
+        assert seconds.mean(axis=0).argmax() == slow
+        np.testing.assert_allclose(seconds.mean(axis=0), truth.mean(axis=0), rtol=0.05)
 
 
 def test_what_is_before_and_between_the_steps_is_left_out(tmp_path):

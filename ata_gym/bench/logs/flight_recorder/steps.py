@@ -16,6 +16,8 @@ from ata_gym.typing import Floats, Ints, Mask
 _SHARE_OVERTAKEN = 0.05
 """The share of the steps in which a rank may leave a collective before the last one has come, since
 the clocks of two hosts differ a little."""
+_REDUCES = "reduce"
+"""What the names of operations have in common that may run beside a backward pass."""
 _SHARE_OF_ENDS = 0.95
 """The share of the ends that lie between the last arrival and the next one, where ends are used."""
 _FEWEST_REPEATS = 3
@@ -26,7 +28,9 @@ this share of the longest run that any sequence has."""
 
 
 _SHARE_EXPLAINED = 0.5
-"""The share of the variance of the pauses that a step explains at least."""
+"""The share of the differences of the pauses that the place in a step explains at least."""
+_FEWEST_PAUSES = 5
+"""How often a step repeats at least that only pauses show."""
 _SHORTEST_PAUSE = 1e-6
 """The shortest pause between two collectives that counts, in seconds."""
 
@@ -56,7 +60,7 @@ def steps_of(collectives: Collectives) -> Steps:
         raise _too_short(len(collectives.names), 0)
     codes, length, repeats = _repetition(collectives)
     waits = _waits(collectives, repeats, length)
-    in_time = _repetition_in_time(collectives, length, repeats)
+    in_time = _repetition_in_time(collectives, repeats) if length == 1 else None
     if in_time:
         waits_in_time = _waits(collectives, in_time[2], in_time[1])
         # where ranks wait in all of them, each is a step as good
@@ -116,39 +120,28 @@ def _repetition(collectives: Collectives) -> tuple[Ints, int, Ints]:
     return np.zeros(len(names), dtype=np.int64), 1, np.arange(len(names))
 
 
-def _repetition_in_time(
-    collectives: Collectives,
-    length: int,
-    starts: Ints,
-) -> tuple[Ints, int, Ints] | None:
-    """A longer repetition, of the pauses between the collectives, as for ``_repetition``.
+def _repetition_in_time(collectives: Collectives, starts: Ints) -> tuple[Ints, int, Ints] | None:
+    """The repetition of the pauses between collectives that are all alike, as for ``_repetition``.
 
     The buckets of a step are often alike; then the pauses between them show where a step begins.
 
     Args:
         collectives: The collectives.
-        length: How many alike ones repeat.
-        starts: Where they begin.
+        starts: The numbers of those that are alike.
     """
-    count = int(np.argmax(np.append(np.diff(starts), -1) != length)) + 1
+    count = int(np.argmax(np.append(np.diff(starts), -1) != 1)) + 1
     first = int(starts[0])
-    here = np.arange(first + 1, first + count * length)
-    means = collectives.arrivals.mean(axis=1)
-    pauses = np.log(np.maximum(means[here] - means[here - 1], _SHORTEST_PAUSE))
-    most = len(pauses) // _FEWEST_REPEATS
-    lengths = np.arange(length, most + 1, length)
-    if not len(lengths) or not np.ptp(pauses):
+    means = collectives.arrivals[first : first + count].mean(axis=1)
+    pauses = np.log(np.maximum(np.diff(means), _SHORTEST_PAUSE))
+    lengths = range(1, len(pauses) // _FEWEST_PAUSES + 1)
+    explained = np.array([_explained(pauses, length) for length in lengths])
+    if not len(explained) or explained.max() < _SHARE_EXPLAINED:
         return None
-    explained = np.array([_explained(pauses, one) for one in lengths.tolist()])
-    if explained.max() < _SHARE_EXPLAINED:
-        return None
-    longer = int(lengths[np.argmax(explained >= 0.95 * explained.max())])
-    if longer == length:
-        return None
+    length = 1 + int(np.argmax(explained >= 0.9 * explained.max()))
     # numbers by the place in a step; what is outside is like nothing
-    codes = longer + np.arange(len(means))
-    codes[first : first + count * length] = np.arange(count * length) % longer
-    return codes, longer, np.arange(first, first + count * length - longer + 1, longer)
+    codes = length + np.arange(len(collectives.names))
+    codes[first : first + count] = np.arange(count) % length
+    return codes, length, np.arange(first, first + count - length + 1, length)
 
 
 def _explained(values: Floats, length: int) -> float:
@@ -156,7 +149,7 @@ def _explained(values: Floats, length: int) -> float:
     place = np.arange(len(values)) % length
     means = np.bincount(place, values) / np.bincount(place)
     inside = float(((values - means[place]) ** 2).sum()) / (len(values) - length)
-    return 1.0 - inside / float(values.var(ddof=1))
+    return 1.0 - inside / max(float(values.var(ddof=1)), 1e-30)
 
 
 def _numbered(kinds: Iterable[object]) -> Ints:
@@ -204,11 +197,13 @@ def _occurrences(codes: Ints, sequence: Ints) -> Ints:
 
 def _waits(collectives: Collectives, starts: Ints, length: int) -> Mask:
     """Whether ranks wait in each collective of a step, (length,), until the last one has come."""
-    starts = starts[starts + length < len(collectives.names)]
+    starts = starts[starts + 2 * length <= len(collectives.names)]
     overtaken = np.ones(length, dtype=bool)
     waits = np.zeros(length, dtype=bool)
     pauses = np.zeros(length)
-    for place in range(length if len(starts) else 0):
+    if not len(starts):
+        return waits
+    for place in range(length):
         here = starts + place
         arrivals = collectives.arrivals[here]
         following = collectives.arrivals[here + 1]
@@ -217,7 +212,12 @@ def _waits(collectives: Collectives, starts: Ints, length: int) -> Mask:
         # an end that is not known, NaN, is before nothing
         left_early = (following.min(axis=1) < collectives.ends[here]).mean() > 0.5
         pauses[place] = np.median(following.min(axis=1) - last)
-        waits[place] = not overtaken[place] and not left_early and _released(arrivals, following)
+        lengths = (collectives.arrivals[here + length] - arrivals).mean(axis=1, keepdims=True)
+        relative = arrivals / lengths, following / lengths
+        # while gradients are reduced, a backward pass may go on; other results are needed at once
+        reduces = _REDUCES in collectives.names[int(here[0])]
+        goes_on = left_early or (reduces and not _released(*relative))
+        waits[place] = not overtaken[place] and not goes_on
     # without any wait, the ranks would drift apart
     if not waits.any() and not overtaken.all():
         waits[np.where(overtaken, -np.inf, pauses).argmax()] = True
@@ -232,8 +232,8 @@ def _released(arrivals: Floats, following: Floats) -> bool:
     that is always early has less to do in both cases.
 
     Args:
-        arrivals: (steps, ranks): the arrivals at a collective.
-        following: (steps, ranks): those at the next one.
+        arrivals: (steps, ranks): the arrivals at a collective, in lengths of the step.
+        following: (steps, ranks): those at the next one, likewise.
     """
     early = arrivals.max(axis=1, keepdims=True) - arrivals
     gap = following - arrivals
