@@ -4,12 +4,19 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
-from ata_gym.bench.logs import tables, traces
+from ata_gym.bench.logs import flight_recorder, tables, traces
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.log import Log
+from ata_gym.bench.logs.task_streams import dask_stream, ray_timeline
 from ata_gym.utils.files.atomic import check_source
 
-FORMATS = (traces.FORMAT, tables.FORMAT)
+FORMATS = (
+    flight_recorder.FORMAT,
+    ray_timeline.FORMAT,
+    dask_stream.FORMAT,
+    traces.FORMAT,
+    tables.FORMAT,
+)
 """All formats; the first that recognises a file or folder reads it. The last takes any."""
 
 
