@@ -36,9 +36,9 @@ def read_log(
 
     Args:
         path: A table (.csv, .csv.gz, .parquet, .jsonl, .ndjson) with a row for each worker and
-            step, or for each task, as a ``TraceRecorder`` writes; or a Chrome trace (.json,
-            .json.gz) of each rank in a folder, with the steps of ``torch.profiler.profile``. In
-            traces, the time in collectives is taken out, since it is waiting.
+            step, or for each task, as a ``TraceRecorder`` writes; or a folder with Chrome traces
+            (.json, .json.gz) of each rank, with the steps of ``torch.profiler.profile``. From
+            traces, the time in which collectives blocked a rank is taken out.
         worker: The name of the column of workers; by default a usual name.
         duration: The name of the column of times; by default a usual name.
         round: The name of the column of steps; by default a usual name. Without such a column, the

@@ -1,11 +1,7 @@
 """What a straggler costs: the answer of a simulation by hand, from every kind of log."""
 
-import gzip
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -107,50 +103,15 @@ def test_the_fixed_split_is_the_best_of_all_in_small_cases():
         assert (best_split(time, 6) * time).max(axis=1).sum() == pytest.approx(least)
 
 
-def traces(times, folder, gzipped=False):
-    """Traces of a profiler: steps, in which a kernel runs in half of the time of a collective."""
-    for rank in range(times.shape[1]):
-        events = [{"ph": "M", "name": "process_name"}]
-        now = 1e6
-        for step, seconds in enumerate(times[:, rank]):
-            length = 1e6 * seconds
-            wait = 4e5
-            events += [
-                {
-                    "ph": "X",
-                    "name": f"ProfilerStep#{step}",
-                    "ts": now,
-                    "dur": length + wait / 2,
-                    "cat": "user_annotation",
-                },
-                {"ph": "X", "name": "gemm", "ts": now, "dur": length, "cat": "kernel"},
-                {
-                    "ph": "X",
-                    "name": "ncclDevKernel_AllReduce",
-                    "ts": now + length - wait / 2,
-                    "dur": wait,
-                    "cat": "kernel",
-                },
-            ]
-            now += length + wait
-        text = json.dumps({"traceEvents": events}).encode()
-        (folder / f"rank{rank}.json{'.gz' * gzipped}").write_bytes(
-            gzip.compress(text) if gzipped else text,
-        )
-    return folder
-
-
 @pytest.mark.parametrize(
     "kind",
-    ["csv", "csv.gz", "parquet", "jsonl", "records", "traces", "traces.gz"],
+    ["csv", "csv.gz", "parquet", "jsonl", "records"],
 )
 def test_every_kind_of_log_is_read_to_the_same_times(tmp_path, kind):
     times = job() + 0.5
     path = tmp_path / f"times.{kind}"
     table = frame(times)
-    if kind.startswith("traces"):
-        path = traces(times, tmp_path, kind.endswith("gz"))
-    elif kind == "records":  # of a TraceRecorder, two tasks each
+    if kind == "records":  # of a TraceRecorder, two tasks each
         path = tmp_path / "records.csv"
         table = table.rename(
             {"rank": "worker", "step": "round", "seconds": "duration"},
@@ -165,93 +126,6 @@ def test_every_kind_of_log_is_read_to_the_same_times(tmp_path, kind):
     log = read_log(path)
     np.testing.assert_allclose(log.seconds, times, rtol=1e-9)
     assert (log.tasks == (2 if kind == "records" else 1)).all()
-
-
-PROFILED = """
-import sys, torch
-with torch.profiler.profile(
-    activities=[torch.profiler.ProfilerActivity.CPU],
-    schedule=torch.profiler.schedule(wait=0, warmup=1, active=3),
-    on_trace_ready=lambda profiler: profiler.export_chrome_trace(sys.argv[1]),
-) as profiler:
-    for _ in range(4):
-        torch.ones(50, 50) @ torch.ones(50, 50)
-        profiler.step()
-"""
-
-
-def test_a_real_profiler_trace_is_read(tmp_path):
-    pytest.importorskip("torch")
-    for rank in range(2):
-        subprocess.run(
-            [sys.executable, "-c", PROFILED, tmp_path / f"rank{rank}.json"],
-            check=True,
-            capture_output=True,
-        )
-    log = read_log(tmp_path)
-    assert (log.workers, log.seconds.shape) == (["rank0", "rank1"], (3, 2))
-    assert (log.seconds > 0).all()
-
-
-def trace():
-    events = [
-        {
-            "ph": "X",
-            "name": f"ProfilerStep#{step}",
-            "ts": 1e6 * step,
-            "dur": 5e5,
-            "cat": "user_annotation",
-        }
-        for step in range(3)
-    ]
-    return {
-        "traceEvents": [
-            *events,
-            {"ph": "X", "name": "gemm", "ts": 1e6, "dur": 1e5, "cat": "kernel"},
-        ],
-    }
-
-
-def test_a_trace_that_holds_something_else_is_refused_by_file_and_field(tmp_path):
-    whole = tmp_path / "rank0.json"
-    path = tmp_path / "rank1.json"
-    for file in (whole, path):
-        file.write_text(json.dumps(trace()))
-    (tmp_path / ".part-7-rank2.json").write_text("{")
-    assert read_log(tmp_path).seconds.shape == (3, 2)
-    taken = refused_by_field(path, lambda: read_log(tmp_path))
-    assert {
-        f"traceEvents[{place}].{field}" for place in (0, 3) for field in ("ph", "name", "cat")
-    } < taken
-    for wrong in ({"traceEvents": {}}, {"traceEvents": 3}, {}, [], 5, {"traceEvents": [5]}):
-        path.write_text(json.dumps(wrong))
-        with pytest.raises(
-            ValueError,
-            match=r"rank1\.json cannot be read as a trace of the profiler: ",
-        ):
-            read_log(tmp_path)
-    compressed = gzip.compress(json.dumps(trace()).encode())
-    for name, content in (
-        ("rank1.json", b"[" * 100_000),
-        ("rank1.json", b'{"traceEvents": ' * 100_000),
-        ("rank1.json", b"\xff\xfe"),
-        ("rank1.json.gz", b"no gzip"),
-        ("rank1.json.gz", compressed[:-9]),
-        ("rank1.json.gz", compressed[:20] * 2),
-    ):
-        path.unlink(missing_ok=True)
-        path = tmp_path / name
-        path.write_bytes(content)
-        done = command(tmp_path)
-        assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
-        assert f"{name} cannot be read as a trace of the profiler" in done.stderr
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes of POSIX")
-def test_a_pipe_among_the_traces_of_a_folder_is_refused(tmp_path):
-    (tmp_path / "rank0.json").write_text(json.dumps(trace()))
-    os.mkfifo(tmp_path / "rank1.json")
-    assert "rank1.json is a pipe: name a file" in command(tmp_path).stderr
 
 
 def command(*words):
