@@ -4,12 +4,19 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
-from ata_gym.bench.logs import tables, traces
+from ata_gym.bench.logs import megatron, tables, tensorboard, traceml, traces
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.log import Log
+from ata_gym.bench.logs.refused import refuse
 from ata_gym.utils.files.atomic import check_source
 
-FORMATS = (traces.FORMAT, tables.FORMAT)
+FORMATS = (
+    traceml.FORMAT,
+    tensorboard.FORMAT,
+    megatron.FORMAT,
+    traces.FORMAT,
+    tables.FORMAT,
+)
 """All formats; the first that recognises a file or folder reads it. The last takes any."""
 
 
@@ -60,6 +67,9 @@ def read_log(
         check_source(path)
     options = Options(worker, duration, round, where or {}, pattern, warmup)
     try:
+        # a pattern finds times in the text of any tool
+        if pattern is None:
+            refuse(path)
         known_format = next(one for one in FORMATS if one.recognises(path))
         return known_format.read(path, options)
     except ValueError as error:
