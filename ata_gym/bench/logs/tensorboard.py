@@ -80,7 +80,10 @@ def _read(path: Path, options: Options) -> Log:
         raise ValueError(
             f"no scalar has the tag {tag!r}: name one of {_listed(tags)} with --duration-column",
         )
-    chosen = [one for one in series if one.tag == tag]
+    chosen = sorted(
+        (one for one in series if one.tag == tag),
+        key=lambda one: float(one.events[0].wall_time),
+    )
     _refuse_concurrent_files(chosen)
     workers = _workers(chosen)
     if len(set(workers)) < 2:
@@ -97,8 +100,7 @@ def _read(path: Path, options: Options) -> Log:
     other_runs = {one.run for one in series} - {one.run for one in chosen}
     if other_runs:
         remarks.append(
-            f"{len(other_runs)} runs without the tag {tag!r} are left out, such as"
-            f" {min(other_runs)!r}.",
+            f"Runs without the tag {tag!r} are left out: {short(sorted(other_runs))}.",
         )
     frame = pl.DataFrame(
         {
@@ -208,9 +210,12 @@ def _refuse_concurrent_files(series: Sequence[_Series]) -> None:
     """Raise ValueError if several processes wrote the same scalars of a run at a time.
 
     Files of a run that follow each other in time are of a job that was started again.
+
+    Args:
+        series: In the order in which they began.
     """
     last_time: dict[tuple[str, str], float] = {}
-    for one in sorted(series, key=lambda one: float(one.events[0].wall_time)):
+    for one in series:
         key = one.run, one.rank
         if one.events[0].wall_time < last_time.get(key, -np.inf):
             raise ValueError(

@@ -1,19 +1,19 @@
 """Every format has an example that is read as its truth; every refused kind is refused by name."""
 
+import pickle
 import re
-from functools import partial
+import sqlite3
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ata_gym import bench
 from ata_gym.bench.logs import read_log
 from ata_gym.bench.logs.reading import FORMATS
 from ata_gym.bench.logs.refused import REFUSED
-from docs import formats as page
-from docs import tables
+from docs import formats as page, tables
 from tests.bench.logs import examples
 
 ROOT = Path(__file__).parents[3]
@@ -97,13 +97,10 @@ def test_json_of_an_unknown_kind_is_refused_with_its_keys_and_what_is_read(conte
 
 
 def test_a_database_of_an_unknown_kind_is_refused_with_its_tables(tmp_path):
-    import sqlite3
-    from contextlib import closing
-
     path = tmp_path / "mlflow.db"
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE experiments (id INTEGER)")
-    with pytest.raises(ValueError, match="a SQLite database with the tables .'experiments'."):
+    with pytest.raises(ValueError, match=r"a SQLite database with the tables \['experiments'\]"):
         read_log(path)
 
 
@@ -111,8 +108,6 @@ def test_a_pickle_is_never_loaded(tmp_path):
     class Trap:
         def __reduce__(self):
             return (Path.touch, (tmp_path / "loaded",))
-
-    import pickle
 
     (tmp_path / "trap.pickle").write_bytes(pickle.dumps(Trap()))
     with pytest.raises(ValueError, match="never loaded"):
