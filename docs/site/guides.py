@@ -32,6 +32,9 @@ GROUPS = {
         "docs/guide/theory.md": (
             "round time and worker time, ATA's bounds and its theorem, what each default minimises"
         ),
+        "docs/guide/formats.md": (
+            "which logs `what-if` reads, what is not in them, and what to record instead of others"
+        ),
         "policies/README.md": (
             "every policy in one table, how to compose one, and how to write your own"
         ),

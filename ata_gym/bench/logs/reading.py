@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
-from ata_gym.bench.logs import flight_recorder, tables, traces
+from ata_gym.bench.logs import flight_recorder, megatron, tables, tensorboard, traceml, traces
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.log import Log
+from ata_gym.bench.logs.refused import refuse
 from ata_gym.bench.logs.task_streams import dask_stream, ray_timeline
 from ata_gym.utils.files.atomic import check_source
 
@@ -14,6 +15,9 @@ FORMATS = (
     flight_recorder.FORMAT,
     ray_timeline.FORMAT,
     dask_stream.FORMAT,
+    traceml.FORMAT,
+    tensorboard.FORMAT,
+    megatron.FORMAT,
     traces.FORMAT,
     tables.FORMAT,
 )
@@ -67,6 +71,9 @@ def read_log(
         check_source(path)
     options = Options(worker, duration, round, where or {}, pattern, warmup)
     try:
+        # a pattern finds times in the text of any tool
+        if pattern is None:
+            refuse(path)
         known_format = next(one for one in FORMATS if one.recognises(path))
         return known_format.read(path, options)
     except ValueError as error:

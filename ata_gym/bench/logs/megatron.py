@@ -1,0 +1,95 @@
+"""The text of Megatron-LM, where it prints the times of all ranks (--timing-log-option all)."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from ata_gym.bench.logs import peek
+from ata_gym.bench.logs.formats import Format, Options
+from ata_gym.bench.logs.log import Log
+from ata_gym.bench.logs.tables.meaning import log_of
+from ata_gym.bench.logs.tables.rows import Rows
+
+_TABLE = "times across ranks (ms):"
+_ITERATION = re.compile(r".*\biteration +(\d{1,18})/ *\d+ *\|")
+_PREFIX = r"(?:\[\w+\]: ?|\d+: ?)?"
+"""The number of a process, as torchrun and srun put it before each line."""
+_TIMER = re.compile(_PREFIX + r" {1,4}([a-z][\w-]*):\s*")
+_RANK = re.compile(_PREFIX + r" +rank +(\d{1,9}): +(\d{1,15}(?:\.\d{1,9})?)\s*")
+_COMPUTE = ("forward-compute", "backward-compute")
+"""Timers of level 2 that run while a rank computes; loading data is within the first."""
+
+
+class _Time(NamedTuple):
+    """The time of a timer of a rank, as the mean of the iterations since the last print."""
+
+    iteration: int
+    timer: str
+    rank: int
+    milliseconds: float
+
+
+def _recognises(path: Path) -> bool:
+    return any(_TABLE in line for line in peek.lines(path))
+
+
+def _read(path: Path, options: Options) -> Log:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        times = list(_times(file))
+    timers = sorted({time.timer for time in times})
+    if not set(_COMPUTE) <= set(timers):
+        raise ValueError(
+            f"it has the times of {', '.join(timers) or 'nothing'}, in which ranks wait, and not of"
+            f" {' and '.join(_COMPUTE)}: run with --timing-log-level 2 --timing-log-option all",
+        )
+    chosen = [time for time in times if time.timer in _COMPUTE]
+    frame = (
+        pl.DataFrame(
+            {
+                "rank": [time.rank for time in chosen],
+                "step": [time.iteration for time in chosen],
+                "timer": [time.timer for time in chosen],
+                "seconds": [time.milliseconds * 1e-3 for time in chosen],
+            },
+        )
+        # a timer that is printed twice is of an iteration that was computed again
+        .unique(["rank", "step", "timer"], keep="last", maintain_order=True)
+        .group_by("rank", "step", maintain_order=True)
+        .agg(pl.col("seconds").sum())
+    )
+    remark = (
+        f"A rank's time is that of {' and '.join(_COMPUTE)}, the mean of the iterations that were"
+        " printed together; tensor-parallel ranks wait for each other within it."
+    )
+    return log_of(Rows(path.name, frame, [remark]), options)
+
+
+def _times(lines: Iterable[str]) -> Iterator[_Time]:
+    """The times that follow each line of an iteration."""
+    iteration = 0
+    timer = ""
+    for line in lines:
+        if match := _ITERATION.match(line):
+            iteration = int(match[1])
+            timer = ""
+        elif match := _RANK.fullmatch(line):
+            if timer:
+                yield _Time(iteration, timer, int(match[1]), float(match[2]))
+        elif match := _TIMER.fullmatch(line):
+            timer = match[1]
+        elif _TABLE not in line:
+            timer = ""
+
+
+FORMAT = Format(
+    "Megatron-LM's text with --timing-log-option all",
+    "The timers forward-compute and backward-compute of each rank (--timing-log-level 2).",
+    _recognises,
+    _read,
+    "Single iterations, if --log-interval is above 1; and that tensor-parallel ranks wait for each"
+    " other within these timers.",
+)
+"""Texts of a run, as the last rank prints them."""
