@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from ata_gym import bench
 from ata_gym.bench.logs import Log, read_log
 from ata_gym.bench.studies.what_if import study as replay
-from ata_gym.bench.studies.what_if.study import about_log
+from ata_gym.bench.studies.what_if.waiting import about_log
 from ata_gym.bench.studies.what_if.ways import best_split, task_times
 from ata_gym.cli import app
 from ata_gym.utils.files import manifest
