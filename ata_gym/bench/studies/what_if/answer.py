@@ -87,12 +87,12 @@ def who(note: Note) -> str:
         f" {duration(note['runtime'] / note['steps'], note['unit'])}"
         f" ({100 * worst['lost']:.1f} %)"
     )
+    if worst["lost"] < _LEAST_LEAD * np.mean([worker["lost"] for worker in others]):
+        return f"No worker stands out: {_named(worst['worker'])} was waited for longest, {cost}."
     if worst["when"] == "all along":
         cost += ", all along"
     elif worst["when"]:
         cost += f", most in steps {worst['when']}"
-    if worst["lost"] < _LEAST_LEAD * np.mean([worker["lost"] for worker in others]):
-        return f"No worker stands out: {_named(worst['worker'])} was waited for longest, {cost}."
     name = _named(worst["worker"])
     if name != worst["worker"]:
         name = name.capitalize()
