@@ -74,6 +74,22 @@ def lost_per_step(worker: Mapping[str, Any], note: Note) -> float:
     return float(worker["lost"]) * float(note["runtime"]) / int(note["steps"])
 
 
+def half_text(saving: Estimate) -> str:
+    """Return half the width of an interval in points; empty where there is none.
+
+    Example:
+        >>> half_text(Estimate(0.4, 0.35, 0.45)), half_text(Estimate(0.4, -1.9, 2.7))
+        ('5.0', 'over 100')
+    """
+    half = saving.high - saving.mean
+    if np.isnan(half):
+        return ""
+    # nothing follows from it, and no way saves more than all
+    if half > 1.0:
+        return "over 100"
+    return f"{100 * half:.1f}"
+
+
 def who(note: Note) -> str:
     """Return who was waited for, when, and how much that cost, in a sentence."""
     worst, *others = worst_first(note)
@@ -143,7 +159,7 @@ def verdict(savings: Mapping[str, Estimate], kinds: Mapping[str, str], note: Not
     saving = savings[name]
     half = saving.high - saving.mean
     clause = (
-        f"{name} would save {100 * saving.mean:z.1f} % (± {100 * half:.1f}) of {whole(note)} at"
+        f"{name} would save {100 * saving.mean:z.1f} % (± {half_text(saving)}) of {whole(note)} at"
         " price 0"
     )
     if note["perfect"] < _LEAST_SAVING:

@@ -218,13 +218,15 @@ class _WaysContent:
         """
         rows: list[tuple[str, ...]] = [(AS_IT_IS, "", "0.0", "", "1.000")]
         for name, saving in self.savings.items():
-            if np.isnan(saving.high):
-                half = ""
-            else:
-                half = f"{100 * (saving.high - saving.mean):.1f}"
             worker_time = self.worker_times[name] / self.note["worker_time"]
             rows.append(
-                (name, self.kinds[name], f"{100 * saving.mean:z.1f}", half, f"{worker_time:.3f}"),
+                (
+                    name,
+                    self.kinds[name],
+                    f"{100 * saving.mean:z.1f}",
+                    answer.half_text(saving),
+                    f"{worker_time:.3f}",
+                ),
             )
         return rows
 

@@ -160,7 +160,7 @@ def _left_out(without: str | Sequence[str], ways: Sequence[str]) -> list[str]:
     full_names = [full_name(name) if isinstance(name, str) else name for name in names]
     for name in full_names:
         if name not in ways:
-            raise unknown("way that is played", name, ways)
+            raise unknown("way to leave out", name, ways)
     return full_names
 
 
