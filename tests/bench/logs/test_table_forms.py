@@ -204,6 +204,8 @@ def test_a_folder_without_tables_is_refused_by_what_it_holds(tmp_path):
         (["worker_0", "worker_1", "worker_2"], {}),
         (["r0", "r1", "r2"], {}),
         (["GPU 0", "GPU 1", "GPU 2"], {}),
+        (['time{rank="0"}', 'time{rank="1"}', 'time{rank="2"}'], {"duration": "time"}),
+        (['{job="a", rank="0"}', '{job="a", rank="1"}', '{job="a", rank="2"}'], {}),
         (["rank0_time", "rank1_time", "rank2_time"], {"duration": "time"}),
         (["step_time_0", "step_time_1", "step_time_2"], {"duration": "step_time"}),
         (["step_time/rank0", "step_time/rank1", "step_time/rank2"], {"duration": "step_time"}),
@@ -215,7 +217,15 @@ def test_a_column_for_each_rank(tmp_path, names, options):
     wide.with_row_index("step").select("step", *names).write_csv(path)
     assert_same(log_at(path, **options), unit="")
     # without a column of steps, the rows count
-    wide.write_csv(path)
+    for other in ([], ["timestamp"], ["Time"], ["index"]):
+        wide.with_row_index("Time").with_columns(
+            timestamp=pl.lit("2026-01-01T00:00:00.5"),
+            index=7 * pl.col("Time"),
+        ).select(*other, *names).write_csv(path)
+        log = log_at(path, **options)
+        assert_same(log, unit="")
+        assert bool(log.remarks) == (not options)
+    path.write_text(path.read_text().replace("index", "", 1))
     assert_same(log_at(path, **options), unit="")
 
 
@@ -300,6 +310,8 @@ def test_runs_of_wandb_keep_their_names_and_their_own_axis(tmp_path):
         ("times", text()),
         ("times.csv", "\ufeff" + text()),
         ("times.csv", text(line="\r\n")),
+        ("times.csv", "sep=;\n" + text(";")),
+        ("times.csv", " \n" + text(line=" \n  \n")),
         ("times.csv", "\n\n" + text(line="\n\n")),
         ("times.csv", "# a job\n#\n" + text() + "# the end\n"),
         ("times.csv", "  # a job\n" + text(line="\n  # more\n")),
@@ -626,6 +638,20 @@ def of_rank(rank, name="seconds"):
             "s",
         ),
         ({str(rank): TIMES[:, rank].tolist() for rank in range(RANKS)}, ""),
+        ({"job": 5, "workers": {str(rank): of_rank(rank) for rank in range(RANKS)}}, "s"),
+        (
+            {
+                "steps": [
+                    {"step": step, "ranks": dict(zip("012", TIMES[step].tolist(), strict=True))}
+                    for step in range(STEPS)
+                ]
+            },
+            "",
+        ),
+        (
+            {"n": {f"rank{rank}": {"seconds": TIMES[:, rank].tolist()} for rank in range(RANKS)}},
+            "s",
+        ),
         ({f"rank{rank}": TIMES[:, rank].tolist() for rank in range(RANKS)}, ""),
         ({f"rank_{rank}": of_rank(rank) for rank in range(RANKS)}, "s"),
         ({str(rank): {"steps": of_rank(rank)} for rank in range(RANKS)}, "s"),

@@ -43,6 +43,7 @@ _MOMENT_WORDS = _set_of(
 )
 """Words that say that a time is a point of time and no duration."""
 
+_TIME_WORDS = _set_of("time times duration durations latency latencies")
 _RATE_WORDS = _set_of(
     "it its iter iters iteration iterations sample samples token tokens step steps example examples"
     " img imgs image images flop flops batch batches byte bytes"
@@ -150,13 +151,22 @@ def is_duration(name: str) -> bool:
     return plain in _DURATION_NAMES
 
 
+def is_clock(name: str) -> bool:
+    """Whether a name is "time" alone, which may be the point of time of a row."""
+    return name_and_unit(name) == ("time", None)
+
+
+def is_moment(name: str) -> bool:
+    """Whether a name says that it is a point of time, such as "timestamp" or "start_ns"."""
+    return bool(_MOMENT_WORDS.intersection(words_of(name)))
+
+
 def is_time(name: str) -> bool:
     """Whether a column of this name holds durations, be they of a step or of a part of it."""
     plain, unit = name_and_unit(name)
-    words = set(plain.split("_"))
-    if words & _MOMENT_WORDS:
+    if is_moment(name) or is_clock(name):
         return False
-    return is_duration(name) or unit is not None or bool(words & {"time", "duration", "latency"})
+    return is_duration(name) or unit is not None or bool(_TIME_WORDS & {*plain.split("_")})
 
 
 def worker_key(name: str) -> WorkerKey:

@@ -10,7 +10,7 @@ import polars as pl
 
 from ata_gym.bench.logs.tables.forms import NoTableError
 from ata_gym.bench.logs.tables.forms.nested import flattened
-from ata_gym.bench.logs.tables.names import worker_key, worker_names
+from ata_gym.bench.logs.tables.names import WorkerKey, worker_key, worker_names
 from ata_gym.utils.files.json_files import parse_list, parse_object
 from ata_gym.utils.files.tables import reading
 from ata_gym.utils.validation import short
@@ -97,9 +97,13 @@ def _records(data: dict[str, Any]) -> Any:
     if data and all(_is_series(value) for value in data.values()):
         # pandas writes columns as objects, with the number of the row as key
         return {name: [*column.values()] for name, column in data.items()}
-    keys = [((("", key),) if key.isdecimal() else worker_key(key)) for key in data]
-    if len(keys) < 2 or not all(keys):
-        return [data]
+    keys = _worker_keys(data)
+    if not keys:
+        # the workers may be one level deeper, beside what the job is called
+        inner = [
+            value for value in data.values() if isinstance(value, dict) and _worker_keys(value)
+        ]
+        return _records(inner[0]) if len(inner) == 1 else [data]
     if all(isinstance(one, dict) and all(map(worker_key, one)) for one in data.values()):
         # of each step the times by rank: they become a column for each rank
         return [{"step": key, **value} for key, value in data.items()]
@@ -108,6 +112,14 @@ def _records(data: dict[str, Any]) -> Any:
     else:
         workers = worker_names(keys)
     return [_of_worker(worker, value) for worker, value in zip(workers, data.values(), strict=True)]
+
+
+def _worker_keys(data: Mapping[str, Any]) -> list[WorkerKey]:
+    """The workers that the names in an object are; empty if not all are workers."""
+    keys = [((("", name),) if name.isdecimal() else worker_key(name)) for name in data]
+    if len(keys) < 2 or not all(keys):
+        return []
+    return keys
 
 
 def _of_worker(worker: int | str, value: Any) -> dict[str, Any]:

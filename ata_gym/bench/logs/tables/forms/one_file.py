@@ -151,6 +151,8 @@ def _frame(path: Path, content: bytes) -> pl.DataFrame:
     ending = ending_of(path)
     if content.startswith(tuple(_COLUMNAR)) or ending in COLUMNAR:
         return _in_columns(content)
+    if ending not in (*TABLES, *TEXTS, "") and b"\0" in content[:10_000]:
+        raise NoTableError(f"a file that ends in {ending} is not read; tables are {KINDS}")
     text = _decoded(content)
     if ending in JSON_LINES:
         return read_json_lines(text.encode())
