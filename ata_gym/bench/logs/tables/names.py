@@ -30,7 +30,7 @@ _WORKER_NAMES = _set_of(
 )
 _ROUND_NAMES = _set_of(
     "round step step_id step_num step_idx step_index global_step iteration iter it batch batch_id"
-    " batch_idx batch_index epoch cycle"
+    " batch_idx batch_index epoch cycle time_step timestep"
 )
 _DURATION_NAMES = _set_of(
     "duration dur step_time step_duration iter_time iteration_time compute_time batch_time"
@@ -118,7 +118,8 @@ def name_and_unit(name: str) -> tuple[str, float | None]:
 
 def is_worker(name: str) -> bool:
     """Whether a column of this name usually holds workers."""
-    return name_and_unit(name)[0] in _WORKER_NAMES
+    plain, unit = name_and_unit(name)
+    return unit is None and plain in _WORKER_NAMES
 
 
 def is_place(name: str) -> bool:
@@ -140,13 +141,15 @@ def tells_no_workers(words: Set[str]) -> bool:
 
 def is_round(name: str) -> bool:
     """Whether a column of this name usually holds the numbers of steps, or of what they are in."""
-    return name_and_unit(name)[0] in _ROUND_NAMES
+    plain, unit = name_and_unit(name)
+    return unit is None and plain in _ROUND_NAMES
 
 
 def is_duration(name: str) -> bool:
     """Whether a column of this name usually holds the time of a step."""
     plain, unit = name_and_unit(name)
-    if plain in {"", "time"}:
+    # such as "ms", "time_ms" and "step_ms"
+    if plain in {"", "time", *_ROUND_NAMES}:
         return unit is not None
     return plain in _DURATION_NAMES
 
@@ -164,7 +167,7 @@ def is_moment(name: str) -> bool:
 def is_time(name: str) -> bool:
     """Whether a column of this name holds durations, be they of a step or of a part of it."""
     plain, unit = name_and_unit(name)
-    if is_moment(name) or is_clock(name):
+    if is_moment(name) or is_clock(name) or is_round(name):
         return False
     return is_duration(name) or unit is not None or bool(_TIME_WORDS & {*plain.split("_")})
 

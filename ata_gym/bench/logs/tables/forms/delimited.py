@@ -21,6 +21,7 @@ _BAR_ENDS = re.compile(r"^[ \t]*\||\|[ \t]*$", re.MULTILINE)
 _SAMPLE_LINES = 200
 """The number of lines that tell whether a text is a table."""
 _DECIMAL_COMMA = r"^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+(?:[eE][+-]?\d+)?(?:\s*[^\W\d_]+)?$"
+_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(?:,\d{3})*(?:\s*[^\W\d_]+)?$"
 _DECIMAL_POINT = r"^[+-]?\d*\.\d+(?:[eE][+-]?\d+)?(?:\s*[^\W\d_]+)?$"
 
 
@@ -62,7 +63,7 @@ def read_delimited(text: str) -> pl.DataFrame:
     )
     if separator == ",":
         return frame
-    return frame.with_columns(_with_points(column) for column in frame)
+    return frame.with_columns(_with_points(column, separator) for column in frame)
 
 
 def separator_of(line: str) -> str:
@@ -147,11 +148,8 @@ def _check_names(names: list[str]) -> None:
         )
     numbers = [float(name) for name in names if _is_number(name)]
     # 0, 1, 2 are names of columns where there is one for each rank
-    if (
-        len(numbers) == len(names)
-        and numbers != [*range(len(names))]
-        and (numbers != [*range(1, len(names) + 1)])
-    ):
+    counted = ([*range(len(names))], [*range(1, len(names) + 1)])
+    if len(numbers) == len(names) and numbers not in counted:
         raise ValueError(
             "the first line must name the columns, such as rank,step,seconds, and it is"
             f" {short(','.join(names))}",
@@ -159,19 +157,22 @@ def _check_names(names: list[str]) -> None:
 
 
 def _completed(names: list[str]) -> list[str]:
-    """Names in which the first is "index", if it is empty, and other empty ones are numbered."""
-    return [
-        name or ("index" if place == 0 and "index" not in names else f"column {place + 1}")
-        for place, name in enumerate(names)
-    ]
+    """Names without empty ones: the first, where pandas numbers the rows, is "index"."""
+    completed = [name or f"column {place}" for place, name in enumerate(names, 1)]
+    if not names[0] and "index" not in names:
+        completed[0] = "index"
+    return completed
 
 
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"\s*[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?\s*", text) is not None
 
 
-def _with_points(column: pl.Series) -> pl.Series:
+def _with_points(column: pl.Series, separator: str) -> pl.Series:
     """A column with decimal points in place of decimal commas, where it has such."""
+    # where entries are apart by tabs, "1,234" may as well be a thousand
+    if separator != ";" and column.str.contains(_THOUSANDS).fill_null(value=True).all():
+        return column
     commas = column.str.contains(_DECIMAL_COMMA)
     whole = column.str.contains(r"^[+-]?\d+(?:\s*[^\W\d_]+)?$|^$|^(?i:nan|inf|null|none)$")
     if not commas.any() or column.str.contains(_DECIMAL_POINT).any():

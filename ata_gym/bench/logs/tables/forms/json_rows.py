@@ -52,7 +52,7 @@ def read_json_lines(content: bytes) -> pl.DataFrame:
         content: The text.
 
     Raises:
-        ValueError: If a line is no object; the last line may be cut off.
+        ValueError: If a line is no object, and as for ``read_json``.
     """
     with suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException):
         return flattened(pl.read_ndjson(BytesIO(content), infer_schema_length=None))
@@ -100,10 +100,10 @@ def _records(data: dict[str, Any]) -> Any:
     keys = _worker_keys(data)
     if not keys:
         # the workers may be one level deeper, beside what the job is called
-        inner = [
-            value for value in data.values() if isinstance(value, dict) and _worker_keys(value)
-        ]
-        return _records(inner[0]) if len(inner) == 1 else [data]
+        inner = [one for one in data.values() if isinstance(one, dict) and _worker_keys(one)]
+        if len(inner) == 1 and not any(isinstance(one, list) for one in data.values()):
+            return _records(inner[0])
+        return [data]
     if all(isinstance(one, dict) and all(map(worker_key, one)) for one in data.values()):
         # of each step the times by rank: they become a column for each rank
         return [{"step": key, **value} for key, value in data.items()]

@@ -79,11 +79,14 @@ def read_table(path: Path, options: Options) -> Table:
         frame, unmatched = _lines(content, options.pattern)
     else:
         frame = _frame(path, content)
-    frame = normal(flattened(frame))
-    frame, remarks = melted(frame, options)
-    if not frame.height:
-        raise ValueError("the file holds no rows")
-    return Table(with_durations(normal(frame)), remarks, unmatched)
+    with reading("the file cannot be read"):
+        frame, remarks = melted(normal(flattened(frame)), options)
+        if not frame.height:
+            raise ValueError("the file holds no rows")
+        frame = normal(frame)
+        if options.duration is None:
+            frame = with_durations(frame)
+    return Table(frame, remarks, unmatched)
 
 
 def normal(frame: pl.DataFrame) -> pl.DataFrame:

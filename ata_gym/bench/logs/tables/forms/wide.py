@@ -79,8 +79,8 @@ def _remarks_on_runs(frame: pl.DataFrame, runs: Cells) -> list[str]:
     ]
     if any((least != most).any() for least, most in extremes):
         return [
-            "Some points of this export are averages of several steps, as their minimum and"
-            " maximum differ: export all points for the steps themselves."
+            "Some points of this export are averages of several, as their minimum and maximum"
+            " differ: export all points of all runs for the steps themselves."
         ]
     return []
 
@@ -114,6 +114,8 @@ def _columns_of_ranks(names: list[str]) -> Cells:
 
 def _numbers_rows(name: str) -> bool:
     """Whether a column tells rows apart: steps, points of time, or the numbers of rows."""
+    if worker_key(name):
+        return False
     return is_round(name) or is_clock(name) or is_moment(name) or name == "index"
 
 
