@@ -39,16 +39,24 @@ def read_log(
     Steps that lack a worker are left out.
 
     Args:
-        path: A table (.csv, .csv.gz, .parquet, .jsonl, .ndjson) with a row for each worker and
-            step, or for each task, as a ``TraceRecorder`` writes; or a folder with Chrome traces
-            (.json, .json.gz) of each rank, with the steps of ``torch.profiler.profile``. From
-            traces, the time in which collectives blocked a rank is taken out.
-        worker: The name of the column of workers; by default a usual name.
-        duration: The name of the column of times; by default a usual name.
+        path: A table with a row for each worker and step, or for each task, as a ``TraceRecorder``
+            writes: text separated by commas, semicolons, tabs, bars or blanks (.csv, .tsv, .txt),
+            .json, .jsonl, .ndjson, each also with .gz, or .parquet and .arrow. It may have a column
+            for each rank, as W&B exports, units in names or entries ("time_ms", "100 ms"), starts
+            and ends in place of durations, and nested records. Or a folder with such a table of
+            each rank; or texts, with ``pattern``; or what a tool wrote: traces of
+            ``torch.profiler``, dumps of the Flight Recorder, TensorBoard, TraceML, Ray, Dask,
+            Megatron-LM. ``docs/guide/formats.md`` has the table of all of them.
+        worker: The name of the column of workers, or names with commas that name a worker together;
+            by default a usual name.
+        duration: The name of the column of times, or names with commas of those that are added up;
+            by default a usual name.
         round: The name of the column of steps; by default a usual name. Without such a column, the
             k-th row of each worker is of step k.
         where: The entries of the rows that count, by the name of the column: a row has one of them.
-        pattern: A regular expression that finds worker, step and time in the lines of a text.
+        pattern: A regular expression for the lines of a text. Its named groups are the columns,
+            such as ``(?P<rank>...)``, ``(?P<step>...)`` and ``(?P<ms>...)``; lines without a match
+            do not count.
         warmup: The number of first steps that are left out; by default those that the data show.
 
     Raises:

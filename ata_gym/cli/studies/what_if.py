@@ -22,7 +22,8 @@ def what_if(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Times of a job: .csv, .parquet, .jsonl, or a folder of profiler traces.",
+            help="Times of a job: a table (.csv, .parquet, .json ...), a text with --pattern, or a"
+            " folder with a table or profiler trace of each rank.",
         ),
     ],
     worker_column: Annotated[
@@ -45,7 +46,8 @@ def what_if(
         str | None,
         typer.Option(
             metavar="REGEX",
-            help="Finds rank, step and time (ms, s) in the lines of a text.",
+            help="Finds the columns in the lines of a text, by groups named rank, step and ms (or"
+            " us, s, time).",
         ),
     ] = None,
     warmup: Annotated[

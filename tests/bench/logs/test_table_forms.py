@@ -141,7 +141,7 @@ def test_other_files_of_a_folder_are_named(tmp_path):
     [remark] = [remark for remark in log.remarks if "left out" in remark]
     for name in ("config.json", "err.log", "list.json", "loss.png", "notes.txt"):
         assert name in remark
-    assert remark.endswith("and 1 others.")
+    assert remark.endswith("and 1 more.")
     assert "hidden" not in remark
     assert ".git" not in remark
 
@@ -185,7 +185,6 @@ def test_a_folder_without_tables_is_refused_by_what_it_holds(tmp_path):
     (tmp_path / "b.log").write_text("rank 0 took 3 ms\n")
     with pytest.raises(ValueError, match=r"b\.log: .* first line is 'rank 0 took 3 ms': give --pa"):
         log_at(tmp_path)
-    (tmp_path / "c.csv").write_bytes(b"\xff\xfe\0")
     (tmp_path / "d.parquet").write_bytes(b"PAR1")
     for rank in range(RANKS):
         write(tmp_path / f"rank{rank}.csv", table_of(rank))
@@ -204,6 +203,8 @@ def test_a_folder_without_tables_is_refused_by_what_it_holds(tmp_path):
         (["worker_0", "worker_1", "worker_2"], {}),
         (["r0", "r1", "r2"], {}),
         (["GPU 0", "GPU 1", "GPU 2"], {}),
+        (['time{rank="0"}', 'time{rank="1"}', 'time{rank="2"}'], {"duration": "time"}),
+        (['{job="a", rank="0"}', '{job="a", rank="1"}', '{job="a", rank="2"}'], {}),
         (["rank0_time", "rank1_time", "rank2_time"], {"duration": "time"}),
         (["step_time_0", "step_time_1", "step_time_2"], {"duration": "step_time"}),
         (["step_time/rank0", "step_time/rank1", "step_time/rank2"], {"duration": "step_time"}),
@@ -215,7 +216,15 @@ def test_a_column_for_each_rank(tmp_path, names, options):
     wide.with_row_index("step").select("step", *names).write_csv(path)
     assert_same(log_at(path, **options), unit="")
     # without a column of steps, the rows count
-    wide.write_csv(path)
+    for other in ([], ["timestamp"], ["Time"], ["index"]):
+        wide.with_row_index("Time").with_columns(
+            timestamp=pl.lit("2026-01-01T00:00:00.5"),
+            index=7 * pl.col("Time"),
+        ).select(*other, *names).write_csv(path)
+        log = log_at(path, **options)
+        assert_same(log, unit="")
+        assert bool(log.remarks) == (not options)
+    path.write_text(path.read_text().replace("index", "", 1))
     assert_same(log_at(path, **options), unit="")
 
 
@@ -225,6 +234,15 @@ def test_a_column_for_each_rank_has_the_unit_of_its_name(tmp_path):
         columns = {names.format(rank): 1e3 * TIMES[:, rank] for rank in range(RANKS)}
         pl.DataFrame(columns).write_csv(path)
         assert_same(log_at(path))
+
+
+def test_starts_and_ends_of_each_rank(tmp_path):
+    columns = {"time": range(STEPS)}
+    for rank in range(RANKS):
+        columns[f"rank{rank}_start_s"] = 7.0
+        columns[f"rank{rank}_end_s"] = 7.0 + TIMES[:, rank]
+    pl.DataFrame(columns).write_csv(tmp_path / "wide.csv")
+    assert_same(log_at(tmp_path / "wide.csv"))
 
 
 def test_an_empty_cell_is_a_worker_that_is_not_in_the_step(tmp_path):
@@ -267,7 +285,7 @@ def test_the_export_of_wandb(tmp_path):
     assert_same(log_at(path, duration="step_time"), unit="")
     assert rows_of(path).columns == ["rank", "Step", "step_time", "perf/loss_time"]
     path.write_text(wandb_export({"step_time": TIMES}, apart=0.01))
-    assert "averages of several steps" in log_at(path).remarks[0]
+    assert "averages of several," in log_at(path).remarks[0]
 
 
 def test_runs_of_wandb_keep_their_names_and_their_own_axis(tmp_path):
@@ -300,6 +318,8 @@ def test_runs_of_wandb_keep_their_names_and_their_own_axis(tmp_path):
         ("times", text()),
         ("times.csv", "\ufeff" + text()),
         ("times.csv", text(line="\r\n")),
+        ("times.csv", "sep=;\n" + text(";")),
+        ("times.csv", " \n" + text(line=" \n  \n")),
         ("times.csv", "\n\n" + text(line="\n\n")),
         ("times.csv", "# a job\n#\n" + text() + "# the end\n"),
         ("times.csv", "  # a job\n" + text(line="\n  # more\n")),
@@ -337,6 +357,9 @@ def test_commas_in_numbers_are_points_where_no_other_reading_is_left(tmp_path):
     frame = rows_of(path)
     assert frame["seconds"].to_list() == ["1234.5", "7"]
     assert frame["note"].to_list() == ["a,b", "1,2"]
+    path.write_text("rank\tstep\tus\n0\t1\t1,234\n1\t1\t12,345\n")
+    with pytest.raises(ValueError, match=r"data row 1 has '1,234'"):
+        log_at(path, duration="us")
     path.write_text("rank;step;seconds\n0;1;0,5\n1;1;0.25\n0;2;1\n1;2;1\n")
     with pytest.raises(ValueError, match=r"data row 1 has '0,5'"):
         log_at(path)
@@ -352,6 +375,7 @@ def test_commas_in_numbers_are_points_where_no_other_reading_is_left(tmp_path):
         *(("elapsed [s]", 1), ("ns", 1e9), ("latency_usec", 1e6), ("dur_msec", 1e3)),
         *(("seconds", 1), ("minutes", 1 / 60), ("stepTimeMs", 1e3), ("time_in_us", 1e6)),
         *(("timing/step_ms", 1e3), ("ms_per_step", 1e3), ("s/it", 1), ("duration (µs)", 1e6)),
+        *(("step_ms", 1e3), ("batch_s", 1)),
         *(("Step Time (Seconds)", 1), ("hours", 1 / 3600), ("step-time-ns", 1e9)),
     ],
 )
@@ -544,6 +568,12 @@ def test_wrong_starts_and_ends_are_refused_by_their_row(tmp_path, start, end, se
         log_at(path)
 
 
+def test_a_column_that_the_caller_names_comes_before_start_and_end(tmp_path):
+    path = tmp_path / "times.csv"
+    path.write_text("rank,step,start,end,work\n0,1,never,5,1\n1,1,3,2,3\n0,2,1,1,1\n1,2,1,1,1\n")
+    assert log_at(path, duration="work").seconds.tolist() == [[1, 3], [1, 1]]
+
+
 def test_a_usual_duration_comes_before_start_and_end(tmp_path):
     path = tmp_path / "times.csv"
     path.write_text("rank,step,ts,dur,start,end\n0,1,5,6,7,8\n")
@@ -593,7 +623,7 @@ def of_rank(rank, name="seconds"):
         (RECORDS, "s"),
         ({"data": RECORDS}, "s"),
         ({"job": "a", "world_size": 3, "config": {"lr": 1}, "records": RECORDS}, "s"),
-        ({"config": [{"a": 1}], "records": RECORDS}, "s"),
+        ({"config": [{"a": 1}], "nodes": {"node0": "a", "node1": "b"}, "records": RECORDS}, "s"),
         (COLUMNS, "s"),
         ({"schema": {"fields": []}, "data": RECORDS}, "s"),
         ({"columns": list(COLUMNS), "index": [0], "data": [list(row) for row in EACH]}, "s"),
@@ -626,6 +656,20 @@ def of_rank(rank, name="seconds"):
             "s",
         ),
         ({str(rank): TIMES[:, rank].tolist() for rank in range(RANKS)}, ""),
+        ({"job": 5, "workers": {str(rank): of_rank(rank) for rank in range(RANKS)}}, "s"),
+        (
+            {
+                "steps": [
+                    {"step": step, "ranks": dict(zip("012", TIMES[step].tolist(), strict=True))}
+                    for step in range(STEPS)
+                ]
+            },
+            "",
+        ),
+        (
+            {"n": {f"rank{rank}": {"seconds": TIMES[:, rank].tolist()} for rank in range(RANKS)}},
+            "s",
+        ),
         ({f"rank{rank}": TIMES[:, rank].tolist() for rank in range(RANKS)}, ""),
         ({f"rank_{rank}": of_rank(rank) for rank in range(RANKS)}, "s"),
         ({str(rank): {"steps": of_rank(rank)} for rank in range(RANKS)}, "s"),
@@ -815,6 +859,17 @@ def test_what_cannot_be_read_gets_a_sentence(tmp_path, name, content):
     with pytest.raises(ValueError, match=r"^[^\n]{10,600}$") as caught:
         log_at(path)
     assert "polars" not in str(caught.value)
+
+
+def test_a_link_to_nothing_and_names_that_are_equal_get_a_sentence(tmp_path):
+    for rank in range(RANKS):
+        write(tmp_path / f"rank{rank}.csv", table_of(rank))
+    (tmp_path / "rank7.csv").symlink_to(tmp_path / "nothing")
+    with pytest.raises(ValueError, match=r"^rank7\.csv: there is no file"):
+        log_at(tmp_path)
+    write(tmp_path / "times.parquet", PLAIN.with_columns(pl.lit(1).alias("rank ")))
+    with pytest.raises(ValueError, match="the file cannot be read: "):
+        log_at(tmp_path / "times.parquet")
 
 
 def test_damaged_files_of_every_form_give_times_or_a_sentence(tmp_path):

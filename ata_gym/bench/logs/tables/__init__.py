@@ -18,4 +18,4 @@ FORMAT = Format(
     lambda _path: True,
     _read,
 )
-"""Tables in CSV, Parquet and JSON lines."""
+"""Tables in text, JSON, Parquet and Arrow, in a file or of each rank in a folder."""

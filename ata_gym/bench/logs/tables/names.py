@@ -30,7 +30,7 @@ _WORKER_NAMES = _set_of(
 )
 _ROUND_NAMES = _set_of(
     "round step step_id step_num step_idx step_index global_step iteration iter it batch batch_id"
-    " batch_idx batch_index epoch cycle"
+    " batch_idx batch_index epoch cycle time_step timestep"
 )
 _DURATION_NAMES = _set_of(
     "duration dur step_time step_duration iter_time iteration_time compute_time batch_time"
@@ -43,6 +43,7 @@ _MOMENT_WORDS = _set_of(
 )
 """Words that say that a time is a point of time and no duration."""
 
+_TIME_WORDS = _set_of("time times duration durations latency latencies")
 _RATE_WORDS = _set_of(
     "it its iter iters iteration iterations sample samples token tokens step steps example examples"
     " img imgs image images flop flops batch batches byte bytes"
@@ -117,7 +118,8 @@ def name_and_unit(name: str) -> tuple[str, float | None]:
 
 def is_worker(name: str) -> bool:
     """Whether a column of this name usually holds workers."""
-    return name_and_unit(name)[0] in _WORKER_NAMES
+    plain, unit = name_and_unit(name)
+    return unit is None and plain in _WORKER_NAMES
 
 
 def is_place(name: str) -> bool:
@@ -139,24 +141,35 @@ def tells_no_workers(words: Set[str]) -> bool:
 
 def is_round(name: str) -> bool:
     """Whether a column of this name usually holds the numbers of steps, or of what they are in."""
-    return name_and_unit(name)[0] in _ROUND_NAMES
+    plain, unit = name_and_unit(name)
+    return unit is None and plain in _ROUND_NAMES
 
 
 def is_duration(name: str) -> bool:
     """Whether a column of this name usually holds the time of a step."""
     plain, unit = name_and_unit(name)
-    if plain in {"", "time"}:
+    # such as "ms", "time_ms" and "step_ms"
+    if plain in {"", "time", *_ROUND_NAMES}:
         return unit is not None
     return plain in _DURATION_NAMES
+
+
+def is_clock(name: str) -> bool:
+    """Whether a name is "time" alone, which may be the point of time of a row."""
+    return name_and_unit(name) == ("time", None)
+
+
+def is_moment(name: str) -> bool:
+    """Whether a name says that it is a point of time, such as "timestamp" or "start_ns"."""
+    return bool(_MOMENT_WORDS.intersection(words_of(name)))
 
 
 def is_time(name: str) -> bool:
     """Whether a column of this name holds durations, be they of a step or of a part of it."""
     plain, unit = name_and_unit(name)
-    words = set(plain.split("_"))
-    if words & _MOMENT_WORDS:
+    if is_moment(name) or is_clock(name) or is_round(name):
         return False
-    return is_duration(name) or unit is not None or bool(words & {"time", "duration", "latency"})
+    return is_duration(name) or unit is not None or bool(_TIME_WORDS & {*plain.split("_")})
 
 
 def worker_key(name: str) -> WorkerKey:

@@ -74,7 +74,7 @@ def what_if(
     worst worker, by policies that learn, as a race, and by dispatch.
 
     Args:
-        log: The times of the job: a file, or a folder of profiler traces, as ``read_log`` reads
+        log: The times of the job: a file, or a folder with one of each rank, as ``read_log`` reads
             them, or what that has read.
         tasks: The number of equal tasks into which the share of a worker is cut, on average, so
             that B is ``tasks`` for each worker. A task of a worker takes the same time in all of a

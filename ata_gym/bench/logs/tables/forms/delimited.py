@@ -2,23 +2,26 @@
 
 import csv
 import re
+from collections import Counter
 from io import BytesIO
 
 import polars as pl
 
-from ata_gym.bench.logs.tables.names import is_round
+from ata_gym.bench.logs.tables.names import is_round, is_time
 from ata_gym.utils.files.tables import reading
 from ata_gym.utils.validation import short
 
 _SEPARATORS = (",", ";", "\t", "|")
 _COMMENT_LINE = re.compile(r"^[ \t]*#.*(?:\r\n|\r|\n|\Z)", re.MULTILINE)
-_BLANK_START = re.compile(r"\A(?:[ \t]*(?:\r\n|\r|\n))+")
+_BLANK_START = re.compile(r"\A(?:[ \t]*(?:\r\n|\r|\n))+|\Asep=.(?:\r\n|\r|\n)", re.IGNORECASE)
+"""Blank lines at the start, or the line that tells a spreadsheet what separates the entries."""
 _BAR_RULE = re.compile(r"^[ \t]*[|+][-+|: \t]*[|+][ \t]*(?:\r\n|\r|\n|\Z)", re.MULTILINE)
 """A line between the rows of a table that is drawn with bars."""
 _BAR_ENDS = re.compile(r"^[ \t]*\||\|[ \t]*$", re.MULTILINE)
 _SAMPLE_LINES = 200
 """The number of lines that tell whether a text is a table."""
 _DECIMAL_COMMA = r"^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+(?:[eE][+-]?\d+)?(?:\s*[^\W\d_]+)?$"
+_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(?:,\d{3})*(?:\s*[^\W\d_]+)?$"
 _DECIMAL_POINT = r"^[+-]?\d*\.\d+(?:[eE][+-]?\d+)?(?:\s*[^\W\d_]+)?$"
 
 
@@ -50,7 +53,7 @@ def read_delimited(text: str) -> pl.DataFrame:
         frame = pl.read_csv(BytesIO(text.encode()), separator=separator, infer_schema=False)
     if len(names) != frame.width:
         raise ValueError("the file cannot be read: a quote in its first line has no end")
-    frame.columns = [name or f"column {place + 1}" for place, name in enumerate(names)]
+    frame.columns = _completed(names)
     # an entry of blanks is none, and a line without entries is blank
     frame = frame.with_columns(pl.col(pl.String).str.strip_chars().replace("", None))
     frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
@@ -60,7 +63,7 @@ def read_delimited(text: str) -> pl.DataFrame:
     )
     if separator == ",":
         return frame
-    return frame.with_columns(_with_points(column) for column in frame)
+    return frame.with_columns(_with_points(column, separator) for column in frame)
 
 
 def separator_of(line: str) -> str:
@@ -88,7 +91,9 @@ def looks_like_table(text: str) -> bool:
         rows = [row for row in csv.reader(lines, delimiter=separator) if row]
     except csv.Error:
         return False
-    if len(rows) < 2 or len(rows[0]) < 2 or len({len(row) for row in rows}) > 1:
+    if len(rows) < 2 or len({len(row) for row in rows}) > 1:
+        return False
+    if len(rows[0]) < 2 and not is_time(rows[0][0]):
         return False
     # a column for each rank may have a number as its name
     names_come_first = not any(map(_is_number, rows[0])) or is_round(rows[0][0])
@@ -136,30 +141,38 @@ def _entries(line: str, separator: str) -> list[str]:
 
 
 def _check_names(names: list[str]) -> None:
-    repeated = [name for name in names if name and names.count(name) > 1]
+    repeated = [name for name, count in Counter(names).items() if name and count > 1]
     if repeated:
         raise ValueError(
             f"two columns are called {repeated[0]!r}: give each a name of its own",
         )
     numbers = [float(name) for name in names if _is_number(name)]
     # 0, 1, 2 are names of columns where there is one for each rank
-    if (
-        len(numbers) == len(names)
-        and numbers != [*range(len(names))]
-        and (numbers != [*range(1, len(names) + 1)])
-    ):
+    counted = ([*range(len(names))], [*range(1, len(names) + 1)])
+    if len(numbers) == len(names) and numbers not in counted:
         raise ValueError(
             "the first line must name the columns, such as rank,step,seconds, and it is"
             f" {short(','.join(names))}",
         )
 
 
+def _completed(names: list[str]) -> list[str]:
+    """Names without empty ones: the first, where pandas numbers the rows, is "index"."""
+    completed = [name or f"column {place}" for place, name in enumerate(names, 1)]
+    if not names[0] and "index" not in names:
+        completed[0] = "index"
+    return completed
+
+
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"\s*[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?\s*", text) is not None
 
 
-def _with_points(column: pl.Series) -> pl.Series:
+def _with_points(column: pl.Series, separator: str) -> pl.Series:
     """A column with decimal points in place of decimal commas, where it has such."""
+    # where entries are apart by tabs, "1,234" may as well be a thousand
+    if separator != ";" and column.str.contains(_THOUSANDS).fill_null(value=True).all():
+        return column
     commas = column.str.contains(_DECIMAL_COMMA)
     whole = column.str.contains(r"^[+-]?\d+(?:\s*[^\W\d_]+)?$|^$|^(?i:nan|inf|null|none)$")
     if not commas.any() or column.str.contains(_DECIMAL_POINT).any():

@@ -53,9 +53,8 @@ def read_folder(path: Path, options: Options) -> Table:
     if not worker_columns:
         frames, remark = _with_ranks(frames, others)
         remarks += remark
-        worker_columns = [
-            name for name in ("rank",) if all(name in frame for frame in frames.values())
-        ]
+        if all("rank" in frame for frame in frames.values()):
+            worker_columns = ["rank"]
     with reading("the tables of this folder do not fit together"):
         frame = normal(pl.concat(frames.values(), how="diagonal_relaxed"))
     _refuse_repeated(frame, frames, worker_columns, options)
@@ -80,7 +79,7 @@ def _tables_in(path: Path, options: Options) -> tuple[dict[str, Table], list[str
             continue
         try:
             tables[name] = read_table(file, options)
-        except ValueError as error:
+        except (ValueError, FileNotFoundError) as error:
             # a text may be anything; what has the ending of a table is to be one
             if not isinstance(error, NoTableError) and ending in TABLES:
                 raise ValueError(f"{name}: {error}") from error
@@ -97,10 +96,11 @@ def _tables_in(path: Path, options: Options) -> tuple[dict[str, Table], list[str
 
 def _of_other_columns(tables: dict[str, Table], options: Options) -> list[str]:
     """Take out the tables that have other columns than most, and return their names."""
+    named = (options.duration or "").split(",")
     with_times = {
         name: frozenset(table.frame.columns)
         for name, table in tables.items()
-        if any(is_time(column) or column == options.duration for column in table.frame.columns)
+        if any(is_time(column) or column in named for column in table.frame.columns)
     }
     if not with_times:
         return []
@@ -185,9 +185,8 @@ def _telling_column(frames: Mapping[str, pl.DataFrame]) -> str | None:
         if name not in common or not names_worker(name):
             continue
         entries = [frame[name].unique() for frame in frames.values()]
-        if all(len(one) == 1 for one in entries) and len({one[0] for one in entries}) == len(
-            frames
-        ):
+        one_each = all(len(of_file) == 1 for of_file in entries)
+        if one_each and len({of_file[0] for of_file in entries}) == len(frames):
             return name
     return None
 
@@ -281,5 +280,5 @@ def _listed(names: Sequence[str]) -> str:
     """The first names of a list, and how many there are besides."""
     listed = ", ".join(names[:_NAMED_FILES])
     if len(names) > _NAMED_FILES:
-        return f"{listed} and {len(names) - _NAMED_FILES} others"
+        return f"{listed} and {len(names) - _NAMED_FILES} more"
     return listed

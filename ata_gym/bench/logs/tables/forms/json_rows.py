@@ -10,7 +10,7 @@ import polars as pl
 
 from ata_gym.bench.logs.tables.forms import NoTableError
 from ata_gym.bench.logs.tables.forms.nested import flattened
-from ata_gym.bench.logs.tables.names import worker_key, worker_names
+from ata_gym.bench.logs.tables.names import WorkerKey, worker_key, worker_names
 from ata_gym.utils.files.json_files import parse_list, parse_object
 from ata_gym.utils.files.tables import reading
 from ata_gym.utils.validation import short
@@ -52,7 +52,7 @@ def read_json_lines(content: bytes) -> pl.DataFrame:
         content: The text.
 
     Raises:
-        ValueError: If a line is no object; the last line may be cut off.
+        ValueError: If a line is no object, and as for ``read_json``.
     """
     with suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException):
         return flattened(pl.read_ndjson(BytesIO(content), infer_schema_length=None))
@@ -97,8 +97,12 @@ def _records(data: dict[str, Any]) -> Any:
     if data and all(_is_series(value) for value in data.values()):
         # pandas writes columns as objects, with the number of the row as key
         return {name: [*column.values()] for name, column in data.items()}
-    keys = [((("", key),) if key.isdecimal() else worker_key(key)) for key in data]
-    if len(keys) < 2 or not all(keys):
+    keys = _worker_keys(data)
+    if not keys:
+        # the workers may be one level deeper, beside what the job is called
+        inner = [one for one in data.values() if isinstance(one, dict) and _worker_keys(one)]
+        if len(inner) == 1 and not any(isinstance(one, list) for one in data.values()):
+            return _records(inner[0])
         return [data]
     if all(isinstance(one, dict) and all(map(worker_key, one)) for one in data.values()):
         # of each step the times by rank: they become a column for each rank
@@ -108,6 +112,14 @@ def _records(data: dict[str, Any]) -> Any:
     else:
         workers = worker_names(keys)
     return [_of_worker(worker, value) for worker, value in zip(workers, data.values(), strict=True)]
+
+
+def _worker_keys(data: Mapping[str, Any]) -> list[WorkerKey]:
+    """The workers that the names in an object are; empty if not all are workers."""
+    keys = [((("", name),) if name.isdecimal() else worker_key(name)) for name in data]
+    if len(keys) < 2 or not all(keys):
+        return []
+    return keys
 
 
 def _of_worker(worker: int | str, value: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import polars as pl
 
 from ata_gym.bench.logs.tables.forms import NoTableError
 from ata_gym.bench.logs.tables.forms.intervals import intervals_of
-from ata_gym.bench.logs.tables.names import is_duration, is_time
+from ata_gym.bench.logs.tables.names import is_clock, is_duration, is_time
 
 _EXAMPLE = r"'rank (?P<rank>\d+) .* (?P<ms>[\d.]+) ms'"
 
@@ -28,8 +28,9 @@ def compiled(pattern: str) -> re.Pattern[str]:
             f"the pattern {pattern!r} is no regular expression ({error}): give --pattern, such as"
             f" {_EXAMPLE}",
         ) from error
-    groups = list(expression.groupindex)
-    if not any(map(is_time, groups)) and not intervals_of(groups):
+    groups = [*expression.groupindex]
+    has_time = any(is_time(group) or is_clock(group) for group in groups)
+    if not has_time and not intervals_of(groups):
         raise ValueError(
             f"the pattern {pattern!r} has no group for the time, such as (?P<ms>...),"
             f" (?P<seconds>...) or (?P<time>...): give --pattern, such as {_EXAMPLE}",

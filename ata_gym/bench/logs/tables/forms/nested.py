@@ -61,6 +61,9 @@ def _lists_of_times(frame: pl.DataFrame) -> list[str]:
     if any(is_time(column.name) for column in frame if not isinstance(column.dtype, pl.List)):
         return []
     of_times = [column for column in lists if is_time(column.name) or _has_times(column.dtype)]
+    of_records = [column for column in lists if column.dtype == pl.List(pl.Struct)]
+    if not of_times and len(of_records) == 1:
+        of_times = of_records
     if not of_times:
         return []
     lengths = of_times[0].list.len()

@@ -79,11 +79,14 @@ def read_table(path: Path, options: Options) -> Table:
         frame, unmatched = _lines(content, options.pattern)
     else:
         frame = _frame(path, content)
-    frame = normal(flattened(frame))
-    frame, remarks = melted(frame, options)
-    if not frame.height:
-        raise ValueError("the file holds no rows")
-    return Table(with_durations(normal(frame)), remarks, unmatched)
+    with reading("the file cannot be read"):
+        frame, remarks = melted(normal(flattened(frame)), options)
+        if not frame.height:
+            raise ValueError("the file holds no rows")
+        frame = normal(frame)
+        if options.duration is None:
+            frame = with_durations(frame)
+    return Table(frame, remarks, unmatched)
 
 
 def normal(frame: pl.DataFrame) -> pl.DataFrame:
@@ -151,6 +154,8 @@ def _frame(path: Path, content: bytes) -> pl.DataFrame:
     ending = ending_of(path)
     if content.startswith(tuple(_COLUMNAR)) or ending in COLUMNAR:
         return _in_columns(content)
+    if ending not in (*TABLES, *TEXTS, "") and b"\0" in content[:10_000]:
+        raise NoTableError(f"a file that ends in {ending} is not read; tables are {KINDS}")
     text = _decoded(content)
     if ending in JSON_LINES:
         return read_json_lines(text.encode())

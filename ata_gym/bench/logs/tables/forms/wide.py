@@ -1,12 +1,13 @@
 """Tables with a column for each rank, as W&B exports them: a row for each rank and step of it."""
 
 import re
-from collections.abc import Mapping
 
 import polars as pl
 
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.tables.names import (
+    is_clock,
+    is_moment,
     is_round,
     is_time,
     is_worker,
@@ -23,7 +24,7 @@ _SHORT_WORKER = re.compile(r"([rwpgn])[ _-]?(\d+)", re.IGNORECASE)
 
 _COUNTED = re.compile(r"(?P<metric>.*[^\W\d_])[ _./-]?(?P<number>\d{1,18})")
 
-Cells = Mapping[str, tuple[int | str, str]]
+Cells = dict[str, tuple[int | str, str]]
 """The worker and the metric of columns, by their names."""
 
 
@@ -52,7 +53,7 @@ def melted(frame: pl.DataFrame, options: Options) -> tuple[pl.DataFrame, list[st
     others = [name for name in names if name not in cells]
     if len(cells) < 2 or any(is_worker(name) or is_time(name) for name in others):
         return frame, []
-    return _rows_of(frame, cells, count_rows=True), []
+    return _rows_of(frame, cells, count_rows=True), _remarks_on_ranks(cells)
 
 
 def _runs(names: list[str]) -> Cells:
@@ -70,34 +71,52 @@ def _runs(names: list[str]) -> Cells:
 
 
 def _remarks_on_runs(frame: pl.DataFrame, runs: Cells) -> list[str]:
+    present = set(frame.columns)
     extremes = [
         (frame[f"{name}__MIN"], frame[f"{name}__MAX"])
         for name in runs
-        if {f"{name}__MIN", f"{name}__MAX"} <= set(frame.columns)
+        if {f"{name}__MIN", f"{name}__MAX"} <= present
     ]
     if any((least != most).any() for least, most in extremes):
         return [
-            "Some points of this export are averages of several steps, as their minimum and"
-            " maximum differ: export all points for the steps themselves."
+            "Some points of this export are averages of several, as their minimum and maximum"
+            " differ: export all points of all runs for the steps themselves."
         ]
     return []
 
 
+def _remarks_on_ranks(cells: Cells) -> list[str]:
+    if all(metric != "duration" for _, metric in cells.values()):
+        return []
+    first, last = next(iter(cells)), next(reversed(cells))
+    return [f"The columns from {first!r} to {last!r} were taken for the times of a worker each."]
+
+
 def _columns_of_ranks(names: list[str]) -> Cells:
     """The columns with the times of a worker, by words such as rank, or by numbers alone."""
-    others = [name for name in names if not is_round(name) and name != "time"]
+    others = [name for name in names if not _numbers_rows(name)]
     if len(others) > 1 and all(name.isdecimal() for name in others):
         return {name: (int(name), "duration") for name in others}
     letters = [_SHORT_WORKER.fullmatch(name) for name in others]
     if len(others) > 1 and len({match and match[1] for match in letters}) == 1 and all(letters):
         return {match[0]: (int(match[2]), "duration") for match in letters if match}
-    counted = [_COUNTED.fullmatch(name) for name in others]
-    of_times = [match for match in counted if match and is_time(match["metric"])]
-    if len(of_times) > 1 and len({match["metric"] for match in of_times}) == 1:
-        return {match[0]: (int(match["number"]), match["metric"]) for match in of_times}
+    counted = [match for name in others if (match := _COUNTED.fullmatch(name))]
+    for metric in dict.fromkeys(match["metric"] for match in counted):
+        numbers = {match[0]: int(match["number"]) for match in counted if match["metric"] == metric}
+        if len(numbers) > 1 and is_time(metric):
+            return {name: (number, metric) for name, number in numbers.items()}
+        if len(numbers) > 1 and is_worker(metric.removesuffix("s")) and metric.endswith("s"):
+            return {name: (number, "duration") for name, number in numbers.items()}
     keys = {name: key for name in others if (key := worker_key(name))}
     workers = worker_names(list(keys.values()))
     return {name: (worker, _metric(name)) for name, worker in zip(keys, workers, strict=True)}
+
+
+def _numbers_rows(name: str) -> bool:
+    """Whether a column tells rows apart: steps, points of time, or the numbers of rows."""
+    if worker_key(name):
+        return False
+    return is_round(name) or is_clock(name) or is_moment(name) or name == "index"
 
 
 def _metric(name: str) -> str:
