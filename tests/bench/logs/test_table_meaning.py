@@ -430,7 +430,7 @@ def test_times_of_whole_steps_are_refused(tmp_path, jitter, n):
 
 
 @pytest.mark.parametrize("slow", [1.7, 1.1])
-@pytest.mark.parametrize("names", [("data_time", "step_time"), ("load_s", "batch_time")])
+@pytest.mark.parametrize("names", [("data_time", "step_time"), ("load_s", "batch_s")])
 def test_a_step_that_is_cut_in_two_has_the_wait_in_one_of_them(tmp_path, names, slow):
     times = own_times()
     times[:, 1] *= slow / 1.7
@@ -449,6 +449,9 @@ def test_a_step_that_is_cut_in_two_has_the_wait_in_one_of_them(tmp_path, names, 
     np.testing.assert_allclose(log.rest, whole - data.max(axis=1), rtol=1e-6)
     both = refusal(table, tmp_path, duration=",".join(names))
     assert "includes the wait" in both
+    # the numbers of a table are of one unit, also where one column does not say which
+    named = table.rename({names[1]: "step_duration"})
+    assert "step_duration + " in refusal(named, tmp_path)
 
 
 def test_work_beside_the_loader_is_asked_for_where_the_data_do_not_say(tmp_path):
