@@ -22,10 +22,10 @@ _ALIKE_PART = 0.9
 """The part of the steps that must be so."""
 _NEAR = 0.01
 """The spread of workers, as a part of a step, below which they are near equal."""
-_RARELY_FAR = 0.02
-"""How much more than the median the mean spread is where workers differ much in some steps."""
 _DOUBTFUL = 0.03
 """The same, below which it is at least doubtful whether they differ."""
+_RARELY_FAR = 0.02
+"""How much more than the median the mean spread is where workers differ much in some steps."""
 _COMMON = 3.0
 """How many times as much as workers do steps differ, if what all wait for makes the difference."""
 _DOUBTFUL_COMMON = 1.5
