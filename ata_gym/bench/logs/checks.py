@@ -22,10 +22,10 @@ _ALIKE_PART = 0.9
 """The part of the steps that must be so."""
 _NEAR = 0.01
 """The spread of workers, as a part of a step, below which they are near equal."""
-_RARELY_FAR = 0.02
-"""How much more than the median the mean spread is where workers differ much in some steps."""
 _DOUBTFUL = 0.03
 """The same, below which it is at least doubtful whether they differ."""
+_RARELY_FAR = 0.02
+"""How much more than the median the mean spread is where workers differ much in some steps."""
 _COMMON = 3.0
 """How many times as much as workers do steps differ, if what all wait for makes the difference."""
 _DOUBTFUL_COMMON = 1.5
@@ -38,6 +38,10 @@ _CANCELLING = -0.3
 """The largest correlation of a worker's differences in steps that follow, where they cancel.
 
 It is -0.5 where all do."""
+_LARGEST_CANCELLING = 0.06
+"""The largest standard deviation of such differences, as a part of a step.
+
+A worker that is slow in turn makes larger ones cancel, too."""
 _DEVIATIONS = 3.5
 """The number of standard deviations by which that correlation is below 0, at least."""
 _LESS_THAN_EXPECTED = 0.7
@@ -96,10 +100,11 @@ def agreement(seconds: Floats) -> Agreement:
         return Agreement(variation > 2.0 * _resolution(seconds, usual), finding)
     relative = seconds / by_step[:, None]
     by_worker = np.median(relative, axis=0)
-    # the standard deviation of normal differences, of which the mean of the step has a part
-    n = seconds.shape[1]
-    typical = float(np.median(np.abs(relative / by_worker - 1.0)))
-    differences = 1.4826 * typical * float(np.sqrt(n / (n - 1)))
+    # the standard deviation of normal differences, from the median over the steps
+    freedom = seconds.shape[1] - 1
+    variances = (relative / by_worker).var(axis=1, ddof=1)
+    below_mean = (1.0 - 2.0 / (9.0 * freedom)) ** 3
+    differences = float(np.sqrt(np.median(variances) / below_mean))
     persistent = float(by_worker.max() - by_worker.min())
     between = max(differences, persistent)
     # for a normal distribution, from the first to the last tenth it is 2.56 standard deviations
@@ -240,7 +245,7 @@ def _cancelling(relative: Floats) -> str:
     residuals = relative - totals
     residuals -= residuals.mean(axis=1, keepdims=True)
     variance = float((residuals**2).mean())
-    if len(relative) < _LEAST_CANCELLING_STEPS or not variance > 0:
+    if len(relative) < _LEAST_CANCELLING_STEPS or not 0 < variance < _LARGEST_CANCELLING**2:
         return ""
     follows = float((residuals[1:] * residuals[:-1]).mean()) / variance
     # of independent differences, the totals differ by the root of the number of steps

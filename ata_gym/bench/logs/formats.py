@@ -11,9 +11,9 @@ class Options(NamedTuple):
     """What the caller knows of a log that the log does not say."""
 
     worker: str | None = None
-    """The name of the column of workers."""
+    """The name of the column of workers, or of several with commas between."""
     duration: str | None = None
-    """The name of the column of times."""
+    """The name of the column of times, or of several with commas between, to be added up."""
     round: str | None = None
     """The name of the column of steps."""
     where: Mapping[str, Sequence[str]] = {}

@@ -128,6 +128,10 @@ def test_whole_steps_are_told_from_work_of_near_equal_workers(n, seed):
     rare = whole * np.ones(n)
     rare[:: steps // 3, 0] *= 3
     assert not agreement(rare).holds_wait
+    # another worker is slow in each step
+    turns = whole * np.ones(n)
+    turns[np.arange(steps), np.arange(steps) % n] *= 2
+    assert agreement(turns).finding == ""
     with pytest.raises(ValueError, match=r"include the wait.*before the all-reduce"):
         checked(log_of(whole * np.ones(n)))
 

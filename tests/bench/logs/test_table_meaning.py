@@ -152,6 +152,7 @@ def test_columns_that_say_nothing_of_the_kind_of_a_row_change_nothing(tmp_path):
         op=lambda s, _w: ["step"] * len(s),
         hostname=lambda _s, w: [f"node{worker // 2}" for worker in w],
         gpu_model=lambda _s, w: [["A100", "H100"][worker % 2] for worker in w],
+        queue=lambda _s, w: [["test", "main"][worker % 2] for worker in w],
         job_id=lambda s, _w: [4711] * len(s),
         run_name=lambda _s, w: [f"run-{worker}" for worker in w],
         loss=lambda s, w: np.round(1.0 / (1 + s + w), 1),
@@ -229,6 +230,7 @@ def test_chosen_columns_and_entries_that_are_not_there_are_named(tmp_path):
     assert "'phase'" in sentence
     sentence = refusal(table, tmp_path, where={"phase": ["train", "training"]})
     assert sentence == "column 'phase' has no entry 'training'; its entries are 'train'"
+    assert "at least one entry of column 'phase'" in refusal(table, tmp_path, where={"phase": []})
     sentence = refusal(table, tmp_path, where={"rank": ["1"], "phase": ["train"]})
     assert "there is one worker, '1'" in sentence
 
@@ -286,6 +288,29 @@ def test_epochs_and_hosts_are_keys_beside_evaluation_in_any_order(tmp_path, host
         log = read(one, tmp_path)
         assert_times(log, times, ["0:0", "0:1", "0:2", "1:0", "1:1", "1:2"])
         assert [*log.steps[:8]] == ["0:0", "0:1", "0:2", "0:3", "0:4", "0:5", "0:6", "1:0"]
+
+
+def test_further_columns_of_any_type_change_nothing(tmp_path):
+    times = own_times()
+    table = long_table(times)
+    rows = table.height
+    entries = {
+        "list": pl.Series([[k] for k in range(rows)]),
+        "struct": pl.Series([{"a": k} for k in range(rows)]),
+        "bytes": pl.Series([b"x"] * rows),
+        "null": pl.Series([None] * rows),
+        "length": pl.Series(np.arange(rows), dtype=pl.Duration("ms")),
+        "moment": pl.Series(np.arange(rows), dtype=pl.Datetime("ms")),
+        "flag": pl.Series([k % 2 == 0 for k in range(rows)]),
+        "category": pl.Series([str(k % 3) for k in range(rows)], dtype=pl.Categorical),
+        "gaps": pl.Series([None if k % 5 else k for k in range(rows)]),
+        "nan": pl.Series([np.nan] * rows),
+    }
+    path = tmp_path / "times.parquet"
+    for kind, column in entries.items():
+        for name in ("host", "gpu", "epoch", "phase", "note", "comm"):
+            table.with_columns(column.alias(name)).write_parquet(path)
+            np.testing.assert_array_equal(read_log(path).seconds, times, f"{kind} {name}")
 
 
 def test_a_global_rank_is_the_worker_beside_its_host_and_its_place_there(tmp_path):
@@ -430,7 +455,7 @@ def test_times_of_whole_steps_are_refused(tmp_path, jitter, n):
 
 
 @pytest.mark.parametrize("slow", [1.7, 1.1])
-@pytest.mark.parametrize("names", [("data_time", "step_time"), ("load_s", "batch_time")])
+@pytest.mark.parametrize("names", [("data_time", "step_time"), ("load_s", "batch_s")])
 def test_a_step_that_is_cut_in_two_has_the_wait_in_one_of_them(tmp_path, names, slow):
     times = own_times()
     times[:, 1] *= slow / 1.7
@@ -449,6 +474,9 @@ def test_a_step_that_is_cut_in_two_has_the_wait_in_one_of_them(tmp_path, names, 
     np.testing.assert_allclose(log.rest, whole - data.max(axis=1), rtol=1e-6)
     both = refusal(table, tmp_path, duration=",".join(names))
     assert "includes the wait" in both
+    # the numbers of a table are of one unit, also where one column does not say which
+    named = table.rename({names[1]: "step_duration"})
+    assert "step_duration + " in refusal(named, tmp_path)
 
 
 def test_work_beside_the_loader_is_asked_for_where_the_data_do_not_say(tmp_path):

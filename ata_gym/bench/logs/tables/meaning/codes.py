@@ -27,6 +27,20 @@ def integers(column: pl.Series) -> pl.Series | None:
     return numbers.cast(pl.Int64, strict=False)
 
 
+def texts_of(column: pl.Series) -> pl.Series | None:
+    """Return the entries of a column as text, null as ""; None for entries that have no text.
+
+    Example:
+        >>> texts_of(pl.Series([1, None])).to_list(), texts_of(pl.Series([[1], [2, 3]]))
+        (['1', ''], None)
+    """
+    if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
+        return None
+    if column.dtype == pl.Duration:
+        column = column.to_physical()
+    return column.cast(pl.String).str.strip_chars().fill_null("")
+
+
 def distinct(code: Ints) -> Ints:
     """Return the distinct numbers, in order; ``np.unique`` is slow on many.
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.logs.tables.meaning.codes import distinct, integers, varies
+from ata_gym.bench.logs.tables.meaning.codes import distinct, integers, texts_of, varies
 from ata_gym.bench.logs.tables.meaning.columns import RANKS, SLOTS, Columns
 from ata_gym.bench.logs.tables.meaning.words import plain
 from ata_gym.pools.traces import ranks
@@ -47,17 +47,18 @@ def worker_of(frame: pl.DataFrame, columns: Columns) -> tuple[Ints, list[str], l
     """
     code, names = _together(frame, list(columns.worker))
     if columns.round:
-        step = frame[columns.round].rank("dense").fill_null(0).to_numpy().astype(np.int64)
+        step, _ = _numbered(frame[columns.round])
     else:
         step = np.zeros(frame.height, np.int64)
     parts = list(columns.worker)
     for name in columns.identity:
-        if frame[name].has_nulls():
+        texts = texts_of(frame[name])
+        if texts is None or (texts == "").any():
             continue
         # the place of an operation, such as cpu or cuda, is none of a worker
-        if plain(name) in SLOTS and not frame[name].cast(pl.String).str.contains(r"\d").all():
+        if plain(name) in SLOTS and not texts.str.contains(r"\d").all():
             continue
-        entry = frame[name].cast(pl.String).rank("dense").to_numpy().astype(np.int64)
+        entry = texts.rank("dense").to_numpy().astype(np.int64)
         if _part_of_name(code * (step.max() + 1) + step, entry):
             parts.append(name)
             code, names = _together(frame, parts)
@@ -82,8 +83,8 @@ def step_of(frame: pl.DataFrame, columns: Columns, worker: Ints) -> tuple[Ints, 
     epochs = epochs_of(frame, columns)
     if columns.round:
         number, rounds = _numbered(frame[columns.round])
-        for name in epochs:
-            epoch, entries = _ordered(frame[name])
+        for texts in epochs.values():
+            epoch, entries = _ordered(texts)
             cell = worker * (number.max() + 1) + number
             if varies(cell, epoch):
                 joint = epoch * len(rounds) + number
@@ -96,7 +97,7 @@ def step_of(frame: pl.DataFrame, columns: Columns, worker: Ints) -> tuple[Ints, 
     if not epochs:
         number = places(worker)
         return number, [str(one) for one in range(1, number.max() + 2)]
-    epoch, entries = _ordered(frame[epochs[0]])
+    epoch, entries = _ordered(next(iter(epochs.values())))
     place = places(worker * len(entries) + epoch)
     if not place.any():
         return epoch, entries
@@ -106,13 +107,14 @@ def step_of(frame: pl.DataFrame, columns: Columns, worker: Ints) -> tuple[Ints, 
     return number, [f"{entries[one // size]}:{one % size + 1}" for one in present.tolist()]
 
 
-def epochs_of(frame: pl.DataFrame, columns: Columns) -> list[str]:
-    """Return the columns of passes whose entries have numbers, such as 3 or "epoch 3"."""
-    return [
-        name
-        for name in columns.epochs
-        if frame[name].cast(pl.String).str.contains(r"\d").fill_null(False).all()
-    ]
+def epochs_of(frame: pl.DataFrame, columns: Columns) -> dict[str, pl.Series]:
+    """Return the columns of passes whose entries have numbers, such as 3 or "epoch 3", as text."""
+    texts = {name: texts_of(frame[name]) for name in columns.epochs}
+    return {
+        name: entries
+        for name, entries in texts.items()
+        if entries is not None and entries.str.contains(r"\d").all()
+    }
 
 
 def places(code: Ints) -> Ints:
@@ -149,9 +151,8 @@ def _part_of_name(cell: Ints, entry: Ints) -> bool:
     return bool((counts[counts > 0] > 1).mean() >= 0.5)
 
 
-def _ordered(column: pl.Series) -> tuple[Ints, list[str]]:
+def _ordered(texts: pl.Series) -> tuple[Ints, list[str]]:
     """The place of each row among the distinct entries with a number, and these in its order."""
-    texts = column.cast(pl.String).str.strip_chars()
     entries = texts.unique()
     numbers = entries.str.extract(r"(\d+\.?\d*)").cast(pl.Float64, strict=False)
     table = pl.DataFrame({"entry": entries, "number": numbers}).sort("number", "entry")
@@ -163,7 +164,12 @@ def _numbered(column: pl.Series) -> tuple[Ints, list[str]]:
     """The place of each row among the distinct whole numbers of a column, and these as text."""
     numbers = integers(column)
     if numbers is None:
+        texts = texts_of(column)
+        if texts is None:
+            raise ValueError(
+                f"each round must be an integer, and column {column.name!r} is of {column.dtype}",
+            )
         # "2.0" becomes "2", so that the first entry that is none is named below
-        numbers = column.cast(pl.String, strict=False).str.replace(r"\.0*$", "")
+        numbers = texts.str.replace(r"\.0*$", "")
     code, entries = ranks(numbers.alias("round"), text=False)
     return code, [str(entry) for entry in entries]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.logs.tables.meaning.codes import distinct, varies
+from ata_gym.bench.logs.tables.meaning.codes import distinct, texts_of, varies
 from ata_gym.bench.logs.tables.meaning.words import (
     has_time_word,
     is_evaluation,
@@ -81,13 +81,15 @@ def chosen_rows(frame: pl.DataFrame, where: Mapping[str, Sequence[str]]) -> pl.D
             raise ValueError(
                 f"there is no column {name!r} to choose rows by; the columns are {frame.columns}",
             )
-        texts = _texts(frame[name])
+        texts = texts_of(frame[name])
         if texts is None:
             raise ValueError(f"rows cannot be chosen by column {name!r} of {frame[name].dtype}")
         wanted = [entries] if isinstance(entries, str) else [str(entry) for entry in entries]
         present = texts.unique().sort().to_list()
         missing = [entry for entry in wanted if entry.strip() not in present]
-        if missing or not wanted:
+        if not wanted:
+            raise ValueError(f"name at least one entry of column {name!r} to choose rows by")
+        if missing:
             raise ValueError(
                 f"column {name!r} has no entry {listed(map(repr, missing), 'or')}; its entries are"
                 f" {listed(map(short, present), most=_MOST_NAMED)}",
@@ -108,7 +110,7 @@ def kinds_of(frame: pl.DataFrame, columns: Sequence[str]) -> Kinds:
     codes = {}
     entries = {}
     for name in columns:
-        texts = _texts(frame[name])
+        texts = texts_of(frame[name])
         if texts is None:
             continue
         names = texts.unique()
@@ -164,7 +166,9 @@ def without_evaluation(
         labels = [_label(name, entry) for entry in kinds.entries[name]]
         pauses = [is_evaluation(label) for label in labels]
         if not any(pauses) or not any(map(is_training, labels)):
-            if any(map(is_strictly_evaluation, labels)) and not all(pauses):
+            mixed = any(map(is_strictly_evaluation, labels)) and not all(pauses)
+            # an entry for each worker, such as the name of its machine, says nothing of its rows
+            if mixed and varies(worker, code):
                 _refuse(name, kinds.entries[name], "that look like evaluation among them")
             continue
         left_out = np.array(pauses)[code] & kept
@@ -259,13 +263,6 @@ def _label(name: str, entry: str) -> str:
         if is_training(name):
             return "eval"
     return entry
-
-
-def _texts(column: pl.Series) -> pl.Series | None:
-    """The entries as text; None for those that have none."""
-    if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
-        return None
-    return column.cast(pl.String).str.strip_chars().fill_null("")
 
 
 def _may_be_kinds(name: str, entries: pl.Series) -> bool:

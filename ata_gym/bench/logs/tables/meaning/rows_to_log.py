@@ -21,7 +21,7 @@ from ata_gym.bench.logs.tables.meaning.whole import rest_of
 from ata_gym.bench.logs.tables.meaning.words import listed, plain
 from ata_gym.bench.logs.tables.rows import Rows
 from ata_gym.bench.logs.tables.times import seconds_of
-from ata_gym.typing import Floats
+from ata_gym.typing import Floats, Ints
 
 _RECORDER_COLUMNS = {"worker", "round", "duration"}
 """The columns of a ``TraceRecorder``, each of whose rows is a task."""
@@ -59,7 +59,7 @@ def log_of(rows: Rows, options: Options) -> Log:
     complete = (counts > 0).all(axis=1)
     if counts.max() == 1 and complete.sum() >= 2 and shape[1] > 1:
         _refuse_clock(columns.duration, sums[complete])
-        others = _others(frame, columns, cell, shape, unit)
+        others = _others(frame, columns, cell, shape, seconds)
         chosen = {name: times[complete] for name, times in others.items()}
         complete_rest = rest_of(columns.duration, sums[complete], chosen, bool(options.duration))
         if complete_rest is not None:
@@ -137,23 +137,41 @@ def _seconds(frame: pl.DataFrame, names: Sequence[str]) -> tuple[Floats, str]:
 def _others(
     frame: pl.DataFrame,
     columns: Columns,
-    cell: np.ndarray,
+    cell: Ints,
     shape: tuple[int, int],
-    unit: str,
+    seconds: Floats,
 ) -> dict[str, Floats]:
-    """The other columns of times in the same unit, (steps, workers), with a row for each cell."""
+    """The other columns of times, (steps, workers), of a table with a row for each cell."""
+    own_numbers = _numbers(frame, columns.duration)
+    own_unit = seconds_of(frame[columns.duration[0]])[1]
     others = {}
     for name in columns.other_times:
         try:
-            times, other_unit = seconds_of(frame[name])
+            times, unit = seconds_of(frame[name])
         except ValueError:
             # a column that is not used may have anything
             continue
-        if other_unit == unit:
+        if unit != own_unit:
+            # only one says its unit: the numbers of a table are of one, as far as is known
+            with np.errstate(invalid="ignore", divide="ignore"):
+                times = _numbers(frame, [name]) * (seconds.sum() / own_numbers.sum())
+        if np.isfinite(times).all():
             table = np.full(shape[0] * shape[1], np.nan)
             table[cell] = times
             others[name] = table.reshape(shape)
     return others
+
+
+def _numbers(frame: pl.DataFrame, names: Sequence[str]) -> Floats:
+    """The sum of some columns as they are in the file, (rows,); NaN where one is no number."""
+    total = np.zeros(frame.height)
+    for name in names:
+        column = frame[name]
+        if column.dtype == pl.String or column.dtype.is_numeric():
+            total = total + column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+        else:
+            total = np.full(frame.height, np.nan)
+    return total
 
 
 def _refuse_clock(names: Sequence[str], seconds: Floats) -> None:
