@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ata_gym.bench.logs.checks import usual_steps, without_wait
 from ata_gym.typing import Floats
+from ata_gym.utils.validation import whole_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +42,13 @@ class Log:
     """The names of the steps; empty where they are 1, 2, ..."""
     unit: str = ""
     """"s" where the times are known to be seconds, else empty."""
+    doubt: str = ""
+    """Why the log may not answer, as a sentence; empty if it does."""
+
+    @property
+    def step_names(self) -> list[str]:
+        """(steps,): the names of the steps; their numbers, from 1 on, where they have none."""
+        return list(self.steps) or [str(number + 1) for number in range(len(self.seconds))]
 
     @property
     def step_times(self) -> Floats:
@@ -72,24 +81,50 @@ def checked(log: Log, warmup: int | None = None) -> Log:
 
     Args:
         log: A log in which a worker that is not in a step has 0 tasks there.
-        warmup: The number of first steps that are left out; None leaves out what the data show to
-            be one.
+        warmup: The number of first steps that are left out, and no others; None leaves out what
+            the data show to be warm-up, a pause of all workers, or cut off.
 
     Raises:
-        ValueError: If there are fewer than two workers, or fewer than two steps of all workers.
+        ValueError: If there are fewer than two workers, or fewer than two steps of all workers; for
+            a warm-up that is no whole number; and if the times hold the wait for other workers.
     """
-    del warmup
-    complete: Any = (log.tasks > 0).all(axis=1)
+    if warmup is not None:
+        whole_number("warmup", warmup, 0)
     if len(log.workers) < 2:
+        name = [*log.workers, ""][0]
         raise ValueError(
-            f"there is one worker, {log.workers[0]!r}, and nobody to share its work with",
+            f"there is one worker, {name!r}, and nobody to share its work with",
         )
+    log = replace(log, steps=log.steps or [str(one + 1) for one in range(len(log.seconds))])
+    if warmup:
+        log = log.part(slice(warmup, None))
+    log = _complete(log)
+    remarks = list(log.remarks)
+    if warmup is None:
+        kept, more = usual_steps(log.seconds, log.steps, log.unit)
+        log = log.part(kept)
+        remarks += more
+    elif warmup:
+        remarks.append(f"The first {warmup} steps are left out, as --warmup says.")
+    return replace(log, remarks=remarks + without_wait(log.seconds / log.tasks))
+
+
+def _complete(log: Log) -> Log:
+    """The steps that have all workers."""
+    present = log.tasks > 0
+    complete: Any = present.all(axis=1)
+    rarest = int(present.sum(axis=0).argmin())
+    name = log.workers[rarest]
+    count = int(present[:, rarest].sum())
     if complete.sum() < 2:
         raise ValueError(
             f"{complete.sum()} steps have times of all {len(log.workers)} workers, and at least 2"
-            " are needed",
+            f" are needed; worker {name!r} has times in {count} of {len(complete)}: log more"
+            " steps, or leave out a worker that is no part of the job",
         )
     if complete.all():
         return log
     remark = f"{(~complete).sum()} of {len(complete)} steps lack a worker, and are left out."
+    if 2 * count < len(complete):
+        remark = f"{remark[:-1]}; worker {name} is in {count} only."
     return replace(log.part(complete), remarks=[*log.remarks, remark])

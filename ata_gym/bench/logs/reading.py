@@ -4,13 +4,17 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
-from ata_gym.bench.logs import megatron, tables, tensorboard, traceml, traces
+from ata_gym.bench.logs import flight_recorder, megatron, tables, tensorboard, traceml, traces
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.log import Log
 from ata_gym.bench.logs.refused import refuse
+from ata_gym.bench.logs.task_streams import dask_stream, ray_timeline
 from ata_gym.utils.files.atomic import check_source
 
 FORMATS = (
+    flight_recorder.FORMAT,
+    ray_timeline.FORMAT,
+    dask_stream.FORMAT,
     traceml.FORMAT,
     tensorboard.FORMAT,
     megatron.FORMAT,
@@ -36,9 +40,9 @@ def read_log(
 
     Args:
         path: A table (.csv, .csv.gz, .parquet, .jsonl, .ndjson) with a row for each worker and
-            step, or for each task, as a ``TraceRecorder`` writes; or a Chrome trace (.json,
-            .json.gz) of each rank in a folder, with the steps of ``torch.profiler.profile``. In
-            traces, the time in collectives is taken out, since it is waiting.
+            step, or for each task, as a ``TraceRecorder`` writes; or a folder with Chrome traces
+            (.json, .json.gz) of each rank, with the steps of ``torch.profiler.profile``. From
+            traces, the time in which collectives blocked a rank is taken out.
         worker: The name of the column of workers; by default a usual name.
         duration: The name of the column of times; by default a usual name.
         round: The name of the column of steps; by default a usual name. Without such a column, the

@@ -34,7 +34,7 @@ def parse_object(content: str | bytes) -> dict[str, Any]:
             ...
         ValueError: its lists and objects are nested too deeply
     """
-    data = _parsed(content)
+    data = parse_data(content)
     if not isinstance(data, dict):
         raise ValueError(f"it holds no object, but {short(data)}")  # noqa: TRY004
     return data
@@ -42,14 +42,14 @@ def parse_object(content: str | bytes) -> dict[str, Any]:
 
 def parse_list(content: str | bytes) -> list[Any]:
     """Return the list that a JSON text holds, with ValueError as for ``parse_object``."""
-    data = _parsed(content)
+    data = parse_data(content)
     if not isinstance(data, list):
         raise ValueError(f"it holds no list, but {short(data)}")  # noqa: TRY004
     return data
 
 
-def _parsed(content: str | bytes) -> Any:
-    """The data of a JSON text, with ValueError where it is nested too deeply."""
+def parse_data(content: str | bytes) -> Any:
+    """Return the data that a JSON text holds, with ValueError as for ``parse_object``."""
     too_deep = "its lists and objects are nested too deeply"
     try:
         data = json.loads(content)
@@ -152,7 +152,7 @@ def number(name: str, value: Any) -> None:
 
 def text(name: str, value: Any) -> None:
     """The rule of a text that every file and terminal can hold."""
-    if not isinstance(value, str) or not _is_unicode(value):
+    if not isinstance(value, str) or not is_unicode(value):
         raise ValueError(f"{name} must be text, not {short(value)}")
 
 
@@ -164,8 +164,8 @@ def inner_path(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a path inside the folder, not {short(value)}")
 
 
-def _is_unicode(value: str) -> bool:
-    """Whether a text holds whole characters: JSON may hold half of one."""
+def is_unicode(value: str) -> bool:
+    """Return whether a text holds whole characters: JSON may hold half of one."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import polars as pl
 
 from ata_gym.bench.logs.formats import Options
-from ata_gym.pools.traces import scan
+from ata_gym.bench.logs.tables.forms.folder import read_folder
+from ata_gym.bench.logs.tables.forms.lines import compiled
+from ata_gym.bench.logs.tables.forms.one_file import read_table
 
 
 class Rows(NamedTuple):
@@ -23,14 +25,36 @@ class Rows(NamedTuple):
 
 
 def read_rows(path: Path, options: Options) -> Rows:
-    """Return the rows of a file or a folder.
+    r"""Return the rows of a file or a folder: a row for each worker and step, or for each task.
+
+    A table with a column for each rank, a folder with a table for each, nested records, and a text
+    of which ``options.pattern`` finds the entries, become such rows. A column "duration" is added
+    where a table has starts and ends alone.
 
     Args:
         path: The file or folder.
-        options: The pattern of a text.
+        options: The names of columns, and the pattern of a text.
 
     Raises:
         ValueError: If it cannot be read, or holds no rows.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> for rank in range(2):
+        ...     path = Path(folder.name, f"rank{rank}.txt")
+        ...     _ = path.write_text(f"# of a job\nstep;took\n1;0,{rank}\n2;3\n")
+        >>> read_rows(path.parent, Options()).frame.rows()
+        [(0, '1', '0.0'), (0, '2', '3'), (1, '1', '0.1'), (1, '2', '3')]
+        >>> folder.cleanup()
     """
-    del options
-    return Rows(path.name, scan(path).collect())
+    if options.pattern is not None:
+        compiled(options.pattern)
+    read = read_folder if path.is_dir() else read_table
+    table = read(path, options)
+    remarks = [*table.remarks]
+    if table.unmatched:
+        remarks.append(
+            f"{table.unmatched} lines of the text do not match the pattern, and were left out.",
+        )
+    return Rows(path.name, table.frame, remarks)

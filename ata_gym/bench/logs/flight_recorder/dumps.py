@@ -1,0 +1,241 @@
+"""Dumps of the Flight Recorder: which files they are, and what each rank recorded."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from ata_gym.utils.files.atomic import read_source
+
+_HEAD_BYTES = 4096
+"""The part of a file by which a dump is recognised."""
+_LATEST = 4 * 10**18
+"""The largest time in a dump, in nanoseconds since 1970: the year 2096."""
+_PICKLE_START = b"\x80"
+_TRACE_MARKS = (b'"traceEvents"', b'"distributedInfo"', b'"schemaVersion"')
+"""What stands at the beginning of a trace of PyTorch's profiler."""
+_TO_JSON = (
+    "write JSON where the job runs, with torch._C._distributed_c10d._dump_nccl_trace_json() (gloo:"
+    " _dump_fr_trace_json()), or turn dumps of your own job into it, for each: python -c 'import"
+    ' json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], "rb")), open(sys.argv[1] +'
+    ' ".json", "w"))\' FILE'
+)
+
+_Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=_LATEST)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An operation that a rank put in the queue of a group."""
+
+    record_id: _Number
+    """Counts the operations of the rank."""
+    process_group: tuple[str, str]
+    """The name and the description of the group."""
+    collective_seq_id: _Number
+    """Counts the collectives of the group, alike on all of its ranks."""
+    profiling_name: str
+    """Such as nccl:all_reduce."""
+    time_created_ns: _Nanoseconds
+    """When the rank's own thread put it in the queue."""
+    time_discovered_completed_ns: _Nanoseconds | None = None
+    """When a thread beside noticed its end; 0 or None if it did not."""
+    duration_ms: Annotated[float, msgspec.Meta(ge=0.0, le=1e12)] | None = None
+    """How long it was on the device, waiting included; recorded on demand only."""
+    input_sizes: list[list[int]] = []
+    """The shapes of its inputs."""
+    is_p2p: bool = False
+    """Whether it is a send or a receive, between two ranks."""
+
+
+class _Group(msgspec.Struct):
+    ranks: str | list[_Number] = ""
+
+
+class _Document(msgspec.Struct):
+    """What is read of a dump."""
+
+    pg_config: dict[str, _Group] = {}
+    entries: list[Entry] = []
+
+
+class Dump(NamedTuple):
+    """The dump of a rank."""
+
+    file: str
+    """The name of the file."""
+    rank: int
+    """The rank; it stands in the file's name only."""
+    world: tuple[int, ...]
+    """All ranks of the job; empty if the dump does not say."""
+    entries: Sequence[Entry]
+    """What it recorded, in that order."""
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file, or a file of a folder without traces, begins as a dump does.
+
+    Traces of a profiler say more than dumps that lie beside them.
+    """
+    files = _files(path)
+    heads = [_head(file) for file in files]
+    traces = any(file.name.lower().endswith(".json.gz") for file in files)
+    traces = traces or any(mark in head for head in heads for mark in _TRACE_MARKS)
+    return not traces and any(_is_json(head) or _is_pickle(head) for head in heads)
+
+
+def read_dumps(path: Path) -> tuple[list[Dump], list[str]]:
+    """Return the dumps of a folder by rank, and what a reader should know of them.
+
+    Args:
+        path: The folder, with a file of each rank.
+
+    Raises:
+        ValueError: For pickles, damaged files, files that do not say their rank, one rank alone and
+            dumps of several jobs.
+    """
+    heads = {file: _head(file) for file in _files(path)}
+    pickles = [file.name for file, head in heads.items() if _is_pickle(head)]
+    files = [file for file, head in heads.items() if _is_json(head)]
+    if pickles and not files:
+        raise ValueError(
+            f"{pickles[0]} is a dump of the Flight Recorder in Python's pickle, which is never"
+            f" opened, since it can run any program: {_TO_JSON}",
+        )
+    ranks = _ranks([file.name for file in files])
+    dumps = sorted(
+        (_dump(file, rank) for file, rank in zip(files, ranks, strict=True)),
+        key=lambda dump: dump.rank,
+    )
+    if len(dumps) < 2:
+        raise ValueError(
+            f"{dumps[0].file} is the Flight Recorder of one rank, and whom others waited for is"
+            " seen in those of all ranks: put them in a folder, and name the folder",
+        )
+    remarks = []
+    others = [file.name for file in heads if file not in files]
+    if others:
+        remarks.append(f"No dumps of the Flight Recorder, and left out: {listed(others)}.")
+    return dumps, remarks + _world_remarks(dumps)
+
+
+def _world_remarks(dumps: Sequence[Dump]) -> list[str]:
+    """How many ranks of the job are here; ValueError if they are of several jobs."""
+    worlds = dict[tuple[int, ...], Dump]()
+    for dump in dumps:
+        if dump.world:
+            worlds.setdefault(dump.world, dump)
+    if len(worlds) > 1:
+        first, second = list(worlds.values())[:2]
+        raise ValueError(
+            f"{first.file} is of a job of {len(first.world)} ranks, and {second.file} of one of"
+            f" {len(second.world)}: put the dumps of one job in a folder",
+        )
+    here = [dump.rank for dump in dumps]
+    for world in worlds:
+        strangers = sorted({*here} - {*world})
+        if strangers:
+            raise ValueError(
+                f"{dumps[here.index(strangers[0])].file} would be of rank {strangers[0]}, and the"
+                f" job has the ranks {listed(world)}: name each file by its rank, such as"
+                " rank_0.json",
+            )
+        if len(here) < len(world):
+            return [
+                f"{len(here)} of {len(world)} ranks are here: {listed(here)}. The time in which"
+                " they wait for the others counts as their own work.",
+            ]
+    if not worlds:
+        return ["The dumps do not say how many ranks the job has."]
+    return []
+
+
+def _files(path: Path) -> list[Path]:
+    """A file, or the files of a folder; none where they cannot be listed."""
+    try:
+        if not path.is_dir():
+            return [path]
+        files = [file for file in path.iterdir() if file.is_file()]
+    except OSError:
+        return []
+    return sorted(file for file in files if not file.name.startswith("."))
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD_BYTES)
+    except OSError:
+        return b""
+
+
+def _is_json(head: bytes) -> bool:
+    if not head.lstrip().startswith(b"{") or any(mark in head for mark in _TRACE_MARKS):
+        return False
+    # PyTorch writes the keys in the order of the alphabet; json.dump in that of the recorder
+    return b'"pg_config"' in head or (b'"entries"' in head and b'"collective_seq_id"' in head)
+
+
+def _is_pickle(head: bytes) -> bool:
+    return head.startswith(_PICKLE_START) and b"pg_config" in head
+
+
+def _ranks(names: Sequence[str]) -> list[int]:
+    """The ranks of files: the number after "rank", else the last one before the endings."""
+    ranks = dict[int, str]()
+    for name in names:
+        stem = re.sub(r"(\.[A-Za-z]+)+$", "", name)
+        numbers = re.findall(r"rank[_\-. ]?([0-9]+)", stem, re.IGNORECASE)
+        numbers = numbers or re.findall(r"[0-9]+", stem)
+        fault = ""
+        if not numbers or len(numbers[-1]) > 9:
+            fault = f"{name} names no rank"
+        elif int(numbers[-1]) in ranks:
+            fault = f"{ranks[int(numbers[-1])]} and {name} are both of rank {int(numbers[-1])}"
+        if fault:
+            raise ValueError(
+                f"{fault}, and a dump does not hold its rank: name each file by it, such as"
+                " rank_0.json",
+            )
+        ranks[int(numbers[-1])] = name
+    return list(ranks)
+
+
+def _dump(path: Path, rank: int) -> Dump:
+    fault = f"{path.name} cannot be read as a dump of the Flight Recorder"
+    try:
+        document = msgspec.json.decode(read_source(path), type=_Document)
+        world = _world(document.pg_config)
+    except RecursionError:
+        raise ValueError(f"{fault}: its lists and objects are nested too deeply") from None
+    except (OSError, msgspec.DecodeError, ValueError) as error:
+        raise ValueError(f"{fault}: {error}: write it again") from error
+    if not document.entries:
+        raise ValueError(
+            f"{path.name} holds no collectives: run the job with TORCH_FR_BUFFER_SIZE=20000"
+            " (older PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE=20000), and write all of them, not only"
+            " those under way",
+        )
+    return Dump(path.name, rank, world, document.entries)
+
+
+def _world(groups: dict[str, _Group]) -> tuple[int, ...]:
+    """The ranks of the largest group, which is that of the job."""
+    return max((_members(group) for group in groups.values()), key=len, default=())
+
+
+def _members(group: _Group) -> tuple[int, ...]:
+    ranks = group.ranks
+    if isinstance(ranks, str):
+        ranks = [int(number) for number in re.findall(r"[0-9]{1,9}", ranks)]
+    return tuple(sorted({*ranks}))
+
+
+def listed(names: Iterable[object]) -> str:
+    """The names as text, the first eight of many."""
+    texts = [str(name) for name in names]
+    if len(texts) > 8:
+        return f"{', '.join(texts[:8])} and {len(texts) - 8} more"
+    return ", ".join(texts)

@@ -1,0 +1,285 @@
+"""A folder with a table for each rank, or with tables that name the ranks themselves."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from ata_gym.bench.logs.formats import Options
+from ata_gym.bench.logs.tables.forms import NoTableError
+from ata_gym.bench.logs.tables.forms.one_file import (
+    KINDS,
+    TABLES,
+    TEXTS,
+    Table,
+    ending_of,
+    normal,
+    read_table,
+)
+from ata_gym.bench.logs.tables.names import (
+    is_place,
+    is_round,
+    is_time,
+    is_worker,
+    names_worker,
+    tells_no_workers,
+    words_of,
+    worker_key,
+    worker_names,
+)
+from ata_gym.utils.files.tables import reading
+
+_NAMED_FILES = 5
+"""The number of files that a sentence names."""
+
+
+def read_folder(path: Path, options: Options) -> Table:
+    """Return the rows of the tables in a folder; a column "rank" is added where they have none.
+
+    Args:
+        path: The folder.
+        options: The names of columns, and the pattern of texts.
+
+    Raises:
+        ValueError: If it holds no tables, or tables that say the same rank and step.
+    """
+    tables, others = _tables_in(path, options)
+    remarks = list(dict.fromkeys(remark for table in tables.values() for remark in table.remarks))
+    others += _of_other_columns(tables, options)
+    frames = {name: table.frame for name, table in tables.items()}
+    worker_columns = _worker_columns(frames, options)
+    if not worker_columns:
+        frames, remark = _with_ranks(frames, others)
+        remarks += remark
+        worker_columns = [
+            name for name in ("rank",) if all(name in frame for frame in frames.values())
+        ]
+    with reading("the tables of this folder do not fit together"):
+        frame = normal(pl.concat(frames.values(), how="diagonal_relaxed"))
+    _refuse_repeated(frame, frames, worker_columns, options)
+    if others:
+        remarks.append(f"Other files of this folder were left out: {_listed(sorted(others))}.")
+    unmatched = sum(table.unmatched for table in tables.values())
+    return Table(frame, remarks, unmatched)
+
+
+def _tables_in(path: Path, options: Options) -> tuple[dict[str, Table], list[str]]:
+    """The tables in a folder, by their paths in it, and the paths of other files."""
+    tables = {}
+    others = []
+    first_text = ""
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path).as_posix()
+        if file.is_dir() or any(part.startswith(".") for part in name.split("/")):
+            continue
+        ending = ending_of(file)
+        if ending not in (*TABLES, *TEXTS) and options.pattern is None:
+            others.append(name)
+            continue
+        try:
+            tables[name] = read_table(file, options)
+        except ValueError as error:
+            # a text may be anything; what has the ending of a table is to be one
+            if not isinstance(error, NoTableError) and ending in TABLES:
+                raise ValueError(f"{name}: {error}") from error
+            others.append(name)
+            first_text = first_text or f"; {name}: {error}"
+    if tables:
+        return tables, others
+    if others:
+        raise ValueError(
+            f"the folder holds no table, but {_listed(others)}; tables are {KINDS}{first_text}",
+        )
+    raise ValueError(f"the folder is empty; what is read are {KINDS}")
+
+
+def _of_other_columns(tables: dict[str, Table], options: Options) -> list[str]:
+    """Take out the tables that have other columns than most, and return their names."""
+    with_times = {
+        name: frozenset(table.frame.columns)
+        for name, table in tables.items()
+        if any(is_time(column) or column == options.duration for column in table.frame.columns)
+    }
+    if not with_times:
+        return []
+    usual_columns = Counter(with_times.values()).most_common(1)[0][0]
+    others = [
+        name
+        for name in tables
+        if len(with_times.get(name, frozenset()) & usual_columns) < len(usual_columns) / 2
+    ]
+    for name in others:
+        del tables[name]
+    return others
+
+
+def _worker_columns(frames: Mapping[str, pl.DataFrame], options: Options) -> list[str]:
+    """The columns by which the tables name their workers; empty if their files must tell."""
+    present = [set(frame.columns) for frame in frames.values()]
+    named = (options.worker or "").split(",")
+    if any(columns.issuperset(named) for columns in present):
+        return named
+    columns = [
+        name
+        for name in next(iter(frames.values())).columns
+        if is_worker(name) and all(name in columns for columns in present)
+    ]
+    if not columns:
+        return []
+    identities = [frame.select(columns).unique().rows() for frame in frames.values()]
+    several_in_a_file = any(len(rows) > 1 for rows in identities)
+    all_differ = len({rows[0] for rows in identities}) == len(frames)
+    if several_in_a_file or all_differ or not all(map(is_place, columns)):
+        return columns
+    # files of several ranks of a machine, which name the machine alone
+    return []
+
+
+def _with_ranks(
+    frames: dict[str, pl.DataFrame],
+    others: list[str],
+) -> tuple[dict[str, pl.DataFrame], list[str]]:
+    """Tables with a column "rank", from a column that tells them apart, or from their names.
+
+    Args:
+        frames: The tables, by the paths of their files.
+        others: The paths of other files, to which those without a rank are added.
+
+    Returns:
+        The tables, and remarks on where the ranks are from.
+    """
+    column = _telling_column(frames)
+    if column is not None:
+        ranked = {
+            name: frame.with_columns(pl.col(column).alias("rank")) for name, frame in frames.items()
+        }
+        return ranked, [f"The ranks are those of the column {column!r}, one in each file."]
+    labels = {name: _without_endings(name) for name in frames}
+    keys = {name: key for name, label in labels.items() if (key := worker_key(label))}
+    # files of one rank go on where others end; in "gpu8/a.csv" it is not the worker that is said
+    of_one_rank = any(word.endswith(("rank", "worker")) for key in keys.values() for word, _ in key)
+    if len(frames) > 1 and len(set(keys.values())) < 2 and not of_one_rank:
+        ranks: Sequence[int | str] = differing_parts([*labels.values()])
+        keys = dict.fromkeys(labels, ())
+    elif keys:
+        ranks = worker_names([*keys.values()])
+        others += [name for name in frames if name not in keys]
+    else:
+        return frames, []
+    ranked = {
+        name: frames[name].select(pl.lit(rank).alias("rank"), pl.exclude("rank"))
+        for name, rank in zip(keys, ranks, strict=True)
+    }
+    first, last = next(iter(keys)), next(reversed(keys))
+    return ranked, [f"The ranks are those in the names of the files, from {first} to {last}."]
+
+
+def _telling_column(frames: Mapping[str, pl.DataFrame]) -> str | None:
+    """The column that names a worker, has one entry in each file, and differs between all."""
+    if len(frames) < 2:
+        return None
+    common = set.intersection(*(set(frame.columns) for frame in frames.values()))
+    for name in next(iter(frames.values())).columns:
+        if name not in common or not names_worker(name):
+            continue
+        entries = [frame[name].unique() for frame in frames.values()]
+        if all(len(one) == 1 for one in entries) and len({one[0] for one in entries}) == len(
+            frames
+        ):
+            return name
+    return None
+
+
+def _without_endings(name: str) -> str:
+    """The path of a file without the endings that say its kind."""
+    path = Path(name)
+    ending = ending_of(path)
+    if ending in (*TABLES, *TEXTS):
+        return re.sub(rf"{re.escape(ending)}(\.gz)?$", "", name, flags=re.IGNORECASE)
+    return name
+
+
+def differing_parts(labels: Sequence[str]) -> list[int | str]:
+    """Return the parts in which names differ, as numbers where all are.
+
+    Args:
+        labels: The names, of which no two are equal.
+
+    Raises:
+        ValueError: If the parts are those of other things than ranks, such as epochs.
+
+    Example:
+        >>> differing_parts(["metrics.3", "metrics.10"]), differing_parts(["log-alice", "log-bob"])
+        ([3, 10], ['alice', 'bob'])
+    """
+    tokens = [re.findall(r"\d+|[^\W\d_]+|[\W_]", label) for label in labels]
+    shortest = min(map(len, tokens))
+    start = 0
+    while start < shortest and len({one[start] for one in tokens}) == 1:
+        start += 1
+    end = 0
+    while end < shortest - start and len({one[-1 - end] for one in tokens}) == 1:
+        end += 1
+    parts = ["".join(one[start : len(one) - end]).strip(" _-./") for one in tokens]
+    before = words_of(re.sub(r"\d+", " ", "".join(tokens[0][:start])))[-1:]
+    words = {word for part in parts for word in re.findall(r"[^\W\d_]+", part.lower())}
+    if tells_no_workers({*before, *words}):
+        raise ValueError(
+            f"the tables have no column of workers, and the names of their files, such as"
+            f" {labels[0]!r}, tell no ranks: name the files rank0, rank1, ..., or add a column"
+            " rank",
+        )
+    if not all(parts) or len(set(parts)) < len(parts):
+        return [*labels]
+    if all(part.isdecimal() for part in parts):
+        return [int(part) for part in parts]
+    return [*parts]
+
+
+def _refuse_repeated(
+    frame: pl.DataFrame,
+    frames: Mapping[str, pl.DataFrame],
+    worker_columns: Sequence[str],
+    options: Options,
+) -> None:
+    """Refuse files that say the same worker and step."""
+    rounds = [name for name in frame.columns if is_round(name)]
+    if options.round in frame.columns:
+        rounds = [str(options.round)]
+    keys = [
+        *worker_columns,
+        *rounds,
+        *(name for name in options.where if name in frame.columns),
+    ]
+    keys = list(dict.fromkeys(keys))
+    if not keys:
+        return
+    heights = [table.height for table in frames.values()]
+    file = pl.Series("file", [*range(len(frames))]).repeat_by(pl.Series(heights)).explode()
+    file_column = pl.col("file of the row")
+    repeated = (
+        frame.select(keys)
+        .with_columns(file.alias("file of the row"))
+        .group_by(keys)
+        .agg(first=file_column.min(), last=file_column.max())
+        .filter(pl.col("first") != pl.col("last"))
+        .sort(keys)
+    )
+    if repeated.height:
+        row = repeated.row(0, named=True)
+        names = [*frames]
+        entries = ", ".join(f"{name} {row[name]}" for name in keys)
+        raise ValueError(
+            f"{names[row['first']]} and {names[row['last']]} both hold {entries}: leave in the"
+            " folder one file of each, or read them apart",
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names of a list, and how many there are besides."""
+    listed = ", ".join(names[:_NAMED_FILES])
+    if len(names) > _NAMED_FILES:
+        return f"{listed} and {len(names) - _NAMED_FILES} others"
+    return listed

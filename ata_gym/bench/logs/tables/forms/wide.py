@@ -1,0 +1,133 @@
+"""Tables with a column for each rank, as W&B exports them: a row for each rank and step of it."""
+
+import re
+from collections.abc import Mapping
+
+import polars as pl
+
+from ata_gym.bench.logs.formats import Options
+from ata_gym.bench.logs.tables.names import (
+    is_round,
+    is_time,
+    is_worker,
+    name_and_unit,
+    without_worker,
+    worker_key,
+    worker_names,
+)
+
+_RUN = re.compile(r"(?P<run>.+) - (?P<metric>.+?)(?P<end>__MIN|__MAX)?")
+"""A column of an export of W&B: the name of a run, and what was logged."""
+
+_SHORT_WORKER = re.compile(r"([rwpgn])[ _-]?(\d+)", re.IGNORECASE)
+
+_COUNTED = re.compile(r"(?P<metric>.*[^\W\d_])[ _./-]?(?P<number>\d{1,18})")
+
+Cells = Mapping[str, tuple[int | str, str]]
+"""The worker and the metric of columns, by their names."""
+
+
+def melted(frame: pl.DataFrame, options: Options) -> tuple[pl.DataFrame, list[str]]:
+    """Return a table with a row for each worker and step, and remarks.
+
+    A table that has no column for each rank is returned as it is.
+
+    Args:
+        frame: The table.
+        options: The names of columns.
+
+    Example:
+        >>> wide = pl.DataFrame({"step": [1, 2], "rank0_ms": [5, 6], "rank1_ms": [7, 8]})
+        >>> melted(wide, Options())[0].rows(named=True)[1:3]
+        [{'rank': 0, 'step': 2, 'ms': 6}, {'rank': 1, 'step': 1, 'ms': 7}]
+    """
+    names = frame.columns
+    named = {*(options.worker or "").split(","), *(options.duration or "").split(",")}
+    if named & {*names}:
+        return frame, []
+    runs = _runs(names)
+    if runs:
+        return _rows_of(frame, runs, count_rows=False), _remarks_on_runs(frame, runs)
+    cells = _columns_of_ranks(names)
+    others = [name for name in names if name not in cells]
+    if len(cells) < 2 or any(is_worker(name) or is_time(name) for name in others):
+        return frame, []
+    return _rows_of(frame, cells, count_rows=True), []
+
+
+def _runs(names: list[str]) -> Cells:
+    """The columns of an export of W&B; empty for another table."""
+    matches = {name: match for name in names if (match := _RUN.fullmatch(name))}
+    # all but the axis are of runs, or W&B's own columns of extremes are there
+    extremes = any(match["end"] for match in matches.values())
+    if not matches or (len(matches) < len(names) - 1 and not extremes):
+        return {}
+    return {
+        name: (match["run"], match["metric"])
+        for name, match in matches.items()
+        if not match["end"] and match["metric"] != "_step"
+    }
+
+
+def _remarks_on_runs(frame: pl.DataFrame, runs: Cells) -> list[str]:
+    extremes = [
+        (frame[f"{name}__MIN"], frame[f"{name}__MAX"])
+        for name in runs
+        if {f"{name}__MIN", f"{name}__MAX"} <= set(frame.columns)
+    ]
+    if any((least != most).any() for least, most in extremes):
+        return [
+            "Some points of this export are averages of several steps, as their minimum and"
+            " maximum differ: export all points for the steps themselves."
+        ]
+    return []
+
+
+def _columns_of_ranks(names: list[str]) -> Cells:
+    """The columns with the times of a worker, by words such as rank, or by numbers alone."""
+    others = [name for name in names if not is_round(name) and name != "time"]
+    if len(others) > 1 and all(name.isdecimal() for name in others):
+        return {name: (int(name), "duration") for name in others}
+    letters = [_SHORT_WORKER.fullmatch(name) for name in others]
+    if len(others) > 1 and len({match and match[1] for match in letters}) == 1 and all(letters):
+        return {match[0]: (int(match[2]), "duration") for match in letters if match}
+    counted = [_COUNTED.fullmatch(name) for name in others]
+    of_times = [match for match in counted if match and is_time(match["metric"])]
+    if len(of_times) > 1 and len({match["metric"] for match in of_times}) == 1:
+        return {match[0]: (int(match["number"]), match["metric"]) for match in of_times}
+    keys = {name: key for name in others if (key := worker_key(name))}
+    workers = worker_names(list(keys.values()))
+    return {name: (worker, _metric(name)) for name, worker in zip(keys, workers, strict=True)}
+
+
+def _metric(name: str) -> str:
+    """What a column of a worker holds, without the worker."""
+    rest = without_worker(name)
+    if not rest:
+        return "duration"
+    if name_and_unit(rest)[0] == "":
+        return re.sub(r"[^\w/]", "", rest)
+    return rest
+
+
+def _rows_of(frame: pl.DataFrame, cells: Cells, *, count_rows: bool) -> pl.DataFrame:
+    """The rows of each worker, one after the other, without those that have no entry.
+
+    Args:
+        frame: A table.
+        cells: Its columns of workers.
+        count_rows: Whether the number of a row is its step, where no column says it.
+    """
+    others = [name for name in frame.columns if is_round(name) and name not in cells]
+    if count_rows and not others:
+        frame = frame.with_row_index("step", offset=1)
+        others = ["step"]
+    columns: dict[int | str, dict[str, pl.Series]] = {}
+    for name, (worker, metric) in cells.items():
+        columns.setdefault(worker, {})[metric] = frame[name].alias(metric)
+    parts = []
+    for worker, series in columns.items():
+        part = pl.DataFrame([*(frame[name] for name in others), *series.values()])
+        has_entry = pl.any_horizontal(pl.col(metric).is_not_null() for metric in series)
+        parts.append(part.filter(has_entry).select(pl.lit(worker).alias("rank"), pl.all()))
+    return pl.concat(parts, how="diagonal_relaxed")

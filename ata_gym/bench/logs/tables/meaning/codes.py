@@ -1,0 +1,52 @@
+"""The entries of columns as whole numbers, and the numbers of their rows."""
+
+import numpy as np
+import polars as pl
+
+from ata_gym.typing import Ints
+
+
+def integers(column: pl.Series) -> pl.Series | None:
+    """Return the entries of a column as integers; None unless all are whole numbers.
+
+    Example:
+        >>> integers(pl.Series(["1.0", "2"])).to_list(), integers(pl.Series([1.5]))
+        ([1, 2], None)
+    """
+    if column.dtype == pl.String:
+        column = column.str.strip_chars()
+    elif not column.dtype.is_numeric():
+        return None
+    if not column.dtype.is_float():
+        whole = column.cast(pl.Int64, strict=False)
+        if not whole.has_nulls():
+            return whole
+    numbers = column.cast(pl.Float64, strict=False)
+    if numbers.has_nulls() or not (numbers.is_finite() & (numbers % 1.0 == 0.0)).all():
+        return None
+    return numbers.cast(pl.Int64, strict=False)
+
+
+def distinct(code: Ints) -> Ints:
+    """Return the distinct numbers, in order; ``np.unique`` is slow on many.
+
+    Example:
+        >>> distinct(np.array([3, 1, 3])).tolist()
+        [1, 3]
+    """
+    ordered = np.sort(code)
+    first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    different: Ints = ordered[first]
+    return different
+
+
+def varies(cell: Ints, code: Ints) -> bool:
+    """Whether rows of one cell have different codes.
+
+    Example:
+        >>> varies(np.array([0, 1, 0]), np.array([5, 6, 5]))
+        False
+    """
+    last = np.empty(cell.max() + 1, np.int64)
+    last[cell] = code
+    return bool((last[cell] != code).any())

@@ -1,0 +1,280 @@
+"""Which columns of a table hold the worker, the step and the time, by their names."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from ata_gym.bench.logs.formats import Options
+from ata_gym.bench.logs.tables.meaning.codes import integers
+from ata_gym.bench.logs.tables.meaning.words import (
+    has_time_word,
+    is_compute,
+    is_duration,
+    is_loading,
+    is_waiting,
+    is_whole,
+    listed,
+    plain,
+)
+
+RANKS = (
+    *("rank", "global_rank", "world_rank", "rank_id", "worker", "worker_id", "worker_rank"),
+    *("worker_name", "process_rank", "process_index", "process", "process_id", "proc", "proc_id"),
+    *("gpu_rank", "replica", "replica_id", "trainer", "trainer_id", "learner", "learner_id"),
+    *("client", "client_id", "dp_rank", "data_parallel_rank", "pid"),
+)
+"""Usual names of columns in which a worker has a name of its own in the whole job."""
+HOSTS = (
+    *("host", "hostname", "host_name", "host_id", "node", "node_id", "node_name", "node_rank"),
+    *("machine", "machine_id", "server", "instance", "pod", "pod_name", "ip", "host_ip"),
+)
+"""Usual names of columns of machines, each of which may have several workers."""
+SLOTS = (
+    *("local_rank", "gpu", "gpu_id", "gpu_index", "gpu_idx", "local_gpu", "device", "device_id"),
+    *("device_index", "cuda_device", "slot", "local_id", "card", "accelerator"),
+)
+"""Usual names of columns of the place of a worker in its machine."""
+EPOCHS = (
+    *("epoch", "ep", "epochs", "epoch_id", "epoch_idx", "epoch_index", "epoch_num"),
+    *("epoch_number", "current_epoch", "trainer_epoch", "cycle", "cycle_id", "phase_number"),
+)
+"""Usual names of columns of passes, in each of which steps may begin again."""
+_STEPS = (
+    ("global_step", "trainer_global_step", "train_global_step", "global_iteration", "global_iter"),
+    (
+        *("step", "round", "iteration", "iter", "itr", "steps", "step_id", "step_idx", "it"),
+        *("step_index", "step_number", "step_num", "iteration_id", "iteration_number", "iter_id"),
+        *("iter_num", "iter_idx", "round_id", "train_step", "training_step", "current_step"),
+        *("update", "num_updates", "n_iter", "num_steps"),
+    ),
+    (
+        *("batch", "batch_idx", "batch_id", "batch_index", "batch_num", "minibatch", "mini_batch"),
+        *("step_in_epoch", "epoch_step", "local_step"),
+    ),
+    ("time",),
+)
+"""Usual names of columns of steps; a table with one of the first kind needs none of the next."""
+_MOST_COUNTS = 0.5
+"""The largest number of different steps, as a part of the rows; several workers have each step."""
+
+
+class Columns(NamedTuple):
+    """The columns of a table, by what they hold."""
+
+    worker: Sequence[str]
+    """The columns that name the worker together."""
+    identity: Sequence[str]
+    """Further columns that could be a part of its name."""
+    round: str | None
+    """The column of steps; None if rows are numbered."""
+    epochs: Sequence[str]
+    """The columns of passes in which steps may begin again."""
+    duration: Sequence[str]
+    """The columns of a worker's own time, which are added up."""
+    other_times: Sequence[str]
+    """The other columns of times."""
+    doubt: str
+    """Why the own time may be in other columns, with the cure; empty if it is sure."""
+
+
+def columns_of(frame: pl.DataFrame, options: Options) -> Columns:
+    """Return the columns that have the usual names, or those that the caller named.
+
+    Args:
+        frame: The rows.
+        options: The names of columns.
+
+    Raises:
+        ValueError: For columns that are not there, not found, or could be several; one sentence
+            names all of them.
+    """
+    faults = _Faults(frame.columns)
+    duration, doubt = _duration(frame, options, faults)
+    step = _step(frame, options, duration, faults)
+    worker = _worker(frame, options, faults)
+    faults.refuse()
+    taken = {*duration, *worker, step}
+    others = [name for name in frame.columns if name not in taken]
+    return Columns(
+        worker,
+        [name for name in others if plain(name) in (*RANKS, *HOSTS, *SLOTS)],
+        step,
+        [name for name in others if plain(name) in EPOCHS],
+        duration,
+        [name for name in others if is_duration(name) and _is_time(frame[name])],
+        doubt,
+    )
+
+
+class _Faults:
+    """What is wrong with the columns of a table, collected for one sentence."""
+
+    def __init__(self, present: Sequence[str]) -> None:
+        self.present = present
+        self.missing: list[str] = []
+        self.others: list[str] = []
+
+    def refuse(self) -> None:
+        """Raise ValueError if anything is wrong."""
+        clauses = list(self.others)
+        if self.missing:
+            columns = " and ".join(f"the column of the {role}" for role in self.missing)
+            verb = "is" if len(self.missing) == 1 else "are"
+            options = " and ".join(f"--{role}-column" for role in self.missing)
+            pronoun = "it" if len(self.missing) == 1 else "them"
+            clauses.insert(
+                0,
+                f"{columns} {verb} not found among {[*self.present]}: name {pronoun} with"
+                f" {options}",
+            )
+        if clauses:
+            raise ValueError("; ".join(clauses))
+
+    def several(self, role: str, candidates: Sequence[str], cure: str = "") -> None:
+        """Note that a column could be one of several."""
+        self.others.append(
+            f"the column of the {role} could be {listed(candidates, 'or', most=12)}: name it with"
+            f" --{role}-column{cure}",
+        )
+
+    def named(self, role: str, text: str) -> list[str]:
+        """The columns that the caller named; a fault if one of them is not there."""
+        if text in self.present:
+            return [text]
+        names = [name.strip() for name in text.split(",")]
+        for name in names:
+            if name not in self.present:
+                self.others.append(
+                    f"there is no column {name!r} for the {role}; the columns are"
+                    f" {[*self.present]}",
+                )
+        return list(dict.fromkeys(names))
+
+
+def _duration(
+    frame: pl.DataFrame,
+    options: Options,
+    faults: _Faults,
+) -> tuple[list[str], str]:
+    """The columns of a worker's own time, and why they may be others."""
+    if options.duration:
+        return faults.named("duration", options.duration), ""
+    keys = {*RANKS, *HOSTS, *SLOTS, *EPOCHS, *_STEPS[0], *_STEPS[1], *_STEPS[2]}
+    named = {options.worker, options.round}
+    times = [
+        name
+        for name in frame.columns
+        if name not in named
+        and plain(name) not in keys
+        and is_duration(name)
+        and (has_time_word(name) or _is_time(frame[name]))
+    ]
+    work = [name for name in times if not is_waiting(name)]
+    # a column that is called only "time" may count the steps
+    clear = [name for name in work if plain(name) != "time"] or work
+    parts = [name for name in clear if is_compute(name) or is_loading(name)]
+    wholes = [name for name in clear if is_whole(name)]
+    others = [name for name in clear if name not in parts and name not in wholes]
+    compute = [name for name in parts if is_compute(name)]
+    sums = f"; {','.join(parts)} adds these up" if len(parts) > 1 else ""
+    if len(clear) == 1:
+        return clear, ""
+    if not clear:
+        values = [name for name in frame.columns if plain(name) == "value"]
+        if len(values) == 1:
+            return values, ""
+        faults.missing.append("duration")
+    elif len(compute) == 1 == len(parts) and not others and not _is_half(compute[0]):
+        # a step as a whole beside the computation holds the wait
+        return compute, ""
+    elif len(wholes) == 1 and not others and not compute:
+        loading = ",".join([*parts, *wholes])
+        return wholes, (
+            f"it is not clear whether {wholes[0]} holds {listed(parts)}: name the time of a"
+            f" worker's own work with --duration-column {wholes[0]}, or {loading} for their sum"
+        )
+    else:
+        faults.several("duration", clear, sums)
+    return [], ""
+
+
+def _is_half(name: str) -> bool:
+    """Whether a name is one of the forward or of the backward pass alone."""
+    return ("forward" in name.lower() or "fwd" in name.lower()) != (
+        "backward" in name.lower() or "bwd" in name.lower()
+    )
+
+
+def _is_time(column: pl.Series) -> bool:
+    """Whether entries of a column may be lengths of time: numbers, or texts that begin with one."""
+    if column.dtype == pl.String:
+        return bool(column.str.strip_chars().str.contains(r"^[-+]?(?:[\d.]|PT?\d)").any())
+    return column.dtype.is_numeric() or column.dtype in (pl.Duration, pl.Null)
+
+
+def _step(
+    frame: pl.DataFrame,
+    options: Options,
+    duration: Sequence[str],
+    faults: _Faults,
+) -> str | None:
+    """The column of steps."""
+    if options.round:
+        return faults.named("round", options.round)[0]
+    taken = {*duration, *(options.worker or "").split(",")}
+    for usual_names in _STEPS:
+        candidates = [
+            name for name in frame.columns if plain(name) in usual_names and name not in taken
+        ]
+        if usual_names == _STEPS[-1]:
+            candidates = [name for name in candidates if _counts(frame[name])]
+        if candidates and _same(frame, candidates):
+            return candidates[0]
+        if candidates:
+            faults.several("round", candidates)
+            return None
+    return None
+
+
+def _counts(column: pl.Series) -> bool:
+    """Whether the entries of a column count something, and are no points in time."""
+    numbers = integers(column)
+    return numbers is not None and numbers.n_unique() <= _MOST_COUNTS * len(numbers)
+
+
+def _worker(frame: pl.DataFrame, options: Options, faults: _Faults) -> list[str]:
+    """The columns that name the worker."""
+    if options.worker:
+        return faults.named("worker", options.worker)
+    named = {*(options.duration or "").split(","), options.round}
+    by_kind = []
+    for usual_names in (RANKS, HOSTS, SLOTS):
+        candidates = [
+            name for name in frame.columns if plain(name) in usual_names and name not in named
+        ]
+        candidates.sort(key=lambda name: usual_names.index(plain(name)))
+        by_kind.append(candidates)
+    ranks, hosts, slots = by_kind
+    for group in [ranks] if ranks else [hosts, slots]:
+        if group and not _finest(frame, group):
+            faults.several("worker", group, f", or {','.join(group)} for both together")
+            return []
+    if ranks:
+        return [str(_finest(frame, ranks))]
+    names = [_finest(frame, group) for group in (hosts, slots) if group]
+    if not names:
+        faults.missing.insert(0, "worker")
+    return [name for name in names if name]
+
+
+def _finest(frame: pl.DataFrame, candidates: Sequence[str]) -> str | None:
+    """The first column whose entries say what those of all others are; None if there is none."""
+    together = frame.select(candidates).n_unique()
+    return next((name for name in candidates if frame[name].n_unique() == together), None)
+
+
+def _same(frame: pl.DataFrame, candidates: Sequence[str]) -> bool:
+    """Whether columns have the same entries."""
+    first = frame[candidates[0]]
+    return all(frame[name].equals(first) for name in candidates[1:])

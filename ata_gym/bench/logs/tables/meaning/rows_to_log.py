@@ -1,0 +1,165 @@
+"""The log that the rows of a table hold."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from ata_gym.bench.logs.formats import Options
+from ata_gym.bench.logs.log import Log, checked
+from ata_gym.bench.logs.tables.meaning.columns import HOSTS, Columns, columns_of
+from ata_gym.bench.logs.tables.meaning.keys import Keys, epochs_of, step_of, worker_of
+from ata_gym.bench.logs.tables.meaning.kinds import (
+    chosen_kinds,
+    chosen_rows,
+    kinds_of,
+    refuse_runs,
+    without_evaluation,
+)
+from ata_gym.bench.logs.tables.meaning.repeats import tasks_of, without_repeats
+from ata_gym.bench.logs.tables.meaning.whole import rest_of
+from ata_gym.bench.logs.tables.meaning.words import listed, plain
+from ata_gym.bench.logs.tables.rows import Rows
+from ata_gym.bench.logs.tables.times import seconds_of
+from ata_gym.typing import Floats
+
+_RECORDER_COLUMNS = {"worker", "round", "duration"}
+"""The columns of a ``TraceRecorder``, each of whose rows is a task."""
+_CLOCK_STEPS = 8
+"""The number of steps from which on times that always grow are those of a clock."""
+
+
+def log_of(rows: Rows, options: Options) -> Log:
+    """Return the log that rows of a table hold.
+
+    Args:
+        rows: The rows, from a file or from a reader of another format.
+        options: The names of columns, and which rows and steps count.
+
+    Raises:
+        ValueError: For columns that are not found or could be several, bad entries, rows that are
+            no shares of work, times that hold the wait, and a log that ``checked`` refuses.
+    """
+    if not rows.frame.height:
+        raise ValueError("the file holds no rows")
+    frame = chosen_rows(rows.frame, options.where)
+    columns = columns_of(frame, options)
+    frame, keys, several, remarks = _shares(frame, columns, options)
+    seconds, unit = _seconds(frame, columns.duration)
+    shape = len(keys.steps), len(keys.workers)
+    cell = keys.cell
+    counts = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape).astype(float)
+    flat_sums: Floats = np.bincount(cell, seconds, shape[0] * shape[1]).astype(np.float64)
+    sums = flat_sums.reshape(shape)
+    if several:
+        tasks = (counts > 0).astype(float)
+    else:
+        tasks = counts
+    rest = None
+    complete = (counts > 0).all(axis=1)
+    if counts.max() == 1 and complete.sum() >= 2 and shape[1] > 1:
+        _refuse_clock(columns.duration, sums[complete])
+        others = _others(frame, columns, cell, shape, unit)
+        chosen = {name: times[complete] for name, times in others.items()}
+        complete_rest = rest_of(columns.duration, sums[complete], chosen, bool(options.duration))
+        if complete_rest is not None:
+            rest = np.zeros(shape[0])
+            rest[complete] = complete_rest
+    if columns.doubt:
+        raise ValueError(columns.doubt)
+    log = Log(
+        rows.name,
+        keys.workers,
+        sums,
+        tasks,
+        [*rows.remarks, *remarks],
+        rest=rest,
+        steps=keys.steps,
+        unit=unit,
+    )
+    return checked(log, options.warmup)
+
+
+def _shares(
+    frame: pl.DataFrame,
+    columns: Columns,
+    options: Options,
+) -> tuple[pl.DataFrame, Keys, bool, list[str]]:
+    """The rows that are shares of work.
+
+    Returns:
+        The rows, their workers and steps, whether those of a worker in a step are of several kinds
+        that the caller chose, and remarks.
+    """
+    worker, workers, named_by = worker_of(frame, columns)
+    hosts = [name for name in columns.identity if plain(name) in HOSTS]
+    epochs = epochs_of(frame, columns)
+    roles: set[str | None] = {*named_by, *hosts, *epochs}
+    roles |= {*columns.duration, *columns.other_times, columns.round}
+    kinds = kinds_of(frame, [name for name in frame.columns if name not in roles])
+    refuse_runs(kinds, worker, options.where)
+    kept, remarks = without_evaluation(kinds, worker, options.where)
+    if not kept.all():
+        frame = frame.filter(kept)
+        kinds = kinds.part(kept)
+        worker, workers, _ = worker_of(frame, columns)
+    step, steps = step_of(frame, columns, worker)
+    keys = Keys(worker, step, workers, steps)
+    if columns.round or epochs:
+        cell = keys.cell
+    else:
+        # rows that are only counted tell nothing of which are of one step
+        cell = worker
+    kind = chosen_kinds(kinds, cell, options.where)
+    keys, counted, more = without_repeats(keys, kind, frame)
+    frame = frame.filter(counted)
+    several = bool(kind.any())
+    if not several:
+        recorded = {plain(name) for name in frame.columns} == _RECORDER_COLUMNS
+        more = [*more, *tasks_of(keys, recorded)]
+    return frame, keys, several, [*remarks, *more]
+
+
+def _seconds(frame: pl.DataFrame, names: Sequence[str]) -> tuple[Floats, str]:
+    """The sum of some columns of times, (rows,), and its unit."""
+    columns = [seconds_of(frame[name]) for name in names]
+    units = {unit for _, unit in columns}
+    if len(units) > 1:
+        unknown = [name for name, (_, unit) in zip(names, columns, strict=True) if not unit]
+        raise ValueError(
+            f"{listed(names)} cannot be added up, since the unit of {listed(unknown)} is not known:"
+            " end its name with the unit, such as _ms",
+        )
+    total: Floats = sum((times for times, _ in columns), np.zeros(frame.height))
+    return total, units.pop()
+
+
+def _others(
+    frame: pl.DataFrame,
+    columns: Columns,
+    cell: np.ndarray,
+    shape: tuple[int, int],
+    unit: str,
+) -> dict[str, Floats]:
+    """The other columns of times in the same unit, (steps, workers), with a row for each cell."""
+    others = {}
+    for name in columns.other_times:
+        try:
+            times, other_unit = seconds_of(frame[name])
+        except ValueError:
+            # a column that is not used may have anything
+            continue
+        if other_unit == unit:
+            table = np.full(shape[0] * shape[1], np.nan)
+            table[cell] = times
+            others[name] = table.reshape(shape)
+    return others
+
+
+def _refuse_clock(names: Sequence[str], seconds: Floats) -> None:
+    """Raise ValueError if the times of all workers grow from step to step, as a clock does."""
+    if len(seconds) >= _CLOCK_STEPS and (np.diff(seconds, axis=0) > 0).all():
+        raise ValueError(
+            f"{' + '.join(names)} grows from step to step on every worker, as a clock does: record"
+            " the time that each step took",
+        )
