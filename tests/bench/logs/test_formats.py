@@ -34,10 +34,13 @@ def test_a_log_of_each_format_is_read_as_its_truth_and_by_that_format(name, tmp_
     first = next(one.name for one in FORMATS if one.recognises(path))
     assert first == name
     log = read_log(path)
-    assert [re.findall(r"\d+", worker)[-1] for worker in log.workers] == ["0", "1", "2"]
-    # TensorBoard keeps single precision
-    np.testing.assert_allclose(log.seconds, examples.times(), rtol=1e-6)
-    assert log.seconds.argmax(axis=1).tolist() == [examples.SLOWEST] * examples.STEPS
+    assert len(log.workers) == examples.RANKS
+    # the beginning of the first step may not be in a log
+    steps = len(log.seconds)
+    assert steps >= examples.STEPS - 1
+    # TensorBoard keeps single precision, and Ray whole microseconds of the day
+    np.testing.assert_allclose(log.seconds, examples.times()[-steps:], rtol=2e-5)
+    assert (log.seconds.argmax(axis=1) == examples.SLOWEST).all()
 
 
 @pytest.mark.parametrize(("name", "index"), REFUSED_EXAMPLES)
