@@ -120,6 +120,7 @@ def write_traceml(path: Path, rows: list[tuple[Any, Any, Any]], world_size: int 
     """A database with steps: the rank, the step, and the events of each."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=OFF")
         database.execute(
             "CREATE TABLE step_time_samples (id INTEGER PRIMARY KEY AUTOINCREMENT, recv_ts_ns"
             " INTEGER, rank INTEGER, global_rank INTEGER, world_size INTEGER, hostname TEXT,"
