@@ -68,7 +68,7 @@ def effective_sample(
     Example:
         >>> rising = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
         >>> [round(float(part), 2) for part in effective_sample(rising, successive=True)]
-        [4.43, 1.4, 1.0]
+        [6.56, 1.14, 1.0]
     """
     count = len(values)
     shape = values.shape[1:]

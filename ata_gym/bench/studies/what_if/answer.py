@@ -97,10 +97,11 @@ def who(note: Note) -> str:
     """Return who was waited for, when, and how much that cost, in a sentence."""
     worst, *others = worst_first(note)
     if not worst["lost"] > 0:
-        if note["idle"] > 0:
+        # to rounding
+        if note["idle"] > 1e-9:
             return "No worker was waited for alone: in each step several ended last together."
         return "Nobody was waited for: in each step all ended together."
-    cost = (
+    loss = (
         f"last in {100 * worst['last']:.0f} % of steps,"
         f" {duration(lost_per_step(worst, note), note['unit'])} of each step of"
         f" {duration(note['runtime'] / note['steps'], note['unit'])}"
@@ -111,15 +112,15 @@ def who(note: Note) -> str:
         together = " Most waiting was for several workers at once: compare their mean times."
     if worst["lost"] < _LEAST_LEAD * np.mean([worker["lost"] for worker in others]):
         name = _named(worst["worker"])
-        return f"No worker stands out: {name} was waited for longest, {cost}.{together}"
+        return f"No worker stands out: {name} was waited for longest, {loss}.{together}"
     if worst["when"] == "all along":
-        cost += ", all along"
+        loss += ", all along"
     elif worst["when"]:
-        cost += f", most in steps {worst['when']}"
+        loss += f", most in steps {worst['when']}"
     name = _named(worst["worker"])
     if name != worst["worker"]:
         name = name.capitalize()
-    return f"{name} was waited for: {cost}.{_likewise(worst, others)}{together}"
+    return f"{name} was waited for: {loss}.{_likewise(worst, others)}{together}"
 
 
 def _likewise(worst: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
