@@ -164,7 +164,7 @@ def test_a_pattern_opens_the_text_of_a_tool(tmp_path):
     assert "Megatron-LM" not in str(error.value)
 
 
-def test_the_page_shows_what_is_registered_and_the_answer_says_the_format():
+def test_the_page_shows_what_is_registered():
     shown = (ROOT / "docs/guide/formats.md").read_text(encoding="utf-8")
     printed = {found["command"]: found["table"] for found in tables.PRINTED.finditer(shown)}
     assert printed == {
