@@ -35,5 +35,5 @@ class Format(NamedTuple):
     """Whether a file or folder is of this format; it reads little, and raises nothing."""
     read: Callable[[Path, Options], Log]
     """Reads it, with ``log.checked`` at the end; ValueError, without the path, if it cannot."""
-    lacks: str = ""
+    lacks: str
     """What is not in such a log, in a sentence."""

@@ -1,7 +1,7 @@
 """The text of Megatron-LM, where it prints the times of all ranks (--timing-log-option all)."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,10 +26,18 @@ _COMPUTE = ("forward-compute", "backward-compute")
 class _Time(NamedTuple):
     """The time of a timer of a rank, as the mean of the iterations since the last print."""
 
-    iteration: int
+    table: int
     timer: str
     rank: int
     milliseconds: float
+
+
+class _Text(NamedTuple):
+    """The tables of a text."""
+
+    times: Sequence[_Time]
+    iterations: Sequence[int | None]
+    """By table: that of the line before it; None where there is no such line."""
 
 
 def _recognises(path: Path) -> bool:
@@ -38,19 +46,23 @@ def _recognises(path: Path) -> bool:
 
 def _read(path: Path, options: Options) -> Log:
     with path.open(encoding="utf-8", errors="replace") as file:
-        times = list(_times(file))
-    timers = sorted({time.timer for time in times})
+        text = _parsed(file)
+    timers = sorted({time.timer for time in text.times})
     if not set(_COMPUTE) <= set(timers):
         raise ValueError(
             f"it has the times of {', '.join(timers) or 'nothing'}, in which ranks wait, and not of"
             f" {' and '.join(_COMPUTE)}: run with --timing-log-level 2 --timing-log-option all",
         )
-    chosen = [time for time in times if time.timer in _COMPUTE]
+    chosen = [time for time in text.times if time.timer in _COMPUTE]
+    steps: Sequence[int | None] = text.iterations
+    # the lines of iterations may go to another file, or come late: then tables are counted
+    if None in steps:
+        steps = range(1, len(steps) + 1)
     frame = (
         pl.DataFrame(
             {
                 "rank": [time.rank for time in chosen],
-                "step": [time.iteration for time in chosen],
+                "step": [steps[time.table] for time in chosen],
                 "timer": [time.timer for time in chosen],
                 "seconds": [time.milliseconds * 1e-3 for time in chosen],
             },
@@ -58,7 +70,10 @@ def _read(path: Path, options: Options) -> Log:
         # a timer that is printed twice is of an iteration that was computed again
         .unique(["rank", "step", "timer"], keep="last", maintain_order=True)
         .group_by("rank", "step", maintain_order=True)
-        .agg(pl.col("seconds").sum())
+        .agg(pl.col("seconds").sum(), pl.len().alias("timers"))
+        # without one of the two, what a rank did is not known
+        .filter(timers=len(_COMPUTE))
+        .drop("timers")
     )
     remark = (
         f"A rank's time is that of {' and '.join(_COMPUTE)}, the mean of the iterations that were"
@@ -67,21 +82,23 @@ def _read(path: Path, options: Options) -> Log:
     return log_of(Rows(path.name, frame, [remark]), options)
 
 
-def _times(lines: Iterable[str]) -> Iterator[_Time]:
-    """The times that follow each line of an iteration."""
-    iteration = 0
+def _parsed(lines: Iterable[str]) -> _Text:
+    times = []
+    iterations: list[int | None] = []
+    iteration = None
     timer = ""
     for line in lines:
         if match := _ITERATION.match(line):
             iteration = int(match[1])
+        elif _TABLE in line:
+            iterations.append(iteration)
+            iteration = None
             timer = ""
-        elif match := _RANK.fullmatch(line):
-            if timer:
-                yield _Time(iteration, timer, int(match[1]), float(match[2]))
         elif match := _TIMER.fullmatch(line):
             timer = match[1]
-        elif _TABLE not in line:
-            timer = ""
+        elif (match := _RANK.fullmatch(line)) and timer:
+            times.append(_Time(len(iterations) - 1, timer, int(match[1]), float(match[2])))
+    return _Text(times, iterations)
 
 
 FORMAT = Format(

@@ -28,12 +28,8 @@ def beginning(path: Path) -> bytes:
 
 
 def lines(path: Path) -> list[str]:
-    """The first lines of a text; empty for what is no text in UTF-8."""
-    content = beginning(path)
-    if b"\0" in content:
-        return []
-    # the last character may be cut
-    return content.decode("utf-8", errors="replace").splitlines()
+    """The first lines of a text, with a mark in place of what is no UTF-8."""
+    return beginning(path).decode("utf-8", errors="replace").splitlines()
 
 
 def small_object(path: Path) -> dict[str, Any]:

@@ -79,10 +79,10 @@ def read_log(
         check_source(path)
     options = Options(worker, duration, round, where or {}, pattern, warmup)
     try:
-        # a pattern finds times in the text of any tool
-        if pattern is None:
-            refuse(path)
         known_format = next(one for one in FORMATS if one.recognises(path))
+        # a pattern finds times in the text of any tool
+        if known_format is tables.FORMAT and pattern is None:
+            refuse(path)
         return known_format.read(path, options)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

@@ -86,9 +86,13 @@ def _read(path: Path, options: Options) -> Log:
     )
     _refuse_concurrent_files(chosen)
     workers = _workers(chosen)
+    other_runs = sorted({_run(file, folder) for file in files} - {one.run for one in chosen})
     if len(set(workers)) < 2:
+        lacking = ""
+        if other_runs:
+            lacking = f", and the runs {short(other_runs)} lack the tag {tag!r}"
         raise ValueError(
-            f"the times of one worker are in it, in the run {chosen[0].run!r}: {_CURE}",
+            f"the times of one worker are in it, in the run {chosen[0].run!r}{lacking}: {_CURE}",
         )
     entries = [
         _Entry(worker, event.step, float(event.value))
@@ -97,11 +101,8 @@ def _read(path: Path, options: Options) -> Log:
     ]
     _refuse_dates(tag, entries)
     remarks = [f"The times are those of the tag {tag!r}."]
-    other_runs = {one.run for one in series} - {one.run for one in chosen}
     if other_runs:
-        remarks.append(
-            f"Runs without the tag {tag!r} are left out: {short(sorted(other_runs))}.",
-        )
+        remarks.append(f"Runs without the tag {tag!r} are left out: {short(other_runs)}.")
     frame = pl.DataFrame(
         {
             "rank": [entry.worker for entry in entries],
@@ -132,7 +133,7 @@ def _series_of(file: Path, folder: Path) -> Iterator[_Series]:
         accumulator.Reload()
     except (decoding.DecodeError, OSError, ValueError) as error:
         raise ValueError(f"{file.name} cannot be read as TensorBoard's: {error}") from error
-    run = file.parent.relative_to(folder).as_posix()
+    run = _run(file, folder)
     for name in accumulator.Tags()["scalars"]:
         yield _series(run, name, accumulator.Scalars(name))
     # TensorFlow and new_style=True write scalars as tensors
@@ -147,6 +148,10 @@ def _series_of(file: Path, folder: Path) -> Iterator[_Series]:
                 for event in accumulator.Tensors(name)
             ]
             yield _series(run, name, values)
+
+
+def _run(file: Path, folder: Path) -> str:
+    return file.parent.relative_to(folder).as_posix()
 
 
 def _series(run: str, name: str, events: Sequence[Any]) -> _Series:

@@ -19,8 +19,7 @@ from ata_gym.typing import Floats
 from ata_gym.utils.files.sqlite_files import columns_by_table, is_sqlite, read_columns
 from ata_gym.utils.validation import short, whole_number
 
-TABLE = "step_time_samples"
-"""The table of the steps of all ranks."""
+_TABLE = "step_time_samples"
 _DATABASES = ("aggregator/telemetry", "telemetry")
 """Where the database of a run is, below the folder of the run or beside its summary."""
 _EVENTS = {
@@ -64,7 +63,7 @@ def _recognises(path: Path) -> bool:
         return any(is_sqlite(path / name) for name in _DATABASES)
     if is_sqlite(path):
         with suppress(ValueError, OSError):
-            return TABLE in columns_by_table(path)
+            return _TABLE in columns_by_table(path)
     summary = peek.small_object(path)
     return "step_time" in summary and "primary_diagnosis" in summary
 
@@ -111,26 +110,26 @@ def _samples(database: Path) -> _Samples:
     Raises:
         ValueError: For a table that lacks something, and for bad entries, with their row.
     """
-    present = columns_by_table(database)[TABLE]
+    present = columns_by_table(database)[_TABLE]
     needed = ["rank", "step", "events_json"]
     if "global_rank" in present:
         needed[0] = "global_rank"
     absent = [column for column in needed if column not in present]
     if absent:
         raise ValueError(
-            f"the table {TABLE} lacks {', '.join(absent)}: record with traceml-ai 0.5 or newer",
+            f"the table {_TABLE} lacks {', '.join(absent)}: record with traceml-ai 0.5 or newer",
         )
     # what was sampled outside a step has no number
     rows = [
         (number, *row)
-        for number, row in enumerate(read_columns(database, TABLE, needed), 1)
+        for number, row in enumerate(read_columns(database, _TABLE, needed), 1)
         if row[1] is not None
     ]
     if not rows:
-        raise ValueError(f"the table {TABLE} is empty: let the run end, so that it is written")
+        raise ValueError(f"the table {_TABLE} is empty: let the run end, so that it is written")
     for number, rank, step, _ in rows:
-        whole_number(f"row {number} of {TABLE}: {needed[0]}", rank, least=0)
-        whole_number(f"row {number} of {TABLE}: step", step, least=0)
+        whole_number(f"row {number} of {_TABLE}: {needed[0]}", rank, least=0)
+        whole_number(f"row {number} of {_TABLE}: step", step, least=0)
     _refuse_sharded(database)
     entries = _entries([(number, content) for number, _, _, content in rows])
     return _Samples(
@@ -156,7 +155,7 @@ def _entries(contents: Sequence[tuple[int, Any]]) -> pl.DataFrame:
                     rows.append((sample, number, part, stats.get("is_gpu") is True, *times))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"row {number} of {TABLE}: events_json holds no times by event and device",
+                f"row {number} of {_TABLE}: events_json holds no times by event and device",
             ) from error
     schema = {"sample": pl.Int64, "row": pl.Int64, "part": pl.String, "is_gpu": pl.Boolean}
     names = (*schema, *_CLOCKS)
@@ -170,7 +169,7 @@ def _entries(contents: Sequence[tuple[int, Any]]) -> pl.DataFrame:
     if bad:
         row, name, value = min(bad, key=lambda one: one[0])
         raise ValueError(
-            f"row {row} of {TABLE}: {name} must be milliseconds, a finite number from 0, not"
+            f"row {row} of {_TABLE}: {name} must be milliseconds, a finite number from 0, not"
             f" {short(value)}",
         )
     return pl.DataFrame(columns, schema={**schema, **dict.fromkeys(_CLOCKS, pl.Float64)})
@@ -243,8 +242,8 @@ def _missing(database: Path, samples: _Samples) -> list[str]:
     """Remarks on ranks and steps that the file lacks."""
     remarks = []
     ranks = set(samples.ranks)
-    if "world_size" in columns_by_table(database)[TABLE]:
-        sizes = [size for (size,) in read_columns(database, TABLE, ["world_size"])]
+    if "world_size" in columns_by_table(database)[_TABLE]:
+        sizes = [size for (size,) in read_columns(database, _TABLE, ["world_size"])]
         world_size = max((size for size in sizes if isinstance(size, int)), default=0)
         if len(ranks) < world_size:
             remarks.append(

@@ -74,7 +74,10 @@ def _connection(path: Path) -> Iterator[sqlite3.Connection]:
             connection.execute("PRAGMA trusted_schema = OFF")
             yield connection
     except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
-        raise ValueError(f"it cannot be read as a SQLite database: {error}") from error
+        raise ValueError(
+            f"it cannot be read as a SQLite database: {error}: copy it again, with the file beside"
+            " it that ends in -wal if there is one",
+        ) from error
 
 
 def _columns_of(table: str) -> str:

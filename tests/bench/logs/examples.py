@@ -17,8 +17,9 @@ import polars as pl
 import pytest
 
 from ata_gym.typing import Floats
+from tests.bench.logs import test_dask_stream, test_flight_recorder, test_ray_timeline
 
-RANKS = 3
+RANKS = 2
 STEPS = 12
 SLOWEST = 1
 
@@ -119,6 +120,7 @@ def write_traceml(path: Path, rows: list[tuple[Any, Any, Any]], world_size: int 
     """A database with steps: the rank, the step, and the events of each."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=OFF")
         database.execute(
             "CREATE TABLE step_time_samples (id INTEGER PRIMARY KEY AUTOINCREMENT, recv_ts_ns"
             " INTEGER, rank INTEGER, global_rank INTEGER, world_size INTEGER, hostname TEXT,"
@@ -135,7 +137,7 @@ def write_traceml(path: Path, rows: list[tuple[Any, Any, Any]], world_size: int 
 def megatron(folder: Path) -> Path:
     """The text that the last rank prints, with the times of all ranks."""
     milliseconds = 1e3 * times()
-    text = "using world size: 3, data-parallel size: 3\n"
+    text = "using world size: 2, data-parallel size: 2\n"
     for step in range(STEPS):
         text += (
             f" [2025-01-01 00:00:{step:02d}] iteration {step + 1:8d}/{STEPS:8d} | consumed samples:"
@@ -155,7 +157,28 @@ def megatron(folder: Path) -> Path:
     return path
 
 
+def flight_recorder(folder: Path) -> Path:
+    """A dump of each rank, with an arrival at the end of each step."""
+    arrivals, ends = test_flight_recorder.played(times()[:, None, :], waits=(True,))
+    return test_flight_recorder.dump(folder, arrivals, ends)
+
+
+def ray_timeline(folder: Path) -> Path:
+    """A task of each worker in each step."""
+    return test_ray_timeline.written(folder, test_ray_timeline.rounds(times()))
+
+
+def dask_stream(folder: Path) -> Path:
+    """A task of each worker in each step."""
+    path = folder / "stream.json"
+    path.write_text(json.dumps(test_dask_stream.rounds(times())))
+    return path
+
+
 READ: dict[str, Callable[[Path], Path]] = {
+    "PyTorch Flight Recorder": flight_recorder,
+    "Ray timeline": ray_timeline,
+    "Dask task stream": dask_stream,
     "table": table,
     "PyTorch profiler traces": profiler,
     "TensorBoard": tensorboard,
@@ -292,9 +315,9 @@ REFUSED: dict[str, list[Callable[[Path], Path]]] = {
         text("ds_config.json", '{"train_batch_size": 8, "zero_optimization": {"stage": 2}}'),
     ],
     "a report of Nsight": [binary("report.nsys-rep", b"\x01\x02\x00\xff"), nsight],
-    "a pickle of Python (a memory snapshot, a dump of the Flight Recorder)": [
+    "a pickle of Python, such as a memory snapshot": [
         binary("snapshot.pickle", pickle.dumps({"segments": [], "device_traces": [[]]})),
-        binary("nccl_trace_rank_0", pickle.dumps({"version": "2.5", "entries": []}, protocol=2)),
+        binary("results", pickle.dumps([1, 2, 3], protocol=2)),
     ],
     "a trace of Perfetto": [binary("trace.pftrace", b"\x0a\x0f\x52\x0d\x00\x01")],
     "a profile of XLA (xplane.pb)": [binary("host.xplane.pb", b"\x0a\x05/host")],

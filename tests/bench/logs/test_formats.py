@@ -4,6 +4,7 @@ import pickle
 import re
 import sqlite3
 from contextlib import closing
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ata_gym.bench.logs.reading import FORMATS
 from ata_gym.bench.logs.refused import REFUSED
 from docs import formats as page, tables
 from tests.bench.logs import examples
+from tests.mutated import read_or_refused
 
 ROOT = Path(__file__).parents[3]
 REFUSED_EXAMPLES = [
@@ -34,10 +36,13 @@ def test_a_log_of_each_format_is_read_as_its_truth_and_by_that_format(name, tmp_
     first = next(one.name for one in FORMATS if one.recognises(path))
     assert first == name
     log = read_log(path)
-    assert [re.findall(r"\d+", worker)[-1] for worker in log.workers] == ["0", "1", "2"]
-    # TensorBoard keeps single precision
-    np.testing.assert_allclose(log.seconds, examples.times(), rtol=1e-6)
-    assert log.seconds.argmax(axis=1).tolist() == [examples.SLOWEST] * examples.STEPS
+    assert len(log.workers) == examples.RANKS
+    # the beginning of the first step may not be in a log
+    steps = len(log.seconds)
+    assert steps >= examples.STEPS - 1
+    # TensorBoard keeps single precision, and Ray whole microseconds of the day
+    np.testing.assert_allclose(log.seconds, examples.times()[-steps:], rtol=2e-5)
+    assert (log.seconds.argmax(axis=1) == examples.SLOWEST).all()
 
 
 @pytest.mark.parametrize(("name", "index"), REFUSED_EXAMPLES)
@@ -65,6 +70,42 @@ def test_a_file_of_a_refused_kind_beside_a_log_changes_nothing(name, tmp_path):
     before = read_log(path)
     examples.REFUSED[name][0](tmp_path)
     np.testing.assert_array_equal(read_log(path).seconds, before.seconds)
+
+
+def damaged(content: bytes, rng: np.random.Generator) -> bytes:
+    """Some bytes changed, cut out, or put in."""
+    changed = bytearray(content)
+    for _ in range(rng.choice([1, 1, 3, 20])):
+        place = int(rng.integers(len(changed) + 1))
+        pieces = (b"NaN", b"-1", b"1e400", b"null", b"{}", b'"', b"\0", b"9" * 40, b"\xff\xfe")
+        piece = pieces[rng.integers(len(pieces))]
+        # a length of 0 puts the piece in, others replace what is there
+        changed[place : place + int(rng.choice([0, len(piece), 60]))] = piece
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("name", examples.READ)
+def test_a_damaged_file_is_read_in_part_or_refused_in_a_sentence(name, tmp_path):
+    path = examples.READ[name](tmp_path)
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    rng = np.random.default_rng(5)
+    for _ in range(25):
+        file = files[rng.integers(len(files))]
+        whole = file.read_bytes()
+        file.write_bytes(damaged(whole, rng))
+        log = read_or_refused(path, partial(read_log, path))
+        assert log is None or np.isfinite(log.seconds).all()
+        file.write_bytes(whole)
+
+
+@pytest.mark.parametrize(("name", "index"), REFUSED_EXAMPLES)
+def test_a_damaged_file_of_a_refused_kind_is_refused_in_a_sentence(name, index, tmp_path):
+    path = examples.REFUSED[name][index](tmp_path)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(index)
+    for _ in range(10):
+        path.write_bytes(damaged(whole, rng))
+        assert read_or_refused(path, partial(read_log, path)) is None
 
 
 def test_a_table_with_ranks_is_not_taken_for_one_of_a_tool(tmp_path):
@@ -123,7 +164,7 @@ def test_a_pattern_opens_the_text_of_a_tool(tmp_path):
     assert "Megatron-LM" not in str(error.value)
 
 
-def test_the_page_shows_what_is_registered_and_the_answer_says_the_format():
+def test_the_page_shows_what_is_registered():
     shown = (ROOT / "docs/guide/formats.md").read_text(encoding="utf-8")
     printed = {found["command"]: found["table"] for found in tables.PRINTED.finditer(shown)}
     assert printed == {

@@ -113,6 +113,12 @@ def test_one_run_is_one_worker_and_the_cure_is_a_run_for_each_rank(tmp_path):
     for path in (tmp_path, file):
         with pytest.raises(ValueError, match=r"one worker .* write a run for each rank"):
             read_log(path)
+    # a file that cannot be read is named, and does not pass as a smaller job
+    write(tmp_path / "rank_1", job()[1])
+    (second,) = (tmp_path / "rank_1").iterdir()
+    second.write_bytes(b"no events\n" * 50)
+    with pytest.raises(ValueError, match=r"in the run 'rank_0', and the runs \['rank_1'\] lack"):
+        read_log(tmp_path)
 
 
 @pytest.mark.parametrize("tag", ["step_time_s/rank{}", "rank{}/step_time_s", "gpu.{}.step_time_s"])

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from ata_gym.bench.logs import read_log
 from tests.bench.logs import examples
 from tests.bench.logs.examples import traceml_events, write_traceml
+from tests.mutated import mutations, read_or_refused
 
 WHOLE = 200.0
 """Milliseconds of a step, of which the loading of data is LOADING."""
@@ -138,6 +140,16 @@ def test_a_bad_row_is_refused_by_its_number_and_field(row, sentence, tmp_path):
     write_traceml(tmp_path / "telemetry", [row, *rows()])
     with pytest.raises(ValueError, match=sentence):
         read_log(tmp_path / "telemetry")
+
+
+def test_events_with_a_field_of_another_type_are_read_or_refused_in_a_sentence(tmp_path):
+    path = tmp_path / "telemetry"
+    times = {"backward_time": WHOLE - 50.0, "step_time": WHOLE}
+    for mutation in mutations(json.loads(traceml_events(times))):
+        path.unlink(missing_ok=True)
+        write_traceml(path, [(0, 1, json.dumps(mutation.document)), *rows(steps=3)[1:]])
+        log = read_or_refused(path, partial(read_log, path))
+        assert log is None or np.isfinite(log.seconds).all()
 
 
 def test_files_of_other_versions_and_damaged_ones_are_refused_in_a_sentence(tmp_path):

@@ -46,5 +46,6 @@ FORMAT = Format(
     "From the end of a collective in which the ranks wait to a rank's arrival at the next one.",
     recognises,
     _read,
+    "What a rank did between two arrivals; and all before the newest entries, which a ring keeps.",
 )
 """Folders of the recorder's dumps in JSON."""

@@ -15,10 +15,10 @@ _MOST_FILES = 10_000
 
 
 def refuse(path: Path) -> None:
-    """Raise ValueError for a file of a kind that cannot answer, and for a folder of such files.
+    """Raise ValueError for a file that cannot answer, by its kind or by what is in it.
 
     Args:
-        path: The file or folder, which exists.
+        path: A file, or a folder of which all files are refused, that no format but the last knows.
     """
     if path.is_dir():
         _refuse_folder(path)
@@ -28,7 +28,7 @@ def refuse(path: Path) -> None:
         raise ValueError(f"this is {kind.name}, which {kind.reason}: {kind.cure}")
     contents_by_kind = {
         "a JSON object with the keys": objects.keys_without_rows(path),
-        "a SQLite database with the tables": binaries.other_tables(path),
+        "a SQLite database with the tables": binaries.database_tables(path),
     }
     for known_as, contents in contents_by_kind.items():
         if contents:

@@ -4,7 +4,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from ata_gym.bench.logs import peek, traceml
+from ata_gym.bench.logs import peek
 from ata_gym.bench.logs.refused.kind import RECORD_ROWS, RECORD_TRACES, Refused
 from ata_gym.utils.files.sqlite_files import columns_by_table, is_sqlite
 
@@ -52,9 +52,9 @@ REFUSED = (
         _is_nsight,
     ),
     Refused(
-        "a pickle of Python (a memory snapshot, a dump of the Flight Recorder)",
+        "a pickle of Python, such as a memory snapshot",
         "runs what a stranger put into it when it is loaded, and is never loaded here",
-        f"{RECORD_TRACES}, dump the Flight Recorder as JSON, or save a table as Parquet",
+        f"{RECORD_TRACES}, or save a table as Parquet",
         _is_pickle,
     ),
     Refused(
@@ -86,9 +86,6 @@ REFUSED = (
 """Kinds of binary files without times by rank and step."""
 
 
-def other_tables(path: Path) -> list[str]:
-    """Return the tables of a SQLite database that no format knows; empty for all else."""
-    tables = _tables(path)
-    if traceml.TABLE in tables:
-        return []
-    return sorted(tables)
+def database_tables(path: Path) -> list[str]:
+    """Return the tables of a SQLite database; empty for all else."""
+    return sorted(_tables(path))

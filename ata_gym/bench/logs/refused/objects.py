@@ -14,9 +14,6 @@ _SETTINGS = (
 )
 """Keys of the settings of models (Hugging Face), and of DeepSpeed and Accelerate."""
 
-_KEYS_OF_FORMATS = ("traceEvents", "primary_diagnosis")
-"""Keys of objects of which a format says itself what is wrong: traces, summaries of TraceML."""
-
 
 def _is_chakra(path: Path) -> bool:
     # a large file, of which only the beginning is read
@@ -73,7 +70,7 @@ REFUSED = (
 def keys_without_rows(path: Path) -> list[str]:
     """Return the keys of a JSON object that holds no rows in any form; empty for all else."""
     content = peek.small_object(path)
-    if any(key in content for key in _KEYS_OF_FORMATS) or _may_hold_rows(content):
+    if not content or _may_hold_rows(content):
         return []
     return sorted(content)
 

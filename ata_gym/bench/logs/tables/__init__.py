@@ -17,5 +17,6 @@ FORMAT = Format(
     "The times of the column of durations; rows of the same worker and step are added up.",
     lambda _path: True,
     _read,
+    "Whether a time ends before the wait, unless the data show that it does not.",
 )
 """Tables in text, JSON, Parquet and Arrow, in a file or of each rank in a folder."""

@@ -157,5 +157,6 @@ FORMAT = Format(
     " tasks before had ended.",
     _recognises,
     _read,
+    "The steps of the program, which are seen where all tasks have ended.",
 )
 """The task streams of ``distributed``, in JSON, JSON lines, CSV and Parquet."""

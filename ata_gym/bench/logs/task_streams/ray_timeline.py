@@ -149,5 +149,6 @@ FORMAT = Format(
     " had ended.",
     _recognises,
     _read,
+    "The steps of the program, which are seen where all tasks have ended.",
 )
 """The JSON of ``ray.timeline``."""

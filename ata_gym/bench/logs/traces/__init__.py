@@ -132,5 +132,6 @@ FORMAT = Format(
     "The length of each step without the time in which collectives blocked the rank.",
     _recognises,
     _read,
+    "Steps outside the schedule of the profiler; and steps, where prof.step() is not called.",
 )
 """Chrome traces of ``torch.profiler``, one or some of each rank in a folder."""
