@@ -155,9 +155,78 @@ def megatron(folder: Path) -> Path:
     return path
 
 
+def flight_recorder(folder: Path) -> Path:
+    """A dump of each rank, in the shape of PyTorch 2.13 with NCCL: one collective a step."""
+    # the first one ends what was before the first step
+    ends = np.cumsum([0.5, *(times().max(axis=1) + 0.005)])
+    arrivals = np.vstack([np.full(RANKS, 0.4), ends[:-1, None] + times()])
+    for rank in range(RANKS):
+        entries = [
+            {
+                "record_id": number,
+                "process_group": ["0", "default_pg"],
+                "collective_seq_id": number + 1,
+                "profiling_name": "nccl:all_reduce",
+                "time_created_ns": 1_795 * 10**15 + round(1e9 * arrivals[number, rank]),
+                "time_discovered_completed_ns": 1_795 * 10**15 + round(1e9 * ends[number]),
+                "input_sizes": [[1024]],
+                "is_p2p": False,
+            }
+            for number in range(STEPS + 1)
+        ]
+        groups = {"0": {"name": "0", "desc": "default_pg", "ranks": str([*range(RANKS)])}}
+        dump = {"entries": entries, "pg_config": groups, "version": "2.10"}
+        (folder / f"rank_{rank}.json").write_text(json.dumps(dump))
+    return folder
+
+
+def ray_timeline(folder: Path) -> Path:
+    """A timeline of Ray 2.60: a task of each worker in each round."""
+    events = []
+    begins = 1e6 * np.cumsum([0.0, *(times().max(axis=1) + 0.01)])
+    for step, rank in np.ndindex(times().shape):
+        run = {"ph": "X", "pid": "10.0.0.1", "tid": f"worker:{rank}", "args": {}}
+        run |= {"ts": begins[step], "dur": 1e6 * times()[step, rank]}
+        events.append(run | {"cat": "task:execute", "name": "task:execute"})
+        events.append(run | {"cat": "task::fit", "name": "fit", "dur": run["dur"] + 100.0})
+    path = folder / "timeline.json"
+    path.write_text(json.dumps(events))
+    return path
+
+
+def dask_stream(folder: Path) -> Path:
+    """The task stream of distributed 2026.8: a task of each worker in each round.
+
+    Its times begin at 0, since those since 1970 have a quarter of a microsecond.
+    """
+    begins = np.cumsum([0.0, *(times().max(axis=1) + 0.01)])
+    tasks = [
+        {
+            "worker": f"tcp://10.0.0.1:{rank}",
+            "startstops": [
+                {
+                    "action": "compute",
+                    "start": begins[step],
+                    "stop": begins[step] + times()[step, rank],
+                },
+            ],
+            "thread": 1,
+            "status": "OK",
+            "key": f"fit-217ddc70-60e7-4f27-bf44-c58138562d{step:x}{rank}",
+        }
+        for step, rank in np.ndindex(times().shape)
+    ]
+    path = folder / "stream.json"
+    path.write_text(json.dumps(tasks))
+    return path
+
+
 READ: dict[str, Callable[[Path], Path]] = {
     "table": table,
     "PyTorch profiler traces": profiler,
+    "PyTorch Flight Recorder": flight_recorder,
+    "Ray timeline": ray_timeline,
+    "Dask task stream": dask_stream,
     "TensorBoard": tensorboard,
     "TraceML telemetry": traceml,
     "Megatron-LM's text with --timing-log-option all": megatron,
@@ -292,9 +361,9 @@ REFUSED: dict[str, list[Callable[[Path], Path]]] = {
         text("ds_config.json", '{"train_batch_size": 8, "zero_optimization": {"stage": 2}}'),
     ],
     "a report of Nsight": [binary("report.nsys-rep", b"\x01\x02\x00\xff"), nsight],
-    "a pickle of Python (a memory snapshot, a dump of the Flight Recorder)": [
+    "a pickle of Python (a memory snapshot)": [
         binary("snapshot.pickle", pickle.dumps({"segments": [], "device_traces": [[]]})),
-        binary("nccl_trace_rank_0", pickle.dumps({"version": "2.5", "entries": []}, protocol=2)),
+        binary("state", pickle.dumps({"entries": []}, protocol=2)),
     ],
     "a trace of Perfetto": [binary("trace.pftrace", b"\x0a\x0f\x52\x0d\x00\x01")],
     "a profile of XLA (xplane.pb)": [binary("host.xplane.pb", b"\x0a\x05/host")],
