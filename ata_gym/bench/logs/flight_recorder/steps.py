@@ -43,8 +43,8 @@ class Steps:
 
     seconds: Floats
     """(steps, ranks): the time of each rank's own work."""
-    rest: Floats | None
-    """(steps,): the time of each step that is no rank's work; None where it is not known."""
+    rest: Floats
+    """(steps,): the time of each step that is no rank's work."""
     remarks: list[str]
     """What a step is, and which collectives the ranks wait in."""
 
@@ -89,9 +89,7 @@ def steps_of(collectives: Collectives) -> Steps:
     arrivals = collectives.arrivals[starts[:, None] + barriers]
     seconds = np.maximum(arrivals - released[:, :, None], 0.0).sum(axis=1)
     lengths = ends[starts + length - 1] - ends[starts - 1]
-    rest: Floats | None = np.maximum(lengths - seconds.max(axis=1), 0.0)
-    if len(barriers) == 1 and not known:
-        rest = None
+    rest = np.maximum(lengths - seconds.max(axis=1), 0.0)
     remarks = [_what_a_step_is(codes, length, len(barriers))]
     if not known:
         remarks.append(
