@@ -157,11 +157,12 @@ def test_a_rank_works_from_the_end_of_a_wait_to_its_arrival_at_the_next(
     lengths = np.diff(ends.reshape(len(work), -1)[:, -1])[-len(truth) :]
     if known:
         np.testing.assert_allclose(log.seconds, truth, atol=1e-7)
-        np.testing.assert_allclose(log.step_times, lengths, atol=1e-7)
         assert (log.rest >= transfers - 1e-7).all()
     else:
         np.testing.assert_allclose(log.seconds, truth + transfers, atol=1e-7)
         assert any("transfers counts as work" in remark for remark in log.remarks)
+        lengths = np.diff(arrivals[len(waits) - 1 :: len(waits)].max(axis=1))[-len(truth) :]
+    np.testing.assert_allclose(log.step_times, lengths, atol=1e-7)
     said = [remark for remark in log.remarks if "wait for each other" in remark]
     if len(waits) > 1:
         assert said == [
@@ -224,6 +225,22 @@ def test_a_slow_rank_is_found_wherever_and_whenever_it_is_slow(name, change):
         assert len(seconds) >= steps - 2
         assert seconds.mean(axis=0).argmax() == slow
         np.testing.assert_allclose(seconds.mean(axis=0), truth.mean(axis=0), rtol=0.05)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["ends", "no ends"])
+@pytest.mark.parametrize("sizes", [[9, 4, 4, 4], [4]])
+def test_times_that_never_change_are_read_with_equal_work_where_it_can_be(tmp_path, sizes, known):
+    work = np.tile(DATA_PARALLEL, (30, 1, 1))
+    arrivals, ends = played(work, [False, False, False, True])
+    log = read_log(dump(tmp_path / "job", arrivals, ends if known else None, None, sizes))
+    truth = [0.090, 0.090, 0.110] if known else [0.094, 0.094, 0.114]
+    np.testing.assert_allclose(log.seconds, [truth] * 29, atol=1e-7)
+
+
+def test_ranks_that_do_nothing_have_no_steps_to_split(tmp_path):
+    folder = dump(tmp_path / "job", np.zeros((9, 3)))
+    log = read_or_refused(folder, partial(read_log, folder))
+    assert log is None or (log.seconds == 0.0).all()
 
 
 def test_what_is_before_and_between_the_steps_is_left_out(tmp_path):

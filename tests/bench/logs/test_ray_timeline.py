@@ -1,5 +1,6 @@
 """Ray's timelines: rounds that the times show, in the two forms that Ray writes."""
 
+import gzip
 import json
 from functools import partial
 
@@ -72,6 +73,16 @@ def test_a_task_of_each_worker_in_each_round_without_getting_its_arguments(tmp_p
     assert any("without getting their arguments" in remark for remark in log.remarks)
     assert any("such as ray.get, counts as its work" in remark for remark in log.remarks)
     assert any("the 20 steps begin where all tasks before had ended" in one for one in log.remarks)
+
+
+def test_a_timeline_may_be_packed(tmp_path):
+    path = tmp_path / "timeline.json.gz"
+    content = gzip.compress(json.dumps(rounds(TIMES)).encode())
+    path.write_bytes(content)
+    np.testing.assert_allclose(read_log(path).seconds, TIMES, atol=1e-5)
+    path.write_bytes(content[:-100])
+    with pytest.raises(ValueError, match=r"cannot be (read|unpacked): Compressed file ended"):
+        read_log(path)
 
 
 def test_a_fast_worker_may_run_two_tasks_in_a_round(tmp_path):

@@ -46,6 +46,7 @@ FORMAT = Format(
     "From the end of a collective in which the ranks wait to a rank's arrival at the next one.",
     recognises,
     _read,
-    "What a rank did between two arrivals; and all before the newest entries, which a ring keeps.",
+    "Waiting in groups of some of the ranks and between two ranks; and with NCCL, without "
+    "TORCH_NCCL_ENABLE_TIMING=1, the slowness of a device.",
 )
 """Folders of the recorder's dumps in JSON."""

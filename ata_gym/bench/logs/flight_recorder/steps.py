@@ -31,6 +31,8 @@ _SHARE_EXPLAINED = 0.5
 """The share of the differences of the pauses that the place in a step explains at least."""
 _FEWEST_PAUSES = 5
 """How often a step repeats at least that only pauses show."""
+_SMALLEST_CHANGE = 1e-4
+"""The smallest change from step to step that says something, in lengths of a step."""
 _SHORTEST_PAUSE = 1e-6
 """The shortest pause between two collectives that counts, in seconds."""
 
@@ -41,8 +43,8 @@ class Steps:
 
     seconds: Floats
     """(steps, ranks): the time of each rank's own work."""
-    rest: Floats | None
-    """(steps,): the time of each step that is no rank's work; None where it is not known."""
+    rest: Floats
+    """(steps,): the time of each step that is no rank's work."""
     remarks: list[str]
     """What a step is, and which collectives the ranks wait in."""
 
@@ -87,9 +89,7 @@ def steps_of(collectives: Collectives) -> Steps:
     arrivals = collectives.arrivals[starts[:, None] + barriers]
     seconds = np.maximum(arrivals - released[:, :, None], 0.0).sum(axis=1)
     lengths = ends[starts + length - 1] - ends[starts - 1]
-    rest: Floats | None = np.maximum(lengths - seconds.max(axis=1), 0.0)
-    if len(barriers) == 1 and not known:
-        rest = None
+    rest = np.maximum(lengths - seconds.max(axis=1), 0.0)
     remarks = [_what_a_step_is(codes, length, len(barriers))]
     if not known:
         remarks.append(
@@ -149,7 +149,10 @@ def _explained(values: Floats, length: int) -> float:
     place = np.arange(len(values)) % length
     means = np.bincount(place, values) / np.bincount(place)
     inside = float(((values - means[place]) ** 2).sum()) / (len(values) - length)
-    return 1.0 - inside / max(float(values.var(ddof=1)), 1e-30)
+    whole = float(values.var(ddof=1))
+    if whole < _SMALLEST_CHANGE**2:
+        return 0.0
+    return 1.0 - inside / whole
 
 
 def _numbered(kinds: Iterable[object]) -> Ints:
@@ -213,6 +216,7 @@ def _waits(collectives: Collectives, starts: Ints, length: int) -> Mask:
         left_early = (following.min(axis=1) < collectives.ends[here]).mean() > 0.5
         pauses[place] = np.median(following.min(axis=1) - last)
         lengths = (collectives.arrivals[here + length] - arrivals).mean(axis=1, keepdims=True)
+        lengths = np.maximum(lengths, _SHORTEST_PAUSE)
         relative = arrivals / lengths, following / lengths
         # while gradients are reduced, a backward pass may go on; other results are needed at once
         reduces = _REDUCES in collectives.names[int(here[0])]
@@ -239,8 +243,10 @@ def _released(arrivals: Floats, following: Floats) -> bool:
     gap = following - arrivals
     changes = [np.diff(values, axis=0) for values in (early, gap)]
     early_change, gap_change = (one - one.mean(axis=1, keepdims=True) for one in changes)
-    if not (early_change**2).sum() > 0.0:
-        return True
+    if early_change.size == 0 or np.abs(early_change).max() < _SMALLEST_CHANGE:
+        # nothing changes: ranks rather have equal work between two collectives than unequal
+        after_wait = following - arrivals.max(axis=1, keepdims=True)
+        return bool(np.ptp(after_wait.mean(axis=0)) <= np.ptp(gap.mean(axis=0)))
     return bool((early_change * gap_change).sum() > 0.5 * (early_change**2).sum())
 
 

@@ -32,6 +32,9 @@ def _is_nsight(path: Path) -> bool:
 def _is_pickle(path: Path) -> bool:
     content = peek.beginning(path)
     marks = tuple(bytes((0x80, version)) for version in _PICKLE_VERSIONS)
+    # a dump of the Flight Recorder is refused by its own reader, which knows how to write JSON
+    if b"pg_config" in content:
+        return False
     return content.startswith(marks) or _ends((".pickle", ".pkl"), path)
 
 

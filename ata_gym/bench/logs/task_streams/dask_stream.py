@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import msgspec
 import polars as pl
 
+from ata_gym.bench.logs import peek
 from ata_gym.bench.logs.formats import Format, Options
 from ata_gym.bench.logs.log import Log
 from ata_gym.bench.logs.tables.meaning import log_of
-from ata_gym.bench.logs.task_streams.rounds import HEAD_BYTES, SCHEMA, rows_of
-from ata_gym.utils.files.atomic import read_source
+from ata_gym.bench.logs.task_streams.rounds import SCHEMA, content_of, rows_of
 
 _LATEST = 1e11
 """The largest time in a stream, in seconds since 1970."""
@@ -48,11 +48,7 @@ def _recognises(path: Path) -> bool:
             return _COLUMN in pl.read_parquet_schema(path)
         except (OSError, pl.exceptions.PolarsError):
             return False
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-    except OSError:
-        return False
+    head = peek.beginning(path)
     if _REPORT in head:
         return True
     if head.lstrip().startswith((b"[", b"{")):
@@ -112,8 +108,8 @@ def _tasks(path: Path) -> Sequence[_Task]:
             columns = [name for name in pl.read_parquet_schema(path) if name in _FIELDS]
             rows = pl.read_parquet(path, columns=columns).to_dicts()
             return msgspec.convert(rows, type=list[_Task])
-        content = read_source(path)
-        if _REPORT in content[:HEAD_BYTES]:
+        content = content_of(path)
+        if _REPORT in content:
             raise ValueError(
                 "it is a performance report of Dask, which holds pictures: save the task stream"
                 " itself, with json.dump(client.get_task_stream(), file, default=str)",
@@ -157,6 +153,6 @@ FORMAT = Format(
     " tasks before had ended.",
     _recognises,
     _read,
-    "The steps of the program, which are seen where all tasks have ended.",
+    "Steps, unless a program waits for all tasks before it starts the next ones.",
 )
 """The task streams of ``distributed``, in JSON, JSON lines, CSV and Parquet."""

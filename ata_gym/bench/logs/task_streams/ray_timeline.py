@@ -10,11 +10,11 @@ from typing import Annotated
 import msgspec
 import polars as pl
 
+from ata_gym.bench.logs import peek
 from ata_gym.bench.logs.formats import Format, Options
 from ata_gym.bench.logs.log import Log
 from ata_gym.bench.logs.tables.meaning import log_of
-from ata_gym.bench.logs.task_streams.rounds import HEAD_BYTES, SCHEMA, rows_of
-from ata_gym.utils.files.atomic import read_source
+from ata_gym.bench.logs.task_streams.rounds import SCHEMA, content_of, rows_of
 
 _LATEST = 1e17
 """The largest time in a timeline, in microseconds since 1970."""
@@ -49,11 +49,7 @@ class _Event(msgspec.Struct):
 
 
 def _recognises(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-    except OSError:
-        return False
+    head = peek.beginning(path)
     return head.lstrip().startswith(b"[") and _MARKS.search(head) is not None
 
 
@@ -91,7 +87,7 @@ def _read(path: Path, options: Options) -> Log:
 
 def _events(path: Path) -> list[_Event]:
     try:
-        return msgspec.json.decode(read_source(path), type=list[_Event])
+        return msgspec.json.decode(content_of(path), type=list[_Event])
     except RecursionError:
         fault = "its lists and objects are nested too deeply"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -149,6 +145,7 @@ FORMAT = Format(
     " had ended.",
     _recognises,
     _read,
-    "The steps of the program, which are seen where all tasks have ended.",
+    "Steps, unless a program waits for all tasks before it starts the next ones; and without "
+    "RAY_PROFILING=1, what a task waits for within its function.",
 )
 """The JSON of ``ray.timeline``."""

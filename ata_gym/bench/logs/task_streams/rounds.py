@@ -4,21 +4,34 @@ A scheduler of tasks knows no rounds. Where a program waits for all tasks before
 ones, the times show them: at its end no task runs.
 """
 
+import gzip
+import zlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.tables.rows import Rows
+from ata_gym.utils.files.atomic import read_source
 
-HEAD_BYTES = 65_536
-"""The part of a file by which a stream of tasks is recognised."""
 _SHARE_IN_ROUNDS = 0.5
 """The share of the tasks that are in rounds at least, where these count as rounds."""
 SCHEMA = {"worker": str, "name": str, "seconds": float, "start": float, "end": float}
 """The columns of a stream of tasks: who ran which task, the time of its own work, and from when to
 when it did; in seconds."""
+
+
+def content_of(path: Path) -> bytes:
+    """Return the content of a file, unpacked if it is gzip; ValueError if it cannot be unpacked."""
+    content = read_source(path)
+    if not content.startswith(b"\x1f\x8b"):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"it cannot be unpacked: {error}: copy it again") from error
 
 
 def rows_of(name: str, tasks: pl.DataFrame, options: Options, remarks: Sequence[str]) -> Rows:
