@@ -19,7 +19,7 @@ from ata_gym.bench.report.statistics import Estimate, estimate, estimates
 from ata_gym.bench.report.table import LEFT, RIGHT, Cell, Table
 from ata_gym.bench.store.note import Note
 from ata_gym.bench.studies.what_if.ways import AS_IT_IS, LEARNS
-from ata_gym.typing import Floats
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.files.json_files import fields, items, number, text
 from ata_gym.utils.validation import non_negative, real, whole_number
 
@@ -81,9 +81,11 @@ def report_on(
         origins: Versions, commit and machine.
     """
     content = _WaysContent(note, steps, origins)
+    # comparisons are over the steps that all ways have played
+    parts = log_parts(min(content.steps_by_way.values()))
     samples = {
         quantity: {
-            name: np.array([values[part].sum() for part in content.parts])
+            name: np.array([values[part].sum() for part in parts])
             for name, values in content.values(column).items()
         }
         for quantity, column in (("runtime", "round_time"), ("total_worker_time", "worker_time"))
@@ -134,10 +136,9 @@ class _WaysContent:
         return {name: self.steps.filter(policy=name)[column].to_numpy() for name in self.kinds}
 
     @cached_property
-    def parts(self) -> list[Any]:
-        """The indices of the steps of each part of the log; one part if the log is short."""
-        count = max(1, min(_LOG_PARTS, self.note["steps"] // _PART_STEPS))
-        return np.array_split(np.arange(self.note["steps"]), count)
+    def steps_by_way(self) -> dict[str, int]:
+        """The number of steps that each way has played, from the first on."""
+        return {name: len(values) for name, values in self.values("round_time").items()}
 
     @cached_property
     def records(self) -> pl.DataFrame:
@@ -154,16 +155,18 @@ class _WaysContent:
     def savings(self) -> dict[str, Estimate]:
         """The part of the runtime that each way saves, but the one as it is.
 
-        The interval is over the parts of the log, and NaN for a log that is too short.
+        It is compared with the same steps as they were. The interval is over their parts, and NaN
+        if they are too few.
         """
         times = self.values("round_time")
         logged_times = times.pop(AS_IT_IS)
         savings = {}
         for name, way_times in times.items():
-            saved = 1.0 - float(way_times.sum() / logged_times.sum())
+            saved = 1.0 - float(way_times.sum() / logged_times[: len(way_times)].sum())
             with np.errstate(invalid="ignore", divide="ignore"):
                 by_part = [
-                    1.0 - way_times[part].sum() / logged_times[part].sum() for part in self.parts
+                    1.0 - way_times[part].sum() / logged_times[part].sum()
+                    for part in log_parts(len(way_times))
                 ]
             half = float(estimate(np.array(by_part))[1])
             savings[name] = Estimate(saved, saved - half, saved + half)
@@ -207,16 +210,19 @@ class _WaysContent:
 
         The worker time is relative to the logged worker time.
         """
+        logged_times = self.values("worker_time")[AS_IT_IS]
         rows: list[tuple[str, ...]] = [(AS_IT_IS, "", "0.0", "", "1.000")]
         for name, saving in self.savings.items():
             if np.isnan(saving.high):
                 half = ""
             else:
                 half = f"{100 * (saving.high - saving.mean):.1f}"
-            worker_time = self.worker_times[name] / self.note["worker_time"]
-            rows.append(
-                (name, self.kinds[name], f"{100 * saving.mean:z.1f}", half, f"{worker_time:.3f}"),
-            )
+            steps = self.steps_by_way[name]
+            kind = self.kinds[name]
+            if steps < self.note["steps"]:
+                kind = f"{kind}, first {steps:,} steps"
+            worker_time = self.worker_times[name] / logged_times[:steps].sum()
+            rows.append((name, kind, f"{100 * saving.mean:z.1f}", half, f"{worker_time:.3f}"))
         return rows
 
     def most_waited_for(self) -> list[dict[str, Any]]:
@@ -270,6 +276,7 @@ class _WaysContent:
                 {
                     "name": name,
                     "kind": self.kinds[name],
+                    "steps": self.steps_by_way[name],
                     "saved": saving.mean,
                     "half": half,
                     "worker_time": self.worker_times[name],
@@ -366,6 +373,12 @@ class _WaysContent:
             Column("mean time"),
         ]
         return Tables("workers", "Who was waited for", _ABOUT_WORKERS, [TableView(columns, rows)])
+
+
+def log_parts(steps: int) -> list[Ints]:
+    """Return the indices of the steps of each part of a log; one part if the log is short."""
+    count = max(1, min(_LOG_PARTS, steps // _PART_STEPS))
+    return np.array_split(np.arange(steps), count)
 
 
 def _percent(part: float) -> Cell:

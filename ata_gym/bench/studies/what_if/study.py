@@ -36,8 +36,9 @@ from ata_gym.bench.studies.what_if.page import NOTE, STATE, report_on
 from ata_gym.bench.studies.what_if.ways import (
     OTHER_ENVS,
     Way,
-    learned_state,
     played,
+    played_steps,
+    remarks_on_parts,
     simple_ways,
     task_times,
 )
@@ -45,6 +46,7 @@ from ata_gym.utils.errors import RoundError, named_failure
 from ata_gym.utils.files.manifest import read_checked, remove_listed
 from ata_gym.utils.validation import short, whole_number
 from ata_policies import Allocator
+from ata_policies.registry import full_name
 
 POLICIES = ("default", "restarting-beta", "lb-bsp-ema")
 """The policies that share the tasks out, by default."""
@@ -90,7 +92,8 @@ def what_if(
     Returns:
         Results whose table has the columns policy, kind, quantity, mean, low and high, where a
         policy is a way: the part of the runtime that it saves, its runtime and its worker time.
-        Comparisons are over ten parts of the log.
+        Comparisons are over ten parts of the log. Of large jobs, policies play the first steps; a
+        remark says of which, and their figures are of these steps.
 
     Raises:
         ValueError: For a log that cannot be read or answers nothing, ``tasks`` below 2, a policy
@@ -162,8 +165,15 @@ class WhatIf(Study):
 
     def begin(self, folder: Path, command: Sequence[str]) -> list[Job]:
         open_folder(folder, self._config())
-        write_note(folder, self.name, command, about_log(self.log, self.budget))
+        note = about_log(self.log, self.budget)
+        note["remarks"] += remarks_on_parts(self._names, *self.log.seconds.shape, self.budget)
+        write_note(folder, self.name, command, note)
         return []
+
+    @property
+    def _names(self) -> list[str]:
+        """The names of all policies that are asked for."""
+        return [*self.policies, *OTHER_ENVS]
 
     def _config(self) -> dict[str, Any]:
         """All that the outcome of a way depends on, as plain data; the log is there as a hash."""
@@ -180,23 +190,37 @@ class WhatIf(Study):
             times = task_times(self.log, self.budget)
             ways = simple_ways(self.log, times, self.budget)
             failures = {}
-            names = [*self.policies, *OTHER_ENVS]
-            with progress_bars(dict.fromkeys(names, len(times))) as update:
-                for name in names:
+            steps = {name: self._steps(name) for name in self._names if self._steps(name)}
+            default_name = full_name("default")
+            learned = None
+            with progress_bars(steps) as update:
+                for name, count in steps.items():
                     try:
-                        ways.append(played(name, times, self.budget, partial(update, name)))
+                        way, clock = played(
+                            name, times[:count], self.budget, partial(update, name)
+                        )
                     except RoundError as error:
                         write_traceback(store.failure(name), error)
                         failures[name] = Failure(error, store.failure(name))
-                    else:
-                        remove_listed(store.failure(name))
-                        keep_source(store, name)
-            state = learned_state(self.log.workers, times, self.budget)
+                        continue
+                    ways.append(way)
+                    remove_listed(store.failure(name))
+                    keep_source(store, name)
+                    # an object of the user's may have the same name
+                    if name == default_name and self.policies[name] is None:
+                        learned = clock
+            if learned is None:
+                _, learned = played("default", times[: self._steps("default")], self.budget)
+            state = learned.allocator(self.log.workers).state_dict()
             write_json(folder / STATE, {"allocator": state})
             # the frame comes last, since it says that all is there
-            made_by = merged(provenance_of(__name__), *map(provenance, names))
+            made_by = merged(provenance_of(__name__), *map(provenance, steps))
             write_frame(_ways_file(store), frame_of(ways), made_by)
         return failures
+
+    def _steps(self, name: str) -> int:
+        """On how many steps a policy is played."""
+        return played_steps(name, *self.log.seconds.shape, self.budget)
 
     @staticmethod
     def report(folder: Path) -> Report:
@@ -251,7 +275,7 @@ def about_log(log: Log, budget: int) -> Note:
 
 
 def frame_of(ways: Sequence[Way]) -> pl.DataFrame:
-    """Return the steps in all ways as a frame, a row for each way and step.
+    """Return the steps in all ways as a frame, a row for each way and step that it played.
 
     The columns are policy, kind, round (the step, counted from 1), round_time and worker_time.
     """
