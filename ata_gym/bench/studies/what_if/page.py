@@ -203,7 +203,12 @@ class _WaysContent:
             " perfect split of each step, known beforehand, would save"
             f" {100 * self.note['perfect']:.1f} % of the runtime."
         )
-        return f"{verdict(self.savings, self.kinds, self.note['perfect'])}\n{cost}"
+        return f"{self.verdict}\n{cost}"
+
+    @property
+    def verdict(self) -> str:
+        """Whether another way is worth it."""
+        return verdict(self.savings, self.kinds, self.steps_by_way, self.note["perfect"])
 
     def way_rows(self) -> list[tuple[str, ...]]:
         """For each way its name and kind, what it saves, half its interval, and its worker time.
@@ -284,7 +289,7 @@ class _WaysContent:
             )
         return {
             **{name: self.note[name] for name in sizes},
-            "verdict": verdict(self.savings, self.kinds, self.note["perfect"]),
+            "verdict": self.verdict,
             "remarks": self.note["remarks"],
             "waited_for": self.note["waited_for"],
             "alternatives": alternatives,
@@ -293,7 +298,11 @@ class _WaysContent:
     def runtime_chart(self) -> Chart:
         """The chart of the runtime so far in each way."""
         places = {name: place for place, name in enumerate(self.kinds)}
-        records = self.records.with_columns(seed=pl.lit(0))
+        # a curve ends with the steps that its way has played
+        every_step = pl.DataFrame({"round": np.arange(1, self.note["steps"] + 1)})
+        grid = pl.DataFrame({"policy": [*self.kinds]}).join(every_step, how="cross")
+        records = grid.join(self.records, on=["policy", "round"], how="left", maintain_order="left")
+        records = records.with_columns(seed=pl.lit(0))
         chart = charts.curves(records, "runtime", places, seeds=1)
         return chart._replace(
             title="Runtime so far: lower is better",
@@ -385,21 +394,30 @@ def _percent(part: float) -> Cell:
     return Cell(f"{100 * part:.1f}", part)
 
 
-def verdict(savings: Mapping[str, Estimate], kinds: Mapping[str, str], perfect: float) -> str:
+def verdict(
+    savings: Mapping[str, Estimate],
+    kinds: Mapping[str, str],
+    steps: Mapping[str, int],
+    perfect: float,
+) -> str:
     """Return whether another way is worth it, in a sentence.
 
     Args:
         savings: The part of the runtime that each way saves.
         kinds: The kind of each way.
+        steps: The number of steps that each way has played.
         perfect: The part that a perfect split of each step, known beforehand, would save.
     """
     # the first policy speaks for all; without policies the best fixed split does
     name = next((name for name in savings if kinds[name] == LEARNS), next(iter(savings)))
     saving = savings[name]
     half = saving.high - saving.mean
+    part = ""
+    if steps[name] < steps[AS_IT_IS]:
+        part = f" of the first {steps[name]:,} steps"
     clause = (
-        f"{name} would save {100 * saving.mean:z.1f} % (± {100 * half:.1f}) of the runtime at price"
-        " 0"
+        f"{name} would save {100 * saving.mean:z.1f} % (± {100 * half:.1f}) of the runtime{part} at"
+        " price 0"
     )
     if perfect < _LEAST_SAVING:
         return (
@@ -409,7 +427,7 @@ def verdict(savings: Mapping[str, Estimate], kinds: Mapping[str, str], perfect: 
     if np.isnan(half):
         return (
             f"The log is too short to say: {name} would save {100 * saving.mean:z.1f} % of its"
-            " runtime."
+            f" runtime{part}."
         )
     if saving.low > _LEAST_SAVING:
         return f"Worth it: {clause}, by other shares alone."

@@ -166,14 +166,17 @@ class WhatIf(Study):
     def begin(self, folder: Path, command: Sequence[str]) -> list[Job]:
         open_folder(folder, self._config())
         note = about_log(self.log, self.budget)
-        note["remarks"] += remarks_on_parts(self._names, *self.log.seconds.shape, self.budget)
+        steps, n = self.log.seconds.shape
+        note["remarks"] += remarks_on_parts(self._counts, steps, n, self.budget)
         write_note(folder, self.name, command, note)
         return []
 
     @property
-    def _names(self) -> list[str]:
-        """The names of all policies that are asked for."""
-        return [*self.policies, *OTHER_ENVS]
+    def _counts(self) -> dict[str, int]:
+        """The number of steps that each policy plays."""
+        steps, n = self.log.seconds.shape
+        names = [*self.policies, *OTHER_ENVS]
+        return {name: played_steps(name, steps, n, self.budget) for name in names}
 
     def _config(self) -> dict[str, Any]:
         """All that the outcome of a way depends on, as plain data; the log is there as a hash."""
@@ -190,15 +193,13 @@ class WhatIf(Study):
             times = task_times(self.log, self.budget)
             ways = simple_ways(self.log, times, self.budget)
             failures = {}
-            steps = {name: self._steps(name) for name in self._names if self._steps(name)}
+            counts = {name: count for name, count in self._counts.items() if count > 0}
             default_name = full_name("default")
             learned = None
-            with progress_bars(steps) as update:
-                for name, count in steps.items():
+            with progress_bars(counts) as update:
+                for name, count in counts.items():
                     try:
-                        way, clock = played(
-                            name, times[:count], self.budget, partial(update, name)
-                        )
+                        way, clock = played(name, times[:count], self.budget, partial(update, name))
                     except RoundError as error:
                         write_traceback(store.failure(name), error)
                         failures[name] = Failure(error, store.failure(name))
@@ -210,17 +211,14 @@ class WhatIf(Study):
                     if name == default_name and self.policies[name] is None:
                         learned = clock
             if learned is None:
-                _, learned = played("default", times[: self._steps("default")], self.budget)
+                count = played_steps("default", len(times), len(self.log.workers), self.budget)
+                _, learned = played("default", times[:count], self.budget)
             state = learned.allocator(self.log.workers).state_dict()
             write_json(folder / STATE, {"allocator": state})
             # the frame comes last, since it says that all is there
-            made_by = merged(provenance_of(__name__), *map(provenance, steps))
+            made_by = merged(provenance_of(__name__), *map(provenance, counts))
             write_frame(_ways_file(store), frame_of(ways), made_by)
         return failures
-
-    def _steps(self, name: str) -> int:
-        """On how many steps a policy is played."""
-        return played_steps(name, *self.log.seconds.shape, self.budget)
 
     @staticmethod
     def report(folder: Path) -> Report:

@@ -1,6 +1,6 @@
 """The ways in which the steps of a log are played again, on the very times of the log."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import gymnasium as gym
@@ -98,23 +98,23 @@ def played_steps(policy: str, steps: int, n: int, budget: int) -> int:
     return min(steps, max(affordable, _FEWEST_STEPS))
 
 
-def remarks_on_parts(policies: Iterable[str], steps: int, n: int, budget: int) -> list[str]:
+def remarks_on_parts(counts: Mapping[str, int], steps: int, n: int, budget: int) -> list[str]:
     """Return what a reader should know of the policies that are not played on all steps.
 
     Args:
-        policies: The names of the policies that are asked for.
+        counts: The number of steps that each policy plays, as ``played_steps`` returns them.
         steps: The number of steps of the log.
         n: The number of workers.
         budget: The number B of tasks.
     """
-    counts = {name: played_steps(name, steps, n, budget) for name in policies}
     parts = [f"{name} on {count:,}" for name, count in counts.items() if 0 < count < steps]
     remarks = []
     if parts:
         remarks.append(
-            f"Of the {steps:,} steps, whose {n:,} workers and {budget:,} tasks take long, the first"
-            f" ones are played: {', '.join(parts)}. Each is compared with these steps as they were;"
-            " on more steps, policies would have learned more.",
+            f"A step of {n:,} workers and {budget:,} tasks takes long to play, so policies play the"
+            f" first of the {steps:,} steps: {', '.join(parts)}. Each is compared with the same"
+            " steps as they were; on more steps it would have learned more, and state.json would"
+            " hold more.",
         )
     remarks += [
         f"{name.capitalize()} is not played, since it would decide at each of {budget:,} results of"
