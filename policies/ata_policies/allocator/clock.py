@@ -146,6 +146,16 @@ class Clock:
 
         Raises:
             ValueError: In dispatch, or if there are more workers or fewer.
+
+        Example:
+            >>> import gymnasium, ata_gym
+            >>> pool = {"family": "deterministic", "scale": [1, 3]}
+            >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=pool, budget=4)
+            >>> clock = Clock(env, "certainty-equivalence")
+            >>> clock.tick()
+            6.0
+            >>> clock.allocator(["fast", "slow"]).allocate()
+            {'fast': 3, 'slow': 1}
         """
         if isinstance(self._bare, TaskDispatchEnv):
             raise ValueError(  # noqa: TRY004 - as for all arguments
