@@ -2,8 +2,12 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from os import PathLike
 from typing import Any
 
+from ata_gym.cluster.round_record import RoundRecord
+from ata_gym.cluster.trace_recorder import TraceRecorder
 from ata_gym.typing import Worker
 from ata_gym.utils.validation import whole_number
 from ata_policies import Allocator
@@ -12,7 +16,7 @@ from ata_policies.allocator.named_workers import checked_seconds
 _LOG = logging.getLogger("ata_gym.cluster")
 
 
-class Shadow:
+class Shadow(AbstractContextManager["Shadow"]):
     """Plays a policy beside a data-parallel job with even shares, and logs what it would save.
 
     Each step of the job is a round: each worker's step is cut into equal tasks, the policy decides
@@ -25,10 +29,13 @@ class Shadow:
             the number of workers of a step.
         policy: The name of a policy, as for ``ata_policies.Allocator``.
         log_every: Steps between two lines in the log ``ata_gym.cluster``; None for no lines.
+        record: A CSV file for the times of all steps, which ``ata-gym what-if`` reads; a
+            ``TraceRecorder`` writes it, each step at once, and goes on after a restart. Close the
+            shadow at the end then, or use it in a ``with`` statement. None for no file.
         arguments: Other arguments of ``ata_policies.Allocator``.
 
     Raises:
-        ValueError: For bad arguments.
+        ValueError: For bad arguments, and for a file to record that holds something else.
 
     Example:
         >>> shadow = Shadow(tasks=4, policy="certainty-equivalence", log_every=None)
@@ -52,6 +59,7 @@ class Shadow:
         tasks: int = 8,
         policy: str = "default",
         log_every: int | None = 100,
+        record: str | PathLike[str] | None = None,
         **arguments: Any,
     ) -> None:
         self._tasks_per_worker = whole_number("tasks", tasks, 2)
@@ -61,6 +69,10 @@ class Shadow:
             self._log_every = None
         else:
             self._log_every = whole_number("log_every", log_every)
+        if record is None:
+            self._recorder = None
+        else:
+            self._recorder = TraceRecorder(record)
         self._allocator: Allocator | None = None
         self._steps = 0
         self.tasks = {}
@@ -84,6 +96,7 @@ class Shadow:
         Raises:
             ValueError: For a time that is not a number of at least 0, and for other workers than in
                 the first step; nothing has changed then.
+        OSError: If the times cannot be recorded.
         """
         times = {worker: checked_seconds(worker, duration) for worker, duration in seconds.items()}
         if self._allocator is None:
@@ -96,6 +109,15 @@ class Shadow:
         if times.keys() != set(self._allocator.workers):
             raise ValueError(
                 f"each step has the workers {list(self._allocator.workers)}, not {list(times)}",
+            )
+        if self._recorder is not None:
+            self._recorder.add(
+                RoundRecord(
+                    self._recorder.last_round + 1,
+                    dict.fromkeys(times, 1),
+                    {worker: (duration,) for worker, duration in times.items()},
+                    round_time=max(times.values()),
+                ),
             )
         self.tasks = self._allocator.allocate()
         ends = {
@@ -120,6 +142,14 @@ class Shadow:
                 100 * self.saved,
                 slowest,
             )
+
+    def close(self) -> None:
+        """Close the file of the times, if there is one."""
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def state_dict(self) -> dict[str, Any]:
         """What was learned, for ``Allocator(prior=...)``.

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from os import PathLike
 from pathlib import Path
 
@@ -18,6 +18,7 @@ class TraceRecorder(AbstractContextManager["TraceRecorder"]):
     ``ata_gym.pools.read_trace(path, worker="worker", duration="duration")`` replays it in an env,
     and so does ``ata-gym bench --trace``. There the workers are in the order of their names, and
     each task takes its worker's next time; a worker without results has no place.
+    ``ata-gym what-if`` reads the file as the log of a job.
 
     Every round is written and flushed at once, so that a kill loses one round at most. An existing
     file is continued, and a last line that was cut off is removed. Close the recorder at the end,
@@ -47,12 +48,16 @@ class TraceRecorder(AbstractContextManager["TraceRecorder"]):
         >>> folder.cleanup()
     """
 
+    last_round: int = 0
+    """The number of the last round in the file; 0 if there is none."""
+
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
+        length = 0
         if self.path.exists():
-            length = _checked_end(self.path)
-        else:
-            length = 0
+            whole_lines = _whole_lines(self.path)
+            length = len(whole_lines)
+            self.last_round = _last_round(whole_lines)
         self._file = self.path.open("ab")
         # This removes a last line that was cut off.
         self._file.truncate(length)
@@ -76,6 +81,7 @@ class TraceRecorder(AbstractContextManager["TraceRecorder"]):
             for time in times
         ]
         self._write(rows)
+        self.last_round = record.round
 
     def close(self) -> None:
         """Close the file."""
@@ -91,8 +97,8 @@ class TraceRecorder(AbstractContextManager["TraceRecorder"]):
         self._file.flush()
 
 
-def _checked_end(path: Path) -> int:
-    """The length of a trace's whole lines in bytes; ``ValueError`` if it is no such trace."""
+def _whole_lines(path: Path) -> bytes:
+    """The whole lines of a trace; ``ValueError`` if it is no such trace."""
     header = ",".join(_COLUMNS).encode() + b"\n"
     content = path.read_bytes()
     if not header.startswith(content[: len(header)]):
@@ -100,4 +106,13 @@ def _checked_end(path: Path) -> int:
             f"{path} holds something else than the columns {', '.join(_COLUMNS)}: give another"
             " file",
         )
-    return content.rfind(b"\n") + 1
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _last_round(whole_lines: bytes) -> int:
+    """The number of the round of the last line; 0 where there is no number."""
+    rows = whole_lines.decode(errors="replace").splitlines()[1:]
+    cells = next(csv.reader(rows[-1:]), [])
+    with suppress(IndexError, ValueError):
+        return int(cells[_COLUMNS.index("round")])
+    return 0

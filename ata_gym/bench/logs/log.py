@@ -40,6 +40,13 @@ class Log:
     """The names of the steps; empty where they are 1, 2, ..."""
     unit: str = ""
     """"s" where the times are known to be seconds, else empty."""
+    doubt: str = ""
+    """Why the log may not answer, as a sentence; empty if it does."""
+
+    @property
+    def step_names(self) -> list[str]:
+        """(steps,): the names of the steps; their numbers, from 1 on, where they have none."""
+        return list(self.steps) or [str(number + 1) for number in range(len(self.seconds))]
 
     @property
     def step_times(self) -> Floats:

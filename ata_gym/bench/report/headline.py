@@ -91,16 +91,21 @@ def best_of(samples: Samples, names: Sequence[str]) -> tuple[str, list[str]]:
     return best, [name for name in other_names if frozenset((name, best)) not in different]
 
 
-def different_in_ratio(values_by_policy: Mapping[str, Floats]) -> Pairs:
+def different_in_ratio(
+    values_by_policy: Mapping[str, Floats],
+    successive: bool = False,
+) -> Pairs:
     """Return the pairs of policies whose ratio on the same seeds is clearly not 1.
 
     The test is the one of ``different_pairs``.
 
     Args:
         values_by_policy: The values of each policy, shape (seeds,).
+        successive: Whether the values follow each other in time.
     """
     with np.errstate(divide="ignore"):
-        return different_pairs({name: np.log(sample) for name, sample in values_by_policy.items()})
+        logarithms = {name: np.log(sample) for name, sample in values_by_policy.items()}
+    return different_pairs(logarithms, successive)
 
 
 def compared_with(samples: Samples, name: str, rivals: Mapping[str, str]) -> list[str]:

@@ -15,6 +15,9 @@ from ata_gym.bench.report.table import Table
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.files.manifest import write_listed
 
+LOG_PART = "log part"
+"""What values are paired by that are of the parts of a log, one after the other."""
+
 
 class Report(NamedTuple):
     """What a study says of its results, before it is shown anywhere."""
@@ -43,6 +46,8 @@ class Report(NamedTuple):
     """What two values have in common that are compared: a seed, or a part of a log."""
     case: str = "scenario"
     """What each key of ``samples`` names, as a noun whose plural ends with s."""
+    beside: str = ""
+    """The picture that a notebook shows with the tables, by its name; empty for none."""
 
 
 class LeftFiles(NamedTuple):

@@ -17,15 +17,19 @@ _ENDS = (0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2)
 # Samples of a bootstrap. They are drawn from seed 0: the same values give the same interval.
 _RESAMPLES = 2000
 _PROFILE_RATIOS = 100  # ratios at which a profile is known
+_LARGEST_CORRELATION = 0.95  # of neighbours among successive values; at 1 they would say nothing
+_LEAST_PART = 0.05  # of the variance that the sample variance of successive values has
 BASELINES = ("ofta", "gta", "dynamic-ofta", "dynamic-oracle")
 """The policies that all others are compared with."""
 
 
-def estimate(values: Floats) -> tuple[Floats, Floats]:
+def estimate(values: Floats, successive: bool = False) -> tuple[Floats, Floats]:
     """Return the mean over seeds, and half the width of Student's interval.
 
     Args:
         values: The values, shape (seeds, ...).
+        successive: Whether the values follow each other in time, such as those of the parts of a
+            log, so that neighbours may be alike; they count as ``effective_sample`` says.
 
     Returns:
         Two arrays of shape (...); half the width is NaN for one seed.
@@ -35,11 +39,56 @@ def estimate(values: Floats) -> tuple[Floats, Floats]:
         >>> float(mean), float(half.round(4))
         (2.0, 2.4841)
     """
-    mean = values.mean(axis=0)
-    if len(values) == 1:
-        return mean, np.full_like(mean, np.nan)
-    half = quantile(len(values)) * values.std(axis=0, ddof=1) / len(values) ** 0.5
-    return mean, np.asarray(half)
+    deviation, size = effective_sample(values, successive)
+    half = stdtrit(np.maximum(size - 1.0, 1.0), _ENDS[1]) * deviation / size**0.5
+    return values.mean(axis=0), np.asarray(half)
+
+
+def effective_sample(values: Floats, successive: bool = False) -> tuple[Floats, Floats]:
+    """Return the standard deviation of values, and how many independent values they stand for.
+
+    Values that are ``successive`` are taken for an autoregressive process of order 1. Its
+    correlation is that of neighbours, plus the bias of this estimate (Kendall, Biometrika 1954),
+    and at least 0. ``python -m tests.benchmarks.coverage`` measures how often the interval of
+    ``estimate`` then holds the mean.
+
+    Args:
+        values: The values, shape (seeds, ...).
+        successive: Whether the values follow each other in time.
+
+    Returns:
+        Two arrays of shape (...); the deviation is NaN for one value.
+
+    Example:
+        >>> rising = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+        >>> [round(float(part), 2) for part in effective_sample(rising, successive=True)]
+        [4.43, 1.4]
+    """
+    count = len(values)
+    shape = values.shape[1:]
+    if count == 1:
+        return np.full(shape, np.nan), np.ones(shape)
+    deviation = np.asarray(values.std(axis=0, ddof=1))
+    if not successive:
+        return deviation, np.full(shape, float(count))
+    factor = _inflation(values)
+    # alike values differ from their own mean by less than from the true one
+    part = np.maximum(1.0 - (factor - 1.0) / (count - 1), _LEAST_PART)
+    return deviation / np.sqrt(part), count / factor
+
+
+def _inflation(values: Floats) -> Floats:
+    """By what the variance of the mean of successive values is above that of independent ones."""
+    count = len(values)
+    deviations = values - values.mean(axis=0)
+    squares = (deviations**2).sum(axis=0)
+    products = (deviations[1:] * deviations[:-1]).sum(axis=0)
+    # values that are all the same have no correlation
+    correlation = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
+    bias = (1.0 + 4.0 * np.maximum(correlation, 0.0)) / (count - 1)
+    correlation = np.clip(correlation + bias, 0.0, _LARGEST_CORRELATION)
+    lags = np.arange(1, count).reshape(-1, *(1,) * correlation.ndim)
+    return np.asarray(1.0 + 2.0 * ((1.0 - lags / count) * correlation**lags).sum(axis=0))
 
 
 class Estimate(NamedTuple):
@@ -54,11 +103,11 @@ class Estimate(NamedTuple):
     high: float
 
     @classmethod
-    def from_sample(cls, sample: Floats) -> Self:
-        """Estimate the mean of a sample, shape (seeds,)."""
+    def from_sample(cls, sample: Floats, successive: bool = False) -> Self:
+        """Estimate the mean of a sample, shape (seeds,); ``successive`` as for ``estimate``."""
         if not np.isfinite(sample).all():
             return cls(np.nan, np.nan, np.nan)
-        mean, half = estimate(sample)
+        mean, half = estimate(sample, successive)
         return cls(float(mean), float(mean - half), float(mean + half))
 
     @classmethod
@@ -75,22 +124,28 @@ class Estimate(NamedTuple):
 
     @classmethod
     def from_ratios(
-        cls, numerators: Sequence[Floats], denominators: Sequence[Floats]
+        cls,
+        numerators: Sequence[Floats],
+        denominators: Sequence[Floats],
+        successive: bool = False,
     ) -> "Estimate":
         """Estimate the geometric mean of ratios over the seeds of several scenarios.
 
-        Each scenario has values on the same seeds, shape (seeds,), of both.
+        Each scenario has values on the same seeds, shape (seeds,), of both; ``successive`` is as
+        for ``estimate``.
         """
         with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
             logarithms = [
                 np.log(a) - np.log(b) for a, b in zip(numerators, denominators, strict=True)
             ]
-            return cls.from_logarithms(np.mean(logarithms, axis=0))
+            return cls.from_logarithms(np.mean(logarithms, axis=0), successive)
 
     @classmethod
-    def from_logarithms(cls, sample: Floats) -> Self:
+    def from_logarithms(cls, sample: Floats, successive: bool = False) -> Self:
         """Estimate the geometric mean of ratios from their logarithms, shape (seeds,)."""
-        return cls(*(float(np.exp(end)) for end in cls.from_sample(sample)))
+        # the interval of a few successive values may reach further than a number can
+        with np.errstate(over="ignore"):
+            return cls(*(float(np.exp(end)) for end in cls.from_sample(sample, successive)))
 
 
 def estimates(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> pl.DataFrame:
@@ -174,15 +229,21 @@ def ends(records: pl.DataFrame, price: float = 0.0) -> dict[str, dict[str, Float
     }
 
 
-def paired_wins(costs: Sequence[Floats], other_costs: Sequence[Floats]) -> Estimate:
+def paired_wins(
+    costs: Sequence[Floats],
+    other_costs: Sequence[Floats],
+    successive: bool = False,
+) -> Estimate:
     """Estimate the share of seeds on which a policy costs less than another one; ties count half.
 
     The interval is the one of Clopper and Pearson (Biometrika 1934) over the seeds, each with its
-    mean over scenarios: exact for one scenario, and wider than needed for several.
+    mean over scenarios: exact for one scenario, and wider than needed for several. Successive
+    values count as so many seeds as they are worth.
 
     Args:
         costs: The costs of the policy in each scenario, shape (seeds,).
         other_costs: The costs of the other policy, in the same form.
+        successive: Whether the values follow each other in time, as for ``estimate``.
 
     Example:
         >>> wins = paired_wins([np.array([1.0, 2.0, 3.0, 4.0])], [np.array([2.0, 3.0, 4.0, 1.0])])
@@ -192,10 +253,13 @@ def paired_wins(costs: Sequence[Floats], other_costs: Sequence[Floats]) -> Estim
     wins = np.mean(
         [(a < b) + 0.5 * (a == b) for a, b in zip(costs, other_costs, strict=True)], axis=0
     )
-    seeds = len(wins)
-    won = float(wins.sum())
-    if seeds == 1:
-        return Estimate(won, np.nan, np.nan)
+    if len(wins) == 1:
+        return Estimate(float(wins[0]), np.nan, np.nan)
+    if successive:
+        seeds = len(wins) / float(_inflation(wins))
+    else:
+        seeds = float(len(wins))
+    won = float(wins.mean()) * seeds
     # Quantiles of beta distributions, which do not exist where no or every seed is won.
     if won > 0.0:
         low = float(betaincinv(won, seeds - won + 1.0, _ENDS[0]))
@@ -212,7 +276,7 @@ Pairs = frozenset[frozenset[str]]
 """Pairs of names; the order of the two does not matter."""
 
 
-def different_pairs(samples: Mapping[str, Floats]) -> Pairs:
+def different_pairs(samples: Mapping[str, Floats], successive: bool = False) -> Pairs:
     """Return the pairs of policies that differ clearly; the other pairs are tied.
 
     All sentences that say "tied" follow this rule. Two policies differ if the paired t test of
@@ -245,8 +309,10 @@ def different_pairs(samples: Mapping[str, Floats]) -> Pairs:
         if seeds == 1:
             chance = np.where(mean == 0.0, 1.0, 0.0)
         else:
-            error = differences.std(axis=1, ddof=1) / seeds**0.5
-            chance = np.where(mean == 0.0, 1.0, 2.0 * stdtr(seeds - 1, -np.abs(mean / error)))
+            deviation, size = effective_sample(differences.T, successive)
+            degrees = np.maximum(size - 1.0, 1.0)
+            error = deviation / size**0.5
+            chance = np.where(mean == 0.0, 1.0, 2.0 * stdtr(degrees, -np.abs(mean / error)))
     # Nothing follows from numbers that are not finite.
     chance = np.where(np.isnan(chance), 1.0, chance)
     # Holm: the k-th smallest of m chances, times m + 1 - k, until one is above 5 %.

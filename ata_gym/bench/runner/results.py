@@ -1,6 +1,7 @@
 """What a study gives: tables, comparisons, pictures and a page, in a notebook and a terminal."""
 
 import os
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -24,7 +25,7 @@ from ata_gym.bench.report.headline import (
 from ata_gym.bench.report.page import render
 from ata_gym.bench.report.pictures import legend
 from ata_gym.bench.report.quantities import noun
-from ata_gym.bench.report.report import LeftFiles, Report
+from ata_gym.bench.report.report import LOG_PART, LeftFiles, Report
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.table import html
 from ata_gym.bench.runner.policies import PolicyLike, name_among
@@ -147,9 +148,15 @@ class Results:
             )
             for quantity in dict.fromkeys([main_quantity, *samples[0]])
         }
-        ratios = {quantity: Estimate.from_ratios(*pair) for quantity, pair in pairs.items()}
+        # parts of a log follow each other in time
+        successive = self.content.paired_by == LOG_PART
+        ratios = {
+            quantity: Estimate.from_ratios(*pair, successive) for quantity, pair in pairs.items()
+        }
         clauses = [more_or_less(ratio, noun(quantity)) for quantity, ratio in ratios.items()]
-        tied = frozenset((policy_name, other_name)) not in different_in_ratio(means_by_policy)
+        tied = frozenset((policy_name, other_name)) not in different_in_ratio(
+            means_by_policy, successive
+        )
         among_text = tie_among(ratios[main_quantity], len(means_by_policy))
         if len(samples) > 1:
             scope = f" on {plural(len(samples), self.content.case)}"
@@ -160,7 +167,7 @@ class Results:
             tie_sentence = f" By {noun(main_quantity)} the two are tied{among_text}."
         else:
             tie_sentence = ""
-        wins = statistics.paired_wins(*pairs[main_quantity])
+        wins = statistics.paired_wins(*pairs[main_quantity], successive)
         seeds = len(pairs[main_quantity][0][0])
         if seeds == 1:
             interval = ""
@@ -270,6 +277,10 @@ class Results:
         if self._report is not None:
             parts.append(html(self._report.tables))
             parts.append(f"<p>{escape(self._report.findings)}</p>".replace("\n", "<br>"))
+            if self._report.beside:
+                picture = b64encode(self.plot(self._report.beside)._repr_png_()).decode()
+                name = escape(self._report.beside, quote=True)
+                parts.append(f'<img src="data:image/png;base64,{picture}" alt="{name}">')
         return "".join(parts)
 
 

@@ -57,6 +57,10 @@ def what_if(
         typer.Option(help="Tasks into which the share of a worker in a step is cut."),
     ] = 8,
     policies: options.Policies = "default,restarting-beta,lb-bsp-ema",
+    without: Annotated[
+        str,
+        typer.Option(metavar="NAMES", help="Ways not to play, such as race,dispatch."),
+    ] = "",
     out: Annotated[
         Path | None,
         options.folder_option(help="A folder for the page and what was learned."),
@@ -65,10 +69,11 @@ def what_if(
 ) -> None:
     r"""Say what stragglers cost in a job, from its log.
 
-    The log has the time that each worker needed in each step, before it waited for others. Its
-    steps are played again: with other shares, by policies that learn, as a race, by dispatch, and
-    without the worst worker. What was learned is in state.json, for Allocator(prior=...) and
-    TorchAllocator(prior=...) in the real run.
+    The log has the time that each worker needed in each step, before it waited for others. The
+    answer is who was waited for, when, and how much that cost. The steps are played again: with
+    other shares, by policies that learn, as a race, by dispatch, and without the worst worker. What
+    was learned is in state.json, for Allocator(prior=...) and TorchAllocator(prior=...) in the real
+    run.
 
     ```
     ata-gym what-if times.csv
@@ -87,6 +92,7 @@ def what_if(
             log,
             tasks=tasks,
             policies=options.split_names(policies),
+            without=without,
             worker_column=worker_column,
             duration_column=duration_column,
             round_column=round_column,

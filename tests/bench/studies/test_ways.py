@@ -2,6 +2,7 @@
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -146,10 +147,22 @@ def test_of_a_large_job_policies_play_the_first_steps_and_are_compared_on_these(
     }
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "learns, first 30 steps" in page
-    assert "of the first 30 steps at price 0" in results.content.findings
+    assert "the first 30 steps at price 0" in results.content.findings
     remarks = " ".join(results.content.remarks)
     assert "distribution-learner on 30, uta on 30, race on 15." in remarks
     assert "Dispatch is not played" in remarks
+
+
+@pytest.mark.usefixtures("part_only")
+def test_the_rest_of_each_step_is_added_to_the_steps_that_are_played():
+    log = replace(slow_log(), rest=np.linspace(0.1, 2.0, STEPS))
+    results = bench.what_if(log, policies="uta")
+    assert log.rest is not None
+    even = log.seconds[:PART].max(axis=1) + log.rest[:PART]
+    np.testing.assert_allclose(round_times(results, "uta"), even)
+    race = round_times(results, "race")
+    saved = results.table().filter(policy="race", quantity="saved")["mean"].item()
+    assert saved == pytest.approx(1.0 - race.sum() / log.step_times[: PART // 2].sum())
 
 
 @pytest.mark.usefixtures("part_only")

@@ -18,12 +18,16 @@ from typer.testing import CliRunner
 
 from ata_gym import bench
 from ata_gym.bench.logs import Log, read_log
+from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.studies.what_if import study as replay
-from ata_gym.bench.studies.what_if.study import about_log
+from ata_gym.bench.studies.what_if.answer import who
+from ata_gym.bench.studies.what_if.waiting import about_log, heat_frame, when
 from ata_gym.bench.studies.what_if.ways import best_split, task_times
 from ata_gym.cli import app
+from ata_gym.cluster import RoundRecord, Shadow, TraceRecorder
 from ata_gym.utils.files import manifest
 from ata_policies import AllocationPolicy, Allocator
+from tests.benchmarks.coverage import coverage, successive_values
 from tests.flips import unseen
 from tests.mutated import refused_by_field
 
@@ -72,7 +76,8 @@ def test_on_recorded_jobs_it_is_a_simulation_of_the_same_times_by_hand(shared_da
     assert figures["idle"] == pytest.approx(1.0 - times.sum() / (10 * times.max(axis=1).sum()))
     rate = (8 / times).sum(axis=1)  # tasks per unit of time
     assert figures["perfect"] == pytest.approx(1.0 - (80 / rate).sum() / times.max(axis=1).sum())
-    slowest = np.bincount(times.argmax(axis=1), minlength=10) / 100
+    is_last = times == times.max(axis=1, keepdims=True)
+    slowest = (is_last / is_last.sum(axis=1, keepdims=True)).mean(axis=0)
     np.testing.assert_allclose([worker["last"] for worker in figures["waited_for"]], slowest)
     np.testing.assert_allclose(round_times(results, "as it is"), times.max(axis=1))
     allocator = Allocator(10, 80, "restarting-beta")
@@ -303,17 +308,17 @@ def test_figures_agree_and_ways_are_compared_over_parts_of_the_log():
         assert last["runtime"].item() == pytest.approx(means[way, "runtime"])
         assert last["total_worker_time"].item() == pytest.approx(means[way, "total_worker_time"])
     assert means["uta", "saved"] == pytest.approx(0.0, abs=1e-12)
-    by_part = [
-        1.0 - part.sum() / logged_part.sum()
-        for part, logged_part in zip(
-            np.split(round_times(results, "race"), 10),
-            np.split(round_times(results, "as it is"), 10),
-            strict=True,
-        )
-    ]
-    interval = stats.ttest_1samp(by_part, 0.0).confidence_interval(0.95)
+    # the saving is 1 minus a ratio of means, whose interval is of the parts' distances from it
+    race_times, logged_times = (round_times(results, way) for way in ("race", "as it is"))
+    ratio = race_times.sum() / logged_times.sum()
+    distances = (ratio * logged_times - race_times).reshape(10, 6).mean(axis=1)
+    deviations = distances - distances.mean()
+    correlation = deviations[1:] @ deviations[:-1] / (deviations @ deviations)
+    correlation = max(correlation + (1 + 4 * max(correlation, 0)) / 9, 0)
+    inflation = 1 + 2 * sum((1 - lag / 10) * correlation**lag for lag in range(1, 10))
+    variance = distances.var(ddof=1) / (1 - (inflation - 1) / 9) * inflation / 10
+    half = stats.t.ppf(0.975, 10 / inflation - 1) * variance**0.5 / logged_times.mean()
     race = table.filter(policy="race", quantity="saved")
-    half = (interval.high - interval.low) / 2
     assert race["high"].item() - race["mean"].item() == pytest.approx(half)
     sentence = results.compare("race", "as it is").sentence
     assert sentence.startswith("race compared with as it is: ")
@@ -374,7 +379,7 @@ def test_a_note_is_refused_by_file_and_field(tmp_path):
     bench.what_if(log_of(job(steps=10)), policies="uta", out=tmp_path)
     (tmp_path / manifest.NAME).unlink()
     numbers = {
-        *("runtime", "worker_time", "idle", "perfect"),
+        *("runtime", "worker_time", "rest", "idle", "perfect"),
         *(f"waited_for[{k}].{name}" for k in (0, 2) for name in ("last", "lost", "mean")),
     }
     assert refused_by_field(tmp_path / "about.json", lambda: bench.read(tmp_path)) == numbers
@@ -391,7 +396,8 @@ def test_of_near_equal_workers_the_verdict_is_no_and_of_a_short_log_nothing():
     rng = np.random.default_rng(0)
 
     def verdict(times, policies="restarting-beta"):
-        return bench.what_if(log_of(times), policies=policies).content.findings
+        results = bench.what_if(log_of(times), policies=policies)
+        return results.content.findings.splitlines()[1]
 
     assert verdict(rng.normal(1.0, 0.002, (60, 4))).startswith(
         "Not worth it: workers are near equal",
@@ -406,6 +412,7 @@ def test_of_near_equal_workers_the_verdict_is_no_and_of_a_short_log_nothing():
 
 def test_the_figures_of_a_log_are_right_in_a_case_by_hand():
     figures = about_log(log_of(np.tile([1.0, 1.0, 3.0], (40, 1))), 24)
+    assert [worker["when"] for worker in figures["waited_for"]] == ["", "", "all along"]
     assert [worker["last"] for worker in figures["waited_for"]] == [0.0, 0.0, 1.0]
     assert [worker["lost"] for worker in figures["waited_for"]] == pytest.approx([0, 0, 2 / 3])
     assert figures["idle"] == pytest.approx(4 / 9)
@@ -448,3 +455,262 @@ def test_a_log_that_does_not_say_enough_gets_a_sentence(tmp_path, content, words
     assert done.exit_code == 2
     assert re.search(sentence, " ".join(done.stderr.split()))
     assert not (tmp_path / "out").exists()
+
+
+def named_log(times, rest=None, **fields):
+    """A log in seconds, whose ranks and steps are numbers from 0 on."""
+    steps, n = times.shape
+    names = {"workers": [str(rank) for rank in range(n)], "steps": [str(k) for k in range(steps)]}
+    return Log(
+        "job", seconds=times, tasks=np.ones_like(times), rest=rest, unit="s", **names, **fields
+    )
+
+
+def spells(steps=240, rest=None):
+    """Ranks that take 0.2 s; rank 2 takes 0.3 s in steps 40 to 59, and rank 1 in step 7."""
+    times = np.full((steps, 4), 0.2)
+    times[40:60, 2] = 0.3
+    times[7, 1] = 0.3
+    return named_log(times, rest)
+
+
+def test_percentages_are_of_the_whole_step_and_say_so():
+    compute = np.tile([0.02, 0.03], (60, 1))
+    whole = bench.what_if(named_log(compute, np.full(60, 0.07)), policies="uta")
+    data = json.loads(whole.content.files["what-if.json"])
+    # B tasks at speeds of 8 / 20 and 8 / 30 take 24 of the 30 ms
+    assert data["perfect"] == pytest.approx(0.06)
+    assert data["idle"] == pytest.approx(0.05)
+    assert (data["whole"], data["rest"]) == ("the runtime", pytest.approx(4.2))
+    assert (
+        "rank 1 was waited for: last in 100 % of steps, 10 ms of each step of 100 ms (10.0 %)"
+        in (whole.content.findings.lower())
+    )
+    assert whole.remarks == []
+    part = bench.what_if(named_log(compute), policies="uta")
+    ways = set(part.records["policy"])
+    assert {"as it is", "uta", "race", "dispatch", "best fixed split"} < ways
+    for way in ways:
+        np.testing.assert_allclose(round_times(whole, way), round_times(part, way) + 0.07)
+    assert json.loads(part.content.files["what-if.json"])["perfect"] == pytest.approx(0.2)
+    assert "of the time without communication" in part.content.findings
+    assert "of the runtime" not in part.content.findings
+    (remark,) = part.remarks
+    assert remark.startswith("Communication is not in the log")
+
+
+def test_who_when_and_how_much_are_right_in_a_case_by_hand():
+    results = bench.what_if(
+        spells(rest=np.full(240, 0.05)), policies="uta", without="race,dispatch"
+    )
+    runtime = 240 * 0.25 + 21 * 0.1
+    share = f"{100 * 2.0 / runtime:.1f} %"
+    assert results.content.findings.splitlines()[0] == (
+        "Rank 2 was waited for: last in 31 % of steps, 8.33 ms of each step of 259 ms"
+        f" ({share}), most in steps 40-59."
+    )
+    table, _ = results.content.tables
+    assert [*table.columns] == [
+        *("worker", "% of steps last", "when most was lost", "ms of a step lost", "% lost"),
+        "mean ms",
+    ]
+    # in 219 steps all four end together
+    assert table.rows[0] == ("2", "31.1", "40-59", "8.3", share.removesuffix(" %"), "208.3")
+    assert table.rows[1][:4] == ("1", "23.2", "", "0.4")
+
+
+def test_ties_are_shared():
+    times = np.array([[2.0, 2.0, 1.0], [3.0, 1.0, 1.0], [1.0, 1.0 + 1e-13, 1.0], [0.0, 0.0, 0.0]])
+    figures = about_log(log_of(times), 24)
+    last = [worker["last"] for worker in figures["waited_for"]]
+    assert last == pytest.approx(np.array([0.5 + 1 + 1 / 3 + 1 / 3, 0.5 + 2 / 3, 2 / 3]) / 4)
+    assert [worker["lost"] for worker in figures["waited_for"]] == pytest.approx([2 / 6, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("slow", "text"),
+    [
+        (range(40, 60), "40-59"),
+        ([7], "7"),
+        ([*range(20, 30), *range(70, 95)], "20-29, 70-94"),
+        (range(100), "all along"),
+        (range(0, 100, 2), "all along"),
+        (range(9, 100, 20), "9, 29, 49, 69 and others"),
+        ([], ""),
+    ],
+)
+def test_the_steps_in_which_most_was_lost_are_named(slow, text):
+    lost = np.zeros(100)
+    lost[[*slow]] = 0.3
+    assert when(lost, [str(step) for step in range(100)]) == text
+    noise = np.random.default_rng(0).uniform(0.9, 1.1, 100)
+    assert when(lost * noise, [str(step) for step in range(100)]).count(",") == text.count(",")
+    names = [f"epoch 1, step {step}" for step in range(100)]
+    if text == "40-59":
+        assert when(lost, names) == "epoch 1, step 40 to epoch 1, step 59"
+
+
+def test_several_workers_that_are_waited_for_are_named_and_chance_alone_names_none():
+    step = np.arange(240)
+    times = np.random.default_rng(0).gamma(400, 0.25 / 400, (240, 8))
+    times[:, 6] *= np.where(step // 20 % 2 == 1, 2.5, 1.0)
+    times[:, 7] *= np.where((step + 20) // 20 % 2 == 1, 2.5, 1.0)
+    sentence = who(about_log(named_log(times), 64))
+    assert re.match(r"Rank [67] was waited for: .* and others\. So was rank [67] \(", sentence)
+    even = np.random.default_rng(0).gamma(400, 0.25 / 400, (240, 8))
+    assert who(about_log(named_log(even), 64)).startswith("No worker stands out: rank ")
+    same = about_log(named_log(np.ones((20, 3))), 24)
+    assert who(same) == "Nobody was waited for: in each step all ended together."
+
+
+def test_a_short_log_of_a_slow_rank_bears_an_interval():
+    for seed in range(6):
+        times = 0.025 * np.random.default_rng(seed).gamma(400, 1 / 400, (10, 3))
+        times[:, 1] *= 2.6
+        results = bench.what_if(
+            named_log(times), policies="restarting-beta", without="race,dispatch"
+        )
+        assert results.content.findings.splitlines()[1].startswith("Worth it: ")
+    assert "too short to say, since an interval needs 10 steps" in (
+        bench.what_if(named_log(times[:9]), policies="uta").content.findings
+    )
+
+
+@pytest.mark.parametrize(("steps", "correlation", "least"), [(10, 0.5, 0.88), (30, 0.8, 0.88)])
+def test_intervals_hold_the_mean_of_steps_that_are_alike(steps, correlation, least):
+    values = successive_values(np.random.default_rng(1), steps, correlation, 4_000)
+    assert coverage(values)[0] > least
+    # as if parts were independent they do not
+    assert coverage(values, successive=False)[0] < 0.8
+
+
+def test_a_comparison_over_parts_of_a_log_is_as_wide_as_their_correlation_asks_for():
+    rising = np.tile([0.2, 0.2], (100, 1))
+    rising[:, 1] = np.linspace(0.2, 0.4, 100)
+    results = bench.what_if(named_log(rising), policies="uta", without="dispatch,race")
+    (samples,) = results.content.samples.values()
+    pair = (samples["runtime"]["best fixed split"], samples["runtime"]["as it is"])
+    plain, wide = (Estimate.from_ratios([pair[0]], [pair[1]], kind) for kind in (False, True))
+    assert results.compare("best fixed split", "as it is").ratio == wide
+    assert wide.mean == plain.mean
+    assert wide.high / wide.low > 2 * plain.high / plain.low
+
+
+def test_ways_are_left_out_by_name(tmp_path):
+    log = spells(60)
+    all_ways = bench.what_if(log, policies="default,uta", out=tmp_path)
+    fewer = bench.what_if(log, policies="default,uta", without=["default", "race"], out=tmp_path)
+    left = set(all_ways.records["policy"]) - set(fewer.records["policy"])
+    assert left == {"distribution-learner", "race"}
+    # the folder has what was asked for last
+    assert bench.read(tmp_path).table().equals(fewer.table())
+    for way in set(fewer.records["policy"]):
+        np.testing.assert_array_equal(round_times(fewer, way), round_times(all_ways, way))
+    path = tmp_path / "times.csv"
+    frame(job()).write_csv(path)
+    done = command(path, "--policies", "uta", "--without", "uta,race,dispatch", "--json")
+    assert {way["name"] for way in json.loads(done.stdout)["alternatives"]} == {
+        "best fixed split",
+        "without 2",
+    }
+    done = command(path, "--policies", "uta", "--without", "dispach")
+    assert done.exit_code == 2
+    assert re.search(
+        r"there is no way to leave out 'dispach'.*dispatch", " ".join(done.stderr.split())
+    )
+
+
+def test_a_log_that_may_not_answer_says_so_in_place_of_a_verdict(tmp_path):
+    doubt = "its times include the wait for others."
+    log = named_log(job(), doubt=doubt)
+    results = bench.what_if(log, policies="uta", out=tmp_path)
+    assert results.content.findings.splitlines()[0] == f"This log cannot say: {doubt}"
+    assert "worth it" not in results.content.findings.lower()
+    assert bench.read(tmp_path).content.findings == results.content.findings
+
+
+@pytest.mark.filterwarnings("error")
+def test_times_of_zero_give_no_warnings_and_a_worker_without_time_no_verdict():
+    times = job(steps=20)
+    for rows, columns in ((3, slice(None)), (3, 1), (slice(5), 1), (slice(None), slice(2))):
+        changed = times.copy()
+        changed[rows, columns] = 0.0
+        if rows == slice(None):
+            changed[0] = 1.0
+        results = bench.what_if(log_of(changed), policies="restarting-beta,lb-bsp-ema")
+        assert np.isfinite(results.table()["mean"].to_numpy()).all()
+        cannot_say = "This log cannot say: worker a took no time in 95 % of steps."
+        assert (cannot_say in results.content.findings) == (rows == slice(None))
+        results.plot("waiting")
+        results.compare("race", "as it is")
+    times[:, 1] = 0.0
+    with pytest.raises(ValueError, match="job: the times of worker b are all 0"):
+        bench.what_if(log_of(times), policies="uta")
+
+
+def test_the_heat_map_has_the_workers_in_the_order_of_the_bars_and_few_cells():
+    rng = np.random.default_rng(0)
+    times = rng.gamma(400, 0.02 / 400, (1003, 40))
+    times[500:600, 17] *= 4.0
+    log = named_log(times)
+    about = about_log(log, 80)
+    heat = heat_frame(log, about)
+    workers = heat["worker"].unique(maintain_order=True).to_list()
+    worst = sorted(about["waited_for"], key=lambda worker: -worker["lost"])
+    assert workers == [*(worker["worker"] for worker in worst[:12]), "the other 28"]
+    assert workers[0] == "17"
+    assert len(heat) == 13 * 400
+    slow = heat.filter(pl.col("worker") == "17", pl.col("relative") > 3)
+    assert (int(slow["first"][0]), int(slow["last"][-1])) == pytest.approx((500, 599), abs=3)
+    small = named_log(np.array([[1.0, 2.0, 4.0], [3.0, 3.0, 3.0]]))
+    assert heat_frame(small, about_log(small, 24)).rows() == [
+        ("2", "0", "0", 2.0),
+        ("2", "1", "1", 1.0),
+        ("0", "0", "0", 0.5),
+        ("0", "1", "1", 1.0),
+        ("1", "0", "0", 1.0),
+        ("1", "1", "1", 1.0),
+    ]
+
+
+def test_a_notebook_shows_the_tables_and_the_picture():
+    shown = bench.what_if(spells(60), policies="uta", without="dispatch")._repr_html_()
+    assert "when most was lost" in shown
+    assert '<img src="data:image/png;base64,iVBOR' in shown
+
+
+def test_what_a_shadow_records_is_read_as_the_times_of_the_job(tmp_path):
+    path = tmp_path / "times.csv"
+    times = job(steps=40)
+    workers = ["gpu0", "gpu1", "gpu, old"]
+    # the job is started again after 15 steps; each step is in the file at once
+    for part, lines in ((times[:15], 15), (times[15:], 40)):
+        with Shadow(tasks=4, record=path, log_every=None) as shadow:
+            for step in part.tolist():
+                shadow.step(dict(zip(workers, step, strict=True)))
+            written = len(path.read_text().splitlines())
+        assert written == 1 + 3 * lines
+    log = read_log(path)
+    places = [log.workers.index(worker) for worker in workers]
+    np.testing.assert_array_equal(log.seconds[:, places], times)
+    assert (
+        "gpu, old was waited for: last in " in bench.what_if(log, policies="uta").content.findings
+    )
+    path.write_text("a,b\n")
+    with pytest.raises(ValueError, match="holds something else"):
+        Shadow(record=path)
+
+
+def test_rounds_of_a_recorder_in_which_workers_have_different_numbers_of_tasks_add_up(tmp_path):
+    path = tmp_path / "times.csv"
+    with TraceRecorder(path) as recorder:
+        for number in range(1, 13):
+            seconds = {"a": (0.5, 0.25, 0.25), "b": (1.5,), "c": (0.1 * number,) * 2}
+            tasks = {worker: len(times) for worker, times in seconds.items()}
+            recorder.add(RoundRecord(number, tasks, seconds, round_time=3.0))
+    log = read_log(path)
+    expected = [(1.0, 1.5, 0.2 * number) for number in range(1, 13)]
+    np.testing.assert_allclose(log.seconds, expected)
+    assert (log.tasks == [3, 1, 2]).all()
+    # of B = 24 tasks, 4 are one of the job's 6
+    np.testing.assert_allclose(task_times(log, 24)[0], np.array([1 / 3, 1.5, 0.1]) / 4)

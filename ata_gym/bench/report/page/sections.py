@@ -64,7 +64,7 @@ class Chart(NamedTuple):
     """What one sees, and which direction is good."""
     note: str
     kind: str
-    """``curves``, ``front``, ``heat`` or ``spread``."""
+    """``curves``, ``front``, ``heat``, ``times`` or ``spread``."""
     views: Sequence[View]
     settings: Mapping[str, Any] = _NOTHING
     """The titles of the axes, whether they are logarithmic, and what else the script needs."""

@@ -3,24 +3,27 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import polars as pl
-from matplotlib.ticker import PercentFormatter
 
 from ata_gym.bench.experiment import plural
-from ata_gym.bench.report import charts, style
+from ata_gym.bench.report import charts
 from ata_gym.bench.report.page.sections import Chart, Column, Page, Series, Tables, TableView
 from ata_gym.bench.report.pictures import Drawing, Panel
-from ata_gym.bench.report.report import Report
+from ata_gym.bench.report.report import LOG_PART, Report
 from ata_gym.bench.report.statistics import Estimate, estimate, estimates
-from ata_gym.bench.report.table import LEFT, RIGHT, Cell, Table
+from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Cell, Table
 from ata_gym.bench.store.note import Note
-from ata_gym.bench.studies.what_if.ways import AS_IT_IS, LEARNS
+from ata_gym.bench.studies.what_if import answer
+from ata_gym.bench.studies.what_if.answer import LEAST_STEPS
+from ata_gym.bench.studies.what_if.pictures import draw_waiting, heat_chart
+from ata_gym.bench.studies.what_if.waiting import SHOWN_WORKERS, worst_first
+from ata_gym.bench.studies.what_if.ways import AS_IT_IS
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.files.json_files import fields, items, number, text
+from ata_gym.utils.files.json_files import fields, items, nullable, number, text
 from ata_gym.utils.validation import non_negative, real, whole_number
 
 STATE = "state.json"
@@ -34,41 +37,41 @@ NOTE = fields(
         **dict.fromkeys(("steps", "workers", "budget"), whole_number),
         **dict.fromkeys(("runtime", "worker_time"), real),
         **dict.fromkeys(("idle", "perfect"), number),
+        "rest": nullable(non_negative),
+        **dict.fromkeys(("unit", "doubt"), text),
         "remarks": items(text),
         "waited_for": items(
-            fields({"worker": text, **dict.fromkeys(("last", "lost", "mean"), non_negative)}),
+            fields(
+                {
+                    **dict.fromkeys(("worker", "when"), text),
+                    **dict.fromkeys(("last", "lost", "mean"), non_negative),
+                },
+            ),
         ),
     },
 )
 """The rule of the note of a log."""
 
-_SHOWN_WORKERS = 12
-"""The largest number of workers in the terminal and in the picture."""
-
 _LOG_PARTS = 10
 """The number of parts of a log, one after the other, over which intervals are taken."""
 
-_PART_STEPS = 5
-"""The least number of steps of a part."""
-
-_LEAST_SAVING = 0.02
-"""The part of the runtime below which a change is not worth it."""
-
 _ABOUT_WAYS = (
     "Each way plays the logged times of the same steps. The interval is one of 95 % over ten parts"
-    " of the log. Worker time is the time of all workers together, over the time that they computed"
-    " as it was. Policies that learn start without knowledge; a race starts more than B tasks, and"
-    " cancels what is late."
+    " of the log; the more neighbouring parts are alike, the wider it is. Worker time is the time"
+    " of all workers together, over the time that they computed as it was. Policies that learn"
+    " start without knowledge; a race starts more than B tasks, and cancels what is late."
 )
 _ABOUT_WORKERS = (
-    "Lost is the time of a step in which all others had finished. The mean time is the time of a"
-    " share, as logged."
+    "Lost is the time of a step in which all others had finished: in the mean of all steps, and in"
+    " % of {whole}. Workers that end a step together share that they were last. The mean time is"
+    " the time of a share."
 )
 
 
 def report_on(
     note: Note,
     steps: pl.DataFrame,
+    times: pl.DataFrame,
     state: str,
     origins: Sequence[tuple[str, str]] = (),
 ) -> Report:
@@ -76,11 +79,12 @@ def report_on(
 
     Args:
         note: The note of the log.
-        steps: The steps in all ways, as ``replay.frame_of`` returns them.
+        steps: The steps in all ways, as ``study.frame_of`` returns them.
+        times: The relative times, as ``waiting.heat_frame`` returns them.
         state: What the default policy has learned, as the text of ``state.json``.
         origins: Versions, commit and machine.
     """
-    content = _WaysContent(note, steps, origins)
+    content = _WaysContent(note, steps, times, origins)
     # comparisons are over the steps that all ways have played
     parts = log_parts(min(content.steps_by_way.values()))
     samples = {
@@ -102,10 +106,11 @@ def report_on(
         files={DATA: data, STATE: state},
         pictures={
             "runtime": Drawing([[Panel(content.runtime_chart())]], [*content.kinds]),
-            "waiting": content.draw_waiting,
+            "waiting": partial(draw_waiting, times, note),
         },
-        remarks=note["remarks"],
-        paired_by="log part",
+        remarks=answer.remarks(note),
+        paired_by=LOG_PART,
+        beside="waiting",
     )
 
 
@@ -115,6 +120,7 @@ class _WaysContent:
 
     note: Note
     steps: pl.DataFrame
+    times: pl.DataFrame
     origins: Sequence[tuple[str, str]]
 
     @property
@@ -153,7 +159,7 @@ class _WaysContent:
 
     @cached_property
     def savings(self) -> dict[str, Estimate]:
-        """The part of the runtime that each way saves, but the one as it is.
+        """The part of the whole that each way saves, but the one as it is.
 
         It is compared with the same steps as they were. The interval is over their parts, and NaN
         if they are too few.
@@ -162,13 +168,12 @@ class _WaysContent:
         logged_times = times.pop(AS_IT_IS)
         savings = {}
         for name, way_times in times.items():
-            saved = 1.0 - float(way_times.sum() / logged_times[: len(way_times)].sum())
-            with np.errstate(invalid="ignore", divide="ignore"):
-                by_part = [
-                    1.0 - way_times[part].sum() / logged_times[part].sum()
-                    for part in log_parts(len(way_times))
-                ]
-            half = float(estimate(np.array(by_part))[1])
+            same_steps = logged_times[: len(way_times)]
+            saved = 1.0 - float(way_times.sum() / same_steps.sum())
+            # a ratio of two means: how far each part is from it, linear in the two
+            residuals = (1.0 - saved) * same_steps - way_times
+            by_part = np.array([residuals[part].mean() for part in log_parts(len(way_times))])
+            half = float(estimate(by_part / same_steps.mean(), successive=True)[1])
             savings[name] = Estimate(saved, saved - half, saved + half)
         return savings
 
@@ -197,18 +202,17 @@ class _WaysContent:
 
     @property
     def findings(self) -> str:
-        """Whether another way is worth it, and what stragglers cost, a line each."""
-        cost = (
-            f"Workers waited in {100 * self.note['idle']:.1f} % of the worker time that was paid; a"
-            " perfect split of each step, known beforehand, would save"
-            f" {100 * self.note['perfect']:.1f} % of the runtime."
-        )
-        return f"{self.verdict}\n{cost}"
+        """Who was waited for, whether another way is worth it, and the cost, a line each."""
+        lines = [self.verdict, answer.cost(self.note)]
+        # a log that cannot say what waiting cost does not say who was waited for
+        if not self.note["doubt"]:
+            lines.insert(0, answer.who(self.note))
+        return "\n".join(lines)
 
-    @property
+    @cached_property
     def verdict(self) -> str:
         """Whether another way is worth it."""
-        return verdict(self.savings, self.kinds, self.steps_by_way, self.note["perfect"])
+        return answer.verdict(self.savings, self.kinds, self.steps_by_way, self.note)
 
     def way_rows(self) -> list[tuple[str, ...]]:
         """For each way its name and kind, what it saves, half its interval, and its worker time.
@@ -218,44 +222,51 @@ class _WaysContent:
         logged_times = self.values("worker_time")[AS_IT_IS]
         rows: list[tuple[str, ...]] = [(AS_IT_IS, "", "0.0", "", "1.000")]
         for name, saving in self.savings.items():
-            if np.isnan(saving.high):
-                half = ""
-            else:
-                half = f"{100 * (saving.high - saving.mean):.1f}"
             steps = self.steps_by_way[name]
             kind = self.kinds[name]
             if steps < self.note["steps"]:
                 kind = f"{kind}, first {steps:,} steps"
             worker_time = self.worker_times[name] / logged_times[:steps].sum()
-            rows.append((name, kind, f"{100 * saving.mean:z.1f}", half, f"{worker_time:.3f}"))
+            rows.append(
+                (
+                    name,
+                    kind,
+                    f"{100 * saving.mean:z.1f}",
+                    answer.half_text(saving),
+                    f"{worker_time:.3f}",
+                ),
+            )
         return rows
 
-    def most_waited_for(self) -> list[dict[str, Any]]:
-        """The workers that were waited for longest, the worst first."""
-        waited_for = sorted(self.note["waited_for"], key=lambda worker: -worker["lost"])
-        return waited_for[:_SHOWN_WORKERS]
+    def worker_titles(self) -> list[str]:
+        """The titles of the columns of the table of workers."""
+        if self.note["unit"] == "s":
+            lost, mean = "ms of a step lost", "mean ms"
+        else:
+            lost, mean = "lost in a step", "mean time"
+        return ["worker", "% of steps last", "when most was lost", lost, "% lost", mean]
+
+    def worker_texts(self, worker: Mapping[str, Any]) -> tuple[str, ...]:
+        """The cells of the row of a worker."""
+        lost = answer.lost_per_step(worker, self.note)
+        return (
+            worker["worker"],
+            f"{100 * worker['last']:.1f}",
+            worker["when"],
+            answer.aligned(lost, self.note),
+            f"{100 * worker['lost']:.1f}",
+            answer.aligned(worker["mean"], self.note),
+        )
 
     def tables(self) -> list[Table]:
         """Who was waited for, and what the other ways would give back."""
-        workers = [
-            (
-                worker["worker"],
-                f"{100 * worker['last']:.1f}",
-                f"{100 * worker['lost']:.1f}",
-                f"{worker['mean']:.4g}",
-            )
-            for worker in self.most_waited_for()
-        ]
-        if self.note["workers"] > _SHOWN_WORKERS:
-            rest_text = f"; {self.note['workers'] - _SHOWN_WORKERS} more"
+        workers = [self.worker_texts(worker) for worker in worst_first(self.note)[:SHOWN_WORKERS]]
+        if self.note["workers"] > SHOWN_WORKERS:
+            rest_text = f"; {self.note['workers'] - SHOWN_WORKERS} more"
         else:
             rest_text = ""
-        worker_columns = {
-            "worker": LEFT,
-            "% of steps last": RIGHT,
-            "% of runtime lost": RIGHT,
-            "mean time": RIGHT,
-        }
+        alignments = [LEFT, RIGHT, WRAP, RIGHT, RIGHT, RIGHT]
+        worker_columns = dict(zip(self.worker_titles(), alignments, strict=True))
         way_columns = {
             "what": LEFT,
             "how": LEFT,
@@ -264,14 +275,20 @@ class _WaysContent:
             "worker time": RIGHT,
         }
         steps_text = f"the same {self.note['steps']:,} steps in other ways"
+        whole = answer.whole(self.note)
         return [
-            Table(f"who was waited for{rest_text}", worker_columns, workers),
-            Table(f"{steps_text}, B = {self.note['budget']}", way_columns, self.way_rows()),
+            Table(f"who was waited for, in % of {whole}{rest_text}", worker_columns, workers),
+            Table(
+                f"{steps_text}, B = {self.note['budget']}, in % of {whole}",
+                way_columns,
+                self.way_rows(),
+            ),
         ]
 
     def to_data(self) -> dict[str, Any]:
         """All figures as values that JSON can hold; half of no interval is None."""
-        sizes = ("log", "steps", "workers", "budget", "runtime", "worker_time", "idle", "perfect")
+        sizes = ("log", "steps", "workers", "budget", "unit", "runtime", "rest", "worker_time")
+        parts = ("idle", "perfect", "doubt")
         alternatives = []
         for name, saving in self.savings.items():
             half: float | None = saving.high - saving.mean
@@ -288,9 +305,10 @@ class _WaysContent:
                 },
             )
         return {
-            **{name: self.note[name] for name in sizes},
+            **{name: self.note[name] for name in (*sizes, *parts)},
+            "whole": answer.whole(self.note),
             "verdict": self.verdict,
-            "remarks": self.note["remarks"],
+            "remarks": answer.remarks(self.note),
             "waited_for": self.note["waited_for"],
             "alternatives": alternatives,
         }
@@ -309,22 +327,6 @@ class _WaysContent:
             note="The time until all steps so far were over.",
             settings={**chart.settings, "x": "step", "logX": False, "logY": False},
         )
-
-    def draw_waiting(self) -> style.Picture:
-        """Draw for each worker in how many steps it was last, and the runtime lost to it."""
-        workers = self.most_waited_for()
-        titles = {"last": "part of the steps in which it was last", "lost": "runtime lost to it"}
-        with style.figure(7.5, 1.2 + 0.28 * len(workers)) as picture:
-            panels = picture.subplots(1, len(titles), sharey=True)
-            for panel, (column, title) in zip(panels, titles.items(), strict=True):
-                rows = range(len(workers))
-                lengths = [worker[column] for worker in workers]
-                panel.barh(rows, lengths, height=0.7, color=style.OKABE_ITO[0])
-                panel.set(title=title, yticks=rows)
-                panel.set_yticklabels([worker["worker"] for worker in workers])
-                panel.xaxis.set_major_formatter(PercentFormatter(1.0))
-            panels[0].invert_yaxis()
-        return picture
 
     def page(self) -> Page:
         """The page of the log."""
@@ -347,6 +349,8 @@ class _WaysContent:
             facts=facts,
             series=[Series(name, kind) for name, kind in self.kinds.items()],
             sections=[
+                heat_chart(self.times, note),
+                self._worker_section(),
                 Tables(
                     "ways",
                     "The same steps in other ways: more saved is better",
@@ -354,92 +358,36 @@ class _WaysContent:
                     [way_table],
                 ),
                 self.runtime_chart(),
-                self._worker_section(),
             ],
             cards=[],
             command=note["command"],
             origin=self.origins,
-            remarks=note["remarks"],
+            remarks=answer.remarks(note),
         )
 
     def _worker_section(self) -> Tables:
         """The table of all workers."""
-        waited_for = self.note["waited_for"]
-        largest_loss = max(worker["lost"] for worker in waited_for) or 1.0
-        rows = [
-            [
-                Cell(worker["worker"]),
-                _percent(worker["last"]),
-                _percent(worker["lost"])._replace(shade=worker["lost"] / largest_loss),
-                Cell(f"{worker['mean']:.4g}", worker["mean"]),
-            ]
-            for worker in waited_for
-        ]
-        columns = [
-            Column("worker", False),
-            Column("% of steps last"),
-            Column("% of runtime lost"),
-            Column("mean time"),
-        ]
-        return Tables("workers", "Who was waited for", _ABOUT_WORKERS, [TableView(columns, rows)])
+        worst = worst_first(self.note)
+        largest_loss = worst[0]["lost"] or 1.0
+        rows = []
+        for worker in worst:
+            name, last, when, lost, part, mean = self.worker_texts(worker)
+            rows.append(
+                [
+                    Cell(name),
+                    Cell(last, worker["last"]),
+                    Cell(when),
+                    Cell(lost, answer.lost_per_step(worker, self.note)),
+                    Cell(part, worker["lost"], worker["lost"] / largest_loss),
+                    Cell(mean, worker["mean"]),
+                ],
+            )
+        words = ("worker", "when most was lost")
+        columns = [Column(title, title not in words) for title in self.worker_titles()]
+        about = _ABOUT_WORKERS.format(whole=answer.whole(self.note))
+        return Tables("workers", "Who was waited for", about, [TableView(columns, rows)])
 
 
 def log_parts(steps: int) -> list[Ints]:
     """Return the indices of the steps of each part of a log; one part if the log is short."""
-    count = max(1, min(_LOG_PARTS, steps // _PART_STEPS))
-    return np.array_split(np.arange(steps), count)
-
-
-def _percent(part: float) -> Cell:
-    return Cell(f"{100 * part:.1f}", part)
-
-
-def verdict(
-    savings: Mapping[str, Estimate],
-    kinds: Mapping[str, str],
-    steps: Mapping[str, int],
-    perfect: float,
-) -> str:
-    """Return whether another way is worth it, in a sentence.
-
-    Args:
-        savings: The part of the runtime that each way saves.
-        kinds: The kind of each way.
-        steps: The number of steps that each way has played.
-        perfect: The part that a perfect split of each step, known beforehand, would save.
-    """
-    # the first policy speaks for all; without policies the best fixed split does
-    name = next((name for name in savings if kinds[name] == LEARNS), next(iter(savings)))
-    saving = savings[name]
-    half = saving.high - saving.mean
-    part = ""
-    if steps[name] < steps[AS_IT_IS]:
-        part = f" of the first {steps[name]:,} steps"
-    clause = (
-        f"{name} would save {100 * saving.mean:z.1f} % (± {100 * half:.1f}) of the runtime{part} at"
-        " price 0"
-    )
-    if perfect < _LEAST_SAVING:
-        return (
-            "Not worth it: workers are near equal; a perfect split of each step would save"
-            f" {100 * perfect:.1f} %."
-        )
-    if np.isnan(half):
-        return (
-            f"The log is too short to say: {name} would save {100 * saving.mean:z.1f} % of its"
-            f" runtime{part}."
-        )
-    if saving.low > _LEAST_SAVING:
-        return f"Worth it: {clause}, by other shares alone."
-    if saving.high < _LEAST_SAVING:
-        if "race" in savings and savings["race"].low > _LEAST_SAVING:
-            race_text = (
-                " A race, which cancels what is late, would save"
-                f" {100 * savings['race'].mean:.1f} %."
-            )
-        else:
-            race_text = ""
-        return f"Not worth it: {clause}, by other shares alone.{race_text}"
-    return (
-        f"Nothing follows: {clause}, and less than {100 * _LEAST_SAVING:g} % would not be worth it."
-    )
+    return np.array_split(np.arange(steps), _LOG_PARTS if steps >= LEAST_STEPS else 1)

@@ -30,9 +30,10 @@ from ata_gym.bench.store.folder import (
     write_frame,
     write_json,
 )
-from ata_gym.bench.store.note import Note, nothing_finished, read_note, write_note
+from ata_gym.bench.store.note import nothing_finished, read_note, write_note
 from ata_gym.bench.store.provenance import merged, provenance, provenance_of
 from ata_gym.bench.studies.what_if.page import NOTE, STATE, report_on
+from ata_gym.bench.studies.what_if.waiting import about_log, heat_frame
 from ata_gym.bench.studies.what_if.ways import (
     OTHER_ENVS,
     Way,
@@ -42,9 +43,10 @@ from ata_gym.bench.studies.what_if.ways import (
     simple_ways,
     task_times,
 )
+from ata_gym.typing import Floats
 from ata_gym.utils.errors import RoundError, named_failure
 from ata_gym.utils.files.manifest import read_checked, remove_listed
-from ata_gym.utils.validation import short, whole_number
+from ata_gym.utils.validation import short, unknown, whole_number
 from ata_policies import Allocator
 from ata_policies.registry import full_name
 
@@ -57,6 +59,7 @@ def what_if(
     *,
     tasks: int = 8,
     policies: Policies = POLICIES,
+    without: str | Sequence[str] = (),
     worker_column: str | None = None,
     duration_column: str | None = None,
     round_column: str | None = None,
@@ -79,6 +82,8 @@ def what_if(
             step, its logged one; so what workers share, such as a slow disk, stays shared.
         policies: Policies of ``ata_gym/TaskAllocation-v0``, as for ``run``. A race and dispatch
             are played by their defaults besides.
+        without: Ways that are not played, such as "race,dispatch": names of policies, race,
+            dispatch.
         worker_column: The name of the column of workers in a file; by default a usual name.
         duration_column: The name of the column of times; by default a usual name.
         round_column: The name of the column of steps; by default a usual name.
@@ -92,12 +97,14 @@ def what_if(
     Returns:
         Results whose table has the columns policy, kind, quantity, mean, low and high, where a
         policy is a way: the part of the runtime that it saves, its runtime and its worker time.
-        Comparisons are over ten parts of the log. Of large jobs, policies play the first steps; a
-        remark says of which, and their figures are of these steps.
+        Comparisons are over ten parts of the log, whose neighbours may be alike. Where the log
+        says nothing of communication, the runtime is without it. Of large jobs, policies play the
+        first steps; a remark says on how many, and their figures are of these steps.
 
     Raises:
         ValueError: For a log that cannot be read or answers nothing, ``tasks`` below 2, a policy
-            that cannot play, or a folder that holds something else.
+            that cannot play, a way to leave out that would not be played, or a folder that holds
+            something else.
         FileNotFoundError: If there is no such log.
 
     Example:
@@ -110,7 +117,9 @@ def what_if(
         >>> saved = results.table().filter(policy="restarting-beta", quantity="saved")
         >>> round(saved["mean"].item(), 3)
         0.528
-        >>> print(results.content.findings.partition(" (")[0])
+        >>> for line in results.content.findings.splitlines()[:2]:
+        ...     print(line.partition(" (")[0])
+        c was waited for: last in 100 % of steps, 2 of each step of 3
         Worth it: restarting-beta would save 52.8 %
     """
     if isinstance(log, Log):
@@ -132,12 +141,29 @@ def what_if(
         )
         source = str(log)
     policies_by_name = by_name(policies)
+    left_out = _left_out(without, [*policies_by_name, *OTHER_ENVS])
     call = (
         f"bench.what_if({source!r}, tasks={tasks}, policies={[*policies_by_name]},"
-        " out='results/what-if')"
+        f" without={left_out}, out='results/what-if')"
     )
     page_command = command or ["python", "-c", f"from ata_gym import bench; {call}"]
-    return play(WhatIf(policies_by_name, job_log, tasks), out, USUAL, page_command)
+    for name in left_out:
+        policies_by_name.pop(name, None)
+    other_envs = [name for name in OTHER_ENVS if name not in left_out]
+    return play(WhatIf(policies_by_name, job_log, tasks, other_envs), out, USUAL, page_command)
+
+
+def _left_out(without: str | Sequence[str], ways: Sequence[str]) -> list[str]:
+    """The full names of the ways that are not played; ValueError for one that would not be."""
+    if isinstance(without, str):
+        names = [name.strip() for name in without.split(",") if name.strip()]
+    else:
+        names = list(without)
+    full_names = [full_name(name) if isinstance(name, str) else name for name in names]
+    for name in full_names:
+        if name not in ways:
+            raise unknown("way to leave out", name, ways)
+    return full_names
 
 
 @dataclass(frozen=True)
@@ -149,6 +175,8 @@ class WhatIf(Study):
     log: Log = field(compare=False)
     tasks: int
     """The number of tasks into which the share of a worker is cut, on average."""
+    other_envs: Sequence[str] = tuple(OTHER_ENVS)
+    """The names of ``OTHER_ENVS`` that are played."""
 
     @property
     def budget(self) -> int:
@@ -159,6 +187,12 @@ class WhatIf(Study):
         whole_number("tasks", self.tasks, 2)
         if not self.log.seconds.sum() > 0:
             raise ValueError(f"{self.log.name}: all times are 0, so that nothing was waited for")
+        for worker, total in zip(self.log.workers, self.log.seconds.sum(axis=0), strict=True):
+            if not total > 0:
+                raise ValueError(
+                    f"{self.log.name}: the times of worker {worker} are all 0, so that its work is"
+                    " not in the log: leave its rows out, or log how long it computes",
+                )
         for policy in self.policies:
             with named_failure(f"the policy {policy}"):
                 Allocator(len(self.log.workers), self.budget, policy).allocate()
@@ -175,14 +209,15 @@ class WhatIf(Study):
     def _counts(self) -> dict[str, int]:
         """The number of steps that each policy plays."""
         steps, n = self.log.seconds.shape
-        names = [*self.policies, *OTHER_ENVS]
+        names = [*self.policies, *self.other_envs]
         return {name: played_steps(name, steps, n, self.budget) for name in names}
 
     def _config(self) -> dict[str, Any]:
         """All that the outcome of a way depends on, as plain data; the log is there as a hash."""
         content = hashlib.sha256(json.dumps(list(self.log.workers)).encode())
-        for array in (self.log.seconds, self.log.tasks):
-            content.update(np.ascontiguousarray(array).tobytes())
+        for array in (self.log.seconds, self.log.tasks, self.log.rest):
+            if array is not None:
+                content.update(np.ascontiguousarray(array).tobytes())
         return {"log": content.hexdigest(), "tasks": self.tasks}
 
     def run(self, folder: Path, jobs: Sequence[Job], effort: Effort) -> dict[str, Failure]:
@@ -215,9 +250,11 @@ class WhatIf(Study):
                 _, learned = played("default", times[:count], self.budget)
             state = learned.allocator(self.log.workers).state_dict()
             write_json(folder / STATE, {"allocator": state})
-            # the frame comes last, since it says that all is there
             made_by = merged(provenance_of(__name__), *map(provenance, counts))
-            write_frame(_ways_file(store), frame_of(ways), made_by)
+            about = about_log(self.log, self.budget)
+            write_frame(store.result("times"), heat_frame(self.log, about), made_by)
+            # the frame of the ways comes last, since it says that all is there
+            write_frame(_ways_file(store), frame_of(ways, self.log.rest), made_by)
         return failures
 
     @staticmethod
@@ -226,8 +263,9 @@ class WhatIf(Study):
         path = _ways_file(Folder(folder))
         if not finished(path):
             raise nothing_finished("the steps of the log were not played to the end", folder, note)
+        times = read_frame(Folder(folder).result("times"))
         state = read_checked(folder / STATE).decode()
-        return report_on(note, read_frame(path), state, origin([path]))
+        return report_on(note, read_frame(path), times, state, origin([path]))
 
 
 def _ways_file(store: Folder) -> Path:
@@ -235,53 +273,22 @@ def _ways_file(store: Folder) -> Path:
     return store.result("ways")
 
 
-def about_log(log: Log, budget: int) -> Note:
-    """Return what the page says of a log itself.
-
-    Args:
-        log: The times of the job.
-        budget: The number B of tasks into which a step is cut.
-    """
-    round_times = log.seconds.max(axis=1)
-    runtime = float(round_times.sum())
-    worker_time = float(log.seconds.sum())
-    n = len(log.workers)
-    sorted_times = np.sort(log.seconds, axis=1)
-    slowest = log.seconds.argmax(axis=1)
-    last = np.bincount(slowest, minlength=n) / len(round_times)
-    lead = sorted_times[:, -1] - sorted_times[:, -2]
-    lost = np.bincount(slowest, lead, minlength=n) / runtime
-    columns = (log.workers, last.tolist(), lost.tolist(), log.seconds.mean(axis=0).tolist())
-    # in a perfect split all workers end together: B tasks at the sum of the workers' speeds
-    with np.errstate(divide="ignore"):
-        speeds = (1.0 / task_times(log, budget)).sum(axis=1)
-    return {
-        "log": log.name,
-        "steps": len(round_times),
-        "workers": n,
-        "budget": budget,
-        "runtime": runtime,
-        "worker_time": worker_time,
-        "idle": 1.0 - worker_time / (n * runtime),
-        "perfect": 1.0 - float(np.sum(budget / speeds)) / runtime,
-        "remarks": list(log.remarks),
-        "waited_for": [
-            dict(zip(("worker", "last", "lost", "mean"), row, strict=True))
-            for row in zip(*columns, strict=True)
-        ],
-    }
-
-
-def frame_of(ways: Sequence[Way]) -> pl.DataFrame:
+def frame_of(ways: Sequence[Way], rest: Floats | None = None) -> pl.DataFrame:
     """Return the steps in all ways as a frame, a row for each way and step that it played.
 
     The columns are policy, kind, round (the step, counted from 1), round_time and worker_time.
+
+    Args:
+        ways: The ways.
+        rest: The time of each step that no split changes, (steps,), which is part of its time in
+            every way; None where nothing is known of it.
     """
+    added = rest if rest is not None else np.zeros(max(len(way.round_times) for way in ways))
     return pl.concat(
         pl.DataFrame(
             {
                 "round": np.arange(1, len(way.round_times) + 1),
-                "round_time": way.round_times,
+                "round_time": way.round_times + added[: len(way.round_times)],
                 "worker_time": way.worker_times,
             },
         ).select(pl.lit(way.name).alias("policy"), pl.lit(way.kind).alias("kind"), pl.all())

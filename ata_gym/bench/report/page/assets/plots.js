@@ -141,6 +141,29 @@ const drawings = {
     return { traces: [trace], layout: frame(theme, { ...axis(spec.x, spec.logX, theme, rounds), showgrid: false }, vertical) };
   },
 
+  // Ratios on a scale of powers of 2 whose middle is 1; the first worker stands at the top.
+  times(spec, data, looks, theme, width) {
+    const { workers, first, last, cells } = data, most = Math.log2(spec.top), x = first.map((_, k) => k), y = workers.map((_, k) => k);
+    const scale = theme.dark
+      ? [[0, "#6fb1ff"], [0.25, "#2f5f9e"], [0.5, theme.paper], [0.75, "#a8452f"], [1, "#ff9068"]]
+      : [[0, "#1f4e96"], [0.25, "#7fb0dd"], [0.5, theme.paper], [0.75, "#ef9a7a"], [1, "#a5211f"]];
+    const count = Math.min(x.length, Math.max(2, Math.floor(width / 110)));
+    const shown = Array.from({ length: count }, (_, k) => Math.round((k * (x.length - 1)) / Math.max(count - 1, 1)));
+    const steps = x.map((k) => (first[k] === last[k] ? `${spec.x} ${label(first[k])}` : `${spec.x}s ${label(first[k])} to ${label(last[k])}`));
+    const trace = {
+      type: "heatmap", x, y, z: cells.map((row) => row.map((ratio) => Math.log2(Math.max(ratio, 1e-3)))), zmin: -most, zmax: most, colorscale: scale,
+      customdata: cells, text: workers.map((name) => steps.map((step) => `<b>${label(name)}</b><br>${step}`)),
+      hovertemplate: "%{text}<br>%{customdata:.3~g} of the median<extra></extra>",
+      colorbar: {
+        title: { text: "of the<br>median", font: { size: 11, color: theme.quiet } }, thickness: 10, outlinewidth: 0, tickvals: spec.ticks.map(Math.log2),
+        ticktext: spec.ticks.map(String), tickfont: { size: 11, color: theme.quiet },
+      },
+    };
+    const horizontal = { ...axis(spec.x, false, theme), showgrid: false, tickvals: shown, ticktext: shown.map((k) => label(first[k])) };
+    const names = { tickvals: y, ticktext: workers.map(label), autorange: "reversed", tickfont: { size: 12, color: theme.ink } };
+    return { traces: [trace], layout: frame(theme, horizontal, { ...axis("", false, theme), showgrid: false, ...names }), height: 110 + 24 * workers.length };
+  },
+
   spread(spec, data, looks, theme) {
     const series = data.series.filter((one) => !looks[one.p].off).reverse();
     const traces = series.map((one) => {
