@@ -91,6 +91,10 @@ def test_how_many_steps_are_played_follows_from_the_sizes():
     for n, steps in ((8, 100_000), (64, 6_400), (256, 400)):
         assert played_steps("ata", steps, n, 8 * n) == steps
     assert played_steps("dispatch", 400, 64, 512) == 400
+    # the cure is one
+    for n, cure in ((1_024, "fewer --tasks"), (8_192, "jobs of fewer workers")):
+        assert cure in remarks_on_parts({"dispatch": 0}, 400, n, 8 * n)[0]
+    assert played_steps("dispatch", 400, 1_024, 2 * 1_024) > 0
     counts = {name: played_steps(name, 400, 64, 512) for name in ("ata", "dispatch")}
     assert remarks_on_parts(counts, 400, 64, 512) == []
 

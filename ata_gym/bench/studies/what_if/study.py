@@ -35,6 +35,7 @@ from ata_gym.bench.store.provenance import merged, provenance, provenance_of
 from ata_gym.bench.studies.what_if.page import NOTE, STATE, report_on
 from ata_gym.bench.studies.what_if.waiting import about_log, heat_frame
 from ata_gym.bench.studies.what_if.ways import (
+    FEWEST_TASKS,
     OTHER_ENVS,
     Way,
     played,
@@ -184,7 +185,7 @@ class WhatIf(Study):
         return self.tasks * len(self.log.workers)
 
     def check(self) -> None:
-        whole_number("tasks", self.tasks, 2)
+        whole_number("tasks", self.tasks, FEWEST_TASKS)
         if not self.log.seconds.sum() > 0:
             raise ValueError(f"{self.log.name}: all times are 0, so that nothing was waited for")
         for worker, total in zip(self.log.workers, self.log.seconds.sum(axis=0), strict=True):

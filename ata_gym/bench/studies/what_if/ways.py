@@ -28,6 +28,8 @@ _WORK = {"race": 2, "dispatch": 16}
 """How often a step counts for policies that take longer than the others."""
 _FEWEST_STEPS = 5
 """The number of steps of which something can be said at all."""
+FEWEST_TASKS = 2
+"""The least tasks for each worker, of which a split can take one away."""
 
 
 class Way(NamedTuple):
@@ -116,12 +118,14 @@ def remarks_on_parts(counts: Mapping[str, int], steps: int, n: int, budget: int)
             " steps as they were; on more steps it would have learned more, and state.json would"
             " hold more.",
         )
-    remarks += [
-        f"{name.capitalize()} is not played, since it would decide at each of {budget:,} results of"
-        f" {n:,} workers in a step: fewer --tasks make it possible."
-        for name, count in counts.items()
-        if count == 0
-    ]
+    if counts.get("dispatch") == 0:
+        cure = "fewer --tasks make it possible"
+        if played_steps("dispatch", steps, n, FEWEST_TASKS * n) == 0:
+            cure = "it is for jobs of fewer workers"
+        remarks.append(
+            f"Dispatch is not played, since it would decide at each of {budget:,} results of"
+            f" {n:,} workers in a step: {cure}.",
+        )
     return remarks
 
 
