@@ -39,17 +39,22 @@ def estimate(values: Floats, successive: bool = False) -> tuple[Floats, Floats]:
         >>> float(mean), float(half.round(4))
         (2.0, 2.4841)
     """
-    deviation, size = effective_sample(values, successive)
-    half = stdtrit(np.maximum(size - 1.0, 1.0), _ENDS[1]) * deviation / size**0.5
+    deviation, size, degrees = effective_sample(values, successive)
+    half = stdtrit(degrees, _ENDS[1]) * deviation / size**0.5
     return values.mean(axis=0), np.asarray(half)
 
 
-def effective_sample(values: Floats, successive: bool = False) -> tuple[Floats, Floats]:
-    """Return the standard deviation of values, and how many independent values they stand for.
+def effective_sample(
+    values: Floats,
+    successive: bool = False,
+) -> tuple[Floats, Floats, Floats]:
+    """Return how much values vary, and how many independent values they stand for.
 
     Values that are ``successive`` are taken for an autoregressive process of order 1. Its
     correlation is that of neighbours, plus the bias of this estimate (Kendall, Biometrika 1954),
-    and at least 0. ``python -m tests.benchmarks.coverage`` measures how often the interval of
+    and at least 0. Their mean is known as that of fewer independent values. Their variance is, too,
+    as Bartlett (Journal of the Royal Statistical Society 1946) has it, and sets the degrees of
+    freedom. ``python -m tests.benchmarks.coverage`` measures how often the interval of
     ``estimate`` then holds the mean.
 
     Args:
@@ -57,28 +62,32 @@ def effective_sample(values: Floats, successive: bool = False) -> tuple[Floats, 
         successive: Whether the values follow each other in time.
 
     Returns:
-        Two arrays of shape (...); the deviation is NaN for one value.
+        The standard deviation, the number of independent values with as good a mean, and the
+        degrees of freedom of the variance, (...) each. The deviation is NaN for one value.
 
     Example:
         >>> rising = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
         >>> [round(float(part), 2) for part in effective_sample(rising, successive=True)]
-        [4.43, 1.4]
+        [6.56, 1.14, 1.0]
     """
     count = len(values)
     shape = values.shape[1:]
     if count == 1:
-        return np.full(shape, np.nan), np.ones(shape)
+        return np.full(shape, np.nan), np.ones(shape), np.ones(shape)
     deviation = np.asarray(values.std(axis=0, ddof=1))
     if not successive:
-        return deviation, np.full(shape, float(count))
-    factor = _inflation(values)
+        return deviation, np.full(shape, float(count)), np.full(shape, count - 1.0)
+    correlation = _correlation(values)
+    factor = _inflation(correlation, count)
     # alike values differ from their own mean by less than from the true one
     part = np.maximum(1.0 - (factor - 1.0) / (count - 1), _LEAST_PART)
-    return deviation / np.sqrt(part), count / factor
+    squared = correlation**2
+    degrees = np.maximum(count * (1.0 - squared) / (1.0 + squared) - 1.0, 1.0)
+    return deviation / np.sqrt(part), count / factor, degrees
 
 
-def _inflation(values: Floats) -> Floats:
-    """By what the variance of the mean of successive values is above that of independent ones."""
+def _correlation(values: Floats) -> Floats:
+    """The correlation of neighbours among successive values, at least 0."""
     count = len(values)
     deviations = values - values.mean(axis=0)
     squares = (deviations**2).sum(axis=0)
@@ -86,7 +95,11 @@ def _inflation(values: Floats) -> Floats:
     # values that are all the same have no correlation
     correlation = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
     bias = (1.0 + 4.0 * np.maximum(correlation, 0.0)) / (count - 1)
-    correlation = np.clip(correlation + bias, 0.0, _LARGEST_CORRELATION)
+    return np.asarray(np.clip(correlation + bias, 0.0, _LARGEST_CORRELATION))
+
+
+def _inflation(correlation: Floats, count: int) -> Floats:
+    """By what the variance of the mean of successive values is above that of independent ones."""
     lags = np.arange(1, count).reshape(-1, *(1,) * correlation.ndim)
     return np.asarray(1.0 + 2.0 * ((1.0 - lags / count) * correlation**lags).sum(axis=0))
 
@@ -256,7 +269,7 @@ def paired_wins(
     if len(wins) == 1:
         return Estimate(float(wins[0]), np.nan, np.nan)
     if successive:
-        seeds = len(wins) / float(_inflation(wins))
+        seeds = len(wins) / float(_inflation(_correlation(wins), len(wins)))
     else:
         seeds = float(len(wins))
     won = float(wins.mean()) * seeds
@@ -309,8 +322,7 @@ def different_pairs(samples: Mapping[str, Floats], successive: bool = False) -> 
         if seeds == 1:
             chance = np.where(mean == 0.0, 1.0, 0.0)
         else:
-            deviation, size = effective_sample(differences.T, successive)
-            degrees = np.maximum(size - 1.0, 1.0)
+            deviation, size, degrees = effective_sample(differences.T, successive)
             error = deviation / size**0.5
             chance = np.where(mean == 0.0, 1.0, 2.0 * stdtr(degrees, -np.abs(mean / error)))
     # Nothing follows from numbers that are not finite.

@@ -6,9 +6,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
+from ata_gym import bench
+from ata_gym.bench.logs import Log
 from ata_gym.bench.report.page.render import write
 from tests.waiting import until
 
@@ -243,3 +246,23 @@ def test_a_choice_of_scenarios_holds_for_the_whole_page(look, page_of, tmp_path)
     wait(browser, f"{values}.every((value) => value === 'two')")
     hidden = "[...document.querySelectorAll('#overview .scroll')].map((one) => one.hidden)"
     assert ask(browser, hidden) == [True, False]
+
+
+def test_the_heat_map_of_a_log_has_the_worst_worker_at_the_top(look, tmp_path):
+    times = np.full((60, 3), 0.2)
+    times[20:40, 1] = 0.5
+    names = [str(step) for step in range(60)]
+    log = Log("a job", ["a", "b</script>", "c"], times, np.ones_like(times), steps=names)
+    results = bench.what_if(log, policies="uta", without="race,dispatch")
+    browser = look(results.report(tmp_path / "report.html"))
+    plots(browser)
+    plot = "document.querySelector('#times .plot')"
+    trace = f"{plot}.data[0]"
+    assert ask(browser, f"{plot}.layout.yaxis.ticktext")[0] == "b&lt;/script&gt;"
+    lowest, highest = ask(browser, f"{plot}.layout.yaxis.range")
+    assert lowest > highest
+    cells = ask(browser, f"{trace}.z.map((row) => [...row])")
+    assert np.array(cells).shape == (3, 60)
+    np.testing.assert_allclose(2 ** np.array(cells[0]), times[:, 1] / 0.2, rtol=1e-3)
+    assert ask(browser, f"{trace}.text[0][25]").endswith("step 25")
+    assert browser.get_log("browser") == []

@@ -20,6 +20,9 @@ _LEAST_SAVING = 0.02
 _LEAST_LEAD = 2.0
 """By how much more was lost to a worker that stands out than to the others, on average."""
 
+_LEAST_ALONE = 0.5
+"""The time lost to single workers, as a part of all waiting, below which several were slow."""
+
 _LIKEWISE = 0.5
 """The loss of a worker that is named beside the worst one, as a part of the loss of that one."""
 
@@ -94,25 +97,30 @@ def who(note: Note) -> str:
     """Return who was waited for, when, and how much that cost, in a sentence."""
     worst, *others = worst_first(note)
     if not worst["lost"] > 0:
-        if note["idle"] > 0:
+        # to rounding
+        if note["idle"] > 1e-9:
             return "No worker was waited for alone: in each step several ended last together."
         return "Nobody was waited for: in each step all ended together."
-    cost = (
+    loss = (
         f"last in {100 * worst['last']:.0f} % of steps,"
         f" {duration(lost_per_step(worst, note), note['unit'])} of each step of"
         f" {duration(note['runtime'] / note['steps'], note['unit'])}"
         f" ({100 * worst['lost']:.1f} %)"
     )
+    together = ""
+    if sum(worker["lost"] for worker in note["waited_for"]) < _LEAST_ALONE * note["idle"]:
+        together = " Most waiting was for several workers at once: compare their mean times."
     if worst["lost"] < _LEAST_LEAD * np.mean([worker["lost"] for worker in others]):
-        return f"No worker stands out: {_named(worst['worker'])} was waited for longest, {cost}."
+        name = _named(worst["worker"])
+        return f"No worker stands out: {name} was waited for longest, {loss}.{together}"
     if worst["when"] == "all along":
-        cost += ", all along"
+        loss += ", all along"
     elif worst["when"]:
-        cost += f", most in steps {worst['when']}"
+        loss += f", most in steps {worst['when']}"
     name = _named(worst["worker"])
     if name != worst["worker"]:
         name = name.capitalize()
-    return f"{name} was waited for: {cost}.{_likewise(worst, others)}"
+    return f"{name} was waited for: {loss}.{_likewise(worst, others)}{together}"
 
 
 def _likewise(worst: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:

@@ -390,4 +390,6 @@ class _WaysContent:
 
 def log_parts(steps: int) -> list[Ints]:
     """Return the indices of the steps of each part of a log; one part if the log is short."""
-    return np.array_split(np.arange(steps), _LOG_PARTS if steps >= LEAST_STEPS else 1)
+    if steps < LEAST_STEPS:
+        return [np.arange(steps)]
+    return np.array_split(np.arange(steps), _LOG_PARTS)
