@@ -11,7 +11,8 @@ from ata_gym.utils.ranges import Tasks, Times, WorkerOrNone
 from ata_gym.utils.validation import flag, short
 from ata_policies.allocator.limits import Limits, bounds, within
 from ata_policies.allocator.named_workers import NamedWorkers, Prior, checked_seconds
-from ata_policies.policy import Policy
+from ata_policies.observations import Observation
+from ata_policies.policy import Policy, State
 
 
 class AllocatedRound(NamedTuple):
@@ -209,6 +210,16 @@ class Allocator(NamedWorkers):
             shares=np.zeros_like(current_round.shares),
         )
         self._round = next_round._replace(worker=worker, duration=duration, elapsed=elapsed)
+
+    def _go_on_after(self, action: Ints, observation: Observation, state: State) -> None:
+        """Go on after a round of an env: the decision, what came of it, and the policy's state."""
+        worker, duration, elapsed = (
+            observation[name].copy() for name in ("worker", "duration", "elapsed")
+        )
+        self._round = self._round._replace(
+            action=action.copy(), worker=worker, duration=duration, elapsed=elapsed
+        )
+        self._state = state
 
     def _first_round(self, n: int) -> AllocatedRound:
         no_tasks = np.zeros(n, np.int64)

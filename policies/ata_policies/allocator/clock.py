@@ -1,6 +1,6 @@
 """An env and a policy as a clock for any loop: it says what time it would be."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -8,9 +8,10 @@ import numpy as np
 
 from ata_gym.envs.allocation import TaskAllocationEnv
 from ata_gym.envs.dispatch import TaskDispatchEnv
-from ata_gym.typing import Ints, Mask
+from ata_gym.typing import Ints, Mask, Worker
 from ata_gym.utils.ranges import Size, Times, Wholes, check_ranges
 from ata_gym.utils.validation import whole_number
+from ata_policies.allocator.allocator import Allocator
 from ata_policies.allocator.state import check_seal, plain, restored, sealed
 from ata_policies.observations import Observation, checked_observation
 from ata_policies.policy import Policy, State
@@ -134,6 +135,37 @@ class Clock:
         else:
             self.allocation = action
         return self.runtime
+
+    def allocator(self, workers: Iterable[Worker]) -> Allocator:
+        """Return an allocator that goes on with what the policy has learned here.
+
+        It is the same, bit for bit, as one that was given the times of all rounds so far.
+
+        Args:
+            workers: The names of the workers, as many as the env has, in its order.
+
+        Raises:
+            ValueError: In dispatch, or if there are more workers or fewer.
+
+        Example:
+            >>> import gymnasium, ata_gym
+            >>> pool = {"family": "deterministic", "scale": [1, 3]}
+            >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=pool, budget=4)
+            >>> clock = Clock(env, "certainty-equivalence")
+            >>> clock.tick()
+            6.0
+            >>> clock.allocator(["fast", "slow"]).allocate()
+            {'fast': 3, 'slow': 1}
+        """
+        if isinstance(self._bare, TaskDispatchEnv):
+            raise ValueError(  # noqa: TRY004 - as for all arguments
+                "an allocator decides before each round, and this clock plays dispatch",
+            )
+        start_more = self.policy.env_id == "ata_gym/TaskRace-v0"
+        allocator = Allocator(workers, self._bare.budget, self.policy, start_more=start_more)
+        if self.allocation is not None and self._state is not None:
+            allocator._go_on_after(self.allocation, self._observation, self._state)
+        return allocator
 
     def state_dict(self) -> dict[str, Any]:
         """Return the whole memory as numbers in nested lists; see ``Allocator.state_dict``."""

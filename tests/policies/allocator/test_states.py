@@ -242,6 +242,34 @@ def test_what_is_refused() -> None:
         Clock(env, seed=-1)
 
 
+@pytest.mark.parametrize("env_id", IDS[:2])
+@pytest.mark.parametrize("rounds", [0, 1, 25])
+def test_an_allocator_goes_on_where_a_clock_is(env_id: str, rounds: int) -> None:
+    clock = Clock(gym.make(env_id, pool=POOL, budget=5, price=0.2), seed=7)
+    for _ in range(rounds):
+        clock.tick()
+    names = [f"gpu{i}" for i in range(N)]
+    allocator = clock.allocator(names)
+    state = allocator.state_dict()
+    tasks = allocator.allocate()
+    clock.tick()
+    assert clock.allocation is not None
+    assert tasks == dict(zip(names, clock.allocation.tolist(), strict=True))
+    # the clock has gone on, and what was handed over has not changed with it
+    restored = Allocator(
+        names, 5, clock.policy, start_more=env_id == "ata_gym/TaskRace-v0", prior=state
+    )
+    assert restored.allocate() == tasks
+
+
+def test_an_allocator_is_for_the_workers_of_the_clock() -> None:
+    clock = Clock(gym.make(IDS[0], pool=POOL, budget=5))
+    with pytest.raises(ValueError, match="is made for 4 workers and B = 5, not for 3 and 5"):
+        clock.allocator(["a", "b", "c"])
+    with pytest.raises(ValueError, match="this clock plays dispatch"):
+        Clock(gym.make(IDS[2], pool=POOL, budget=5)).allocator(range(N))
+
+
 def by_array(state: dict[str, Any]) -> Any:
     file = io.BytesIO()
     np.savez(file, **state)

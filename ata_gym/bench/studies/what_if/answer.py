@@ -152,12 +152,18 @@ def cost(note: Note) -> str:
     )
 
 
-def verdict(savings: Mapping[str, Estimate], kinds: Mapping[str, str], note: Note) -> str:
+def verdict(
+    savings: Mapping[str, Estimate],
+    kinds: Mapping[str, str],
+    steps: Mapping[str, int],
+    note: Note,
+) -> str:
     """Return whether another way is worth it, in a sentence.
 
     Args:
         savings: The part of the whole that each way saves.
         kinds: The kind of each way.
+        steps: The number of steps that each way has played.
         note: The note of the log.
     """
     if note["doubt"]:
@@ -166,9 +172,12 @@ def verdict(savings: Mapping[str, Estimate], kinds: Mapping[str, str], note: Not
     name = next((name for name in savings if kinds[name] == LEARNS), next(iter(savings)))
     saving = savings[name]
     half = saving.high - saving.mean
+    part = ""
+    if steps[name] < note["steps"]:
+        part = f" in the first {steps[name]:,} steps"
     clause = (
-        f"{name} would save {100 * saving.mean:z.1f} % (± {half_text(saving)}) of {whole(note)} at"
-        " price 0"
+        f"{name} would save {100 * saving.mean:z.1f} % (± {half_text(saving)}) of {whole(note)}"
+        f"{part} at price 0"
     )
     if note["perfect"] < _LEAST_SAVING:
         reason = ""
@@ -182,7 +191,7 @@ def verdict(savings: Mapping[str, Estimate], kinds: Mapping[str, str], note: Not
     if np.isnan(half):
         return (
             f"The log is too short to say, since an interval needs {LEAST_STEPS} steps: {name}"
-            f" would save {100 * saving.mean:z.1f} % of {whole(note)}."
+            f" would save {100 * saving.mean:z.1f} % of {whole(note)}{part}."
         )
     if saving.low > _LEAST_SAVING:
         return f"Worth it: {clause}, by other shares alone."

@@ -85,9 +85,11 @@ def report_on(
         origins: Versions, commit and machine.
     """
     content = _WaysContent(note, steps, times, origins)
+    # comparisons are over the steps that all ways have played
+    parts = log_parts(min(content.steps_by_way.values()))
     samples = {
         quantity: {
-            name: np.array([values[part].sum() for part in content.parts])
+            name: np.array([values[part].sum() for part in parts])
             for name, values in content.values(column).items()
         }
         for quantity, column in (("runtime", "round_time"), ("total_worker_time", "worker_time"))
@@ -140,9 +142,9 @@ class _WaysContent:
         return {name: self.steps.filter(policy=name)[column].to_numpy() for name in self.kinds}
 
     @cached_property
-    def parts(self) -> list[Ints]:
-        """The indices of the steps of each part of the log."""
-        return log_parts(self.note["steps"])
+    def steps_by_way(self) -> dict[str, int]:
+        """The number of steps that each way has played, from the first on."""
+        return {name: len(values) for name, values in self.values("round_time").items()}
 
     @cached_property
     def records(self) -> pl.DataFrame:
@@ -159,18 +161,19 @@ class _WaysContent:
     def savings(self) -> dict[str, Estimate]:
         """The part of the whole that each way saves, but the one as it is.
 
-        The interval is over the parts of the log, and NaN for a log that is too short.
+        It is compared with the same steps as they were. The interval is over their parts, and NaN
+        if they are too few.
         """
         times = self.values("round_time")
         logged_times = times.pop(AS_IT_IS)
-        logged_by_part = np.array([logged_times[part].mean() for part in self.parts])
         savings = {}
         for name, way_times in times.items():
-            saved = 1.0 - float(way_times.sum() / logged_times.sum())
-            by_part = np.array([way_times[part].mean() for part in self.parts])
+            same_steps = logged_times[: len(way_times)]
+            saved = 1.0 - float(way_times.sum() / same_steps.sum())
             # a ratio of two means: how far each part is from it, linear in the two
-            residuals = (1.0 - saved) * logged_by_part - by_part
-            half = float(estimate(residuals / logged_times.mean(), successive=True)[1])
+            residuals = (1.0 - saved) * same_steps - way_times
+            by_part = np.array([residuals[part].mean() for part in log_parts(len(way_times))])
+            half = float(estimate(by_part / same_steps.mean(), successive=True)[1])
             savings[name] = Estimate(saved, saved - half, saved + half)
         return savings
 
@@ -209,20 +212,25 @@ class _WaysContent:
     @cached_property
     def verdict(self) -> str:
         """Whether another way is worth it."""
-        return answer.verdict(self.savings, self.kinds, self.note)
+        return answer.verdict(self.savings, self.kinds, self.steps_by_way, self.note)
 
     def way_rows(self) -> list[tuple[str, ...]]:
         """For each way its name and kind, what it saves, half its interval, and its worker time.
 
         The worker time is relative to the logged worker time.
         """
+        logged_times = self.values("worker_time")[AS_IT_IS]
         rows: list[tuple[str, ...]] = [(AS_IT_IS, "", "0.0", "", "1.000")]
         for name, saving in self.savings.items():
-            worker_time = self.worker_times[name] / self.note["worker_time"]
+            steps = self.steps_by_way[name]
+            kind = self.kinds[name]
+            if steps < self.note["steps"]:
+                kind = f"{kind}, first {steps:,} steps"
+            worker_time = self.worker_times[name] / logged_times[:steps].sum()
             rows.append(
                 (
                     name,
-                    self.kinds[name],
+                    kind,
                     f"{100 * saving.mean:z.1f}",
                     answer.half_text(saving),
                     f"{worker_time:.3f}",
@@ -290,6 +298,7 @@ class _WaysContent:
                 {
                     "name": name,
                     "kind": self.kinds[name],
+                    "steps": self.steps_by_way[name],
                     "saved": saving.mean,
                     "half": half,
                     "worker_time": self.worker_times[name],
@@ -307,7 +316,11 @@ class _WaysContent:
     def runtime_chart(self) -> Chart:
         """The chart of the runtime so far in each way."""
         places = {name: place for place, name in enumerate(self.kinds)}
-        records = self.records.with_columns(seed=pl.lit(0))
+        # a curve ends with the steps that its way has played
+        every_step = pl.DataFrame({"round": np.arange(1, self.note["steps"] + 1)})
+        grid = pl.DataFrame({"policy": [*self.kinds]}).join(every_step, how="cross")
+        records = grid.join(self.records, on=["policy", "round"], how="left", maintain_order="left")
+        records = records.with_columns(seed=pl.lit(0))
         chart = charts.curves(records, "runtime", places, seeds=1)
         return chart._replace(
             title="Runtime so far: lower is better",

@@ -35,10 +35,12 @@ from ata_gym.bench.store.provenance import merged, provenance, provenance_of
 from ata_gym.bench.studies.what_if.page import NOTE, STATE, report_on
 from ata_gym.bench.studies.what_if.waiting import about_log, heat_frame
 from ata_gym.bench.studies.what_if.ways import (
+    FEWEST_TASKS,
     OTHER_ENVS,
     Way,
-    learned_state,
     played,
+    played_steps,
+    remarks_on_parts,
     simple_ways,
     task_times,
 )
@@ -97,7 +99,8 @@ def what_if(
         Results whose table has the columns policy, kind, quantity, mean, low and high, where a
         policy is a way: the part of the runtime that it saves, its runtime and its worker time.
         Comparisons are over ten parts of the log, whose neighbours may be alike. Where the log
-        says nothing of communication, the runtime is without it.
+        says nothing of communication, the runtime is without it. Of large jobs, policies play the
+        first steps; a remark says on how many, and their figures are of these steps.
 
     Raises:
         ValueError: For a log that cannot be read or answers nothing, ``tasks`` below 2, a policy
@@ -182,7 +185,7 @@ class WhatIf(Study):
         return self.tasks * len(self.log.workers)
 
     def check(self) -> None:
-        whole_number("tasks", self.tasks, 2)
+        whole_number("tasks", self.tasks, FEWEST_TASKS)
         if not self.log.seconds.sum() > 0:
             raise ValueError(f"{self.log.name}: all times are 0, so that nothing was waited for")
         for worker, total in zip(self.log.workers, self.log.seconds.sum(axis=0), strict=True):
@@ -197,8 +200,18 @@ class WhatIf(Study):
 
     def begin(self, folder: Path, command: Sequence[str]) -> list[Job]:
         open_folder(folder, self._config())
-        write_note(folder, self.name, command, about_log(self.log, self.budget))
+        note = about_log(self.log, self.budget)
+        steps, n = self.log.seconds.shape
+        note["remarks"] += remarks_on_parts(self._counts, steps, n, self.budget)
+        write_note(folder, self.name, command, note)
         return []
+
+    @property
+    def _counts(self) -> dict[str, int]:
+        """The number of steps that each policy plays."""
+        steps, n = self.log.seconds.shape
+        names = [*self.policies, *self.other_envs]
+        return {name: played_steps(name, steps, n, self.budget) for name in names}
 
     def _config(self) -> dict[str, Any]:
         """All that the outcome of a way depends on, as plain data; the log is there as a hash."""
@@ -216,20 +229,29 @@ class WhatIf(Study):
             times = task_times(self.log, self.budget)
             ways = simple_ways(self.log, times, self.budget)
             failures = {}
-            names = [*self.policies, *self.other_envs]
-            with progress_bars(dict.fromkeys(names, len(times))) as update:
-                for name in names:
+            counts = {name: count for name, count in self._counts.items() if count > 0}
+            default_name = full_name("default")
+            learned = None
+            with progress_bars(counts) as update:
+                for name, count in counts.items():
                     try:
-                        ways.append(played(name, times, self.budget, partial(update, name)))
+                        way, clock = played(name, times[:count], self.budget, partial(update, name))
                     except RoundError as error:
                         write_traceback(store.failure(name), error)
                         failures[name] = Failure(error, store.failure(name))
-                    else:
-                        remove_listed(store.failure(name))
-                        keep_source(store, name)
-            state = learned_state(self.log.workers, times, self.budget)
+                        continue
+                    ways.append(way)
+                    remove_listed(store.failure(name))
+                    keep_source(store, name)
+                    # an object of the user's may have the same name
+                    if name == default_name and self.policies[name] is None:
+                        learned = clock
+            if learned is None:
+                count = played_steps("default", len(times), len(self.log.workers), self.budget)
+                _, learned = played("default", times[:count], self.budget)
+            state = learned.allocator(self.log.workers).state_dict()
             write_json(folder / STATE, {"allocator": state})
-            made_by = merged(provenance_of(__name__), *map(provenance, names))
+            made_by = merged(provenance_of(__name__), *map(provenance, counts))
             about = about_log(self.log, self.budget)
             write_frame(store.result("times"), heat_frame(self.log, about), made_by)
             # the frame of the ways comes last, since it says that all is there
@@ -253,7 +275,7 @@ def _ways_file(store: Folder) -> Path:
 
 
 def frame_of(ways: Sequence[Way], rest: Floats | None = None) -> pl.DataFrame:
-    """Return the steps in all ways as a frame, a row for each way and step.
+    """Return the steps in all ways as a frame, a row for each way and step that it played.
 
     The columns are policy, kind, round (the step, counted from 1), round_time and worker_time.
 
@@ -262,12 +284,12 @@ def frame_of(ways: Sequence[Way], rest: Floats | None = None) -> pl.DataFrame:
         rest: The time of each step that no split changes, (steps,), which is part of its time in
             every way; None where nothing is known of it.
     """
-    added: Floats | float = 0.0 if rest is None else rest
+    added = rest if rest is not None else np.zeros(max(len(way.round_times) for way in ways))
     return pl.concat(
         pl.DataFrame(
             {
                 "round": np.arange(1, len(way.round_times) + 1),
-                "round_time": way.round_times + added,
+                "round_time": way.round_times + added[: len(way.round_times)],
                 "worker_time": way.worker_times,
             },
         ).select(pl.lit(way.name).alias("policy"), pl.lit(way.kind).alias("kind"), pl.all())

@@ -1,17 +1,17 @@
 """The ways in which the steps of a log are played again, on the very times of the log."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
 from ata_gym.bench.logs import Log
+from ata_gym.bench.studies.what_if.split import best_split
 from ata_gym.pools.constructors import trace
-from ata_gym.theory.allocation.proxy_loss import allocate
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats
 from ata_gym.utils.errors import RoundError
-from ata_policies import Allocator, Clock
+from ata_policies import Clock
 
 AS_IT_IS = "as it is"
 """The name of the way in which the job was run."""
@@ -22,8 +22,14 @@ OTHER_ENVS = {"race": "ata_gym/TaskRace-v0", "dispatch": "ata_gym/TaskDispatch-v
 """The envs whose default policy plays, too, by the name of that policy."""
 _OTHER_KINDS = {"race": "learns, starts more", "dispatch": "learns, at each result"}
 
-_SEARCHED_TIMES = 50_000
-"""The number of times of a log that count in the search for a split, about."""
+_MOST_WORK = 210_000_000
+"""The most workers x tasks x steps that are played of a log, where a step counts once."""
+_WORK = {"race": 2, "dispatch": 16}
+"""How often a step counts for policies that take longer than the others."""
+_FEWEST_STEPS = 5
+"""The number of steps of which something can be said at all."""
+FEWEST_TASKS = 2
+"""The least tasks for each worker, of which a split can take one away."""
 
 
 class Way(NamedTuple):
@@ -33,7 +39,7 @@ class Way(NamedTuple):
     kind: str
     """What decides: knowledge of the log, a policy that learns, or nothing."""
     round_times: Floats
-    """(steps,) the time of each step."""
+    """(steps,) the time of each step, or of the first ones where only these are played."""
     worker_times: Floats
     """(steps,) the time that all workers were busy in each step."""
 
@@ -66,40 +72,61 @@ def simple_ways(log: Log, times: Floats, budget: int) -> list[Way]:
     ]
 
 
-def best_split(times: Floats, budget: int) -> Ints:
-    """Return a fixed split of the tasks that no move of one task makes faster.
+def played_steps(policy: str, steps: int, n: int, budget: int) -> int:
+    """Return on how many steps of a log, from the first on, a policy is played.
+
+    A step takes the longer, the more workers and tasks it has, so that of large jobs only the first
+    steps are played. It follows from the sizes alone: at B = 8 n, all steps of 64 workers x 6,400
+    steps or of 256 x 400 are played, and 25 steps of 1,024 workers. A race plays half as many
+    steps, and dispatch a sixteenth, since it decides at each of the B results of a step; where that
+    is fewer than five, dispatch is not played, and the others play five.
 
     Args:
-        times: The time of a task of each worker in each step, shape (steps, n). Of long logs of
-            many workers every k-th step counts.
+        policy: The name of a policy, as for ``played``.
+        steps: The number of steps of the log.
+        n: The number of workers.
         budget: The number B of tasks.
 
     Returns:
-        The tasks of each worker, shape (n,).
+        The number of steps; 0 where the policy is not played.
+
+    Example:
+        >>> [played_steps(name, 400, 1_024, 8_192) for name in ("ata", "race", "dispatch")]
+        [25, 12, 0]
     """
-    # every k-th step, where k is the number of times over _SEARCHED_TIMES, rounded up
-    times = times[:: -(-times.size // _SEARCHED_TIMES)]
-    split = allocate(times.mean(axis=0), budget)
-    least_time = float((split * times).max(axis=1).sum())
-    while True:
-        ends = split * times
-        best: tuple[float, int, int] = (least_time, 0, 0)
-        for giver in np.flatnonzero(split):
-            remaining = ends.copy()
-            remaining[:, giver] -= times[:, giver]
-            highest = remaining.max(axis=1, keepdims=True)
-            # a step ends with the slowest of the others, or with the taker, whichever is later
-            totals = np.maximum(highest, remaining + times).sum(axis=0)
-            totals[giver] = np.inf
-            taker = int(totals.argmin())
-            best = min(best, (float(totals[taker]), int(giver), taker))
-        total, best_giver, best_taker = best
-        # a gain within rounding is none, so that the search ends
-        if total >= least_time * (1.0 - 1e-12):
-            return split
-        least_time = total
-        split[best_giver] -= 1
-        split[best_taker] += 1
+    affordable = _MOST_WORK // (n * budget * _WORK.get(policy, 1))
+    if policy == "dispatch" and affordable < min(_FEWEST_STEPS, steps):
+        return 0
+    return min(steps, max(affordable, _FEWEST_STEPS))
+
+
+def remarks_on_parts(counts: Mapping[str, int], steps: int, n: int, budget: int) -> list[str]:
+    """Return what a reader should know of the policies that are not played on all steps.
+
+    Args:
+        counts: The number of steps that each policy plays, as ``played_steps`` returns them.
+        steps: The number of steps of the log.
+        n: The number of workers.
+        budget: The number B of tasks.
+    """
+    parts = [f"{name} on {count:,}" for name, count in counts.items() if 0 < count < steps]
+    remarks = []
+    if parts:
+        remarks.append(
+            f"A step of {n:,} workers and {budget:,} tasks takes long to play, so policies play the"
+            f" first of the {steps:,} steps: {', '.join(parts)}. Each is compared with the same"
+            " steps as they were; on more steps it would have learned more, and state.json would"
+            " hold more.",
+        )
+    if counts.get("dispatch") == 0:
+        cure = "fewer --tasks make it possible"
+        if played_steps("dispatch", steps, n, FEWEST_TASKS * n) == 0:
+            cure = "it is for jobs of fewer workers"
+        remarks.append(
+            f"Dispatch is not played, since it would decide at each of {budget:,} results of"
+            f" {n:,} workers in a step: {cure}.",
+        )
+    return remarks
 
 
 def played(
@@ -107,7 +134,7 @@ def played(
     times: Floats,
     budget: int,
     progress: Callable[[int], object] = lambda _steps: None,
-) -> Way:
+) -> tuple[Way, Clock]:
     """Return the way of a policy, which sees of each step what it would have seen in the job.
 
     Args:
@@ -115,6 +142,9 @@ def played(
         times: The time of a task of each worker in each step, shape (steps, n).
         budget: The number B of tasks.
         progress: Called with the number of steps that are over.
+
+    Returns:
+        The way, and the clock that played it, with what the policy has learned.
 
     Raises:
         RoundError: If the policy fails in a step.
@@ -135,33 +165,8 @@ def played(
         total_worker_time[step] = clock.total_worker_time
         progress(step + 1)
     kind = _OTHER_KINDS.get(policy, LEARNS)
-    return Way(policy, kind, *(np.diff(sums, prepend=0.0) for sums in (runtime, total_worker_time)))
-
-
-def learned_state(workers: Iterable[str], times: Floats, budget: int) -> dict[str, Any]:
-    """Return what the default policy has learned at the end of a log.
-
-    Args:
-        workers: The names of the workers.
-        times: The time of a task of each worker in each step, shape (steps, n).
-        budget: The number B of tasks.
-
-    Returns:
-        The state of an ``Allocator``, for its argument ``prior``.
-    """
-    names = list(workers)
-    allocator = Allocator(names, budget)
-    for step in times.tolist():
-        tasks = allocator.allocate()
-        worker_times = zip(names, step, strict=True)
-        allocator.observe(
-            {
-                worker: [task_time] * tasks[worker]
-                for worker, task_time in worker_times
-                if tasks[worker]
-            },
-        )
-    return allocator.state_dict()
+    differences = (np.diff(sums, prepend=0.0) for sums in (runtime, total_worker_time))
+    return Way(policy, kind, *differences), clock
 
 
 def _of_shares(name: str, kind: str, share_times: Floats) -> Way:
@@ -175,8 +180,10 @@ def _without_worst(log: Log, share_times: Floats) -> Way:
     ``share_times``, (steps, workers), are the times of shares where all workers have even shares.
     """
     n = share_times.shape[1]
-    totals = [np.delete(share_times, leaver, axis=1).max(axis=1).sum() for leaver in range(n)]
-    leaver = int(np.argmin(totals))
+    second, longest = np.partition(share_times, n - 2, axis=1)[:, n - 2 :].T
+    # without the last worker of a step it ends with the second; without another, as it did
+    saved = np.bincount(share_times.argmax(axis=1), longest - second, minlength=n)
+    leaver = int(saved.argmax())
     # the shares of n - 1 workers are larger
     larger_times = np.delete(share_times, leaver, axis=1) * (n / (n - 1))
     return _of_shares(f"without {log.workers[leaver]}", "even shares", larger_times)
