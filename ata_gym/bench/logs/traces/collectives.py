@@ -42,7 +42,8 @@ def remarks_on_waits(ranks: Sequence[Sequence[StepTimes]], step_times: Floats) -
         remarks.append(
             "Different ranks were last at different collectives inside a step:"
             f" {hidden.mean() / 1e3:.3g} ms of a step ({hidden.sum() / total:.1%}) were"
-            " waited so, which no split by the times of whole steps shows; they count as time that no split changes.",
+            " waited so, which no split by the times of whole steps shows; they count as time that"
+            " no split changes.",
         )
     return remarks
 

@@ -123,24 +123,16 @@ def what_if(
         c was waited for: last in 100 % of steps, 2 of each step of 3
         Worth it: restarting-beta would save 52.8 %
     """
-    if isinstance(log, Log):
-        job_log = log
-        source = log.name
-    elif not isinstance(log, str | os.PathLike):
-        raise ValueError(  # noqa: TRY004 - as for all arguments
-            f"log must be a file, a folder, or a Log, not {short(log)}",
-        )
-    else:
-        job_log = read_log(
-            log,
-            worker=worker_column,
-            duration=duration_column,
-            round=round_column,
-            where=where,
-            pattern=pattern,
-            warmup=warmup,
-        )
-        source = str(log)
+    source = log.name if isinstance(log, Log) else str(log)
+    job_log = _read(
+        log,
+        worker=worker_column,
+        duration=duration_column,
+        round=round_column,
+        where=where,
+        pattern=pattern,
+        warmup=warmup,
+    )
     policies_by_name = by_name(policies)
     left_out = _left_out(without, [*policies_by_name, *OTHER_ENVS])
     call = (
@@ -152,6 +144,17 @@ def what_if(
         policies_by_name.pop(name, None)
     other_envs = [name for name in OTHER_ENVS if name not in left_out]
     return play(WhatIf(policies_by_name, job_log, tasks, other_envs), out, USUAL, page_command)
+
+
+def _read(log: str | os.PathLike[str] | Log, **options: Any) -> Log:
+    """The log that a path names, read with these options, or the log itself."""
+    if isinstance(log, Log):
+        return log
+    if not isinstance(log, str | os.PathLike):
+        raise ValueError(  # noqa: TRY004 - as for all arguments
+            f"log must be a file, a folder, or a Log, not {short(log)}",
+        )
+    return read_log(log, **options)
 
 
 def _left_out(without: str | Sequence[str], ways: Sequence[str]) -> list[str]:
