@@ -340,6 +340,48 @@ class Source:
 
 
 @dataclass(frozen=True)
+class LogReading:
+    """The options that say what a log does not: its columns, and which rows and steps count."""
+
+    worker_column: Annotated[
+        str | None,
+        typer.Option(help="The column that names the worker."),
+    ] = (None,)
+    duration_column: Annotated[str | None, typer.Option(help="The column of times.")] = (None,)
+    round_column: Annotated[
+        str | None,
+        typer.Option(help="The column that numbers the steps."),
+    ] = (None,)
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=ENTRY,...",
+            help="Rows that count: those with one of these entries; may be repeated.",
+        ),
+    ] = (None,)
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Finds the columns in the lines of a text, by groups named rank, step and ms (or"
+            " us, s, time).",
+        ),
+    ] = (None,)
+    warmup: Annotated[
+        int | None,
+        typer.Option(help="First steps to leave out; by default those that the data show."),
+    ] = (None,)
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of ``bench.what_if``.
+
+        Raises:
+            ValueError: For a condition that is none.
+        """
+        return {**vars(self), "where": entries_by_column(self.where or [])}
+
+
+@dataclass(frozen=True)
 class Running:
     """The options that say how the work is done."""
 

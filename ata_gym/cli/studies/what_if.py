@@ -26,34 +26,7 @@ def what_if(
             " folder with a table or profiler trace of each rank.",
         ),
     ],
-    worker_column: Annotated[
-        str | None,
-        typer.Option(help="The column that names the worker."),
-    ] = None,
-    duration_column: Annotated[str | None, typer.Option(help="The column of times.")] = None,
-    round_column: Annotated[
-        str | None,
-        typer.Option(help="The column that numbers the steps."),
-    ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN=ENTRY,...",
-            help="Rows that count: those with one of these entries; may be repeated.",
-        ),
-    ] = None,
-    pattern: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="Finds the columns in the lines of a text, by groups named rank, step and ms (or"
-            " us, s, time).",
-        ),
-    ] = None,
-    warmup: Annotated[
-        int | None,
-        typer.Option(help="First steps to leave out; by default those that the data show."),
-    ] = None,
+    reading: options.LogReading,
     tasks: Annotated[
         int,
         typer.Option(help="Tasks into which the share of a worker in a step is cut."),
@@ -95,12 +68,7 @@ def what_if(
             tasks=tasks,
             policies=options.split_names(policies),
             without=without,
-            worker_column=worker_column,
-            duration_column=duration_column,
-            round_column=round_column,
-            where=options.entries_by_column(where or []),
-            pattern=pattern,
-            warmup=warmup,
+            **reading.arguments(),
             out=out,
             command=command_line(),
         )
