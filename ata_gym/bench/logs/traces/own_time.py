@@ -58,7 +58,7 @@ def step_times(trace: Trace) -> StepTimes:
     starts, ends = (_when_done(trace, points) for points in trace.step_spans)
     collectives = np.flatnonzero(_collectives(trace))
     inside = [
-        trace.spans_of(collectives),
+        _with_latency(trace, trace.spans_of(collectives)),
         joined([_blocked_on_device(trace), _blocked_on_host(trace)]),
     ]
     device_work = trace.spans_of(trace.of(Kind.KERNEL, Kind.COPY))
@@ -85,6 +85,14 @@ def step_times(trace: Trace) -> StepTimes:
             for a, b in zip(first.tolist(), last.tolist(), strict=True)
         ],
     )
+
+
+def _with_latency(trace: Trace, collectives: Spans) -> Spans:
+    """The same spans until the own threads go on, where they do so at once."""
+    boundaries = _boundaries(trace, np.isin(trace.thread, _own_threads(trace)))
+    after = np.append(boundaries, np.inf)[np.searchsorted(boundaries, collectives.ends)]
+    is_soon = after - collectives.ends <= _LATENCY
+    return Spans(collectives.starts, np.where(is_soon, after, collectives.ends))
 
 
 def _collectives(trace: Trace) -> Any:
@@ -157,7 +165,8 @@ def _blocked_on_host(trace: Trace) -> Spans:
     goes_on_before_end = _goes_on_before_end(trace.spans_of(collectives), ends, latest)
     waits = goes_on_at_end | goes_on_before_end | (is_inside & must_wait)
     waits &= ~simple.cover(middles)
-    ends = np.where(is_inside & ~goes_on_before_end, before, ends)
+    goes_on_late = is_inside & ~goes_on_before_end & (ends - before > _LATENCY)
+    ends = np.where(goes_on_late, before, ends)
     return Spans(starts[waits], ends[waits])
 
 
