@@ -346,19 +346,19 @@ class LogReading:
     worker_column: Annotated[
         str | None,
         typer.Option(help="The column that names the worker."),
-    ] = (None,)
-    duration_column: Annotated[str | None, typer.Option(help="The column of times.")] = (None,)
+    ] = None
+    duration_column: Annotated[str | None, typer.Option(help="The column of times.")] = None
     round_column: Annotated[
         str | None,
         typer.Option(help="The column that numbers the steps."),
-    ] = (None,)
+    ] = None
     where: Annotated[
         list[str] | None,
         typer.Option(
             metavar="COLUMN=ENTRY,...",
             help="Rows that count: those with one of these entries; may be repeated.",
         ),
-    ] = (None,)
+    ] = None
     pattern: Annotated[
         str | None,
         typer.Option(
@@ -366,11 +366,11 @@ class LogReading:
             help="Finds the columns in the lines of a text, by groups named rank, step and ms (or"
             " us, s, time).",
         ),
-    ] = (None,)
+    ] = None
     warmup: Annotated[
         int | None,
         typer.Option(help="First steps to leave out; by default those that the data show."),
-    ] = (None,)
+    ] = None
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of ``bench.what_if``.

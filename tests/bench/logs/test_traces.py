@@ -139,14 +139,14 @@ def test_annotations_and_frames_of_python_are_no_work_and_no_communication(tmp_p
                 event("gloo_forward", "user_annotation", t, 100),
                 operation("aten::mm", t, work),
                 *gloo(t + work, 90 - work),
-                event("train_nccl.py(9): wait", "python_function", t + work + 0.02, 89 - work),
+                event("train_nccl.py(9): wait", "python_function", t + work + 0.02, 89.985 - work),
                 operation("aten::add_", t + 90.01, 5),
             ]
 
         return events
 
     folder = write_ranks(tmp_path, [rank(30), rank(80)])
-    assert own(folder) == pytest.approx([40, 90], abs=1.1)
+    assert own(folder) == pytest.approx([40, 90], abs=0.1)
 
 
 def test_what_each_rank_of_several_computes_is_its_own_time_on_devices(tmp_path):

@@ -101,7 +101,7 @@ def _log(name: str, by_worker: Mapping[str, Sequence[RankSteps]], remarks: Seque
     lengths = np.zeros(shape)
     own = np.zeros(shape)
     tasks = np.zeros(shape)
-    times: list[list[Any]] = [[None] * shape[1] for _ in numbers]
+    collectives: list[list[Any]] = [[None] * shape[1] for _ in numbers]
     for column, files in enumerate(by_worker.values()):
         for file in files:
             rows = [row[step] for step in file.steps]
@@ -109,12 +109,15 @@ def _log(name: str, by_worker: Mapping[str, Sequence[RankSteps]], remarks: Seque
             lengths[rows, column] = file.times.lengths
             own[rows, column] = file.times.lengths - file.times.blocked
             for place, step in enumerate(rows):
-                times[step][column] = file.times.part([place])
+                collectives[step][column] = file.times.collectives[place]
     complete = tasks.all(axis=1)
     # a step takes as long for all of its ranks, if they meet in it
     whole = np.median(lengths, axis=1)
     rest = np.where(complete, (whole - own.max(axis=1)).clip(0.0), 0.0)
-    on_waits = remarks_on_waits([times[step] for step in np.flatnonzero(complete)], whole[complete])
+    on_waits = remarks_on_waits(
+        [collectives[step] for step in np.flatnonzero(complete)],
+        whole[complete],
+    )
     return Log(
         name,
         [*by_worker],

@@ -23,11 +23,11 @@ _HEAD_BYTES = 65_536
 """Where a trace begins, it is recognised in this many bytes."""
 
 
-class _Arguments(msgspec.Struct):
+class _Arguments(msgspec.Struct, gc=False):
     correlation: int | str | None = None
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, gc=False):
     ph: str = ""
     name: str = ""
     cat: str = ""

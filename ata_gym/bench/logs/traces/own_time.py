@@ -10,14 +10,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ata_gym.bench.logs.traces.collectives import StepCollectives
 from ata_gym.bench.logs.traces.events import Trace
 from ata_gym.bench.logs.traces.kinds import DEVICE_WORK, OPERATIONS, Kind
 from ata_gym.bench.logs.traces.spans import Spans, joined, overlap_until
 from ata_gym.typing import Floats
 
-_LATENCY = 2000.0
+_LATENCY = 200.0
 """Microseconds at most from the end of a collective until what waited for it goes on; from ten to a
-few hundred were measured, and a thousand where much else ran on the machine."""
+few hundred were measured."""
+_RELATIVE_LATENCY = 0.1
+"""The same for long waits, as a part of them, where much else runs on the machine."""
+_LATEST = 2000.0
+"""The same at most, in microseconds, of waits of any length."""
+_MOST_AT_ONCE = 4
+"""Collectives of a host that run at once, at most; gloo has two threads for a group."""
 _CLOCK = 1.0
 """Microseconds in which two times are the same."""
 
@@ -29,10 +36,8 @@ class StepTimes(NamedTuple):
     """(S,)"""
     blocked: Floats
     """(S,): how long the rank was blocked by collectives."""
-    collectives: tuple[list[str], ...]
-    """(S,): the names of the collectives of each step, in the order of their ends."""
-    waits: tuple[Floats, ...]
-    """(S,): how long each of them blocked the rank."""
+    collectives: Sequence[StepCollectives]
+    """(S,)"""
 
     def part(self, places: Sequence[int]) -> "StepTimes":
         """Return some of the steps, by their places."""
@@ -40,8 +45,7 @@ class StepTimes(NamedTuple):
         return StepTimes(
             self.lengths[chosen],
             self.blocked[chosen],
-            tuple(self.collectives[place] for place in places),
-            tuple(self.waits[place] for place in places),
+            [self.collectives[place] for place in places],
         )
 
 
@@ -54,7 +58,7 @@ def step_times(trace: Trace) -> StepTimes:
     starts, ends = (_when_done(trace, points) for points in trace.step_spans)
     collectives = np.flatnonzero(_collectives(trace))
     inside = [
-        trace.spans_of(collectives),
+        _with_latency(trace, trace.spans_of(collectives)),
         joined([_blocked_on_device(trace), _blocked_on_host(trace)]),
     ]
     device_work = trace.spans_of(trace.of(Kind.KERNEL, Kind.COPY))
@@ -69,18 +73,26 @@ def step_times(trace: Trace) -> StepTimes:
     order = np.argsort(trace.spans.starts[collectives], kind="stable")
     collectives = collectives[order]
     waits = waits[order]
+    names = [trace.names[label] for label in trace.label[collectives].tolist()]
     collective_starts = trace.spans.starts[collectives]
     first = np.searchsorted(collective_starts, starts)
     last = np.searchsorted(collective_starts, ends)
     return StepTimes(
         ends - starts,
         until_end - until_start,
-        tuple(
-            [trace.names[label] for label in trace.label[collectives[a:b]]]
-            for a, b in zip(first, last, strict=True)
-        ),
-        tuple(waits[a:b] for a, b in zip(first, last, strict=True)),
+        [
+            StepCollectives(names[a:b], waits[a:b])
+            for a, b in zip(first.tolist(), last.tolist(), strict=True)
+        ],
     )
+
+
+def _with_latency(trace: Trace, collectives: Spans) -> Spans:
+    """The same spans until the own threads go on, where they do so at once."""
+    boundaries = _boundaries(trace, np.isin(trace.thread, _own_threads(trace)))
+    after = np.append(boundaries, np.inf)[np.searchsorted(boundaries, collectives.ends)]
+    is_soon = after - collectives.ends <= _LATENCY
+    return Spans(collectives.starts, np.where(is_soon, after, collectives.ends))
 
 
 def _collectives(trace: Trace) -> Any:
@@ -141,19 +153,38 @@ def _blocked_on_host(trace: Trace) -> Spans:
     # the last collective that ends while the threads are silent, and the first afterwards
     place = np.searchsorted(collective_ends, ends, side="right")
     before = np.concatenate([[-np.inf], collective_ends])[place]
-    after = np.append(collective_ends, np.inf)[place]
     is_inside = before > starts
     goes_on_at_end = is_inside & _is_prompt(starts, before, ends)
-    # a thread may go on a little before the end is recorded
-    goes_on_before_end = after - ends <= _latency(ends - starts)
     simple, composed = _operations(trace, own)
     middles = (starts + ends) / 2
-    # outside of operations a silent thread waits; in one it may work, and is known to have waited
-    # if it goes on when the collective ends
-    waits = goes_on_at_end | goes_on_before_end | (is_inside & ~composed.cover(middles))
+    # outside of operations, and right after a call, a silent thread waits; else it may work, and is
+    # known to have waited if it goes on when the collective ends
+    call_ends = trace.spans.ends[own & trace.of(Kind.CALL)]
+    must_wait = ~composed.cover(middles) | np.isin(starts, call_ends)
+    latest = np.where(must_wait, np.minimum(ends - starts, _LATEST), _latency(ends - starts))
+    goes_on_before_end = _goes_on_before_end(trace.spans_of(collectives), ends, latest)
+    waits = goes_on_at_end | goes_on_before_end | (is_inside & must_wait)
     waits &= ~simple.cover(middles)
-    ends = np.where(is_inside & ~goes_on_before_end, before, ends)
+    goes_on_late = is_inside & ~goes_on_before_end & (ends - before > _LATENCY)
+    ends = np.where(goes_on_late, before, ends)
     return Spans(starts[waits], ends[waits])
+
+
+def _goes_on_before_end(collectives: Spans, points: Floats, latest: Floats) -> Any:
+    """Whether a thread that goes on at some points, (P,), does so since a collective is done.
+
+    Its end may be recorded a little later, (P,) at most, but it runs when the thread goes on.
+    """
+    order = np.argsort(collectives.ends, kind="stable")
+    never = np.full(_MOST_AT_ONCE, np.inf)
+    collective_starts = np.concatenate([collectives.starts[order], never])
+    collective_ends = np.concatenate([collectives.ends[order], never])
+    place = np.searchsorted(collective_ends, points, side="right")
+    goes_on = np.zeros(len(points), dtype=bool)
+    for later in range(_MOST_AT_ONCE):
+        is_soon = collective_ends[place + later] - points <= latest
+        goes_on |= is_soon & (collective_starts[place + later] < points)
+    return goes_on
 
 
 def _own_threads(trace: Trace) -> Any:
@@ -196,7 +227,8 @@ def _is_prompt(since: Floats, ends: Floats, after: Floats) -> Any:
 
 def _latency(waits: Floats) -> Floats:
     """How long, (P,), it takes at most to go on after a wait."""
-    return np.minimum(waits, _LATENCY)
+    of_long_waits = np.clip(_RELATIVE_LATENCY * waits, _LATENCY, _LATEST)
+    return np.minimum(waits, of_long_waits)
 
 
 def _blocked_on_device(trace: Trace) -> Spans:

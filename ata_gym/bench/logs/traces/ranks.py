@@ -173,8 +173,10 @@ def joined_by_worker(files: Iterable[RankSteps]) -> tuple[dict[str, list[RankSte
         if len(twice) == len(file.steps):
             copies.append(file.file)
             continue
-        new = [place for place, step in enumerate(file.steps) if step not in twice]
-        by_worker.setdefault(file.worker, []).append(file.part(new))
+        rest = file
+        if twice:
+            rest = file.part([k for k, step in enumerate(file.steps) if step not in twice])
+        by_worker.setdefault(file.worker, []).append(rest)
     remarks = []
     if copies:
         remarks.append(f"Copies of other traces are left out: {listed(copies)}.")
