@@ -271,6 +271,23 @@ def test_a_step_lasts_until_its_device_is_done(tmp_path):
     np.testing.assert_allclose(1e3 * log.rest, [10] * 4, atol=0.1)
 
 
+def test_what_a_device_had_to_do_before_the_first_step_is_no_part_of_it(tmp_path):
+    for rank, work in enumerate((30.0, 50.0)):
+        events = []
+        # the host is 80 ms ahead of its device, from before the profiler began on
+        for number in range(6):
+            start = 60.0 * number
+            end = start + 80.0 + work
+            events += [
+                step(number, start, 60.0),
+                kernel("gemm", start + 80.0, work, launch=start + 1.0),
+                nccl(end, 60.0 - work, launch=start + 2.0),
+            ]
+        write(tmp_path / f"rank{rank}.json", events, rank, backend="nccl")
+    log = read_log(tmp_path, warmup=0)
+    np.testing.assert_allclose(log.seconds, np.tile([0.03, 0.05], (6, 1)), atol=1.5e-3)
+
+
 def test_gloo_between_devices_blocks_the_host(tmp_path):
     backward = (7, 9)
 

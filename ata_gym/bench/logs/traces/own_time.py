@@ -56,6 +56,7 @@ def step_times(trace: Trace) -> StepTimes:
     host runs ahead of its device.
     """
     starts, ends = (_when_done(trace, points) for points in trace.step_spans)
+    starts[:1] = _first_start(trace)
     collectives = np.flatnonzero(_collectives(trace))
     inside = [
         _with_latency(trace, trace.spans_of(collectives)),
@@ -115,6 +116,26 @@ def _when_done(trace: Trace, points: Floats) -> Floats:
     count = np.searchsorted(launches[order], points)
     done: Floats = np.concatenate([[-np.inf], ends])[count]
     return np.maximum(points, done)
+
+
+def _first_start(trace: Trace) -> Floats:
+    """When the first step, (1,) or (0,), begins on the device.
+
+    What the device has to do before is not in the trace; but the first kernel of the step is late
+    by as much.
+    """
+    points = trace.step_spans.starts[:1].copy()
+    work = _main_stream(trace)
+    launches = _launches(trace)[work]
+    starts = trace.spans.starts[work]
+    for place in range(len(points)):
+        inside = launches >= points[place]
+        if inside.any():
+            first = np.where(inside, launches, np.inf).argmin()
+            delay = starts[first] - launches[first]
+            # a shorter one is the usual time of a launch
+            points[place] += delay if delay > _LATEST else 0.0
+    return points
 
 
 def _launches(trace: Trace) -> Floats:
