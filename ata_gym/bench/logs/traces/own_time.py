@@ -273,8 +273,10 @@ def _blocked_on_device(trace: Trace) -> Spans:
     next_work = _next_launch(trace, launches, work, ends)
     next_collective = _next_launch(trace, launches, collectives, ends)
     host_waits = _host_waits(trace, since, ends)
+    # what follows the last collective of a trace is not in it
+    is_last = np.isinf(next_work[0]) & np.isinf(next_collective[0])
     queued = (
-        _is_queued(since, ends, *next_work),
+        _is_queued(since, ends, *next_work) | is_last,
         _is_queued(since, ends, *next_collective),
         next_collective[0] < next_work[0],
     )
