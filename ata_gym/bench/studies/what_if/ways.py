@@ -22,12 +22,12 @@ OTHER_ENVS = {"race": "ata_gym/TaskRace-v0", "dispatch": "ata_gym/TaskDispatch-v
 """The envs whose default policy plays, too, by the name of that policy."""
 _OTHER_KINDS = {"race": "learns, starts more", "dispatch": "learns, at each result"}
 
-_MOST_WORK = 210_000_000
+_MOST_WORK = 280_000_000
 """The most workers x tasks x steps that are played of a log, where a step counts once."""
 _WORK = {"race": 2, "dispatch": 16}
 """How often a step counts for policies that take longer than the others."""
 _FEWEST_STEPS = 5
-"""The number of steps of which something can be said at all."""
+"""The least steps that a policy plays which learns from step to step."""
 FEWEST_TASKS = 2
 """The least tasks for each worker, of which a split can take one away."""
 
@@ -76,10 +76,11 @@ def played_steps(policy: str, steps: int, n: int, budget: int) -> int:
     """Return on how many steps of a log, from the first on, a policy is played.
 
     A step takes the longer, the more workers and tasks it has, so that of large jobs only the first
-    steps are played. It follows from the sizes alone: at B = 8 n, all steps of 64 workers x 6,400
-    steps or of 256 x 400 are played, and 25 steps of 1,024 workers. A race plays half as many
+    steps are played. It follows from the sizes alone: at B = 8 n, all steps of 64 workers x 8,500
+    steps or of 256 x 400 are played, and 33 steps of 1,024 workers. A race plays half as many
     steps, and dispatch a sixteenth, since it decides at each of the B results of a step; where that
-    is fewer than five, dispatch is not played, and the others play five.
+    is none, dispatch is not played. The others play five steps at least, since they learn from
+    step to step.
 
     Args:
         policy: The name of a policy, as for ``played``.
@@ -92,12 +93,12 @@ def played_steps(policy: str, steps: int, n: int, budget: int) -> int:
 
     Example:
         >>> [played_steps(name, 400, 1_024, 8_192) for name in ("ata", "race", "dispatch")]
-        [25, 12, 0]
+        [33, 16, 2]
     """
     affordable = _MOST_WORK // (n * budget * _WORK.get(policy, 1))
-    if policy == "dispatch" and affordable < min(_FEWEST_STEPS, steps):
-        return 0
-    return min(steps, max(affordable, _FEWEST_STEPS))
+    if policy != "dispatch":
+        affordable = max(affordable, _FEWEST_STEPS)
+    return min(steps, affordable)
 
 
 def remarks_on_parts(counts: Mapping[str, int], steps: int, n: int, budget: int) -> list[str]:
