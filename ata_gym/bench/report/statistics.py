@@ -18,7 +18,8 @@ _ENDS = (0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2)
 _RESAMPLES = 2000
 _PROFILE_RATIOS = 100  # ratios at which a profile is known
 _LARGEST_CORRELATION = 0.95  # of neighbours among successive values; at 1 they would say nothing
-_LEAST_PART = 0.05  # of the variance that the sample variance of successive values has
+_LEAST_PART = 0.5  # of the variance that the sample variance of successive values has
+_LEAST_DEGREES = 3.0  # of freedom; with fewer, one long spell makes an interval that says nothing
 BASELINES = ("ofta", "gta", "dynamic-ofta", "dynamic-oracle")
 """The policies that all others are compared with."""
 
@@ -68,7 +69,7 @@ def effective_sample(
     Example:
         >>> rising = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
         >>> [round(float(part), 2) for part in effective_sample(rising, successive=True)]
-        [6.56, 1.14, 1.0]
+        [3.46, 1.14, 3.0]
     """
     count = len(values)
     shape = values.shape[1:]
@@ -82,7 +83,8 @@ def effective_sample(
     # alike values differ from their own mean by less than from the true one
     part = np.maximum(1.0 - (factor - 1.0) / (count - 1), _LEAST_PART)
     squared = correlation**2
-    degrees = np.maximum(count * (1.0 - squared) / (1.0 + squared) - 1.0, 1.0)
+    least = min(_LEAST_DEGREES, count - 1.0)
+    degrees = np.maximum(count * (1.0 - squared) / (1.0 + squared) - 1.0, least)
     return deviation / np.sqrt(part), count / factor, degrees
 
 
