@@ -4,7 +4,6 @@ import pickle
 import re
 import sqlite3
 from contextlib import closing
-from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from ata_gym.bench.logs.reading import FORMATS
 from ata_gym.bench.logs.refused import REFUSED
 from docs import formats as page, tables
 from tests.bench.logs import examples
-from tests.mutated import read_or_refused
 
 ROOT = Path(__file__).parents[3]
 REFUSED_EXAMPLES = [
@@ -70,42 +68,6 @@ def test_a_file_of_a_refused_kind_beside_a_log_changes_nothing(name, tmp_path):
     before = read_log(path)
     examples.REFUSED[name][0](tmp_path)
     np.testing.assert_array_equal(read_log(path).seconds, before.seconds)
-
-
-def damaged(content: bytes, rng: np.random.Generator) -> bytes:
-    """Some bytes changed, cut out, or put in."""
-    changed = bytearray(content)
-    for _ in range(rng.choice([1, 1, 3, 20])):
-        place = int(rng.integers(len(changed) + 1))
-        pieces = (b"NaN", b"-1", b"1e400", b"null", b"{}", b'"', b"\0", b"9" * 40, b"\xff\xfe")
-        piece = pieces[rng.integers(len(pieces))]
-        # a length of 0 puts the piece in, others replace what is there
-        changed[place : place + int(rng.choice([0, len(piece), 60]))] = piece
-    return bytes(changed)
-
-
-@pytest.mark.parametrize("name", examples.READ)
-def test_a_damaged_file_is_read_in_part_or_refused_in_a_sentence(name, tmp_path):
-    path = examples.READ[name](tmp_path)
-    files = [file for file in tmp_path.rglob("*") if file.is_file()]
-    rng = np.random.default_rng(5)
-    for _ in range(25):
-        file = files[rng.integers(len(files))]
-        whole = file.read_bytes()
-        file.write_bytes(damaged(whole, rng))
-        log = read_or_refused(path, partial(read_log, path))
-        assert log is None or np.isfinite(log.seconds).all()
-        file.write_bytes(whole)
-
-
-@pytest.mark.parametrize(("name", "index"), REFUSED_EXAMPLES)
-def test_a_damaged_file_of_a_refused_kind_is_refused_in_a_sentence(name, index, tmp_path):
-    path = examples.REFUSED[name][index](tmp_path)
-    whole = path.read_bytes()
-    rng = np.random.default_rng(index)
-    for _ in range(10):
-        path.write_bytes(damaged(whole, rng))
-        assert read_or_refused(path, partial(read_log, path)) is None
 
 
 def test_a_table_with_ranks_is_not_taken_for_one_of_a_tool(tmp_path):
