@@ -1,5 +1,6 @@
 """The one door to logs: recognise the format, read it."""
 
+import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -61,6 +62,7 @@ def read_log(
 
     Raises:
         FileNotFoundError: If there is no such file or folder.
+        PermissionError: For a file or folder that may not be read.
         ValueError: For what cannot be read, for columns that are not found or could be several, and
             for fewer than two workers or two whole steps.
 
@@ -75,7 +77,11 @@ def read_log(
         >>> folder.cleanup()
     """
     path = Path(path)
-    if not path.is_dir():
+    if path.is_dir():
+        # a folder that may not be listed, perhaps of one rank, is not taken for an empty one
+        for _ in os.walk(path, onerror=_raise):
+            pass
+    else:
         check_source(path)
     options = Options(worker, duration, round, where or {}, pattern, warmup)
     try:
@@ -86,3 +92,7 @@ def read_log(
         return known_format.read(path, options)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _raise(error: OSError) -> None:
+    raise error

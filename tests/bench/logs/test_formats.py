@@ -1,5 +1,6 @@
 """Every format has an example that is read as its truth; every refused kind is refused by name."""
 
+import os
 import pickle
 import re
 import sqlite3
@@ -105,6 +106,23 @@ def test_a_database_of_an_unknown_kind_is_refused_with_its_tables(tmp_path):
         database.execute("CREATE TABLE experiments (id INTEGER)")
     with pytest.raises(ValueError, match=r"a SQLite database with the tables \['experiments'\]"):
         read_log(path)
+
+
+def test_a_folder_that_may_not_be_listed_is_not_taken_for_an_empty_one(tmp_path, monkeypatch):
+    examples.READ["PyTorch profiler traces"](tmp_path)
+    closed = tmp_path / "rank2"
+    closed.mkdir()
+    scan = os.scandir
+
+    def scan_others(path):
+        # permissions do not hold for the owner of all files
+        if Path(path) == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scan_others)
+    with pytest.raises(PermissionError, match="rank2"):
+        read_log(tmp_path)
 
 
 def test_a_pickle_is_never_loaded(tmp_path):

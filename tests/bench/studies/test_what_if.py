@@ -314,7 +314,11 @@ def test_the_figures_of_a_log_are_right_in_a_case_by_hand():
             "the column of the worker could be rank or replica: name it with --worker-column",
         ),
         ("rank,seconds\n0,1\n0,2\n", (), "there is one worker, '0'"),
-        ("rank,step,seconds\n0,1,1\n1,2,1\n", (), "0 steps have times of all 2 workers"),
+        (
+            "rank,step,seconds\n0,1,1\n1,2,1\n",
+            (),
+            "times of all 2 workers are needed in at least 2 steps, and the log has 0",
+        ),
         (
             "rank,step,seconds\n0,1,-1\n1,1,1\n",
             (),

@@ -175,6 +175,9 @@ def verdict(
     part = ""
     if steps[name] < note["steps"]:
         part = f" in the first {steps[name]:,} steps"
+    if kinds[name] != LEARNS:
+        # no policy is played, and what was best is known afterwards only
+        name = f"{name} ({kinds[name]})"
     clause = (
         f"{name} would save {100 * saving.mean:z.1f} % (± {half_text(saving)}) of {whole(note)}"
         f"{part} at price 0"
