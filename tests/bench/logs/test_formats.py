@@ -1,5 +1,7 @@
 """Every format has an example that is read as its truth; every refused kind is refused by name."""
 
+import gzip
+import json
 import os
 import pickle
 import re
@@ -123,6 +125,46 @@ def test_a_folder_that_may_not_be_listed_is_not_taken_for_an_empty_one(tmp_path,
     monkeypatch.setattr(os, "scandir", scan_others)
     with pytest.raises(PermissionError, match="rank2"):
         read_log(tmp_path)
+
+
+ONE_FILE = ["Ray timeline", "Dask task stream", "Megatron-LM's text with --timing-log-option all"]
+
+
+@pytest.mark.parametrize("name", ONE_FILE)
+def test_a_folder_with_a_log_in_one_file_says_which_file_to_name(name, tmp_path):
+    path = examples.READ[name](tmp_path)
+    with pytest.raises(ValueError, match=re.escape(f"['{path.name}'] of the format")) as error:
+        read_log(tmp_path)
+    assert str(error.value).endswith("name the file")
+
+
+@pytest.mark.parametrize("name", [*ONE_FILE, "TraceML telemetry"])
+def test_a_log_in_one_file_beside_tables_of_ranks_changes_nothing(name, tmp_path):
+    for rank in range(examples.RANKS):
+        seconds = examples.times()[:, rank].tolist()
+        (tmp_path / f"rank{rank}.csv").write_text("seconds\n" + "\n".join(map(str, seconds)))
+    (tmp_path / "run").mkdir()
+    if name == ONE_FILE[2] or name not in ONE_FILE:
+        examples.READ[name](tmp_path / "run")
+    np.testing.assert_allclose(read_log(tmp_path).seconds, examples.times())
+
+
+@pytest.mark.parametrize("name", ONE_FILE)
+def test_a_compressed_log_is_read_as_the_log(name, tmp_path):
+    path = examples.READ[name](tmp_path)
+    packed = tmp_path / f"{path.name}.gz"
+    packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + path.read_bytes()))
+    np.testing.assert_array_equal(read_log(packed).seconds, read_log(path).seconds)
+
+
+@pytest.mark.parametrize("name", ONE_FILE[:2])
+def test_tasks_that_were_saved_twice_count_once(name, tmp_path):
+    path = examples.READ[name](tmp_path)
+    expected = read_log(path).seconds
+    path.write_text(json.dumps(2 * json.loads(path.read_text())))
+    log = read_log(path)
+    np.testing.assert_array_equal(log.seconds, expected)
+    assert "24 tasks are there more than once, and count once." in log.remarks
 
 
 def test_a_pickle_is_never_loaded(tmp_path):
