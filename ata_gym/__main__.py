@@ -17,7 +17,7 @@ def main() -> None:
     ignore_closed_output()
     try:
         with quiet_start():
-            for module in ("typer", "rich", "polars", "matplotlib"):
+            for module in ("typer", "rich", "polars", "matplotlib", "msgspec"):
                 # a module is looked for and not imported, so that --help is quick
                 if find_spec(module) is None:
                     if sys.argv[1:] in (["doctor"], ["doctor", "--json"]):

@@ -184,7 +184,7 @@ def unrecorded(name: str, command: str) -> str:
 
 
 def entries_by_column(conditions: Iterable[str]) -> dict[str, list[str]]:
-    """Return the entries by column of options ``--where``.
+    """Return the entries by column of options ``--where``; those of one column add up.
 
     Args:
         conditions: Texts such as "kind=forward,backward", a column and its entries.
@@ -193,15 +193,15 @@ def entries_by_column(conditions: Iterable[str]) -> dict[str, list[str]]:
         ValueError: For a text without a column or without an entry.
 
     Example:
-        >>> entries_by_column(["kind=forward,backward", "phase=train"])
-        {'kind': ['forward', 'backward'], 'phase': ['train']}
+        >>> entries_by_column(["kind=forward,backward", "phase=train", "kind=optimizer"])
+        {'kind': ['forward', 'backward', 'optimizer'], 'phase': ['train']}
     """
-    entries = {}
+    entries: dict[str, list[str]] = {}
     for condition in conditions:
         column, _, values = condition.partition("=")
         if not column or not values:
             raise ValueError(f"--where must be COLUMN=ENTRY,..., not {condition!r}")
-        entries[column] = values.split(",")
+        entries.setdefault(column, []).extend(values.split(","))
     return entries
 
 
@@ -356,7 +356,8 @@ class LogReading:
         list[str] | None,
         typer.Option(
             metavar="COLUMN=ENTRY,...",
-            help="Rows that count: those with one of these entries; may be repeated.",
+            help="Rows that count: those with one of these entries; may be repeated, also for one"
+            " column.",
         ),
     ] = None
     pattern: Annotated[

@@ -97,6 +97,11 @@ def checked(log: Log, warmup: int | None = None) -> Log:
         )
     log = replace(log, steps=log.steps or [str(one + 1) for one in range(len(log.seconds))])
     if warmup:
+        if warmup > len(log.seconds) - 2:
+            raise ValueError(
+                f"a warm-up of {warmup} of {len(log.seconds)} steps leaves fewer than 2: make"
+                " --warmup smaller",
+            )
         log = log.part(slice(warmup, None))
     log = _complete(log)
     remarks = list(log.remarks)
@@ -118,9 +123,9 @@ def _complete(log: Log) -> Log:
     count = int(present[:, rarest].sum())
     if complete.sum() < 2:
         raise ValueError(
-            f"{complete.sum()} steps have times of all {len(log.workers)} workers, and at least 2"
-            f" are needed; worker {name!r} has times in {count} of {len(complete)}: log more"
-            " steps, or leave out a worker that is no part of the job",
+            f"times of all {len(log.workers)} workers are needed in at least 2 steps, and the log"
+            f" has {complete.sum()}; worker {name!r} has times in {count} of {len(complete)}: log"
+            " more steps, or leave out a worker that is no part of the job",
         )
     if complete.all():
         return log

@@ -15,10 +15,8 @@ from ata_gym.bench.logs.tables.rows import Rows
 
 _TABLE = "times across ranks (ms):"
 _ITERATION = re.compile(r".*\biteration +(\d{1,18})/ *\d+ *\|")
-_PREFIX = r"(?:\[\w+\]: ?|\d+: ?)?"
-"""The number of a process, as torchrun and srun put it before each line."""
-_TIMER = re.compile(_PREFIX + r" {1,4}([a-z][\w-]*):\s*")
-_RANK = re.compile(_PREFIX + r" +rank +(\d{1,9}): +(\d{1,15}(?:\.\d{1,9})?)\s*")
+_TIMER = re.compile(r" {1,4}([a-z][\w-]*):\s*")
+_RANK = re.compile(r" +rank +(\d{1,9}): +(\d{1,15}(?:\.\d{1,9})?)\s*")
 _COMPUTE = ("forward-compute", "backward-compute")
 """Timers of level 2 that run while a rank computes; loading data is within the first."""
 
@@ -45,8 +43,8 @@ def _recognises(path: Path) -> bool:
 
 
 def _read(path: Path, options: Options) -> Log:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        text = _parsed(file)
+    content = peek.content_of(path).decode("utf-8", errors="replace")
+    text = _parsed(content.splitlines(keepends=True))
     timers = sorted({time.timer for time in text.times})
     if not set(_COMPUTE) <= set(timers):
         raise ValueError(
@@ -87,6 +85,8 @@ def _parsed(lines: Iterable[str]) -> _Text:
     iterations: list[int | None] = []
     iteration = None
     timer = ""
+    # torchrun, srun and collectors of logs put a process or a time before each line
+    before = 0
     for line in lines:
         if match := _ITERATION.match(line):
             iteration = int(match[1])
@@ -94,9 +94,10 @@ def _parsed(lines: Iterable[str]) -> _Text:
             iterations.append(iteration)
             iteration = None
             timer = ""
-        elif match := _TIMER.fullmatch(line):
+            before = line.index(_TABLE)
+        elif match := _TIMER.fullmatch(line) or _TIMER.fullmatch(line, before):
             timer = match[1]
-        elif (match := _RANK.fullmatch(line)) and timer:
+        elif (match := _RANK.fullmatch(line) or _RANK.fullmatch(line, before)) and timer:
             times.append(_Time(len(iterations) - 1, timer, int(match[1]), float(match[2])))
     return _Text(times, iterations)
 

@@ -1,30 +1,51 @@
-"""A first look at a file, to recognise it: little is read, and nothing is raised."""
+"""What is in a file, unpacked: its beginning, to recognise it, and the whole, to read it."""
 
+import codecs
 import gzip
 import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ata_gym.utils.files.atomic import read_source
 from ata_gym.utils.files.json_files import parse_object
 
 _FIRST_BYTES = 1 << 18
+_GZIP = b"\x1f\x8b"
 _LARGEST_OBJECT = 1 << 22
 """Bytes of a JSON file that is parsed to recognise it; logs of events are larger."""
 
 
-def beginning(path: Path) -> bytes:
-    """The first bytes of a file, unpacked if it is gzip; empty if it cannot be read."""
-    if not path.is_file():
-        return b""
-    with suppress(OSError, EOFError, zlib.error):
-        with path.open("rb") as file:
-            content = file.read(_FIRST_BYTES)
-        if not content.startswith(b"\x1f\x8b"):
-            return content
-        with gzip.open(path) as unpacked:
-            return unpacked.read(_FIRST_BYTES)
-    return b""
+def beginning(path: Path, size: int = _FIRST_BYTES) -> bytes:
+    """The first bytes of a file, as ``content_of`` returns them; empty if it cannot be read."""
+    content = b""
+    if path.is_file():
+        with suppress(OSError, EOFError, zlib.error):
+            with path.open("rb") as file:
+                content = file.read(size)
+            if content.startswith(_GZIP):
+                content = b""
+                with gzip.open(path) as unpacked:
+                    content = unpacked.read(size)
+    return content.removeprefix(codecs.BOM_UTF8)
+
+
+def content_of(path: Path) -> bytes:
+    """Return the content of a file, unpacked if it is gzip, and without a mark of its encoding.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If it cannot be unpacked.
+    """
+    content = read_source(path)
+    if content.startswith(_GZIP):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"it cannot be unpacked: {error}: copy it again") from error
+    return content.removeprefix(codecs.BOM_UTF8)
 
 
 def lines(path: Path) -> list[str]:

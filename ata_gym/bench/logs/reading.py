@@ -1,15 +1,18 @@
 """The one door to logs: recognise the format, read it."""
 
+import os
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 
 from ata_gym.bench.logs import flight_recorder, megatron, tables, tensorboard, traceml, traces
-from ata_gym.bench.logs.formats import Options
+from ata_gym.bench.logs.formats import Format, Options
 from ata_gym.bench.logs.log import Log
 from ata_gym.bench.logs.refused import refuse
 from ata_gym.bench.logs.task_streams import dask_stream, ray_timeline
 from ata_gym.utils.files.atomic import check_source
+from ata_gym.utils.validation import short
 
 FORMATS = (
     flight_recorder.FORMAT,
@@ -22,6 +25,9 @@ FORMATS = (
     tables.FORMAT,
 )
 """All formats; the first that recognises a file or folder reads it. The last takes any."""
+
+_MOST_FILES = 10_000
+"""Files of a folder that are looked at."""
 
 
 def read_log(
@@ -61,6 +67,7 @@ def read_log(
 
     Raises:
         FileNotFoundError: If there is no such file or folder.
+        PermissionError: For a file or folder that may not be read.
         ValueError: For what cannot be read, for columns that are not found or could be several, and
             for fewer than two workers or two whole steps.
 
@@ -75,14 +82,42 @@ def read_log(
         >>> folder.cleanup()
     """
     path = Path(path)
-    if not path.is_dir():
+    if path.is_dir():
+        # a folder that may not be listed, perhaps of one rank, is not taken for an empty one
+        for _ in os.walk(path, onerror=_raise):
+            pass
+    else:
         check_source(path)
     options = Options(worker, duration, round, where or {}, pattern, warmup)
     try:
-        known_format = next(one for one in FORMATS if one.recognises(path))
+        known_format = _format_of(path)
         # a pattern finds times in the text of any tool
         if known_format is tables.FORMAT and pattern is None:
             refuse(path)
         return known_format.read(path, options)
     except ValueError as error:
+        if path.is_dir() and known_format is tables.FORMAT and pattern is None:
+            _name_logs(path, error)
         raise ValueError(f"{path}: {error}") from error
+
+
+def _name_logs(folder: Path, error: ValueError) -> None:
+    """Raise ValueError for a folder without tables that holds logs of tools, each in one file."""
+    files = (file for file in islice(folder.rglob("*"), _MOST_FILES) if file.is_file())
+    kinds = {file: _format_of(file).name for file in files}
+    logs = sorted(file for file, name in kinds.items() if name != tables.FORMAT.name)
+    if logs:
+        names = short([file.relative_to(folder).as_posix() for file in logs])
+        raise ValueError(
+            f"{folder}: the folder holds no table that can be read, but {names} of the format"
+            f" {kinds[logs[0]]!r}: name the file",
+        ) from error
+
+
+def _format_of(path: Path) -> Format:
+    """The first format that recognises a file or folder."""
+    return next(one for one in FORMATS if one.recognises(path))
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -110,7 +110,12 @@ def _samples(database: Path) -> _Samples:
     Raises:
         ValueError: For a table that lacks something, and for bad entries, with their row.
     """
-    present = columns_by_table(database)[_TABLE]
+    present = columns_by_table(database).get(_TABLE)
+    if present is None:
+        raise ValueError(
+            f"{database.name} has no table {_TABLE}: record with traceml-ai 0.5 or newer, and copy"
+            " the folder of its run",
+        )
     needed = ["rank", "step", "events_json"]
     if "global_rank" in present:
         needed[0] = "global_rank"

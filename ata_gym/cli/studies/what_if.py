@@ -22,8 +22,10 @@ def what_if(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Times of a job: a table (.csv, .parquet, .json ...), a text with --pattern, or a"
-            " folder with a table or profiler trace of each rank.",
+            help="Times of a job: a table (.csv, .parquet, .json ...), a text with --pattern, a"
+            " folder with a table of each rank, or what a tool wrote: traces of torch.profiler,"
+            " dumps of the Flight Recorder, TensorBoard, TraceML, Ray, Dask, Megatron-LM;"
+            " docs/guide/formats.md has all of them.",
         ),
     ],
     reading: options.LogReading,

@@ -55,6 +55,8 @@ def parse_data(content: str | bytes) -> Any:
         data = json.loads(content)
     except RecursionError:
         raise ValueError(too_deep) from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no whole JSON: {error}") from error
     # The values of one level after the other, without recursion.
     level = [data]
     for _ in range(_MOST_LEVELS):

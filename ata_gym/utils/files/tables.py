@@ -8,6 +8,15 @@ from ata_gym.utils.extras import require
 
 _ADVICE = re.compile(r"\s*(Consider |You might want |Hint: |\n).*", re.DOTALL)
 """The advice of polars to programmers, who can give it options."""
+_PLAIN = {
+    "found more fields than defined": "a line has more fields than the line of column names",
+    "as dtype `str`": "a quote in it has no end",
+    "CSV malformed": "a quote in it has no end",
+    "empty CSV": "it is empty",
+    "failed to determine supertype": "the entries of a column are of several kinds",
+    "could not append value": "the entries of a column are of several kinds",
+}
+"""What users read in place of what polars says, by a part of that."""
 
 
 @contextmanager
@@ -30,7 +39,8 @@ def reading(subject: str) -> Iterator[None]:
             reason = "it is damaged"
         raise ValueError(f"{subject}: {reason}") from error
     except (pl.exceptions.PolarsError, OSError) as error:
-        reason = _ADVICE.sub("", str(error))
-        if "found more fields than defined" in reason:
-            reason = "a line has more fields than the line of column names"
+        reason = next(
+            (plain for part, plain in _PLAIN.items() if part in str(error)),
+            _ADVICE.sub("", str(error)),
+        )
         raise ValueError(f"{subject}: {reason}") from error

@@ -1,5 +1,7 @@
 """The Flight Recorder's dumps: the times of a simulation by hand, and of real ranks on gloo."""
 
+import codecs
+import gzip
 import json
 import os
 import pickle
@@ -452,7 +454,7 @@ FAULTS = {
     ),
     "no rank in the name": (
         edited(lambda folder: (folder / "rank_2.json").rename(folder / "dump.json")),
-        "dump.json names no rank, and a dump does not hold its rank: name each file",
+        "dump.json names no rank, and a dump does not hold its rank: put the dumps",
     ),
     "the same rank twice": (
         edited(lambda folder: (folder / "rank_2.json").rename(folder / "other_rank_1.json")),
@@ -497,6 +499,48 @@ def test_other_files_of_the_folder_are_named(tmp_path):
     folder = a_job(tmp_path)
     (folder / "notes.txt").write_text("a note")
     assert "No dumps of the Flight Recorder, and left out: notes.txt." in read_log(folder).remarks
+
+
+def compressed(folder):
+    for file in [*folder.iterdir()]:
+        (folder / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+        file.unlink()
+
+
+def marked(folder):
+    for file in folder.iterdir():
+        file.write_bytes(codecs.BOM_UTF8 + file.read_bytes())
+
+
+def by_node(folder):
+    for rank, file in enumerate(sorted(folder.iterdir())):
+        (folder / f"node{rank}").mkdir()
+        file.rename(folder / f"node{rank}" / file.name)
+
+
+def in_a_folder_of_each_rank(folder):
+    for rank, file in enumerate(sorted(folder.iterdir())):
+        (folder / f"rank{rank}").mkdir()
+        file.rename(folder / f"rank{rank}" / "dump_2.json")
+
+
+@pytest.mark.parametrize("change", [compressed, marked, by_node, in_a_folder_of_each_rank])
+def test_dumps_are_read_compressed_with_a_mark_and_from_folders(change, tmp_path):
+    folder = a_job(tmp_path)
+    expected = read_log(folder)
+    change(folder)
+    log = read_log(folder)
+    np.testing.assert_array_equal(log.seconds, expected.seconds)
+    assert log.workers == expected.workers
+
+
+def test_the_dumps_of_a_run_and_of_its_restart_are_refused(tmp_path):
+    for attempt in ("attempt_0", "attempt_1"):
+        (tmp_path / attempt).mkdir()
+        a_job(tmp_path / attempt)
+    sentence = "attempt_0/job/rank_0.json and attempt_1/job/rank_0.json are both of rank 0"
+    with pytest.raises(ValueError, match=f"{sentence}.*: put the dumps of one run in a folder"):
+        read_log(tmp_path)
 
 
 def test_damaged_fields_are_refused_in_a_sentence(tmp_path):

@@ -56,6 +56,13 @@ def test_a_run_is_read_from_its_folder_and_from_the_summary_in_it(tmp_path):
         read_log(summary)
 
 
+def test_a_database_beside_a_summary_without_the_table_is_refused(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "telemetry")) as database:
+        database.execute("CREATE TABLE other (id INTEGER)")
+    with pytest.raises(ValueError, match="telemetry has no table step_time_samples: record with"):
+        read_log(tmp_path)
+
+
 def test_the_clock_of_the_gpu_counts_where_a_gpu_was_used(tmp_path):
     # the processor only starts the work: its times of the passes are short
     written = []

@@ -314,7 +314,11 @@ def test_the_figures_of_a_log_are_right_in_a_case_by_hand():
             "the column of the worker could be rank or replica: name it with --worker-column",
         ),
         ("rank,seconds\n0,1\n0,2\n", (), "there is one worker, '0'"),
-        ("rank,step,seconds\n0,1,1\n1,2,1\n", (), "0 steps have times of all 2 workers"),
+        (
+            "rank,step,seconds\n0,1,1\n1,2,1\n",
+            (),
+            "times of all 2 workers are needed in at least 2 steps, and the log has 0",
+        ),
         (
             "rank,step,seconds\n0,1,-1\n1,1,1\n",
             (),
@@ -425,6 +429,20 @@ def test_the_steps_in_which_most_was_lost_are_named(slow, text):
         assert when(lost, names) == "epoch 1, step 40 to epoch 1, step 59"
 
 
+def test_ranges_that_are_there_by_chance_are_not_named():
+    rng = np.random.default_rng(0)
+    # two workers that are last in turn, by chance
+    logs = rng.uniform(0.5, 1.5, (40, 60)) * (rng.random((40, 60)) < 0.5)
+    texts = [when(lost, [str(step) for step in range(60)]) for lost in logs]
+    assert texts.count("all along") >= 37
+    # few steps that hold most are named, in whatever order they are
+    hangs = np.where(np.isin(np.arange(200), [20, 90, 150]), 3.0, 0.01)
+    assert when(hangs, [str(step) for step in range(200)]) == "20, 90, 150"
+    times = np.random.default_rng(0).gamma(400, 0.25 / 400, (60, 3))
+    times[40, 1] += 20.0
+    assert ", most in step 40." in who(about_log(named_log(times), 24))
+
+
 def test_several_workers_that_are_waited_for_are_named_and_chance_alone_names_none():
     step = np.arange(240)
     times = np.random.default_rng(0).gamma(400, 0.25 / 400, (240, 8))
@@ -434,6 +452,11 @@ def test_several_workers_that_are_waited_for_are_named_and_chance_alone_names_no
     assert re.match(r"Rank [67] was waited for: .* and others\. So was rank [67] \(", sentence)
     even = np.random.default_rng(0).gamma(400, 0.25 / 400, (240, 8))
     assert who(about_log(named_log(even), 64)).startswith("No worker stands out: rank ")
+    many = np.random.default_rng(0).gamma(400, 0.25 / 400, (60, 500))
+    assert who(about_log(named_log(many), 4_000)).startswith("No worker stands out: rank ")
+    many[:, [7, 9]] *= 2.0
+    sentence = who(about_log(named_log(many), 4_000))
+    assert re.match(r"Rank [79] was waited for: .*, all along\. So was rank [79] \(", sentence)
     same = about_log(named_log(np.ones((20, 3))), 24)
     assert who(same) == "Nobody was waited for: in each step all ended together."
 
@@ -469,6 +492,12 @@ def test_a_comparison_over_parts_of_a_log_is_as_wide_as_their_correlation_asks_f
     assert results.compare("best fixed split", "as it is").ratio == wide
     assert wide.mean == plain.mean
     assert wide.high / wide.low > 2 * plain.high / plain.low
+
+
+def test_a_split_that_is_known_in_hindsight_only_is_called_so_where_no_policy_plays():
+    results = bench.what_if(spells(60), policies="uta", without="uta,race,dispatch")
+    verdict = results.content.findings.splitlines()[1]
+    assert ": best fixed split (in hindsight) would save" in verdict
 
 
 def test_ways_are_left_out_by_name(tmp_path):

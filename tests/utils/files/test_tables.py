@@ -26,7 +26,16 @@ def test_a_panic_is_one_sentence():
             "could not parse `x` as dtype `i64`\n\nYou might want to try",
             "could not parse `x` as dtype `i64`$",
         ),
-        ("no data: empty CSV", "no data: empty CSV$"),
+        ("no data: empty CSV", "it is empty$"),
+        (
+            "could not parse `\"2` as dtype `str` at column 'b'\n\nYou might",
+            "a quote in it has no end$",
+        ),
+        (
+            "failed to determine supertype of list[i64] and f64",
+            "the entries of a column are of several kinds$",
+        ),
+        ("something else\n\nYou might want to", "something else$"),
     ],
 )
 def test_the_advice_of_polars_is_left_out(message, expected):

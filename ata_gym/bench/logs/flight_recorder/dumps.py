@@ -2,15 +2,19 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import msgspec
 
-from ata_gym.utils.files.atomic import read_source
+from ata_gym.bench.logs import peek
 
 _HEAD_BYTES = 4096
 """The part of a file by which a dump is recognised."""
+_MOST_FILES = 10_000
+"""Files of a folder that are looked at."""
+_RANK = re.compile(r"rank[_\-. =]?([0-9]+)", re.IGNORECASE)
 _LATEST = 4 * 10**18
 """The largest time in a dump, in nanoseconds since 1970: the year 2096."""
 _PICKLE_START = b"\x80"
@@ -75,14 +79,13 @@ class Dump(NamedTuple):
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file, or a file of a folder without traces, begins as a dump does.
+    """Whether a file, or a file in a folder without traces, begins as a dump does.
 
     Traces of a profiler say more than dumps that lie beside them.
     """
     files = _files(path)
     heads = [_head(file) for file in files]
-    traces = any(file.name.lower().endswith(".json.gz") for file in files)
-    traces = traces or any(mark in head for head in heads for mark in _TRACE_MARKS)
+    traces = any(mark in head for head in heads for mark in _TRACE_MARKS)
     return not traces and any(_is_json(head) or _is_pickle(head) for head in heads)
 
 
@@ -104,9 +107,9 @@ def read_dumps(path: Path) -> tuple[list[Dump], list[str]]:
             f"{pickles[0]} is a dump of the Flight Recorder in Python's pickle, which is never"
             f" opened, since it can run any program: {_TO_JSON}",
         )
-    ranks = _ranks([file.name for file in files])
+    names = [_name(file, path) for file in files]
     dumps = sorted(
-        (_dump(file, rank) for file, rank in zip(files, ranks, strict=True)),
+        (_dump(*one) for one in zip(files, names, _ranks(names), strict=True)),
         key=lambda dump: dump.rank,
     )
     if len(dumps) < 2:
@@ -115,7 +118,7 @@ def read_dumps(path: Path) -> tuple[list[Dump], list[str]]:
             " seen in those of all ranks: put them in a folder, and name the folder",
         )
     remarks = []
-    others = [file.name for file in heads if file not in files]
+    others = [_name(file, path) for file in heads if file not in files]
     if others:
         remarks.append(f"No dumps of the Flight Recorder, and left out: {listed(others)}.")
     return dumps, remarks + _world_remarks(dumps)
@@ -145,7 +148,7 @@ def _world_remarks(dumps: Sequence[Dump]) -> list[str]:
         if len(here) < len(world):
             return [
                 f"{len(here)} of {len(world)} ranks are here: {listed(here)}. The time in which"
-                " they wait for the others counts as their own work.",
+                " they wait for the others counts as their own work, or as transfers.",
             ]
     if not worlds:
         return ["The dumps do not say how many ranks the job has."]
@@ -153,22 +156,29 @@ def _world_remarks(dumps: Sequence[Dump]) -> list[str]:
 
 
 def _files(path: Path) -> list[Path]:
-    """A file, or the files of a folder; none where they cannot be listed."""
+    """A file, or the files in a folder and its folders; none where they cannot be listed."""
     try:
         if not path.is_dir():
             return [path]
-        files = [file for file in path.iterdir() if file.is_file()]
+        files = [*islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES)]
     except OSError:
         return []
-    return sorted(file for file in files if not file.name.startswith("."))
+    return sorted(file for file in files if not _is_hidden(file, path))
+
+
+def _is_hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
+def _name(file: Path, path: Path) -> str:
+    """The name of a file, with the folders between it and the folder that is read."""
+    if file == path:
+        return file.name
+    return file.relative_to(path).as_posix()
 
 
 def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(_HEAD_BYTES)
-    except OSError:
-        return b""
+    return peek.beginning(path, _HEAD_BYTES)
 
 
 def _is_json(head: bytes) -> bool:
@@ -183,12 +193,15 @@ def _is_pickle(head: bytes) -> bool:
 
 
 def _ranks(names: Sequence[str]) -> list[int]:
-    """The ranks of files: the number after "rank", else the last one before the endings."""
+    """The ranks of files: the number after "rank", else the last one before the endings.
+
+    Args:
+        names: Their names, which may begin with names of folders.
+    """
     ranks = dict[int, str]()
     for name in names:
-        stem = re.sub(r"(\.[A-Za-z]+)+$", "", name)
-        numbers = re.findall(r"rank[_\-. ]?([0-9]+)", stem, re.IGNORECASE)
-        numbers = numbers or re.findall(r"[0-9]+", stem)
+        stem = re.sub(r"(\.[A-Za-z]+)+$", "", name.rpartition("/")[2])
+        numbers = _RANK.findall(stem) or _RANK.findall(name) or re.findall(r"[0-9]+", stem)
         fault = ""
         if not numbers or len(numbers[-1]) > 9:
             fault = f"{name} names no rank"
@@ -196,17 +209,17 @@ def _ranks(names: Sequence[str]) -> list[int]:
             fault = f"{ranks[int(numbers[-1])]} and {name} are both of rank {int(numbers[-1])}"
         if fault:
             raise ValueError(
-                f"{fault}, and a dump does not hold its rank: name each file by it, such as"
-                " rank_0.json",
+                f"{fault}, and a dump does not hold its rank: put the dumps of one run in a folder,"
+                " and name each file by its rank, such as rank_0.json",
             )
         ranks[int(numbers[-1])] = name
     return list(ranks)
 
 
-def _dump(path: Path, rank: int) -> Dump:
-    fault = f"{path.name} cannot be read as a dump of the Flight Recorder"
+def _dump(path: Path, name: str, rank: int) -> Dump:
+    fault = f"{name} cannot be read as a dump of the Flight Recorder"
     try:
-        document = msgspec.json.decode(read_source(path), type=_Document)
+        document = msgspec.json.decode(peek.content_of(path), type=_Document)
         world = _world(document.pg_config)
     except RecursionError:
         raise ValueError(f"{fault}: its lists and objects are nested too deeply") from None
@@ -214,11 +227,11 @@ def _dump(path: Path, rank: int) -> Dump:
         raise ValueError(f"{fault}: {error}: write it again") from error
     if not document.entries:
         raise ValueError(
-            f"{path.name} holds no collectives: run the job with TORCH_FR_BUFFER_SIZE=20000"
+            f"{name} holds no collectives: run the job with TORCH_FR_BUFFER_SIZE=20000"
             " (older PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE=20000), and write all of them, not only"
             " those under way",
         )
-    return Dump(path.name, rank, world, document.entries)
+    return Dump(name, rank, world, document.entries)
 
 
 def _world(groups: dict[str, _Group]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from ata_gym.bench.logs import peek
 from ata_gym.bench.logs.formats import Format, Options
 from ata_gym.bench.logs.log import Log
 from ata_gym.bench.logs.tables.meaning import log_of
-from ata_gym.bench.logs.task_streams.rounds import SCHEMA, content_of, rows_of
+from ata_gym.bench.logs.task_streams.rounds import SCHEMA, rows_of
 
 _LATEST = 1e11
 """The largest time in a stream, in seconds since 1970."""
@@ -108,7 +108,7 @@ def _tasks(path: Path) -> Sequence[_Task]:
             columns = [name for name in pl.read_parquet_schema(path) if name in _FIELDS]
             rows = pl.read_parquet(path, columns=columns).to_dicts()
             return msgspec.convert(rows, type=list[_Task])
-        content = content_of(path)
+        content = peek.content_of(path)
         if _REPORT in content:
             raise ValueError(
                 "it is a performance report of Dask, which holds pictures: save the task stream"

@@ -14,7 +14,7 @@ from ata_gym.bench.logs import peek
 from ata_gym.bench.logs.formats import Format, Options
 from ata_gym.bench.logs.log import Log
 from ata_gym.bench.logs.tables.meaning import log_of
-from ata_gym.bench.logs.task_streams.rounds import SCHEMA, content_of, rows_of
+from ata_gym.bench.logs.task_streams.rounds import SCHEMA, rows_of
 
 _LATEST = 1e17
 """The largest time in a timeline, in microseconds since 1970."""
@@ -87,7 +87,7 @@ def _read(path: Path, options: Options) -> Log:
 
 def _events(path: Path) -> list[_Event]:
     try:
-        return msgspec.json.decode(content_of(path), type=list[_Event])
+        return msgspec.json.decode(peek.content_of(path), type=list[_Event])
     except RecursionError:
         fault = "its lists and objects are nested too deeply"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

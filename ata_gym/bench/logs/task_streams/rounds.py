@@ -4,34 +4,19 @@ A scheduler of tasks knows no rounds. Where a program waits for all tasks before
 ones, the times show them: at its end no task runs.
 """
 
-import gzip
-import zlib
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.tables.rows import Rows
-from ata_gym.utils.files.atomic import read_source
 
 _SHARE_IN_ROUNDS = 0.5
 """The share of the tasks that are in rounds at least, where these count as rounds."""
 SCHEMA = {"worker": str, "name": str, "seconds": float, "start": float, "end": float}
 """The columns of a stream of tasks: who ran which task, the time of its own work, and from when to
 when it did; in seconds."""
-
-
-def content_of(path: Path) -> bytes:
-    """Return the content of a file, unpacked if it is gzip; ValueError if it cannot be unpacked."""
-    content = read_source(path)
-    if not content.startswith(b"\x1f\x8b"):
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"it cannot be unpacked: {error}: copy it again") from error
 
 
 def rows_of(name: str, tasks: pl.DataFrame, options: Options, remarks: Sequence[str]) -> Rows:
@@ -59,8 +44,14 @@ def rows_of(name: str, tasks: pl.DataFrame, options: Options, remarks: Sequence[
             f"it holds tasks of {len(names)} names, {_listed(names)}: say which are shares of the"
             f" work, for instance with --where name={most}, several with a comma between",
         )
+    # a stream is often a part of the one that was written later
+    distinct = tasks.unique(maintain_order=True)
+    repeated = tasks.height - distinct.height
+    tasks = distinct
     in_rounds = _in_rounds(tasks)
     sentences = [*remarks]
+    if repeated:
+        sentences.append(f"{repeated} tasks are there more than once, and count once.")
     if in_rounds.height < tasks.height:
         sentences.append(
             f"{tasks.height - in_rounds.height} of {tasks.height} tasks are in no whole round, and"

@@ -20,6 +20,10 @@ _LEAST_SAVING = 0.02
 _LEAST_LEAD = 2.0
 """By how much more was lost to a worker that stands out than to the others, on average."""
 
+_LEAST_OF_WAITING = 0.02
+"""The time lost to a worker that stands out, as a part of all waiting, at least: among hundreds of
+equal workers the worst has by chance more than twice the average."""
+
 _LEAST_ALONE = 0.5
 """The time lost to single workers, as a part of all waiting, below which several were slow."""
 
@@ -110,11 +114,14 @@ def who(note: Note) -> str:
     together = ""
     if sum(worker["lost"] for worker in note["waited_for"]) < _LEAST_ALONE * note["idle"]:
         together = " Most waiting was for several workers at once: compare their mean times."
-    if worst["lost"] < _LEAST_LEAD * np.mean([worker["lost"] for worker in others]):
+    of_others = float(np.mean([worker["lost"] for worker in others]))
+    if worst["lost"] < max(_LEAST_LEAD * of_others, _LEAST_OF_WAITING * note["idle"]):
         name = _named(worst["worker"])
         return f"No worker stands out: {name} was waited for longest, {loss}.{together}"
     if worst["when"] == "all along":
         loss += ", all along"
+    elif worst["when"].isdecimal():
+        loss += f", most in step {worst['when']}"
     elif worst["when"]:
         loss += f", most in steps {worst['when']}"
     name = _named(worst["worker"])
@@ -175,6 +182,9 @@ def verdict(
     part = ""
     if steps[name] < note["steps"]:
         part = f" in the first {steps[name]:,} steps"
+    if kinds[name] != LEARNS:
+        # no policy is played, and what was best is known afterwards only
+        name = f"{name} ({kinds[name]})"
     clause = (
         f"{name} would save {100 * saving.mean:z.1f} % (± {half_text(saving)}) of {whole(note)}"
         f"{part} at price 0"
