@@ -32,9 +32,17 @@ def coverage(values: Floats, successive: bool = True) -> tuple[float, float]:
     return float((np.abs(mean) <= half).mean()), float(np.median(half))
 
 
+def all_above(values: Floats) -> float:
+    """Return in which part of logs the mean of each part is above 0."""
+    by_part = np.array([values[part].mean(axis=0) for part in log_parts(len(values))])
+    return float((by_part > 0).all(axis=0).mean())
+
+
 def main() -> None:
-    """Print a table: coverage in percent, without and with the correlation, and half the width."""
-    print("steps  correlation  as if independent  as successive  half the width")
+    """Print a table, in percent: coverage, without and with the correlation, half the width, and
+    logs whose parts are all above the mean.
+    """
+    print("steps  correlation  as if independent  as successive  half the width  all above")
     for steps in LENGTHS:
         for correlation in CORRELATIONS:
             values = successive_values(np.random.default_rng(0), steps, correlation, 20_000)
@@ -42,7 +50,7 @@ def main() -> None:
             held, half = coverage(values)
             print(
                 f"{steps:5}  {correlation:11.1f}  {100 * plain:17.1f}  {100 * held:13.1f}"
-                f"  {half:14.2f}"
+                f"  {half:14.2f}  {100 * all_above(values):9.1f}"
             )
 
 

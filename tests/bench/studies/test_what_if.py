@@ -524,6 +524,26 @@ def test_ways_are_left_out_by_name(tmp_path):
     )
 
 
+def test_of_one_long_spell_each_part_of_the_log_speaks():
+    rng = np.random.default_rng(1)
+    times = rng.gamma(400.0, 1 / 400, (120, 6))
+    times[:, 3] *= 1.4
+    times[30:70, 1] *= 2.5
+
+    def verdict(chosen):
+        return bench.what_if(log_of(chosen), policies="restarting-beta").content.findings
+
+    results = bench.what_if(log_of(times), policies="restarting-beta")
+    logged = np.split(round_times(results, "as it is"), 10)
+    played = np.split(round_times(results, "restarting-beta"), 10)
+    least = min(1 - new.sum() / old.sum() for new, old in zip(played, logged, strict=True))
+    assert f"at least {100 * least:.1f} % in each of ten parts" in results.content.findings
+    # without the second slow worker, nothing is saved outside of the spell
+    times[:, 3] /= 1.4
+    assert "Nothing follows: " in verdict(times)
+    assert "in each of ten parts" not in verdict(times[:20])
+
+
 def test_a_log_that_may_not_answer_says_so_in_place_of_a_verdict(tmp_path):
     doubt = "its times include the wait for others."
     log = named_log(job(), doubt=doubt)

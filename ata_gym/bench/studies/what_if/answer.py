@@ -161,6 +161,7 @@ def cost(note: Note) -> str:
 
 def verdict(
     savings: Mapping[str, Estimate],
+    least_savings: Mapping[str, float],
     kinds: Mapping[str, str],
     steps: Mapping[str, int],
     note: Note,
@@ -169,6 +170,7 @@ def verdict(
 
     Args:
         savings: The part of the whole that each way saves.
+        least_savings: The same in the part of the log in which it saves least; NaN if not known.
         kinds: The kind of each way.
         steps: The number of steps that each way has played.
         note: The note of the log.
@@ -178,6 +180,7 @@ def verdict(
     # the first policy speaks for all; without policies the best fixed split does
     name = next((name for name in savings if kinds[name] == LEARNS), next(iter(savings)))
     saving = savings[name]
+    least_saving = least_savings[name]
     half = saving.high - saving.mean
     part = ""
     if steps[name] < note["steps"]:
@@ -205,6 +208,11 @@ def verdict(
         )
     if saving.low > _LEAST_SAVING:
         return f"Worth it: {clause}, by other shares alone."
+    if least_saving > _LEAST_SAVING:
+        return (
+            f"Worth it: {clause}, and at least {100 * least_saving:.1f} % in each of ten"
+            " parts of the log, by other shares alone."
+        )
     if saving.high < _LEAST_SAVING:
         if "race" in savings and savings["race"].low > _LEAST_SAVING:
             race_text = (
