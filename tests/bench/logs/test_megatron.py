@@ -21,6 +21,7 @@ def changed(folder, change):
     [
         lambda text: re.sub("^", "[default7]:", text, flags=re.MULTILINE),
         lambda text: re.sub("^", "7: ", text, flags=re.MULTILINE),
+        lambda text: re.sub("^", "2025-01-01T00:00:00.123Z stdout F ", text, flags=re.MULTILINE),
         # since Core 0.13 a logger prints the tables
         lambda text: text.replace("times across", "INFO:megatron.core.timers:times across"),
         lambda text: text.replace("\n", "\r\n"),

@@ -415,6 +415,8 @@ def test_ties_are_shared():
         (range(100), "all along"),
         (range(0, 100, 2), "all along"),
         (range(9, 100, 20), "9, 29, 49, 69 and others"),
+        ([20, 60], "20, 60"),
+        ([20, 22, 24, 25, 60], "20-25, 60"),
         ([], ""),
     ],
 )

@@ -35,6 +35,9 @@ _LEAST_SCORE = 0.25
 _CONCENTRATED = 4.0
 """By how much more is lost in the steps of named ranges, from which on they need no proof."""
 
+_LEAST_FILLED = 1 / 4
+"""The part of the steps of a range in which more is lost than on average, at least."""
+
 _SHUFFLES = 39
 """How often the steps are put in another order; ranges that are clearer than in all of these orders
 are there by chance in one log of forty."""
@@ -133,7 +136,7 @@ def when(lost: Floats, names: Sequence[str]) -> str:
     if not lost.any():
         return ""
     scores = lost / lost.mean() - _DENSITY
-    ranges = _ranges(scores)
+    ranges = [part for one in _ranges(scores) for part in _without_gaps(one, lost)]
     chosen = sorted(ranges[:_MOST_RANGES])
     held = sum(float(lost[start:end].sum()) for start, end in chosen) / float(lost.sum())
     part = sum(end - start for start, end in chosen) / len(lost)
@@ -167,6 +170,20 @@ def _ranges(scores: Floats) -> list[tuple[int, int]]:
         # no sum over these steps is above 0 again
         scores[start:end] = -np.abs(scores).sum()
     return ranges
+
+
+def _without_gaps(steps: tuple[int, int], lost: Floats) -> list[tuple[int, int]]:
+    """A range, or its single steps in which more is lost than on average, if these are few.
+
+    Two hangs are no range, though so much is lost to them that one would reach from the first to
+    the second.
+    """
+    start, end = steps
+    high = start + np.flatnonzero(lost[start:end] > lost.mean())
+    if len(high) >= _LEAST_FILLED * (end - start):
+        return [steps]
+    longest_first = high[np.argsort(-lost[high], kind="stable")]
+    return [(step, step + 1) for step in longest_first.tolist()]
 
 
 def _are_by_chance(ranges: Sequence[tuple[int, int]], scores: Floats) -> bool:
