@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# HolisticTraceAnalysis 0.5.0
+# holistictraceanalysis 0.5.0, pandas 3.1.1
 #
 # It looks for the rank of a trace as text, with a blank behind the colon, on one line. In JSON without blanks, which other tools
 # write when they shorten or filter a trace, it finds none: every file becomes rank 0, and of a folder of ranks one is left. The
@@ -7,7 +7,7 @@
 # of the files of one rank, such as the cycles of a profiler's schedule, one is read. Warnings go to the log; the tables that
 # follow look complete. It concerns whoever compares ranks: count the ranks of the result, and write traces with blanks.
 . "$(dirname "$0")/fresh.bash"
-install HolisticTraceAnalysis==0.5.0 pandas==3.1.1
+install holistictraceanalysis==0.5.0 pandas==3.1.1
 
 expect "with blanks: ranks [0, 1, 2, 3] of 4 files
 without blanks: ranks [0] of 4 files
