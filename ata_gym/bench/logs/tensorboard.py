@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,11 @@ from ata_gym.utils.validation import short
 _FILES = "*tfevents*"
 _TRACES = ("*.pt.trace.json", "*.pt.trace.json.gz")
 """What ``torch.profiler`` writes into a folder for TensorBoard; it says more than scalars."""
+_MACHINE = re.compile(
+    r"node|host|machine|server|pod|gpu|device|^ip\b|(\d+\.){3}\d+",
+    re.IGNORECASE,
+)
+"""The part of a path that names a machine."""
 _RANK = re.compile(
     r"(?:^|(?<=[/_.\- ]))(?:global_rank|rank|gpu|worker|device|node)"
     r"[_/.\- ]?(\d{1,9})(?![^/_.\- ])",
@@ -203,12 +209,33 @@ def _workers(series: Sequence[_Series]) -> list[str]:
             return [one.rank for one in series]
         return [f"{one.run}/{one.rank}".rstrip("/") for one in series]
     numbers: Mapping[str, list[str]] = {one.run: _RANK.findall(one.run) for one in series}
+    _refuse_two_jobs(numbers)
     # runs that differ in one number are named by it, so that 10 comes after 9
     if all(len(of_run) == 1 for of_run in numbers.values()):
         by_run = {run: of_run[0] for run, of_run in numbers.items()}
         if len(set(by_run.values())) == len(by_run):
             return [by_run[one.run] for one in series]
     return [one.run for one in series]
+
+
+def _refuse_two_jobs(numbers: Mapping[str, Sequence[str]]) -> None:
+    """Raise ValueError if runs are of the same rank, and differ in a name that is of no machine.
+
+    Args:
+        numbers: The ranks in the name of each run, such as "version_0/rank1".
+    """
+    seen = dict[tuple[str, ...], str]()
+    for run, of_run in numbers.items():
+        first = seen.setdefault(tuple(of_run), run)
+        if not of_run or first == run:
+            continue
+        pairs = zip_longest(first.split("/"), run.split("/"), fillvalue="")
+        different = [part for pair in pairs if pair[0] != pair[1] for part in pair]
+        if not all(_MACHINE.search(part) for part in different):
+            raise ValueError(
+                f"the runs {first!r} and {run!r} are both of rank {of_run[-1]}, as of two jobs or of"
+                " one that was started again: name the folder of one of them",
+            )
 
 
 def _refuse_concurrent_files(series: Sequence[_Series]) -> None:

@@ -153,6 +153,28 @@ def test_ranks_that_have_a_number_twice_keep_the_names_of_their_runs(tmp_path):
     assert list(read_log(tmp_path).workers) == ["a/rank0", "a/rank1", "b/rank0", "b/rank1"]
 
 
+@pytest.mark.parametrize(
+    "runs",
+    [
+        ("rank{}/version_0", "rank{}/version_1"),
+        ("monday/rank{}", "tuesday/rank{}"),
+    ],
+)
+def test_runs_of_the_same_rank_are_of_two_jobs(runs, tmp_path):
+    for form in runs:
+        for rank in range(2):
+            write(tmp_path / form.format(rank), job()[:, rank])
+    with pytest.raises(ValueError, match=r"are both of rank \d.*name the folder of one of them"):
+        read_log(tmp_path)
+
+
+def test_runs_of_the_same_rank_on_two_machines_are_two_workers(tmp_path):
+    for number, run in enumerate(("hostA/rank0", "hostA/rank1", "hostB/rank0")):
+        write(tmp_path / run, job()[:, number])
+    log = read_log(tmp_path)
+    np.testing.assert_allclose(log.seconds, job(), rtol=1e-6)
+
+
 def test_runs_without_the_tag_are_left_out_and_named(tmp_path):
     write_job(tmp_path)
     write(tmp_path / "evaluation", [1.0, 2.0], "accuracy")
