@@ -147,10 +147,11 @@ def test_ranks_come_in_the_order_of_their_numbers(tmp_path):
 
 
 def test_ranks_that_have_a_number_twice_keep_the_names_of_their_runs(tmp_path):
-    for host in "ab":
+    for host in ("node-a", "node-b"):
         for rank in range(2):
             write(tmp_path / host / f"rank{rank}", [0.1 + rank, 0.2, 0.3])
-    assert list(read_log(tmp_path).workers) == ["a/rank0", "a/rank1", "b/rank0", "b/rank1"]
+    ranks = [f"node-{host}/rank{rank}" for host in "ab" for rank in range(2)]
+    assert list(read_log(tmp_path).workers) == ranks
 
 
 @pytest.mark.parametrize(
@@ -163,16 +164,16 @@ def test_ranks_that_have_a_number_twice_keep_the_names_of_their_runs(tmp_path):
 def test_runs_of_the_same_rank_are_of_two_jobs(runs, tmp_path):
     for form in runs:
         for rank in range(2):
-            write(tmp_path / form.format(rank), job()[:, rank])
+            write(tmp_path / form.format(rank), job()[rank])
     with pytest.raises(ValueError, match=r"are both of rank \d.*name the folder of one of them"):
         read_log(tmp_path)
 
 
 def test_runs_of_the_same_rank_on_two_machines_are_two_workers(tmp_path):
     for number, run in enumerate(("hostA/rank0", "hostA/rank1", "hostB/rank0")):
-        write(tmp_path / run, job()[:, number])
+        write(tmp_path / run, job()[number])
     log = read_log(tmp_path)
-    np.testing.assert_allclose(log.seconds, job(), rtol=1e-6)
+    np.testing.assert_allclose(log.seconds, np.transpose(job()), rtol=1e-6)
 
 
 def test_runs_without_the_tag_are_left_out_and_named(tmp_path):
