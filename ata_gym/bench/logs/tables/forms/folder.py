@@ -18,14 +18,11 @@ from ata_gym.bench.logs.tables.forms.one_file import (
     normal,
     read_table,
 )
-from ata_gym.bench.logs.tables.names import (
-    is_place,
-    is_round,
-    is_time,
-    is_worker,
+from ata_gym.bench.logs.tables.roles import is_place, is_round, is_worker
+from ata_gym.bench.logs.tables.words import is_time, words
+from ata_gym.bench.logs.tables.workers import (
     names_worker,
     tells_no_workers,
-    words_of,
     worker_key,
     worker_names,
 )
@@ -222,9 +219,9 @@ def differing_parts(labels: Sequence[str]) -> list[int | str]:
     while end < shortest - start and len({one[-1 - end] for one in tokens}) == 1:
         end += 1
     parts = ["".join(one[start : len(one) - end]).strip(" _-./") for one in tokens]
-    before = words_of(re.sub(r"\d+", " ", "".join(tokens[0][:start])))[-1:]
-    words = {word for part in parts for word in re.findall(r"[^\W\d_]+", part.lower())}
-    if tells_no_workers({*before, *words}):
+    before = words(re.sub(r"\d+", " ", "".join(tokens[0][:start])))[-1:]
+    inside = {word for part in parts for word in re.findall(r"[^\W\d_]+", part.lower())}
+    if tells_no_workers({*before, *inside}):
         raise ValueError(
             f"the tables have no column of workers, and the names of their files, such as"
             f" {labels[0]!r}, tell no ranks: name the files rank0, rank1, ..., or add a column"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from ata_gym.bench.logs.tables.names import UNITS, is_duration, name_and_unit, words_of
+from ata_gym.bench.logs.tables.words import UNITS, is_share_time, name_and_unit, words
 
 _PAIRS = (
     *(("start", end) for end in ("end", "stop", "finish", "finished", "done")),
@@ -44,18 +44,18 @@ def intervals_of(names: Sequence[str]) -> dict[str, tuple[str, str]]:
         {'duration': ('start_ns', 'end_ns'), 'forward_duration': ('Forward Begin', 'Forward End')}
     """
     pairs: dict[str, tuple[str, str]] = {}
-    by_words = {tuple(words_of(name)): name for name in names}
-    for words, start in by_words.items():
+    by_words = {tuple(words(name)): name for name in names}
+    for name_words, start in by_words.items():
         for first, last in _PAIRS:
-            if first not in words:
+            if first not in name_words:
                 continue
-            place = words.index(first)
-            end = by_words.get((*words[:place], last, *words[place + 1 :]))
+            place = name_words.index(first)
+            end = by_words.get((*name_words[:place], last, *name_words[place + 1 :]))
             if end is None:
                 continue
             rest = [
                 word
-                for word in (*words[:place], *words[place + 1 :])
+                for word in (*name_words[:place], *name_words[place + 1 :])
                 if word not in {"t", "time", "timestamp", "ts", "at", "step", *UNITS}
             ]
             pairs.setdefault("_".join([*rest, "duration"]), (start, end))
@@ -78,7 +78,7 @@ def with_durations(frame: pl.DataFrame) -> pl.DataFrame:
         >>> with_durations(pl.DataFrame(text))["duration"].to_list()
         [datetime.timedelta(microseconds=250000)]
     """
-    if any(map(is_duration, frame.columns)):
+    if any(map(is_share_time, frame.columns)):
         return frame
     pairs = intervals_of(frame.columns)
     return frame.with_columns(

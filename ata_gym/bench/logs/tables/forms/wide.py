@@ -5,13 +5,10 @@ import re
 import polars as pl
 
 from ata_gym.bench.logs.formats import Options
-from ata_gym.bench.logs.tables.names import (
-    is_clock,
-    is_moment,
-    is_round,
-    is_time,
-    is_worker,
-    name_and_unit,
+from ata_gym.bench.logs.tables.roles import is_round, is_worker
+from ata_gym.bench.logs.tables.words import is_clock, is_moment, is_time, name_and_unit
+from ata_gym.bench.logs.tables.workers import (
+    names_worker,
     without_worker,
     worker_key,
     worker_names,
@@ -103,7 +100,7 @@ def _columns_of_ranks(names: list[str]) -> Cells:
     counted = [match for name in others if (match := _COUNTED.fullmatch(name))]
     for metric in dict.fromkeys(match["metric"] for match in counted):
         numbers = {match[0]: int(match["number"]) for match in counted if match["metric"] == metric}
-        if len(numbers) > 1 and is_time(metric):
+        if len(numbers) > 1 and is_time(metric) and not names_worker(metric):
             return {name: (number, metric) for name, number in numbers.items()}
         if len(numbers) > 1 and is_worker(metric.removesuffix("s")) and metric.endswith("s"):
             return {name: (number, "duration") for name, number in numbers.items()}

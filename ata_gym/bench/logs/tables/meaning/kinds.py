@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from ata_gym.bench.logs.tables.meaning.codes import distinct, texts_of, varies
-from ata_gym.bench.logs.tables.meaning.words import (
+from ata_gym.bench.logs.tables.words import (
     has_time_word,
     is_evaluation,
     is_strictly_evaluation,

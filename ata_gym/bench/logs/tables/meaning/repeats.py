@@ -7,7 +7,7 @@ import polars as pl
 
 from ata_gym.bench.logs.tables.meaning.codes import distinct, varies
 from ata_gym.bench.logs.tables.meaning.keys import Keys
-from ata_gym.bench.logs.tables.meaning.words import listed
+from ata_gym.bench.logs.tables.words import listed
 from ata_gym.typing import Ints, Mask
 
 _MOST_DESCENTS = 0.25

@@ -7,7 +7,7 @@ import polars as pl
 
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.log import Log, checked
-from ata_gym.bench.logs.tables.meaning.columns import HOSTS, Columns, columns_of
+from ata_gym.bench.logs.tables.meaning.columns import Columns, columns_of
 from ata_gym.bench.logs.tables.meaning.keys import Keys, epochs_of, step_of, worker_of
 from ata_gym.bench.logs.tables.meaning.kinds import (
     chosen_kinds,
@@ -18,9 +18,10 @@ from ata_gym.bench.logs.tables.meaning.kinds import (
 )
 from ata_gym.bench.logs.tables.meaning.repeats import tasks_of, without_repeats
 from ata_gym.bench.logs.tables.meaning.whole import rest_of
-from ata_gym.bench.logs.tables.meaning.words import listed, plain
+from ata_gym.bench.logs.tables.roles import HOSTS, is_named
 from ata_gym.bench.logs.tables.rows import Rows
 from ata_gym.bench.logs.tables.times import seconds_of
+from ata_gym.bench.logs.tables.words import listed, plain
 from ata_gym.typing import Floats, Ints
 
 _RECORDER_COLUMNS = {"worker", "round", "duration"}
@@ -92,7 +93,7 @@ def _shares(
         that the caller chose, and remarks.
     """
     worker, workers, named_by = worker_of(frame, columns)
-    hosts = [name for name in columns.identity if plain(name) in HOSTS]
+    hosts = [name for name in columns.identity if is_named(name, HOSTS)]
     epochs = epochs_of(frame, columns)
     roles: set[str | None] = {*named_by, *hosts, *epochs}
     roles |= {*columns.duration, *columns.other_times, columns.round}

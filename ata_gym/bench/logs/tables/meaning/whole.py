@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 
 from ata_gym.bench.logs.checks import agreement, typical_spread
-from ata_gym.bench.logs.tables.meaning.words import (
+from ata_gym.bench.logs.tables.words import (
     is_compute,
     is_loading,
     is_waiting,

@@ -1,10 +1,22 @@
 """What the names of columns and the entries of rows mean, by the words that they consist of."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
-"""Where a new word begins: after a sign, and at a capital letter."""
+_UNIT_WORDS: Mapping[float, tuple[str, ...]] = {
+    1e-9: ("ns", "nsec", "nsecs", "nanos", "nanosecond", "nanoseconds"),
+    1e-6: ("us", "µs", "μs", "usec", "usecs", "micros", "microsecond", "microseconds"),
+    1e-3: ("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"),
+    1.0: ("s", "sec", "secs", "second", "seconds"),
+    60.0: ("min", "mins", "minute", "minutes"),
+    3600.0: ("hr", "hrs", "hour", "hours"),
+}
+"""Words for units of time, by their seconds."""
+
+UNITS: Mapping[str, float] = {
+    word: seconds for seconds, unit_words in _UNIT_WORDS.items() for word in unit_words
+}
+"""The seconds of a unit, by each of its words."""
 
 _WAIT_WORDS = frozenset(
     (
@@ -40,22 +52,48 @@ _WHOLE_WORDS = frozenset(
         *("overall", "e2e", "end2end", "cycle", "epoch"),
     )
 )
-_TIME_WORDS = frozenset(
+# "min" is as often a minimum
+_TIME_WORDS = frozenset(UNITS) - {"min", "mins"} | frozenset(
     (
-        *("time", "times", "duration", "durations", "dur", "elapsed", "latency", "took", "dt"),
-        *("seconds", "second", "secs", "sec", "s", "ms", "us", "ns", "msec", "usec", "msecs"),
-        *("millis", "milliseconds", "millisecond", "micros", "microseconds", "nanoseconds"),
-        *("runtime", "walltime"),
+        *("time", "times", "duration", "durations", "dur", "elapsed", "latency", "latencies"),
+        *("took", "dt", "runtime", "walltime"),
     )
 )
-_NO_DURATION_WORDS = frozenset(
+_MOMENT_WORDS = frozenset(
     (
-        *("timestamp", "timestamps", "ts", "start", "started", "end", "ended", "begin", "stop"),
-        *("date", "datetime", "now", "eta", "remaining", "throughput", "at", "since"),
-        *("cumulative", "cum", "relative", "unix", "zone", "rate", "speed"),
+        *("timestamp", "timestamps", "ts", "start", "started", "begin", "began", "end", "ended"),
+        *("stop", "stopped", "finish", "finished", "date", "datetime", "eta", "since"),
+    )
+)
+"""Words that say that a time is a point of time and no duration."""
+_NO_DURATION_WORDS = _MOMENT_WORDS | frozenset(
+    (
+        *(
+            "now",
+            "remaining",
+            "throughput",
+            "at",
+            "cumulative",
+            "cum",
+            "relative",
+            "unix",
+            "zone",
+            "rate",
+            "speed",
+        ),
         *("samples", "tokens", "images", "examples", "items", "bytes", "mb", "gb", "flops"),
     )
 )
+_RATE_WORDS = frozenset(
+    (
+        *("it", "its", "iter", "iters", "iteration", "iterations", "step", "steps", "sample"),
+        *("samples", "token", "tokens", "example", "examples", "img", "imgs", "image", "images"),
+        *("flop", "flops", "batch", "batches", "byte", "bytes"),
+    )
+)
+"""What a time is for each of, or a rate counts."""
+_COMMON_WORDS = frozenset(("train", "training", "per", "wall", "run", "norm", "in", "taken"))
+"""Words beside those of a length of time that say nothing of what it is of."""
 _EVALUATION_WORDS = frozenset(
     (
         *("eval", "evaluation", "evaluate", "evaluating", "val", "valid", "validation"),
@@ -66,6 +104,8 @@ _PAUSE_WORDS = frozenset(
     ("warmup", "checkpoint", "checkpointing", "ckpt", "save", "saving", "compile", "compilation")
 )
 _TRAINING_WORDS = frozenset(("train", "training", "trainer", "step", "fit"))
+_FORWARD_WORDS = frozenset(("forward", "forwards", "fwd"))
+_BACKWARD_WORDS = frozenset(("backward", "backwards", "bwd"))
 
 
 def words(name: str) -> list[str]:
@@ -75,7 +115,8 @@ def words(name: str) -> list[str]:
         >>> words("trainer/globalStep"), words("Local Rank"), words("_step")
         (['trainer', 'global', 'step'], ['local', 'rank'], ['step'])
     """
-    return [word.lower() for word in _BOUNDARY.split(name) if word]
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return re.findall(r"[^\W_]+", spaced.lower())
 
 
 def plain(name: str) -> str:
@@ -86,6 +127,48 @@ def plain(name: str) -> str:
         ('global_rank', 'step_time_ms')
     """
     return "_".join(words(name))
+
+
+def last_part(name: str) -> str:
+    """Return a name after the last "/" or "." of a path.
+
+    Example:
+        >>> last_part("timing/step.ms"), last_part("seconds.5")
+        ('ms', 'seconds.5')
+    """
+    return re.split(r"[/.](?=[^/.]*[^\W\d_])", name)[-1]
+
+
+def name_and_unit(name: str) -> tuple[str, float | None]:
+    """Return a name without its unit, and the seconds of the unit; None if it says none.
+
+    The name is that of ``words``, joined by "_", after the last "/" or "." of a path.
+
+    Example:
+        >>> name_and_unit("step_time (ms)"), name_and_unit("timing.forward_us")
+        (('step_time', 0.001), ('forward', 1e-06))
+        >>> name_and_unit("seconds"), name_and_unit("samples_per_second")
+        (('', 1.0), ('samples_per_second', None))
+    """
+    rate = re.fullmatch(r"(.+?)\s*/\s*([^\W\d_]+)", name)
+    if rate and words(rate[1])[-1:] and words(rate[1])[-1] in {*_RATE_WORDS, *UNITS}:
+        # "s/it" is a time for each, "tokens/s" is none
+        first = words(rate[1])
+        return "_".join(first[:-1]), UNITS.get(first[-1])
+    parts = words(last_part(name))
+    per = parts.index("per") if "per" in parts else len(parts)
+    if per < len(parts):
+        unit = UNITS.get(parts[per - 1]) if per else None
+        if unit is not None:
+            return "_".join(parts[: per - 1]), unit
+        if parts[-1] not in UNITS or parts[per + 1 :] == parts[-1:]:
+            return "_".join(parts), None
+    if not parts or parts[-1] not in UNITS:
+        return "_".join(parts), None
+    before = parts[:-1]
+    if before[-1:] == ["in"]:
+        before = before[:-1]
+    return "_".join(before), UNITS[parts[-1]]
 
 
 def is_waiting(name: str) -> bool:
@@ -138,6 +221,42 @@ def is_duration(name: str) -> bool:
     if name_words[1:] and name_words[-1] in _TIME_WORDS and name_words[-2] in ("per", "it"):
         return False
     return _has(name, _TIME_WORDS) or _PART_WORDS.issuperset(name_words)
+
+
+def is_time(name: str) -> bool:
+    """Whether a name says in a word that it is a length of time, of a step or of a part of it.
+
+    Example:
+        >>> [is_time(name) for name in ("forward_ms", "took", "all_reduce", "time")]
+        [True, True, False, False]
+    """
+    return is_duration(name) and has_time_word(name) and not is_clock(name)
+
+
+def is_share_time(name: str) -> bool:
+    """Whether a name is a usual one of the time of a share of work, and of no part of it.
+
+    Example:
+        >>> [is_share_time(name) for name in ("step_time", "compute_ms", "elapsed", "data_time")]
+        [True, True, True, False]
+    """
+    others = {*words(name)} - _TIME_WORDS - _COMMON_WORDS
+    return is_time(name) and others <= _WHOLE_WORDS | _COMPUTE_WORDS and not is_half_pass(name)
+
+
+def is_clock(name: str) -> bool:
+    """Whether a name is "time" alone, which may be the point of time of a row."""
+    return plain(last_part(name)) == "time"
+
+
+def is_moment(name: str) -> bool:
+    """Whether a name says that it is a point of time, such as "timestamp" or "start_ns"."""
+    return _has(name, _MOMENT_WORDS)
+
+
+def is_half_pass(name: str) -> bool:
+    """Whether a name is one of the forward or of the backward pass alone."""
+    return _has(name, _FORWARD_WORDS) != _has(name, _BACKWARD_WORDS)
 
 
 def has_time_word(name: str) -> bool:
