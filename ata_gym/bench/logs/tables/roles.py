@@ -9,16 +9,18 @@ RANKS = (
     *("worker_name", "process_rank", "process_index", "process", "process_id", "proc", "proc_id"),
     *("gpu_rank", "replica", "replica_id", "trainer", "trainer_id", "learner", "learner_id"),
     *("client", "client_id", "dp_rank", "data_parallel_rank", "pid"),
+    *("slurm_procid", "slurm_proc_id", "ompi_comm_world_rank", "pmi_rank", "horovod_rank"),
 )
 """Usual names of columns in which a worker has a name of its own in the whole job."""
 HOSTS = (
     *("host", "hostname", "host_name", "host_id", "node", "node_id", "node_name", "node_rank"),
-    *("machine", "machine_id", "server", "instance", "pod", "pod_name", "ip", "host_ip"),
+    *("machine", "machine_id", "server", "instance", "pod"),
+    *("pod_name", "ip", "host_ip", "slurm_nodeid", "slurm_node_id"),
 )
 """Usual names of columns of machines, each of which may have several workers."""
 SLOTS = (
     *("local_rank", "gpu", "gpu_id", "gpu_index", "gpu_idx", "local_gpu", "device", "device_id"),
-    *("device_index", "cuda_device", "slot", "local_id", "card", "accelerator"),
+    *("device_index", "cuda_device", "slot", "local_id", "card", "accelerator", "slurm_localid"),
 )
 """Usual names of columns of the place of a worker in its machine."""
 EPOCHS = (
@@ -29,22 +31,10 @@ EPOCHS = (
 STEPS = (
     ("global_step", "trainer_global_step", "train_global_step", "global_iteration", "global_iter"),
     (
-        *(
-            "step",
-            "round",
-            "iteration",
-            "iter",
-            "itr",
-            "steps",
-            "step_id",
-            "step_idx",
-            "it",
-            "time_step",
-            "timestep",
-        ),
+        *("step", "round", "iteration", "iter", "itr", "steps", "step_id", "step_idx", "it"),
         *("step_index", "step_number", "step_num", "iteration_id", "iteration_number", "iter_id"),
         *("iter_num", "iter_idx", "round_id", "train_step", "training_step", "current_step"),
-        *("update", "num_updates", "n_iter", "num_steps"),
+        *("update", "num_updates", "n_iter", "num_steps", "time_step", "timestep"),
     ),
     (
         *("batch", "batch_idx", "batch_id", "batch_index", "batch_num", "minibatch", "mini_batch"),

@@ -44,6 +44,8 @@ _COMPUTE_WORDS = frozenset(
         *("forwardbackward", "fwdbwd", "forwards", "backwards"),
     )
 )
+_WITHOUT_WORDS = frozenset(("without", "wo", "excluding", "excl", "minus", "no"))
+"""Words before what a time does not hold, such as "step_time_wo_comm"."""
 _PART_WORDS = _WAIT_WORDS | _LOADING_WORDS | _COMPUTE_WORDS | {"all", "to"}
 """The words of a column of times that does not say that it is one."""
 _WHOLE_WORDS = frozenset(
@@ -56,6 +58,7 @@ _WHOLE_WORDS = frozenset(
 _TIME_WORDS = frozenset(UNITS) - {"min", "mins"} | frozenset(
     (
         *("time", "times", "duration", "durations", "dur", "elapsed", "latency", "latencies"),
+        *("timing", "timings"),
         *("took", "dt", "runtime", "walltime"),
     )
 )
@@ -68,19 +71,9 @@ _MOMENT_WORDS = frozenset(
 """Words that say that a time is a point of time and no duration."""
 _NO_DURATION_WORDS = _MOMENT_WORDS | frozenset(
     (
-        *(
-            "now",
-            "remaining",
-            "throughput",
-            "at",
-            "cumulative",
-            "cum",
-            "relative",
-            "unix",
-            "zone",
-            "rate",
-            "speed",
-        ),
+        *("now", "remaining", "throughput", "at", "cumulative", "cum"),
+        *("relative", "unix", "zone", "rate", "speed"),
+        *("percent", "percentage", "pct", "ratio", "fraction", "utilization", "utilisation"),
         *("samples", "tokens", "images", "examples", "items", "bytes", "mb", "gb", "flops"),
     )
 )
@@ -104,6 +97,13 @@ _PAUSE_WORDS = frozenset(
     ("warmup", "checkpoint", "checkpointing", "ckpt", "save", "saving", "compile", "compilation")
 )
 _TRAINING_WORDS = frozenset(("train", "training", "trainer", "step", "fit"))
+SUMMARY_WORDS = frozenset(
+    (
+        *("mean", "avg", "average", "median", "max", "min", "std", "stdev", "p50", "p90", "p95"),
+        *("p99", "total", "sum", "overall", "all"),
+    )
+)
+"""Words for figures over several workers."""
 _FORWARD_WORDS = frozenset(("forward", "forwards", "fwd"))
 _BACKWARD_WORDS = frozenset(("backward", "backwards", "bwd"))
 
@@ -115,8 +115,10 @@ def words(name: str) -> list[str]:
         >>> words("trainer/globalStep"), words("Local Rank"), words("_step")
         (['trainer', 'global', 'step'], ['local', 'rank'], ['step'])
     """
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    return re.findall(r"[^\W_]+", spaced.lower())
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()
+    # it is a whole, and no end
+    spaced = re.sub(r"\bend[\W_]to[\W_]end", "e2e", spaced.replace("_", " "))
+    return re.findall(r"[^\W_]+", spaced)
 
 
 def plain(name: str) -> str:
@@ -181,7 +183,7 @@ def is_waiting(name: str) -> bool:
         [False, False, False]
     """
     # who waits for data waits for no other worker
-    if is_loading(name):
+    if is_loading(name) or _has(name, _WITHOUT_WORDS):
         return False
     joined = "".join(words(name))
     return _has(name, _WAIT_WORDS) or any(part in joined for part in _WAIT_PARTS)
@@ -196,7 +198,8 @@ def is_loading(name: str) -> bool:
 
 def is_compute(name: str) -> bool:
     """Whether a name says that it is computation, and no waiting."""
-    return _has(name, _COMPUTE_WORDS) and not is_waiting(name)
+    without_wait = _has(name, _WITHOUT_WORDS) and _has(name, _WAIT_WORDS)
+    return without_wait or (_has(name, _COMPUTE_WORDS) and not is_waiting(name))
 
 
 def is_whole(name: str) -> bool:
@@ -216,7 +219,7 @@ def is_duration(name: str) -> bool:
     """
     name_words = words(name)
     # what Weights & Biases calls so is the time since the start
-    if name == "_runtime" or not name_words or _has(name, _NO_DURATION_WORDS):
+    if name == "_runtime" or "%" in name or not name_words or _has(name, _NO_DURATION_WORDS):
         return False
     if name_words[1:] and name_words[-1] in _TIME_WORDS and name_words[-2] in ("per", "it"):
         return False
@@ -252,6 +255,11 @@ def is_clock(name: str) -> bool:
 def is_moment(name: str) -> bool:
     """Whether a name says that it is a point of time, such as "timestamp" or "start_ns"."""
     return _has(name, _MOMENT_WORDS)
+
+
+def is_summary(name: str) -> bool:
+    """Whether a name is one of a figure over several times, such as "max_ms"."""
+    return _has(name, SUMMARY_WORDS)
 
 
 def is_half_pass(name: str) -> bool:

@@ -9,6 +9,7 @@ _OTHER_WORDS = frozenset(
     (
         *("epoch", "step", "iter", "iteration", "run", "part", "cycle", "seed", "attempt", "trial"),
         *("batch", "fold", "job", "version", "checkpoint", "date", "day", "train", "training"),
+        *("lr", "learning", "rate", "wd", "bs", "size", "config", "exp", "experiment", "dropout"),
         *("eval", "evaluation", "val", "valid", "validation", "test", "forward", "backward"),
     )
 )

@@ -96,6 +96,11 @@ def _length(start: pl.Series, end: pl.Series) -> pl.Series:
             f" entries {start.first()!r} and {end.first()!r} show: write both in one unit, and"
             " both with a time zone or both without",
         )
+    # a row without both has no interval
+    halves = (first.values.is_null() != last.values.is_null()).arg_true()
+    if len(halves):
+        name = start.name if start[halves[0]] is None else end.name
+        raise ValueError(f"data row {halves[0] + 1} has None as {name!r}: leave it out")
     lengths = last.values - first.values
     backward = (lengths < 0).fill_null(value=False).arg_true()
     if len(backward):

@@ -6,7 +6,7 @@ import polars as pl
 
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.tables.roles import is_round, is_worker
-from ata_gym.bench.logs.tables.words import is_clock, is_moment, is_time, name_and_unit
+from ata_gym.bench.logs.tables.words import is_clock, is_moment, is_summary, is_time, name_and_unit
 from ata_gym.bench.logs.tables.workers import (
     names_worker,
     without_worker,
@@ -47,7 +47,8 @@ def melted(frame: pl.DataFrame, options: Options) -> tuple[pl.DataFrame, list[st
     if runs:
         return _rows_of(frame, runs, count_rows=False), _remarks_on_runs(frame, runs)
     cells = _columns_of_ranks(names)
-    others = [name for name in names if name not in cells]
+    # the mean and the maximum of the ranks are of no worker
+    others = [name for name in names if name not in cells and not _is_of_all(name)]
     if len(cells) < 2 or any(is_worker(name) or is_time(name) for name in others):
         return frame, []
     return _rows_of(frame, cells, count_rows=True), _remarks_on_ranks(cells)
@@ -91,7 +92,7 @@ def _remarks_on_ranks(cells: Cells) -> list[str]:
 
 def _columns_of_ranks(names: list[str]) -> Cells:
     """The columns with the times of a worker, by words such as rank, or by numbers alone."""
-    others = [name for name in names if not _numbers_rows(name)]
+    others = [name for name in names if not _numbers_rows(name) and not _is_of_all(name)]
     if len(others) > 1 and all(name.isdecimal() for name in others):
         return {name: (int(name), "duration") for name in others}
     letters = [_SHORT_WORKER.fullmatch(name) for name in others]
@@ -114,6 +115,11 @@ def _numbers_rows(name: str) -> bool:
     if worker_key(name):
         return False
     return is_round(name) or is_clock(name) or is_moment(name) or name == "index"
+
+
+def _is_of_all(name: str) -> bool:
+    """Whether a column holds a figure over all workers, such as their maximum."""
+    return is_summary(name) and not worker_key(name)
 
 
 def _metric(name: str) -> str:

@@ -18,6 +18,7 @@ from ata_gym.bench.logs.tables.roles import (
     is_worker,
     place_in,
 )
+from ata_gym.bench.logs.tables.times import seconds_of
 from ata_gym.bench.logs.tables.words import (
     has_time_word,
     is_compute,
@@ -28,8 +29,11 @@ from ata_gym.bench.logs.tables.words import (
     is_whole,
     listed,
     plain,
+    words,
 )
 
+_CLOCK_ROWS = 8
+"""The number of rows from which on times that never go down are those of a clock."""
 _MOST_COUNTS = 0.5
 """The largest number of different steps, as a part of the rows; several workers have each step."""
 
@@ -65,15 +69,15 @@ def columns_of(frame: pl.DataFrame, options: Options) -> Columns:
             names all of them.
     """
     faults = _Faults(frame.columns)
-    duration, doubt = _duration(frame, options, faults)
-    step = _step(frame, options, duration, faults)
     worker = _worker(frame, options, faults)
+    duration, doubt = _duration(frame, options, worker, faults)
+    step = _step(frame, options, duration, faults)
     faults.refuse()
     taken = {*duration, *worker, step}
     others = [name for name in frame.columns if name not in taken]
     return Columns(
         worker,
-        [name for name in others if is_named(name, (*RANKS, *HOSTS, *SLOTS))],
+        [name for name in others if is_worker(name) or _is_rank(frame[name])],
         step,
         [name for name in others if is_named(name, EPOCHS)],
         duration,
@@ -130,6 +134,7 @@ class _Faults:
 def _duration(
     frame: pl.DataFrame,
     options: Options,
+    worker: Sequence[str],
     faults: _Faults,
 ) -> tuple[list[str], str]:
     """The columns of a worker's own time, and why they may be others."""
@@ -146,8 +151,12 @@ def _duration(
         and (has_time_word(name) or _is_time(frame[name]))
     ]
     work = [name for name in times if not is_waiting(name)]
-    # a column that is called only "time" may count the steps
-    clear = [name for name in work if plain(name) != "time"] or work
+    # a column that is called only "time" may count the steps, but not beside a part of its time
+    clear = [name for name in work if plain(name) != "time"]
+    if all(is_loading(name) or is_half_pass(name) for name in clear):
+        clear = work
+    if len(clear) > 1:
+        clear = [name for name in clear if not _grows(frame, name, worker)] or clear
     parts = [name for name in clear if is_compute(name) or is_loading(name)]
     wholes = [name for name in clear if is_whole(name)]
     others = [name for name in clear if name not in parts and name not in wholes]
@@ -172,6 +181,24 @@ def _duration(
     else:
         faults.several("duration", clear, sums)
     return [], ""
+
+
+def _is_rank(column: pl.Series) -> bool:
+    """Whether a column numbers ranks of some kind, such as tp_rank beside dp_rank."""
+    return "rank" in words(column.name) and integers(column) is not None
+
+
+def _grows(frame: pl.DataFrame, name: str, worker: Sequence[str]) -> bool:
+    """Whether a column only grows from row to row of each worker, as a clock does."""
+    if not worker or not set(worker) <= {*frame.columns}:
+        return False
+    try:
+        seconds, _ = seconds_of(frame[name])
+    except ValueError:
+        return False
+    by_worker = frame.select(worker).with_columns(seconds=seconds)
+    growth = by_worker.select(pl.col("seconds").diff().over(worker)).to_series().drop_nulls()
+    return len(growth) >= _CLOCK_ROWS and bool((growth >= 0).all()) and bool((growth > 0).any())
 
 
 def _is_time(column: pl.Series) -> bool:
