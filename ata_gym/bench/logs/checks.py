@@ -124,7 +124,7 @@ def agreement(seconds: Floats) -> Agreement:
     finding = (
         f"the times of all workers are near equal in each step, within"
         f" {100 * typical_spread(seconds):.2g} %, while the steps differ by"
-        f" {100 * variation:.2g} %"
+        f" {100 * variation:.3g} %"
     )
     # sequences or batches of other lengths on all workers make such steps, too
     return Agreement(False, finding, between <= _NEAR and common >= _COMMON * between)
