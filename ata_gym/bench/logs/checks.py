@@ -23,13 +23,15 @@ _ALIKE_PART = 0.9
 _NEAR = 0.01
 """The spread of workers, as a part of a step, below which they are near equal."""
 _DOUBTFUL = 0.03
-"""The same, below which it is at least doubtful whether they differ."""
+"""The spread of workers, as a part of a step, below which it is doubtful whether they differ."""
 _RARELY_FAR = 0.02
 """How much more than the median the mean spread is where workers differ much in some steps."""
-_COMMON = 3.0
-"""How many times as much as workers do steps differ, if what all wait for makes the difference."""
 _DOUBTFUL_COMMON = 1.5
-"""The same, from which on it is at least doubtful."""
+"""How many times as much as workers steps differ, at least, where all may wait for the same."""
+_CHANCE = 4.0
+"""By how many standard errors the medians of workers differ by chance, at most."""
+_COMMON = 3.0
+"""The same, where they probably do."""
 _LEAST_STEPS = 10
 """The least number of steps by which it is said how much they differ."""
 _LEAST_CANCELLING_STEPS = 20
@@ -55,6 +57,8 @@ class Agreement(NamedTuple):
     """Whether the times are those of whole steps, with the wait, as far as they say anything."""
     finding: str
     """What was seen, as the beginning of a sentence; empty if the times differ."""
+    near: bool = False
+    """Whether the times are near equal, so that they hold the wait if other columns say so."""
 
 
 def typical_spread(seconds: Floats) -> float:
@@ -85,7 +89,7 @@ def agreement(seconds: Floats) -> Agreement:
         >>> agreement(step_times * [1.0, 1.0001]).holds_wait
         True
         >>> agreement(np.random.default_rng(0).gamma(100.0, 0.01, (40, 2)))
-        Agreement(holds_wait=False, finding='')
+        Agreement(holds_wait=False, finding='', near=False)
     """
     longest = seconds.max(axis=1)
     usual = float(np.median(longest))
@@ -109,7 +113,10 @@ def agreement(seconds: Floats) -> Agreement:
     between = max(differences, persistent)
     # for a normal distribution, from the first to the last tenth it is 2.56 standard deviations
     common = variation / 2.56
+    # workers that wait for each other take the same time in all, up to what chance makes
+    by_chance = _CHANCE * differences / float(np.sqrt(len(seconds)))
     doubtful = between <= _DOUBTFUL and common >= _DOUBTFUL_COMMON * between
+    doubtful = doubtful and persistent <= _NEAR + by_chance
     if len(seconds) < _LEAST_STEPS:
         return Agreement(False, "")
     if not doubtful:
@@ -117,13 +124,14 @@ def agreement(seconds: Floats) -> Agreement:
     finding = (
         f"the times of all workers are near equal in each step, within"
         f" {100 * typical_spread(seconds):.2g} %, while the steps differ by"
-        f" {100 * variation:.2g} %"
+        f" {100 * variation:.3g} %"
     )
-    return Agreement(between <= _NEAR and common >= _COMMON * between, finding)
+    # sequences or batches of other lengths on all workers make such steps, too
+    return Agreement(False, finding, between <= _NEAR and common >= _COMMON * between)
 
 
-def without_wait(seconds: Floats) -> list[str]:
-    """Return remarks on times that may hold the wait.
+def doubt_of(seconds: Floats) -> str:
+    """Return why times may hold the wait, as a sentence; empty if they do not.
 
     Args:
         seconds: (steps, workers): the times.
@@ -131,19 +139,16 @@ def without_wait(seconds: Floats) -> list[str]:
     Raises:
         ValueError: If the times hold the wait, as far as they say anything.
     """
-    holds_wait, finding = agreement(seconds)
+    holds_wait, finding, _ = agreement(seconds)
     if holds_wait:
         raise ValueError(
             f"{finding}: these times include the wait for the slowest, so that this log cannot say"
             " who it is; record the time of each worker until its gradient is there, before the"
             " all-reduce",
         )
-    if finding:
-        return [
-            f"{finding[0].upper()}{finding[1:]}: either workers are near equal, or the times"
-            " include the wait, and this log cannot say which."
-        ]
-    return []
+    if not finding:
+        return ""
+    return f"{finding}: either workers are near equal, or the times include the wait for others."
 
 
 def usual_steps(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ata_gym.bench.logs.checks import usual_steps, without_wait
+from ata_gym.bench.logs.checks import doubt_of, usual_steps
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
 
@@ -111,7 +111,7 @@ def checked(log: Log, warmup: int | None = None) -> Log:
         remarks += more
     elif warmup:
         remarks.append(f"The first {warmup} steps are left out, as --warmup says.")
-    return replace(log, remarks=remarks + without_wait(log.seconds / log.tasks))
+    return replace(log, remarks=remarks, doubt=log.doubt or doubt_of(log.seconds / log.tasks))
 
 
 def _complete(log: Log) -> Log:

@@ -444,9 +444,13 @@ def test_times_of_whole_steps_are_refused(tmp_path, jitter, n):
     noise = jitter * np.random.default_rng(1).normal(size=times.shape)
     whole = times.max(axis=1, keepdims=True) + 0.03 + noise
     table = long_table(whole).rename({"seconds": "iteration_seconds"})
-    sentence = refusal(table, tmp_path)
-    assert "includes the wait" in sentence
-    assert "record the time of each worker until its gradient is there" in sentence
+    if jitter < 1e-4:
+        sentence = refusal(table, tmp_path)
+        assert "includes the wait" in sentence
+        assert "record the time of each worker until its gradient is there" in sentence
+    else:
+        # work of near equal workers on batches of several sizes looks alike
+        assert "or the times include the wait" in read(table, tmp_path).doubt
     # what does not include it is named
     beside = table.with_columns(loading_ms=pl.Series((times - 0.08).ravel()))
     assert "name a column that does not include it" in refusal(beside, tmp_path)
@@ -526,7 +530,8 @@ def test_equal_workers_with_noise_of_their_own_are_read(tmp_path):
     rounded = np.round(np.random.default_rng(0).normal(100.0, 3.0, (60, 4)))
     assert_times(read(long_table(rounded), tmp_path), rounded)
     log = read(long_table(np.full((20, 3), 5.0)), tmp_path)
-    assert "this log cannot say which" in log.remarks[0]
+    assert "or the times include the wait" in log.doubt
+    assert log.remarks == []
 
 
 # names

@@ -8,7 +8,9 @@ from pathlib import Path
 from ata_gym.bench.logs import megatron, peek
 from ata_gym.bench.logs.refused.kind import RECORD_ROWS, RECORD_TRACES, Refused
 
-_WORKER = re.compile(r"(?:\w+_)?(?:rank|worker|worker_id|node|host|hostname|machine|gpu|device)")
+_WORKER = re.compile(
+    r"(?:\w+_)?(?:rank|worker|worker_id|node|host|hostname|machine|gpu|device)(?:[ _./-]?\d+.*)?"
+)
 _TIME = re.compile(r".*(?:time|duration|elapsed|seconds|_ms|_s)|ms|s")
 
 
@@ -31,7 +33,10 @@ def _names_worker(names: Sequence[str]) -> bool:
 def _is_lightning(path: Path) -> bool:
     names = _header(path)
     has_times = any(_TIME.fullmatch(name) for name in names)
-    return {"epoch", "step"} <= {*names} and not has_times and not _names_worker(names)
+    # a long table of figures may hold times in any row
+    is_long = "value" in names
+    usual = {"epoch", "step"} <= {*names} and not has_times
+    return usual and not is_long and not _names_worker(names)
 
 
 def _is_sacct(path: Path) -> bool:

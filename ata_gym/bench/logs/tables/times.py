@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.logs.tables.names import UNITS, name_and_unit
+from ata_gym.bench.logs.tables.words import UNITS, name_and_unit
 from ata_gym.pools.traces import durations
 from ata_gym.typing import Floats
 

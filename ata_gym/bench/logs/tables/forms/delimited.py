@@ -7,7 +7,8 @@ from io import BytesIO
 
 import polars as pl
 
-from ata_gym.bench.logs.tables.names import is_round, is_time
+from ata_gym.bench.logs.tables.roles import is_round
+from ata_gym.bench.logs.tables.words import is_time
 from ata_gym.utils.files.tables import reading
 from ata_gym.utils.validation import short
 

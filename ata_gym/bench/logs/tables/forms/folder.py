@@ -18,18 +18,21 @@ from ata_gym.bench.logs.tables.forms.one_file import (
     normal,
     read_table,
 )
-from ata_gym.bench.logs.tables.names import (
-    is_place,
-    is_round,
-    is_time,
-    is_worker,
+from ata_gym.bench.logs.tables.roles import SLOTS, is_named, is_place, is_round, is_worker
+from ata_gym.bench.logs.tables.words import is_time
+from ata_gym.bench.logs.tables.workers import (
     names_worker,
     tells_no_workers,
-    words_of,
     worker_key,
     worker_names,
 )
 from ata_gym.utils.files.tables import reading
+
+_DATE = re.compile(
+    r"(?<!\d)(?:19|20)\d\d[-_.]?(?:0[1-9]|1[0-2])[-_.]?(?:0[1-9]|[12]\d|3[01])(?!\d)"
+    r"(?:[T_ -]+\d\d[-_:.]?\d\d(?:[-_:.]?\d\d)?(?!\d))?",
+)
+"""A date in the name of a file, with the time of day."""
 
 _NAMED_FILES = 5
 """The number of files that a sentence names."""
@@ -51,13 +54,23 @@ def read_folder(path: Path, options: Options) -> Table:
     frames = {name: table.frame for name, table in tables.items()}
     worker_columns = _worker_columns(frames, options)
     if not worker_columns:
-        frames, remark = _with_ranks(frames, others)
+        frames, remark = _with_workers(frames, others, "rank")
         remarks += remark
         if all("rank" in frame for frame in frames.values()):
             worker_columns = ["rank"]
-    with reading("the tables of this folder do not fit together"):
-        frame = normal(pl.concat(frames.values(), how="diagonal_relaxed"))
-    _refuse_repeated(frame, frames, worker_columns, options)
+    frame = _joined(frames)
+    repeated = _repeated(frame, frames, worker_columns, options)
+    if repeated and all(is_named(name, SLOTS) for name in worker_columns):
+        # the place of a worker in its machine, of which each has a file
+        frames, remark = _with_workers(frames, others, "host")
+        remarks += remark
+        frame = _joined(frames)
+        repeated = _repeated(frame, frames, ["host", *worker_columns], options)
+    if repeated:
+        raise ValueError(
+            f"{repeated}: leave in the folder one file of each, or read them apart;"
+            " files of several epochs need a column epoch",
+        )
     if others:
         remarks.append(f"Other files of this folder were left out: {_listed(sorted(others))}.")
     unmatched = sum(table.unmatched for table in tables.values())
@@ -137,25 +150,32 @@ def _worker_columns(frames: Mapping[str, pl.DataFrame], options: Options) -> lis
     return []
 
 
-def _with_ranks(
+def _joined(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    with reading("the tables of this folder do not fit together"):
+        return normal(pl.concat(frames.values(), how="diagonal_relaxed"))
+
+
+def _with_workers(
     frames: dict[str, pl.DataFrame],
     others: list[str],
+    role: str,
 ) -> tuple[dict[str, pl.DataFrame], list[str]]:
-    """Tables with a column "rank", from a column that tells them apart, or from their names.
+    """Tables with a column of workers, from one that tells them apart, or from their names.
 
     Args:
         frames: The tables, by the paths of their files.
-        others: The paths of other files, to which those without a rank are added.
+        others: The paths of other files, to which those without a worker are added.
+        role: The name of the column, "rank" or "host".
 
     Returns:
-        The tables, and remarks on where the ranks are from.
+        The tables, and remarks on where the workers are from.
     """
     column = _telling_column(frames)
     if column is not None:
         ranked = {
-            name: frame.with_columns(pl.col(column).alias("rank")) for name, frame in frames.items()
+            name: frame.with_columns(pl.col(column).alias(role)) for name, frame in frames.items()
         }
-        return ranked, [f"The ranks are those of the column {column!r}, one in each file."]
+        return ranked, [f"The {role}s are those of the column {column!r}, one in each file."]
     labels = {name: _without_endings(name) for name in frames}
     keys = {name: key for name, label in labels.items() if (key := worker_key(label))}
     # files of one rank go on where others end; in "gpu8/a.csv" it is not the worker that is said
@@ -169,11 +189,11 @@ def _with_ranks(
     else:
         return frames, []
     ranked = {
-        name: frames[name].select(pl.lit(rank).alias("rank"), pl.exclude("rank"))
+        name: frames[name].select(pl.lit(rank).alias(role), pl.exclude(role))
         for name, rank in zip(keys, ranks, strict=True)
     }
     first, last = next(iter(keys)), next(reversed(keys))
-    return ranked, [f"The ranks are those in the names of the files, from {first} to {last}."]
+    return ranked, [f"The {role}s are those in the names of the files, from {first} to {last}."]
 
 
 def _telling_column(frames: Mapping[str, pl.DataFrame]) -> str | None:
@@ -222,9 +242,11 @@ def differing_parts(labels: Sequence[str]) -> list[int | str]:
     while end < shortest - start and len({one[-1 - end] for one in tokens}) == 1:
         end += 1
     parts = ["".join(one[start : len(one) - end]).strip(" _-./") for one in tokens]
-    before = words_of(re.sub(r"\d+", " ", "".join(tokens[0][:start])))[-1:]
-    words = {word for part in parts for word in re.findall(r"[^\W\d_]+", part.lower())}
-    if tells_no_workers({*before, *words}):
+    # in "attempt_0/3" it is not the attempts that differ, but in "lr_0.3" it is the rate
+    before = re.findall(r"([^\W\d_]+)[\W_]*(?:\d+\.)?$", "".join(tokens[0][:start]).lower())
+    inside = {word for part in parts for word in re.findall(r"[^\W\d_]+", part.lower())}
+    only_dates_differ = len({_DATE.sub("", label) for label in labels}) < len(labels)
+    if tells_no_workers({*before, *inside}) or only_dates_differ:
         raise ValueError(
             f"the tables have no column of workers, and the names of their files, such as"
             f" {labels[0]!r}, tell no ranks: name the files rank0, rank1, ..., or add a column"
@@ -237,13 +259,13 @@ def differing_parts(labels: Sequence[str]) -> list[int | str]:
     return [*parts]
 
 
-def _refuse_repeated(
+def _repeated(
     frame: pl.DataFrame,
     frames: Mapping[str, pl.DataFrame],
     worker_columns: Sequence[str],
     options: Options,
-) -> None:
-    """Refuse files that say the same worker and step."""
+) -> str:
+    """Which two files say the same worker and step, in words; empty if none do."""
     rounds = [name for name in frame.columns if is_round(name)]
     if options.round in frame.columns:
         rounds = [str(options.round)]
@@ -254,7 +276,7 @@ def _refuse_repeated(
     ]
     keys = list(dict.fromkeys(keys))
     if not keys:
-        return
+        return ""
     heights = [table.height for table in frames.values()]
     file = pl.Series("file", [*range(len(frames))]).repeat_by(pl.Series(heights)).explode()
     file_column = pl.col("file of the row")
@@ -266,14 +288,12 @@ def _refuse_repeated(
         .filter(pl.col("first") != pl.col("last"))
         .sort(keys)
     )
-    if repeated.height:
-        row = repeated.row(0, named=True)
-        names = [*frames]
-        entries = ", ".join(f"{name} {row[name]}" for name in keys)
-        raise ValueError(
-            f"{names[row['first']]} and {names[row['last']]} both hold {entries}: leave in the"
-            " folder one file of each, or read them apart",
-        )
+    if not repeated.height:
+        return ""
+    row = repeated.row(0, named=True)
+    names = [*frames]
+    entries = ", ".join(f"{name} {row[name]}" for name in keys)
+    return f"{names[row['first']]} and {names[row['last']]} both hold {entries}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from ata_gym.bench.logs.tables.names import UNITS, is_duration, name_and_unit, words_of
+from ata_gym.bench.logs.tables.words import UNITS, is_share_time, name_and_unit, words
 
 _PAIRS = (
     *(("start", end) for end in ("end", "stop", "finish", "finished", "done")),
@@ -44,18 +44,18 @@ def intervals_of(names: Sequence[str]) -> dict[str, tuple[str, str]]:
         {'duration': ('start_ns', 'end_ns'), 'forward_duration': ('Forward Begin', 'Forward End')}
     """
     pairs: dict[str, tuple[str, str]] = {}
-    by_words = {tuple(words_of(name)): name for name in names}
-    for words, start in by_words.items():
+    by_words = {tuple(words(name)): name for name in names}
+    for name_words, start in by_words.items():
         for first, last in _PAIRS:
-            if first not in words:
+            if first not in name_words:
                 continue
-            place = words.index(first)
-            end = by_words.get((*words[:place], last, *words[place + 1 :]))
+            place = name_words.index(first)
+            end = by_words.get((*name_words[:place], last, *name_words[place + 1 :]))
             if end is None:
                 continue
             rest = [
                 word
-                for word in (*words[:place], *words[place + 1 :])
+                for word in (*name_words[:place], *name_words[place + 1 :])
                 if word not in {"t", "time", "timestamp", "ts", "at", "step", *UNITS}
             ]
             pairs.setdefault("_".join([*rest, "duration"]), (start, end))
@@ -78,7 +78,7 @@ def with_durations(frame: pl.DataFrame) -> pl.DataFrame:
         >>> with_durations(pl.DataFrame(text))["duration"].to_list()
         [datetime.timedelta(microseconds=250000)]
     """
-    if any(map(is_duration, frame.columns)):
+    if any(map(is_share_time, frame.columns)):
         return frame
     pairs = intervals_of(frame.columns)
     return frame.with_columns(
@@ -96,6 +96,11 @@ def _length(start: pl.Series, end: pl.Series) -> pl.Series:
             f" entries {start.first()!r} and {end.first()!r} show: write both in one unit, and"
             " both with a time zone or both without",
         )
+    # a row without both has no interval
+    halves = (first.values.is_null() != last.values.is_null()).arg_true()
+    if len(halves):
+        name = start.name if start[halves[0]] is None else end.name
+        raise ValueError(f"data row {halves[0] + 1} has None as {name!r}: leave it out")
     lengths = last.values - first.values
     backward = (lengths < 0).fill_null(value=False).arg_true()
     if len(backward):

@@ -10,7 +10,7 @@ import polars as pl
 
 from ata_gym.bench.logs.tables.forms import NoTableError
 from ata_gym.bench.logs.tables.forms.nested import flattened
-from ata_gym.bench.logs.tables.names import WorkerKey, worker_key, worker_names
+from ata_gym.bench.logs.tables.workers import WorkerKey, worker_key, worker_names
 from ata_gym.utils.files.json_files import parse_list, parse_object
 from ata_gym.utils.files.tables import reading
 from ata_gym.utils.validation import short

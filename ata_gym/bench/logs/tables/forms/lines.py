@@ -6,7 +6,7 @@ import polars as pl
 
 from ata_gym.bench.logs.tables.forms import NoTableError
 from ata_gym.bench.logs.tables.forms.intervals import intervals_of
-from ata_gym.bench.logs.tables.names import is_clock, is_duration, is_time
+from ata_gym.bench.logs.tables.words import is_clock, is_time
 
 _EXAMPLE = r"'rank (?P<rank>\d+) .* (?P<ms>[\d.]+) ms'"
 
@@ -58,7 +58,7 @@ def read_lines(text: str, expression: re.Pattern[str]) -> tuple[pl.DataFrame, in
         )
     by_group = list(zip(*rows, strict=True))
     entries = {name: by_group[place - 1] for name, place in expression.groupindex.items()}
-    if "time" in entries and not any(map(is_duration, entries)):
+    if "time" in entries and not any(map(is_time, entries)):
         # in a table, "time" is as often the point of time
         entries["duration"] = entries.pop("time")
     frame = pl.DataFrame(entries, schema=dict.fromkeys(entries, pl.String))

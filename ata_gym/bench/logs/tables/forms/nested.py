@@ -4,7 +4,8 @@ from typing import Any
 
 import polars as pl
 
-from ata_gym.bench.logs.tables.names import is_round, is_time, is_worker
+from ata_gym.bench.logs.tables.roles import is_round, is_worker
+from ata_gym.bench.logs.tables.words import is_time
 
 _MOST_LEVELS = 20
 """Levels of structures inside each other at most."""

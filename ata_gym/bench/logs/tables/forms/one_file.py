@@ -17,7 +17,7 @@ from ata_gym.bench.logs.tables.forms.json_rows import read_json, read_json_lines
 from ata_gym.bench.logs.tables.forms.lines import compiled, read_lines
 from ata_gym.bench.logs.tables.forms.nested import flattened
 from ata_gym.bench.logs.tables.forms.wide import melted
-from ata_gym.bench.logs.tables.names import is_round, is_worker
+from ata_gym.bench.logs.tables.roles import is_round, is_worker
 from ata_gym.bench.logs.tables.times import whole_numbers
 from ata_gym.pools.traces import JSON_LINES
 from ata_gym.utils.files.atomic import check_source

@@ -5,13 +5,10 @@ import re
 import polars as pl
 
 from ata_gym.bench.logs.formats import Options
-from ata_gym.bench.logs.tables.names import (
-    is_clock,
-    is_moment,
-    is_round,
-    is_time,
-    is_worker,
-    name_and_unit,
+from ata_gym.bench.logs.tables.roles import is_round, is_worker
+from ata_gym.bench.logs.tables.words import is_clock, is_moment, is_summary, is_time, name_and_unit
+from ata_gym.bench.logs.tables.workers import (
+    names_worker,
     without_worker,
     worker_key,
     worker_names,
@@ -50,7 +47,8 @@ def melted(frame: pl.DataFrame, options: Options) -> tuple[pl.DataFrame, list[st
     if runs:
         return _rows_of(frame, runs, count_rows=False), _remarks_on_runs(frame, runs)
     cells = _columns_of_ranks(names)
-    others = [name for name in names if name not in cells]
+    # the mean and the maximum of the ranks are of no worker
+    others = [name for name in names if name not in cells and not _is_of_all(name)]
     if len(cells) < 2 or any(is_worker(name) or is_time(name) for name in others):
         return frame, []
     return _rows_of(frame, cells, count_rows=True), _remarks_on_ranks(cells)
@@ -94,7 +92,7 @@ def _remarks_on_ranks(cells: Cells) -> list[str]:
 
 def _columns_of_ranks(names: list[str]) -> Cells:
     """The columns with the times of a worker, by words such as rank, or by numbers alone."""
-    others = [name for name in names if not _numbers_rows(name)]
+    others = [name for name in names if not _numbers_rows(name) and not _is_of_all(name)]
     if len(others) > 1 and all(name.isdecimal() for name in others):
         return {name: (int(name), "duration") for name in others}
     letters = [_SHORT_WORKER.fullmatch(name) for name in others]
@@ -103,7 +101,7 @@ def _columns_of_ranks(names: list[str]) -> Cells:
     counted = [match for name in others if (match := _COUNTED.fullmatch(name))]
     for metric in dict.fromkeys(match["metric"] for match in counted):
         numbers = {match[0]: int(match["number"]) for match in counted if match["metric"] == metric}
-        if len(numbers) > 1 and is_time(metric):
+        if len(numbers) > 1 and is_time(metric) and not names_worker(metric):
             return {name: (number, metric) for name, number in numbers.items()}
         if len(numbers) > 1 and is_worker(metric.removesuffix("s")) and metric.endswith("s"):
             return {name: (number, "duration") for name, number in numbers.items()}
@@ -117,6 +115,11 @@ def _numbers_rows(name: str) -> bool:
     if worker_key(name):
         return False
     return is_round(name) or is_clock(name) or is_moment(name) or name == "index"
+
+
+def _is_of_all(name: str) -> bool:
+    """Whether a column holds a figure over all workers, such as their maximum."""
+    return is_summary(name) and not worker_key(name)
 
 
 def _metric(name: str) -> str:

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 
+from ata_gym.bench.logs.tables.times import whole_numbers
 from ata_gym.typing import Ints
 
 
@@ -15,16 +16,12 @@ def integers(column: pl.Series) -> pl.Series | None:
     """
     if column.dtype == pl.String:
         column = column.str.strip_chars()
+    elif column.dtype.is_decimal():
+        column = column.cast(pl.Float64)
     elif not column.dtype.is_numeric():
         return None
-    if not column.dtype.is_float():
-        whole = column.cast(pl.Int64, strict=False)
-        if not whole.has_nulls():
-            return whole
-    numbers = column.cast(pl.Float64, strict=False)
-    if numbers.has_nulls() or not (numbers.is_finite() & (numbers % 1.0 == 0.0)).all():
-        return None
-    return numbers.cast(pl.Int64, strict=False)
+    whole = whole_numbers(column).cast(pl.Int64, strict=False)
+    return None if whole.has_nulls() else whole
 
 
 def texts_of(column: pl.Series) -> pl.Series | None:

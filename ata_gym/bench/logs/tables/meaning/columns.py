@@ -7,54 +7,33 @@ import polars as pl
 
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.tables.meaning.codes import integers
-from ata_gym.bench.logs.tables.meaning.words import (
+from ata_gym.bench.logs.tables.roles import (
+    EPOCHS,
+    HOSTS,
+    RANKS,
+    SLOTS,
+    STEPS,
+    is_named,
+    is_round,
+    is_worker,
+    place_in,
+)
+from ata_gym.bench.logs.tables.times import seconds_of
+from ata_gym.bench.logs.tables.words import (
     has_time_word,
     is_compute,
     is_duration,
+    is_half_pass,
     is_loading,
     is_waiting,
     is_whole,
     listed,
     plain,
+    words,
 )
 
-RANKS = (
-    *("rank", "global_rank", "world_rank", "rank_id", "worker", "worker_id", "worker_rank"),
-    *("worker_name", "process_rank", "process_index", "process", "process_id", "proc", "proc_id"),
-    *("gpu_rank", "replica", "replica_id", "trainer", "trainer_id", "learner", "learner_id"),
-    *("client", "client_id", "dp_rank", "data_parallel_rank", "pid"),
-)
-"""Usual names of columns in which a worker has a name of its own in the whole job."""
-HOSTS = (
-    *("host", "hostname", "host_name", "host_id", "node", "node_id", "node_name", "node_rank"),
-    *("machine", "machine_id", "server", "instance", "pod", "pod_name", "ip", "host_ip"),
-)
-"""Usual names of columns of machines, each of which may have several workers."""
-SLOTS = (
-    *("local_rank", "gpu", "gpu_id", "gpu_index", "gpu_idx", "local_gpu", "device", "device_id"),
-    *("device_index", "cuda_device", "slot", "local_id", "card", "accelerator"),
-)
-"""Usual names of columns of the place of a worker in its machine."""
-EPOCHS = (
-    *("epoch", "ep", "epochs", "epoch_id", "epoch_idx", "epoch_index", "epoch_num"),
-    *("epoch_number", "current_epoch", "trainer_epoch", "cycle", "cycle_id", "phase_number"),
-)
-"""Usual names of columns of passes, in each of which steps may begin again."""
-_STEPS = (
-    ("global_step", "trainer_global_step", "train_global_step", "global_iteration", "global_iter"),
-    (
-        *("step", "round", "iteration", "iter", "itr", "steps", "step_id", "step_idx", "it"),
-        *("step_index", "step_number", "step_num", "iteration_id", "iteration_number", "iter_id"),
-        *("iter_num", "iter_idx", "round_id", "train_step", "training_step", "current_step"),
-        *("update", "num_updates", "n_iter", "num_steps"),
-    ),
-    (
-        *("batch", "batch_idx", "batch_id", "batch_index", "batch_num", "minibatch", "mini_batch"),
-        *("step_in_epoch", "epoch_step", "local_step"),
-    ),
-    ("time",),
-)
-"""Usual names of columns of steps; a table with one of the first kind needs none of the next."""
+_CLOCK_ROWS = 8
+"""The number of rows from which on times that never go down are those of a clock."""
 _MOST_COUNTS = 0.5
 """The largest number of different steps, as a part of the rows; several workers have each step."""
 
@@ -90,17 +69,17 @@ def columns_of(frame: pl.DataFrame, options: Options) -> Columns:
             names all of them.
     """
     faults = _Faults(frame.columns)
-    duration, doubt = _duration(frame, options, faults)
-    step = _step(frame, options, duration, faults)
     worker = _worker(frame, options, faults)
+    duration, doubt = _duration(frame, options, worker, faults)
+    step = _step(frame, options, duration, faults)
     faults.refuse()
     taken = {*duration, *worker, step}
     others = [name for name in frame.columns if name not in taken]
     return Columns(
         worker,
-        [name for name in others if plain(name) in (*RANKS, *HOSTS, *SLOTS)],
+        [name for name in others if is_worker(name) or _is_rank(frame[name])],
         step,
-        [name for name in others if plain(name) in EPOCHS],
+        [name for name in others if is_named(name, EPOCHS)],
         duration,
         [name for name in others if is_duration(name) and _is_time(frame[name])],
         doubt,
@@ -155,24 +134,29 @@ class _Faults:
 def _duration(
     frame: pl.DataFrame,
     options: Options,
+    worker: Sequence[str],
     faults: _Faults,
 ) -> tuple[list[str], str]:
     """The columns of a worker's own time, and why they may be others."""
     if options.duration:
         return faults.named("duration", options.duration), ""
-    keys = {*RANKS, *HOSTS, *SLOTS, *EPOCHS, *_STEPS[0], *_STEPS[1], *_STEPS[2]}
     named = {options.worker, options.round}
     times = [
         name
         for name in frame.columns
         if name not in named
-        and plain(name) not in keys
+        and not is_worker(name)
+        and not is_round(name)
         and is_duration(name)
         and (has_time_word(name) or _is_time(frame[name]))
     ]
     work = [name for name in times if not is_waiting(name)]
-    # a column that is called only "time" may count the steps
-    clear = [name for name in work if plain(name) != "time"] or work
+    # a column that is called only "time" may count the steps, but not beside a part of its time
+    clear = [name for name in work if plain(name) != "time"]
+    if all(is_loading(name) or is_half_pass(name) for name in clear):
+        clear = work
+    if len(clear) > 1:
+        clear = [name for name in clear if not _grows(frame, name, worker)] or clear
     parts = [name for name in clear if is_compute(name) or is_loading(name)]
     wholes = [name for name in clear if is_whole(name)]
     others = [name for name in clear if name not in parts and name not in wholes]
@@ -185,7 +169,7 @@ def _duration(
         if len(values) == 1:
             return values, ""
         faults.missing.append("duration")
-    elif len(compute) == 1 == len(parts) and not others and not _is_half(compute[0]):
+    elif len(compute) == 1 == len(parts) and not others and not is_half_pass(compute[0]):
         # a step as a whole beside the computation holds the wait
         return compute, ""
     elif len(wholes) == 1 and not others and not compute:
@@ -199,11 +183,22 @@ def _duration(
     return [], ""
 
 
-def _is_half(name: str) -> bool:
-    """Whether a name is one of the forward or of the backward pass alone."""
-    return ("forward" in name.lower() or "fwd" in name.lower()) != (
-        "backward" in name.lower() or "bwd" in name.lower()
-    )
+def _is_rank(column: pl.Series) -> bool:
+    """Whether a column numbers ranks of some kind, such as tp_rank beside dp_rank."""
+    return "rank" in words(column.name) and integers(column) is not None
+
+
+def _grows(frame: pl.DataFrame, name: str, worker: Sequence[str]) -> bool:
+    """Whether a column only grows from row to row of each worker, as a clock does."""
+    if not worker or not set(worker) <= {*frame.columns}:
+        return False
+    try:
+        seconds, _ = seconds_of(frame[name])
+    except ValueError:
+        return False
+    by_worker = frame.select(worker).with_columns(seconds=seconds)
+    growth = by_worker.select(pl.col("seconds").diff().over(worker)).to_series().drop_nulls()
+    return len(growth) >= _CLOCK_ROWS and bool((growth >= 0).all()) and bool((growth > 0).any())
 
 
 def _is_time(column: pl.Series) -> bool:
@@ -223,11 +218,11 @@ def _step(
     if options.round:
         return faults.named("round", options.round)[0]
     taken = {*duration, *(options.worker or "").split(",")}
-    for usual_names in _STEPS:
+    for usual_names in STEPS:
         candidates = [
-            name for name in frame.columns if plain(name) in usual_names and name not in taken
+            name for name in frame.columns if is_named(name, usual_names) and name not in taken
         ]
-        if usual_names == _STEPS[-1]:
+        if usual_names == STEPS[-1]:
             candidates = [name for name in candidates if _counts(frame[name])]
         if candidates and _same(frame, candidates):
             return candidates[0]
@@ -251,9 +246,9 @@ def _worker(frame: pl.DataFrame, options: Options, faults: _Faults) -> list[str]
     by_kind = []
     for usual_names in (RANKS, HOSTS, SLOTS):
         candidates = [
-            name for name in frame.columns if plain(name) in usual_names and name not in named
+            name for name in frame.columns if is_named(name, usual_names) and name not in named
         ]
-        candidates.sort(key=lambda name: usual_names.index(plain(name)))
+        candidates.sort(key=lambda name: place_in(name, usual_names))
         by_kind.append(candidates)
     ranks, hosts, slots = by_kind
     for group in [ranks] if ranks else [hosts, slots]:

@@ -7,8 +7,9 @@ import numpy as np
 import polars as pl
 
 from ata_gym.bench.logs.tables.meaning.codes import distinct, integers, texts_of, varies
-from ata_gym.bench.logs.tables.meaning.columns import RANKS, SLOTS, Columns
-from ata_gym.bench.logs.tables.meaning.words import plain
+from ata_gym.bench.logs.tables.meaning.columns import Columns
+from ata_gym.bench.logs.tables.roles import RANKS, SLOTS, is_named
+from ata_gym.bench.logs.tables.times import whole_numbers
 from ata_gym.pools.traces import ranks
 from ata_gym.typing import Ints, Mask
 
@@ -56,7 +57,7 @@ def worker_of(frame: pl.DataFrame, columns: Columns) -> tuple[Ints, list[str], l
         if texts is None or (texts == "").any():
             continue
         # the place of an operation, such as cpu or cuda, is none of a worker
-        if plain(name) in SLOTS and not texts.str.contains(r"\d").all():
+        if is_named(name, SLOTS) and not texts.str.contains(r"\d").all():
             continue
         entry = texts.rank("dense").to_numpy().astype(np.int64)
         if _part_of_name(code * (step.max() + 1) + step, entry):
@@ -64,7 +65,7 @@ def worker_of(frame: pl.DataFrame, columns: Columns) -> tuple[Ints, list[str], l
             code, names = _together(frame, parts)
     if len(parts) > 1:
         # the machine first, then the place in it
-        parts.sort(key=lambda name: plain(name) in (*RANKS, *SLOTS))
+        parts.sort(key=lambda name: is_named(name, (*RANKS, *SLOTS)))
         code, names = _together(frame, parts)
     return code, names, parts
 
@@ -169,7 +170,7 @@ def _numbered(column: pl.Series) -> tuple[Ints, list[str]]:
             raise ValueError(
                 f"each round must be an integer, and column {column.name!r} is of {column.dtype}",
             )
-        # "2.0" becomes "2", so that the first entry that is none is named below
-        numbers = texts.str.replace(r"\.0*$", "")
+        # so that the first entry that is none is named below
+        numbers = whole_numbers(texts)
     code, entries = ranks(numbers.alias("round"), text=False)
     return code, [str(entry) for entry in entries]

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from ata_gym.bench.logs.tables.meaning.codes import distinct, texts_of, varies
-from ata_gym.bench.logs.tables.meaning.words import (
+from ata_gym.bench.logs.tables.words import (
     has_time_word,
     is_evaluation,
     is_strictly_evaluation,
@@ -206,7 +206,7 @@ def chosen_kinds(
         for name in several
         if name not in where
         # what is summed was chosen: finer kinds of it matter if some of them are waiting
-        and (not chosen or any(map(is_waiting, kinds.entries[name])))
+        and (not chosen or any(is_waiting(_label(name, entry)) for entry in kinds.entries[name]))
     ]
     if open_columns:
         usual = [name for name in open_columns if not _KIND_WORDS.isdisjoint(words(name))]
@@ -220,7 +220,8 @@ def chosen_kinds(
 
 def _refuse(name: str, entries: Sequence[str], what: str) -> None:
     """Raise ValueError: the rows are of several kinds, with those that look like work."""
-    work = _without([is_waiting, is_evaluation], entries)
+    labels = {_label(name, entry): entry for entry in entries}
+    work = [labels[label] for label in _without([is_waiting, is_evaluation], [*labels])]
     if any(map(has_time_word, work)):
         # a long table of figures, of which some are times
         work = _without([lambda entry: not has_time_word(entry)], work)
@@ -230,7 +231,7 @@ def _refuse(name: str, entries: Sequence[str], what: str) -> None:
         about_passes = ", or call the column epoch if it numbers passes over the same steps"
     else:
         about_passes = ""
-    waits = [short(entry) for entry in entries if is_waiting(entry)]
+    waits = [short(entry) for label, entry in labels.items() if is_waiting(label)]
     if waits:
         about_waits = f", of which {listed(waits)} look like waiting for other workers"
     else:

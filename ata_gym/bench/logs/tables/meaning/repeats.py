@@ -7,7 +7,7 @@ import polars as pl
 
 from ata_gym.bench.logs.tables.meaning.codes import distinct, varies
 from ata_gym.bench.logs.tables.meaning.keys import Keys
-from ata_gym.bench.logs.tables.meaning.words import listed
+from ata_gym.bench.logs.tables.words import listed
 from ata_gym.typing import Ints, Mask
 
 _MOST_DESCENTS = 0.25
@@ -111,7 +111,7 @@ def tasks_of(keys: Keys, recorded: bool) -> list[str]:
     lowest = np.where(present, counts, highest[:, None]).min(axis=1)
     unequal = highest > lowest
     if not unequal.any():
-        return []
+        return _tasks_by_step(keys, highest, recorded)
     totals = counts.sum(axis=1)
     usual = (totals[unequal] == np.median(totals)).mean()
     if recorded or usual >= _USUAL_PART:
@@ -128,6 +128,30 @@ def tasks_of(keys: Keys, recorded: bool) -> list[str]:
         f" {unequal.sum()} of {shape[0]} steps, and no column says what the rows are: leave one row"
         " for each worker and step, or add a column of kinds, and choose with --where"
     )
+
+
+def _tasks_by_step(keys: Keys, counts: Ints, recorded: bool) -> list[str]:
+    """Remarks on steps in which all workers have the same number of rows, (steps,).
+
+    Raises:
+        ValueError: If there is one row in most steps, and more in others.
+    """
+    usual = int(np.median(counts))
+    others = counts != usual
+    if usual == 1 and others.any() and not recorded:
+        step = int(others.argmax())
+        raise ValueError(
+            f"workers have {counts[step]} rows in step {keys.steps[step]}, and 1 in most; such are"
+            f" {others.sum()} of {len(counts)} steps, and no column says what the rows are: leave"
+            " one row for each worker and step, or add a column of kinds, and choose with --where",
+        )
+    if usual == 1 or recorded:
+        return []
+    if others.any():
+        number = f"from {counts.min()} to {counts.max()}"
+    else:
+        number = f"{usual}"
+    return [f"Workers have {number} rows in a step: each is taken as one task of equal size."]
 
 
 def _pass_numbers(sort: Ints, step: Ints) -> Ints:

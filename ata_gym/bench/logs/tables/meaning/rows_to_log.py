@@ -7,7 +7,8 @@ import polars as pl
 
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.log import Log, checked
-from ata_gym.bench.logs.tables.meaning.columns import HOSTS, Columns, columns_of
+from ata_gym.bench.logs.tables.meaning.codes import texts_of
+from ata_gym.bench.logs.tables.meaning.columns import Columns, columns_of
 from ata_gym.bench.logs.tables.meaning.keys import Keys, epochs_of, step_of, worker_of
 from ata_gym.bench.logs.tables.meaning.kinds import (
     chosen_kinds,
@@ -18,9 +19,16 @@ from ata_gym.bench.logs.tables.meaning.kinds import (
 )
 from ata_gym.bench.logs.tables.meaning.repeats import tasks_of, without_repeats
 from ata_gym.bench.logs.tables.meaning.whole import rest_of
-from ata_gym.bench.logs.tables.meaning.words import listed, plain
+from ata_gym.bench.logs.tables.roles import HOSTS, is_named
 from ata_gym.bench.logs.tables.rows import Rows
 from ata_gym.bench.logs.tables.times import seconds_of
+from ata_gym.bench.logs.tables.words import (
+    SUMMARY_WORDS,
+    is_half_pass,
+    is_loading,
+    listed,
+    plain,
+)
 from ata_gym.typing import Floats, Ints
 
 _RECORDER_COLUMNS = {"worker", "round", "duration"}
@@ -44,6 +52,9 @@ def log_of(rows: Rows, options: Options) -> Log:
         raise ValueError("the file holds no rows")
     frame = chosen_rows(rows.frame, options.where)
     columns = columns_of(frame, options)
+    frame, about_rows = _rows_of_work(frame, columns)
+    if not options.duration:
+        about_rows += _parts_alone(columns.duration)
     frame, keys, several, remarks = _shares(frame, columns, options)
     seconds, unit = _seconds(frame, columns.duration)
     shape = len(keys.steps), len(keys.workers)
@@ -72,12 +83,43 @@ def log_of(rows: Rows, options: Options) -> Log:
         keys.workers,
         sums,
         tasks,
-        [*rows.remarks, *remarks],
+        [*rows.remarks, *about_rows, *remarks],
         rest=rest,
         steps=keys.steps,
         unit=unit,
     )
     return checked(log, options.warmup)
+
+
+def _rows_of_work(frame: pl.DataFrame, columns: Columns) -> tuple[pl.DataFrame, list[str]]:
+    """The rows that have a time and are of a worker, and remarks on the others."""
+    remarks = []
+    without = frame.select(pl.all_horizontal(pl.col(columns.duration).is_null())).to_series()
+    if without.any() and not without.all():
+        names = listed(columns.duration)
+        remarks.append(f"{without.sum()} rows have no entry of {names}, and are left out.")
+        frame = frame.filter(~without)
+    for name in columns.worker:
+        texts = texts_of(frame[name])
+        if texts is None:
+            continue
+        entries = texts.unique().to_list()
+        summaries = sorted(entry for entry in entries if plain(entry) in SUMMARY_WORDS)
+        if summaries and len(summaries) < len(entries):
+            rows = texts.is_in(summaries)
+            remarks.append(
+                f"{rows.sum()} rows with {listed(map(repr, summaries), 'or')} in column {name!r}"
+                " are left out, since they are of no worker.",
+            )
+            frame = frame.filter(~rows)
+    return frame, remarks
+
+
+def _parts_alone(names: Sequence[str]) -> list[str]:
+    """A remark on a time that is known to be a part of the work, by its name."""
+    if len(names) > 1 or not (is_loading(names[0]) or is_half_pass(names[0])):
+        return []
+    return [f"{names[0]} is a part of a worker's time in a step; the others are not in this log."]
 
 
 def _shares(
@@ -92,7 +134,7 @@ def _shares(
         that the caller chose, and remarks.
     """
     worker, workers, named_by = worker_of(frame, columns)
-    hosts = [name for name in columns.identity if plain(name) in HOSTS]
+    hosts = [name for name in columns.identity if is_named(name, HOSTS)]
     epochs = epochs_of(frame, columns)
     roles: set[str | None] = {*named_by, *hosts, *epochs}
     roles |= {*columns.duration, *columns.other_times, columns.round}

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 
 from ata_gym.bench.logs.checks import agreement, typical_spread
-from ata_gym.bench.logs.tables.meaning.words import (
+from ata_gym.bench.logs.tables.words import (
     is_compute,
     is_loading,
     is_waiting,
@@ -47,8 +47,11 @@ def rest_of(
             so together with another column.
     """
     own_name = " + ".join(duration)
-    if agreement(seconds).holds_wait:
-        _refuse_whole(duration, seconds, others)
+    agreed = agreement(seconds)
+    # near equal work is no wait by itself, but where other times are beside it and differ
+    several = len(duration) > 1 or bool(_differing(others)) or any(map(is_waiting, others))
+    if agreed.holds_wait or (agreed.near and several and not all(map(is_compute, duration))):
+        _refuse_whole(duration, agreed.finding, others)
     spread = typical_spread(seconds)
     wholes = [
         times
@@ -104,18 +107,23 @@ def _refuse_cut(own_name: str, other: str) -> None:
     )
 
 
-def _refuse_whole(
-    duration: Sequence[str],
-    seconds: Floats,
-    others: Mapping[str, Floats],
-) -> None:
-    """Raise ValueError: the own time is the same on all workers."""
-    own_name = " + ".join(duration)
-    others_that_differ = [
+def _differing(others: Mapping[str, Floats]) -> list[str]:
+    """The columns of times that are no waiting and differ between workers."""
+    return [
         name
         for name, times in others.items()
         if not is_waiting(name) and not agreement(times).finding
     ]
+
+
+def _refuse_whole(
+    duration: Sequence[str],
+    finding: str,
+    others: Mapping[str, Floats],
+) -> None:
+    """Raise ValueError: the own time is the same on all workers."""
+    own_name = " + ".join(duration)
+    others_that_differ = _differing(others)
     waits = [name for name in others if is_waiting(name)]
     if others_that_differ:
         cure = (
@@ -131,6 +139,6 @@ def _refuse_whole(
     else:
         cure = "record the time of each worker until its gradient is there, before the all-reduce"
     raise ValueError(
-        f"{agreement(seconds).finding}, so that {own_name} includes the wait for the slowest, and"
+        f"{finding}, so that {own_name} includes the wait for the slowest, and"
         f" this log cannot say who it is: {cure}",
     )
