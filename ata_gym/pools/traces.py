@@ -16,6 +16,7 @@ from ata_gym.typing import Floats, Ints
 from ata_gym.utils.extras import require
 from ata_gym.utils.files.atomic import check_source
 from ata_gym.utils.files.tables import reading
+from ata_gym.utils.validation import short
 
 if TYPE_CHECKING:
     import polars
@@ -232,7 +233,8 @@ def _refuse_row(column: polars.Series, invalid: NDArray[np.bool_], requirement: 
     if invalid.any():
         row = int(np.argmax(invalid))
         raise ValueError(
-            f"each {column.name} must be {requirement}; data row {row + 1} has {column[row]!r}",
+            f"each {column.name} must be {requirement}; data row {row + 1} has"
+            f" {short(column[row])}",
         )
 
 

@@ -233,9 +233,9 @@ def _refuse_two_jobs(numbers: Mapping[str, Sequence[str]]) -> None:
         different = [part for pair in pairs if pair[0] != pair[1] for part in pair]
         if not all(_MACHINE.search(part) for part in different):
             raise ValueError(
-                f"the runs {first!r} and {run!r} are both of rank {of_run[-1]}, as those of two jobs"
-                " are, or of one that was started again: name the folder of one of them; if they are"
-                " of two machines, call their folders node0 and node1",
+                f"the runs {first!r} and {run!r} are both of rank {of_run[-1]}, as those of two"
+                " jobs are, or of one that was started again: name the folder of one of them; if"
+                " they are of two machines, call their folders node0 and node1",
             )
 
 

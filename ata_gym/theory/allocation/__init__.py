@@ -1,1 +1,1 @@
-"""From scores to an allocation: the proxy loss of the ATA paper and the beta rule."""
+"""From scores to an allocation: the proxy loss of the ATA paper, the beta rule, and hindsight."""

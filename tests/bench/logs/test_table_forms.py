@@ -901,3 +901,23 @@ def test_damaged_files_of_every_form_give_times_or_a_sentence(tmp_path):
                 assert log.seconds.min() >= 0
     assert len(sentences) > 50
     assert not [sentence for sentence in sentences if "\n" in sentence]
+
+
+def test_a_mark_without_text_lists_as_workers_and_long_entries_get_a_sentence(tmp_path):
+    blank = tmp_path / "blank.txt"
+    blank.write_bytes(b"\xef\xbb\xbf\n \n")
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(2):
+        rows = [{"step": step, "ms": 1.0 + rank + step, "worker": [step]} for step in range(5)]
+        (folder / f"rank{rank}.json").write_text(json.dumps(rows))
+    long = tmp_path / "long.csv"
+    long.write_text(f"rank,step,seconds\n0,1,{'x' * 5000}\n1,1,2\n")
+    for path, sentence in (
+        (blank, "the file cannot be read: it is empty"),
+        (folder, "--worker-column"),
+        (long, "data row 1 has 'xxx"),
+    ):
+        with pytest.raises(ValueError, match=sentence) as refusal:
+            FORMAT.read(path, Options())
+        assert len(str(refusal.value)) < 500

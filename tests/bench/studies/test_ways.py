@@ -11,8 +11,8 @@ import pytest
 from ata_gym import bench
 from ata_gym.bench.logs import Log
 from ata_gym.bench.studies.what_if import study, ways
-from ata_gym.bench.studies.what_if.split import best_split
 from ata_gym.bench.studies.what_if.ways import played_steps, remarks_on_parts, simple_ways
+from ata_gym.theory.allocation.hindsight_split import best_split
 from ata_policies import Allocator
 
 

@@ -9,6 +9,7 @@ import polars as pl
 from ata_gym.bench.logs.tables.words import UNITS, name_and_unit
 from ata_gym.pools.traces import durations
 from ata_gym.typing import Floats
+from ata_gym.utils.validation import short
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _NUMBER_AND_UNIT = rf"^(?<number>{_NUMBER})\s*(?<unit>[^\W\d_]+)$"
@@ -85,7 +86,7 @@ def seconds_of(column: pl.Series) -> tuple[Floats, str]:
                 unit_row = seconds.is_not_null().arg_true()[0]
                 raise ValueError(
                     f"the column {column.name!r} has entries with a unit, such as"
-                    f" {column[unit_row]!r}, and without one: {column[row]!r} in data row"
+                    f" {short(column[unit_row])}, and without one: {short(column[row])} in data row"
                     f" {row + 1}; give all a unit, or none",
                 )
             return _checked(column, seconds), "s"
@@ -149,7 +150,7 @@ def _checked(column: pl.Series, seconds: pl.Series) -> Floats:
         row = int(np.argmax(invalid))
         raise ValueError(
             "each duration must be a finite number, not negative; data row"
-            f" {row + 1} has {column[row]!r}",
+            f" {row + 1} has {short(column[row])}",
         )
     return values
 

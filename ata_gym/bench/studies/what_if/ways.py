@@ -7,8 +7,8 @@ import gymnasium as gym
 import numpy as np
 
 from ata_gym.bench.logs import Log
-from ata_gym.bench.studies.what_if.split import best_split
 from ata_gym.pools.constructors import trace
+from ata_gym.theory.allocation.hindsight_split import best_split
 from ata_gym.typing import Floats
 from ata_gym.utils.errors import RoundError
 from ata_policies import Clock

@@ -137,7 +137,9 @@ def _worker_columns(frames: Mapping[str, pl.DataFrame], options: Options) -> lis
     columns = [
         name
         for name in next(iter(frames.values())).columns
-        if is_worker(name) and all(name in columns for columns in present)
+        if is_worker(name)
+        and all(name in columns for columns in present)
+        and not any(frame[name].dtype.is_nested() for frame in frames.values())
     ]
     if not columns:
         return []
@@ -203,6 +205,8 @@ def _telling_column(frames: Mapping[str, pl.DataFrame]) -> str | None:
     common = set.intersection(*(set(frame.columns) for frame in frames.values()))
     for name in next(iter(frames.values())).columns:
         if name not in common or not names_worker(name):
+            continue
+        if any(frame[name].dtype.is_nested() for frame in frames.values()):
             continue
         entries = [frame[name].unique() for frame in frames.values()]
         one_each = all(len(of_file) == 1 for of_file in entries)

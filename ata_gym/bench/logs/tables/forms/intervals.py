@@ -6,6 +6,7 @@ from typing import NamedTuple
 import polars as pl
 
 from ata_gym.bench.logs.tables.words import UNITS, is_share_time, name_and_unit, words
+from ata_gym.utils.validation import short
 
 _PAIRS = (
     *(("start", end) for end in ("end", "stop", "finish", "finished", "done")),
@@ -106,7 +107,8 @@ def _length(start: pl.Series, end: pl.Series) -> pl.Series:
     if len(backward):
         row = backward[0]
         raise ValueError(
-            f"data row {row + 1} ends, at {end[row]!r}, before it starts, at {start[row]!r}: leave"
+            f"data row {row + 1} ends, at {short(end[row])}, before it starts, at"
+            f" {short(start[row])}: leave"
             " it out",
         )
     unit = first.kind[0]
@@ -160,7 +162,7 @@ def _moments(column: pl.Series) -> _Moments:
     if len(too_large):
         row = too_large[0]
         raise ValueError(
-            f"data row {row + 1} has {column[row]!r} as {column.name!r}, which is no time",
+            f"data row {row + 1} has {short(column[row])} as {column.name!r}, which is no time",
         )
     return _Moments(numbers, (_unit(column.name, numbers), False))
 
@@ -205,7 +207,7 @@ def _moments_of_text(column: pl.Series) -> _Moments:
     wrong = (frame["nanoseconds"].is_null() & column.is_not_null()).arg_true()
     if len(wrong):
         raise ValueError(
-            f"data row {wrong[0] + 1} has {column[wrong[0]]!r} as {column.name!r}, which is no"
+            f"data row {wrong[0] + 1} has {short(column[wrong[0]])} as {column.name!r}, which is no"
             " time: write such as 2026-01-05T10:00:00.25, or seconds",
         )
     zoned = frame["zoned"].filter(column.is_not_null())

@@ -146,6 +146,8 @@ def _decoded(content: bytes) -> str:
         ) from error
     if "\0" in text:
         raise NoTableError("the file cannot be read: it holds bytes that are no text")
+    if not text.strip():
+        raise NoTableError("the file cannot be read: it is empty")
     return text
 
 
