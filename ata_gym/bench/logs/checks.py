@@ -148,7 +148,10 @@ def doubt_of(seconds: Floats) -> str:
         )
     if not finding:
         return ""
-    return f"{finding}: either workers are near equal, or the times include the wait for others."
+    return (
+        f"{finding}: either workers are near equal, or the times include the wait for others. The"
+        " time of each worker until its gradient is there, before the all-reduce, would say it."
+    )
 
 
 def usual_steps(
