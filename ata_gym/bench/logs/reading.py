@@ -89,8 +89,8 @@ def read_log(
     else:
         check_source(path)
     options = Options(worker, duration, round, where or {}, pattern, warmup)
+    known_format = _format_of(path)
     try:
-        known_format = _format_of(path)
         # a pattern finds times in the text of any tool
         if known_format is tables.FORMAT and pattern is None:
             refuse(path)
