@@ -125,12 +125,18 @@ def test_ranks_of_two_jobs_are_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="backend is 'gloo' in one and 'nccl'"):
         read_log(tmp_path)
     write(tmp_path / "a.json", steps(20), 0, 2, host_name="h", baseTimeNanoseconds=10**18)
-    write(tmp_path / "b.json", steps(20), 1, 2, host_name="h", baseTimeNanoseconds=10**18 + 10**13)
+    write(tmp_path / "b.json", steps(20), 1, 2, host_name="h", baseTimeNanoseconds=10**18 + 10**11)
     with pytest.raises(
         ValueError, match=r"a\.json and b\.json hold the same steps, at other times"
     ):
         read_log(tmp_path)
-    write(tmp_path / "b.json", steps(20), 1, 2, host_name="other")
+    later = 10**18 + 5 * 3600 * 10**9
+    write(tmp_path / "b.json", steps(20), 1, 2, host_name="i", baseTimeNanoseconds=later)
+    with pytest.raises(ValueError, match=r"of two jobs, since step 0 is 300 minutes later"):
+        read_log(tmp_path)
+    # clocks of hosts differ
+    later = 10**18 + 60 * 10**9
+    write(tmp_path / "b.json", steps(20), 1, 2, host_name="other", baseTimeNanoseconds=later)
     assert read_log(tmp_path).workers == ["0", "1"]
     write(tmp_path / "b.json", steps(20), 2, 2)
     with pytest.raises(ValueError, match=r"b\.json: distributedInfo\.rank is 2 of"):

@@ -18,6 +18,10 @@ _CYCLE = re.compile(r"(\.\d+)?(\.pt)?(\.trace)?\.json(\.gz)?$", re.IGNORECASE)
 """The end of a name: when ``tensorboard_trace_handler`` wrote the file, and its kind."""
 _MOST_LISTED = 8
 """Ranks in a sentence at most."""
+_DATE = 1e15
+"""Microseconds since 1970 from which on a time is a date."""
+_APART = 600e6
+"""Microseconds by which clocks of hosts differ at most."""
 _STUB = 0.1
 """A last step shorter than this part of the median step is none: the loop ended inside it."""
 
@@ -125,7 +129,24 @@ def check_one_job(files: Sequence[RankSteps]) -> None:
             f"{named[0].file} does not say its rank, and others do: put rank and a number into"
             " its name, such as rank3.json",
         )
+    _check_dates(files, cure)
     _check_clocks(files, cure)
+
+
+def _check_dates(files: Sequence[RankSteps], cure: str) -> None:
+    """Refuse files that hold the same step at times that no clocks of one job have."""
+    known = dict[int, tuple[RankSteps, float]]()
+    for file in files:
+        for step, start in zip(file.steps, file.starts, strict=True):
+            if start < _DATE:
+                continue
+            other, other_start = known.setdefault(step, (file, start))
+            apart = abs(start - other_start)
+            if apart > _APART:
+                raise ValueError(
+                    f"{other.file} and {file.file} are of two jobs, since step {step} is"
+                    f" {apart / 60e6:.0f} minutes later in one than in the other: {cure}",
+                )
 
 
 def _check_clocks(files: Sequence[RankSteps], cure: str) -> None:
