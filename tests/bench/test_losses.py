@@ -106,7 +106,7 @@ def test_a_file_and_its_columns_are_the_same_curve_and_a_folder_keeps_it(tmp_pat
             "ends at round 39, and 40 rounds are played: give the loss up to the last round, or",
         ),
         ("round,loss\n", "must be whole numbers"),
-        ("", "loss.csv: empty"),
+        ("", "loss.csv: it is empty"),
         (None, "there is no file"),
     ],
 )
