@@ -5,6 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ata_gym.typing import Worker
+from ata_gym.utils.validation import first_of
+
+_MOST_NAMED = 16
+"""The most workers in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +119,10 @@ class RoundRecord:
         if self.loss is not None:
             text += f", loss {self.loss:.4g}"
         present = [self._text_of(worker) for worker in self.tasks if worker not in self.away]
-        text += f"; {_few(present)}"
+        text += f"; {first_of(present, _MOST_NAMED)}"
         if self.away:
             absent = [f"{name} ({reason})" for name, reason in self.away.items()]
-            return f"{text}; away: {_few(absent)}"
+            return f"{text}; away: {first_of(absent, _MOST_NAMED)}"
         return text
 
     def _text_of(self, worker: Worker) -> str:
@@ -131,12 +135,3 @@ class RoundRecord:
             if worker in self.estimates:
                 text += f" ({self.estimates[worker] * len(seconds):.3g} expected)"
         return text
-
-
-def _few(texts: list[str], limit: int = 16) -> str:
-    """The first texts, and how many more there are."""
-    if len(texts) > limit:
-        more = f" and {len(texts) - limit} more"
-    else:
-        more = ""
-    return ", ".join(texts[:limit]) + more

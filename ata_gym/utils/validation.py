@@ -49,6 +49,24 @@ def whole_number(name: str, value: object, least: int = 1, largest: int = LARGES
     raise ValueError(f"{name} must be a whole number from {least} to {limit}, not {short(value)}")
 
 
+def first_of(texts: Iterable[object], most: int = 8) -> str:
+    """Return the first of some texts, and how many more there are, for a sentence.
+
+    Args:
+        texts: The texts, or what has one.
+        most: How many are named.
+
+    Example:
+        >>> first_of(range(3)), first_of("abcd", most=2)
+        ('0, 1, 2', 'a, b and 2 more')
+    """
+    all_texts = [str(text) for text in texts]
+    named = ", ".join(all_texts[:most])
+    if len(all_texts) > most:
+        return f"{named} and {len(all_texts) - most} more"
+    return named
+
+
 def short(value: object) -> str:
     """The value as text for an error, cut to 80 characters.
 

@@ -84,7 +84,7 @@ def _read(path: Path, options: Options) -> Log:
     tag = options.duration or _time_tag(tags)
     if tag not in tags:
         raise ValueError(
-            f"no scalar has the tag {tag!r}: name one of {_listed(tags)} with --duration-column",
+            f"no scalar has the tag {tag!r}: name one of {short(tags)} with --duration-column",
         )
     chosen = sorted(
         (one for one in series if one.tag == tag),
@@ -192,13 +192,9 @@ def _time_tag(tags: Sequence[str]) -> str:
     if not tags:
         raise ValueError(f"it holds no scalars: {_CURE}")
     raise ValueError(
-        f"no tag among {_listed(tags)} is the time of a step by its name: name it with"
+        f"no tag among {short(tags)} is the time of a step by its name: name it with"
         f" --duration-column, or {_CURE}",
     )
-
-
-def _listed(tags: Sequence[str]) -> str:
-    return short(list(tags))
 
 
 def _workers(series: Sequence[_Series]) -> list[str]:

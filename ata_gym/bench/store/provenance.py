@@ -15,6 +15,7 @@ import ata_gym
 from ata_gym.bench.store.import_closure import import_closure
 from ata_gym.utils.errors import is_our_module
 from ata_gym.utils.files.json_files import fields, text
+from ata_gym.utils.validation import first_of
 from ata_policies.learned.policy import WEIGHTS, Learned
 from ata_policies.presets import Preset
 from ata_policies.registry import load, parse, registered_source
@@ -154,12 +155,8 @@ def changed(before: Mapping[str, Any], now: Provenance, name: str) -> str | None
     parts = {"ata-gym": ours, name: [module for module in differing if module not in ours]}
     phrases = []
     for owner, modules in parts.items():
-        if len(modules) > _MOST_MODULES:
-            more = f" and {len(modules) - _MOST_MODULES} more"
-        else:
-            more = ""
         if modules:
-            phrases += [f"the code of {owner} ({', '.join(modules[:_MOST_MODULES])}{more})"]
+            phrases += [f"the code of {owner} ({first_of(modules, _MOST_MODULES)})"]
     return " and ".join(phrases)
 
 

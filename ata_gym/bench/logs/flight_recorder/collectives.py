@@ -6,8 +6,9 @@ from itertools import groupby
 
 import numpy as np
 
-from ata_gym.bench.logs.flight_recorder.dumps import Dump, Entry, listed
+from ata_gym.bench.logs.flight_recorder.dumps import Dump, Entry
 from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import first_of
 
 _NOTICED_SECONDS = 0.2
 """How late the end of a collective may be noticed: the thread that looks sleeps a tenth of a second
@@ -49,8 +50,8 @@ def matched(dumps: Sequence[Dump]) -> Collectives:
     if not rows:
         ranges = [f"rank {dump.rank} {_range(dump)}" for dump in dumps]
         raise ValueError(
-            f"no collective is in the dumps of all ranks: {listed(ranges)}: write the dumps of all"
-            " ranks at the same moment, with TORCH_FR_BUFFER_SIZE=20000",
+            f"no collective is in the dumps of all ranks: {first_of(ranges)}: write the dumps of"
+            " all ranks at the same moment, with TORCH_FR_BUFFER_SIZE=20000",
         )
     rows.sort(key=lambda row: row[0].record_id)
     remarks = _other_operations(dumps, common)
@@ -261,4 +262,4 @@ def _ranks(numbers: Sequence[int]) -> str:
         for _, run in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
     ]
     texts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return f"rank{'s' if len(numbers) > 1 else ''} {listed(texts)}"
+    return f"rank{'s' if len(numbers) > 1 else ''} {first_of(texts)}"

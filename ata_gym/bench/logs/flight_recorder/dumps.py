@@ -1,7 +1,7 @@
 """Dumps of the Flight Recorder: which files they are, and what each rank recorded."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from ata_gym.bench.logs import peek
+from ata_gym.utils.validation import first_of
 
 _HEAD_BYTES = 4096
 """The part of a file by which a dump is recognised."""
@@ -120,7 +121,7 @@ def read_dumps(path: Path) -> tuple[list[Dump], list[str]]:
     remarks = []
     others = [_name(file, path) for file in heads if file not in files]
     if others:
-        remarks.append(f"No dumps of the Flight Recorder, and left out: {listed(others)}.")
+        remarks.append(f"No dumps of the Flight Recorder, and left out: {first_of(others)}.")
     return dumps, remarks + _world_remarks(dumps)
 
 
@@ -142,12 +143,12 @@ def _world_remarks(dumps: Sequence[Dump]) -> list[str]:
         if strangers:
             raise ValueError(
                 f"{dumps[here.index(strangers[0])].file} would be of rank {strangers[0]}, and the"
-                f" job has the ranks {listed(world)}: name each file by its rank, such as"
+                f" job has the ranks {first_of(world)}: name each file by its rank, such as"
                 " rank_0.json",
             )
         if len(here) < len(world):
             return [
-                f"{len(here)} of {len(world)} ranks are here: {listed(here)}. The time in which"
+                f"{len(here)} of {len(world)} ranks are here: {first_of(here)}. The time in which"
                 " they wait for the others counts as their own work, or as transfers.",
             ]
     if not worlds:
@@ -244,11 +245,3 @@ def _members(group: _Group) -> tuple[int, ...]:
     if isinstance(ranks, str):
         ranks = [int(number) for number in re.findall(r"[0-9]{1,9}", ranks)]
     return tuple(sorted({*ranks}))
-
-
-def listed(names: Iterable[object]) -> str:
-    """The names as text, the first eight of many."""
-    texts = [str(name) for name in names]
-    if len(texts) > 8:
-        return f"{', '.join(texts[:8])} and {len(texts) - 8} more"
-    return ", ".join(texts)

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from ata_gym.utils.validation import first_of
+
 _UNIT_WORDS: Mapping[float, tuple[str, ...]] = {
     1e-9: ("ns", "nsec", "nsecs", "nanos", "nanosecond", "nanoseconds"),
     1e-6: ("us", "µs", "μs", "usec", "usecs", "micros", "microsecond", "microseconds"),
@@ -301,7 +303,7 @@ def listed(names: Iterable[str], last: str = "and", most: int = 8) -> str:
     """
     all_names = list(names)
     if len(all_names) > most:
-        return f"{', '.join(all_names[:most])} and {len(all_names) - most} more"
+        return first_of(all_names, most)
     if len(all_names) < 2:
         return "".join(all_names)
     return f"{', '.join(all_names[:-1])} {last} {all_names[-1]}"

@@ -11,6 +11,7 @@ import polars as pl
 
 from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.tables.rows import Rows
+from ata_gym.utils.validation import first_of
 
 _SHARE_IN_ROUNDS = 0.5
 """The share of the tasks that are in rounds at least, where these count as rounds."""
@@ -33,15 +34,16 @@ def rows_of(name: str, tasks: pl.DataFrame, options: Options, remarks: Sequence[
     """
     chosen = options.where.get("name")
     names = tasks["name"].unique().sort().to_list()
+    named = first_of(map(repr, names), 6)
     if chosen is not None:
         unknown = [one for one in chosen if one not in names]
         if unknown:
-            raise ValueError(f"there are no tasks of the name {unknown[0]!r}, but {_listed(names)}")
+            raise ValueError(f"there are no tasks of the name {unknown[0]!r}, but {named}")
         tasks = tasks.filter(pl.col("name").is_in(chosen))
     elif len(names) > 1:
         most = tasks["name"].mode().sort()[0]
         raise ValueError(
-            f"it holds tasks of {len(names)} names, {_listed(names)}: say which are shares of the"
+            f"it holds tasks of {len(names)} names, {named}: say which are shares of the"
             f" work, for instance with --where name={most}, several with a comma between",
         )
     # a stream is often a part of the one that was written later
@@ -87,11 +89,3 @@ def _in_rounds(tasks: pl.DataFrame) -> pl.DataFrame:
             " for instance with a TraceRecorder",
         )
     return chosen.with_columns(pl.col("step").rank("dense"))
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first names in quotation marks, and how many more there are."""
-    texts = ", ".join(repr(name) for name in names[:6])
-    if len(names) > 6:
-        return f"{texts} and {len(names) - 6} more"
-    return texts

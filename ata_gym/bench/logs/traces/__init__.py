@@ -16,12 +16,12 @@ from ata_gym.bench.logs.traces.ranks import (
     RankSteps,
     check_one_job,
     joined_by_worker,
-    listed,
     rank_steps,
     remark_on_world,
     without_stub,
     worker_names,
 )
+from ata_gym.utils.validation import first_of
 
 _HOW = (
     "The own time of a rank is the time of its step without that in which collectives blocked it."
@@ -77,16 +77,16 @@ def _read_files(path: Path) -> tuple[list[RankSteps], list[str]]:
             hosts.append(name)
     remarks = []
     if others:
-        remarks.append(f"Other JSON beside the traces was not read: {listed(others)}.")
+        remarks.append(f"Other JSON beside the traces was not read: {first_of(others)}.")
     if stubs:
         remarks.append(
             "The last step is left out, since the loop ended inside it and it lasts less than a"
-            f" tenth of the others, in {listed(stubs)}.",
+            f" tenth of the others, in {first_of(stubs)}.",
         )
     if hosts:
         remarks.append(
             "The collectives of the job run on devices, and there are no kernels in"
-            f" {listed(hosts)}: record them with ProfilerActivity.CUDA, or the times hold waits.",
+            f" {first_of(hosts)}: record them with ProfilerActivity.CUDA, or the times hold waits.",
         )
     return files, remarks
 

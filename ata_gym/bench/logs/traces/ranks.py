@@ -11,13 +11,12 @@ import numpy as np
 
 from ata_gym.bench.logs.traces.events import Trace
 from ata_gym.bench.logs.traces.own_time import StepTimes
+from ata_gym.utils.validation import first_of
 
 _RANK = re.compile(r"(?<![a-z])rank[ _.=-]{0,2}(\d{1,9})(?!\d)", re.IGNORECASE)
 _WORKER = re.compile(r"(?<![a-z])worker[_=-]?(\d{1,9})(?=\.\d+\.pt\.trace\.)", re.IGNORECASE)
 _CYCLE = re.compile(r"(\.\d+)?(\.pt)?(\.trace)?\.json(\.gz)?$", re.IGNORECASE)
 """The end of a name: when ``tensorboard_trace_handler`` wrote the file, and its kind."""
-_MOST_LISTED = 8
-"""Ranks in a sentence at most."""
 _DATE = 1e15
 """Microseconds since 1970 from which on a time is a date."""
 _APART = 600e6
@@ -200,7 +199,7 @@ def joined_by_worker(files: Iterable[RankSteps]) -> tuple[dict[str, list[RankSte
         by_worker.setdefault(file.worker, []).append(rest)
     remarks = []
     if copies:
-        remarks.append(f"Copies of other traces are left out: {listed(copies)}.")
+        remarks.append(f"Copies of other traces are left out: {first_of(copies)}.")
     return by_worker, remarks
 
 
@@ -239,18 +238,6 @@ def remark_on_world(by_worker: Mapping[str, Sequence[RankSteps]]) -> list[str]:
         return []
     ranks = sorted(by_worker, key=int) if all(one.isdigit() for one in by_worker) else [*by_worker]
     return [
-        f"{len(ranks)} of {size} ranks are here: {listed(ranks)}; whoever was slowest may be among"
-        " the others.",
+        f"{len(ranks)} of {size} ranks are here: {first_of(ranks)}; whoever was slowest may be"
+        " among the others.",
     ]
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return some names as text, the first of many.
-
-    Example:
-        >>> listed([str(k) for k in range(12)])
-        '0, 1, 2, 3, 4, 5, 6, 7 and 4 more'
-    """
-    if len(names) <= _MOST_LISTED:
-        return ", ".join(names)
-    return f"{', '.join(names[:_MOST_LISTED])} and {len(names) - _MOST_LISTED} more"

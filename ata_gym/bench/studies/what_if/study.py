@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from ata_gym.bench.store.folder import (
     write_frame,
     write_json,
 )
-from ata_gym.bench.store.note import nothing_finished, read_note, write_note
+from ata_gym.bench.store.note import Note, nothing_finished, read_note, write_note
 from ata_gym.bench.store.provenance import merged, provenance, provenance_of
 from ata_gym.bench.studies.what_if.page import NOTE, STATE, report_on
 from ata_gym.bench.studies.what_if.waiting import about_log, heat_frame
@@ -203,11 +203,16 @@ class WhatIf(Study):
 
     def begin(self, folder: Path, command: Sequence[str]) -> list[Job]:
         open_folder(folder, self._config())
-        note = about_log(self.log, self.budget)
         steps, n = self.log.seconds.shape
-        note["remarks"] += remarks_on_parts(self._counts, steps, n, self.budget)
+        on_parts = remarks_on_parts(self._counts, steps, n, self.budget)
+        note = {**self._about, "remarks": [*self._about["remarks"], *on_parts]}
         write_note(folder, self.name, command, note)
         return []
+
+    @cached_property
+    def _about(self) -> Note:
+        """What the log itself says."""
+        return about_log(self.log, self.budget)
 
     @property
     def _counts(self) -> dict[str, int]:
@@ -255,8 +260,7 @@ class WhatIf(Study):
             state = learned.allocator(self.log.workers).state_dict()
             write_json(folder / STATE, {"allocator": state})
             made_by = merged(provenance_of(__name__), *map(provenance, counts))
-            about = about_log(self.log, self.budget)
-            write_frame(store.result("times"), heat_frame(self.log, about), made_by)
+            write_frame(store.result("times"), heat_frame(self.log, self._about), made_by)
             # the frame of the ways comes last, since it says that all is there
             write_frame(_ways_file(store), frame_of(ways, self.log.rest), made_by)
         return failures

@@ -27,6 +27,7 @@ from ata_gym.bench.logs.tables.workers import (
     worker_names,
 )
 from ata_gym.utils.files.tables import reading
+from ata_gym.utils.validation import first_of
 
 _DATE = re.compile(
     r"(?<!\d)(?:19|20)\d\d[-_.]?(?:0[1-9]|1[0-2])[-_.]?(?:0[1-9]|[12]\d|3[01])(?!\d)"
@@ -72,7 +73,9 @@ def read_folder(path: Path, options: Options) -> Table:
             " files of several epochs need a column epoch",
         )
     if others:
-        remarks.append(f"Other files of this folder were left out: {_listed(sorted(others))}.")
+        remarks.append(
+            f"Other files of this folder were left out: {first_of(sorted(others), _NAMED_FILES)}."
+        )
     unmatched = sum(table.unmatched for table in tables.values())
     return Table(frame, remarks, unmatched)
 
@@ -102,7 +105,8 @@ def _tables_in(path: Path, options: Options) -> tuple[dict[str, Table], list[str
         return tables, others
     if others:
         raise ValueError(
-            f"the folder holds no table, but {_listed(others)}; tables are {KINDS}{first_text}",
+            f"the folder holds no table, but {first_of(others, _NAMED_FILES)}; tables are"
+            f" {KINDS}{first_text}",
         )
     raise ValueError(f"the folder is empty; what is read are {KINDS}")
 
@@ -298,11 +302,3 @@ def _repeated(
     names = [*frames]
     entries = ", ".join(f"{name} {row[name]}" for name in keys)
     return f"{names[row['first']]} and {names[row['last']]} both hold {entries}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first names of a list, and how many there are besides."""
-    listed = ", ".join(names[:_NAMED_FILES])
-    if len(names) > _NAMED_FILES:
-        return f"{listed} and {len(names) - _NAMED_FILES} more"
-    return listed
