@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ata_gym.pools import validation as checks
-from ata_gym.pools.pool import Pool
+from ata_gym.pools.pool import LatencyData, Pool
 
 
 def exponential(mean: ArrayLike, shift: ArrayLike = 0.0) -> Pool:
@@ -140,7 +140,12 @@ def deterministic(time: ArrayLike) -> Pool:
     return Pool("deterministic", scale=checks.numbers("time", time, positive=True))
 
 
-def trace(times: Sequence[ArrayLike], replay: str = "task", end: str = "wrap") -> Pool:
+def trace(
+    times: Sequence[ArrayLike],
+    replay: str = "task",
+    end: str = "wrap",
+    latency: LatencyData | None = None,
+) -> Pool:
     """Replay recorded times.
 
     Args:
@@ -149,6 +154,7 @@ def trace(times: Sequence[ArrayLike], replay: str = "task", end: str = "wrap") -
             "round", all tasks of a worker in round k take its k-th recorded time.
         end: What happens at the end of a record. "wrap" starts over. "truncate" ends the episode
             before a round that the record cannot fill.
+        latency: As for `Pool`, where the recorded times do not hold it.
 
     Example:
         >>> trace([[1.0, 2.0, 3.0], [5.0]]).mean()
@@ -156,4 +162,4 @@ def trace(times: Sequence[ArrayLike], replay: str = "task", end: str = "wrap") -
     """
     if replay not in ("task", "round"):
         raise ValueError(f"replay must be task or round, got {replay!r}")
-    return Pool(f"trace-by-{replay}", times=times, end=end)
+    return Pool(f"trace-by-{replay}", times=times, end=end, latency=latency)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from scipy.stats.distributions import rv_frozen
 
 _ENDS = {"wrap": 0, "truncate": 1}
+_FIELDS = ("family", "shift", "scale", "shape", "times", "end", "latency")
+"""The names of the arguments of `Pool`, and of the fields of its data."""
 
 
 class Pool:
@@ -41,6 +43,9 @@ class Pool:
             family).
         end: One word, or one per worker, for the end of a record: "wrap" (start over) or "truncate"
             (end the episode before a round that cannot be filled).
+        latency: What a worker pays in a round before its first task of the round begins, such as
+            the transfer of the model: numbers of at least 0, or a pool of as many workers (or its
+            data) that has the distributions. By default there is none.
 
     Raises:
         ValueError: For an argument that is out of range, unknown, or of another length than the
@@ -52,10 +57,18 @@ class Pool:
         Pool(n=2, exponential, gamma, mean time 4)
         >>> pool.mean(), pool.sd()
         (array([4., 4.]), array([2., 2.]))
+        >>> Pool("uniform", scale=[1, 2], latency=[0, 5]).latency.mean()
+        array([0., 5.])
     """
 
     distributions: Distributions
-    """The distributions as plain arrays, read-only."""
+    """The distributions of the task times as plain arrays, read-only."""
+    latency: Pool | None
+    """The distributions of the latencies, n workers; None where there is none.
+
+    A share of a_i >= 1 tasks of worker i takes a latency and a_i task times. The latency is drawn
+    for each worker and round. A worker without tasks pays none.
+    """
     _norms: dict[bool, Floats]
     """The psi1 norms computed so far, by whether they are centred."""
 
@@ -68,48 +81,12 @@ class Pool:
         shape: ArrayLike = 1.0,
         times: Sequence[ArrayLike | None] | None = None,
         end: str | Sequence[str] = "wrap",
+        latency: LatencyData | None = None,
     ) -> None:
-        columns: dict[str, NDArray[Any]] = {
-            "family": checks.as_codes("family", family, CODES),
-            "shift": checks.numbers("shift", shift),
-            "scale": checks.numbers("scale", scale, positive=True),
-            "shape": checks.numbers("shape", shape, positive=True),
-            "end": checks.as_codes("end", end, _ENDS),
-        }
-        if times is None:
-            worker_times = None
-            count = None
-        else:
-            worker_times = checks.per_worker(times)
-            count = len(worker_times)
-        n = checks.common_length(columns, count)
-        # Adding 0 copies, and turns -0.0 into 0.0: equal pools are equal byte by byte.
-        codes, shifts, scales, shapes, ends = (
-            np.broadcast_to(column, n) + 0 for column in columns.values()
+        distributions = checked_distributions(
+            family, shift=shift, scale=scale, shape=shape, times=times, end=end
         )
-        recorded = np.isin(codes, RECORDED)
-        if worker_times is None:
-            worker_times = [None] * n
-        records = checks.records(worker_times, recorded)
-        length = np.array([max(1, len(record)) for record in records], dtype=np.int64)
-        limit = np.where(recorded & (ends == _ENDS["truncate"]), length, NO_LIMIT)
-        if recorded.any():
-            table = np.concatenate(records)
-        else:
-            table = np.zeros(1)
-        self._fill(
-            Distributions(
-                codes,
-                shifts,
-                scales,
-                shapes,
-                table,
-                offsets(codes, length),
-                length,
-                limit,
-            ),
-        )
-        checks.check_distributions(self.distributions, self._moments)
+        self._fill(distributions, checked_latency(latency, len(distributions.family)))
 
     @classmethod
     def from_data(cls, data: Pool | Mapping[str, Any] | Sequence[Any]) -> Pool:
@@ -130,15 +107,14 @@ class Pool:
         if isinstance(data, Pool):
             return data
         if isinstance(data, Mapping):
-            field_names = ("family", "shift", "scale", "shape", "times", "end")
-            unknown = [key for key in data if key not in field_names]
+            unknown = [key for key in data if key not in _FIELDS]
             if unknown or "family" not in data:
                 if unknown:
                     problem = f"unknown {unknown}"
                 else:
                     problem = "no family"
                 raise ValueError(
-                    f"a pool's data holds family, and maybe {', '.join(field_names[1:])}; here:"
+                    f"a pool's data holds family, and maybe {', '.join(_FIELDS[1:])}; here:"
                     f" {problem}",
                 )
             return cls(**data)
@@ -181,7 +157,34 @@ class Pool:
             data["end"] = [
                 "wrap" if limit == NO_LIMIT else "truncate" for limit in distributions.limit
             ]
+        if self.latency is not None:
+            data["latency"] = self.latency.to_data()
         return data
+
+    def with_latency(self, latency: LatencyData | None) -> Pool:
+        """The same workers with another latency.
+
+        Args:
+            latency: As for `Pool`.
+
+        Raises:
+            ValueError: As for `Pool`, and for workers that replay recorded times, which hold the
+                latency that was paid when they were recorded.
+
+        Example:
+            >>> pool = Pool("exponential", scale=[1, 2])
+            >>> slow_link = Pool("log-normal", scale=[5, 5], shape=0.5)
+            >>> pool.with_latency(slow_link).latency.median()
+            array([5., 5.])
+        """
+        recorded = np.isin(self.distributions.family, RECORDED)
+        if latency is not None and recorded.any():
+            raise ValueError(
+                f"the recorded times of worker {int(np.argmax(recorded))} hold the latency that it"
+                " paid when they were recorded; if it was recorded apart, give it beside the times:"
+                " trace(times, latency=...)",
+            )
+        return from_distributions(self.distributions, checked_latency(latency, self.n))
 
     @property
     def n(self) -> int:
@@ -276,7 +279,9 @@ class Pool:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pool):
             return NotImplemented
-        return all(map(np.array_equal, self.distributions, other.distributions))
+        return self.latency == other.latency and all(
+            map(np.array_equal, self.distributions, other.distributions)
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -289,6 +294,9 @@ class Pool:
             times = f"mean time {low:.6g}"
         else:
             times = f"mean times {low:.6g} to {high:.6g}"
+        if self.latency is not None:
+            latencies = self.latency.mean()
+            times += f", mean latencies {latencies.min():.6g} to {latencies.max():.6g}"
         return f"Pool(n={self.n}, {names}, {times})"
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -298,12 +306,12 @@ class Pool:
         raise AttributeError(f"pools are immutable: {name} cannot be deleted")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return from_distributions, (self.distributions,)
+        return from_distributions, (self.distributions, self.latency)
 
-    def _fill(self, distributions: Distributions) -> None:
+    def _fill(self, distributions: Distributions, latency: Pool | None) -> None:
         for column in distributions:
             column.flags.writeable = False
-        vars(self).update(distributions=distributions, _norms={})
+        vars(self).update(distributions=distributions, latency=latency, _norms={})
 
     @cached_property
     def _moments(self) -> Moments:
@@ -311,11 +319,18 @@ class Pool:
 
     @cached_property
     def _hash(self) -> int:
-        return hash(tuple(column.tobytes() for column in self.distributions))
+        columns = tuple(column.tobytes() for column in self.distributions)
+        return hash((columns, self.latency))
+
+
+LatencyData: TypeAlias = ArrayLike | Pool | Mapping[str, Any]
+"""Latencies: numbers, a pool that has their distributions, or the data of the pool."""
 
 
 def concatenate(pools: Iterable[Pool]) -> Pool:
     """Join pools into one, with the workers in the order given.
+
+    Where only some of them have a latency, the workers of the others have a latency of 0.
 
     Raises:
         ValueError: If there is no pool, or anything else among them.
@@ -339,8 +354,13 @@ def concatenate(pools: Iterable[Pool]) -> Pool:
         table = np.concatenate(tables)
     else:
         table = np.zeros(1)
+    if any(part.latency is not None for part in parts):
+        latency = concatenate([part.latency or _no_latency(part.n) for part in parts])
+    else:
+        latency = None
     return from_distributions(
         joined._replace(table=table, record_start=offsets(joined.family, joined.length)),
+        latency,
     )
 
 
@@ -357,8 +377,135 @@ def checked_pool(pool: object) -> Pool:
     return pool
 
 
-def from_distributions(distributions: Distributions) -> Pool:
-    """Make a pool from distributions that are known to be valid, without checks."""
+def from_distributions(distributions: Distributions, latency: Pool | None = None) -> Pool:
+    """Make a pool from distributions and latencies that are known to be valid, without checks."""
     pool = Pool.__new__(Pool)
-    pool._fill(distributions)
+    pool._fill(distributions, latency)
     return pool
+
+
+def checked_distributions(
+    family: str | Sequence[str],
+    *,
+    shift: ArrayLike = 0.0,
+    scale: ArrayLike = 1.0,
+    shape: ArrayLike = 1.0,
+    times: Sequence[ArrayLike | None] | None = None,
+    end: str | Sequence[str] = "wrap",
+    zeros: bool = False,
+) -> Distributions:
+    """The distributions that the arguments of `Pool` describe.
+
+    Args:
+        family: As for `Pool`, and so are ``shift``, ``scale``, ``shape``, ``times`` and ``end``.
+        zeros: Whether a worker may have times that are all 0, as latencies may: it is deterministic
+            and has scale 0.
+
+    Raises:
+        ValueError: As for `Pool`.
+    """
+    codes = checks.as_codes("family", family, CODES)
+    scales = checks.numbers("scale", scale)
+    columns: dict[str, NDArray[Any]] = {
+        "family": codes,
+        "shift": checks.numbers("shift", shift),
+        "scale": scales,
+        "shape": checks.numbers("shape", shape, positive=True),
+        "end": checks.as_codes("end", end, _ENDS),
+    }
+    if times is None:
+        worker_times = None
+        count = None
+    else:
+        worker_times = checks.per_worker(times)
+        count = len(worker_times)
+    n = checks.common_length(columns, count)
+    if zeros:
+        columns["scale"] = checks.positive_scales(scales, codes == CODES["deterministic"])
+    else:
+        columns["scale"] = checks.positive_scales(scales)
+    # Adding 0 copies, and turns -0.0 into 0.0: equal pools are equal byte by byte.
+    codes, shifts, scales, shapes, ends = (
+        np.broadcast_to(column, n) + 0 for column in columns.values()
+    )
+    recorded = np.isin(codes, RECORDED)
+    if worker_times is None:
+        worker_times = [None] * n
+    records = checks.records(worker_times, recorded)
+    length = np.array([max(1, len(record)) for record in records], dtype=np.int64)
+    limit = np.where(recorded & (ends == _ENDS["truncate"]), length, NO_LIMIT)
+    if recorded.any():
+        table = np.concatenate(records)
+    else:
+        table = np.zeros(1)
+    distributions = Distributions(
+        codes,
+        shifts,
+        scales,
+        shapes,
+        table,
+        offsets(codes, length),
+        length,
+        limit,
+    )
+    checks.check_distributions(distributions, moments(distributions), zeros=zeros)
+    return distributions
+
+
+def checked_latency(latency: LatencyData | None, n: int) -> Pool | None:
+    """The latencies of n workers as a pool, which unlike other pools may have times of 0.
+
+    Args:
+        latency: Numbers, a pool that has their distributions, or what ``to_data`` gives of it; None
+            means no latency.
+        n: The number of workers.
+
+    Raises:
+        ValueError: For numbers that are negative, NaN or infinite, for another number of workers,
+            and for a pool that has a latency itself, an infinite mean, or records that end.
+    """
+    if latency is None:
+        return None
+    if isinstance(latency, Pool):
+        pool = latency
+    elif isinstance(latency, Mapping):
+        pool = from_distributions(_distributions_of_latency(latency))
+    else:
+        numbers = checks.numbers("latency", latency)
+        if (numbers < 0).any():
+            raise ValueError(
+                "latency must be at least 0 (a time that a worker pays before its first task of a"
+                f" round), got {short(latency)}",
+            )
+        pool = from_distributions(
+            checked_distributions("deterministic", scale=numbers, zeros=True),
+        )
+        if pool.n == 1:
+            pool = concatenate([pool] * n)
+    if pool.n != n:
+        raise ValueError(
+            f"latency must have one entry, or one per worker: {n}, and it has {pool.n}"
+        )
+    if pool.latency is not None:
+        raise ValueError("latency has a latency itself: give its times as one distribution")
+    if (pool.distributions.limit < NO_LIMIT).any():
+        raise ValueError('the records of latency must start over at their end: use end="wrap"')
+    if not np.isfinite(pool.mean()).all():
+        raise ValueError(f"latency must have a finite mean, got {short(pool.mean().tolist())}")
+    return pool
+
+
+def _distributions_of_latency(data: Mapping[str, Any]) -> Distributions:
+    unknown = [str(key) for key in data if key not in _FIELDS[:-1]]
+    if unknown or "family" not in data:
+        raise ValueError(
+            f"the data of a latency hold family, and maybe {', '.join(_FIELDS[1:-1])}, not"
+            f" {short(dict(data))}",
+        )
+    return checked_distributions(**data, zeros=True)
+
+
+def _no_latency(n: int) -> Pool:
+    """The latencies of n workers that pay none."""
+    scale = np.zeros(n)
+    return from_distributions(checked_distributions("deterministic", scale=scale, zeros=True))

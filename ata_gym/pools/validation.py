@@ -138,8 +138,25 @@ def _record(i: int, values: ArrayLike | None, recorded: bool) -> Floats:
     return record
 
 
-def check_distributions(distributions: Distributions, moments: Moments) -> None:
-    """Refuse distributions with unused shapes, negative times, or moments beyond floating point."""
+def positive_scales(scales: Floats, may_be_0: NDArray[np.bool_] | bool = False) -> Floats:
+    """The scales of shape () or (n,), which must be positive, or at least 0 where they may be 0."""
+    invalid = (scales < 0) | ((scales == 0) & ~np.asarray(may_be_0))
+    if invalid.any():
+        invalid = np.broadcast_to(invalid, np.broadcast_shapes(scales.shape, invalid.shape))
+        values = np.broadcast_to(scales, invalid.shape)
+        raise ValueError(
+            f"scale must be positive and finite, got {_first_invalid(values, invalid)}"
+        )
+    return scales
+
+
+def check_distributions(
+    distributions: Distributions, moments: Moments, *, zeros: bool = False
+) -> None:
+    """Refuse distributions with unused shapes, negative times, or moments beyond floating point.
+
+    Times that are all 0 are refused, too, unless ``zeros``.
+    """
     mean, sd, lowest = moments
     for code, family in enumerate(FAMILIES):
         members = distributions.family == code
@@ -157,7 +174,8 @@ def check_distributions(distributions: Distributions, moments: Moments) -> None:
             distributions.shape,
         )
     _refuse(lowest < 0, "shift + scale * Z must never be negative; it goes down to", lowest)
-    _refuse(mean <= 0, "the mean time must be positive, got", mean)
+    if not zeros:
+        _refuse(mean <= 0, "the mean time must be positive, got", mean)
 
 
 def as_array(values: ArrayLike) -> NDArray[Any]:
