@@ -35,12 +35,12 @@ class _Field(NamedTuple):
 def checked_observation(observation: Observation, n: int, budget: int, env_id: str) -> Observation:
     """Return the observation as a batch of rows, in arrays of the expected types.
 
-    Other keys are passed on with a row axis.
+    The key ``latency`` is checked where it is there; other keys are passed on with a row axis.
 
     Args:
         observation: It holds ``worker`` and ``duration`` of shape (R,) or (E, R), ``elapsed`` of
-            shape (n,) or (E, n), and for dispatch ``missing``, (1,) or (E, 1), and ``started``,
-            ``running`` and ``age``, (n,) or (E, n).
+            shape (n,) or (E, n), maybe ``latency`` of this shape, and for dispatch ``missing``,
+            (1,) or (E, 1), and ``started``, ``running`` and ``age``, (n,) or (E, n).
         n: Workers.
         budget: Results that a round needs.
         env_id: The env that gives the observation.
@@ -57,6 +57,8 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
         ValueError: observation["worker"] must be from -1 (no result) to 1, the last of ...
     """
     fields = _fields(n, budget, env_id)
+    if isinstance(observation, dict) and "latency" in observation:
+        fields = (*fields, _LATENCY._replace(width=n))
     checked: Observation = {}
     leading: tuple[int, ...] = ()
     for name, width, dtype, _ in fields:
@@ -112,15 +114,22 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
         faulty = np.count_nonzero(
             _faults(checked["worker"], checked["duration"], checked["elapsed"])
         )
-        if len(fields) > 3:  # in dispatch
+        if "latency" in checked:
+            latency = checked["latency"]
+            faulty += np.count_nonzero(~((latency >= 0.0) & (latency <= LONGEST_TIME)))
+        if "missing" in checked:  # in dispatch
             round_state = checked["missing"], checked["started"], checked["running"], checked["age"]
             faulty += np.count_nonzero(_dispatch_faults(*round_state, budget))
         if faulty:
             for field in fields:
                 _check_range(field, checked[field.name], n)
-            for name in ("duration", "elapsed"):
+            for name in {"duration", "elapsed", "latency"} & checked.keys():
                 checked[name] = np.minimum(checked[name], LONGEST_TIME)
     return checked
+
+
+_LATENCY = _Field("latency", 0, np.dtype(np.float64), np.inf)
+"""What workers spend before their first task of a round, in envs where they do."""
 
 
 @lru_cache(maxsize=64)
