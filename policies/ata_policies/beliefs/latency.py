@@ -1,6 +1,6 @@
 """What is known of the latencies of workers: what each pays in a round before its first task."""
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -23,6 +23,10 @@ class LatencyBelief(NamedTuple):
     def empty(cls, rows: int, n: int) -> Self:
         """Return the belief of rows that have seen nothing of n workers."""
         return cls(*np.zeros((3, rows, n)))
+
+    def take_rows(self, rows: Any) -> Self:
+        """Return some rows of the belief."""
+        return type(self)(*(field[rows] for field in self))
 
     def observe(self, latency: Floats, paid: Mask, memory: Floats | float = np.inf) -> Self:
         """Return the belief after a round.
