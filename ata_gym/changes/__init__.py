@@ -9,12 +9,13 @@ from ata_gym.changes.change import Change
 from ata_gym.changes.conditions import Conditions
 from ata_gym.changes.faults import Crash, Spot
 from ata_gym.changes.from_data import change_from_data, checked_changes
-from ata_gym.changes.speeds import Correlated, Load, OnOff, Outliers, Periodic, Walk
+from ata_gym.changes.speeds import Congestion, Correlated, Load, OnOff, Outliers, Periodic, Walk
 from ata_gym.changes.switches import Jump, Redraw, Switch
 
 __all__ = [
     "Change",
     "Conditions",
+    "Congestion",
     "Correlated",
     "Crash",
     "Jump",

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from ata_gym.changes.conditions import Conditions
 from ata_gym.pools import Pool
 from ata_gym.pools.distributions import Distributions
-from ata_gym.simulation.disturbances import Disturbances
+from ata_gym.simulation.disturbances import Disturbances, undisturbed
 from ata_gym.simulation.keys import uniforms_of_round
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import FINITE
@@ -229,11 +229,16 @@ def set_number(
     )
 
 
+_LATENCY_PLACE = 2**40
+"""The place of the noise of latencies, beyond the places of all changes."""
+
+
 class ChangeProcess:
     """The conditions of E rows of n workers in the coming round.
 
     Once a round has begun, they are the conditions of that round. Without changes the workers
-    always have the distributions of the catalogue.
+    always have the distributions of the catalogue. Where workers pay a latency, that of the round
+    is drawn here, with noise of its own.
 
     Args:
         catalogue: The distributions that workers can have.
@@ -245,7 +250,7 @@ class ChangeProcess:
     distributions: Distributions
     """The distributions of the round."""
     disturbances: Disturbances | None = None
-    """The disturbances of the round; None without changes."""
+    """The disturbances of the round; None without changes and latencies."""
     conditions: Conditions
     """The conditions of the round, from which the distributions and disturbances follow."""
     memories: list[Floats]
@@ -256,7 +261,10 @@ class ChangeProcess:
         self._changes = changes
         self._timed = any(change.timed for change in changes)
         self._catalogue_distributions = self.distributions = catalogue.distributions
-        self._median = catalogue.median() if changes else None
+        self._latency = catalogue.latency
+        self.varies = bool(changes) or self._latency is not None
+        """Whether a round differs from another in more than the noise of its tasks."""
+        self._median = catalogue.median()
         self.conditions = Conditions.unchanged(np.zeros(rows, np.int64), n)
         self.memories = [np.zeros((rows, change.slots, n)) for change in changes]
 
@@ -274,7 +282,7 @@ class ChangeProcess:
             # Earlier conditions hold views of the old memory, which must not change.
             self.memories[k] = self.memories[k].copy()
             self.memories[k][rows] = first_memory[rows]
-        self.update_conditions(round)
+        self.update_conditions(keys, episode, round)
 
     def next_round(self, rows: Mask | None, keys: Keys, episode: Ints, round: Ints) -> None:
         """Put some rows at the start of their next round.
@@ -285,7 +293,7 @@ class ChangeProcess:
             episode: The episode of each row, shape (E,).
             round: The coming round of each row, shape (E,).
         """
-        unchanged = not self._timed
+        unchanged = not self._timed and self._latency is None
         for k, change in enumerate(self._changes):
             memory = self.memories[k]
             next_memory = change.next_memory(RoundContext(keys, episode, round, k, self._n), memory)
@@ -298,15 +306,26 @@ class ChangeProcess:
         if unchanged:
             self.conditions = self.conditions._replace(round=round.copy())
         else:
-            self.update_conditions(round)
+            self.update_conditions(keys, episode, round)
 
-    def update_conditions(self, round: Ints) -> None:
-        """Derive the conditions of the rounds, shape (E,), from the memories."""
-        if self._median is None:
+    def update_conditions(self, keys: Keys, episode: Ints, round: Ints) -> None:
+        """Derive the conditions of the rounds from the memories.
+
+        Args:
+            keys: The key of each row, shape (E,).
+            episode: The episode of each row, shape (E,).
+            round: The round of each row, shape (E,).
+        """
+        if not self.varies:
             return
         conditions = Conditions.unchanged(round.copy(), self._n)
         for change, memory in zip(self._changes, self.memories, strict=True):
             conditions = change.apply(conditions, memory)
         self.conditions = conditions.with_survivor()
         self.distributions = self.conditions.distributions(self._catalogue_distributions)
-        self.disturbances = self.conditions.disturbances(self._median)
+        if self._latency is None:
+            latency = undisturbed(self._n).latency
+        else:
+            uniforms = uniforms_of_round(keys, episode, round, _LATENCY_PLACE, self._n)
+            latency = self.conditions.latency(self._latency, uniforms)
+        self.disturbances = self.conditions.disturbances(self._median, latency)

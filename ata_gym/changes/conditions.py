@@ -8,6 +8,7 @@ from ata_gym.pools import Pool
 from ata_gym.pools.distributions import Distributions
 from ata_gym.pools.families import TRACE_BY_ROUND
 from ata_gym.simulation.disturbances import NOISE, Disturbances, undisturbed
+from ata_gym.simulation.task_times import times_of_round
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.trees import choose_rows
 
@@ -39,6 +40,8 @@ class Conditions(NamedTuple):
     """
     round: Ints
     """The round, counted from 0, shape (E,)."""
+    latency_factor: Floats
+    """The factor of each worker's latency, shape (E, n)."""
     weight: float = 0.0
     """The share of the common noise in the variance of a task's noise, made normal."""
     share: float = 0.0
@@ -69,9 +72,8 @@ class Conditions(NamedTuple):
         distribution = np.broadcast_to(np.arange(n), (rows, n))
         ones = np.ones((rows, n))
         death_time = np.full((rows, n), np.inf)
-        return cls(
-            distribution, ones, np.zeros((rows, n)), death_time, np.zeros((rows, n, 2)), round
-        )
+        signal = np.zeros((rows, n, 2))
+        return cls(distribution, ones, np.zeros((rows, n)), death_time, signal, round, ones)
 
     def row(self, e: int | slice) -> "Conditions":
         """The conditions of one row, without the row axis, or of a slice of rows."""
@@ -100,11 +102,25 @@ class Conditions(NamedTuple):
         return self._replace(death_time=death_time)
 
     def distributions(self, distributions: Distributions) -> Distributions:
-        """The distributions of the round, with a row axis.
+        """The distributions of the round's task times, with a row axis.
 
         Args:
             distributions: The distributions of the catalogue.
         """
+        return self._of_workers(distributions, self.factor)
+
+    def latency(self, latency: Pool, uniforms: Floats) -> Floats:
+        """The latency of each worker in the round, shape (E, n).
+
+        Args:
+            latency: The latencies of the catalogue.
+            uniforms: The quantile of each latency, strictly between 0 and 1, shape (E, n).
+        """
+        distributions = self._of_workers(latency.distributions, self.latency_factor)
+        return times_of_round(distributions, uniforms, self.round)
+
+    def _of_workers(self, distributions: Distributions, factor: Floats) -> Distributions:
+        """Each worker's distribution in the catalogue, with times ``factor`` times as long."""
         # A broadcast array has a stride of 0: its rows are alike, and one row is enough.
         alike = self.distribution.strides[0] == 0
         if alike:
@@ -117,21 +133,21 @@ class Conditions(NamedTuple):
             if name != "table"
         }
         row_fields |= {
-            "shift": row_fields["shift"] * self.factor,
-            "scale": row_fields["scale"] * self.factor,
+            "shift": row_fields["shift"] * factor,
+            "scale": row_fields["scale"] * factor,
         }
         return distributions._replace(**row_fields)
 
-    def disturbances(self, median: Floats) -> Disturbances:
+    def disturbances(self, median: Floats, latency: Floats) -> Disturbances:
         """The disturbances of the round.
 
         Args:
             median: The median task time of each distribution of the catalogue.
+            latency: The latency of each worker, shape (E, n) or (n,).
         """
         if not self.weight and not self.share:
-            return Disturbances(
-                undisturbed(self.factor.shape[1]).noise, self.death_time, self.deadline
-            )
+            noise = undisturbed(self.factor.shape[1]).noise
+            return Disturbances(noise, self.death_time, self.deadline, latency)
         noise = np.empty((*self.factor.shape, len(NOISE)))
         median_time = median[self.distribution] * self.factor
         noise[..., NOISE.outlier_share] = self.share
@@ -139,7 +155,7 @@ class Conditions(NamedTuple):
         noise[..., NOISE.longest_outlier] = self.high * median_time
         noise[..., NOISE.task_weight] = (1 - self.weight) ** 0.5
         noise[..., NOISE.common] = self.weight**0.5 * self.common
-        return Disturbances(noise, self.death_time, self.deadline)
+        return Disturbances(noise, self.death_time, self.deadline, latency)
 
     def means(self, pool: Pool) -> Floats:
         """Exact mean time of each worker's tasks in the round, shape (E, n).
@@ -158,6 +174,21 @@ class Conditions(NamedTuple):
             self.death_time == 0.0,
             np.inf,
             np.take_along_axis(mean_time, self.distribution, axis=-1) * self.factor,
+        )
+
+    def mean_latency(self, pool: Pool) -> Floats:
+        """Exact mean latency of each worker in the round, shape (E, n).
+
+        It is 0 where the workers pay none. For recorded latencies it is that of the round.
+
+        Args:
+            pool: The scenario's catalogue.
+        """
+        if pool.latency is None:
+            return np.zeros_like(self.factor)
+        mean = pool.latency.mean_in(self.round)
+        return np.asarray(
+            np.take_along_axis(mean, self.distribution, axis=-1) * self.latency_factor
         )
 
     def pool(self, pool: Pool) -> Pool:
@@ -179,10 +210,20 @@ class Conditions(NamedTuple):
             )
         if self.share:
             raise ValueError("no family has outliers, so there is no pool of this round")
+        data = self._data_of_workers(pool, self.factor)
+        if pool.latency is not None:
+            data["latency"] = self._data_of_workers(pool.latency, self.latency_factor)
+        return Pool(**data)
+
+    def _data_of_workers(self, pool: Pool, factor: Floats) -> dict[str, Any]:
+        """The data of each worker's distribution, with times ``factor`` times as long."""
         plain = pool.to_data()
+        plain.pop("latency", None)
         for i in np.flatnonzero(pool.distributions.family == TRACE_BY_ROUND):
             plain["times"][i] = [plain["times"][i][self.round % pool.distributions.length[i]]]
-        data = {key: [column[i] for i in self.distribution] for key, column in plain.items()}
+        data: dict[str, Any] = {
+            key: [column[i] for i in self.distribution] for key, column in plain.items()
+        }
         for key in ("shift", "scale"):
-            data[key] = data[key] * self.factor
-        return Pool(**data)
+            data[key] = data[key] * factor
+        return data

@@ -8,7 +8,7 @@ import numpy as np
 
 from ata_gym.changes.change import Change
 from ata_gym.changes.faults import Crash, Spot
-from ata_gym.changes.speeds import Correlated, Load, OnOff, Outliers, Periodic, Walk
+from ata_gym.changes.speeds import Congestion, Correlated, Load, OnOff, Outliers, Periodic, Walk
 from ata_gym.changes.switches import Jump, Redraw, Switch
 from ata_gym.utils.validation import short
 
@@ -20,6 +20,7 @@ _KINDS: dict[str, type[Change]] = {
         Periodic,
         Walk,
         OnOff,
+        Congestion,
         Correlated,
         Outliers,
         Spot,
@@ -97,3 +98,13 @@ def checked_changes(changes: Iterable[Change | Mapping[str, Any]], n: int) -> tu
         if change.single and sum(type(other) is type(change) for other in checked) > 1:
             raise ValueError(f"there can be one {type(change).__name__} only")
     return checked
+
+
+def changes_latencies(changes: Iterable[Change]) -> bool:
+    """Whether one of these changes, or of the lists of a ``Redraw``, changes latencies."""
+    for change in changes:
+        if isinstance(change, Congestion):
+            return True
+        if isinstance(change, Redraw) and any(map(changes_latencies, change.among)):
+            return True
+    return False

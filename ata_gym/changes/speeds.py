@@ -124,6 +124,39 @@ class OnOff(TwoStates):
 
 
 @dataclass(frozen=True)
+class Congestion(TwoStates):
+    """Latencies are longer in some spells of rounds, as on a network that others load.
+
+    With ``rack=8`` workers 0 to 7 share a link, workers 8 to 15 another, and so on. With as many as
+    there are workers all share one. Task times do not change. Spells start and end as those of
+    ``OnOff``.
+
+    Example:
+        >>> Congestion(10, starts=0.05, ends=0.2, rack=4).to_data()
+        {'change': 'congestion', 'factor': 10.0, 'starts': 0.05, 'ends': 0.2, 'rack': 4}
+    """
+
+    factor: float = field(metadata=limits.POSITIVE)
+    """The factor of the latencies in a spell."""
+    starts: float = field(metadata=limits.PROBABILITY)
+    """The probability in each round that a spell starts."""
+    ends: float = field(metadata=limits.PROBABILITY)
+    """The probability in each round that a spell ends."""
+    rack: int = field(default=1, metadata=limits.COUNT)
+    """The number of consecutive workers that share a link."""
+
+    def probabilities(self) -> tuple[float, float]:
+        return self.starts, self.ends
+
+    def longest_time(self, time: float) -> float:
+        return time * max(1.0, self.factor)
+
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
+        factor = np.where(memory[:, 0] > 0, self.factor, 1.0)
+        return conditions._replace(latency_factor=conditions.latency_factor * factor)
+
+
+@dataclass(frozen=True)
 class Load(Autoregressive):
     """Other programs take a part of each worker's cpu and memory, and slow its tasks.
 

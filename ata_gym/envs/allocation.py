@@ -20,7 +20,9 @@ class TaskAllocationEnv(SingleEnv):
     ## Description
 
     A task is one stochastic gradient, the unit of work. In each round every worker runs its tasks
-    one after the other, all workers at the same time. The round ends when the B-th result is in.
+    one after the other, all workers at the same time, each after its latency, if workers pay one
+    (a fixed cost of a worker and round, such as the transfer of the model). The round ends when the
+    B-th result is in.
     The time of a task is random. Each worker has a distribution, which is not known to the agent
     and may change from round to round. The j-th task of a worker in an episode has the same noise
     for every policy.
@@ -42,15 +44,17 @@ class TaskAllocationEnv(SingleEnv):
     | ``worker`` | (B,) | int64 | the worker of the result, from 0 to n - 1; -1 after a reset |
     | ``duration`` | (B,) | float64 | how long its task took, in units of time; 0 after a reset |
     | ``elapsed`` | (n,) | float64 | the time of each worker's cancelled or lost task, else 0 |
+    | ``latency`` | (n,) | float64 | if workers pay one: the time before each one's first task |
     | ``signal`` | (n, 2) | float64 | with ``signals=True``: next loads of cpu and memory, 0 to 1 |
     | ``present`` | (n,) | int8 | if fewer workers may be drawn: 1 at places with a worker, else 0 |
 
-    Here ``elapsed`` is 0 unless a worker died.
+    Here ``elapsed`` is 0 unless a worker died. ``latency`` is 0 for workers without tasks;
+    ``duration`` and ``elapsed`` do not hold it.
 
     ## Rewards
 
     -(round time + price * worker time). The round time runs until the B-th result; the worker time
-    is the time that all workers were busy.
+    is the time that all workers were busy, with their latencies.
 
     ## Starting State
 
@@ -93,6 +97,9 @@ class TaskAllocationEnv(SingleEnv):
     - ``unit_costs``: n numbers, the cost of a unit of each worker's time in worker time (watts, or
       dollars an hour, over the cost of a usual worker); by default the scenario's, or 1 each.
       Policies know them; the features of ``observation`` do not show them.
+    - ``latency``: what a worker pays in a round before its first task begins: numbers, or a pool of
+      as many workers that has the distributions (``Pool.with_latency``); by default the pool's, or
+      none.
     - ``signals``: whether the observation has the key ``signal``. The loads drive the speed under
       ``ata_gym.changes.Load``; without that change they are 0.
     - ``backend``: what runs the tasks of a round in place of the simulation, such as tasks on real
@@ -164,9 +171,10 @@ class TaskRaceEnv(TaskAllocationEnv):
 
     This env is as ``TaskAllocationEnv``, but the action may ask for more tasks than the round needs
     results. Of results at the same moment the lowest worker's counts first. The rest is cancelled;
-    its time so far counts as worker time and is seen as ``elapsed``. A worker that has finished all
-    its a_i tasks is idle. GTA is a = (B, ..., B). Where the sum is B, ``TaskAllocationEnv`` gives
-    the same round and the same observation, bit for bit.
+    its time so far counts as worker time and is seen as ``elapsed``. A worker that is cancelled
+    before its first task begins has paid a part of its latency, which is seen as ``latency``. A
+    worker that has finished all its a_i tasks is idle. GTA is a = (B, ..., B). Where the sum is B,
+    ``TaskAllocationEnv`` gives the same round and the same observation, bit for bit.
 
     ## Action Space
 

@@ -47,7 +47,9 @@ class TaskDispatchEnv(SingleEnv):
     | ``running`` | (n,) | int8 | whether each worker is running a task, 0 or 1 |
     | ``age`` | (n,) | float64 | for how long that task has been running |
 
-    The keys ``signal`` and ``present`` are as in ``TaskAllocationEnv``.
+    The keys ``latency``, ``signal`` and ``present`` are as in ``TaskAllocationEnv``. A worker pays
+    its latency once in a round, with its first start. ``latency`` shows what was paid so far; while
+    a worker pays it, the worker is running and its ``age`` is 0.
 
     ## Rewards
 

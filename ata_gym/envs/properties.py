@@ -25,6 +25,7 @@ from ata_gym.envs.states.backend import Backend, DispatchBackend
 from ata_gym.envs.states.batch_state import BatchState
 from ata_gym.envs.states.dispatch import DispatchState
 from ata_gym.envs.states.rounds import AllocationState
+from ata_gym.pools.pool import LatencyData
 from ata_gym.scenarios import PoolData, Published, Scenario, resolve
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.ranges import Size, Within, cast_like
@@ -95,6 +96,7 @@ class EnvProperties:
         reward_unit: str = "time",
         render_mode: str | None = None,
         unit_costs: Iterable[float] | None = None,
+        latency: LatencyData | None = None,
     ) -> None:
         self.render_mode = render_mode
         self._renderer = renderer(render_mode, self._modes)
@@ -102,7 +104,9 @@ class EnvProperties:
         self._backend = backend
         self.interface_arguments = observation, action, reward_unit
         self._spec: EnvSpec | None = None
-        self._first_scenario = resolve(scenario, pool, budget, horizon, price, changes, unit_costs)
+        self._first_scenario = resolve(
+            scenario, pool, budget, horizon, price, changes, unit_costs, latency
+        )
         self._begin(self._first_scenario)
         self._ended = np.ones(self._rows, np.bool_)
         self._make_spaces(self._interface.observation_space(), self._interface.form.space())
@@ -299,7 +303,9 @@ class EnvProperties:
             raise ValueError(f"this checkpoint does not fit the env: {error}") from None
         for name, field in arrays.items():
             field[...] = restored[name]
-        self._state.process.update_conditions(self._state.round)
+        self._state.process.update_conditions(
+            self._state.keys, self._state.episode, self._state.round
+        )
         if self._interface.recorder is not None:
             self._interface.recorder.start_episode(slice(None))
 

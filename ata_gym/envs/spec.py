@@ -42,6 +42,8 @@ def _plain(name: str, value: Any, scenario: Scenario) -> Any:
         return distribution.to_data()
     if name in ("changes", "unit_costs"):
         return scenario.to_data()[name]
+    if name == "latency" and scenario.pool.latency is not None:
+        return scenario.pool.latency.to_data()
     if isinstance(value, AutoresetMode):
         return value.value
     if isinstance(value, np.generic):

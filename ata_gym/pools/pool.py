@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ata_gym.pools import validation as checks
 from ata_gym.pools.distributions import NO_LIMIT, Distributions, Moments, medians, moments, offsets
-from ata_gym.pools.families import CODES, FAMILIES, RECORDED, TRACE_BY_ROUND
+from ata_gym.pools.families import FAMILIES, RECORDED, TRACE_BY_ROUND, TRACE_BY_TASK
 from ata_gym.pools.psi1 import psi1_norms
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import short
@@ -19,7 +19,6 @@ from ata_gym.utils.validation import short
 if TYPE_CHECKING:
     from scipy.stats.distributions import rv_frozen
 
-_ENDS = {"wrap": 0, "truncate": 1}
 _FIELDS = ("family", "shift", "scale", "shape", "times", "end", "latency")
 """The names of the arguments of `Pool`, and of the fields of its data."""
 
@@ -83,7 +82,7 @@ class Pool:
         end: str | Sequence[str] = "wrap",
         latency: LatencyData | None = None,
     ) -> None:
-        distributions = checked_distributions(
+        distributions = checks.checked_distributions(
             family, shift=shift, scale=scale, shape=shape, times=times, end=end
         )
         self._fill(distributions, checked_latency(latency, len(distributions.family)))
@@ -384,74 +383,6 @@ def from_distributions(distributions: Distributions, latency: Pool | None = None
     return pool
 
 
-def checked_distributions(
-    family: str | Sequence[str],
-    *,
-    shift: ArrayLike = 0.0,
-    scale: ArrayLike = 1.0,
-    shape: ArrayLike = 1.0,
-    times: Sequence[ArrayLike | None] | None = None,
-    end: str | Sequence[str] = "wrap",
-    zeros: bool = False,
-) -> Distributions:
-    """The distributions that the arguments of `Pool` describe.
-
-    Args:
-        family: As for `Pool`, and so are ``shift``, ``scale``, ``shape``, ``times`` and ``end``.
-        zeros: Whether a worker may have times that are all 0, as latencies may: it is deterministic
-            and has scale 0.
-
-    Raises:
-        ValueError: As for `Pool`.
-    """
-    codes = checks.as_codes("family", family, CODES)
-    scales = checks.numbers("scale", scale)
-    columns: dict[str, NDArray[Any]] = {
-        "family": codes,
-        "shift": checks.numbers("shift", shift),
-        "scale": scales,
-        "shape": checks.numbers("shape", shape, positive=True),
-        "end": checks.as_codes("end", end, _ENDS),
-    }
-    if times is None:
-        worker_times = None
-        count = None
-    else:
-        worker_times = checks.per_worker(times)
-        count = len(worker_times)
-    n = checks.common_length(columns, count)
-    if zeros:
-        columns["scale"] = checks.positive_scales(scales, codes == CODES["deterministic"])
-    else:
-        columns["scale"] = checks.positive_scales(scales)
-    # Adding 0 copies, and turns -0.0 into 0.0: equal pools are equal byte by byte.
-    codes, shifts, scales, shapes, ends = (
-        np.broadcast_to(column, n) + 0 for column in columns.values()
-    )
-    recorded = np.isin(codes, RECORDED)
-    if worker_times is None:
-        worker_times = [None] * n
-    records = checks.records(worker_times, recorded)
-    length = np.array([max(1, len(record)) for record in records], dtype=np.int64)
-    limit = np.where(recorded & (ends == _ENDS["truncate"]), length, NO_LIMIT)
-    if recorded.any():
-        table = np.concatenate(records)
-    else:
-        table = np.zeros(1)
-    distributions = Distributions(
-        codes,
-        shifts,
-        scales,
-        shapes,
-        table,
-        offsets(codes, length),
-        length,
-        limit,
-    )
-    checks.check_distributions(distributions, moments(distributions), zeros=zeros)
-    return distributions
-
-
 def checked_latency(latency: LatencyData | None, n: int) -> Pool | None:
     """The latencies of n workers as a pool, which unlike other pools may have times of 0.
 
@@ -478,7 +409,7 @@ def checked_latency(latency: LatencyData | None, n: int) -> Pool | None:
                 f" round), got {short(latency)}",
             )
         pool = from_distributions(
-            checked_distributions("deterministic", scale=numbers, zeros=True),
+            checks.checked_distributions("deterministic", scale=numbers, zeros=True),
         )
         if pool.n == 1:
             pool = concatenate([pool] * n)
@@ -492,7 +423,10 @@ def checked_latency(latency: LatencyData | None, n: int) -> Pool | None:
         raise ValueError('the records of latency must start over at their end: use end="wrap"')
     if not np.isfinite(pool.mean()).all():
         raise ValueError(f"latency must have a finite mean, got {short(pool.mean().tolist())}")
-    return pool
+    # there is one latency of a worker in a round
+    family = pool.distributions.family
+    by_round = np.where(family == TRACE_BY_TASK, TRACE_BY_ROUND, family)
+    return from_distributions(pool.distributions._replace(family=by_round))
 
 
 def _distributions_of_latency(data: Mapping[str, Any]) -> Distributions:
@@ -502,10 +436,12 @@ def _distributions_of_latency(data: Mapping[str, Any]) -> Distributions:
             f"the data of a latency hold family, and maybe {', '.join(_FIELDS[1:-1])}, not"
             f" {short(dict(data))}",
         )
-    return checked_distributions(**data, zeros=True)
+    return checks.checked_distributions(**data, zeros=True)
 
 
 def _no_latency(n: int) -> Pool:
     """The latencies of n workers that pay none."""
     scale = np.zeros(n)
-    return from_distributions(checked_distributions("deterministic", scale=scale, zeros=True))
+    return from_distributions(
+        checks.checked_distributions("deterministic", scale=scale, zeros=True)
+    )

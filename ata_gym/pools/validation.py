@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ata_gym.pools.distributions import Distributions, Moments
-from ata_gym.pools.families import FAMILIES
+from ata_gym.pools.distributions import NO_LIMIT, Distributions, Moments, moments, offsets
+from ata_gym.pools.families import CODES, FAMILIES, RECORDED
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import short
+
+_ENDS = {"wrap": 0, "truncate": 1}
+"""The codes of the ends of a record."""
 
 
 def numbers(name: str, values: ArrayLike, *, positive: bool = False) -> Floats:
@@ -151,13 +154,13 @@ def positive_scales(scales: Floats, may_be_0: NDArray[np.bool_] | bool = False) 
 
 
 def check_distributions(
-    distributions: Distributions, moments: Moments, *, zeros: bool = False
+    distributions: Distributions, worker_moments: Moments, *, zeros: bool = False
 ) -> None:
     """Refuse distributions with unused shapes, negative times, or moments beyond floating point.
 
     Times that are all 0 are refused, too, unless ``zeros``.
     """
-    mean, sd, lowest = moments
+    mean, sd, lowest = worker_moments
     for code, family in enumerate(FAMILIES):
         members = distributions.family == code
         if not family.shaped:
@@ -176,6 +179,74 @@ def check_distributions(
     _refuse(lowest < 0, "shift + scale * Z must never be negative; it goes down to", lowest)
     if not zeros:
         _refuse(mean <= 0, "the mean time must be positive, got", mean)
+
+
+def checked_distributions(
+    family: str | Sequence[str],
+    *,
+    shift: ArrayLike = 0.0,
+    scale: ArrayLike = 1.0,
+    shape: ArrayLike = 1.0,
+    times: Sequence[ArrayLike | None] | None = None,
+    end: str | Sequence[str] = "wrap",
+    zeros: bool = False,
+) -> Distributions:
+    """The distributions that the arguments of `Pool` describe.
+
+    Args:
+        family: As for `Pool`, and so are ``shift``, ``scale``, ``shape``, ``times`` and ``end``.
+        zeros: Whether a worker may have times that are all 0, as latencies may: it is deterministic
+            and has scale 0.
+
+    Raises:
+        ValueError: As for `Pool`.
+    """
+    codes = as_codes("family", family, CODES)
+    scales = numbers("scale", scale)
+    columns: dict[str, NDArray[Any]] = {
+        "family": codes,
+        "shift": numbers("shift", shift),
+        "scale": scales,
+        "shape": numbers("shape", shape, positive=True),
+        "end": as_codes("end", end, _ENDS),
+    }
+    if times is None:
+        worker_times = None
+        count = None
+    else:
+        worker_times = per_worker(times)
+        count = len(worker_times)
+    n = common_length(columns, count)
+    if zeros:
+        columns["scale"] = positive_scales(scales, codes == CODES["deterministic"])
+    else:
+        columns["scale"] = positive_scales(scales)
+    # Adding 0 copies, and turns -0.0 into 0.0: equal pools are equal byte by byte.
+    codes, shifts, scales, shapes, ends = (
+        np.broadcast_to(column, n) + 0 for column in columns.values()
+    )
+    recorded = np.isin(codes, RECORDED)
+    if worker_times is None:
+        worker_times = [None] * n
+    record_list = records(worker_times, recorded)
+    length = np.array([max(1, len(record)) for record in record_list], dtype=np.int64)
+    limit = np.where(recorded & (ends == _ENDS["truncate"]), length, NO_LIMIT)
+    if recorded.any():
+        table = np.concatenate(record_list)
+    else:
+        table = np.zeros(1)
+    distributions = Distributions(
+        codes,
+        shifts,
+        scales,
+        shapes,
+        table,
+        offsets(codes, length),
+        length,
+        limit,
+    )
+    check_distributions(distributions, moments(distributions), zeros=zeros)
+    return distributions
 
 
 def as_array(values: ArrayLike) -> NDArray[Any]:

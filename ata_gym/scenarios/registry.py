@@ -7,10 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from ata_gym.changes import Change
+from ata_gym.pools.pool import LatencyData, Pool
 from ata_gym.scenarios.changing import CHANGING, STRAGGLERS
 from ata_gym.scenarios.for_agents import FOR_AGENTS, SMALL
 from ata_gym.scenarios.published import COUNTEREXAMPLES, PUBLISHED
-from ata_gym.scenarios.scenario import Maker, PoolData, Scenario
+from ata_gym.scenarios.scenario import Maker, PoolData, Scenario, as_distribution
 from ata_gym.utils.validation import short, unknown
 
 SCENARIO_GROUPS: Mapping[str, Mapping[str, Maker]] = MappingProxyType(
@@ -61,6 +62,7 @@ def resolve(
     price: float | None = None,
     changes: Iterable[Change | Mapping[str, Any]] | None = None,
     unit_costs: Iterable[float] | None = None,
+    latency: LatencyData | None = None,
 ) -> Scenario:
     """The scenario that the arguments of an env describe.
 
@@ -70,6 +72,7 @@ def resolve(
     Args:
         scenario_or_name: The name of a scenario, a scenario, or its data; by default ``SMALL``.
         pool: The workers of a scenario without a name; it needs a budget.
+        latency: What the workers pay before their first task of a round, see ``Pool.with_latency``.
 
     Raises:
         ValueError: If there are both ``scenario_or_name`` and ``pool``, for a name that no scenario
@@ -92,6 +95,8 @@ def resolve(
     if pool is not None:
         if budget is None:
             raise ValueError("a pool needs budget=..., the number of results that a round needs")
+        if latency is not None:
+            pool = _with_latency(pool, latency)
         return Scenario(pool, **overrides)  # type: ignore[arg-type]
     if scenario_or_name is None:
         resolved: object = SMALL
@@ -106,6 +111,17 @@ def resolve(
         raise ValueError(  # noqa: TRY004
             f"scenario must be a name or a Scenario, not {short(scenario_or_name)}",
         )
+    if latency is not None:
+        overrides["pool"] = _with_latency(resolved.pool_distribution or resolved.pool, latency)
     if overrides:
         return replace(resolved, **overrides)
     return resolved
+
+
+def _with_latency(pool: PoolData, latency: LatencyData) -> Pool:
+    """The pool, whose workers pay this latency."""
+    if as_distribution(pool) is not None:
+        raise ValueError(
+            "workers that are drawn anew pay no latency: give latency=... with a fixed pool",
+        )
+    return Pool.from_data(pool).with_latency(latency)  # type: ignore[arg-type]

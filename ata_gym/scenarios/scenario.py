@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ata_gym.changes import Change, Redraw, checked_changes
+from ata_gym.changes.from_data import changes_latencies
 from ata_gym.pools import Pool, PoolDistribution
 from ata_gym.pools.distributions import NO_LIMIT
 from ata_gym.pools.families import TRACE_BY_TASK
@@ -147,6 +148,11 @@ class Scenario:
             fields["unit_costs"] = tuple(checked_costs(self.unit_costs, pool.n).tolist())
         # the dataclass is frozen: its fields are set past __setattr__
         vars(self).update(fields)
+        if pool.latency is None and changes_latencies(changes):
+            raise ValueError(
+                "Congestion makes latencies longer, and these workers pay none: give the pool a"
+                " latency",
+            )
         self._check_sums()
         limit = pool.distributions.limit
         by_task = pool.distributions.family == TRACE_BY_TASK
@@ -159,14 +165,18 @@ class Scenario:
 
     def _check_sums(self) -> None:
         """Refuse times of which the sums over a round can exceed ``_LARGEST_SUM``."""
-        # one task may take this long: all B of a round, on all workers, at their costs, then fit
+        # a task and a latency may take this long: those of a round, on all workers, then fit
+        latency = self.pool.latency
+        times_of_worker = self.budget + (latency is not None)
         limit = _LARGEST_SUM / (
-            self.budget
+            times_of_worker
             * self.pool.n
             * max(1.0, self.price)
             * max(1.0, *(self.unit_costs or (1.0,)))
         )
         longest = float(longest_times(self.catalogue.distributions).max())
+        if latency is not None:
+            longest = max(longest, float(longest_times(latency.distributions).max()))
         cause = "the pool"
         # the pool alone comes first, and then the changes, in the order in which they apply
         for change in (None, *self.changes):
@@ -211,8 +221,11 @@ class Scenario:
 
     @property
     def stationary(self) -> bool:
-        """Whether the distributions of the task times are the same in all rounds."""
-        return not self.changes and "trace-by-round" not in self.pool.families
+        """Whether the distributions of task times and latencies are the same in all rounds."""
+        families = self.pool.families
+        if self.pool.latency is not None:
+            families += self.pool.latency.families
+        return not self.changes and "trace-by-round" not in families
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Scenario":

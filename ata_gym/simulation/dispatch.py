@@ -48,6 +48,11 @@ class RoundState(NamedTuple):
 
     They are counted in this round, or in the last one where this one has not begun.
     """
+    latency: Moments
+    """The latency before each worker's first task of the round, shape (E, n).
+
+    It is 0 for a worker that has started none.
+    """
 
     @classmethod
     def start(cls, rows: int, n: int, budget: int) -> Self:
@@ -60,8 +65,21 @@ class RoundState(NamedTuple):
         """
         tasks = np.zeros((rows, n), np.int64)
         running = np.zeros((rows, n), np.int8)
-        times = [*np.zeros((4, rows, n)), *np.zeros((2, rows))]
-        return cls(*[np.full(rows, budget), tasks, running, *times, np.zeros(rows, np.int64)])
+        task_start, duration, finish, idle, latency = np.zeros((5, rows, n))
+        time, worker_time = np.zeros((2, rows))
+        return cls(
+            np.full(rows, budget),
+            tasks,
+            running,
+            task_start,
+            duration,
+            finish,
+            idle,
+            time,
+            worker_time,
+            np.zeros(rows, np.int64),
+            latency,
+        )
 
 
 class Completion(NamedTuple):
@@ -74,7 +92,7 @@ class Completion(NamedTuple):
     elapsed: Floats
     """How long each worker's cancelled task had run at the round's end, else 0, shape (E, n)."""
     age: Floats
-    """How long each running task has run, shape (E, n)."""
+    """How long each running task has run, shape (E, n); 0 before it begins, in a latency."""
     round_over: Mask
     """Whether this was the B-th result, shape (E,)."""
     round_time: Floats
@@ -85,6 +103,8 @@ class Completion(NamedTuple):
     """The tasks that each worker has started in the episode so far, shape (E, n)."""
     round_state: RoundState
     """The state of the rows now; after the B-th result it is the start of the next round."""
+    latency: Floats
+    """The time so far that each worker spent in the round before its first task, shape (E, n)."""
 
 
 @phase
@@ -93,18 +113,25 @@ def _start(
     row: RoundState,
     started: Ints,
     death_time: Floats,
+    latency: Floats,
     action: Bits,
     start_all: bool,
 ) -> None:
-    """Start a task on each idle living worker that the action names, or on all of them."""
+    """Start a task on each idle living worker that the action names, or on all of them.
+
+    A worker's first task of the round begins after its latency.
+    """
     time = row.time[0]
     for i in range(len(action)):
         if row.running[i] == 0 and (action[i] != 0 or start_all) and alive(death_time[i], time):
             row.duration[i] = time_of(times, i, started[i])
             # The gap is exactly 0 where the worker restarts at once.
             row.idle[i] += time - row.finish[i]
-            row.finish[i] = end_of_task(time, row.duration[i], death_time[i])
             row.task_start[i] = time
+            if row.tasks[i] == 0:
+                row.task_start[i] = time + latency[i]
+                row.latency[i] = latency[i]
+            row.finish[i] = end_of_task(row.task_start[i], row.duration[i], death_time[i])
             row.running[i] = 1
             row.tasks[i] += 1
             started[i] += 1
@@ -112,14 +139,19 @@ def _start(
 
 @phase
 def _run_to_result(
-    times: TaskTimes, row: RoundState, started: Ints, death_time: Floats, action: Bits
+    times: TaskTimes,
+    row: RoundState,
+    started: Ints,
+    death_time: Floats,
+    latency: Floats,
+    action: Bits,
 ) -> int:
     """Start tasks and go on to the next result; return its worker."""
     start_all = False
     # Each pass goes to a result, or to the next death, once for a worker. If no worker is running a
     # task, the next pass starts all of them, or ends the loop.
     while True:
-        _start(times, row, started, death_time, action, start_all)
+        _start(times, row, started, death_time, latency, action, start_all)
         # The worker whose task ends first, of equals the lowest.
         i = -1
         for j in range(len(action)):
@@ -141,22 +173,29 @@ def _run_to_result(
 
 @phase
 def _measure(
-    row: RoundState, death_time: Floats, round_over: bool, elapsed: Floats, age: Floats
+    row: RoundState,
+    death_time: Floats,
+    round_over: bool,
+    elapsed: Floats,
+    age: Floats,
+    paid: Floats,
 ) -> None:
     """Add up the worker time, and measure how long tasks have run.
 
     ``elapsed`` gets the times of cancelled and lost tasks if the round is over, and ``age`` the
-    times of running tasks if it is not.
+    times of running tasks if it is not. ``paid`` gets the latencies that were paid so far.
     """
     time = row.time[0]
     total = 0.0
     for i in range(len(death_time)):
         if row.running[i] != 0:
             busy_until = time
-            run_time = time - row.task_start[i]
+            run_time = max(time - row.task_start[i], 0.0)
         else:
             busy_until = row.finish[i]
             run_time = 0.0
+        # The part of the latency that is still to come, or that the worker's death spared it.
+        paid[i] = row.latency[i] - max(row.task_start[i] - busy_until, 0.0)
         total += busy_until - row.idle[i]
         if round_over:
             elapsed[i] = run_time
@@ -168,7 +207,7 @@ def _measure(
         for i in range(len(death_time)):
             result = gives_result(row.task_start[i], row.duration[i], death_time[i], row.finish[i])
             if not result and row.running[i] == 0:
-                elapsed[i] = row.finish[i] - row.task_start[i]
+                elapsed[i] = max(row.finish[i] - row.task_start[i], 0.0)
     row.worker_time[0] = total
 
 
@@ -181,11 +220,13 @@ def _begin_round(row: RoundState, budget: int) -> None:
         row.tasks[i] = 0
         row.running[i] = 0
         row.task_start[i] = row.duration[i] = row.finish[i] = row.idle[i] = 0.0
+        row.latency[i] = 0.0
 
 
 @kernel(
-    f"{LAYOUT}(),(),(),(),(n),(n),(n),(),(n),(n),(n),(n),(n),(n),(),(),(),(),(),(n),(n),(),(),()",
-    tuple(range(14, 32)),
+    f"{LAYOUT}(),(),(),(),(n),(n),(n),(n),(),(n),(n),(n),(n),(n),(n),(),(),(),(n),"
+    "(),(),(n),(n),(),(),(),(n)",
+    tuple(range(15, 35)),
 )
 def _run_dispatch(
     family: Ints,
@@ -202,6 +243,7 @@ def _run_dispatch(
     budget: Ints,
     action: Bits,
     death_time: Floats,
+    latency: Floats,
     started: Ints,
     missing: Ints,
     tasks: Ints,
@@ -213,6 +255,7 @@ def _run_dispatch(
     time: Floats,
     worker_time: Floats,
     lost: Ints,
+    full_latency: Floats,
     result_worker: Ints,
     result_duration: Floats,
     elapsed: Floats,
@@ -220,6 +263,7 @@ def _run_dispatch(
     round_over: Mask,
     result_round_time: Floats,
     result_worker_time: Floats,
+    paid: Floats,
 ) -> None:
     times = TaskTimes(
         family,
@@ -235,15 +279,25 @@ def _run_dispatch(
         round_index[0],
     )
     row = RoundState(
-        missing, tasks, running, task_start, duration, finish, idle, time, worker_time, lost
+        missing,
+        tasks,
+        running,
+        task_start,
+        duration,
+        finish,
+        idle,
+        time,
+        worker_time,
+        lost,
+        full_latency,
     )
     # The round begins with this step.
     if missing[0] == budget[0]:
         lost[0] = 0
-    i = _run_to_result(times, row, started, death_time, action)
+    i = _run_to_result(times, row, started, death_time, latency, action)
     missing[0] -= 1
     round_over[0] = missing[0] == 0
-    _measure(row, death_time, round_over[0], elapsed, age)
+    _measure(row, death_time, round_over[0], elapsed, age, paid)
     result_worker[0] = i
     result_duration[0] = duration[i]
     result_round_time[0] = time[0]
@@ -266,9 +320,9 @@ def dispatch_step(
     ``elapsed`` at the round's end. If the last running worker dies, all living workers start at
     that moment. Tasks are not handed on: the policy decides.
 
-    Of results at the same moment the lowest worker's comes first. A worker's busy time is its time
-    since the round's start minus its idle gaps. So a worker that always restarts at once has the
-    same bits as in ``race_round``.
+    A worker pays its latency once in a round, before its first task. Of results at the same moment
+    the lowest worker's comes first. A worker's busy time is its time since the round's start minus
+    its idle gaps. So a worker that always restarts at once has the same bits as in ``race_round``.
 
     Args:
         distributions: The distributions, alike in all rows or with a row axis.
@@ -284,10 +338,10 @@ def dispatch_step(
         ValueError: If all workers of a row die.
     """
     rows, n = action.shape
-    noise, death_time, _ = checked_disturbances(disturbances, n)
+    noise, death_time, _, latency = checked_disturbances(disturbances, n)
     started = noise_keys.started.copy()
     next_state = RoundState._make([part.copy() for part in round_state])
-    elapsed, age = np.empty((2, rows, n))
+    elapsed, age, paid = np.empty((3, rows, n))
     duration, round_time, worker_time = np.empty((3, rows))
     outputs = (
         np.empty(rows, np.int64),
@@ -307,8 +361,10 @@ def dispatch_step(
         budget,
         action,
         death_time,
+        latency,
         started,
         *next_state,
         *outputs,
+        paid,
     )
-    return Completion(*outputs, started, next_state)
+    return Completion(*outputs, started, next_state, paid)

@@ -1,4 +1,4 @@
-"""The disturbances of a round: shared noise, outliers and deaths."""
+"""The disturbances of a round: shared noise, outliers, deaths and latencies."""
 
 import math
 from functools import cache
@@ -43,20 +43,23 @@ class Disturbances(NamedTuple):
     """
     deadline: Floats | float
     """The time from which tasks of dead workers are handed on, (E,) or alike in all rows."""
+    latency: Floats
+    """The time before each worker's first task of the round begins, shape (E, n), or (n,)."""
 
 
 @cache
 def undisturbed(n: int) -> Disturbances:
-    """No disturbances: n workers live, and their tasks share no noise.
+    """No disturbances: n workers live, their tasks share no noise, and they pay no latency.
 
     The arrays are read-only.
     """
     noise = np.zeros((n, len(NOISE)))
     noise[:, NOISE.task_weight] = 1.0
     death_time = np.full(n, np.inf)
-    noise.flags.writeable = False
-    death_time.flags.writeable = False
-    return Disturbances(noise, death_time, 0.0)
+    latency = np.zeros(n)
+    for field in (noise, death_time, latency):
+        field.flags.writeable = False
+    return Disturbances(noise, death_time, 0.0, latency)
 
 
 def checked_disturbances(disturbances: Disturbances | None, n: int) -> Disturbances:

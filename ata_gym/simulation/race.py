@@ -38,6 +38,10 @@ class _RaceWorkers(NamedTuple):
     """The number of tasks that it must do in the round; once it is dead, ``done``."""
     done: Ints
     """The number of results that it has given in the round."""
+    latency: Floats
+    """The time before its first task begins."""
+    paid: Floats
+    """How much of it the worker has paid in the round."""
 
 
 class _Results(NamedTuple):
@@ -74,10 +78,15 @@ def _begin(
     for i in range(n):
         workers.started[i] = started_before[i]
         workers.elapsed[i] = 0.0
+        workers.paid[i] = 0.0
         if allocation[i] > 0 and workers.death_time[i] > 0.0:
             u = disturbed(times.noise, i, noise[i])
             workers.duration[i] = time_by_noise(times, i, started_before[i], u)
-            workers.finish[i] = end_of_task(0.0, workers.duration[i], workers.death_time[i])
+            workers.task_start[i] = workers.latency[i]
+            workers.paid[i] = workers.latency[i]
+            workers.finish[i] = end_of_task(
+                workers.latency[i], workers.duration[i], workers.death_time[i]
+            )
             workers.started[i] += 1
             workers.quota[i] = allocation[i]
             planned += allocation[i]
@@ -86,6 +95,15 @@ def _begin(
             size += 1
     build_heap(heap, size)
     return size, planned
+
+
+@phase
+def _stop(workers: _RaceWorkers, i: int, time: float) -> None:
+    """Note how long the unfinished task of worker i had run, or which part of its latency."""
+    if time < workers.task_start[i]:
+        workers.paid[i] -= workers.task_start[i] - time
+    else:
+        workers.elapsed[i] = time - workers.task_start[i]
 
 
 @phase
@@ -103,6 +121,7 @@ def _longest_idle(workers: _RaceWorkers, time: float) -> int:
 def _run(
     times: TaskTimes,
     workers: _RaceWorkers,
+    started_before: Ints,
     results: _Results,
     heap: Heap,
     size: int,
@@ -111,8 +130,8 @@ def _run(
 ) -> tuple[float, int]:
     """Go from event to event to the B-th result; return its time and the number of lost tasks.
 
-    ``spare`` is the number of tasks beyond B that living workers have; tasks are missing where it
-    is negative.
+    ``started_before`` is ``started`` at the round's start. ``spare`` is the number of tasks beyond
+    B that living workers have; tasks are missing where it is negative.
     """
     budget = len(results.worker)
     time = 0.0
@@ -150,7 +169,7 @@ def _run(
                 workers.done[i] += 1
                 count += 1
             else:
-                workers.elapsed[i] = time - workers.task_start[i]
+                _stop(workers, i, time)
                 lost += 1
             # The tasks that a dead worker has left are missing.
             if not alive(workers.death_time[i], time):
@@ -158,8 +177,14 @@ def _run(
                 workers.quota[i] = workers.done[i]
         if workers.done[i] < workers.quota[i] and count < budget:
             workers.duration[i] = time_of(times, i, workers.started[i])
-            workers.finish[i] = end_of_task(time, workers.duration[i], workers.death_time[i])
             workers.task_start[i] = time
+            # A worker without a task so far, to which one was handed on, pays its latency now.
+            if workers.started[i] == started_before[i]:
+                workers.task_start[i] = time + workers.latency[i]
+                workers.paid[i] = workers.latency[i]
+            workers.finish[i] = end_of_task(
+                workers.task_start[i], workers.duration[i], workers.death_time[i]
+            )
             workers.started[i] += 1
             heap.key[0] = workers.finish[i]
         else:
@@ -177,9 +202,9 @@ def _end(workers: _RaceWorkers, started_before: Ints, end: float) -> float:
     total = 0.0
     for i in range(len(started_before)):
         unfinished = workers.started[i] - started_before[i] > workers.done[i]
-        # A task that was lost has an elapsed time already.
-        if unfinished and workers.elapsed[i] == 0.0:
-            workers.elapsed[i] = end - workers.task_start[i]
+        # A worker that died has no task left, see ``_run``: its lost task was stopped then.
+        if unfinished and workers.quota[i] > workers.done[i]:
+            _stop(workers, i, end)
             busy_until = end
         else:
             busy_until = workers.finish[i]
@@ -208,7 +233,7 @@ def _order_by_worker(arrived: _Results, done: Ints, place: Ints, results: _Resul
         place[i] += 1
 
 
-@kernel(f"{LAYOUT}(),(),(),(n),(n),(n),(),(b),(b),(s)->(n),(n),(),(),()", (15, 16, 17))
+@kernel(f"{LAYOUT}(),(),(),(n),(n),(n),(),(n),(b),(b),(s)->(n),(n),(),(),(),(n)", (16, 17, 18))
 def run_race(
     family: Ints,
     shift: Floats,
@@ -225,6 +250,7 @@ def run_race(
     allocation: Ints,
     death_time: Floats,
     deadline: Floats,
+    latency: Floats,
     worker: Ints,
     time: Floats,
     task_start: Floats,
@@ -233,6 +259,7 @@ def run_race(
     round_time: Floats,
     worker_time: Floats,
     lost: Ints,
+    paid: Floats,
 ) -> None:
     """Run a race; ``task_start``, of length B or 0, gets the time when each result's task began."""
     times = TaskTimes(
@@ -263,11 +290,15 @@ def run_race(
         started_after,
         counts[0],
         counts[1],
+        latency,
+        paid,
     )
     arrived = _Results(np.empty(budget, np.int64), np.empty(budget), np.empty(len(task_start)))
     heap = Heap(floats[5], counts[2])
     size, tasks = _begin(times, workers, started, allocation, floats[4], heap)
-    end, lost_tasks = _run(times, workers, arrived, heap, size, tasks - budget, deadline[0])
+    end, lost_tasks = _run(
+        times, workers, started, arrived, heap, size, tasks - budget, deadline[0]
+    )
     round_time[0] = end
     worker_time[0] = _end(workers, started, end)
     lost[0] = lost_tasks

@@ -41,9 +41,15 @@ class RoundResult(NamedTuple):
     """The time that all workers were busy, shape (E,)."""
     lost: Ints
     """The number of tasks that were running when their worker died, shape (E,)."""
+    latency: Floats
+    """The time that each worker spent in the round before its first task began, shape (E, n).
+
+    It is 0 for a worker without tasks. A worker that pays a latency and has neither a result nor an
+    ``elapsed`` was cancelled, or died, before its first task began.
+    """
 
 
-@kernel(f"{LAYOUT}(),(),(),(n),(n),(b),(b)->(n),(),()", (13, 14))
+@kernel(f"{LAYOUT}(),(),(),(n),(n),(n),(b),(b)->(n),(),()", (14, 15))
 def _run_allocation(
     family: Ints,
     shift: Floats,
@@ -58,6 +64,7 @@ def _run_allocation(
     round_index: Ints,
     started: Ints,
     allocation: Ints,
+    latency: Floats,
     worker: Ints,
     time: Floats,
     started_after: Ints,
@@ -66,7 +73,8 @@ def _run_allocation(
 ) -> None:
     """Run a round in which no worker dies and no task is cancelled.
 
-    Every worker runs its tasks one after the other, and the round ends when the last task is done.
+    Every worker runs its tasks one after the other, after its latency. The round ends when the last
+    task is done.
     """
     times = TaskTimes(
         family,
@@ -124,7 +132,7 @@ def _run_allocation(
             # The first task of the next worker: the sum of the last worker is complete.
             task = started[i]
             total += busy
-            busy = 0.0
+            busy = latency[i]
         last_worker = i
         time[b] = time_by_noise(times, i, task, uniforms[b])
         busy += time[b]
@@ -151,7 +159,7 @@ def allocation_round(
         budget: The number of results, B.
         disturbances: The disturbances of the round; by default there are none.
     """
-    noise, death_time, _ = disturbances or undisturbed(allocation.shape[1])
+    noise, death_time, _, latency = disturbances or undisturbed(allocation.shape[1])
     if disturbances is not None and np.isfinite(death_time).any():
         return race_round(distributions, noise_keys, allocation, budget, disturbances)
     task_arguments = kernel_arguments(distributions, noise)
@@ -162,13 +170,15 @@ def allocation_round(
         *task_arguments,
         *noise_keys,
         allocation,
+        latency,
         worker,
         duration,
     )
     # No task is cancelled, and none is lost.
     elapsed = np.zeros((rows, n))
     lost = np.zeros(rows, np.int64)
-    return RoundResult(worker, duration, elapsed, started, round_time, worker_time, lost)
+    paid = np.where(allocation > 0, latency, 0.0)
+    return RoundResult(worker, duration, elapsed, started, round_time, worker_time, lost, paid)
 
 
 def race_round(
@@ -181,16 +191,17 @@ def race_round(
 ) -> RoundResult:
     """Run one round in which the first B results count, and the rest is cancelled.
 
-    Each worker starts its tasks one after the other. Of results at the same moment the lowest
-    worker's comes first. Where a row of the allocation sums to B, :func:`allocation_round` gives
-    the same bits.
+    Each worker starts its tasks one after the other, the first one after its latency. Of results at
+    the same moment the lowest worker's comes first. Where a row of the allocation sums to B,
+    :func:`allocation_round` gives the same bits.
 
     A worker that dies ends and starts no task after that moment. The task that it runs then is
     lost: it gives no result, its time so far counts as worker time and is the worker's ``elapsed``,
     as if it were cancelled. If the living workers have too few tasks left for B results, the
     missing ones are handed on from the deadline on, each as soon as a living worker is idle. It
-    goes to the worker that became idle first (of equals the lowest), as its next task. So a round
-    gives exactly B results. Events of the same moment happen in the order of the workers.
+    goes to the worker that became idle first (of equals the lowest), as its next task; if it is the
+    worker's first one in the round, its latency comes before it. So a round gives exactly B
+    results. Events of the same moment happen in the order of the workers.
 
     Args:
         distributions: The distributions, alike in all rows or with a row axis.
@@ -204,7 +215,7 @@ def race_round(
     Raises:
         ValueError: If all workers of a row die.
     """
-    noise, death_time, deadline = checked_disturbances(disturbances, allocation.shape[1])
+    noise, death_time, deadline, latency = checked_disturbances(disturbances, allocation.shape[1])
     task_arguments = kernel_arguments(distributions, noise)
     rows = len(allocation)
     worker = np.empty((rows, budget), np.int64)
@@ -212,6 +223,14 @@ def race_round(
     if task_start is None:
         task_start = np.empty((rows, 0))
     race_outputs = run_race(
-        *task_arguments, *noise_keys, allocation, death_time, deadline, worker, duration, task_start
+        *task_arguments,
+        *noise_keys,
+        allocation,
+        death_time,
+        deadline,
+        latency,
+        worker,
+        duration,
+        task_start,
     )
     return RoundResult(worker, duration, *race_outputs)

@@ -79,7 +79,7 @@ def test_means_are_exact_at_each_round(change: Change) -> None:
         exponential([1.0, 2.0], shift=[0.5, 0.0])
         + gamma(2.5, 0.7)
         + log_normal(0.1, 0.8)
-        + deterministic([3.0])
+        + deterministic([3.0]).with_latency(1.0)
     )
     row = np.arange(rows)
     worker = np.arange(rows) % N
@@ -281,7 +281,7 @@ DIGESTS = (
         "26d4632d",
         "f89d86ab",
     ),
-    *("cfdb018e", "ca9d9ea8", "99baf495", "d9ca7bdb"),
+    *("cfdb018e", "ca9d9ea8", "c58d4f8c", "bcc96956", "d9ca7bdb"),
 )
 SEVERAL = (Walk(0.3, 0.5), Switch(every=2), Jump(3, (1, 4), 0.2), Switch(at=(4,)))
 
@@ -304,6 +304,8 @@ def test_workers_that_are_not_drawn_change_as_they_always_have(
             condition.signal,
         ):
             digest.update((np.round(part.astype(np.float64), 9) + 0.0).tobytes())
+        if (condition.latency_factor != 1.0).any():
+            digest.update(np.round(condition.latency_factor, 9).tobytes())
     assert digest.hexdigest().startswith(expected_start)
 
 

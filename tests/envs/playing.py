@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import ata_gym  # noqa: F401 - registers the ids
 from ata_gym.changes import (
     Change,
+    Congestion,
     Correlated,
     Crash,
     Jump,
@@ -58,6 +59,7 @@ CHANGES: list[Change] = [
     Spot(0.2, 0.5, deadline=3),
     Crash(0.2, within=2, away=2, deadline=1),
     Load(0.5, 0.3, 0.2, 0.9),
+    Congestion(4, 0.3, 0.3, rack=2),
 ]
 _TIMES = np.random.default_rng(0).exponential(size=(2, 7)) + 0.1
 _ENDING = trace([*_TIMES], end="truncate") + exponential([1.0, 3.0]) + gamma(2.5, 0.7)
@@ -68,8 +70,8 @@ _DRAWN = Redraw(
 )
 _MIXED = (
     exponential([1.0, 2.0], [0.5, 0.0])
-    + gamma(2.5, 0.7)
-    + trace([[1.0, 5.0, 2.0]])
+    + gamma(2.5, 0.7).with_latency(exponential([0.5]))
+    + trace([[1.0, 5.0, 2.0]], latency=0.3)
     + deterministic([3.0])
 )
 SCENARIOS: dict[str, Scenario] = {
@@ -78,7 +80,7 @@ SCENARIOS: dict[str, Scenario] = {
     "changing": Scenario(_MIXED, 4, 3, tuple(CHANGES), 0.5),
 }
 """In the first, episodes end apart with a record; in the second, workers, prices and changes are
-drawn, and places are empty; in the third, everything changes and workers die.
+drawn, and places are empty; in the third, everything changes, workers die, and two pay a latency.
 """
 
 

@@ -20,6 +20,7 @@ from ata_gym.scenarios import AtaConstants, Published, scenario
 from tests.envs.playing import ALLOCATION, CHANGES, DISPATCH, IDS, RACE, SCENARIOS, same
 from tests.simulation.test_rounds import POOL as MIXED
 
+LATENCY = exponential(np.arange(1, MIXED.n + 1) / MIXED.n)
 POOL = {
     "family": ["exponential", "gamma", "log-normal"],
     "shift": [1.0, 0.0, 0.5],
@@ -45,7 +46,12 @@ def test_a_trace_by_round_ends_after_its_last_round() -> None:
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_observations_are_the_users_own_and_inside_their_space(env_id: str) -> None:
-    options: dict[str, Any] = {"pool": POOL, "budget": 3, "changes": CHANGES[-1:], "signals": True}
+    options: dict[str, Any] = {
+        "pool": POOL,
+        "budget": 3,
+        "changes": CHANGES[-2:-1],
+        "signals": True,
+    }
 
     def make_env() -> tuple[Any, Any]:
         return gym.make(env_id, **options), gym.make_vec(env_id, num_envs=2, **options)
@@ -344,7 +350,7 @@ def test_a_pool_without_changes_gives_what_it_always_has(env_id: str, total: lis
 def test_an_allocation_is_a_rule_of_dispatch(env_id, changes, rows, budget, seed, price) -> None:
     options = {
         "num_envs": rows,
-        "pool": MIXED,
+        "pool": {**MIXED.to_data(), "latency": LATENCY},
         "changes": changes,
         "budget": budget,
         "price": price,

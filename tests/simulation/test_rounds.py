@@ -56,6 +56,10 @@ moments_of_death = st.lists(
 )
 deaths = st.one_of(st.just([INF] * N), moments_of_death)
 deadlines = st.sampled_from([0.0, 1.0, 2.5, 7.0])
+latencies = st.one_of(
+    st.just([0.0] * N),
+    st.lists(st.sampled_from([0.0, 0.25, 0.7, 1.0, 3.0]), min_size=N, max_size=N),
+)
 
 
 def survivors(death_time: list[float]) -> np.ndarray:
@@ -64,8 +68,15 @@ def survivors(death_time: list[float]) -> np.ndarray:
     return moments
 
 
-def disturbances(death_time: np.ndarray, deadline: float = 0.0) -> Disturbances:
-    return Disturbances(undisturbed(len(death_time)).noise, death_time[None], deadline)
+def disturbances(
+    death_time: np.ndarray, deadline: float = 0.0, latency: list[float] | None = None
+) -> Disturbances:
+    plain = undisturbed(len(death_time))
+    return plain._replace(
+        death_time=death_time[None],
+        deadline=deadline,
+        latency=plain.latency if latency is None else np.array([latency]),
+    )
 
 
 def time_of(worker: int, task: int, seed: int, episode: int = 0, round_index: int = 0) -> float:
@@ -75,7 +86,15 @@ def time_of(worker: int, task: int, seed: int, episode: int = 0, round_index: in
 
 
 def play(
-    runner, allocation, budget: int, death_time, deadline: float, seed=0, episode=0, round_index=0
+    runner,
+    allocation,
+    budget: int,
+    death_time,
+    deadline: float,
+    latency=None,
+    seed=0,
+    episode=0,
+    round_index=0,
 ):
     noise_keys = NoiseKeys(
         stream_keys(seed),
@@ -83,7 +102,7 @@ def play(
         np.array([round_index]),
         BEFORE[None],
     )
-    faults = disturbances(np.array(death_time), deadline)
+    faults = disturbances(np.array(death_time), deadline, latency)
     return runner(POOL.distributions, noise_keys, np.array([allocation]), budget, faults)
 
 
@@ -96,9 +115,12 @@ class ByDefinition:
         budget: int,
         death_time: np.ndarray,
         deadline: float,
+        latency: list[float],
         *counters: int,
     ) -> None:
         self.death_time = death_time
+        self.latency = latency
+        self.paid = [0.0] * N
         self.counters = counters
         self.time = 0.0
         self.lost = 0
@@ -133,7 +155,7 @@ class ByDefinition:
                 )
             else:
                 self.lost += 1
-                self.elapsed[i] = moment - self.task_start[i]
+                self.stop(i)
             del self.task_start[i]
             self.idle_since[i] = moment
             if len(self.results) == budget:
@@ -142,8 +164,8 @@ class ByDefinition:
                 self.start(i)
             else:
                 self.todo[i] = 0
-        for i, task_start in self.task_start.items():
-            self.elapsed[i] = self.time - task_start
+        for i in self.task_start:
+            self.stop(i)
 
     def short_of(self, budget: int) -> bool:
         # who will die is not known
@@ -153,7 +175,15 @@ class ByDefinition:
         if self.todo[i]:
             self.todo[i] -= 1
             self.task_start[i] = self.time
+            if self.started[i] == BEFORE[i]:
+                self.task_start[i] += self.latency[i]
+                self.paid[i] = self.latency[i]
             self.started[i] += 1
+
+    def stop(self, i: int) -> None:
+        run_time = self.time - self.task_start[i]
+        self.elapsed[i] = max(run_time, 0.0)
+        self.paid[i] += min(run_time, 0.0)
 
     def ends(self, i: int) -> float:
         return self.task_start[i] + time_of(i, self.started[i] - 1, *self.counters)
@@ -168,32 +198,35 @@ class ByDefinition:
     st.data(),
     deaths,
     deadlines,
+    latencies,
     st.integers(0, 9),
 )
-def test_a_round_equals_its_definition(allocation, data, death_time, deadline, seed) -> None:
+def test_a_round_equals_its_definition(
+    allocation, data, death_time, deadline, latency, seed
+) -> None:
     total = sum(allocation)
     budget = data.draw(st.just(total) | st.integers(max(allocation), total))
     moments = survivors(death_time)
     counters = (seed, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 3)))
-    expected = ByDefinition(allocation, budget, moments, deadline, *counters)
+    expected = ByDefinition(allocation, budget, moments, deadline, latency, *counters)
     task_start = np.empty((1, budget))
-    outcome = play(
-        partial(race_round, task_start=task_start), allocation, budget, moments, deadline, *counters
-    )
+    arguments = allocation, budget, moments, deadline, latency, *counters
+    outcome = play(partial(race_round, task_start=task_start), *arguments)
     if budget == total:
-        plain = play(allocation_round, allocation, budget, moments, deadline, *counters)
+        plain = play(allocation_round, *arguments)
         assert [part.tobytes() for part in plain] == [part.tobytes() for part in outcome]
     results = sorted(expected.results)
     assert outcome.worker[0].tolist() == [i for i, *_ in results]
     assert outcome.duration[0].tolist() == [time_of(i, j, *counters) for i, j, *_ in results]
     np.testing.assert_allclose(task_start[0], [start for *_, start in results], atol=1e-12)
     np.testing.assert_allclose(outcome.elapsed[0], expected.elapsed, atol=1e-12)
+    np.testing.assert_allclose(outcome.latency[0], expected.paid, atol=1e-12)
     assert (outcome.started[0].tolist(), outcome.lost[0]) == (expected.started, expected.lost)
     np.testing.assert_allclose(outcome.round_time[0], expected.time)
-    # worker time is what gave a result and what did not
+    # worker time is what gave a result, what did not, and what came before
     np.testing.assert_allclose(
         outcome.worker_time[0],
-        outcome.duration[0].sum() + outcome.elapsed[0].sum(),
+        outcome.duration[0].sum() + outcome.elapsed[0].sum() + outcome.latency[0].sum(),
         atol=1e-12,
     )
 
@@ -202,12 +235,14 @@ def test_a_round_equals_its_definition(allocation, data, death_time, deadline, s
 @given(
     st.lists(st.lists(st.integers(0, 1), min_size=N, max_size=N), min_size=1, max_size=10),
     deaths,
+    latencies,
     st.integers(1, 5),
     st.integers(0, 30),
 )
 def test_dispatch_equals_its_definition(
     decisions: list[list[int]],
     death_time: list[float],
+    latency: list[float],
     budget: int,
     seed: int,
 ) -> None:
@@ -219,7 +254,9 @@ def test_dispatch_equals_its_definition(
     running: dict[int, tuple[float, float]] = {}  # (due, begun)
     worker_time = 0.0
     elapsed = np.zeros(N)
+    lost = 0
     tasks = [0] * N
+    paid = np.zeros(N)
     for results, action in enumerate(decisions, start=1):
         at = dispatch_step(
             POOL.distributions,
@@ -227,7 +264,7 @@ def test_dispatch_equals_its_definition(
             round_state,
             np.array([action], np.int8),
             budget,
-            disturbances(moments),
+            disturbances(moments, latency=latency),
         )
         started = at.started
         round_state = at.round_state
@@ -235,28 +272,38 @@ def test_dispatch_equals_its_definition(
             alive = [i for i in range(N) if moments[i] > time]
             chosen = [i for i in alive if action[i] and i not in running]
             for i in chosen if chosen or running else alive:
-                running[i] = (time + time_of(i, tasks[i], seed), time)
+                begin = time if tasks[i] else time + latency[i]
+                running[i] = (begin + time_of(i, tasks[i], seed), begin)
+                if not tasks[i]:
+                    paid[i] = latency[i]
                 tasks[i] += 1
             time, i = min((min(due, moments[i]), i) for i, (due, _) in running.items())
             due, task_start = running.pop(i)
-            worker_time += time - task_start
+            worker_time += max(time - task_start, 0.0)
             if due <= moments[i]:
                 break
-            elapsed[i] = time - task_start
+            elapsed[i] = max(time - task_start, 0.0)
+            paid[i] += min(time - task_start, 0.0)
+            lost += 1
         age = np.zeros(N)
+        so_far = paid.copy()
         for j, (_, task_start) in running.items():
-            age[j] = time - task_start
+            age[j] = max(time - task_start, 0.0)
+            so_far[j] += min(time - task_start, 0.0)
         over = results == budget
         assert (at.worker[0], at.round_over[0]) == (i, over)
         np.testing.assert_allclose(at.round_time[0], time)
-        np.testing.assert_allclose(at.worker_time[0], worker_time + age.sum(), atol=1e-12)
+        np.testing.assert_allclose(
+            at.worker_time[0], worker_time + age.sum() + so_far.sum(), atol=1e-12
+        )
+        np.testing.assert_allclose(at.latency[0], so_far, atol=1e-12)
         np.testing.assert_allclose(
             at.elapsed[0],
             elapsed + age if over else np.zeros(N),
             atol=1e-12,
         )
         np.testing.assert_allclose(at.age[0], np.zeros(N) if over else age, atol=1e-12)
-        assert (round_state.lost[0], started[0].tolist()) == (np.count_nonzero(elapsed), tasks)
+        assert (round_state.lost[0], started[0].tolist()) == (lost, tasks)
         if over:
             break
         assert round_state.running[0].tolist() == [int(j in running) for j in range(N)]

@@ -14,7 +14,7 @@ from ata_gym.simulation.rounds import RoundResult
 Backend: TypeAlias = Callable[..., RoundResult]
 """A backend of rounds, called as ``ata_gym.simulation.rounds.race_round`` is, with one row."""
 
-_TIME_FIELDS = {"duration", "elapsed", "age", "round_time", "worker_time"}
+_TIME_FIELDS = {"duration", "elapsed", "age", "round_time", "worker_time", "latency"}
 """The fields of results that hold times."""
 
 
@@ -75,6 +75,11 @@ class RealWorkers:
             raise ValueError(
                 f"the env has budget {scenario.budget}, but its {self.backend_name} has"
                 f" {self.budget}",
+            )
+        if scenario.pool.latency is not None:
+            raise ValueError(
+                f"a {self.backend_name} has real workers, whose latency is measured and not given:"
+                " leave latency=... out",
             )
         if scenario.changes:
             raise ValueError(
@@ -147,6 +152,11 @@ def _check_fields(
         ValueError: Unless they have these shapes, workers below n, and possible times.
     """
     _check_shapes(result, shapes)
+    if np.shape(result.latency) != np.shape(result.elapsed):
+        raise ValueError(
+            f"the backend's latency must have shape {np.shape(result.elapsed)}, not"
+            f" {np.shape(result.latency)}",
+        )
     for name in (name for name in result._fields if name in _TIME_FIELDS):
         time = np.asarray(getattr(result, name))
         if not (np.isfinite(time) & (time >= 0)).all():

@@ -135,6 +135,8 @@ class BatchState(ABC):
             "duration": spaces.Box(0.0, LARGEST_TIME, (results,), np.float64),
             "elapsed": spaces.Box(0.0, LARGEST_TIME, (n,), np.float64),
         }
+        if self.scenario.pool.latency is not None:
+            fields["latency"] = spaces.Box(0.0, LARGEST_TIME, (n,), np.float64)
         if self.shows_signals:
             fields["signal"] = spaces.Box(0.0, 1.0, (n, 2), np.float64)
         if self._pads:
@@ -146,14 +148,15 @@ class BatchState(ABC):
         count = len(self.round[rows])
         worker = np.full((count, self.results), -1, np.int64)
         duration = np.zeros(worker.shape)
-        elapsed = np.zeros((count, self.scenario.pool.n))
-        return self.feedback(worker, duration, elapsed, rows)
+        elapsed, latency = np.zeros((2, count, self.scenario.pool.n))
+        return self.feedback(worker, duration, elapsed, latency, rows)
 
     def feedback(
         self,
         worker: Ints,
         duration: Floats,
         elapsed: Floats,
+        latency: Floats,
         rows: Mask | slice = slice(None),
     ) -> Feedback:
         """The feedback of some rows, with the workers' loads where they are shown.
@@ -162,9 +165,12 @@ class BatchState(ABC):
             worker: The worker of each result, shape (E, results).
             duration: The task time of each result, shape (E, results).
             elapsed: The time of each worker's cancelled or lost task, else 0, shape (E, n).
+            latency: The time that each worker spent in the round before its first task, (E, n).
             rows: The rows that these arrays hold.
         """
         feedback = {"worker": worker, "duration": duration, "elapsed": elapsed}
+        if self.scenario.pool.latency is not None:
+            feedback["latency"] = latency
         if self.shows_signals:
             feedback["signal"] = self.process.conditions.signal[rows].copy()
         if self._pads and (present := self.present()) is not None:
@@ -236,7 +242,7 @@ class BatchState(ABC):
         result = self.step(action)
         for name, field in self.checkpoint_arrays().items():
             field[~rows] = previous[name]
-        self.process.update_conditions(self.round)
+        self.process.update_conditions(self.keys, self.episode, self.round)
         time = np.where(rows, result.time, 0.0)
         worker_time = np.where(rows, result.worker_time, 0.0)
         info = choose_rows(rows, result.info, self.info_so_far())
@@ -250,7 +256,7 @@ class BatchState(ABC):
     def conditions(self) -> Conditions:
         """The conditions of the coming round, or of the one that has begun."""
         conditions = self.process.conditions
-        if self.scenario.changes:
+        if self.process.varies:
             return conditions
         return conditions._replace(round=self.round.copy())
 
@@ -287,7 +293,7 @@ class BatchState(ABC):
             self.round += 1
         else:
             self.round += rows
-        if self.scenario.changes:
+        if self.process.varies:
             self.process.next_round(rows, self.keys, self.episode, self.round)
         ended: Mask = self.round >= self._horizon
         # The recorded times may not fill the coming round, whatever its allocation is.

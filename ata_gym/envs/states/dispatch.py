@@ -112,7 +112,10 @@ class DispatchState(BatchState):
         )
         info["round_over"] = completion.round_over
         feedback = self.feedback(
-            completion.worker[:, None], completion.duration[:, None], completion.elapsed
+            completion.worker[:, None],
+            completion.duration[:, None],
+            completion.elapsed,
+            completion.latency,
         )
         time = completion.round_time - previous.time
         worker_time = completion.worker_time - previous.worker_time
@@ -143,7 +146,9 @@ class DispatchState(BatchState):
         """
         running = checkpoint["running"] > 0
         time = checkpoint["time"][:, None]
-        if (running & ((checkpoint["task_start"] > time) | (checkpoint["finish"] < time))).any():
+        # A worker that still pays its latency begins later.
+        late = (checkpoint["task_start"] > time) & (checkpoint["latency"] == 0.0)
+        if (running & (late | (checkpoint["finish"] < time))).any():
             raise ValueError(
                 "'task_start' and 'finish' must be before and after 'time' where a task is running",
             )

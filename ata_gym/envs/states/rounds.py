@@ -59,7 +59,7 @@ class AllocationState(BatchState):
         if self.scenario.unit_costs is not None:
             costs = np.array(self.scenario.unit_costs)
             worker_time = (result.duration * costs[result.worker]).sum(axis=1)
-            worker_time = worker_time + result.elapsed @ costs
+            worker_time = worker_time + (result.elapsed + result.latency) @ costs
             result = result._replace(worker_time=worker_time)
         self.started = result.started
         self.result_workers = result.worker
@@ -69,7 +69,7 @@ class AllocationState(BatchState):
         total = self.total_worker_time.copy()
         info = self.info(result.round_time, result.worker_time, result.lost, runtime, total)
         ended = self.next_round()
-        observation = self.feedback(result.worker, result.duration, result.elapsed)
+        observation = self.feedback(result.worker, result.duration, result.elapsed, result.latency)
         return StepResult(observation, result.round_time, result.worker_time, info, ended)
 
     def info_so_far(self) -> dict[str, NDArray[Any]]:

@@ -124,6 +124,7 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
             round_time=np.array([tasks.round_time]),
             worker_time=np.array([sum(map(sum, times)) + elapsed.sum()]),
             lost=np.array([tasks.lost_tasks]),
+            latency=np.zeros_like(elapsed),
         )
 
     def dispatch(
@@ -185,6 +186,7 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
             started=noise_keys.started
             + (self._array(tasks.started) - started_before).astype(np.int64),
             round_state=next_state,
+            latency=np.zeros_like(age),
         )
 
     def close(self) -> None:
