@@ -51,8 +51,8 @@ class PolicyRun:
 
     The regret of a round is the proxy loss of the allocation under the exact means of this round,
     minus the least proxy loss that any allocation has under them. Where a trace is replayed by
-    round, its recorded times are the means. Mean latencies count where workers pay them. Regret is null where allocations need not sum to B, and
-    where workers may be away or die.
+    round, its recorded times are the means. Mean latencies count where workers pay them. Regret is
+    null where allocations need not sum to B, and where workers may be away or die.
 
     ``allocations``, of shape (recorded rounds, groups), holds the tasks that workers start in a
     recorded round, as means over the seeds; it is None where the records themselves hold the tasks.
@@ -171,8 +171,10 @@ class PolicyRun:
         catalogue = self.experiment.scenario.catalogue
         if catalogue.latency is not None:
             latency = self.bare.conditions().mean_latency(catalogue)
-        same_latency = latency is None or np.array_equal(latency, self.latency)
-        if not (np.array_equal(means, self.means) and same_latency):
+        same = np.array_equal(means, self.means)
+        if latency is not None and self.latency is not None:
+            same = same and np.array_equal(latency, self.latency)
+        if not same:
             # Scores must be finite, and a mean may be infinite.
             scores = np.minimum(means, np.finfo(np.float64).max)
             best = allocate(scores, self.experiment.scenario.budget, latency=latency)

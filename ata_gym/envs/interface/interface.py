@@ -236,12 +236,12 @@ class Interface:
         budget = self._state.scenario.budget
         # In units of one task time: the largest share of a worker, and the price of B tasks.
         cost = np.ceil(budget / n) + self._state.prices * budget
-        even_round = np.asarray(cost / np.where(speed > 0, speed, 1.0))
+        even_round: Floats = np.asarray(cost / np.where(speed > 0, speed, 1.0))
         if catalogue.latency is None:
             return even_round
         late = np.where(working, conditions.mean_latency(catalogue), 0.0).sum(axis=1) / n
         # Every worker with a task pays it once.
-        return even_round + late * (1.0 + self._state.prices * np.minimum(n, budget))
+        return np.asarray(even_round + late * (1.0 + self._state.prices * np.minimum(n, budget)))
 
     def info(self) -> dict[str, NDArray[Any]]:
         """The info of rows after their reset, in fresh arrays.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import ata_policies
 from ata_gym.bench.experiment import Config, Experiment
 from ata_gym.bench.runner.policy_run import PolicyRun
-from ata_gym.changes import Conditions, Change, Jump, Redraw, Switch
+from ata_gym.changes import Change, Conditions, Jump, Redraw, Switch
 from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario
 from ata_gym.theory.allocation.proxy_loss import proxy_loss
