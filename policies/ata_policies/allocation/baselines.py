@@ -34,12 +34,16 @@ class Uta(AllocationPolicy[Totals, NoPlan]):
 
 
 class Ofta(AllocationPolicy[Totals, NoPlan]):
-    """Optimal fixed: minimises the proxy loss max a_i mu_i under the true means, every round."""
+    """Optimal fixed: minimises the proxy loss max a_i mu_i under the true means, every round.
+
+    Where workers pay a latency, it minimises the largest c_i + a_i mu_i, with mean latencies c.
+    """
 
     source = "Maranjyan et al., ATA, ICML 2025"
     learns = False
     constants = "none"
     knows = "the means"
+    uses_latency = True
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)

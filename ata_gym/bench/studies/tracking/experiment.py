@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import ata_policies
 from ata_gym.bench.experiment import Config, Experiment
 from ata_gym.bench.runner.policy_run import PolicyRun
-from ata_gym.changes import Change, Jump, Redraw, Switch
+from ata_gym.changes import Change, Conditions, Jump, Redraw, Switch
 from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario
 from ata_gym.theory.allocation.proxy_loss import proxy_loss
@@ -226,32 +226,43 @@ class ExpectedTimes:
     def __init__(self, pool: Pool, budget: int) -> None:
         self.budget = budget
         self.times = slice_means(pool, REPLICATES)
+        if pool.latency is None:
+            self.latency = None
+        else:
+            self.latency = slice_means(pool.latency, REPLICATES)
         self._known: dict[tuple[bytes, bytes], float] = {}
 
-    def __call__(self, tasks: Ints, distribution: Ints, factor: Floats) -> Floats:
+    def __call__(self, tasks: Ints, conditions: Conditions) -> Floats:
         """Expected round times of allocations, one for each row.
 
         Args:
             tasks: The allocations, shape (E, n).
-            distribution: The index of each worker's distribution in the pool, shape (E, n).
-            factor: The factor on each worker's task times, shape (E, n).
+            conditions: The conditions of the rows.
 
         Returns:
             The expected round times, shape (E,).
         """
-        rows = zip(tasks, distribution, factor, strict=True)
+        distribution = conditions.distribution
+        rows = zip(tasks, distribution, conditions.factor, conditions.latency_factor, strict=True)
         return np.array([self._of_row(*row) for row in rows])
 
-    def _of_row(self, tasks: Ints, distribution: Ints, factor: Floats) -> float:
-        # the time depends only on the tasks of each distribution and factor, whoever has which
-        order = np.lexsort((factor, distribution))
+    def _of_row(
+        self, tasks: Ints, distribution: Ints, factor: Floats, latency_factor: Floats
+    ) -> float:
+        # the time depends only on the tasks of each distribution and factors, whoever has which
+        order = np.lexsort((latency_factor, factor, distribution))
         tasks = tasks[order]
         distribution = distribution[order]
         factor = factor[order]
-        key = tasks.tobytes(), distribution.tobytes() + factor.tobytes()
+        latency_factor = latency_factor[order]
+        workers = distribution.tobytes() + factor.tobytes() + latency_factor.tobytes()
+        key = tasks.tobytes(), workers
         if key not in self._known:
             times = self.times[distribution] * factor[:, None]
-            simulated = simulate(times, tasks[None], self.budget, REPLICATES)
+            latency = None
+            if self.latency is not None:
+                latency = self.latency[distribution] * latency_factor[:, None]
+            simulated = simulate(times, tasks[None], self.budget, REPLICATES, latency)
             self._known[key] = simulated.round_time.item()
         return self._known[key]
 
@@ -288,7 +299,7 @@ class TrackedRun(PolicyRun):
         super().__init__(experiment, policy)
         pool = experiment.scenario.catalogue
         budget = experiment.scenario.budget
-        by_round = set(pool.families) == {"trace-by-round"}
+        by_round = set(pool.families) == {"trace-by-round"} and pool.latency is None
         if by_round:
             self.expected_times = None
         else:
@@ -323,6 +334,5 @@ class TrackedRun(PolicyRun):
         measured = super().measure()
         allocations = {"expected": measured["tasks"], **oracle_tasks}
         return measured | {
-            name: self.expected_times(tasks, conditions.distribution, conditions.factor)
-            for name, tasks in allocations.items()
+            name: self.expected_times(tasks, conditions) for name, tasks in allocations.items()
         }
