@@ -26,6 +26,7 @@ from ata_policies.observations import (
     checked_conditions,
     checked_observation,
     checked_start,
+    counted,
 )
 from ata_policies.setting import Setting
 
@@ -218,7 +219,7 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
             conditions = None
         # squares and ratios of extreme times
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            belief = belief.observe(batch["worker"], batch["duration"], batch["elapsed"])
+            belief = belief.observe(*counted(batch))
             state = State(belief, plan, round + self.begins(batch), episode, state.key)
             if conditions is None:
                 action, state = self.act(state, batch)
@@ -338,6 +339,23 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
         if availability is None:
             return state
         plan = plan._replace(availability=availability.note_absences(absent, back))
+        return state._replace(plan=plan)
+
+    def note_tasks(self, state: State[BeliefT, PlanT], tasks: Ints) -> State[BeliefT, PlanT]:
+        """Return the state after a loop has handed out other tasks than were decided.
+
+        No worker owes results of tasks that it was not given then.
+
+        Args:
+            state: The state with which ``predict`` returned the decision.
+            tasks: (n,) the tasks that each worker was given.
+        """
+        plan: Any = state.plan
+        availability = _availability_of(plan)
+        if availability is None:
+            return state
+        allocation = np.broadcast_to(tasks, availability.allocation.shape).copy()
+        plan = plan._replace(availability=availability._replace(allocation=allocation))
         return state._replace(plan=plan)
 
     def describe_plan(self, state: State[BeliefT, PlanT], row: int) -> str:
