@@ -228,7 +228,7 @@ def test_a_state_holds_how_far_each_warm_up_is(name: str) -> None:
     for wrong in (-1, 0.5, "x", 3):
         damaged = kept | {"round.until_known": [wrong] * N}
         before = json.dumps(other.state_dict())
-        with pytest.raises(ValueError, match="until_known|this state is not what"):
+        with pytest.raises(ValueError, match=r"until_known|this state is not what"):
             other.load_state_dict(damaged)
         assert json.dumps(other.state_dict()) == before
 
