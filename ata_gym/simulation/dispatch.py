@@ -92,7 +92,7 @@ class Completion(NamedTuple):
     elapsed: Floats
     """How long each worker's cancelled task had run at the round's end, else 0, shape (E, n)."""
     age: Floats
-    """How long each running task has run, shape (E, n); 0 before it begins, in a latency."""
+    """How long ago each running task was started, shape (E, n), with a latency before it."""
     round_over: Mask
     """Whether this was the B-th result, shape (E,)."""
     round_time: Floats
@@ -188,16 +188,18 @@ def _measure(
     """Add up the worker time, and measure how long tasks have run.
 
     ``elapsed`` gets the times of cancelled and lost tasks if the round is over, and ``age`` the
-    times of running tasks if it is not. ``paid`` gets the latency of ``result_worker`` if the
-    result is its first one in the round, and those of workers without a result if the round is
-    over.
+    times since running tasks were started if it is not. ``paid`` gets the latency of
+    ``result_worker`` if the result is its first one in the round, and those of workers without a
+    result if the round is over.
     """
     time = row.time[0]
     total = 0.0
     for i in range(len(death_time)):
         if row.running[i] != 0:
             busy_until = time
-            run_time = max(time - row.task_start[i], 0.0)
+            run_time = time - row.task_start[i]
+            if row.tasks[i] == 1:
+                run_time += row.latency[i]
         else:
             busy_until = row.finish[i]
             run_time = 0.0

@@ -27,6 +27,7 @@ from ata_policies.observations import (
     checked_conditions,
     checked_observation,
     checked_start,
+    counted,
 )
 from ata_policies.setting import Setting
 
@@ -230,9 +231,14 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
             conditions = None
         # squares and ratios of extreme times
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            if "latency" in batch:
-                latency = self._observe_latency(latency, batch)
-            belief = belief.observe(batch["worker"], batch["duration"], batch["elapsed"])
+            if "latency" in batch and not self.uses_latency:
+                batch["duration"], batch["elapsed"] = with_latency_spread(
+                    batch["worker"], batch["duration"], batch["elapsed"], batch["latency"]
+                )
+            worker, duration, elapsed = counted(batch)
+            if "latency" in batch and isinstance(latency, LatencyBelief):
+                latency = latency.observe(batch["latency"], paid_in_full(worker, elapsed))
+            belief = belief.observe(worker, duration, elapsed)
             state = State(belief, plan, round + self.begins(batch), episode, state.key, latency)
             if conditions is None:
                 action, state = self.act(state, batch)
@@ -242,18 +248,6 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
         if np.ndim(observation["worker"]) > 1:
             return action, state
         return action[0], state
-
-    def _observe_latency(
-        self, latency: LatencyBelief | tuple[()], batch: Observation
-    ) -> LatencyBelief | tuple[()]:
-        """Return what is known of latencies after a step, or spread them over the task times."""
-        worker = batch["worker"]
-        if isinstance(latency, LatencyBelief):
-            return latency.observe(batch["latency"], paid_in_full(worker, batch["elapsed"]))
-        batch["duration"], batch["elapsed"] = with_latency_spread(
-            worker, batch["duration"], batch["elapsed"], batch["latency"]
-        )
-        return latency
 
     def check_state(self, state: State[BeliefT, PlanT], rows: int) -> None:
         """Check a state; ``predict`` does not check the state that it returned last.
@@ -364,6 +358,23 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
         if availability is None:
             return state
         plan = plan._replace(availability=availability.note_absences(absent, back))
+        return state._replace(plan=plan)
+
+    def note_tasks(self, state: State[BeliefT, PlanT], tasks: Ints) -> State[BeliefT, PlanT]:
+        """Return the state after a loop has handed out other tasks than were decided.
+
+        No worker owes results of tasks that it was not given then.
+
+        Args:
+            state: The state with which ``predict`` returned the decision.
+            tasks: (n,) the tasks that each worker was given.
+        """
+        plan: Any = state.plan
+        availability = _availability_of(plan)
+        if availability is None:
+            return state
+        allocation = np.broadcast_to(tasks, availability.allocation.shape).copy()
+        plan = plan._replace(availability=availability._replace(allocation=allocation))
         return state._replace(plan=plan)
 
     def describe_plan(self, state: State[BeliefT, PlanT], row: int) -> str:
