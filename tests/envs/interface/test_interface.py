@@ -60,6 +60,9 @@ def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(
         else:
             price = scenario.price
         unit = harmonic_mean(means) * (ceil(budget / len(means)) + price * budget)
+        if scenario.pool.latency is not None:
+            latency = plain.conditions().mean_latency(scenario.pool)[np.isfinite(plain.means())]
+            unit += latency.mean() * (1.0 + price * min(budget, len(means)))
         over = False
         while not over:
             act = sampler(
