@@ -47,20 +47,18 @@ class KnownWorkers(NamedTuple):
     def action(self, shadow: Floats, observation: Observation) -> Ints:
         """Start workers by the rule ``by_margin``, (E, n).
 
-        A worker that has not begun its first task of the round goes by the times with a latency;
-        for one that is paying it, the age is what it has paid so far.
+        A worker without a result in the round goes by the times with a latency; its age holds it,
+        too.
         """
         missing, running, age = round_progress(observation)
         workers = self.workers
         if self.first is not None:
             started = observation["started"]
-            paying = (running > 0) & (started == 1) & (age == 0.0)
-            fresh = ((started == 0) | paying)[..., None]
+            fresh = ((started == 0) | ((running > 0) & (started == 1)))[..., None]
             workers = workers._replace(
                 times=np.where(fresh, self.first.times, workers.times),
                 sums=np.where(fresh, self.first.sums, workers.sums),
             )
-            age = np.where(paying, observation["latency"], age)
         return by_margin(workers, shadow, missing, running, age).astype(np.int64)
 
 
