@@ -34,6 +34,7 @@ from ata_gym.theory.round_time.worker_times import rescaled
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import slice_means
 from ata_policies.planning.race_costs import race_costs
+from ata_policies.planning.race_search import best_race, time_with_latency
 
 
 def with_latency(pool: Pool, latency: object) -> Pool:
@@ -360,3 +361,17 @@ def test_the_theorems_say_nothing_of_a_pool_with_a_latency():
     pool = scenario("icml2025-regret").pool
     with pytest.raises(ValueError, match=r"with_latency\(None\)"):
         guarantee(pool.with_latency(1.0), 5)
+
+
+def test_what_ways_of_taking_part_cost_in_a_race_is_measured_from_the_rounds_start():
+    scores = np.array([1.0, 2.0, np.inf])
+    ranking = time_with_latency(scores, np.array([6.0, 0.0, 0.0]), 10.0)
+    assert ranking.tolist() == [2.5, 2.0, np.inf]
+    # a latency as long as the round: behind all others
+    assert time_with_latency(scores, np.array([10.0, 0.0, 0.0]), 10.0).argmin() == 1
+    pool = deterministic([1.0, 2.0, 2.0]).with_latency([50.0, 0.0, 0.0])
+    race = best_race(pool, 4, price=0.1)
+    assert race.allocation.tolist() == [0, 2, 2]
+    assert (race.round_time, race.worker_time) == (4.0, 8.0)
+    late = best_race(deterministic([1.0]).with_latency(3.0), 2, price=0.1)
+    assert (late.round_time, late.worker_time) == (5.0, 5.0)

@@ -100,8 +100,8 @@ class NaiveOptimalAsgd(Asgd):
     """Asynchronous SGD on the fastest m workers alone, m chosen for the best time in theory.
 
     m = argmin_m (sum_{i <= m} 1 / tau_i)^{-1} (S + m), for the sorted mean task times tau_i, mean
-    latencies included, which the method knows, and S = B. Source: Naive Optimal ASGD in Maranjyan, Tyurin and Richtarik, ICML
-    2025, as others quote it.
+    latencies included, which the method knows, and S = B. Source: Naive Optimal ASGD in Maranjyan,
+    Tyurin and Richtarik, ICML 2025, as others quote it.
     """
 
     source = "Maranjyan, Tyurin and Richtarik, ICML 2025 (as quoted)"

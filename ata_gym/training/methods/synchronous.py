@@ -81,8 +81,8 @@ class MSynchronous(Rennala):
     """Each worker computes a gradient; the first m of n make the step, the rest is cancelled.
 
     x^{k+1} = x^k - gamma / m * sum of the first m gradients, m from 1 to n. With m = n it is
-    minibatch SGD. The default m is the best for task times fixed at their means, mean latencies included,
-    which the method then knows.
+    minibatch SGD. The default m is the best for task times fixed at their means, with the mean
+    latencies, which the method then knows.
 
     Source: Begunov and Tyurin, m-Synchronous SGD, arXiv 2602.03802, for waiting for the first m and
     discarding the rest; that the rest is cancelled at once, as in a race, is our reading.
@@ -192,8 +192,8 @@ class MindFlayer(Method):
         super().__init__(pool, budget)
         if pool.latency is not None:
             raise ValueError(
-                "mindflayer's numbers of trials are worked out for workers without latency, and this"
-                " pool has one: choose another method, or pool.with_latency(None)"
+                "mindflayer's numbers of trials are worked out for workers without latency, and"
+                " these have one: choose another method, or pool.with_latency(None)"
             )
         self.time_limit, self.chances = median_limits(pool)
         workers, time = best_group(self.time_limit, self.chances, self.budget)

@@ -225,12 +225,16 @@ class ExpectedTimes:
 
     def __init__(self, pool: Pool, budget: int) -> None:
         self.budget = budget
+        self.pool = pool
         self.times = slice_means(pool, REPLICATES)
+        self.by_round = set(pool.families) == {"trace-by-round"}
         if pool.latency is None:
-            self.latency = None
+            self.latency = np.zeros((pool.n, 1))
+            self.late_by_round = np.zeros(pool.n, np.bool_)
         else:
             self.latency = slice_means(pool.latency, REPLICATES)
-        self._known: dict[tuple[bytes, bytes], float] = {}
+            self.late_by_round = np.isin(pool.latency.families, "trace-by-round")
+        self._known: dict[bytes, float] = {}
 
     def __call__(self, tasks: Ints, conditions: Conditions) -> Floats:
         """Expected round times of allocations, one for each row.
@@ -243,25 +247,30 @@ class ExpectedTimes:
             The expected round times, shape (E,).
         """
         distribution = conditions.distribution
-        rows = zip(tasks, distribution, conditions.factor, conditions.latency_factor, strict=True)
-        return np.array([self._of_row(*row) for row in rows])
+        # what is recorded for the round, or 0 where the time or the latency is drawn
+        recorded = np.where(self.by_round, conditions.means(self.pool), 0.0)
+        late = conditions.mean_latency(self.pool)
+        late = np.where(self.late_by_round[distribution], late, 0.0)
+        parts = tasks, late, recorded, conditions.latency_factor, conditions.factor, distribution
+        return np.array([self._of_row(*row) for row in zip(*parts, strict=True)])
 
-    def _of_row(
-        self, tasks: Ints, distribution: Ints, factor: Floats, latency_factor: Floats
-    ) -> float:
-        # the time depends only on the tasks of each distribution and factors, whoever has which
-        order = np.lexsort((latency_factor, factor, distribution))
+    def _of_row(self, tasks: Ints, *workers: Any) -> float:
+        # the time depends only on the tasks of each distribution and its factors, whoever has which
+        order = np.lexsort(workers)
         tasks = tasks[order]
-        distribution = distribution[order]
-        factor = factor[order]
-        latency_factor = latency_factor[order]
-        workers = distribution.tobytes() + factor.tobytes() + latency_factor.tobytes()
-        key = tasks.tobytes(), workers
+        late, recorded, latency_factor, factor, distribution = (part[order] for part in workers)
+        parts = tasks, late, recorded, latency_factor, factor, distribution
+        key = b"".join(part.tobytes() for part in parts)
         if key not in self._known:
-            times = self.times[distribution] * factor[:, None]
+            if self.by_round:
+                times = recorded[:, None]
+            else:
+                times = self.times[distribution] * factor[:, None]
             latency = None
-            if self.latency is not None:
+            if self.pool.latency is not None:
                 latency = self.latency[distribution] * latency_factor[:, None]
+                by_round = self.late_by_round[distribution, None]
+                latency = np.where(by_round, late[:, None], latency)
             simulated = simulate(times, tasks[None], self.budget, REPLICATES, latency)
             self._known[key] = simulated.round_time.item()
         return self._known[key]
@@ -299,8 +308,7 @@ class TrackedRun(PolicyRun):
         super().__init__(experiment, policy)
         pool = experiment.scenario.catalogue
         budget = experiment.scenario.budget
-        by_round = set(pool.families) == {"trace-by-round"} and pool.latency is None
-        if by_round:
+        if set(pool.families) == {"trace-by-round"} and pool.latency is None:
             self.expected_times = None
         else:
             self.expected_times = ExpectedTimes(pool, budget)
