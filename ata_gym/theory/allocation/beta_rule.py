@@ -73,12 +73,11 @@ def allocate_by_cost(
         spread = np.where(is_untried, 0.0, spread)
         if keys is not None:
             order = uniforms(keys, mean.shape[-1])
-    if latency is not None:
+    if latency is None:
+        late = np.zeros(mean.shape[-1])
+    else:
         late = np.where(is_untried, 0.0, latency)
-        return np.asarray(
-            _late_beta_kernel(mean, spread, late, np.int64(budget), is_untried, order)
-        )
-    return np.asarray(beta_kernel(mean, spread, np.int64(budget), is_untried, order))
+    return np.asarray(beta_kernel(mean, spread, late, np.int64(budget), is_untried, order))
 
 
 @inlined
@@ -227,10 +226,11 @@ def _hand_out(
         sift_down(heap, n, 0)
 
 
-@kernel("(n),(n),(),(n),(n)->(n)")
+@kernel("(n),(n),(n),(),(n),(n)->(n)")
 def beta_kernel(
     mean: Floats,
     spread: Floats,
+    latency: Floats,
     budget: Ints,
     untried: Mask,
     order: Floats,
@@ -243,23 +243,10 @@ def beta_kernel(
     Args:
         mean: Mean task times, shape (n,).
         spread: Spreads, shape (n,).
+        latency: What each worker pays before its first task, shape (n,).
         budget: Tasks B to hand out.
         untried: Workers that were never tried, shape (n,).
         order: A number in [0, 1) for each worker, shape (n,); the untried come in this order.
         out: The tasks of each worker, shape (n,).
     """
-    _hand_out(mean, spread, np.zeros(len(mean)), budget[0], untried, order, out)
-
-
-@kernel("(n),(n),(n),(),(n),(n)->(n)")
-def _late_beta_kernel(
-    mean: Floats,
-    spread: Floats,
-    latency: Floats,
-    budget: Ints,
-    untried: Mask,
-    order: Floats,
-    out: Ints,
-) -> None:
-    """As :func:`beta_kernel`, with latencies, shape (n,)."""
     _hand_out(mean, spread, latency, budget[0], untried, order, out)

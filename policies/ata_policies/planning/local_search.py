@@ -68,7 +68,8 @@ def search(
     members = candidates.members
     mean = candidates.times.mean(axis=2)
     start = members.take(last) * members.present
-    order = np.lexsort((mean, ~members.present))
+    latency = candidates.latency.mean(axis=2)
+    order = np.lexsort((latency + mean, ~members.present))
     number = members.present.sum(axis=1)
     # the last allocation is a start only if all its workers are still there
     begun = start.sum(axis=1) == budget
@@ -81,12 +82,13 @@ def search(
     # the beta rule gives no task where the mean is infinite; its result is in the order of speed,
     # and is put back at the workers' own places
     mean = np.where(np.arange(order.shape[1]) < fastest[:, None], picked(mean, order), np.inf)
+    latency = picked(latency, order)
     by_rule = np.empty_like(start)
     zeros = np.zeros_like(mean)
     np.put_along_axis(
         by_rule,
         order,
-        beta_kernel(mean, picked(candidates.spread, order), budget, zeros > 0.0, zeros),
+        beta_kernel(mean, picked(candidates.spread, order), latency, budget, zeros > 0.0, zeros),
         1,
     )
     starts = np.stack([np.where(begun[:, None], start, by_rule), by_rule], axis=1)
