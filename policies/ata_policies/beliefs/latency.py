@@ -60,18 +60,27 @@ class LatencyBelief(NamedTuple):
         """Return expected latencies, (E, n); 0 in rows without any.
 
         A worker's mean of K rounds is mixed with the mean m of all workers of its row, which has
-        the weight of s^2 / t^2 rounds, where s^2 is the variance of a worker's latencies, and t^2
-        that of the workers' means (the best linear predictor). A worker without a latency has m.
+        the weight of s^2 / t^2 rounds (the best linear predictor). Here s^2 is the variance of a
+        worker's latencies, and t^2 that of the workers' means beyond what s^2 explains, by the
+        method of moments. A worker without a latency has m.
         """
         seen = self.counts > 0.0
+        counts = np.where(seen, self.counts, 1.0)
         number = np.maximum(seen.sum(axis=1, keepdims=True), 1)
-        mean = self.totals / np.where(seen, self.counts, 1.0)
+        mean = self.totals / counts
         centre = mean.sum(axis=1, keepdims=True) / number
-        between = (np.where(seen, mean - centre, 0.0) ** 2).sum(axis=1, keepdims=True) / number
         within = self._variance()[:, None]
-        # one worker, or workers alike, share all that is known
-        weight = np.where(between > 0.0, within / np.where(between > 0.0, between, 1.0), np.inf)
-        share = np.where(within > 0.0, self.counts / (self.counts + weight), 1.0)
+        squares = (np.where(seen, mean - centre, 0.0) ** 2).sum(axis=1, keepdims=True)
+        explained = within * (seen / counts).sum(axis=1, keepdims=True) / number
+        between = np.maximum(squares / np.maximum(number - 1, 1) - explained, 0.0)
+        # workers that are alike, as far as their latencies tell, share all that is known
+        share = between / np.where(between > 0.0, between + within / counts, 1.0)
+        share = np.where(within > 0.0, share, 1.0)
+        # the best estimate of what they share: each mean by its precision
+        variance = between + within / counts
+        weight = np.where(seen, 1.0 / np.where(variance > 0.0, variance, 1.0), 0.0)
+        total = weight.sum(axis=1, keepdims=True)
+        centre = (weight * mean).sum(axis=1, keepdims=True) / np.where(total > 0.0, total, 1.0)
         return np.asarray(np.where(seen, share * mean + (1.0 - share) * centre, centre))
 
     def variation(self) -> Floats:

@@ -58,8 +58,8 @@ def explore(
     """Choose which idle workers get a task in the coming round, for the sake of learning.
 
     A worker of mean M gains G_k (1 - M / u_k)+ per round if it takes k of the B tasks of the
-    allocation found (``remove_tasks``, without doubt: G_k is gained if it needs no time, and u_k is
-    the limit). What it gains for each task of its trial is the greatest over k of
+    allocation found (``remove_tasks``, without doubt: G_k is gained if they need no time beyond its
+    latency, and u_k is the limit). What it gains for each task of its trial is the greatest over k of
 
         v = G_k E[(1 - M / u_k)+] / l,
         l = max(1, 1 / (c max(s^2, r - 1 - ln r))),
@@ -231,7 +231,7 @@ def _prospects(
     limit = reduced.limit[:, 1:, None]
     mean = posterior.mean()
     # axes (E, k, j) from here on: G_k (1 - M / u_k)+ for each number k of tasks above 0
-    gain = (reduced.cost[:, :1] - reduced.cost[:, 1:])[:, :, None]
+    gain = (reduced.cost[:, :1] - reduced.least[:, 1:])[:, :, None]
     gain = gain * value_of_trying(knowledge.population, estimates, reduced.limit[:, 1:])
     ratio = np.maximum(mean[:, None] / np.where(limit > 0.0, limit, np.inf), 1.0)
     needed = _tasks_to_know(

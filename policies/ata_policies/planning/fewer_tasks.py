@@ -41,6 +41,8 @@ class Reduced(NamedTuple):
     """(E, L, 32) equally likely round times."""
     cost: Floats
     """(E, L) expected round time + price * worker time."""
+    least: Floats
+    """(E, L) the cost where a newcomer does the k tasks, of which only its latency takes time."""
     limit: Floats
     """(E, L) the mean time below which a newcomer that does the k tasks lowers the cost.
 
@@ -192,8 +194,8 @@ def _useful_mean(
     cost: float,
     price: float,
     grid: Grid,
-) -> float:
-    """Return the mean below which a newcomer with these tasks keeps the cost below ``cost``.
+) -> tuple[float, float]:
+    """Return the cost with a newcomer of mean 0, and below which mean it is less than ``cost``.
 
     Args:
         newcomer: A worker of mean 1; its latency does not change with the mean.
@@ -211,6 +213,9 @@ def _useful_mean(
     for s in range(len(sums)):
         sums[s] -= newcomer.latency[s]
     fill_later(product, later)
+    least = linear + price * latency + mean_beyond(sums, 0.0, newcomer.latency, grid, later)
+    if least >= cost:
+        return least, 0.0
     # bisection: the cost increases with the mean, and is at least the time of the newcomer's tasks
     lower = 0.0
     upper = cost / tasks
@@ -221,10 +226,10 @@ def _useful_mean(
             lower = middle
         else:
             upper = middle
-    return lower
+    return least, lower
 
 
-@kernel("(n,s),(n,s),(j,s),(n),(l),(s),(s),(n),(),(q)->(l,n),(l,q),(l),(l)")
+@kernel("(n,s),(n,s),(j,s),(n),(l),(s),(s),(n),(),(q)->(l,n),(l,q),(l),(l),(l)")
 def _remove(
     times: Floats,
     latency: Floats,
@@ -239,6 +244,7 @@ def _remove(
     remaining: Ints,
     round_time: Floats,
     cost: Floats,
+    least: Floats,
     limit: Floats,
 ) -> None:
     """Take away tasks level by level; see ``remove_tasks``."""
@@ -298,11 +304,12 @@ def _remove(
         cost[level] = linear + work - grid.step * product.sum()
         _fill_quantiles(product, grid, cost[level] - work, levels, round_time[level])
         remaining[level] = 0
+        least[level] = cost[level]
         limit[level] = math.inf
         for i in range(m):
             remaining[level, used[i]] = tasks[i]
         if removed[level] > 0:
-            limit[level] = _useful_mean(
+            least[level], limit[level] = _useful_mean(
                 newcomer,
                 removed[level],
                 product,
