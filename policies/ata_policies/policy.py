@@ -179,7 +179,8 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
         """Choose the next action, in the manner of Stable-Baselines3.
 
         Args:
-            observation: The feedback of the last step, of one env or of a batch of E rows.
+            observation: The feedback of the last step, of one env or of a batch of E rows. With the
+                key ``warm_up``, no time of the workers in it is learned (``counted``).
             state: What the last call returned; None to start.
             episode_start: (E,) rows whose episode has just begun; a row without feedback starts
                 anew anyway.
