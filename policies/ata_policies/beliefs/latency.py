@@ -56,8 +56,8 @@ class LatencyBelief(NamedTuple):
             np.where(paid, squares, self.squares),
         )
 
-    def mean(self) -> Floats:
-        """Return expected latencies, (E, n); 0 in rows without any.
+    def known(self) -> tuple[Floats, Floats]:
+        """Return expected mean latencies, (E, n), and their standard deviations; 0 without any.
 
         A worker's mean of K rounds is mixed with the mean m of all workers of its row, which has
         the weight of s^2 / t^2 rounds (the best linear predictor). Here s^2 is the variance of a
@@ -69,19 +69,25 @@ class LatencyBelief(NamedTuple):
         number = np.maximum(seen.sum(axis=1, keepdims=True), 1)
         mean = self.totals / counts
         centre = mean.sum(axis=1, keepdims=True) / number
-        within = self._variance()[:, None]
+        within = self._variance()[:, None] / counts
         squares = (np.where(seen, mean - centre, 0.0) ** 2).sum(axis=1, keepdims=True)
-        explained = within * (seen / counts).sum(axis=1, keepdims=True) / number
+        explained = np.where(seen, within, 0.0).sum(axis=1, keepdims=True) / number
         between = np.maximum(squares / np.maximum(number - 1, 1) - explained, 0.0)
-        # workers that are alike, as far as their latencies tell, share all that is known
-        share = between / np.where(between > 0.0, between + within / counts, 1.0)
-        share = np.where(within > 0.0, share, 1.0)
-        # the best estimate of what they share: each mean by its precision
-        variance = between + within / counts
+        # the best estimate of what the workers share: each mean by its precision
+        variance = between + within
         weight = np.where(seen, 1.0 / np.where(variance > 0.0, variance, 1.0), 0.0)
         total = weight.sum(axis=1, keepdims=True)
         centre = (weight * mean).sum(axis=1, keepdims=True) / np.where(total > 0.0, total, 1.0)
-        return np.asarray(np.where(seen, share * mean + (1.0 - share) * centre, centre))
+        # workers that are alike, as far as their latencies tell, share all that is known
+        share = between / np.where(between > 0.0, variance, 1.0)
+        share = np.where(within > 0.0, share, 1.0)
+        expected = np.where(seen, share * mean + (1.0 - share) * centre, centre)
+        doubt = np.where(seen, share * within, between)
+        return np.asarray(expected), np.asarray(np.sqrt(doubt))
+
+    def mean(self) -> Floats:
+        """Return expected mean latencies, (E, n), see ``known``."""
+        return self.known()[0]
 
     def variation(self) -> Floats:
         """Return the coefficient of variation of the latencies of a worker, (E,), in all alike."""

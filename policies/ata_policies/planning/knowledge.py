@@ -98,6 +98,8 @@ class Latencies(NamedTuple):
 
     mean: Floats
     """(E, n) their expected means."""
+    spread: Floats
+    """(E, n) the standard deviations of what is known of the means."""
     shape: Floats
     """(E, S) equally likely latencies of a worker, over their mean, in no order."""
 
@@ -106,7 +108,7 @@ class Latencies(NamedTuple):
         """Return them as log-normal, with the coefficient of variation that all workers show."""
         deviation = np.sqrt(np.log1p(belief.variation() ** 2))[:, None]
         shape = np.exp(deviation * _NORMAL_QUANTILES)
-        return cls(belief.mean(), shape / shape.mean(axis=1, keepdims=True))
+        return cls(*belief.known(), shape / shape.mean(axis=1, keepdims=True))
 
     def of(self, workers: Ints) -> Floats:
         """Return equally likely latencies of some workers, (E, m, S)."""
