@@ -199,7 +199,8 @@ def _measure(
             busy_until = time
             run_time = time - row.task_start[i]
             if row.tasks[i] == 1:
-                run_time += row.latency[i]
+                # At most the time of the round, whatever the rounding is.
+                run_time = min(run_time + row.latency[i], time)
         else:
             busy_until = row.finish[i]
             run_time = 0.0
