@@ -123,7 +123,7 @@ def explore(
         candidate_prices,
         usual_price,
         candidates.latency,
-        knowledge.latencies.of_newcomer(untried),
+        knowledge.latencies.levels()[:, :, None] * knowledge.latencies.shape[:, None],
     )
     idle = (available & ~used & ~untried) | sampled
     prospects = _prospects(knowledge, reduced, idle, draws)
@@ -237,11 +237,12 @@ def _prospects(
     present = among.present[:, :_MOST_CONSIDERED]
     estimates, posterior = knowledge.take(workers)
     late = picked(knowledge.latencies.spread, workers)
-    limit = reduced.limit[:, 1:, None]
     mean = posterior.mean()
     # axes (E, k, j) from here on: G_k (1 - M / u_k)+ for each number k of tasks above 0
-    gain = (reduced.cost[:, :1] - reduced.least[:, 1:])[:, :, None]
-    gain = gain * _values(knowledge, estimates, late, reduced)
+    limit = knowledge.latencies.at_workers(reduced.limit[:, 1:], workers)
+    least = knowledge.latencies.at_workers(reduced.least[:, 1:], workers)
+    gain = reduced.cost[:, :1, None] - least
+    gain = gain * _values(knowledge, estimates, late, reduced.removed[1:], limit)
     ratio = np.maximum(mean[:, None] / np.where(limit > 0.0, limit, np.inf), 1.0)
     needed = _tasks_to_know(
         picked(knowledge.shapes, workers)[:, None],
@@ -256,19 +257,20 @@ def _prospects(
     return _Prospects(workers, present, tasks, value, order)
 
 
-def _values(knowledge: Knowledge, estimates: Estimates, late: Floats, reduced: Reduced) -> Floats:
-    """Return the ``value_of_trying`` workers as they do each number k > 0 of tasks, (E, k, j).
+def _values(
+    knowledge: Knowledge, estimates: Estimates, late: Floats, removed: Ints, limits: Floats
+) -> Floats:
+    """Return the ``value_of_trying`` workers that do each number k of ``removed`` tasks, (E, k, j).
 
     A worker whose mean latency is known with a standard deviation of ``late``, (E, j), is known
     less well: with k tasks of mean M, the time per task has the relative variance late^2 / (k M)^2
     more.
     """
-    limits = reduced.limit[:, 1:]
     if not late.any():
         return value_of_trying(knowledge.population, estimates, limits)
     tried = estimates.evidence > 0.0
     values = []
-    for level, tasks in enumerate(reduced.removed[1:].tolist()):
+    for level, tasks in enumerate(removed.tolist()):
         added = (late / (tasks * np.exp(estimates.location))) ** 2
         variance = 1.0 / np.where(tried, estimates.evidence, 1.0) + added
         known = estimates._replace(evidence=np.where(tried, 1.0 / variance, 0.0))

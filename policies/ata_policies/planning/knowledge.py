@@ -28,6 +28,7 @@ from ata_policies.beliefs.moments import learn_shapes, mean_times
 
 # normal deviations of equally likely latencies; the stream of keys of their order has no other use
 _LATENCY_ORDER = 5
+_LATENCY_LEVELS = 8  # latencies for which it is worked out below which mean a newcomer is of use
 _NORMAL_QUANTILES = ndtri((permutations(_LATENCY_ORDER, 1, SLICES)[0] + 0.5) / SLICES)
 IDLE = 64  # workers that a search considers beyond the B workers that B tasks can go to
 # standard deviations that the beta rule allows for where a search begins from it: its own default
@@ -104,24 +105,57 @@ class Latencies(NamedTuple):
     """(E, S) equally likely latencies of a worker, over their mean, in no order."""
 
     @classmethod
-    def from_belief(cls, belief: LatencyBelief) -> Self:
-        """Return them as log-normal, with the coefficient of variation that all workers show."""
+    def from_belief(cls, belief: LatencyBelief, exponent: Ints) -> Self:
+        """Return them as log-normal, with the coefficient of variation that all workers show.
+
+        Args:
+            belief: What was learned.
+            exponent: (E, 1) they are in the unit 2**exponent.
+        """
+        mean, spread = (np.ldexp(moment, -exponent) for moment in belief.known())
         deviation = np.sqrt(np.log1p(belief.variation() ** 2))[:, None]
         shape = np.exp(deviation * _NORMAL_QUANTILES)
-        return cls(*belief.known(), shape / shape.mean(axis=1, keepdims=True))
+        return cls(
+            np.minimum(mean, _LARGEST_TIME),
+            np.minimum(spread, _LARGEST_TIME),
+            shape / shape.mean(axis=1, keepdims=True),
+        )
 
     def of(self, workers: Ints) -> Floats:
         """Return equally likely latencies of some workers, (E, m, S)."""
         return np.asarray(picked(self.mean, workers)[:, :, None] * self.shape[:, None])
 
-    def of_newcomer(self, untried: Mask) -> Floats:
-        """Return equally likely latencies of a worker never tried, (E, S).
+    def levels(self) -> Floats:
+        """Return mean latencies from each row's least to its largest, evenly spaced, (E, J).
+
+        They are one where all workers of each row have the same.
+        """
+        least = self.mean.min(axis=1)
+        largest = self.mean.max(axis=1)
+        if (least == largest).all():
+            return np.asarray(least[:, None])
+        return np.linspace(least, largest, _LATENCY_LEVELS, axis=1)
+
+    def at_workers(self, by_level: Floats, workers: Ints) -> Floats:
+        """Return values of some workers, (E, L, m), from values at the levels of latency.
 
         Args:
-            untried: (E, n) the workers never tried; all are alike in what is known of them.
+            by_level: (E, L, J) the values; between two levels they are interpolated.
+            workers: (E, m) the workers.
         """
-        first = untried.argmax(axis=1)[:, None]
-        return np.asarray(picked(self.mean, first) * self.shape)
+        number = by_level.shape[2]
+        if number == 1:
+            return np.broadcast_to(by_level, (*by_level.shape[:2], workers.shape[1]))
+        levels = self.levels()
+        width = levels[:, -1:] - levels[:, :1]
+        # a row in which all are alike has equal values at all levels
+        place = (picked(self.mean, workers) - levels[:, :1]) / np.where(width > 0.0, width, 1.0)
+        place *= number - 1
+        below = np.minimum(place.astype(np.int64), number - 2)[:, None]
+        part = place[:, None] - below
+        low = np.take_along_axis(by_level, below, axis=2)
+        high = np.take_along_axis(by_level, below + 1, axis=2)
+        return np.asarray(low + part * (high - low))
 
 
 class Knowledge(NamedTuple):
@@ -211,7 +245,7 @@ def learn_rows(belief: DistributionBelief, latency: LatencyBelief, weight: float
         population,
         posterior(population, estimates),
         shapes,
-        Latencies.from_belief(latency),
+        Latencies.from_belief(latency, exponent),
     )
 
 
@@ -312,7 +346,7 @@ def posterior(population: Population, estimates: Estimates) -> Posterior:
 
 
 def value_of_trying(population: Population, estimates: Estimates, limit: Floats) -> Floats:
-    """Return the value of knowing each worker better, (E, L, n), for L limits u.
+    """Return the value of knowing each worker better, (E, L, n), for L limits u of each.
 
     A worker of mean M gains (1 - M / u)+, and the value is
 
@@ -326,7 +360,7 @@ def value_of_trying(population: Population, estimates: Estimates, limit: Floats)
     Args:
         population: The population of each row.
         estimates: What the workers' own times say, (E, n).
-        limit: (E, L) the limits u.
+        limit: (E, L, n) the limits u.
     """
     return np.asarray(_value(*estimates, *population, limit))
 
@@ -440,7 +474,7 @@ def _posterior(
         spread[i] = math.sqrt(max(second_moment - first_moment * first_moment, 0.0) + inside)
 
 
-@kernel("(n),(n),(g),(g),(g),(l)->(l,n)")
+@kernel("(n),(n),(g),(g),(g),(l,n)->(l,n)")
 def _value(
     location: Floats,
     evidence: Floats,
@@ -469,7 +503,7 @@ def _value(
             expected += weights[count] * mean[count]
             count += weights[count] > 1e-9
         for level in range(len(limits)):
-            limit = limits[level]
+            limit = limits[level, i]
             out[level, i] = 0.0
             if not 0.0 < limit < math.inf:
                 continue
