@@ -4,12 +4,10 @@ A worker is known from its own times, and from the population of all workers.
 """
 
 import math
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
-from ata_gym.simulation.keys import permutations
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import copy, helper, kernel
 from ata_policies.beliefs.distributions.bins import DistributionBelief
@@ -23,13 +21,9 @@ from ata_policies.beliefs.distributions.tails import (
     own_slices,
     picked,
 )
-from ata_policies.beliefs.latency import LatencyBelief
+from ata_policies.beliefs.latency import Latencies, LatencyBelief
 from ata_policies.beliefs.moments import learn_shapes, mean_times
 
-# normal deviations of equally likely latencies; the stream of keys of their order has no other use
-_LATENCY_ORDER = 5
-_LATENCY_LEVELS = 8  # latencies for which it is worked out below which mean a newcomer is of use
-_NORMAL_QUANTILES = ndtri((permutations(_LATENCY_ORDER, 1, SLICES)[0] + 0.5) / SLICES)
 IDLE = 64  # workers that a search considers beyond the B workers that B tasks can go to
 # standard deviations that the beta rule allows for where a search begins from it: its own default
 BETA = 1.5
@@ -92,70 +86,6 @@ class Posterior(NamedTuple):
         Their standard deviation counts as 4 at most.
         """
         return np.asarray(np.exp(self.location + 0.5 * np.minimum(self.spread, 4.0) ** 2))
-
-
-class Latencies(NamedTuple):
-    """What is known of the latencies of the n workers of E rows."""
-
-    mean: Floats
-    """(E, n) their expected means."""
-    spread: Floats
-    """(E, n) the standard deviations of what is known of the means."""
-    shape: Floats
-    """(E, S) equally likely latencies of a worker, over their mean, in no order."""
-
-    @classmethod
-    def from_belief(cls, belief: LatencyBelief, exponent: Ints) -> Self:
-        """Return them as log-normal, with the coefficient of variation that all workers show.
-
-        Args:
-            belief: What was learned.
-            exponent: (E, 1) they are in the unit 2**exponent.
-        """
-        mean, spread = (np.ldexp(moment, -exponent) for moment in belief.known())
-        deviation = np.sqrt(np.log1p(belief.variation() ** 2))[:, None]
-        shape = np.exp(deviation * _NORMAL_QUANTILES)
-        return cls(
-            np.minimum(mean, _LARGEST_TIME),
-            np.minimum(spread, _LARGEST_TIME),
-            shape / shape.mean(axis=1, keepdims=True),
-        )
-
-    def of(self, workers: Ints) -> Floats:
-        """Return equally likely latencies of some workers, (E, m, S)."""
-        return np.asarray(picked(self.mean, workers)[:, :, None] * self.shape[:, None])
-
-    def levels(self) -> Floats:
-        """Return mean latencies from each row's least to its largest, evenly spaced, (E, J).
-
-        They are one where all workers of each row have the same.
-        """
-        least = self.mean.min(axis=1)
-        largest = self.mean.max(axis=1)
-        if (least == largest).all():
-            return np.asarray(least[:, None])
-        return np.linspace(least, largest, _LATENCY_LEVELS, axis=1)
-
-    def at_workers(self, by_level: Floats, workers: Ints) -> Floats:
-        """Return values of some workers, (E, L, m), from values at the levels of latency.
-
-        Args:
-            by_level: (E, L, J) the values; between two levels they are interpolated.
-            workers: (E, m) the workers.
-        """
-        number = by_level.shape[2]
-        if number == 1:
-            return np.broadcast_to(by_level, (*by_level.shape[:2], workers.shape[1]))
-        levels = self.levels()
-        width = levels[:, -1:] - levels[:, :1]
-        # a row in which all are alike has equal values at all levels
-        place = (picked(self.mean, workers) - levels[:, :1]) / np.where(width > 0.0, width, 1.0)
-        place *= number - 1
-        below = np.minimum(place.astype(np.int64), number - 2)[:, None]
-        part = place[:, None] - below
-        low = np.take_along_axis(by_level, below, axis=2)
-        high = np.take_along_axis(by_level, below + 1, axis=2)
-        return np.asarray(low + part * (high - low))
 
 
 class Knowledge(NamedTuple):
@@ -245,7 +175,7 @@ def learn_rows(belief: DistributionBelief, latency: LatencyBelief, weight: float
         population,
         posterior(population, estimates),
         shapes,
-        Latencies.from_belief(latency, exponent),
+        Latencies.from_belief(latency, exponent, SLICES),
     )
 
 

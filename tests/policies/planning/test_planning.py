@@ -37,8 +37,8 @@ from ata_policies.planning.knowledge import (
     learn_rows,
     posterior,
 )
-from ata_policies.planning.local_search import local_search, search
-from ata_policies.planning.plan import _probe
+from ata_policies.planning.local_search import local_search
+from ata_policies.planning.plan import _probe, search
 from ata_policies.planning.race_costs import race_costs
 from ata_policies.planning.race_search import (
     EVERYTHING,
