@@ -15,6 +15,7 @@ from ata_gym.typing import Bits, Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Size, declared
 from ata_gym.utils.validation import short
+from ata_policies.beliefs.availability import results_of
 
 Observation = dict[str, NDArray[Any]]
 
@@ -134,35 +135,42 @@ _LATENCY = _Field("latency", 0, np.dtype(np.float64), np.inf)
 """What workers spend before their first task of a round, in envs where they do."""
 
 
-def counted(observation: Observation) -> tuple[Ints, Floats, Floats]:
-    """Return what a belief learns from: the worker and duration of each result, and elapsed times.
+def with_latency_spread(
+    worker: Ints, duration: Floats, elapsed: Floats, latency: Floats
+) -> tuple[Floats, Floats]:
+    """Return durations and elapsed times that hold the latencies, as if whole shares were timed.
 
-    Workers in ``warm_up`` have answered, and so they are there, but nothing is learned from the
-    times of their results and of their cancelled tasks. As in a round of fewer results, the results
-    that count come first.
+    A worker's latency is spread evenly over its results of the round. A worker without a result has
+    it in its elapsed time.
 
     Args:
-        observation: A checked observation, with a row axis.
+        worker: (E, R) whose result each one is; -1 means no result.
+        duration: (E, R) the task time of each result.
+        elapsed: (E, n) how long each worker's cancelled task had run.
+        latency: (E, n) what each worker has paid in the round.
 
     Example:
-        >>> round = {"worker": np.array([[0, 1]]), "duration": np.array([[9.0, 2.0]])}
-        >>> round |= {"elapsed": np.zeros((1, 2)), "warm_up": np.array([[True, False]])}
-        >>> counted(round)[:2]
-        (array([[ 1, -1]]), array([[2., 0.]]))
+        >>> worker = np.array([[0, 0, 1]])
+        >>> duration = np.array([[1.0, 2.0, 5.0]])
+        >>> latency = np.array([[4.0, 1.0, 3.0]])
+        >>> with_latency_spread(worker, duration, np.zeros((1, 3)), latency)
+        (array([[3., 4., 6.]]), array([[0., 0., 3.]]))
     """
-    worker = observation["worker"]
-    duration = observation["duration"]
-    elapsed = observation["elapsed"]
-    if "warm_up" not in observation:
-        return worker, duration, elapsed
-    warm_up: Mask = observation["warm_up"]
-    counts = (worker >= 0) & ~np.take_along_axis(warm_up, np.maximum(worker, 0), 1)
-    order = np.argsort(~counts, axis=1, kind="stable")
-    worker, duration = (
-        np.take_along_axis(np.where(counts, part, empty), order, 1)
-        for part, empty in ((worker, -1), (duration, 0.0))
-    )
-    return worker, duration, np.where(warm_up, 0.0, elapsed)
+    counts = results_of(worker, latency.shape[1])
+    per_result = latency / np.maximum(counts, 1)
+    added = np.take_along_axis(per_result, np.maximum(worker, 0), axis=1)
+    duration = np.where(worker >= 0, duration + added, duration)
+    return duration, np.where(counts > 0, elapsed, elapsed + latency)
+
+
+def paid_in_full(worker: Ints, elapsed: Floats) -> Mask:
+    """Return which workers have begun a task, (E, n), so that they have paid their latency.
+
+    Args:
+        worker: (E, R) whose result each one is; -1 means no result.
+        elapsed: (E, n) how long each worker's cancelled task had run.
+    """
+    return np.asarray((elapsed > 0.0) | (results_of(worker, elapsed.shape[1]) > 0.0))
 
 
 def _check_warm_up(observation: Observation, shape: tuple[int, int]) -> None:

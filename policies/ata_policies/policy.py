@@ -14,10 +14,9 @@ from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import Size, Wholes
 from ata_gym.utils.trees import choose_rows
 from ata_gym.utils.validation import whole_number
-from ata_policies.beliefs.availability import Availability, PlanWithAvailability
+from ata_policies.beliefs.availability import Availability, PlanWithAvailability, counted
 from ata_policies.beliefs.belief import BeliefOfMeans, BeliefT, InitialBelief, PlanT
-from ata_policies.beliefs.latency import LatencyBelief, paid_in_full, with_latency_spread
-from ata_policies.beliefs.moments import Totals
+from ata_policies.beliefs.moments import LatencyBelief, Totals
 from ata_policies.explanation import Explanation, numbers_of
 from ata_policies.facts import Described
 from ata_policies.observations import (
@@ -26,7 +25,8 @@ from ata_policies.observations import (
     checked_conditions,
     checked_observation,
     checked_start,
-    counted,
+    paid_in_full,
+    with_latency_spread,
 )
 from ata_policies.setting import PolicyClass, Setting
 
@@ -194,7 +194,9 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
                 batch["duration"], batch["elapsed"] = with_latency_spread(
                     batch["worker"], batch["duration"], batch["elapsed"], batch["latency"]
                 )
-            worker, duration, elapsed = counted(batch)
+            worker, duration, elapsed = (batch[name] for name in ("worker", "duration", "elapsed"))
+            if "warm_up" in batch:
+                worker, duration, elapsed = counted(batch)
             if "latency" in batch and isinstance(latency, LatencyBelief):
                 latency = latency.observe(batch["latency"], paid_in_full(worker, elapsed))
             belief = belief.observe(worker, duration, elapsed)

@@ -17,9 +17,8 @@ from ata_policies.allocation.estimates.thompson import Thompson, ThompsonGamma
 from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, RoundContext, Rule
 from ata_policies.beliefs.availability import FIRST_PAUSE, LONGEST_PAUSE, Availability, results_of
 from ata_policies.beliefs.belief import CountedBelief
-from ata_policies.beliefs.latency import LatencyBelief
 from ata_policies.beliefs.memory import Discount, Everything, Memory, Restarts, Window
-from ata_policies.beliefs.moments import Moments, learn_shapes
+from ata_policies.beliefs.moments import LatencyBelief, Moments, learn_shapes
 from ata_policies.beliefs.prior import Prior
 from ata_policies.facts import Described
 from ata_policies.observations import Observation

@@ -10,7 +10,7 @@ from ata_gym.utils.ranges import Allocations, Counts, Tasks, Wholes
 from ata_gym.utils.validation import real
 from ata_policies.beliefs.availability import FIRST_PAUSE, LONGEST_PAUSE, Availability, results_of
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.beliefs.latency import LatencyBelief
+from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.explanation import listed
 from ata_policies.observations import Observation
 from ata_policies.planning.plan import Problem, make_plans

@@ -3,9 +3,11 @@
 Ours.
 """
 
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ata_gym.typing import Bits, Floats, Ints, Mask
 from ata_gym.utils.ranges import Tasks, Wholes
@@ -27,6 +29,37 @@ def results_of(worker: Ints, n: int) -> Floats:
         n: Workers.
     """
     return Totals.empty(len(worker), n).observe(worker, np.zeros(worker.shape)).counts
+
+
+def counted(observation: Mapping[str, NDArray[Any]]) -> tuple[Ints, Floats, Floats]:
+    """Return what a belief learns from: the worker and duration of each result, and elapsed times.
+
+    Workers in ``warm_up`` have answered, and so they are there, but nothing is learned from the
+    times of their results and of their cancelled tasks. As in a round of fewer results, the results
+    that count come first.
+
+    Args:
+        observation: A checked observation, with a row axis.
+
+    Example:
+        >>> round = {"worker": np.array([[0, 1]]), "duration": np.array([[9.0, 2.0]])}
+        >>> round |= {"elapsed": np.zeros((1, 2)), "warm_up": np.array([[True, False]])}
+        >>> counted(round)[:2]
+        (array([[ 1, -1]]), array([[2., 0.]]))
+    """
+    worker = observation["worker"]
+    duration = observation["duration"]
+    elapsed = observation["elapsed"]
+    if "warm_up" not in observation:
+        return worker, duration, elapsed
+    warm_up: Mask = observation["warm_up"]
+    counts = (worker >= 0) & ~np.take_along_axis(warm_up, np.maximum(worker, 0), 1)
+    order = np.argsort(~counts, axis=1, kind="stable")
+    worker, duration = (
+        np.take_along_axis(np.where(counts, part, empty), order, 1)
+        for part, empty in ((worker, -1), (duration, 0.0))
+    )
+    return worker, duration, np.where(warm_up, 0.0, elapsed)
 
 
 def signs_of_life(worker: Ints, elapsed: Floats, running: Bits | None = None) -> Mask:

@@ -8,13 +8,13 @@ from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import Counts, Flags, Reals, Squares, Times, Within, WorkerOrNone
 from ata_gym.utils.trees import leaves, map_leaves
 from ata_policies.allocation.estimates.thompson import draw_means
-from ata_policies.beliefs.availability import signs_of_life
+from ata_policies.beliefs.availability import counted, signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.distributions.retries import to_try_again
 from ata_policies.dispatch.margin import DispatchWorkers, by_margin
 from ata_policies.dispatch.shadow import CANDIDATES, ShadowSearch
-from ata_policies.observations import Observation, counted, round_progress
+from ata_policies.observations import Observation, round_progress
 from ata_policies.policy import DispatchPolicy, State
 
 _SLICES = 32  # equally likely times of a worker

@@ -6,14 +6,17 @@ likely task times, and become the chance to be done by each time of the grid.
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from ata_gym.simulation.keys import permutations
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import helper
+from ata_policies.beliefs.distributions.tails import picked
+from ata_policies.beliefs.moments import LatencyBelief
 
 POINTS = 128  # points of a grid: with so many, the cost of an allocation is right to 1 %
 # tasks whose times are added up one by one; more tasks take the deviations of 32 tasks, scaled
@@ -23,8 +26,77 @@ _LEAST_CHANCE = 1e-12  # the least chance in a table: chances are divided by eac
 _ORDERS = 3
 _BEYOND = 0.03  # expected number of workers that are busy beyond the grid
 _HALVINGS = 12  # steps of the search for the end of the grid, each of which halves an interval
+# the stream of keys for the order of latencies: no other use of ``permutations`` has it
+_LATENCY_ORDER = 5
+_LATENCY_LEVELS = 8  # latencies for which it is worked out below which mean a newcomer is of use
+_LONGEST_LATENCY = 2.0**400  # in units near the least mean time: squares must not overflow
 FEWER = 0  # index of the tables for one task fewer
 MORE = 1  # index of the tables for one task more
+
+
+class Latencies(NamedTuple):
+    """What is known of the latencies of the n workers of E rows."""
+
+    mean: Floats
+    """(E, n) their expected means."""
+    spread: Floats
+    """(E, n) the standard deviations of what is known of the means."""
+    shape: Floats
+    """(E, S) equally likely latencies of a worker, over their mean, in no order."""
+
+    @classmethod
+    def from_belief(cls, belief: LatencyBelief, exponent: Ints, size: int) -> Self:
+        """Return them as log-normal, with the coefficient of variation that all workers show.
+
+        Args:
+            belief: What was learned.
+            exponent: (E, 1) they are in the unit 2**exponent.
+            size: The number S of equally likely latencies.
+        """
+        mean, spread = (np.ldexp(moment, -exponent) for moment in belief.known())
+        deviation = np.sqrt(np.log1p(belief.variation() ** 2))[:, None]
+        shape = np.exp(deviation * _latency_quantiles(size))
+        return cls(
+            np.minimum(mean, _LONGEST_LATENCY),
+            np.minimum(spread, _LONGEST_LATENCY),
+            shape / shape.mean(axis=1, keepdims=True),
+        )
+
+    def of(self, workers: Ints) -> Floats:
+        """Return equally likely latencies of some workers, (E, m, S)."""
+        return np.asarray(picked(self.mean, workers)[:, :, None] * self.shape[:, None])
+
+    def levels(self) -> Floats:
+        """Return mean latencies from each row's least to its largest, evenly spaced, (E, J).
+
+        They are one where all workers of each row have the same.
+        """
+        least = self.mean.min(axis=1)
+        largest = self.mean.max(axis=1)
+        if (least == largest).all():
+            return np.asarray(least[:, None])
+        return np.linspace(least, largest, _LATENCY_LEVELS, axis=1)
+
+    def at_workers(self, by_level: Floats, workers: Ints) -> Floats:
+        """Return values of some workers, (E, L, m), from values at the levels of latency.
+
+        Args:
+            by_level: (E, L, J) the values; between two levels they are interpolated.
+            workers: (E, m) the workers.
+        """
+        number = by_level.shape[2]
+        if number == 1:
+            return np.broadcast_to(by_level, (*by_level.shape[:2], workers.shape[1]))
+        levels = self.levels()
+        width = levels[:, -1:] - levels[:, :1]
+        # a row in which all are alike has equal values at all levels
+        place = (picked(self.mean, workers) - levels[:, :1]) / np.where(width > 0.0, width, 1.0)
+        place *= number - 1
+        below = np.minimum(place.astype(np.int64), number - 2)[:, None]
+        part = place[:, None] - below
+        low = np.take_along_axis(by_level, below, axis=2)
+        high = np.take_along_axis(by_level, below + 1, axis=2)
+        return np.asarray(low + part * (high - low))
 
 
 class Worker(NamedTuple):
@@ -364,3 +436,9 @@ def fill_tables(
     tables.paid[i] = price * time_of_share(worker, tasks, latency)
     tables.linear[FEWER, i] = beyond_fewer - beyond - price * time_of_task(worker, tasks, latency)
     tables.linear[MORE, i] = beyond_more - beyond + price * time_of_task(worker, tasks + 1, latency)
+
+
+@lru_cache(maxsize=8)
+def _latency_quantiles(size: int) -> Floats:
+    """Return equally likely normal deviations in a random order, (size,), the same in each call."""
+    return np.asarray(ndtri((permutations(_LATENCY_ORDER, 1, size)[0] + 0.5) / size))

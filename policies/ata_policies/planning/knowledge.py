@@ -4,7 +4,7 @@ A worker is known from its own times, and from the population of all workers.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from ata_policies.beliefs.distributions.tails import (
     own_slices,
     picked,
 )
-from ata_policies.beliefs.latency import Latencies, LatencyBelief
-from ata_policies.beliefs.moments import learn_shapes, mean_times
+from ata_policies.beliefs.moments import LatencyBelief, learn_shapes, mean_times
+from ata_policies.planning.completion_times import Latencies
 
 IDLE = 64  # workers that a search considers beyond the B workers that B tasks can go to
 # standard deviations that the beta rule allows for where a search begins from it: its own default
@@ -137,18 +137,22 @@ class Candidates(NamedTuple):
     """(E, m, S) equally likely latencies, in an order that the task times do not share."""
 
 
-def learn_rows(belief: DistributionBelief, latency: LatencyBelief, weight: float) -> Knowledge:
-    """Bring together what the belief says of the workers.
+def learn_rows(
+    belief: DistributionBelief, latency: LatencyBelief, rows: Any, weight: float
+) -> Knowledge:
+    """Bring together what the belief says of the workers of some rows.
 
     At least one worker of each row must have a result. Times are in a unit near the least mean, and
     at most 2**400 of it, so that squares do not overflow. Workers that are due for another trial,
     since they may have changed, have the evidence of one exponential time at most.
 
     Args:
-        belief: What was learned in E rows.
-        latency: What was learned of their latencies.
+        belief: What was learned, of all rows.
+        latency: What was learned of latencies, of all rows.
+        rows: The E rows.
         weight: Tasks that the other workers' shapes count for in a worker's own (``learn_shapes``).
     """
+    belief = belief.take_rows(rows)
     counted, own_times = own_slices(belief)
     moments = borrow_tails(belief, counted, own_times)
     counts = moments.counts
@@ -160,6 +164,7 @@ def learn_rows(belief: DistributionBelief, latency: LatencyBelief, weight: float
     # a power of two as the unit changes no bits
     least_mean = np.where(totals > 0.0, mean_times(counts, totals), np.inf).min(axis=1)
     exponent = np.frexp(np.where(least_mean < np.inf, least_mean, 1.0))[1][:, None]
+    latencies = Latencies.from_belief(latency.take_rows(rows), exponent, SLICES)
     estimates = estimate_means(
         counts, np.minimum(np.ldexp(totals, -exponent), _LARGEST_TIME), shapes
     )
@@ -175,7 +180,7 @@ def learn_rows(belief: DistributionBelief, latency: LatencyBelief, weight: float
         population,
         posterior(population, estimates),
         shapes,
-        Latencies.from_belief(latency, exponent, SLICES),
+        latencies,
     )
 
 

@@ -11,7 +11,7 @@ from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.tails import picked
-from ata_policies.beliefs.latency import LatencyBelief
+from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.planning.exploration import explore
 from ata_policies.planning.knowledge import Candidates, choose_candidates, learn_rows
 from ata_policies.planning.local_search import MOVES, SearchResult, local_search
@@ -64,7 +64,7 @@ def make_plans(
         The tasks, (E, n); the best allocation, without the tasks that are done for the sake of
         learning, (E, n); and the number of rounds between the next round and the next plan, (E,).
     """
-    knowledge = learn_rows(belief.take_rows(rows), latency.take_rows(rows), problem.weight)
+    knowledge = learn_rows(belief, latency, rows, problem.weight)
     candidates = choose_candidates(knowledge, available, last, problem.budget)
     result = search(candidates, last, problem.budget, problem.prices, draws[:, 0])
     allocation, rounds = explore(

@@ -11,11 +11,11 @@ from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Wholes, Within, all_tasks
 from ata_gym.utils.trees import map_leaves
 from ata_gym.utils.validation import non_negative
-from ata_policies.beliefs.availability import signs_of_life
+from ata_policies.beliefs.availability import counted, signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import falling_due, first_of, to_try_again
 from ata_policies.beliefs.distributions.slices import own_sample, sample
-from ata_policies.observations import LONGEST_TIME, Observation, counted
+from ata_policies.observations import LONGEST_TIME, Observation
 from ata_policies.planning.race_search import EVERYTHING, STRIDE, RaceSearch, race_allocation
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.race.rates import Rates, learn_rates
@@ -136,13 +136,12 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         away = (plan.away | plan.racing) & ~signs_of_life(
             observation["worker"], observation["elapsed"]
         )
+        feedback = counted(observation)
         rows = np.flatnonzero(self._due(state))
         untried = state.belief.untried()
         plan = plan._replace(away=away & ~(away | untried).all(axis=1, keepdims=True))
         if self.setting.price == 0.0:
-            plan = plan._replace(
-                doubt=plan.doubt.updated(*counted(observation)),
-            )
+            plan = plan._replace(doubt=plan.doubt.updated(*feedback))
         if rows.size:
             plan = self._planned(state.belief, plan, rows)
         state = state._replace(plan=plan)

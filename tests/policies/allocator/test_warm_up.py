@@ -14,7 +14,7 @@ import ata_policies
 from ata_gym.cluster import Shadow
 from ata_gym.utils.trees import difference
 from ata_policies import Allocator, Dispatcher
-from ata_policies.observations import counted
+from ata_policies.beliefs.availability import counted
 from tests.policies.allocator.test_states import BUDGET, KINDS, POOL, N, by_json
 
 WARM_UP = 2

@@ -26,7 +26,7 @@ from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.simulated.costs import Costs, replay, simulate
 from ata_gym.theory.simulated.slices import slice_means
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.beliefs.latency import LatencyBelief
+from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.planning import knowledge
 from ata_policies.planning.exploration import explore
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
@@ -385,7 +385,7 @@ def tries(workers: int, results: dict[int, list[float]], budget: int, left: floa
         np.concatenate(list(results.values()))[None],
         np.zeros((1, workers)),
     )
-    known = learn_rows(belief, LatencyBelief.empty(*belief.counts.shape), 5.0)
+    known = learn_rows(belief, LatencyBelief.empty(*belief.counts.shape), slice(None), 5.0)
     all_workers = np.ones((1, workers), np.bool_)
     nothing = np.zeros((1, workers), int)
     candidates = choose_candidates(known, all_workers, nothing, budget)

@@ -16,7 +16,7 @@ pytest.importorskip("ray", reason="the extra cluster")
 
 import ata_policies
 from ata_gym.cluster import RayRunner
-from ata_policies.observations import counted
+from ata_policies.beliefs.availability import counted
 from tests.fuzz.actors import Watched, kill, make_caller, make_sleep
 from tests.waiting import until
 
