@@ -19,8 +19,8 @@ from ata_policies.setting import Setting
 
 _WORKERS_TOGETHER = 1024
 """Workers of the rows whose plans are made together: more would not fit into the cache."""
-_FORESEEN_ROUNDS = 1_000.0
-"""Rounds for which workers are assumed not to change, where the horizon is not known."""
+_FORESEEN_PER_ROUND = 4.0
+"""Rounds to come for each round so far, where the horizon is not known."""
 
 
 class AllocationPlan(NamedTuple):
@@ -54,10 +54,11 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
     2. Where to search (``choose_candidates``): the fastest workers, and the workers in use.
     3. The search (``search``): the allocation of least expected cost on these distributions.
     4. Who is tried in order to learn (``explore``). The rounds left in which this can pay are known
-       from the horizon. Where it is not known, they are as many as there were, and at least 1,000.
-       Where everything has begun anew, they are no more than the rounds since then, or the rounds
-       between two such changes. Where the belief forgets, so that m rounds count, they are fewer by
-       the factor that 2 m is less than the rounds since then.
+       from the horizon. Where it is not known, they are four times as many as there were, so
+       that no worker is given up for good. Where everything has begun anew, they are no more than
+       the rounds since then, or the rounds between two such changes. Where the belief forgets, so
+       that m rounds count, they are fewer by the factor that 2 m is less than the rounds since
+       then.
     5. When the next plan is due: in the next round where the search is not over, and else after 10
        to 20 % of the rounds that count, by the row's own randomness. It is due sooner where a
        worker, tried or in use, is hardly known.
@@ -223,7 +224,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         changes = plan.changes[rows]
         longest: Any
         if horizon is None:
-            rounds_left = np.maximum(since, _FORESEEN_ROUNDS)
+            rounds_left = _FORESEEN_PER_ROUND * (since + 1.0)
             longest = np.inf
         else:
             rounds_left = np.maximum(horizon - round, 0.0)

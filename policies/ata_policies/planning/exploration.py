@@ -88,9 +88,8 @@ def explore(
     come first, if that is better. Equal ones come in the order of the ``draws``, and of those never
     tried B are considered. Where no particular worker is meant, the price is the median price.
 
-    What this costs over many rounds is not proved. With gamma times of two workers the regret stays
-    below (ln N)^2 up to a coefficient of variation of 1.4; from about 1.8 on it is linear, as some
-    rows stay at the slower worker (``python -m docs.linear_regret``). Of very many workers most are
+    What this costs over many rounds is not proved (``python -m docs.linear_regret`` measures it).
+    Of very many workers most are
     never tried, as in many-armed bandits (Wang, Audibert and Munos, 2008). Ours, after the
     knowledge gradient (Frazier, Powell and Dayanik, 2008).
 

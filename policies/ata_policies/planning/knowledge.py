@@ -33,7 +33,6 @@ _LARGEST_TIME = 2.0**400
 _FILLED_UP = 2.0**440
 PLACES = 48  # components of the population
 _PASSES = 20  # steps of expectation and maximisation
-_LEAST_EVIDENCE = 0.5  # the least evidence of a worker with a result, in exponential times
 # workers from which a population is learned; of more, every second one counts, or every third, ...
 _MOST_LEARNED_FROM = 512
 # standard deviations beyond which a normal distribution has nothing that counts
@@ -217,9 +216,8 @@ def choose_candidates(knowledge: Knowledge, available: Mask, last: Ints, budget:
 def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
     """Estimate mean times as S / K, with the evidence c K, from K tasks of total time S.
 
-    Task times count as gamma of shape c. The evidence is 1/2 at least, or one result would count as
-    none where times vary widely. The logarithm of a gamma time varies more than that says: its
-    variance, trigamma(c), is 101 for c = 0.1.
+    Task times count as gamma of shape c. The logarithm of a gamma time varies more than that says:
+    its variance, trigamma(c), is 101 for c = 0.1.
 
     Args:
         counts: (E, n) the numbers K; 0 for a worker never tried.
@@ -230,7 +228,7 @@ def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
     location = np.log(np.maximum(totals / np.where(tried, counts, 1.0), 1e-100))
     return Estimates(
         np.where(tried, location, 0.0),
-        np.where(tried, np.maximum(shapes * counts, _LEAST_EVIDENCE), 0.0),
+        np.where(tried, shapes * counts, 0.0),
     )
 
 

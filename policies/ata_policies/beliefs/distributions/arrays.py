@@ -174,6 +174,32 @@ def bin_of(time: float, anchor: float, bins: int) -> int:
     return int(min(max(place, 0), bins - 1))
 
 
+@phase
+def make_room(belief: RowBelief, i: int, s: int, time: float) -> None:
+    """Move the bins of worker i, in slot s, up until the last one holds a time, if it is longer.
+
+    A first time may be far shorter than all others, which would then share the last bin.
+    """
+    size = belief.bins.shape[2]
+    anchor = belief.anchor[i]
+    if not 0.0 < anchor < time < math.inf:
+        return
+    beyond = math.floor(2.0 * (math.log2(time) - math.log2(anchor))) - (size - 1 - size // 2)
+    if beyond <= 0:
+        return
+    # by a power of two, which changes no bits of the times in units of the anchor
+    octaves = (beyond + 1) // 2
+    moved = min(2 * octaves, size - 1)
+    for count in range(belief.bins.shape[1]):
+        bins = belief.bins[s, count]
+        bins[0] = bins[: moved + 1].sum()
+        for b in range(1, size):
+            bins[b] = bins[b + moved] if b + moved < size else 0.0
+    for b in range(size):
+        belief.bins[s, SUMS, b] = math.ldexp(belief.bins[s, SUMS, b], -octaves)
+    belief.anchor[i] = math.ldexp(anchor, octaves)
+
+
 @inlined
 def level(tracks: Floats, s: int, h: int) -> float:
     """Return the time per result of memory h at slot s.
@@ -185,6 +211,16 @@ def level(tracks: Floats, s: int, h: int) -> float:
         time = tracks[s, SLOT.time + 2 * h] + time_per_result
         time_per_result = time / (tracks[s, SLOT.results + 2 * h] + 1.0)
     return time_per_result
+
+
+@inlined
+def lead_of(m: float, other: float, d: float, x: float) -> float:
+    """Return by how much a level predicts d results of time x better than the level ``other``.
+
+    It is the lesser of the log-likelihood ratios of gamma and of Poisson times.
+    """
+    ratio = math.log(other / m)
+    return min(d * ratio + x / other - x / m, d * (1.0 - m / other) - x / other * ratio)
 
 
 @inlined

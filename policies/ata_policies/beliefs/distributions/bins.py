@@ -60,9 +60,12 @@ class DistributionBelief(NamedTuple):
         l_h = (d ln m_h + x / m_h) / phi,
 
     where phi is the dispersion of the worker, E[(x / m - d)^2] / E[d], from the predictions of its
-    own and of the row. A time counts at most 5 m, so that no single time is a change. A task
-    cancelled at age c counts as time E[X | X > c] - m without a result: so the expected loss is the
-    loss of the whole task, whatever c was. A worker of whose tasks only a share is finished counts
+    own and of the row. Where two memories a and b are compared, the lesser counts of l_a - l_b and
+    of the same difference for Poisson times, (d (m_a - m_b) - x ln(m_a / m_b)) / (m_a phi): so
+    neither few long times nor many short ones are a change by themselves. A time counts at most
+    5 m, so that no single time is a change. A task cancelled at age c counts as time
+    E[X | X > c] - m without a result: so the expected loss is the loss of the whole task, whatever
+    c was. A worker of whose tasks only a share is finished counts
     (2 share - 1)+ as much.
 
     **The memory in force.** It is the memory that predicted best: the sum of phi l_h over the
@@ -104,7 +107,10 @@ class DistributionBelief(NamedTuple):
     cancellations: Counts
     """(E, n) cancelled tasks that count."""
     anchor: Times
-    """(E, n) where the worker's bin 16 begins: its first time above 0; 0 before it."""
+    """(E, n) where the worker's bin 16 begins; 0 before its first time above 0.
+
+    It is this first time, times a power of 2 if later times would lie beyond the last bin.
+    """
     last: Counts
     """(E, n) the row's round in which the worker last gave a result or had a task cancelled.
 

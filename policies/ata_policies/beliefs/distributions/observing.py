@@ -29,7 +29,9 @@ from ata_policies.beliefs.distributions.arrays import (
     counted_of,
     dispersion_of,
     give_slots,
+    lead_of,
     level,
+    make_room,
     rescale,
     trust_in,
     weigh,
@@ -67,7 +69,7 @@ def _compare(belief: RowBelief, s: int, force: int, losses: Floats) -> int:
     highest = _LEAST_LEAD
     # without the last memory: one of a single round would often win by chance
     for h in range(force + 1, MEMORIES - 1):
-        statistic = max(tracks[s, SLOT.tests + h - 1] + losses[force] - losses[h], 0.0)
+        statistic = max(tracks[s, SLOT.tests + h - 1] + losses[h], 0.0)
         tracks[s, SLOT.tests + h - 1] = statistic
         if statistic > highest:
             best = h
@@ -198,6 +200,7 @@ def _count(
             belief.totals[i] += x
             belief.busy[i] += x
             if s >= 0:
+                make_room(belief, i, s, x / stretch)
                 b = bin_of(x / stretch, belief.anchor[i], size)
                 belief.bins[s, FINISHED, b] += 1.0
                 if belief.anchor[i] > 0.0:
@@ -216,6 +219,7 @@ def _count(
             belief.cancellations[i] += 1.0
             if s >= 0:
                 stretch = counted_of(belief.tracks, s)[1]
+                make_room(belief, i, s, x / stretch)
                 b = bin_of(x / stretch, belief.anchor[i], size)
                 belief.bins[s, CANCELLED, b] += 1.0
 
@@ -325,15 +329,15 @@ def _compare_workers(
         stretch = 1.0
         if tracks[s, SLOT.results] > 0.0:
             weight = trust_in(belief.counts[i], belief.cancellations[i])
-            for h in range(MEMORIES):
+            longest = level(tracks, s, 0)
+            in_force = level(tracks, s, force)
+            for h in range(1, MEMORIES):
                 m = level(tracks, s, h)
-                if m > 0.0:
-                    losses[h] = weight * (d * math.log(m) + x / m)
+                if m > 0.0 and longest > 0.0 and in_force > 0.0:
+                    gain[h] += weight * lead_of(m, longest, d, x)
+                    losses[h] = weight * lead_of(m, in_force, d, x) / dispersion
                 else:
                     losses[h] = 0.0
-                gain[h] += losses[0] - losses[h]
-            for h in range(MEMORIES):
-                losses[h] /= dispersion
             best = _compare(belief, s, force, losses)
             m = level(tracks, s, force)
             if m > 0.0:

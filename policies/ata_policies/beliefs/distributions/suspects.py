@@ -58,9 +58,11 @@ def judge(belief: RowBelief, i: int, s: int, force: int, round: float, part: Wor
     mean m, r = x / m, and the variance phi of the logarithm of a time, a round is unlike the usual
     level if
 
-        min(ln(r)^2 / 2, r - 1 - ln r) / (phi (1 / d + 1 / K)) > ln((w + 50,000) / (c + 1)),
+        (e + 1) / 2 ln(1 + 2 s / e) > ln((w + 50,000) / (c + 1)),
+        s = min(ln(r)^2 / 2, r - 1 - ln r) / (phi (1 / d + 1 / K)),
 
-    where c changes have lasted in w rounds of workers. For r > 1 the left side is the log-normal
+    where c changes have lasted in w rounds of workers, and phi is known from e errors of the row:
+    it is Student's likelihood ratio, near s where e is large. For r > 1 s is the log-normal
     likelihood ratio. For r < 1 it is the likelihood ratio of gamma times, which may be very short.
     The longest of several results is left out if x > m, since one long task is no change.
 
@@ -107,7 +109,10 @@ def judge(belief: RowBelief, i: int, s: int, force: int, round: float, part: Wor
     trust = trust_in(belief.counts[i], belief.cancellations[i])
     distance = min(0.5 * typical * typical, math.exp(typical) - 1.0 - typical)
     known_results = max(tracks[s, SLOT.results + 2 * force], 0.5)
-    statistic = trust * distance / (spread * (1.0 / results + 1.0 / known_results))
+    statistic = distance / (spread * (1.0 / results + 1.0 / known_results))
+    # the spread itself is known from so many errors only: Student's likelihood ratio
+    errors = belief.row[ROW.results] + 1.0
+    statistic = trust * 0.5 * (errors + 1.0) * math.log1p(2.0 * statistic / errors)
     limit = math.log((belief.row[ROW.exposure] + _RARE) / (belief.row[ROW.events] + 1.0))
     # without its longest result, a long round may look short
     if typical * ratio <= 0.0 or statistic <= limit:

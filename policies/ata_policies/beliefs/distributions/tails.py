@@ -1,4 +1,4 @@
-"""Rare huge times: the mean of a worker whose tail is estimated partly from all workers."""
+"""Rare huge times: the mean of a worker whose tail is partly from all workers."""
 
 import math
 from typing import Any, NamedTuple
@@ -15,10 +15,6 @@ SLICES = 128
 """Slices of a worker's distribution."""
 _LONG = 4.0
 """The tail is the part of times beyond so many medians of their worker."""
-_BORROWED = 100.0
-"""The results for which the tail of all workers counts beside a worker's own."""
-_LONGEST_TAIL = 1e6
-"""The longest tail; a longer one counts as this one, so that means stay within range."""
 
 
 def picked(values: Any, places: Ints) -> Any:
@@ -75,14 +71,24 @@ def own_slices(belief: DistributionBelief) -> tuple[Members, Floats]:
 def borrow_tails(belief: DistributionBelief, counted: Members, slices: Floats) -> Moments:
     """Return the moments, (E, n), with means in which a rare huge time counts less.
 
-    With w_i the mean of a worker's times cut at 4 of its medians, its mean is w_i (1 + x_i). The
-    tail x_i rests on few of its K_i results, so it is mixed with the tail x of all workers:
+    With w_i the mean of a worker's times cut at 4 of its medians, and m_i the mean of all K_i of
+    them, its tail is x_i = ln(m_i / w_i). It rests on few results, and so is mixed with the tail x
+    of all workers, the average with the weights K_i - 1:
 
-        mean_i = w_i (1 + (K_i x_i + 100 x) / (K_i + 100)),   x = sum_i K_i x_i / sum_i K_i.
+        ln mean_i = ln m_i + rho (1 - t_i) (x - x_i),   t_i = tau^2 / (tau^2 + v / (K_i - 1)),
+
+    where v is the variance of the tail by one result (delta method; all workers), and tau^2 the
+    variance between the tails of the workers (DerSimonian and Laird, 1986). The tail is a control
+    variate:
+
+        rho = cov(ln m, ln m - ln w) / var(ln m - ln w),
+
+    cut to 0 to 1, is the share of an error of the tail that is an error of the mean. It is near 1
+    for Pareto times and 0 for gamma times, whose median is known worse than their mean.
 
     Coefficients of variation stay, because a mean is not known better than before. Workers whose
-    times are not counted in bins keep their moments. Ours; a winsorised mean (Dixon and Tukey,
-    1968) whose bias is put back.
+    times are not counted in bins keep their moments. Ours; after a winsorised mean (Dixon and
+    Tukey, 1968) whose bias is put back.
 
     Args:
         belief: What is known of n workers.
@@ -96,33 +102,71 @@ def borrow_tails(belief: DistributionBelief, counted: Members, slices: Floats) -
         >>> belief = belief.observe(np.array([[0, 0]]), np.array([[1.0, 30.0]]), zeros)
         >>> moments = borrow_tails(belief, *own_slices(belief))
         >>> (belief.totals[0] / belief.counts[0]).round(1), moments.mean()[0].round(1)
-        (array([2.3, 1. ]), array([1.9, 1.5]))
+        (array([2.3, 1. ]), array([2. , 1.2]))
     """
     moments = Moments(belief.counts, belief.totals, belief.deviations)
-    tail = np.where(counted.present, _tail(slices), 0.0)
-    results = counted.take(belief.counts)
-    common_tail = np.zeros((len(tail), 1))
+    tail, covariance, variance = _tail(slices)
     # workers whose times are all 0 have no tail that others could borrow
-    weight = results * (counted.take(belief.anchor) > 0.0)
-    for row in np.flatnonzero(tail.any(axis=1)):
-        weights = weight[row, counted.present[row]]
-        common_tail[row] = (tail[row, counted.present[row]] * weights).sum() / weights.sum()
-    mixed = (results * tail + _BORROWED * common_tail) / (results + _BORROWED)
-    factor = np.where(counted.place >= 0, picked((1.0 + mixed) / (1.0 + tail), counted.place), 1.0)
+    has_tail = counted.present & (counted.take(belief.anchor) > 0.0)
+    results = np.where(has_tail, np.maximum(counted.take(belief.counts) - 1.0, 0.0), 0.0)
+    total = np.maximum(results.sum(axis=1, keepdims=True), 1e-9)
+    common_tail, common_covariance, common_variance = (
+        (np.where(has_tail, part, 0.0) * results).sum(axis=1, keepdims=True) / total
+        for part in (tail, covariance, variance)
+    )
+    common_variance = np.maximum(common_variance, 1e-9)
+    share = np.clip(common_covariance / common_variance, 0.0, 1.0)
+    own = _own_weight(tail - common_tail, results / common_variance)
+    factor = np.exp(share * (1.0 - own) * (common_tail - tail))
+    factor = np.where(counted.place >= 0, picked(factor, counted.place), 1.0)
     return Moments(moments.counts, moments.totals * factor, moments.deviations * factor**2)
 
 
-@kernel("(s)->()")
-def _tail(times: Floats, out: Floats) -> None:
-    """Compute how much longer the mean is than the mean of the times cut at 4 medians."""
+def _own_weight(difference: Floats, precision: Floats) -> Floats:
+    """Return the weight t of each worker's tail beside the tail of all, see ``borrow_tails``.
+
+    Args:
+        difference: (E, m) by how much it is larger.
+        precision: (E, m) 1 / its variance, (K - 1) / v; 0 where it has none.
+    """
+    total = np.maximum(precision.sum(axis=1, keepdims=True), 1e-9)
+    # by chance alone, the squares have the sum ``degrees``
+    squares = (precision * difference**2).sum(axis=1, keepdims=True)
+    degrees = (precision > 0.0).sum(axis=1, keepdims=True) - 1.0
+    scale = total - (precision**2).sum(axis=1, keepdims=True) / total
+    between = np.maximum(squares - degrees, 0.0) / np.maximum(scale, 1e-9)
+    return np.asarray(between * precision / (between * precision + 1.0))
+
+
+@kernel("(s)->(),(),()")
+def _tail(times: Floats, tail: Floats, covariance: Floats, variance: Floats) -> None:
+    """Compute a worker's tail, and by one result its covariance with the mean and its variance."""
     size = len(times)
-    total = 0.0
-    cut_total = 0.0
+    quarter = size // 4
+    tail[0] = covariance[0] = variance[0] = 0.0
+    mean = times.mean()
     median = 0.5 * (times[(size - 1) // 2] + times[size // 2])
+    cut_mean = 0.0
+    beyond = 0.0
     for s in range(size):
-        total += times[s]
-        cut_total += min(times[s], _LONG * median)
-    if cut_total > 0.0 and total < math.inf:
-        out[0] = min((total - cut_total) / cut_total, _LONGEST_TAIL)
-    else:
-        out[0] = 0.0
+        cut_mean += min(times[s], _LONG * median) / size
+        beyond += (times[s] > _LONG * median) / size
+    if not (beyond > 0.0 and cut_mean > 0.0 and mean < math.inf):
+        return
+    tail[0] = math.log(mean / cut_mean)
+    # to first order, what a time changes in the logarithms of the median, of the cut mean (by
+    # itself, and by the limit) and of the mean; around the median, the logarithm of the time rises
+    # with the level as it does between the quartiles
+    if not times[quarter] > 0.0:
+        return
+    slope = 2.0 * math.log(times[size - 1 - quarter] / times[quarter])
+    by_limit = _LONG * beyond * median / cut_mean
+    for s in range(size):
+        if 2 * s < size:
+            of_median = -0.5 * slope
+        else:
+            of_median = 0.5 * slope
+        of_cut = min(times[s], _LONG * median) / cut_mean - 1.0 + by_limit * of_median
+        of_mean = times[s] / mean - 1.0
+        covariance[0] += of_mean * (of_mean - of_cut) / size
+        variance[0] += (of_mean - of_cut) ** 2 / size
