@@ -324,7 +324,12 @@ def test_each_row_is_the_single_env_of_its_seed(env_id: str) -> None:
         "pool": NOISY.with_latency(exponential([0.5, 1.0, 0.2])),
         "budget": 4,
         "horizon": 5,
-        "changes": [*FOLLOWING, Leak(0.3, 4, away=1), Crash(0.1, 2.0, 1, 1.0), OnOff(2.0, 0.2, 0.2)],
+        "changes": [
+            *FOLLOWING,
+            Leak(0.3, 4, away=1),
+            Crash(0.1, 2.0, 1, 1.0),
+            OnOff(2.0, 0.2, 0.2),
+        ],
     }
     rows = 3
     for mode in ("NextStep", "SameStep"):
