@@ -23,11 +23,15 @@ class Shadow(AbstractContextManager["Shadow"]):
     how many each worker would have computed, and learns as if it had decided. Nothing is sent and
     nothing is changed, so that it may run on one rank, on the times that a job gathers anyway. A
     worker's time is taken to be proportional to its share; other effects of a share are not seen.
+    All workers start with the job, so that its first steps are the warm-up of all; a shadow that is
+    made anew after a restart of the job has another one.
 
     Args:
         tasks: Into how many tasks a step of each worker is cut; the budget B is this number times
             the number of workers of a step.
         policy: The name of a policy, as for ``ata_policies.Allocator``.
+        warm_up: The first steps, which are recorded and not played, since libraries are loaded,
+            kernels compiled and caches filled in them.
         log_every: Steps between two lines in the log ``ata_gym.cluster``; None for no lines.
         record: A CSV file for the times of all steps, which ``ata-gym what-if`` reads; a
             ``TraceRecorder`` writes it, each step at once, and goes on after a restart. Close the
@@ -43,11 +47,11 @@ class Shadow(AbstractContextManager["Shadow"]):
         >>> for step in range(10):
         ...     shadow.step(seconds_until_the_gradient)
         >>> shadow.tasks, round(shadow.saved, 3)
-        ({'gpu0': 6, 'gpu1': 2}, 0.45)
+        ({'gpu0': 6, 'gpu1': 2}, 0.444)
     """
 
     runtime: float = 0.0
-    """The seconds that the steps took so far, without communication."""
+    """The seconds that the steps took so far after the warm-up, without communication."""
     policy_runtime: float = 0.0
     """The seconds that the steps would have taken so far, without communication."""
     tasks: Mapping[Worker, int]
@@ -58,12 +62,14 @@ class Shadow(AbstractContextManager["Shadow"]):
         *,
         tasks: int = 8,
         policy: str = "default",
+        warm_up: int = 1,
         log_every: int | None = 100,
         record: str | PathLike[str] | None = None,
         **arguments: Any,
     ) -> None:
         self._tasks_per_worker = whole_number("tasks", tasks, 2)
         self._policy = policy
+        self._warm_up = whole_number("warm_up", warm_up, 0)
         self._arguments = arguments
         if log_every is None:
             self._log_every = None
@@ -119,6 +125,9 @@ class Shadow(AbstractContextManager["Shadow"]):
                     round_time=max(times.values()),
                 ),
             )
+        self._steps += 1
+        if self._steps <= self._warm_up:
+            return
         self.tasks = self._allocator.allocate()
         ends = {
             worker: duration * self.tasks[worker] / self._tasks_per_worker
@@ -133,7 +142,6 @@ class Shadow(AbstractContextManager["Shadow"]):
         )
         self.runtime += max(times.values())
         self.policy_runtime += max(ends.values())
-        self._steps += 1
         if self._log_every and self._steps % self._log_every == 0:
             slowest = max(times, key=times.__getitem__)
             _LOG.info(

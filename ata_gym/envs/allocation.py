@@ -116,8 +116,8 @@ class TaskAllocationEnv(SingleEnv):
       round is played; it has masks (``action_masks()``, ``info["action_mask"]``).
     - ``reward_unit``: "time", or "even round". With "even round" rewards are divided by the cost of
       an even round. In it the workers at the episode's start have all the harmonic mean of their
-      mean task times, and share the budget evenly. So agents learn from workers of any speed. The
-      agent does not see this unit, and no action changes it.
+      mean task times, share the budget evenly, and pay the mean of their latencies. So agents learn
+      from workers of any speed. The agent does not see this unit, and no action changes it.
     - ``render_mode``: how ``render`` shows the last round. "ansi" gives a text, "rgb_array" pixels,
       and "human" a window that is drawn after each reset and step. With None nothing is shown.
 

@@ -48,8 +48,9 @@ class TaskDispatchEnv(SingleEnv):
     | ``age`` | (n,) | float64 | for how long that task has been running |
 
     The keys ``latency``, ``signal`` and ``present`` are as in ``TaskAllocationEnv``. A worker pays
-    its latency once in a round, with its first start. ``latency`` shows what was paid so far; while
-    a worker pays it, the worker is running and its ``age`` is 0.
+    its latency once in a round, with its first start. ``latency`` shows it beside the worker's
+    first result of the round, or at the round's end for a worker that has none. While a worker pays
+    it, the worker is running. ``age`` counts from the start of a task, with a latency before it.
 
     ## Rewards
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ata_gym.changes import Change, Redraw
+from ata_gym.pools import Pool
 from ata_gym.scenarios.scenario import AtaConstants, Published, Scenario
 from ata_gym.typing import Floats
 from ata_gym.utils.files.json_files import fields, text
@@ -66,6 +67,7 @@ def scenario_card(scenario: Scenario) -> Card:
         "workers": f"{workers(scenario)}: {families}, {_range('mean time', mean)}{drawn}",
         "slowest / fastest": f"{ratio:.3g} by mean time",
         "spread": _range("standard deviation / mean", spread),
+        "latency": _latency(pool),
         "budget B": f"{scenario.budget:,} results a round",
         "horizon": horizon,
         "price": f"{scenario.price:g} of worker time" + _unit_costs(scenario),
@@ -73,6 +75,7 @@ def scenario_card(scenario: Scenario) -> Card:
         "published alpha, eta": _published(scenario.published),
         "source": scenario.source or "not told",
     }
+    facts = {name: fact for name, fact in facts.items() if fact}
     name = scenario.name or "a scenario without a name"
     if scenario.summary:
         summary = f"{scenario.summary}."
@@ -95,6 +98,15 @@ def workers(scenario: Scenario) -> str:
     if fewest == n:
         return str(n)
     return f"{fewest}-{n}"
+
+
+def _latency(pool: Pool) -> str:
+    if pool.latency is None:
+        return ""
+    families = ", ".join(dict.fromkeys(pool.latency.families))
+    return (
+        f"{families}, {_range('mean', pool.latency.mean())} a round, before a worker's first task"
+    )
 
 
 def _unit_costs(scenario: Scenario) -> str:

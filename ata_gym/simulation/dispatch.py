@@ -92,7 +92,7 @@ class Completion(NamedTuple):
     elapsed: Floats
     """How long each worker's cancelled task had run at the round's end, else 0, shape (E, n)."""
     age: Floats
-    """How long each running task has run, shape (E, n); 0 before it begins, in a latency."""
+    """How long ago each running task was started, shape (E, n), with a latency before it."""
     round_over: Mask
     """Whether this was the B-th result, shape (E,)."""
     round_time: Floats
@@ -104,7 +104,11 @@ class Completion(NamedTuple):
     round_state: RoundState
     """The state of the rows now; after the B-th result it is the start of the next round."""
     latency: Floats
-    """The time so far that each worker spent in the round before its first task, shape (E, n)."""
+    """The time that a worker spent in the round before its first task, shape (E, n).
+
+    It stands beside the first result of the worker in the round. At the round's end it stands
+    there, too, for workers without a result, as far as it was paid. Else it is 0.
+    """
 
 
 @phase
@@ -175,6 +179,7 @@ def _run_to_result(
 def _measure(
     row: RoundState,
     death_time: Floats,
+    result_worker: int,
     round_over: bool,
     elapsed: Floats,
     age: Floats,
@@ -183,31 +188,40 @@ def _measure(
     """Add up the worker time, and measure how long tasks have run.
 
     ``elapsed`` gets the times of cancelled and lost tasks if the round is over, and ``age`` the
-    times of running tasks if it is not. ``paid`` gets the latencies that were paid so far.
+    times since running tasks were started if it is not. ``paid`` gets the latency of
+    ``result_worker`` if the result is its first one in the round, and those of workers without a
+    result if the round is over.
     """
     time = row.time[0]
     total = 0.0
     for i in range(len(death_time)):
         if row.running[i] != 0:
             busy_until = time
-            run_time = max(time - row.task_start[i], 0.0)
+            run_time = time - row.task_start[i]
+            if row.tasks[i] == 1:
+                # At most the time of the round, whatever the rounding is.
+                run_time = min(run_time + row.latency[i], time)
         else:
             busy_until = row.finish[i]
             run_time = 0.0
-        # The part of the latency that is still to come, or that the worker's death spared it.
-        paid[i] = row.latency[i] - max(row.task_start[i] - busy_until, 0.0)
+        unfinished = row.running[i] != 0 or not gives_result(
+            row.task_start[i], row.duration[i], death_time[i], row.finish[i]
+        )
+        if row.tasks[i] == 1 and (i == result_worker or (round_over and unfinished)):
+            # Less what is still to come, or what the worker's death spared it.
+            paid[i] = row.latency[i] - max(row.task_start[i] - busy_until, 0.0)
+        else:
+            paid[i] = 0.0
         total += busy_until - row.idle[i]
         if round_over:
-            elapsed[i] = run_time
+            if unfinished:
+                elapsed[i] = max(busy_until - row.task_start[i], 0.0)
+            else:
+                elapsed[i] = 0.0
             age[i] = 0.0
         else:
             elapsed[i] = 0.0
             age[i] = run_time
-    if round_over and row.lost[0] > 0:
-        for i in range(len(death_time)):
-            result = gives_result(row.task_start[i], row.duration[i], death_time[i], row.finish[i])
-            if not result and row.running[i] == 0:
-                elapsed[i] = max(row.finish[i] - row.task_start[i], 0.0)
     row.worker_time[0] = total
 
 
@@ -297,7 +311,7 @@ def _run_dispatch(
     i = _run_to_result(times, row, started, death_time, latency, action)
     missing[0] -= 1
     round_over[0] = missing[0] == 0
-    _measure(row, death_time, round_over[0], elapsed, age, paid)
+    _measure(row, death_time, i, round_over[0], elapsed, age, paid)
     result_worker[0] = i
     result_duration[0] = duration[i]
     result_round_time[0] = time[0]

@@ -310,9 +310,10 @@ def guarantee(
             mean), for ATA-Empirical over the mean.
 
     Raises:
-        ValueError: If a psi1 norm is infinite (log-normal, Pareto, Weibull of a shape below 1),
-            since nothing is promised then; if the constant is so small that the confidence bounds
-            do not hold; and for arguments out of their range.
+        ValueError: If the pool has a latency, which the theorems do not know; if a psi1 norm is
+            infinite (log-normal, Pareto, Weibull of a shape below 1), since nothing is promised
+            then; if the constant is so small that the confidence bounds do not hold; and for
+            arguments out of their range.
 
     Example:
         The factor, the published factor, the constant and the length of the uniform phase:
@@ -340,6 +341,11 @@ def guarantee(
     scale, centred = checked_version(version)
     budget = whole_number("budget", budget)
     means = checked_pool(pool).mean()
+    if pool.latency is not None:
+        raise ValueError(
+            "the theorems hold for rounds without latency, and this pool has one: ask for the"
+            " guarantee of pool.with_latency(None)",
+        )
     deviation_norm = pool.psi1_norm(centred=True)
     if not np.isfinite(deviation_norm).all():
         i = int(np.argmin(np.isfinite(deviation_norm)))

@@ -137,10 +137,16 @@ class _AgentPolicy(Policy[WorkerMemory, NoPlan]):
     def act(
         self, state: State[WorkerMemory, NoPlan], observation: Observation
     ) -> tuple[Ints, State[WorkerMemory, NoPlan]]:
+        state = state._replace(belief=state.belief.with_answers(observation))
         forms = {"shares": self._shares, "assign": self._assign, "start": self._start}
         choose = forms.get(self.form[1], self._whole)
         action = choose(state, observation)
         return action, state._replace(belief=state.belief.with_assigned(action))
+
+    def note_tasks(
+        self, state: State[WorkerMemory, NoPlan], tasks: Ints
+    ) -> State[WorkerMemory, NoPlan]:
+        return state._replace(belief=state.belief.with_assigned(tasks))
 
     def _whole(self, state: State[WorkerMemory, NoPlan], observation: Observation) -> Ints:
         """Return the agent's actions as they are."""

@@ -73,6 +73,9 @@ def full_scenario_card(scenario: Scenario) -> Card:
     pool = scenario.pool
     if not scenario.stationary or not np.isfinite(pool.mean()).all():
         return card
+    if pool.latency is not None:
+        promise = "none: the theorems hold for rounds without latency"
+        return card._replace(facts={**card.facts, "ATA's guarantee": promise})
     setting = Setting.from_scenario(scenario)
     phases = []
     for ending, version in (("", "preprint"), ("-icml", "icml")):

@@ -35,12 +35,13 @@ class _Field(NamedTuple):
 def checked_observation(observation: Observation, n: int, budget: int, env_id: str) -> Observation:
     """Return the observation as a batch of rows, in arrays of the expected types.
 
-    Other keys are passed on with a row axis.
+    The key ``latency`` is checked where it is there; other keys are passed on with a row axis.
 
     Args:
         observation: It holds ``worker`` and ``duration`` of shape (R,) or (E, R), ``elapsed`` of
-            shape (n,) or (E, n), and for dispatch ``missing``, (1,) or (E, 1), and ``started``,
-            ``running`` and ``age``, (n,) or (E, n).
+            shape (n,) or (E, n), maybe ``latency`` of this shape, and for dispatch ``missing``,
+            (1,) or (E, 1), and ``started``, ``running`` and ``age``, (n,) or (E, n). A loop that
+            does real work may add ``warm_up``, booleans of shape (n,) or (E, n), see ``counted``.
         n: Workers.
         budget: Results that a round needs.
         env_id: The env that gives the observation.
@@ -57,6 +58,8 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
         ValueError: observation["worker"] must be from -1 (no result) to 1, the last of ...
     """
     fields = _fields(n, budget, env_id)
+    if isinstance(observation, dict) and "latency" in observation:
+        fields = (*fields, _LATENCY._replace(width=n))
     checked: Observation = {}
     leading: tuple[int, ...] = ()
     for name, width, dtype, _ in fields:
@@ -106,21 +109,70 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
             name: np.asarray(field) for name, field in observation.items() if name not in checked
         }
         checked |= {name: field if leading else field[None] for name, field in extras.items()}
+        _check_warm_up(checked, (len(checked["worker"]), n))
     with np.errstate(invalid="ignore"):  # comparisons with NaN
         # one compiled pass over all numbers; which field is wrong is looked for only where one is,
         # or where a time is too long to be added up
         faulty = np.count_nonzero(
             _faults(checked["worker"], checked["duration"], checked["elapsed"])
         )
-        if len(fields) > 3:  # in dispatch
+        if "latency" in checked:
+            latency = checked["latency"]
+            faulty += np.count_nonzero(~((latency >= 0.0) & (latency <= LONGEST_TIME)))
+        if "missing" in checked:  # in dispatch
             round_state = checked["missing"], checked["started"], checked["running"], checked["age"]
             faulty += np.count_nonzero(_dispatch_faults(*round_state, budget))
         if faulty:
             for field in fields:
                 _check_range(field, checked[field.name], n)
-            for name in ("duration", "elapsed"):
+            for name in {"duration", "elapsed", "latency"} & checked.keys():
                 checked[name] = np.minimum(checked[name], LONGEST_TIME)
     return checked
+
+
+_LATENCY = _Field("latency", 0, np.dtype(np.float64), np.inf)
+"""What workers spend before their first task of a round, in envs where they do."""
+
+
+def counted(observation: Observation) -> tuple[Ints, Floats, Floats]:
+    """Return what a belief learns from: the worker and duration of each result, and elapsed times.
+
+    Workers in ``warm_up`` have answered, and so they are there, but nothing is learned from the
+    times of their results and of their cancelled tasks. As in a round of fewer results, the results
+    that count come first.
+
+    Args:
+        observation: A checked observation, with a row axis.
+
+    Example:
+        >>> round = {"worker": np.array([[0, 1]]), "duration": np.array([[9.0, 2.0]])}
+        >>> round |= {"elapsed": np.zeros((1, 2)), "warm_up": np.array([[True, False]])}
+        >>> counted(round)[:2]
+        (array([[ 1, -1]]), array([[2., 0.]]))
+    """
+    worker = observation["worker"]
+    duration = observation["duration"]
+    elapsed = observation["elapsed"]
+    if "warm_up" not in observation:
+        return worker, duration, elapsed
+    warm_up: Mask = observation["warm_up"]
+    counts = (worker >= 0) & ~np.take_along_axis(warm_up, np.maximum(worker, 0), 1)
+    order = np.argsort(~counts, axis=1, kind="stable")
+    worker, duration = (
+        np.take_along_axis(np.where(counts, part, empty), order, 1)
+        for part, empty in ((worker, -1), (duration, 0.0))
+    )
+    return worker, duration, np.where(warm_up, 0.0, elapsed)
+
+
+def _check_warm_up(observation: Observation, shape: tuple[int, int]) -> None:
+    """Raise ValueError unless the workers in their warm-up, if they are told, have this shape."""
+    warm_up = observation.get("warm_up")
+    if warm_up is not None and (warm_up.shape != shape or warm_up.dtype != np.bool_):
+        raise ValueError(
+            'observation["warm_up"] must hold a boolean for each worker, not'
+            f" {warm_up.dtype} of shape {warm_up.shape}",
+        )
 
 
 @lru_cache(maxsize=64)

@@ -17,6 +17,7 @@ from ata_gym.utils.trees import choose_rows
 from ata_gym.utils.validation import short, whole_number
 from ata_policies.beliefs.availability import Availability, PlanWithAvailability
 from ata_policies.beliefs.belief import BeliefOfMeans, BeliefT, InitialBelief, PlanT
+from ata_policies.beliefs.latency import LatencyBelief, paid_in_full, with_latency_spread
 from ata_policies.beliefs.moments import Totals
 from ata_policies.explanation import Explanation, numbers_of
 from ata_policies.facts import Described, UndeclaredError, granted, joined_facts, undeclared
@@ -26,6 +27,7 @@ from ata_policies.observations import (
     checked_conditions,
     checked_observation,
     checked_start,
+    counted,
 )
 from ata_policies.setting import Setting
 
@@ -48,6 +50,8 @@ class State(NamedTuple, Generic[BeliefT, PlanT]):
     """(E,) episodes begun before; with the round, the counter of the row's own randomness."""
     key: Keys
     """(E,) the key of the row's own randomness."""
+    latency: LatencyBelief | tuple[()] = ()
+    """What was learned of the workers' latencies, by a policy that ``uses_latency``."""
 
     def round_keys(self) -> Keys:
         """Return a fresh key for the randomness of each row's round, (E,)."""
@@ -120,6 +124,12 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
     """Whether its actions depend on the price of worker time."""
     uses_unit_costs: ClassVar[bool] = False
     """Whether, if it is priced, it knows that workers' unit costs may differ."""
+    uses_latency: ClassVar[bool] = False
+    """Whether it learns latencies apart from task times.
+
+    Others learn from times that hold the latencies: those of a worker are spread over its results
+    of the round, as where whole shares are timed (``with_latency_spread``).
+    """
     belief: ClassVar[type[InitialBelief]] = Totals
     """What it remembers; ``explain`` shows a ``BeliefOfMeans``."""
     availability: bool | None = None
@@ -199,16 +209,19 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
             anew = anew | checked_start(episode_start, rows)
             batch["worker"] = np.where(anew[:, None], -1, batch["worker"])
             batch["elapsed"] = np.where(anew[:, None], 0.0, batch["elapsed"])
+            if "latency" in batch:
+                batch["latency"] = np.where(anew[:, None], 0.0, batch["latency"])
         belief = state.belief
         plan = state.plan
         round = state.round
         episode = state.episode
+        latency = state.latency
         if anew.any():
             blank = self.first_state(rows)
-            belief, plan, round = choose_rows(
+            belief, plan, round, latency = choose_rows(
                 anew,
-                (blank.belief, blank.plan, blank.round),
-                (belief, plan, round),
+                (blank.belief, blank.plan, blank.round, blank.latency),
+                (belief, plan, round, latency),
             )
             episode = episode + anew
         name = type(self).__name__
@@ -218,8 +231,15 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
             conditions = None
         # squares and ratios of extreme times
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            belief = belief.observe(batch["worker"], batch["duration"], batch["elapsed"])
-            state = State(belief, plan, round + self.begins(batch), episode, state.key)
+            if "latency" in batch and not self.uses_latency:
+                batch["duration"], batch["elapsed"] = with_latency_spread(
+                    batch["worker"], batch["duration"], batch["elapsed"], batch["latency"]
+                )
+            worker, duration, elapsed = counted(batch)
+            if "latency" in batch and isinstance(latency, LatencyBelief):
+                latency = latency.observe(batch["latency"], paid_in_full(worker, elapsed))
+            belief = belief.observe(worker, duration, elapsed)
+            state = State(belief, plan, round + self.begins(batch), episode, state.key, latency)
             if conditions is None:
                 action, state = self.act(state, batch)
             else:
@@ -340,6 +360,23 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
         plan = plan._replace(availability=availability.note_absences(absent, back))
         return state._replace(plan=plan)
 
+    def note_tasks(self, state: State[BeliefT, PlanT], tasks: Ints) -> State[BeliefT, PlanT]:
+        """Return the state after a loop has handed out other tasks than were decided.
+
+        No worker owes results of tasks that it was not given then.
+
+        Args:
+            state: The state with which ``predict`` returned the decision.
+            tasks: (n,) the tasks that each worker was given.
+        """
+        plan: Any = state.plan
+        availability = _availability_of(plan)
+        if availability is None:
+            return state
+        allocation = np.broadcast_to(tasks, availability.allocation.shape).copy()
+        plan = plan._replace(availability=availability._replace(allocation=allocation))
+        return state._replace(plan=plan)
+
     def describe_plan(self, state: State[BeliefT, PlanT], row: int) -> str:
         """Return the plan of a row in words; by default the numbers in it, by name."""
         return numbers_of(state.plan, row, len(state.round))
@@ -360,7 +397,10 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
         """Return the state of ``rows`` rows that have seen nothing."""
         zeros = np.zeros(rows, np.int64)
         keys = stream_keys(self.seed, rows, _POLICY_STREAM)
-        return State(self.first_belief(rows), self.first_plan(rows), zeros, zeros, keys)
+        latency: LatencyBelief | tuple[()] = ()
+        if self.uses_latency:
+            latency = LatencyBelief.empty(rows, self.setting.n)
+        return State(self.first_belief(rows), self.first_plan(rows), zeros, zeros, keys, latency)
 
     def first_belief(self, rows: int) -> BeliefT:
         """Return the belief of ``rows`` rows that have seen nothing."""

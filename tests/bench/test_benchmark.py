@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import ata_policies
-from ata_gym import bench, optimal_allocation
+from ata_gym import bench, optimal_allocation, proxy_loss, proxy_optimal
 from ata_gym.bench import PolicyFailedWarning
 from ata_gym.bench.report.report import LeftFiles
 from ata_gym.bench.report.statistics import performance_profile
@@ -250,6 +250,22 @@ def test_the_cost_regret_is_that_of_the_expected_cost():
             if mine["cost_regret"].is_null().all()
         }
         assert unknown == ({"gta", "uta"} if name == "changing-load" else {"gta"})
+
+
+def test_regrets_count_the_latency():
+    latency = exponential([9.0, 2.0, 1.0]).to_data()
+    pool = exponential([1.0, 2.0, 3.0]).with_latency(latency)
+    played = Scenario(pool, 4, price=0.2, name="late")
+    results = bench.run(["ofta", "oracle", Fastest], played, rounds=10, seeds=2, jobs=1)
+    one = results.records.filter(policy=f"{__name__}:Fastest")
+    # all tasks on worker 0 take 13 on average, with its worker time at the price
+    cost = 13.0 * 1.2 - optimal_allocation(pool, 4, 0.2).cost
+    rounds = one["round"].to_numpy()
+    assert one["cost_regret"].to_numpy() == pytest.approx(cost * rounds, rel=1e-5)
+    least = proxy_loss(proxy_optimal(pool, 4), pool.mean(), pool.latency.mean())
+    assert one["regret"].to_numpy() == pytest.approx((13.0 - least) * rounds)
+    assert (results.records.filter(policy="oracle")["cost_regret"] == 0.0).all()
+    assert (results.records.filter(policy="ofta")["regret"] == 0.0).all()
 
 
 def test_what_an_optimum_that_is_not_proved_may_lack_is_said_beside_the_cost_regret(

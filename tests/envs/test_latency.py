@@ -51,14 +51,16 @@ def test_in_dispatch_a_worker_pays_once_in_a_round() -> None:
     options = {"latency": [2.0, 5.0, 0.0]}
     observation, _, info = played(DISPATCH, [1, 0, 0], steps=3, **options)
     assert (info["round_time"], info["worker_time"]) == (5.0, 5.0)
-    assert observation["latency"].tolist() == [2.0, 0.0, 0.0]
+    assert observation["latency"].tolist() == [0.0, 0.0, 0.0]
+    # worker 1 begins at 5, when the round ends
+    assert played(DISPATCH, [1, 1, 0], steps=3, **options)[0]["latency"].tolist() == [0.0, 5.0, 0.0]
     # the next round begins with a latency again
     assert played(DISPATCH, [1, 0, 0], steps=4, **options)[2]["round_time"] == 3.0
-    # a worker within its latency runs, and has no age yet
+    # a worker within its latency runs, and its age counts from its start
     observation, _, _ = played(DISPATCH, [1, 1, 0], steps=1, **options)
     assert observation["running"].tolist() == [0, 1, 0]
-    assert (observation["age"] == 0.0).all()
-    assert observation["latency"].tolist() == [2.0, 3.0, 0.0]
+    assert observation["age"].tolist() == [0.0, 3.0, 0.0]
+    assert observation["latency"].tolist() == [2.0, 0.0, 0.0]
 
 
 def test_latencies_have_their_distribution_and_noise_of_their_own() -> None:

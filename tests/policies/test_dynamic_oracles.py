@@ -3,6 +3,7 @@ of one pool.
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym import allocate
+from ata_gym import allocate, expected_round_time
 from ata_gym.changes import (
+    Congestion,
     Leak,
     Outliers,
     Periodic,
@@ -22,9 +24,11 @@ from ata_gym.changes import (
     Throttling,
     Warming,
 )
-from ata_gym.pools import PoolDistribution, exponential, trace
+from ata_gym.pools import PoolDistribution, deterministic, exponential, trace
 from ata_gym.scenarios import Scenario
 from ata_gym.theory.optimal.allocation import optimal_allocation
+from ata_policies.setting import Setting
+from ata_policies.steps import decide, play_on
 from tests.policies.conftest import Run
 
 BUDGET = 6
@@ -261,3 +265,77 @@ def test_empty_places_get_nothing_and_an_oracle_of_one_pool_says_so(
             match=r"the workers, and here they are drawn anew: use a dynamic oracle",
         ):
             ata_policies.make(plain, drawn(plain, 1, pools))
+
+
+LATE = POOL.with_latency(exponential(np.arange(16.0, 0.0, -2.0)))
+
+
+def test_dynamic_ofta_counts_the_mean_latency_of_the_round() -> None:
+    envs = make_envs(OFTA, pool=LATE, changes=[Congestion(8.0, starts=0.3, ends=0.3)])
+    policy = ata_policies.make(OFTA, envs)
+    observation, _ = envs.reset(seed=0)
+    state = None
+    several = set()
+    for _ in range(20):
+        conditions = envs.unwrapped.conditions()
+        latency = conditions.mean_latency(LATE)
+        action, state = decide(policy, envs, observation, state)
+        np.testing.assert_array_equal(
+            action, allocate(envs.unwrapped.means(), BUDGET, latency=latency)
+        )
+        several |= {row.tobytes() for row in action}
+        observation = envs.step(action)[0]
+    assert len(several) > 5
+
+
+@pytest.mark.parametrize("changes", [(), (Switch(every=4), Congestion(8.0, 0.3, 0.3, rack=4))])
+def test_the_dynamic_oracle_searches_with_the_latency_of_the_round(changes: Any) -> None:
+    envs = make_envs(BEST, rows=1, pool=LATE, changes=changes)
+    policy = ata_policies.make(BEST, envs)
+    observation, _ = envs.reset(seed=0)
+    state = None
+    for _ in range(6):
+        pool = envs.unwrapped.conditions().row(0).pool(LATE)
+        best = optimal_allocation(pool, BUDGET, 0.1)
+        action, state = decide(policy, envs, observation, state)
+        work = action[0] @ pool.mean() + (action[0] > 0) @ pool.latency.mean()
+        cost = expected_round_time(pool, action[0]) + 0.1 * work
+        assert cost == pytest.approx(best.cost, rel=1e-6)
+        observation = envs.step(action)[0]
+
+
+@pytest.mark.parametrize("price", [0.0, 0.1])
+@pytest.mark.parametrize("name", [*ORACLES, *ORACLES.values(), "dispatch-caps"])
+def test_no_oracle_uses_a_fast_worker_whose_latency_is_long(name: str, price: float) -> None:
+    """Worker 0 would need 50 for its latency alone; the others do all in 4."""
+    pool = deterministic([1.0, 2.0, 2.0]).with_latency([50.0, 0.0, 0.0])
+    envs = make_envs(name, rows=2, pool=pool, price=price, budget=4)
+    policy = ata_policies.make(name, envs)
+    observation, _ = envs.reset(seed=0)
+    steps = 8 if "Dispatch" in ata_policies.load(name).env_id else 2
+    for step in islice(play_on(policy, envs, observation, None), steps):
+        info = step.info
+    assert info["runtime"].tolist() == [8.0, 8.0]
+    # at price 0, a race may start a worker that no round waits for
+    if price:
+        assert info["total_worker_time"].tolist() == [16.0, 16.0]
+
+
+@pytest.mark.parametrize("name", [RACE, DISPATCH, "race-oracle", "dispatch-oracle"])
+def test_oracles_of_races_and_dispatch_gain_by_knowing_the_latency(name: str) -> None:
+    """Against the same oracle that takes the latency for a part of no worker's time."""
+    rng = np.random.default_rng(2)
+    pool = exponential(rng.uniform(1.0, 4.0, 6)).with_latency(
+        rng.permutation([0.0, 1, 5, 20, 40, 80])
+    )
+    ignorant = Setting(6, 8, 0.1, pool.with_latency(None))
+    costs = []
+    for blind in (False, True):
+        envs = make_envs(name, rows=16, pool=pool, budget=8)
+        policy = ata_policies.load(name)(ignorant if blind else Setting.from_env(envs))
+        observation, _ = envs.reset(seed=0)
+        steps = 80 if "Dispatch" in ata_policies.load(name).env_id else 10
+        for step in islice(play_on(policy, envs, observation, None), steps):
+            info = step.info
+        costs.append((info["runtime"] + 0.1 * info["total_worker_time"]).mean())
+    assert costs[0] < 0.9 * costs[1]

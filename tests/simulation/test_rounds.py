@@ -257,6 +257,7 @@ def test_dispatch_equals_its_definition(
     lost = 0
     tasks = [0] * N
     paid = np.zeros(N)
+    with_result: set[int] = set()
     for results, action in enumerate(decisions, start=1):
         at = dispatch_step(
             POOL.distributions,
@@ -286,20 +287,29 @@ def test_dispatch_equals_its_definition(
             paid[i] += min(time - task_start, 0.0)
             lost += 1
         age = np.zeros(N)
+        run_time = np.zeros(N)
         so_far = paid.copy()
         for j, (_, task_start) in running.items():
-            age[j] = max(time - task_start, 0.0)
+            run_time[j] = max(time - task_start, 0.0)
+            age[j] = time - task_start + (paid[j] if tasks[j] == 1 else 0.0)
             so_far[j] += min(time - task_start, 0.0)
         over = results == budget
         assert (at.worker[0], at.round_over[0]) == (i, over)
         np.testing.assert_allclose(at.round_time[0], time)
         np.testing.assert_allclose(
-            at.worker_time[0], worker_time + age.sum() + so_far.sum(), atol=1e-12
+            at.worker_time[0], worker_time + run_time.sum() + so_far.sum(), atol=1e-12
         )
-        np.testing.assert_allclose(at.latency[0], so_far, atol=1e-12)
+        shown = np.zeros(N)
+        if i not in with_result:
+            shown[i] = so_far[i]
+        with_result.add(i)
+        if over:
+            silent = [j for j in range(N) if j not in with_result]
+            shown[silent] = so_far[silent]
+        np.testing.assert_allclose(at.latency[0], shown, atol=1e-12)
         np.testing.assert_allclose(
             at.elapsed[0],
-            elapsed + age if over else np.zeros(N),
+            elapsed + run_time if over else np.zeros(N),
             atol=1e-12,
         )
         np.testing.assert_allclose(at.age[0], np.zeros(N) if over else age, atol=1e-12)

@@ -74,11 +74,14 @@ def expected_costs(experiment: Experiment, allocations: NDArray[np.int64]) -> Fl
     """
     pool = experiment.scenario.pool
     price = experiment.scenario.price
-    worker_costs = pool.mean() * checked_costs(experiment.scenario.unit_costs, pool.n)
+    unit_costs = checked_costs(experiment.scenario.unit_costs, pool.n)
+    worker_costs = pool.mean() * unit_costs
     costs = expected_round_times(pool, allocations)
     # 0 tasks of a worker whose mean time is infinite cost 0, and not NaN
     with np.errstate(invalid="ignore"):
         work = np.where(allocations > 0, allocations * worker_costs, 0.0).sum(axis=1)
+    if pool.latency is not None:
+        work = work + (allocations > 0) @ (pool.latency.mean() * unit_costs)
     # at price 0 an infinite worker time costs nothing, and 0 * inf would be NaN
     if price > 0:
         costs = costs + price * work

@@ -25,6 +25,7 @@ from ata_gym.bench.store.provenance import Provenance, provenance
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
 from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss
+from ata_gym.typing import Floats
 from ata_policies.steps import decide, play_on
 
 SCHEMA: dict[str, Any] = {
@@ -50,8 +51,9 @@ class PolicyRun:
 
     The regret of a round is the proxy loss of the allocation under the exact means of this round,
     minus the least proxy loss that any allocation has under them. Where a trace is replayed by
-    round, its recorded times are the means. Regret is null where allocations need not sum to B,
-    where workers may be away or die, and where they follow the load.
+    round, its recorded times are the means. Mean latencies count where workers pay them. Regret is
+    null where allocations need not sum to B, where workers may be away or die, and where they
+    follow the load.
 
     ``allocations``, of shape (recorded rounds, groups), holds the tasks that workers start in a
     recorded round, as means over the seeds; it is None where the records themselves hold the tasks.
@@ -98,8 +100,9 @@ class PolicyRun:
             self.allocations = None
         else:
             self.allocations = np.zeros((len(self.record_at), len(self.edges) - 1))
-        # Of the coming round: exact mean task times, and the least proxy loss under them.
+        # Of the coming round: exact mean task times, mean latencies, and the least proxy loss.
         self.means = np.empty(0)
+        self.latency: Floats | None = None
         self.least = np.empty(0)
         self.regret = np.zeros(experiment.seeds)
 
@@ -158,7 +161,7 @@ class PolicyRun:
             self.observation = step.next_observation
             self.state = step.state
             if self.has_regret:
-                self.regret += proxy_loss(step.action, self.means) - self.least
+                self.regret += proxy_loss(step.action, self.means, self.latency) - self.least
         return step.info
 
     def _update_means(self) -> None:
@@ -166,12 +169,20 @@ class PolicyRun:
         if self.means.size and self.experiment.scenario.stationary:
             return
         means = self.bare.means()
-        if not np.array_equal(means, self.means):
+        latency = None
+        catalogue = self.experiment.scenario.catalogue
+        if catalogue.latency is not None:
+            latency = self.bare.conditions().mean_latency(catalogue)
+        same = np.array_equal(means, self.means)
+        if latency is not None and self.latency is not None:
+            same = same and np.array_equal(latency, self.latency)
+        if not same:
             # Scores must be finite, and a mean may be infinite.
             scores = np.minimum(means, np.finfo(np.float64).max)
-            best = allocate(scores, self.experiment.scenario.budget)
+            best = allocate(scores, self.experiment.scenario.budget, latency=latency)
             self.means = means
-            self.least = proxy_loss(best, means)
+            self.latency = latency
+            self.least = proxy_loss(best, means, latency)
 
     def save(self, path: Path, seconds: float) -> None:
         """Write a checkpoint, with the seconds that the run has taken so far."""

@@ -72,8 +72,10 @@ class TorchAllocator:
         group: The process group of the data-parallel ranks; None is the default group.
         name: The name of this rank's worker, the same after a restart, since what is known of a
             worker is kept by its name. By default the host's name and the local rank.
-        warm_up: Rounds after a start or restart, in which libraries are loaded and kernels
-            compiled: their times do not count.
+        warm_up: The first rounds with tasks of a rank, after each start of it, whose times do not
+            count: libraries are loaded, kernels compiled and tuned, caches filled in them. Each
+            rank counts its own rounds, so that one whose first task comes late has its warm-up
+            then. A rank that joins again, and every rank after a state was loaded, has another one.
         check_every: Rounds between two checks that the policies' states, and the models' weights,
             are the same on all ranks.
         allow_nonfinite: Whether a loss or gradient that is not finite is let through. The gradient
@@ -138,7 +140,6 @@ class TorchAllocator:
         horizon: int | None = None,
         **hyperparameters: Any,
     ) -> None:
-        self._warm_up = whole_number("warm_up", warm_up, 0)
         self._check_every = whole_number("check_every", check_every)
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
         configuration = {
@@ -170,6 +171,7 @@ class TorchAllocator:
             price=price,
             seed=seed,
             horizon=horizon,
+            warm_up=warm_up,
             **hyperparameters,
         )
         self.rounds = self._since_start = 0
@@ -343,6 +345,8 @@ class TorchAllocator:
         self._leaves = False
         self.last = None
         self._allocator.keep_only(sorted(self._ranks.names))
+        for name in self._ranks.names:
+            self._allocator.restarted(name)
 
     def _reduce(
         self,
@@ -412,11 +416,7 @@ class TorchAllocator:
         times: dict[Worker, list[float]] = {
             name: worker_times.tolist() for name, worker_times in named_times if len(worker_times)
         }
-        # The times of a warm-up do not count: for the policy, its workers are lost.
-        if self._since_start >= self._warm_up:
-            self._allocator.observe(times, lost=())
-        else:
-            self._allocator.observe({}, lost=list(times))
+        self._allocator.observe(times)
         present = self._allocator.workers
         self._allocator.keep_only(
             [name for name, leaves in zip(names, parts.leaves, strict=True) if not leaves],

@@ -221,9 +221,12 @@ class Interface:
     def _even_round(self) -> Floats:
         """The cost of a round of equal workers that share the budget evenly, shape (E,).
 
-        Each worker has the harmonic mean of the mean task times of the workers that are there.
+        Each worker has the harmonic mean of the mean task times of the workers that are there, and
+        pays the mean of their mean latencies.
         """
-        means = self._state.conditions().means(self._state.scenario.catalogue)
+        conditions = self._state.conditions()
+        catalogue = self._state.scenario.catalogue
+        means = conditions.means(catalogue)
         present = self._state.present()
         working = np.isfinite(means)
         if present is not None:
@@ -233,7 +236,12 @@ class Interface:
         budget = self._state.scenario.budget
         # In units of one task time: the largest share of a worker, and the price of B tasks.
         cost = np.ceil(budget / n) + self._state.prices * budget
-        return np.asarray(cost / np.where(speed > 0, speed, 1.0))
+        even_round: Floats = np.asarray(cost / np.where(speed > 0, speed, 1.0))
+        if catalogue.latency is None:
+            return even_round
+        late = np.where(working, conditions.mean_latency(catalogue), 0.0).sum(axis=1) / n
+        # Every worker with a task pays it once.
+        return np.asarray(even_round + late * (1.0 + self._state.prices * np.minimum(n, budget)))
 
     def info(self) -> dict[str, NDArray[Any]]:
         """The info of rows after their reset, in fresh arrays.

@@ -289,6 +289,24 @@ class WorkerMemory(NamedTuple):
         """
         return WorkerMemory(_observe(self.workers, worker, duration, elapsed))
 
+    def with_answers(self, feedback: Mapping[str, NDArray[Any]]) -> "WorkerMemory":
+        """Remember that workers in their warm-up are there, though their results do not count.
+
+        Args:
+            feedback: The feedback of the last step, with a row axis; ``warm_up``, (E, n), says
+                which workers are in their warm-up, and none is without it.
+        """
+        if "warm_up" not in feedback:
+            return self
+        rows = len(feedback["warm_up"])
+        answered = feedback["elapsed"] > 0.0
+        for row in range(rows):
+            worker = feedback["worker"][row]
+            answered[row, worker[worker >= 0]] = True
+        workers = self.workers.copy()
+        workers[..., MEMORY.silent] *= ~answered
+        return WorkerMemory(workers)
+
     def with_assigned(self, tasks: NDArray[np.integer[Any]]) -> "WorkerMemory":
         """Remember how many tasks each worker got, shape (E, n).
 

@@ -13,6 +13,8 @@ _SECOND_TASK_COST = 1e100
 """The cost of a second task of a worker never tried, in units of the least cost."""
 _UNREACHED_COST = 2.0**200
 """A cost, in units of the least, that no task which is handed out reaches."""
+_LEAST_LEVEL = 1e-100  # and a level of cost, in these units, that pays for no task
+_LEAST_SLOPE = 1e-90
 _MANY_TASKS = 64  # tasks per worker from which most are handed out at once
 
 
@@ -23,6 +25,7 @@ def allocate_by_cost(
     keys: Keys | None = None,
     untried: Mask | None = None,
     available: Mask | None = None,
+    latency: Floats | None = None,
 ) -> Ints:
     """Hand out ``budget`` tasks by least cost, the beta rule.
 
@@ -31,7 +34,8 @@ def allocate_by_cost(
     minimises the largest cost of a task handed out, as ``ata_gym.allocate`` does for spreads of 0.
     Of equal costs the lowest index comes first. Workers never tried come before all others, in
     random order, one task each. They get a second task only where no worker was ever tried, and
-    then evenly. The call takes O(n log n) time for any budget. Nothing is checked here. Ours.
+    then evenly. With latencies c the j-th task costs c_i more, as the share of j tasks takes longer
+    by that. The call takes O(n log n) time for any budget. Nothing is checked here. Ours.
 
     Args:
         mean: Mean task times, shape (..., n), finite and at least 0; not read for workers that
@@ -41,6 +45,7 @@ def allocate_by_cost(
         keys: Keys of the random order, as for ``ata_gym.allocate``.
         untried: Workers that were never tried, as for ``ata_gym.allocate``.
         available: Workers that may get tasks, as for ``ata_gym.allocate``.
+        latency: What each worker pays before its first task, shape (..., n), finite and at least 0.
 
     Returns:
         The tasks of each worker, shape (..., n); each row sums to ``budget``.
@@ -68,30 +73,45 @@ def allocate_by_cost(
         spread = np.where(is_untried, 0.0, spread)
         if keys is not None:
             order = uniforms(keys, mean.shape[-1])
-    return np.asarray(beta_kernel(mean, spread, np.int64(budget), is_untried, order))
+    if latency is None:
+        late = np.zeros(mean.shape[-1])
+    else:
+        late = np.where(is_untried, 0.0, latency)
+    return np.asarray(beta_kernel(mean, spread, late, np.int64(budget), is_untried, order))
 
 
 @inlined
-def _cost(mean: float, spread: float, untried: bool, place: float, tasks: int) -> float:
+def _cost(
+    mean: float, spread: float, latency: float, untried: bool, place: float, tasks: int
+) -> float:
     """The cost of task number ``tasks`` of a worker; ``place`` in [0, 1) orders the untried."""
     if untried:
         # A first task has a negative cost, so it comes before every task of a tried worker.
         if tasks == 1:
             return place - 2.0
         return 0.5 * _SECOND_TASK_COST * tasks
-    return mean * tasks + spread * math.sqrt(tasks)
+    return latency + (mean * tasks + spread * math.sqrt(tasks))
 
 
 @inlined
-def _tasks(mean: float, spread: float, level: float) -> float:
-    """The real number of tasks that costs ``level``: mean x + spread sqrt(x) = level."""
+def _tasks(mean: float, spread: float, latency: float, level: float) -> float:
+    """The real number x of tasks that costs ``level``: latency + mean x + spread sqrt(x) = level.
+
+    It is 0 where the latency alone costs as much.
+    """
+    # Neither bound changes a number of tasks; without them, a level of at most the latency, and a
+    # worker whose tasks take no time, would divide by 0.
+    rest = max(level - latency, _LEAST_LEVEL)
     # The root of the quadratic equation in sqrt(x), written without a difference of close numbers.
-    root = 2.0 * level / (spread + math.sqrt(spread * spread + 4.0 * mean * level))
+    slope = max(spread + math.sqrt(spread * spread + 4.0 * mean * rest), _LEAST_SLOPE)
+    root = 2.0 * rest / slope
     return root * root
 
 
 @helper()
-def _first_tasks(mean: Floats, spread: Floats, untried: Mask, budget: int, out: Ints) -> int:
+def _first_tasks(
+    mean: Floats, spread: Floats, latency: Floats, untried: Mask, budget: int, out: Ints
+) -> int:
     """Fill in nearly all of ``budget`` tasks, up to a level of cost, and return how many.
 
     The level is found by bisection. Each worker gets a little less than its number of tasks at
@@ -103,55 +123,45 @@ def _first_tasks(mean: Floats, spread: Floats, untried: Mask, budget: int, out: 
     high = math.inf
     untried_count = 0
     for i in range(len(out)):
-        high = min(high, mean[i] * budget + spread[i] * math.sqrt(budget))
+        high = min(high, latency[i] + (mean[i] * budget + spread[i] * math.sqrt(budget)))
         untried_count += untried[i]
     # Bisection: each pass halves the interval of levels.
     for _ in range(64):
         level = 0.5 * (low + high)
         total = float(untried_count)
         for i in range(len(out)):
-            total += _tasks(mean[i], spread[i], level)
+            total += _tasks(mean[i], spread[i], latency[i], level)
         if total <= budget:
             low = level
         else:
             high = level
     allocated = 0
     for i in range(len(out)):
-        tasks = np.int64(_tasks(mean[i], spread[i], low) * (1.0 - 1e-12)) - 1
+        tasks = np.int64(_tasks(mean[i], spread[i], latency[i], low) * (1.0 - 1e-12)) - 1
         out[i] = max(tasks, np.int64(untried[i]))
         allocated += out[i]
     return allocated
 
 
-@kernel("(n),(n),(),(n),(n)->(n)")
-def beta_kernel(
+@helper()
+def _hand_out(
     mean: Floats,
     spread: Floats,
-    budget: Ints,
+    latency: Floats,
+    budget: int,
     untried: Mask,
     order: Floats,
     out: Ints,
 ) -> None:
-    """Allocate as :func:`allocate_by_cost` does; workers with a mean of infinity get nothing.
-
-    So nothing is handed out where every mean is infinite and every worker was tried.
-
-    Args:
-        mean: Mean task times, shape (n,).
-        spread: Spreads, shape (n,).
-        budget: Tasks B to hand out.
-        untried: Workers that were never tried, shape (n,).
-        order: A number in [0, 1) for each worker, shape (n,); the untried come in this order.
-        out: The tasks of each worker, shape (n,).
-    """
+    """Allocate as :func:`allocate_by_cost` does."""
     n = len(mean)
-    remaining = budget[0]
+    remaining = budget
     least = math.inf
     untried_count = 0
     for i in range(n):
         out[i] = 0
         untried_count += untried[i]
-        larger = max(mean[i], spread[i])
+        larger = max(mean[i], spread[i], latency[i])
         if larger < least and not untried[i]:
             least = larger
     # Costs are in units of about the least one, so that no cost that matters overflows or is
@@ -167,6 +177,7 @@ def beta_kernel(
         cap = math.inf
     scaled_mean = np.empty(n)
     scaled_spread = np.empty(n)
+    scaled_latency = np.empty(n)
     for i in range(n):
         measured = mean[i] < math.inf and not untried[i]
         if measured:
@@ -174,6 +185,7 @@ def beta_kernel(
         else:
             scaled_mean[i] = math.inf
         scaled_spread[i] = (spread[i] if spread[i] < cap else cap) * first_factor * second_factor
+        scaled_latency[i] = (latency[i] if latency[i] < cap else cap) * first_factor * second_factor
     # No worker can get a task.
     if least == math.inf and untried_count == 0:
         remaining = 0
@@ -188,21 +200,53 @@ def beta_kernel(
                     out[i] = 0
             remaining %= untried_count
         elif least > 0.0:
-            remaining -= _first_tasks(scaled_mean, scaled_spread, untried, remaining, out)
+            remaining -= _first_tasks(
+                scaled_mean, scaled_spread, scaled_latency, untried, remaining, out
+            )
     heap = Heap(np.empty(n), np.empty(n, np.int64))
     for i in range(n):
-        heap.key[i] = _cost(scaled_mean[i], scaled_spread[i], untried[i], order[i], out[i] + 1)
+        heap.key[i] = _cost(
+            scaled_mean[i], scaled_spread[i], scaled_latency[i], untried[i], order[i], out[i] + 1
+        )
         heap.worker[i] = i
     build_heap(heap, n)
     # Each pass hands out at least one task.
     while remaining > 0:
         i = heap.worker[0]
-        # A cost of 0 means that all further tasks of this worker cost 0, too.
-        if heap.key[0] == 0.0:
+        # All further tasks of this worker cost as much.
+        if scaled_mean[i] == 0.0 and scaled_spread[i] == 0.0:
             tasks = remaining
         else:
             tasks = 1
         out[i] += tasks
         remaining -= tasks
-        heap.key[0] = _cost(scaled_mean[i], scaled_spread[i], untried[i], order[i], out[i] + 1)
+        heap.key[0] = _cost(
+            scaled_mean[i], scaled_spread[i], scaled_latency[i], untried[i], order[i], out[i] + 1
+        )
         sift_down(heap, n, 0)
+
+
+@kernel("(n),(n),(n),(),(n),(n)->(n)")
+def beta_kernel(
+    mean: Floats,
+    spread: Floats,
+    latency: Floats,
+    budget: Ints,
+    untried: Mask,
+    order: Floats,
+    out: Ints,
+) -> None:
+    """Allocate as :func:`allocate_by_cost` does; workers with a mean of infinity get nothing.
+
+    So nothing is handed out where every mean is infinite and every worker was tried.
+
+    Args:
+        mean: Mean task times, shape (n,).
+        spread: Spreads, shape (n,).
+        latency: What each worker pays before its first task, shape (n,).
+        budget: Tasks B to hand out.
+        untried: Workers that were never tried, shape (n,).
+        order: A number in [0, 1) for each worker, shape (n,); the untried come in this order.
+        out: The tasks of each worker, shape (n,).
+    """
+    _hand_out(mean, spread, latency, budget[0], untried, order, out)

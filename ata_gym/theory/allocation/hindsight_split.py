@@ -15,13 +15,15 @@ _LEAST_GAIN = 1e-12
 """A gain of this share of the time, or less, is rounding."""
 
 
-def best_split(times: Floats, budget: int) -> Ints:
+def best_split(times: Floats, budget: int, latency: Floats | None = None) -> Ints:
     """Return a fixed split of the tasks that no move of one task makes faster.
 
     Args:
         times: The time of a task of each worker in each step, shape (steps, n). Of long logs of
             many workers every k-th step counts.
         budget: The number B of tasks.
+        latency: The latency of each worker in each step, which a worker with tasks pays, shape
+            (steps, n); a constant one per worker has one step, (1, n). By default there is none.
 
     Returns:
         The tasks of each worker, shape (n,).
@@ -31,18 +33,30 @@ def best_split(times: Floats, budget: int) -> Ints:
         array([3, 2, 1])
     """
     # every k-th step, where k is the number of times over _SEARCHED_TIMES, rounded up
-    times = times[:: -(-times.size // _SEARCHED_TIMES)]
-    split: Ints = _improved(times, allocate(times.mean(axis=0), budget))
+    stride = -(-times.size // _SEARCHED_TIMES)
+    times = times[::stride]
+    if latency is None:
+        late = np.zeros((1, times.shape[1]))
+        start = allocate(times.mean(axis=0), budget)
+    else:
+        late = latency[::stride]
+        start = allocate(times.mean(axis=0), budget, latency=late.mean(axis=0))
+    split: Ints = _improved(times, late, start)
     return split
 
 
 @phase
-def _two_last(times: Floats, split: Ints, last: Ints, longest: Floats, second: Floats) -> None:
+def _two_last(
+    times: Floats, late: Floats, split: Ints, last: Ints, longest: Floats, second: Floats
+) -> None:
     """Fill in which worker is last in each step, its time, and the longest time of the others."""
     for s in range(len(times)):
         longest[s] = second[s] = -math.inf
+        step_late = late[s if len(late) > 1 else 0]
         for i in range(len(split)):
             time = split[i] * times[s, i]
+            if split[i] > 0:
+                time += step_late[i]
             if time > longest[s]:
                 second[s] = longest[s]
                 longest[s] = time
@@ -53,7 +67,12 @@ def _two_last(times: Floats, split: Ints, last: Ints, longest: Floats, second: F
 
 @phase
 def _add_differences(
-    step_times: Floats, split: Ints, longest: float, remaining: float, totals: Floats
+    step_times: Floats,
+    step_late: Floats,
+    split: Ints,
+    longest: float,
+    remaining: float,
+    totals: Floats,
 ) -> None:
     """Add what a step takes with one task more of each worker if the last has one task fewer.
 
@@ -61,12 +80,12 @@ def _add_differences(
     ``remaining`` is the time of the step without any task more, and without that task.
     """
     for k in range(len(split)):
-        time = split[k] * step_times[k] + step_times[k]
+        time = split[k] * step_times[k] + step_times[k] + step_late[k]
         totals[k] += max(remaining, time) - max(longest, time)
 
 
-@kernel("(s,n),(n)->(n)")
-def _improved(times: Floats, start: Ints, split: Ints) -> None:
+@kernel("(s,n),(c,n),(n)->(n)")
+def _improved(times: Floats, late: Floats, start: Ints, split: Ints) -> None:
     """Move one task at a time, the one that gains most, while any move gains.
 
     Only a worker that is last in a step can make the log faster by a task fewer. So a pass over the
@@ -82,11 +101,12 @@ def _improved(times: Floats, start: Ints, split: Ints) -> None:
     for i in range(n):
         split[i] = start[i]
     while True:  # each pass makes the log faster, of finitely many splits
-        _two_last(times, split, last, longest, second)
+        _two_last(times, late, split, last, longest, second)
         taken[:] = 0.0
         for s in range(steps):
+            step_late = late[s if len(late) > 1 else 0]
             for k in range(n):
-                taken[k] += max(longest[s], split[k] * times[s, k] + times[s, k])
+                taken[k] += max(longest[s], split[k] * times[s, k] + times[s, k] + step_late[k])
         best = longest.sum() * (1.0 - _LEAST_GAIN)
         giver = -1
         taker = -1
@@ -97,9 +117,12 @@ def _improved(times: Floats, start: Ints, split: Ints) -> None:
             totals[:] = taken
             while p < steps and last[order[p]] == worker:
                 s = order[p]
+                step_late = late[s if len(late) > 1 else 0]
                 fewer = split[worker] * times[s, worker] - times[s, worker]
+                if split[worker] > 1:
+                    fewer += step_late[worker]
                 remaining = max(second[s], fewer)
-                _add_differences(times[s], split, longest[s], remaining, totals)
+                _add_differences(times[s], step_late, split, longest[s], remaining, totals)
                 p += 1
             for k in range(n):
                 if k != worker and totals[k] < best:

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from ata_gym.pools.pool import Pool, checked_pool
 from ata_gym.simulation.keys import uniforms
 from ata_gym.theory.allocation.smallest_multiples import allocate_kernel
+from ata_gym.theory.allocation.with_latency import latency_kernel
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.validation import whole_number
 
@@ -18,6 +19,7 @@ def allocate(
     keys: Keys | None = None,
     untried: ArrayLike | None = None,
     available: ArrayLike | None = None,
+    latency: ArrayLike | None = None,
 ) -> Ints:
     """Allocate ``budget`` tasks to the workers with the lowest scores.
 
@@ -30,6 +32,10 @@ def allocate(
     that are left are split evenly over the other workers with score 0, the remainder to a uniformly
     random subset of these workers. If there are none, the tasks go by the scores above 0.
 
+    With latencies c, the allocation minimises the largest c_i + a_i s_i of workers with tasks. A
+    task goes to the worker with the least c_i + (a_i + 1) s_i. Any number of tasks of a worker of
+    score 0 costs c_i; of the tried ones, those of least latency share what costs as much or more.
+
     Args:
         scores: Estimated task times, shape (..., n), finite and at least 0.
         budget: Tasks B to hand out, from 1 to 2**50.
@@ -39,6 +45,8 @@ def allocate(
             default none.
         available: Which workers may get tasks, shape (..., n); the scores of the others are not
             read. By default all.
+        latency: What each worker pays before its first task, in the unit of the scores, finite and
+            at least 0; its shape broadcasts with (..., n). By default nothing.
 
     Returns:
         The tasks of each worker, shape (..., n); each row sums to ``budget``.
@@ -53,6 +61,8 @@ def allocate(
         array([1, 4, 0])
         >>> allocate([1.0, 2.0, 4.0], 6, available=[False, True, True])
         array([0, 4, 2])
+        >>> allocate([1.0, 2.0, 4.0], 7, latency=[9.0, 0.0, 0.0])
+        array([1, 4, 2])
     """
     s = np.asarray(scores, np.float64)
     if s.ndim == 0 or s.shape[-1] == 0:
@@ -83,7 +93,30 @@ def allocate(
         is_untried = None
     else:
         is_untried = np.asarray(untried, np.bool_)
-    return allocate_scores(s, budget, keys, is_untried)
+    if latency is None:
+        latencies = None
+    else:
+        latencies = _checked_latencies(latency, s.shape)
+    return allocate_scores(s, budget, keys, is_untried, latency=latencies)
+
+
+def _checked_latencies(latency: ArrayLike, shape: tuple[int, ...]) -> Floats:
+    """Return the latencies of workers whose scores have a shape, with ValueError if they cannot."""
+    latencies = np.asarray(latency, np.float64)
+    try:
+        fits = np.broadcast_shapes(latencies.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"latency must have a shape that broadcasts to {shape}, not {latencies.shape}"
+        )
+    if not ((latencies >= 0.0) & (latencies < math.inf)).all():
+        raise ValueError(
+            "latency must be finite and at least 0, a time that a worker pays before its first"
+            " task; one is NaN, infinite or negative",
+        )
+    return np.broadcast_to(latencies, shape)
 
 
 def allocate_scores(
@@ -92,6 +125,7 @@ def allocate_scores(
     keys: Keys | None = None,
     untried: Mask | None = None,
     available: Mask | None = None,
+    latency: Floats | None = None,
 ) -> Ints:
     """Allocate as :func:`allocate` does, without its checks.
 
@@ -103,6 +137,7 @@ def allocate_scores(
         keys: One key per row, shape (...,), or None.
         untried: Workers that were never tried, shape (..., n), or None.
         available: Workers that may get tasks, shape (..., n), or None.
+        latency: What each worker pays before its first task, shape (..., n), or None.
 
     Returns:
         The tasks of each worker, shape (..., n).
@@ -118,6 +153,8 @@ def allocate_scores(
         is_untried = np.zeros(n, np.bool_)
     else:
         is_untried = untried
+    if latency is not None:
+        return np.asarray(latency_kernel(scores, latency, np.int64(budget), is_untried, draws))
     return np.asarray(allocate_kernel(scores, np.int64(budget), is_untried, draws))
 
 
@@ -145,29 +182,36 @@ def availability(available: ArrayLike, shape: tuple[int, ...]) -> Mask:
     return mask
 
 
-def proxy_loss(allocation: ArrayLike, means: ArrayLike) -> Floats:
+def proxy_loss(allocation: ArrayLike, means: ArrayLike, latency: ArrayLike | None = None) -> Floats:
     """The paper's proxy of the expected round time, max_i a_i mu_i, shape (...,).
 
-    A worker without a task counts 0, even where its mean is infinite.
+    A worker without a task counts 0, even where its mean is infinite. With mean latencies c it is
+    the largest c_i + a_i mu_i of the workers with tasks.
 
     Args:
         allocation: Tasks a of each worker, shape (..., n).
         means: Mean task times mu, shape (..., n), in units of time.
+        latency: Mean latencies c, shape (..., n), in units of time. By default there are none.
 
     Example:
         >>> float(proxy_loss([2, 1], [3.0, 5.0]))
         6.0
+        >>> float(proxy_loss([2, 1], [3.0, 5.0], latency=[1.0, 4.0]))
+        9.0
     """
     a = np.asarray(allocation)
     mu = np.asarray(means, np.float64)
-    loss: Floats = np.max(np.where(a == 0, 0.0, mu) * a, axis=-1)
+    busy = np.where(a == 0, 0.0, mu) * a
+    if latency is not None:
+        busy = busy + np.where(a == 0, 0.0, latency)
+    loss: Floats = np.max(busy, axis=-1)
     return loss
 
 
 def proxy_optimal(pool: Pool, budget: int) -> Ints:
     """The minimiser of the proxy loss under the true means, shape (n,): the paper's OFTA.
 
-    Workers of infinite mean get nothing.
+    Workers of infinite mean get nothing. Mean latencies of the pool count.
 
     Args:
         pool: The workers.
@@ -186,4 +230,12 @@ def proxy_optimal(pool: Pool, budget: int) -> Ints:
         raise ValueError(
             "every worker of this pool has an infinite mean task time: no allocation is the best",
         )
-    return allocate_scores(means, whole_number("budget", budget))
+    budget = whole_number("budget", budget)
+    return allocate_scores(means, budget, latency=mean_latency(pool))
+
+
+def mean_latency(pool: Pool) -> Floats | None:
+    """The mean latency of each worker, shape (n,), or None where the pool has none."""
+    if pool.latency is None:
+        return None
+    return pool.latency.mean()

@@ -263,7 +263,7 @@ def _smallest(scores: Floats, work: Ints) -> float:
 
 
 @helper()
-def _choose(members: Ints, size: int, chosen: int, draws: Floats) -> None:
+def choose(members: Ints, size: int, chosen: int, draws: Floats) -> None:
     """Move a random subset of ``chosen`` of the first ``size`` members to the front.
 
     With no draws, the members stay in their order.
@@ -327,7 +327,7 @@ def allocate_kernel(scores: Floats, budget: Ints, untried: Mask, draws: Floats, 
         if untried_count > 0:
             _gather(scores, untried, True, members)
             chosen = min(remaining, untried_count)
-            _choose(members, untried_count, chosen if chosen < untried_count else 0, draws)
+            choose(members, untried_count, chosen if chosen < untried_count else 0, draws)
             for k in range(chosen):
                 out[members[k]] = 1
             remaining -= chosen
@@ -343,7 +343,7 @@ def allocate_kernel(scores: Floats, budget: Ints, untried: Mask, draws: Floats, 
                 size = untried_count
             equal_share = remaining // size
             chosen = remaining % size
-            _choose(members, size, chosen, draws)
+            choose(members, size, chosen, draws)
             for k in range(chosen):
                 out[members[k]] += 1
             if equal_share > 0:

@@ -12,7 +12,13 @@ from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.allocation.proxy_loss import proxy_loss, proxy_optimal
 from ata_gym.theory.optimal.branch_and_bound import branch_and_bound, improve
 from ata_gym.theory.optimal.table import SLACK, round_table
-from ata_gym.theory.round_time.expected import cycle_length, expected_round_time, replayed_times
+from ata_gym.theory.round_time.expected import (
+    cycle_length,
+    depends_on_rounds,
+    expected_round_time,
+    replayed_times,
+    replays_rounds,
+)
 from ata_gym.theory.round_time.worker_times import rescaled
 from ata_gym.theory.simulated.costs import can_simulate, simulate
 from ata_gym.theory.simulated.slices import slice_means
@@ -53,9 +59,10 @@ def optimal_allocation(
     infinite mean get nothing. The result depends on the arguments alone, never on the clock.
 
     Good allocations come from the beta rule (``allocate_by_cost``, for several beta) and from local
-    search. Since E[C(a)] >= a_i mu_i, they limit the tasks of every worker. Branch and bound
-    follows, on a grid of times (of rounds, if all workers replay traces by round). It opens the
-    best node first, until no allocation can cost less by more than 1e-6 of the cost, or 50,000
+    search. Since E[C(a)] >= a_i mu_i, with the mean latency where there is one, they limit the
+    tasks of every worker. A latency counts as worker time where its worker has tasks. Branch and
+    bound follows, on a grid of times (of rounds, if all workers replay traces by round). It opens
+    the best node first, until no allocation can cost less by more than 1e-6 of the cost, or 50,000
     nodes were opened. Ours.
 
     Size: let m be the number of workers whose mean is at most the round time of the good
@@ -63,8 +70,8 @@ def optimal_allocation(
     of the grid, 100 to 4,000 times, is below 2**25. It proves most pools of up to 20 workers and 40
     tasks, and far larger pools whose workers differ in speed only. Beyond, the gap comes from the
     root of the search tree (B up to some 1,000), then from the proxy loss and the price, as in
-    pools that mix traces by round with other families. The error of the grid counts in the gap: up
-    to 1e-3 of the round time with long records by task.
+    pools that mix traces by round with other families or latencies. The error of the grid counts in
+    the gap: up to 1e-3 of the round time with long records by task.
 
     Args:
         pool: The workers.
@@ -90,39 +97,50 @@ def optimal_allocation(
     price = non_negative("price", price)
     proxy = proxy_optimal(pool, budget)
     pool, unit = rescaled(pool, float(pool.mean().min()))
-    mean = _means_of_cycle(pool)
+    rounds = cycle_length(pool)
+    mean = _means_of_cycle(pool, rounds)
     costs = checked_costs(unit_costs, pool.n)
     work = np.where(np.isfinite(mean), costs * mean, 0.0)
+    if pool.latency is None:
+        latency = np.zeros(pool.n)
+    else:
+        latency = _means_of_cycle(pool.latency, rounds)
+    start_work = np.where(np.isfinite(mean), costs * latency, 0.0)
 
     def evaluate(allocation: Ints) -> Optimum:
         """The costs of an allocation, without a gap yet."""
         round_time = expected_round_time(pool, allocation)
         worker_time = float(allocation @ work)
+        if pool.latency is not None:
+            worker_time += float((allocation > 0) @ start_work)
         return Optimum(allocation, round_time, worker_time, round_time + price * worker_time, 0.0)
 
-    best = min(
-        (evaluate(a) for a in _candidates(pool, mean, work, proxy, budget, price)),
-        key=lambda optimum: optimum.cost,
-    )
-    # No allocation pays less for its worker time: every task costs at least the cheapest one.
-    least_worker_cost = price * budget * float(work[np.isfinite(mean)].min())
+    several = _candidates(pool, mean, work, start_work, proxy, budget, price)
+    best = min((evaluate(a) for a in several), key=lambda optimum: optimum.cost)
+    # No allocation pays less for its worker time: every task costs at least the cheapest one, and
+    # at least one worker pays a latency.
+    finite = np.isfinite(mean)
+    least_worker_cost = price * budget * float(work[finite].min())
+    least_worker_cost += price * float(start_work[finite].min())
     lower = _least_relaxed_cost(mean, budget, price * costs)
-    if np.array_equal(mean, pool.mean()):
-        lower = max(lower, least_worker_cost + float(proxy_loss(proxy, mean)))
+    if np.array_equal(mean, pool.mean()) and (
+        pool.latency is None or np.array_equal(latency, pool.latency.mean())
+    ):
+        lower = max(lower, least_worker_cost + float(proxy_loss(proxy, mean, latency)))
     # A better allocation has a round time below this limit, so every worker's mean time is, too.
     limit = best.cost - least_worker_cost
-    workers = np.flatnonzero(mean <= limit * (1 + SLACK))
+    workers = np.flatnonzero(mean + latency <= limit * (1 + SLACK))
     table, error = round_table(pool, budget, limit, best.allocation, workers, mean, costs)
     if table is not None:
         # The price of the worker time is added to the tail of each row.
         tasks = np.arange(1, table.tails.size) - np.repeat(table.first_row, table.max_tasks)
         table.tails[1:] += price * tasks * np.repeat(work[table.workers], table.max_tasks)
+        table.tails[1:] += price * np.repeat(start_work[table.workers], table.max_tasks)
         proof = branch_and_bound(table, budget, improve(table, best.allocation[table.workers]))
         allocation = np.zeros(pool.n, np.int64)
         allocation[table.workers] = proof.allocation
         proved = evaluate(allocation)
-        together = pool.distributions.family[workers] == TRACE_BY_ROUND
-        if together.all() or not together.any():
+        if replays_rounds(pool)[workers].all() or not depends_on_rounds(pool)[workers].any():
             lower = max(
                 lower, proof.lower_bound * (1 - SLACK) - error - abs(proved.cost - proof.value)
             )
@@ -144,6 +162,7 @@ def _candidates(
     pool: Pool,
     mean: Floats,
     work: Floats,
+    start_work: Floats,
     proxy: Ints,
     budget: int,
     price: float,
@@ -153,20 +172,32 @@ def _candidates(
     They are the five that cost least in simulated rounds, or by the proxy loss where the rounds
     would be too many. ``proxy`` minimises the proxy loss.
     """
-    keys = mean, np.where(np.isfinite(mean), work, np.inf)
-    by_rule = (beta_candidates(mean, pool.sd(), budget, key) for key in keys)
+    latency = None
+    keys = [mean, np.where(np.isfinite(mean), work, np.inf)]
+    if pool.latency is not None:
+        latency = pool.latency.mean()
+        keys.append(mean + latency)
+    by_rule = (beta_candidates(mean, pool.sd(), budget, key, latency) for key in keys)
     several = np.unique(np.concatenate([proxy[None], *by_rule]), axis=0)
     if can_simulate(int(several.any(axis=0).sum()), budget, _SAMPLE_SIZE):
         sample = slice_means(pool, _SAMPLE_SIZE)
-        costs = simulate(sample, several, budget, _SAMPLE_SIZE).total(price)
+        delays = None
+        if pool.latency is not None:
+            delays = slice_means(pool.latency, _SAMPLE_SIZE)
+        costs = simulate(sample, several, budget, _SAMPLE_SIZE, delays).total(price)
         # The simulation counts a unit of every worker's time as 1; here is the rest.
         costs += price * (several @ np.where(np.isfinite(mean), work - mean, 0.0))
+        if latency is not None:
+            costs += price * ((several > 0) @ (start_work - latency))
     else:
-        costs = proxy_loss(several, mean) + price * (several @ work)
+        costs = proxy_loss(several, mean, latency) + price * (several @ work)
+        costs += price * ((several > 0) @ start_work)
     return np.asarray(several[np.argsort(costs, kind="stable")[:_KEPT_CANDIDATES]])
 
 
-def beta_candidates(mean: Floats, sd: Floats, budget: int, key: Floats) -> Ints:
+def beta_candidates(
+    mean: Floats, sd: Floats, budget: int, key: Floats, latency: Floats | None = None
+) -> Ints:
     """Allocations by the beta rule on the m workers of least ``key``, shape (C, n).
 
     They are made for several beta, and for m that grows by a factor of 1.3. Workers of infinite
@@ -177,6 +208,7 @@ def beta_candidates(mean: Floats, sd: Floats, budget: int, key: Floats) -> Ints:
         sd: Standard deviations of the task times, shape (n,).
         budget: Tasks of each allocation.
         key: The order of the workers, shape (n,); workers of infinite mean must come last.
+        latency: Mean latencies, shape (n,), in units of time, or None.
     """
     order = np.argsort(key, kind="stable")[: int(np.isfinite(mean).sum())]
     supports = np.unique(
@@ -189,15 +221,17 @@ def beta_candidates(mean: Floats, sd: Floats, budget: int, key: Floats) -> Ints:
     result = np.zeros((supports.size * len(_BETAS), mean.size), np.int64)
     for row, (m, beta) in enumerate((m, beta) for m in supports for beta in _BETAS):
         fast = order[:m]
-        result[row, fast] = allocate_by_cost(mean[fast], beta * spread[fast], budget)
+        late = None if latency is None else latency[fast]
+        result[row, fast] = allocate_by_cost(mean[fast], beta * spread[fast], budget, latency=late)
     return np.unique(result, axis=0)
 
 
 def _least_relaxed_cost(mean: Floats, budget: int, prices: Floats) -> float:
     """A lower bound of the cost: the least over real a that sum to the budget.
 
-    The cost is max_i a_i mu_i + sum_i price_i a_i mu_i. At the minimum, the m workers whose tasks
-    cost least are busy for B / (1 / mu_1 + ... + 1 / mu_m) each, for the best m.
+    The cost is max_i a_i mu_i + sum_i price_i a_i mu_i, without latencies. At the minimum, the m
+    workers whose tasks cost least are busy for B / (1 / mu_1 + ... + 1 / mu_m) each, for the best
+    m.
     """
     finite = np.isfinite(mean)
     mean = mean[finite]
@@ -207,11 +241,15 @@ def _least_relaxed_cost(mean: Floats, budget: int, prices: Floats) -> float:
     return float(np.min((1.0 + np.cumsum(prices[order])) * busy)) * (1 - 1e-12)
 
 
-def _means_of_cycle(pool: Pool) -> Floats:
-    """Mean task time per worker, shape (n,), over one common cycle of traces by round."""
+def _means_of_cycle(pool: Pool, rounds: int) -> Floats:
+    """Mean task time per worker, shape (n,), over one common cycle of traces by round.
+
+    Args:
+        pool: The workers, or their latencies.
+        rounds: The rounds of the cycle.
+    """
     mean = pool.mean()
-    rounds = cycle_length(pool)
     together = pool.distributions.family == TRACE_BY_ROUND
     for i in np.flatnonzero(together & (rounds % pool.distributions.length != 0)).tolist():
-        mean[i] = replayed_times(pool, i).mean()
+        mean[i] = replayed_times(pool, i, rounds).mean()
     return mean

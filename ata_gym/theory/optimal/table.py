@@ -1,17 +1,18 @@
 """The table that the search for an optimal allocation reads: a row per worker and tasks."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.pools import Pool
-from ata_gym.pools.families import TRACE_BY_ROUND
-from ata_gym.theory.round_time.expected import cycle_length, replayed_times
+from ata_gym.theory.round_time.expected import cycle_length, replayed_shares, replays_rounds
 from ata_gym.theory.round_time.quadrature import adaptive_rule
 from ata_gym.theory.round_time.worker_times import (
     coarse_edges,
     excess,
+    share_moments,
     starts,
     sums,
     survival,
@@ -105,20 +106,32 @@ def round_table(
         The table, or None if it would be too large; and its error, in units of time.
     """
     distributions = pool.distributions
-    family = distributions.family
-    kinds = (
+    kinds: tuple[NDArray[Any], ...] = (
         costs,
         distributions.record_start,
         distributions.scale,
         distributions.shift,
         distributions.shape,
-        family,
+        distributions.family,
         mean,
         pool.sd(),
     )
+    if pool.latency is not None:
+        delays = pool.latency.distributions
+        kinds = (
+            delays.record_start,
+            delays.scale,
+            delays.shift,
+            delays.shape,
+            delays.family,
+            *kinds,
+        )
     # Equal workers come next to each other; the last key, the spread, is the first of the order.
     workers = workers[np.lexsort([kind[workers] for kind in kinds])]
-    max_tasks = np.minimum(np.floor(value * (1 + SLACK) / mean[workers]), budget).astype(np.int64)
+    limit: Floats | float = value * (1 + SLACK)
+    if pool.latency is not None:
+        limit = limit - pool.latency.mean()[workers]
+    max_tasks = np.minimum(np.floor(limit / mean[workers]), budget).astype(np.int64)
     if max_tasks.sum() > _LARGEST_TABLE // _MOST_NODES:
         return None, np.inf
     first_row = np.cumsum(max_tasks) - max_tasks
@@ -128,7 +141,7 @@ def round_table(
         False,
         np.all([kind[workers[1:]] == kind[workers[:-1]] for kind in kinds], axis=0),
     )
-    together = bool((family[workers] == TRACE_BY_ROUND).all())
+    together = bool(replays_rounds(pool)[workers].all())
     combine: np.ufunc
     if together:
         combine = np.minimum
@@ -143,7 +156,8 @@ def round_table(
         weights = np.full(rounds, 1 / rounds)
         tails = np.zeros(columns.size)
         error = 0.0
-        rows = -np.stack([replayed_times(pool, i) for i in columns.tolist()]) * tasks[:, None]
+        shares = zip(columns.tolist(), tasks.tolist(), strict=True)
+        rows = -np.stack([replayed_shares(pool, i, a) for i, a in shares])
     else:
         rows, weights, tails, error = _on_grid(pool, columns, tasks, value, start[columns] == tasks)
     rows = np.concatenate([np.full((1, weights.size), unit), rows])
@@ -166,8 +180,7 @@ def _on_grid(
     time of the columns of ``start``: a product is steeper than its factors.
     """
     distributions = sums(pool, columns, tasks, fine=False)
-    mean = tasks * pool.mean()[columns]
-    sd = np.sqrt(tasks) * pool.sd()[columns]
+    mean, sd = share_moments(pool, columns, tasks)
     slowest = np.append(np.diff(columns) != 0, True)
     end = 2 * value
     # The loop ends, as P(S > t) vanishes and no tail is more than a mean.

@@ -127,7 +127,6 @@ def sum_curve(family: int, shape: float, terms: int, tolerance: float) -> Curve:
         return adaptive_curve(distribution.survival, edges, distribution.mean, *limits)
     first_half = sum_curve(family, shape, terms // 2, tolerance)
     second_half = sum_curve(family, shape, terms - terms // 2, tolerance)
-    end = float(second_half.edges[-1])
     # Between the pieces of a narrow distribution are jumps as large as the rounding, which are
     # missing in the density: ``mass`` is the integral of the density, -2 times the sum of the odd
     # coefficients of all pieces.
@@ -136,19 +135,32 @@ def sum_curve(family: int, shape: float, terms: int, tolerance: float) -> Curve:
     else:
         mass = 1.0
 
-    def survival(x: Floats) -> Floats:
-        """P(A + B > x) = P(A + B > x, B <= x) + P(B > x), A the first half and B the second."""
-        early = _convolve(
-            first_half.edges, first_half.series, second_half.edges, second_half.slopes, x
-        )
-        late = np.where(x < end, second_half.survival(np.minimum(x, end)), 0.0)
-        return np.asarray(early / mass + late)
-
+    survival = convolved(first_half, second_half, mass)
+    end = float(second_half.edges[-1])
     if distribution.heavy:
         curve_end = end
     else:
         curve_end = float(first_half.edges[-1]) + end
     return adaptive_curve(survival, np.array([0.0, curve_end]), terms * distribution.mean, *limits)
+
+
+def convolved(first: Curve, second: Curve, mass: float = 1.0) -> Callable[[Floats], Floats]:
+    """The function P(A + B > x), elementwise, where two curves are of P(A > x) and P(B > x).
+
+    Args:
+        first: The curve of A.
+        second: The curve of B.
+        mass: The integral of the density of B.
+    """
+    end = float(second.edges[-1])
+
+    def survival(x: Floats) -> Floats:
+        """P(A + B > x) = P(A + B > x, B <= x) + P(B > x)."""
+        early = _convolve(first.edges, first.series, second.edges, second.slopes, x)
+        late = np.where(x < end, second.survival(np.minimum(x, end)), 0.0)
+        return np.asarray(early / mass + late)
+
+    return survival
 
 
 def adaptive_curve(

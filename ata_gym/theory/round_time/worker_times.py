@@ -1,51 +1,29 @@
-"""The distributions of sums of task times: the chance that a worker is still busy at time t."""
+"""The distributions of the times of shares: the chance that a worker is busy at time t."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 import numpy as np
-from scipy.special import gammaincc
 
-from ata_gym.pools.families import (
-    DETERMINISTIC,
-    EXPONENTIAL,
-    FAMILIES,
-    GAMMA,
-    RECORDED,
-    TRACE_BY_ROUND,
-    TRACE_BY_TASK,
-    UNIFORM,
-)
+from ata_gym.pools.distributions import Distributions
+from ata_gym.pools.families import FAMILIES, RECORDED
 from ata_gym.pools.pool import Pool, from_distributions
-from ata_gym.theory.round_time.convolution import Curve, Standard, standard, sum_curve
+from ata_gym.theory.round_time.distribution import (
+    Distribution,
+    delayed_sum,
+    empirical,
+    grouped,
+    random_latency,
+    sum_of_tasks,
+)
 from ata_gym.typing import Floats, Ints
 
-Function = Callable[[Floats], Floats]
-
-_CONSTANT_CV = 1e-9  # distributions with a smaller coefficient of variation count as constants
-_TOLERANCE = {False: 1e-8, True: 1e-11}
-"""The error of the probabilities of a convolved sum, by whether it is fine."""
 GROUPS = 2048
 """The number of values that a record is reduced to where sums need not be fine."""
 _USUAL_EXPONENT = 100  # times between 2**-100 and 2**100 stay as they are
 _LONGEST_TIME = 2.0**600  # shifts, mean times and recorded times end here, in the new unit
 _LARGEST_SCALE = 2.0**1000  # and scales here
-
-
-class Distribution(NamedTuple):
-    """A distribution of a time T."""
-
-    survival: Function
-    """The function P(T > x), elementwise."""
-    excess: Function
-    """The function E[(T - x)+], elementwise, for x of at least ``lowest``."""
-    lowest: float
-    """The least value."""
-    knots: Floats
-    """The jumps and kinks of P(T > x) beyond ``lowest``, shape (any,): edges for a quadrature."""
-    constant: bool = False
-    """Whether P(T > x) is constant between the knots, as for recorded times."""
 
 
 class Sums(NamedTuple):
@@ -66,29 +44,23 @@ class Sums(NamedTuple):
     @classmethod
     def from_values(cls, values: Floats, column: int) -> Self:
         """A sum that takes each of ``values`` (any,) with equal probability, as a column."""
-        return cls(np.array([column]), np.zeros(1), np.ones(1), _empirical(values))
+        return cls(np.array([column]), np.zeros(1), np.ones(1), empirical(values))
 
     def grouped(self, max_values: int) -> Self:
         """The same sums, with at most ``max_values`` recorded values.
 
-        Of more values, neighbours are replaced by their mean. The larger values are, the fewer form
-        a group, since a round time follows from the largest ones.
+        Other sums stay as they are; see ``grouped`` in the module ``distribution``.
         """
-        standard = self.standard
-        size = standard.knots.size
-        if not standard.constant or size <= max_values:
+        if not self.standard.constant:
             return self
-        # ``first`` holds the first place of each group: sizes grow from the largest value on.
-        from_largest = np.unique(np.geomspace(1, size + 1, max_values).astype(np.int64)) - 1
-        first = (size - from_largest[1:])[::-1]
-        chance = -np.diff(standard.survival(standard.knots), prepend=1.0)
-        together = np.add.reduceat(chance, first)
-        means = np.add.reduceat(chance * standard.knots, first) / together
-        return self._replace(standard=_steps(means, together))
+        return self._replace(standard=grouped(self.standard, max_values))
 
 
 def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums]:
     """Distributions of the sums of ``tasks[c]`` task times of worker ``workers[c]``.
+
+    Where the pool has a latency, each sum holds one: it is the time of a share. A latency that is
+    constant is a shift; a random one is convolved, see ``delayed_sum``.
 
     Deterministic, exponential and gamma times, and any single task, have closed forms. Sums of the
     other families with a density are convolved numerically. Traces are as in
@@ -97,10 +69,12 @@ def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums
     Args:
         pool: The workers.
         workers: The worker of each column c = 0, ..., m - 1, shape (m,).
-        tasks: The number of task times in each column, shape (m,).
+        tasks: The number of task times in each column, shape (m,), at least 1.
         fine: Whether convolutions are right to about 1e-10, and not 1e-7. Unless fine, neighbours
             in a record of more than 2,048 values are replaced by their mean.
     """
+    if pool.latency is not None:
+        return _delayed_sums(pool, workers, tasks, fine)
     distributions = pool.distributions
     shared: dict[tuple[float, ...], list[int]] = {}
     for c, (i, a) in enumerate(zip(workers.tolist(), tasks.tolist(), strict=True)):
@@ -115,7 +89,7 @@ def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums
     for column in map(np.array, shared.values()):
         i = workers[column]
         terms = int(tasks[column[0]])
-        distribution = _distribution(pool, int(i[0]), terms, fine)
+        distribution = sum_of_tasks(pool, int(i[0]), terms, fine)
         column_sums = Sums(
             column, terms * distributions.shift[i], distributions.scale[i], distribution
         )
@@ -123,6 +97,41 @@ def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums
             column_sums = column_sums.grouped(GROUPS)
         result.append(column_sums)
     return result
+
+
+def _delayed_sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool) -> list[Sums]:
+    """As ``sums``, for a pool with a latency."""
+    latency = pool.latency
+    assert latency is not None
+    random = random_latency(pool)[workers]
+    constant_columns = np.flatnonzero(~random)
+    shifted = sums(pool.with_latency(None), workers[~random], tasks[~random], fine)
+    mean = latency.mean()[workers]
+    result = [
+        part._replace(
+            column=constant_columns[part.column],
+            shift=part.shift + mean[constant_columns[part.column]],
+        )
+        for part in shifted
+    ]
+    shift = tasks * pool.distributions.shift[workers] + latency.distributions.shift[workers]
+    for c in np.flatnonzero(random).tolist():
+        distribution, unit = delayed_sum(pool, int(workers[c]), int(tasks[c]), fine)
+        part = Sums(np.array([c]), shift[c : c + 1], np.array([unit]), distribution)
+        if not fine:
+            part = part.grouped(GROUPS)
+        result.append(part)
+    return result
+
+
+def share_moments(pool: Pool, workers: Ints, tasks: Ints) -> tuple[Floats, Floats]:
+    """The means and standard deviations of the sums of ``sums``, shape (m,) each."""
+    mean = tasks * pool.mean()[workers]
+    sd = np.sqrt(tasks) * pool.sd()[workers]
+    if pool.latency is not None:
+        mean = mean + pool.latency.mean()[workers]
+        sd = np.hypot(sd, pool.latency.sd()[workers])
+    return mean, sd
 
 
 def survival(distributions: list[Sums], t: Floats) -> Floats:
@@ -219,17 +228,36 @@ def rescaled(pool: Pool, time: float) -> tuple[Pool, float]:
     """
     exponent = math.frexp(time)[1]
     exponent -= max(-_USUAL_EXPONENT, min(exponent, _USUAL_EXPONENT))
-    distributions = pool.distributions
-    mean = pool.mean()
-    slowest = max(
-        distributions.shift.max(),
-        distributions.scale.max(),
-        mean.max(where=mean < np.inf, initial=0.0),
-    )
+    slowest = _slowest(pool)
+    if pool.latency is not None:
+        slowest = max(slowest, _slowest(pool.latency))
     if exponent == 0 and slowest <= _LONGEST_TIME:
         return pool, 1.0
+    latency = pool.latency
+    if latency is not None:
+        latency = from_distributions(_in_unit(latency, exponent))
+    return from_distributions(_in_unit(pool, exponent), latency), 2.0**exponent
+
+
+def _slowest(pool: Pool) -> float:
+    """The largest shift, scale or finite mean of a pool."""
+    distributions = pool.distributions
+    mean = pool.mean()
+    return float(
+        max(
+            distributions.shift.max(),
+            distributions.scale.max(),
+            mean.max(where=mean < np.inf, initial=0.0),
+        )
+    )
+
+
+def _in_unit(pool: Pool, exponent: int) -> Distributions:
+    """The distributions of a pool in the unit 2**exponent; see ``rescaled``."""
+    distributions = pool.distributions
+    mean = pool.mean()
     traces = np.isin(distributions.family, RECORDED)
-    with np.errstate(over="ignore", under="ignore"):
+    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         # Of gamma times of a tiny shape the mean is far below the scale: the scale may be larger.
         share = np.clip(
             (mean - distributions.shift) / distributions.scale,
@@ -246,112 +274,7 @@ def rescaled(pool: Pool, time: float) -> tuple[Pool, float]:
                 table * np.repeat(scale[traces], distributions.length[traces]),
                 _LONGEST_TIME,
             )
-    scale = np.where(traces, 1.0, np.clip(scale, np.nextafter(0.0, 1.0), _LONGEST_TIME / share))
-    changed = distributions._replace(
-        shift=np.minimum(shift, _LONGEST_TIME), scale=scale, table=table
-    )
-    return from_distributions(changed), 2.0**exponent
-
-
-def _distribution(pool: Pool, i: int, terms: int, fine: bool) -> Distribution:
-    """The distribution of a sum of ``terms`` standard times of worker i."""
-    family = int(pool.distributions.family[i])
-    shape = float(pool.distributions.shape[i])
-    if family == DETERMINISTIC:
-        return _empirical(np.array([float(terms)]))
-    if family == TRACE_BY_ROUND:
-        return _empirical(terms * pool.record(i))
-    if family == TRACE_BY_TASK:
-        return _empirical(_consecutive(pool.record(i), terms))
-    if family in (EXPONENTIAL, GAMMA):
-        return _gamma(terms * shape)
-    standard_time = standard(family, shape)
-    mean = standard_time.lowest + standard_time.mean
-    if standard_time.sd < _CONSTANT_CV * mean:
-        return _empirical(np.array([terms * mean]))
-    lowest = terms * standard_time.lowest
-    if family == UNIFORM:
-        knots = np.array([float(terms)])
-    else:
-        knots = np.empty(0)
-    if terms == 1:
-        survival = standard_time.survival
-        excess = standard_time.excess
-        return Distribution(
-            lambda x: survival(x - lowest),
-            lambda x: excess(x - lowest),
-            lowest,
-            knots,
-        )
-    curve = sum_curve(family, shape, terms, _TOLERANCE[fine])
-    return Distribution(*_curve_functions(curve, standard_time, lowest, terms), lowest, knots)
-
-
-def _gamma(shape: float) -> Distribution:
-    """The gamma distribution of scale 1."""
-    gamma = FAMILIES[GAMMA]
-    return Distribution(
-        lambda x: np.asarray(gammaincc(shape, np.maximum(x, 0.0))),
-        lambda x: gamma.excess(x, shape),
-        0.0,
-        np.empty(0),
-    )
-
-
-def _curve_functions(
-    curve: Curve, standard_time: Standard, lowest: float, terms: int
-) -> tuple[Function, Function]:
-    """The survival probability and the excess of a sum.
-
-    Beyond the curve, they are ``terms`` times the values of one task: only one very long task can
-    make the sum so large.
-    """
-    curve_end = float(curve.edges[-1])
-
-    def survival(x: Floats) -> Floats:
-        y = np.maximum(x - lowest, 0.0)
-        probability = np.clip(curve.survival(np.minimum(y, curve_end)), 0.0, 1.0)
-        return np.where(y < curve_end, probability, terms * standard_time.survival(y))
-
-    def excess(x: Floats) -> Floats:
-        y = x - lowest
-        return np.where(
-            y < curve_end,
-            terms * standard_time.mean - curve.integral(np.minimum(y, curve_end)),
-            terms * standard_time.excess(y),
-        )
-
-    return survival, excess
-
-
-def _empirical(values: Floats) -> Distribution:
-    """The distribution of equally likely values."""
-    atoms, number = np.unique(values, return_counts=True)
-    return _steps(atoms, number / values.size)
-
-
-def _steps(atoms: Floats, chance: Floats) -> Distribution:
-    """The distribution of increasing values with the probabilities ``chance``."""
-    # P(T >= atom) of each atom, and 0 beyond the last; the first is 1 without rounding errors.
-    later = np.append(np.cumsum(chance[::-1])[::-1], 0.0)
-    later[0] = 1.0
-    # E[T; T >= atom] of each atom, and 0 beyond the last.
-    total = np.append(np.cumsum((chance * atoms)[::-1])[::-1], 0.0)
-
-    def survival(x: Floats) -> Floats:
-        return later[np.searchsorted(atoms, x, side="right")]
-
-    def excess(x: Floats) -> Floats:
-        place = np.searchsorted(atoms, x, side="right")
-        return np.asarray(total[place] - x * later[place])
-
-    return Distribution(survival, excess, float(atoms[0]), atoms, constant=True)
-
-
-def _consecutive(record: Floats, rows: int) -> Floats:
-    """Sums of consecutive rows of a record that starts over at its end, one for each start."""
-    cycles, extra_rows = divmod(rows, record.size)
-    total = np.cumsum(np.concatenate([[0.0], record, record]))
-    return np.asarray(
-        cycles * record.sum() + total[extra_rows : extra_rows + record.size] - total[: record.size],
-    )
+        scale = np.clip(scale, np.nextafter(0.0, 1.0), _LONGEST_TIME / share)
+    # A latency may be 0: its scale is 0 then, and stays so.
+    scale = np.where(distributions.scale == 0.0, 0.0, np.where(traces, 1.0, scale))
+    return distributions._replace(shift=np.minimum(shift, _LONGEST_TIME), scale=scale, table=table)

@@ -14,6 +14,7 @@ from ata_gym.simulation.rounds import allocation_round
 from ata_gym.typing import Floats, Ints
 
 _SHUFFLE = 2  # a stream of keys of its own
+_SHUFFLE_LATENCY = 3  # and one for latencies
 _BLOCK_SIZE = 2**21  # numbers computed at once
 _MOST_CACHED = 64  # orders of more tasks than this are not cached
 _LARGE_EXPONENT = 900  # times beyond 2**900 are divided by a power of two, so that no sum overflows
@@ -33,7 +34,13 @@ class Costs(NamedTuple):
         return self.round_time + price * self.worker_time
 
 
-def simulate(times: Floats, allocations: Ints, budget: int, replicates: int = 256) -> Costs:
+def simulate(
+    times: Floats,
+    allocations: Ints,
+    budget: int,
+    replicates: int = 256,
+    latency: Floats | None = None,
+) -> Costs:
     """Estimate the expected round time and worker time of allocations, by playing rounds.
 
     The task times of a round are independent draws from the workers' samples. Over the replicates,
@@ -49,6 +56,9 @@ def simulate(times: Floats, allocations: Ints, budget: int, replicates: int = 25
             in total.
         budget: Results B that a round needs.
         replicates: Rounds to play with each candidate, best a multiple of S.
+        latency: Equally likely latencies of each worker, shape (n, any), finite and at least 0.
+            Each round has a latency of each worker, drawn as task times are; it is paid before the
+            first task. By default there is none.
 
     Raises:
         ValueError: If the rounds need more than 2**28 task times.
@@ -57,13 +67,20 @@ def simulate(times: Floats, allocations: Ints, budget: int, replicates: int = 25
         >>> times = np.array([[1.0, 3.0], [2.0, 6.0]])
         >>> simulate(times, np.array([[2, 0], [0, 2]]), budget=2).round_time
         array([4., 8.])
+        >>> latency = np.array([[5.0], [0.0]])
+        >>> simulate(times, np.array([[2, 0], [0, 2]]), budget=2, latency=latency).round_time
+        array([9., 8.])
     """
     used = np.flatnonzero(allocations.any(axis=0))
     tasks = allocations[:, used]
     # Rounded up to a power of two, so that few different orders are cached.
     max_tasks = _up_to_power(int(tasks.max()))
-    unit = 2.0 ** max(0, math.frexp(float(times[used].max()))[1] - _LARGE_EXPONENT)
-    distributions, started = replay(times / unit, used, max_tasks, replicates)
+    longest = float(times[used].max())
+    if latency is not None:
+        longest = max(longest, float(latency[used].max()))
+    unit = 2.0 ** max(0, math.frexp(longest)[1] - _LARGE_EXPONENT)
+    delays = None if latency is None else latency / unit
+    distributions, started = replay(times / unit, used, max_tasks, replicates, delays)
     key = np.zeros(1, np.uint64)
     zeros = np.zeros(1, np.int64)
     costs = []
@@ -96,7 +113,9 @@ def _up_to_power(tasks: int) -> int:
     return 1 << (tasks - 1).bit_length()
 
 
-def replay(times: Floats, workers: Ints, tasks: int, replicates: int) -> tuple[Distributions, Ints]:
+def replay(
+    times: Floats, workers: Ints, tasks: int, replicates: int, latency: Floats | None = None
+) -> tuple[Distributions, Ints]:
     """Traces of some workers, and the task at which each replicate begins.
 
     Args:
@@ -104,6 +123,8 @@ def replay(times: Floats, workers: Ints, tasks: int, replicates: int) -> tuple[D
         workers: The workers of the traces, shape (m,).
         tasks: The tasks of a worker in each replicate.
         replicates: The number of replicates.
+        latency: Equally likely latencies of each worker, shape (n, any), or None. A latency is a
+            part of the first time of a replicate.
 
     Returns:
         The traces by task of the workers, and the first task of each replicate and worker, shape
@@ -122,9 +143,13 @@ def replay(times: Floats, workers: Ints, tasks: int, replicates: int) -> tuple[D
     picks = (2 * np.arange(replicates) + 1) * times.shape[1] // (2 * replicates)
     # ``__wrapped__`` is the function without its cache.
     orders = _orders if tasks <= _MOST_CACHED else _orders.__wrapped__
-    table = np.concatenate(
-        [times[i, picks[orders(i, tasks, replicates)]].ravel() for i in workers.tolist()],
-    )
+    records = [times[i, picks[orders(i, tasks, replicates)]] for i in workers.tolist()]
+    if latency is not None:
+        drawn = (2 * np.arange(replicates) + 1) * latency.shape[1] // (2 * replicates)
+        for record, i in zip(records, workers.tolist(), strict=True):
+            order = permutations(_SHUFFLE_LATENCY, 1, replicates, i)[0]
+            record[:, 0] += latency[i, drawn[order]]
+    table = np.concatenate([record.ravel() for record in records])
     family = np.full(workers.size, TRACE_BY_TASK)
     length = np.full(workers.size, replicates * tasks)
     limit = np.full(workers.size, NO_LIMIT)

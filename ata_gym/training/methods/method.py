@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ata_gym.changes.change import ChangeProcess
 from ata_gym.models.model import Weights, copy_weights
 from ata_gym.pools import Pool
 from ata_gym.pools.families import TRACE_BY_ROUND
@@ -25,6 +26,9 @@ class WorkerClock:
     Task j of worker i takes the time that it has in the envs, in episode 0 of the same seed, where
     the number of server updates when it starts is its round; a task that was cancelled counts in j.
     After its worker's ``time_limit``, shape (n,) or one for all, a task is given up.
+
+    Where the pool has a latency, a worker pays it before a task at weights that it has not yet, as
+    in the round of that number: once for all tasks that it starts between two updates.
 
     When all busy workers start together after an update, a period begins. Times are counted from
     there, and runtime and worker time of the periods are added up, as an env does with its rounds:
@@ -45,6 +49,9 @@ class WorkerClock:
 
     def __init__(self, pool: Pool, seed: int, time_limit: Floats | float = np.inf) -> None:
         self._distributions = pool.distributions
+        self._latencies = None
+        if pool.latency is not None:
+            self._latencies = ChangeProcess(pool, (), 1, pool.n)
         # The same stream of keys as for the task times of an env.
         self._key = stream_keys(seed)
         self._limit = np.broadcast_to(np.asarray(time_limit, np.float64), pool.n)
@@ -107,10 +114,20 @@ class WorkerClock:
         self.trace_ended |= bool((rows >= self._distributions.limit[chosen]).any())
         time = task_times(self._distributions, self._key, 0, update, chosen, task)
         limit = self._limit[chosen]
-        self._ends[chosen] = self._time + np.minimum(time, limit)
+        worked = np.minimum(time, limit)
+        if self._latencies is not None:
+            fetches = (task == 0) | (self.update[chosen] != update)
+            worked = np.where(fetches, self._latency(self._latencies, update)[chosen], 0.0) + worked
+        self._ends[chosen] = self._time + worked
         self._will_finish[chosen] = time <= limit
         self.started[chosen] += 1
         self.update[chosen] = update
+
+    def _latency(self, process: ChangeProcess, update: int) -> Floats:
+        """The latency of each worker in the round of that number, shape (n,)."""
+        process.update_conditions(self._key, np.zeros(1, np.int64), np.array([update]))
+        assert process.disturbances is not None
+        return np.asarray(process.disturbances.latency[0])
 
     def next(self) -> tuple[int, bool]:
         """Go on to the next end of a task.
@@ -327,6 +344,13 @@ class Method(ABC):
 
         It is called after each update. Most methods have nothing to do here.
         """
+
+
+def mean_cycle_times(pool: Pool) -> Floats:
+    """Mean times of one task of each worker at new weights, latency included, shape (n,)."""
+    if pool.latency is None:
+        return pool.mean()
+    return pool.mean() + pool.latency.mean()
 
 
 def best_group(times: Floats, chances: Floats, gradients: int) -> tuple[Ints, float]:

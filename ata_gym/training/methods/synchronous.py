@@ -7,7 +7,13 @@ import numpy as np
 
 from ata_gym.pools import Pool
 from ata_gym.pools.families import FAMILIES
-from ata_gym.training.methods.method import EndedTask, Method, ParameterServer, best_group
+from ata_gym.training.methods.method import (
+    EndedTask,
+    Method,
+    ParameterServer,
+    best_group,
+    mean_cycle_times,
+)
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
@@ -75,8 +81,8 @@ class MSynchronous(Rennala):
     """Each worker computes a gradient; the first m of n make the step, the rest is cancelled.
 
     x^{k+1} = x^k - gamma / m * sum of the first m gradients, m from 1 to n. With m = n it is
-    minibatch SGD. The default m is the best for task times fixed at their means, which the method
-    then knows.
+    minibatch SGD. The default m is the best for task times fixed at their means, with the mean
+    latencies, which the method then knows.
 
     Source: Begunov and Tyurin, m-Synchronous SGD, arXiv 2602.03802, for waiting for the first m and
     discarding the rest; that the rest is cancelled at once, as in a race, is our reading.
@@ -87,7 +93,7 @@ class MSynchronous(Rennala):
     def __init__(self, pool: Pool, budget: int, m: int | None = None) -> None:
         super().__init__(pool, budget)
         if m is None:
-            self.m = workers_to_await(pool.mean(), budget)
+            self.m = workers_to_await(mean_cycle_times(pool), budget)
         else:
             self.m = whole_number("m", m)
         if self.m > pool.n:
@@ -184,6 +190,11 @@ class MindFlayer(Method):
 
     def __init__(self, pool: Pool, budget: int) -> None:
         super().__init__(pool, budget)
+        if pool.latency is not None:
+            raise ValueError(
+                "mindflayer's numbers of trials are worked out for workers without latency, and"
+                " these have one: choose another method, or pool.with_latency(None)"
+            )
         self.time_limit, self.chances = median_limits(pool)
         workers, time = best_group(self.time_limit, self.chances, self.budget)
         self.trials: Ints = np.zeros(pool.n, np.int64)

@@ -34,12 +34,16 @@ class Uta(AllocationPolicy[Totals, NoPlan]):
 
 
 class Ofta(AllocationPolicy[Totals, NoPlan]):
-    """Optimal fixed: minimises the proxy loss max a_i mu_i under the true means, every round."""
+    """Optimal fixed: minimises the proxy loss max a_i mu_i under the true means, every round.
+
+    Where workers pay a latency, it minimises the largest c_i + a_i mu_i, with mean latencies c.
+    """
 
     source = "Maranjyan et al., ATA, ICML 2025"
     learns = False
     constants = "none"
     knows = "the means"
+    uses_latency = True
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
@@ -79,8 +83,8 @@ class ExploreThenCommit(Policy[Totals, Commitment]):
     """Tries each worker m times in turn, then keeps one allocation for good.
 
     This allocation minimises the proxy loss under the means of the times seen until then. The turns
-    go on from round to round and last ceil(n m / B) rounds. Regret is linear: with some probability
-    the commitment is wrong.
+    go on from round to round and last ceil(n m / B) rounds, or until each worker has a result that
+    counts. Regret is linear: with some probability the commitment is wrong.
 
     Args:
         tasks: m, tasks that each worker runs at least before the commitment.
@@ -105,7 +109,9 @@ class ExploreThenCommit(Policy[Totals, Commitment]):
         n = self.setting.n
         budget = self.setting.budget
         k = state.round[:, None]
-        committing = (k > self.rounds) & ~state.plan.allocation.any(axis=1, keepdims=True)
+        committed = state.plan.allocation.any(axis=1, keepdims=True)
+        measured = (state.belief.counts > 0.0).all(axis=1, keepdims=True)
+        committing = (k > self.rounds) & measured & ~committed
         if committing.any():
             best = allocate_scores(
                 mean_times(state.belief.counts, state.belief.totals, unknown=0.0),
@@ -118,4 +124,4 @@ class ExploreThenCommit(Policy[Totals, Commitment]):
         # T of this round and of the last round is what it gets now
         dealt = k * budget + np.arange(n - 1, -1, -1)
         turns: Ints = dealt // n - (dealt - budget) // n
-        return np.where(k > self.rounds, state.plan.allocation, turns), state
+        return np.where(committed | committing, state.plan.allocation, turns), state

@@ -17,6 +17,7 @@ from ata_policies.allocation.estimates.thompson import Thompson, ThompsonGamma
 from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, RoundContext, Rule
 from ata_policies.beliefs.availability import FIRST_PAUSE, LONGEST_PAUSE, Availability, results_of
 from ata_policies.beliefs.belief import CountedBelief
+from ata_policies.beliefs.latency import LatencyBelief
 from ata_policies.beliefs.memory import Discount, Everything, Memory, Restarts, Window
 from ata_policies.beliefs.moments import Moments, learn_shapes
 from ata_policies.beliefs.prior import Prior
@@ -68,6 +69,8 @@ class ComposedPlan(NamedTuple):
 class ComposedPolicy(Policy[CountedBelief, ComposedPlan]):
     """A policy of ``ata_gym/TaskAllocation-v0`` made of a memory, an estimate and a rule.
 
+    The rule counts the mean latencies that workers have shown, over all rounds.
+
     Args:
         estimate: A score per worker from what counts: a key of ``ESTIMATES``.
         memory: What counts: a key of ``MEMORIES``.
@@ -93,6 +96,8 @@ class ComposedPolicy(Policy[CountedBelief, ComposedPlan]):
         ...     print(str(error).partition(":")[0])
         the estimate catoni keeps sums in blocks, which the memory window cannot give
     """
+
+    uses_latency = True
 
     def __init__(
         self,
@@ -208,9 +213,12 @@ class ComposedPolicy(Policy[CountedBelief, ComposedPlan]):
         if self.rule.needs_shape and scores.shape is None:
             moments = Moments(belief.counts, belief.totals, belief.deviations)
             scores = scores._replace(shape=learn_shapes(moments, _WEIGHT))
+        latency = None
+        if isinstance(state.latency, LatencyBelief) and state.latency.totals.any():
+            latency = state.latency.mean()
         action = self.rule.allocate(
             scores,
-            RoundContext(self.setting.budget, state.round, keys, untried, available),
+            RoundContext(self.setting.budget, state.round, keys, untried, available, latency),
         )
         if isinstance(availability, Availability):
             availability = availability._replace(allocation=action)

@@ -10,6 +10,7 @@ from ata_gym.utils.ranges import Allocations, Counts, Tasks, Wholes
 from ata_gym.utils.validation import real
 from ata_policies.beliefs.availability import FIRST_PAUSE, LONGEST_PAUSE, Availability, results_of
 from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.beliefs.latency import LatencyBelief
 from ata_policies.explanation import listed
 from ata_policies.observations import Observation
 from ata_policies.planning.plan import Problem, make_plans
@@ -77,6 +78,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
     constants = "weight 5, plans after 10 to 20 % of the rounds"
     assumes = "task times do not depend on each other; finite means"
     priced = uses_unit_costs = True
+    uses_latency = True
     nonstationary = True
     kernels = (
         "ata_policies.planning.local_search",
@@ -197,8 +199,10 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         else:
             index = rows
         problem = self._problem(state, plan, index)
+        assert isinstance(state.latency, LatencyBelief)
         plan.allocation[index], plan.best[index], pause = make_plans(
             state.belief,
+            state.latency,
             index,
             available[index],
             probes[index],

@@ -33,6 +33,8 @@ class DynamicPlan(NamedTuple):
     """What multiplied its task times."""
     mean: NonNegative
     """Its mean task time, or median where all means are infinite; infinite where it was away."""
+    latency: NonNegative
+    """Its mean latency."""
     allocation: Tasks
     """Tasks."""
 
@@ -42,7 +44,8 @@ class DynamicAllocation(Policy[Totals, DynamicPlan]):
 
     It sees whose distribution each worker has, its factor, and who is away when the round starts.
     Of a trace that is replayed by round, it sees the times of the round. It does not see what is
-    random in the round: noise in common, which tasks are outliers, and who will die.
+    random in the round: noise in common, which tasks are outliers, latencies, and who will die. Of
+    latencies it sees the distributions.
 
     Where no worker that is there has a finite mean, the median task times take the place of the
     means. A pool in which all means are infinite is refused.
@@ -56,6 +59,7 @@ class DynamicAllocation(Policy[Totals, DynamicPlan]):
     constants = "none"
     nonstationary = True
     privileged = True
+    uses_latency = True
 
     def __init__(self, setting: Setting, *, tolerance: float = 0.0, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
@@ -73,6 +77,7 @@ class DynamicAllocation(Policy[Totals, DynamicPlan]):
             np.full(shape, -1),
             np.ones(shape),
             np.ones(shape),
+            np.zeros(shape),
             np.zeros(shape, np.int64),
         )
 
@@ -88,18 +93,22 @@ class DynamicAllocation(Policy[Totals, DynamicPlan]):
         conditions: Conditions,
     ) -> tuple[Ints, State[Totals, DynamicPlan]]:
         mean = self._means(conditions)
+        latency = conditions.mean_latency(self.pool)
         plan = state.plan
         changed = (plan.distribution != conditions.distribution) | (
             np.isinf(plan.mean) != np.isinf(mean)
         )
         changed |= self._far(plan.factor, conditions.factor) | self._far(plan.mean, mean)
+        changed |= self._far(plan.latency, latency)
         rows = np.flatnonzero(changed.any(axis=1) | ~self.legal(plan.allocation.sum(axis=1)))
         if rows.size:
             plan = DynamicPlan._make(part.copy() for part in plan)
-            values = conditions.distribution[rows], conditions.factor[rows], mean[rows]
-            plan.distribution[rows], plan.factor[rows], plan.mean[rows] = values
+            plan.distribution[rows] = conditions.distribution[rows]
+            plan.factor[rows] = conditions.factor[rows]
+            plan.mean[rows] = mean[rows]
+            plan.latency[rows] = latency[rows]
             for row in rows.tolist():
-                plan.allocation[row] = self.plan(conditions.row(row), mean[row])
+                plan.allocation[row] = self.plan(conditions.row(row), mean[row], latency[row])
         return plan.allocation.copy(), state._replace(plan=plan)
 
     def last_action(self, state: State[Totals, DynamicPlan]) -> Ints:
@@ -132,28 +141,35 @@ class DynamicAllocation(Policy[Totals, DynamicPlan]):
         """
         return np.equal(tasks, self.setting.budget)
 
+    def _least_proxy_loss(self, mean: Floats, latency: Floats) -> Ints:
+        """Return the allocation of least proxy loss, (n,)."""
+        if self.pool.latency is None:
+            return allocate_scores(mean, self.setting.budget)
+        return allocate_scores(mean, self.setting.budget, latency=latency)
+
     @abstractmethod
-    def plan(self, conditions: Conditions, mean: Floats) -> Ints:
+    def plan(self, conditions: Conditions, mean: Floats, latency: Floats) -> Ints:
         """Return the best allocation of a row, (n,).
 
         Args:
             conditions: The conditions of the row.
             mean: (n,) what the plan goes by, see the class.
+            latency: (n,) mean latencies.
         """
 
 
 class DynamicOfta(DynamicAllocation):
     """OFTA with the coming round's means: minimises the proxy loss max a_i mu_i under them.
 
-    It is ours. Workers that are away get nothing. Where nothing changes it is OFTA. On a trace that
-    is replayed by round it knows the times of the coming round, and is the best allocation in
-    hindsight.
+    Mean latencies count. It is ours. Workers that are away get nothing. Where nothing changes it is
+    OFTA. On a trace that is replayed by round it knows the times of the coming round, and is the
+    best allocation in hindsight.
     """
 
     knows = "the means, of each round"
 
-    def plan(self, conditions: Conditions, mean: Floats) -> Ints:
-        return allocate_scores(mean, self.setting.budget)
+    def plan(self, conditions: Conditions, mean: Floats, latency: Floats) -> Ints:
+        return self._least_proxy_loss(mean, latency)
 
 
 class DynamicOracle(DynamicAllocation):
@@ -170,25 +186,27 @@ class DynamicOracle(DynamicAllocation):
     knows = "the distributions, of each round"
     priced = uses_unit_costs = True
 
-    def plan(self, conditions: Conditions, mean: Floats) -> Ints:
+    def plan(self, conditions: Conditions, mean: Floats, latency: Floats) -> Ints:
         """Search for the best allocation of the workers that are there.
 
         They are put into a common order, so that a kept result serves all orders.
         """
         setting = self.setting
         costs = checked_costs(self.setting.unit_costs, self.setting.n)
-        order = np.lexsort((costs, conditions.factor, conditions.distribution))
+        parts = costs, conditions.latency_factor, conditions.factor, conditions.distribution
+        order = np.lexsort(parts)
         order = order[conditions.death_time[order] > 0.0]
         present = conditions._replace(
             distribution=conditions.distribution[order],
             factor=conditions.factor[order],
+            latency_factor=conditions.latency_factor[order],
             share=0.0,
         )
         allocation = np.zeros(len(conditions.distribution), np.int64)
         unit_costs = tuple(costs[order].tolist())
         pool = present.pool(self.pool)
         if not np.isfinite(pool.mean()).any():
-            return allocate_scores(mean, setting.budget)
+            return self._least_proxy_loss(mean, latency)
         allocation[order] = _best(pool, setting.budget, setting.price, unit_costs)
         return allocation
 

@@ -43,6 +43,8 @@ class RoundContext(NamedTuple):
     """(E, n) workers that were never tried."""
     available: Mask | None
     """(E, n) workers that may get tasks; None: all."""
+    latency: Floats | None = None
+    """(E, n) expected latencies; None: the workers pay none."""
 
 
 class Rule(Described, ABC):
@@ -60,7 +62,7 @@ class Rule(Described, ABC):
 class Proxy(Rule):
     """Minimises the proxy loss max a_i s_i (``ata_gym.allocate``).
 
-    Workers never tried come first.
+    Workers never tried come first. Where workers pay a latency c_i, it is max c_i + a_i s_i.
     """
 
     def allocate(self, scores: Scores, context: RoundContext) -> Ints:
@@ -70,6 +72,7 @@ class Proxy(Rule):
             context.keys,
             context.untried,
             context.available,
+            latency=context.latency,
         )
 
 
@@ -78,7 +81,8 @@ class Beta(Rule):
     """Hands out the B cheapest tasks; worker i's j-th costs j s_i + beta s_i sqrt(j / c_i).
 
     Here s_i is the worker's score, and c_i its shape. A round waits for a sum that is some standard
-    deviations above its mean; beta = 0 is the proxy loss. This rule is ours.
+    deviations above its mean; beta = 0 is the proxy loss. Where workers pay a latency, their tasks
+    cost as much more. This rule is ours.
 
     Args:
         beta: Standard deviations to allow for, at least 0. Good values: 1.15 to 1.75 for the
@@ -104,6 +108,7 @@ class Beta(Rule):
             context.keys,
             context.untried,
             context.available,
+            context.latency,
         )
 
 

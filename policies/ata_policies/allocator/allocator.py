@@ -7,9 +7,9 @@ import numpy as np
 
 from ata_gym.envs.spaces import Allocation, RaceAllocation
 from ata_gym.typing import Ints, Mask, Worker
-from ata_gym.utils.ranges import Tasks, Times, WorkerOrNone
+from ata_gym.utils.ranges import Tasks, Times, Wholes, WorkerOrNone
 from ata_gym.utils.validation import flag, short
-from ata_policies.allocator.limits import Limits, bounds, within
+from ata_policies.allocator.limits import Limits, within
 from ata_policies.allocator.named_workers import NamedWorkers, Prior, checked_seconds
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, State
@@ -32,6 +32,10 @@ class AllocatedRound(NamedTuple):
     """(B,) the times of these results."""
     elapsed: Times
     """(n,) how long each worker's cancelled task had run."""
+    warm_up: Mask
+    """(n,) workers whose times in that round do not count."""
+    until_known: Wholes
+    """(n,) the state of each worker's warm-up, see ``WarmUp``."""
 
 
 class Allocator(NamedWorkers):
@@ -66,7 +70,11 @@ class Allocator(NamedWorkers):
         prior: What is known of the workers from an earlier run with the same budget and policy: a
             ``state_dict()``, or a JSON file that holds one, such as ``ata-gym what-if`` writes.
             Workers that only the prior names have left, and workers that it does not name are not
-            known yet.
+            known yet. All begin their warm-up.
+        warm_up: The rounds with results of a worker, after each of its starts, from whose times
+            nothing is learned, as where code is compiled, tuned or loaded first. By default none:
+            all times count, as in an env. In a race a worker whose tasks are always cancelled
+            stays in its warm-up.
         hyperparameters: What else the policy takes.
 
     Raises:
@@ -97,6 +105,7 @@ class Allocator(NamedWorkers):
         unit_costs: Mapping[Worker, float] | None = None,
         limits: Limits | None = None,
         prior: Prior | None = None,
+        warm_up: int = 0,
         **hyperparameters: Any,
     ) -> None:
         self._start_more = flag("start_more", start_more)
@@ -109,6 +118,7 @@ class Allocator(NamedWorkers):
             "unit_costs": unit_costs,
             "limits": limits,
             "prior": prior,
+            "warm_up": warm_up,
             **hyperparameters,
         }
         super().__init__(workers, budget, policy, price=price, seed=seed, **options)
@@ -127,19 +137,15 @@ class Allocator(NamedWorkers):
         current_round = self._round
         if not current_round.present.any():
             raise ValueError("no worker is there: let one join")
-        least, most = bounds(
-            self._limits,
-            self._names,
-            current_round.present,
-            self.budget,
-            allow_more=self._start_more,
-        )
+        least, most = self._least_and_most(allow_more=self._start_more)
         if not current_round.decided:
-            observation = {
+            observation: Observation = {
                 "worker": current_round.worker,
                 "duration": current_round.duration,
                 "elapsed": current_round.elapsed,
             }
+            if current_round.warm_up.any():
+                observation["warm_up"] = current_round.warm_up
             current_round = current_round._replace(
                 action=self._checked(self._decide(observation)),
                 decided=np.array(True),
@@ -148,6 +154,7 @@ class Allocator(NamedWorkers):
         if shares.sum() < self.budget or (shares < least).any() or (shares > most).any():
             mean = self.policy.estimated(self._state)[0][0]
             shares = within(shares, least, most, mean, self.budget, allow_more=self._start_more)
+            self._state = self.policy.note_tasks(self._state, shares)
         self._round = current_round._replace(shares=shares)
         tasks = zip(self._names, shares.tolist(), current_round.present, strict=True)
         return {name: count for name, count, present in tasks if present}
@@ -169,7 +176,8 @@ class Allocator(NamedWorkers):
             cancelled: How long each cancelled task had run. In a race, a worker that gave fewer
                 results than it had tasks and has no time here counts as away.
             lost: Workers that died or did not answer. The policy may give them tasks in the next
-                round: let them ``leave`` if it must not.
+                round: let them ``leave`` if it must not. They begin their warm-up again, and with a
+                ``warm_up`` none of their results counts, since some may be from after a restart.
 
         Raises:
             ValueError: If there is no round to observe, a name or a time is wrong, or workers
@@ -191,25 +199,38 @@ class Allocator(NamedWorkers):
         lost_mask = ~current_round.present & (current_round.shares > 0)
         cancelled_mask = np.zeros_like(current_round.present)
         counts = np.zeros_like(current_round.shares)
-        lost_mask[[self._place(name) for name in _collection("lost", lost)]] = True
+        died = np.zeros_like(current_round.present)
+        died[[self._place(name) for name in _collection("lost", lost)]] = True
+        lost_mask |= died
         cancelled_mask[list(ages)] = True
         for place, results in times.items():
             counts[place] = len(results)
         self._check_counts(counts, current_round.shares, lost_mask, cancelled_mask)
+        elapsed = np.zeros(len(counts))
+        elapsed[list(ages)] = list(ages.values())
+        next_round = current_round._replace(shares=np.zeros_like(current_round.shares))
+        until_known = current_round.until_known
+        next_round = next_round._replace(
+            until_known=self._warm_up.after_round(until_known, counts > 0, elapsed)
+        )
+        next_round = self._after_start(next_round, died)
         if not counts.any():
-            self._round = current_round._replace(shares=np.zeros_like(current_round.shares))
+            self._round = next_round
             return
         worker = np.full(self.budget, -1)
         duration = np.zeros(self.budget)
-        elapsed = np.zeros(len(counts))
         worker[: counts.sum()] = np.repeat(np.arange(len(counts)), counts)
         duration[: counts.sum()] = [time for place in sorted(times) for time in times[place]]
-        elapsed[list(ages)] = list(ages.values())
-        next_round = current_round._replace(
+        warming = self._warm_up.active(until_known)
+        if self._warm_up.rounds:
+            warming = warming | died
+        self._round = next_round._replace(
             decided=np.array(False),
-            shares=np.zeros_like(current_round.shares),
+            worker=worker,
+            duration=duration,
+            elapsed=elapsed,
+            warm_up=warming & ((counts > 0) | (elapsed > 0.0)),
         )
-        self._round = next_round._replace(worker=worker, duration=duration, elapsed=elapsed)
 
     def _go_on_after(self, action: Ints, observation: Observation, state: State) -> None:
         """Go on after a round of an env: the decision, what came of it, and the policy's state."""
@@ -232,6 +253,8 @@ class Allocator(NamedWorkers):
             no_worker,
             np.zeros(self.budget),
             np.zeros(n),
+            no_tasks > 0,
+            np.full(n, self._warm_up.at_start),
         )
 
     def _checked(self, action: Ints) -> Ints:

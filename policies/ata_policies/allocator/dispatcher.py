@@ -6,8 +6,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Ints, Mask, Worker
-from ata_gym.utils.ranges import Flags, Tasks, Times, Within, WorkerOrNone, all_tasks
-from ata_policies.allocator.limits import bounds
+from ata_gym.utils.ranges import Flags, Tasks, Times, Wholes, Within, WorkerOrNone, all_tasks
 from ata_policies.allocator.named_workers import NamedWorkers, checked_seconds
 from ata_policies.observations import Observation
 
@@ -42,6 +41,12 @@ class DispatchedRound(NamedTuple):
     """
     age: Times
     """(n,) how long each running task had run at the last result."""
+    answered: Mask
+    """(n,) workers with a result in the round, since their start."""
+    warm_up: Mask
+    """(n,) workers whose times at the last result, and at the round's end, do not count."""
+    until_known: Wholes
+    """(n,) the state of each worker's warm-up, see ``WarmUp``."""
 
 
 class Dispatcher(NamedWorkers):
@@ -96,9 +101,7 @@ class Dispatcher(NamedWorkers):
             ValueError: If no worker is there that could start within its limits.
         """
         current_round = self._round
-        least, most = bounds(
-            self._limits, self._names, current_round.present, self.budget, allow_more=True
-        )
+        least, most = self._least_and_most(allow_more=True)
         startable = current_round.present & ~current_round.died & (current_round.running == 0)
         startable &= (current_round.started < most) | (most == self.budget)
         if not (startable | (current_round.running > 0)).any():
@@ -119,6 +122,8 @@ class Dispatcher(NamedWorkers):
             else:
                 elapsed = np.zeros_like(current_round.elapsed)
             observation |= {"missing": current_round.missing[None], "elapsed": elapsed}
+            if current_round.warm_up.any():
+                observation["warm_up"] = current_round.warm_up
             starts = startable & (
                 (self._decide(observation) != 0) | (current_round.started < least)
             )
@@ -175,6 +180,8 @@ class Dispatcher(NamedWorkers):
         age[list(reported_ages)] = list(reported_ages.values())
         begun = current_round.begun.copy()
         begun[list(reported_ages)] = moment - age[list(reported_ages)]
+        answered = current_round.answered.copy()
+        answered[place] = True
         round_over = bool(current_round.missing == 1)
         next_round = current_round._replace(
             due=np.array(True),
@@ -185,6 +192,8 @@ class Dispatcher(NamedWorkers):
             worker=np.array([place]),
             duration=np.array([duration]),
             age=age,
+            answered=answered,
+            warm_up=self._warm_up.active(current_round.until_known),
         )
         if round_over:
             elapsed = np.where(running > 0, age, current_round.elapsed)
@@ -193,6 +202,8 @@ class Dispatcher(NamedWorkers):
                 worker=next_round.worker,
                 duration=next_round.duration,
                 elapsed=elapsed,
+                warm_up=next_round.warm_up,
+                until_known=self._warm_up.after_round(current_round.until_known, answered, elapsed),
             )
         self._round = next_round
         return round_over
@@ -200,9 +211,9 @@ class Dispatcher(NamedWorkers):
     def lost(self, worker: Worker, seconds: float = 0.0) -> None:
         """Learn that a worker died after it had run its task for so long.
 
-        It starts no other task until the round's end. Call ``start`` then, because someone must be
-        running. The policy may start the worker again in the next round: let it ``leave`` if it
-        must not.
+        It begins its warm-up again, and starts no other task until the round's end. Call ``start``
+        then, because someone must be running. The policy may start the worker again in the next
+        round: let it ``leave`` if it must not.
 
         Args:
             worker: Who died.
@@ -222,6 +233,11 @@ class Dispatcher(NamedWorkers):
             elapsed=np.where(is_lost, age, current_round.elapsed),
             age=np.where(is_lost, 0.0, current_round.age),
         )
+        self._round = self._after_start(self._round, is_lost)
+
+    def _after_start(self, round: DispatchedRound, started: Mask) -> DispatchedRound:
+        after_start: DispatchedRound = super()._after_start(round, started)
+        return after_start._replace(answered=round.answered & ~started)
 
     def join(self, worker: Worker) -> None:
         """Let a worker come back, or a new one come; a lost one that has left can start again.
@@ -260,6 +276,9 @@ class Dispatcher(NamedWorkers):
             running=no_tasks.astype(np.int8),
             begun=zeros,
             died=nobody,
+            answered=nobody,
+            warm_up=nobody,
+            until_known=np.full(n, self._warm_up.at_start),
             **progress,
             **last_result,
         )

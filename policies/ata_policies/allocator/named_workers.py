@@ -18,6 +18,7 @@ from ata_gym.utils.ranges import Size, cast_like, check_ranges
 from ata_gym.utils.validation import as_float, non_negative, short, whole_number
 from ata_policies.allocator.limits import Limits, bounds, checked_limits
 from ata_policies.allocator.state import check_seal, plain, restored, sealed, text_of, widened
+from ata_policies.allocator.warm_up import WarmUp
 from ata_policies.explanation import Explanation
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, State
@@ -42,6 +43,9 @@ class NamedWorkers(ABC):
 
     A worker that leaves keeps its place, and what is known of it, until it comes back. For a new
     worker the policy is made for one worker more.
+
+    What is known of a worker's times begins after its warm-up (``WarmUp``). Once it has begun that,
+    it has a task in each round until a result counts.
     """
 
     policy: Policy
@@ -53,7 +57,8 @@ class NamedWorkers(ABC):
     _round: Any
     """The memory of the round: a named tuple of arrays.
 
-    Its field ``present``, (n,), says which places have a worker that is there.
+    Its fields ``present``, (n,), and ``until_known``, (n,), say which places have a worker that is
+    there, and in which state of its warm-up each is.
     """
 
     def __init__(
@@ -68,8 +73,10 @@ class NamedWorkers(ABC):
         unit_costs: Mapping[Worker, float] | None = None,
         limits: Limits | None = None,
         prior: Prior | None = None,
+        warm_up: int = 0,
         **hyperparameters: Any,
     ) -> None:
+        self._warm_up = WarmUp(warm_up)
         self._names = checked_names(workers)
         self._unit_costs = unit_costs
         n = len(self._names)
@@ -121,6 +128,8 @@ class NamedWorkers(ABC):
         if getattr(self._round, "missing", self.budget) != self.budget:
             raise ValueError("the prior was saved inside a round: save it between two")
         self.keep_only(names)
+        for name in names:
+            self.restarted(name)
 
     def keep_only(self, names: Collection[Worker]) -> None:
         """Let exactly these workers be there: others leave, and absent ones join."""
@@ -164,6 +173,51 @@ class NamedWorkers(ABC):
         """The names by place, also of workers that have left."""
         return self._names
 
+    @property
+    def warming_up(self) -> dict[Worker, int]:
+        """In how many more rounds the results of each worker that is there do not count, by name.
+
+        Workers whose results count are left out.
+        """
+        active = self._round.present & self._warm_up.active(self._round.until_known)
+        return {self._names[i]: int(self._round.until_known[i]) - 1 for i in np.flatnonzero(active)}
+
+    def _least_and_most(self, *, allow_more: bool) -> tuple[Ints, Ints]:
+        """Return the least and the most tasks of each worker in the round, (n,) each.
+
+        Where there is room, a worker that has begun its warm-up has at least one task.
+
+        Args:
+            allow_more: Whether an allocation may have more than B tasks.
+
+        Raises:
+            ValueError: If no allocation is within the limits.
+        """
+        present = self._round.present
+        least, most = bounds(self._limits, self._names, present, self.budget, allow_more=allow_more)
+        begun = self._warm_up.begun(self._round.until_known) & (least == 0) & (most > 0)
+        if not (self.policy.learns and begun.any()):
+            return least, most
+        if not allow_more:
+            begun &= np.cumsum(begun) <= self.budget - least.sum()
+        return np.where(begun, 1, least), most
+
+    def _after_start(self, round: Any, started: Mask) -> Any:
+        """Return the memory of a round after workers, (n,), have started: their warm-up is anew."""
+        until_known = np.where(started, self._warm_up.at_start, round.until_known)
+        return round._replace(until_known=until_known)
+
+    def restarted(self, worker: Worker) -> None:
+        """Learn that a worker was started again and did not leave: its warm-up begins anew.
+
+        Without a ``warm_up`` this changes nothing. After ``leave``, ``join`` does the same.
+
+        Raises:
+            ValueError: If there is no such worker.
+        """
+        place = self._place(worker)
+        self._round = self._after_start(self._round, np.arange(len(self._names)) == place)
+
     def _named(self, mask: Mask) -> tuple[Worker, ...]:
         return tuple(name for name, included in zip(self._names, mask, strict=True) if included)
 
@@ -186,7 +240,7 @@ class NamedWorkers(ABC):
             raise ValueError(f"worker {name!r} is there already")
         joined = np.arange(len(round.present)) == place
         self.policy = policy
-        self._round = round._replace(present=round.present | joined)
+        self._round = self._after_start(round._replace(present=round.present | joined), joined)
         self._state = policy.note_absences(state, ~self._round.present, joined)
         self._rename((*self._names[:place], name, *self._names[place + 1 :]))
 
@@ -256,7 +310,8 @@ class NamedWorkers(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on, bit for bit, from the ``state_dict`` of one made with the same arguments.
 
-        Workers may differ. The values may be arrays or tensors by now.
+        Workers may differ. Each goes on with its warm-up, if it is not longer than here: if workers
+        were started again since, tell ``restarted``. The values may be arrays or tensors by now.
 
         Raises:
             ValueError: If the values do not fit, if no state can have them, or if their checksum
@@ -283,7 +338,8 @@ class NamedWorkers(ABC):
         self._rename(names)
         self.policy = policy
         self._state = new_state
-        self._round = new_round
+        until_known = np.minimum(new_round.until_known, self._warm_up.at_start)
+        self._round = new_round._replace(until_known=until_known)
 
     def _saved(self, state: Mapping[str, Any]) -> tuple[tuple[Worker, ...], bool]:
         """Return the names in a state, and whether its policy watches who owes results.

@@ -14,7 +14,7 @@ from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.distributions.retries import to_try_again
 from ata_policies.dispatch.margin import DispatchWorkers, by_margin
 from ata_policies.dispatch.shadow import CANDIDATES, ShadowSearch
-from ata_policies.observations import Observation, round_progress
+from ata_policies.observations import Observation, counted, round_progress
 from ata_policies.policy import DispatchPolicy, State
 
 _SLICES = 32  # equally likely times of a worker
@@ -39,7 +39,7 @@ class RoundByRound(NamedTuple):
     duration: Times
     """(E, B) their task times."""
     place: Annotated[Ints, Within(0, lambda size: size.budget - 1)]
-    """(E,) how many results there are since then."""
+    """(E,) how many results there are since then, without those that do not count."""
 
     @classmethod
     def empty(cls, rows: int, n: int, budget: int) -> Self:
@@ -59,18 +59,23 @@ class RoundByRound(NamedTuple):
         workers[rows, place[rows]] = worker[rows, 0]
         durations[rows, place[rows]] = duration[rows, 0]
         place[rows] += 1
-        distributions = self.distributions
-        full = place == workers.shape[1]
-        if full.any():
-            complete = full[:, None]
-            distributions = distributions.observe(
-                np.where(complete, workers, -1),
-                durations,
-                np.where(complete, elapsed, 0.0),
-            )
-            workers[full] = -1
-            place[full] = 0
-        return RoundByRound(distributions, workers, durations, place)
+        return RoundByRound(self.distributions, workers, durations, place)
+
+    def after_round(self, over: Mask, elapsed: Floats) -> "RoundByRound":
+        """Return the belief that has learned the round, in rows in which it is over.
+
+        Args:
+            over: (E,) rows in which the last result was the last of a round.
+            elapsed: (E, n) how long each worker's cancelled task had run.
+        """
+        ended = over[:, None]
+        distributions = self.distributions.observe(
+            np.where(ended, self.worker, -1),
+            self.duration,
+            np.where(ended, elapsed, 0.0),
+        )
+        workers = np.where(ended, -1, self.worker)
+        return RoundByRound(distributions, workers, self.duration, np.where(over, 0, self.place))
 
     @property
     def counts(self) -> Floats:
@@ -165,6 +170,9 @@ class DispatchLearner(DispatchPolicy[RoundByRound, DispatchPlan]):
         price = self.setting.price
         fresh = self.begins(observation)
         situation = round_progress(observation)
+        if fresh.any():
+            elapsed = counted(observation)[2]
+            state = state._replace(belief=state.belief.after_round(fresh, elapsed))
         belief = state.belief.distributions
         plan = state.plan
         since = np.maximum(belief.since, 1.0)

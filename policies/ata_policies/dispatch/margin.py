@@ -5,9 +5,11 @@ from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 
+from ata_gym.theory.allocation.proxy_loss import allocate_scores, proxy_loss
 from ata_gym.typing import Bits, Floats, Ints
 from ata_gym.utils.compiled import helper, inlined, kernel, phase
 from ata_gym.utils.ranges import NonNegative, Order, Within
+from ata_policies.planning.race_search import time_with_latency
 
 # with b results missing, the rest of a round is taken to be R, and R times 1 -+ 1.2 / sqrt b
 _SPREAD = 1.2
@@ -46,6 +48,33 @@ class DispatchWorkers(NamedTuple):
         sums, mean = _paces(times, budget)
         order = np.argsort(mean, axis=-1, kind="stable")
         return cls(times, sums, mean, order, _useful_workers(times, sums, mean, order, budget))
+
+    def delayed(self, latency: Floats, budget: int) -> tuple[Self, Self]:
+        """The workers where each pays a latency before its first task of a round.
+
+        They are ordered by their time per result in a round of the least proxy loss, latency
+        included.
+
+        Args:
+            latency: (E, n, L) equally likely latencies of each worker.
+            budget: Results that end a round.
+
+        Returns:
+            The workers, and the same workers with the times of the first task of a round and the
+            latency before it.
+        """
+        late = latency.mean(axis=-1)
+        until = proxy_loss(allocate_scores(self.mean, budget, latency=late), self.mean, late)
+        ranking = time_with_latency(self.mean, late, until[..., None])
+        order = np.argsort(ranking, axis=-1, kind="stable")
+        # each time with each latency, in as many equally likely groups as there are times
+        size = self.times.shape[-1]
+        both = np.sort((self.times[..., None] + latency[..., None, :]).reshape(*late.shape, -1))
+        first = both.reshape(*late.shape, size, -1).mean(axis=-1)
+        sums = np.cumsum(first, axis=-1)
+        useful = _useful_workers(first, sums, self.mean, order, budget)
+        workers = self._replace(order=order, useful=useful)
+        return workers, workers._replace(times=first, sums=sums)
 
 
 class Running(NamedTuple):

@@ -1,6 +1,6 @@
 """Dispatch where the distributions are known, which learners are measured against; and GTA."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 
@@ -21,16 +21,51 @@ _SLICES = 64  # equally likely times of a worker
 _SIMULATED_ROUNDS = 192  # rounds with each shadow price before one is chosen
 
 
-def best_shadow(workers: DispatchWorkers, setting: Setting) -> Floats:
-    """Choose the shadow prices, (E,), for E rows of known workers; see ``ShadowSearch``."""
-    search = ShadowSearch.start(len(workers.mean))
-    for _ in range(_SIMULATED_ROUNDS):
-        search = search.go_on(workers, setting.budget, setting.price)
-    return search.shadow(workers, setting.price)
+class KnownWorkers(NamedTuple):
+    """Workers whose distributions are known, in E rows."""
+
+    workers: DispatchWorkers
+    """The workers after their first task of a round."""
+    first: DispatchWorkers | None
+    """The same workers before the end of that task, with their latency; None: they pay none."""
+
+    @classmethod
+    def from_times(cls, times: Floats, latency: Floats | None, budget: int) -> Self:
+        """Make the workers with these times and latencies, (E, n, S) each."""
+        workers = DispatchWorkers.from_times(times, budget)
+        if latency is None:
+            return cls(workers, None)
+        return cls(*workers.delayed(latency, budget))
+
+    def best_shadow(self, setting: Setting) -> Floats:
+        """Choose the shadow prices, (E,); see ``ShadowSearch``."""
+        search = ShadowSearch.start(len(self.workers.mean))
+        for _ in range(_SIMULATED_ROUNDS):
+            search = search.go_on(self.workers, setting.budget, setting.price, first=self.first)
+        return search.shadow(self.workers, setting.price)
+
+    def action(self, shadow: Floats, observation: Observation) -> Ints:
+        """Start workers by the rule ``by_margin``, (E, n).
+
+        A worker without a result in the round goes by the times with a latency; its age holds it,
+        too.
+        """
+        missing, running, age = round_progress(observation)
+        workers = self.workers
+        if self.first is not None:
+            started = observation["started"]
+            fresh = ((started == 0) | ((running > 0) & (started == 1)))[..., None]
+            workers = workers._replace(
+                times=np.where(fresh, self.first.times, workers.times),
+                sums=np.where(fresh, self.first.sums, workers.sums),
+            )
+        return by_margin(workers, shadow, missing, running, age).astype(np.int64)
 
 
 class DispatchOracle(DispatchPolicy[Totals, NoPlan]):
     """The rule of the default learner, with the distributions known.
+
+    Where workers pay a latency, the time of a worker's first task of the round holds it.
 
     They choose the shadow price, too. A table of how many missing results each worker needs to
     start, tuned for the price, cost as much or more. Ours. A round costs tens of ATA's, as it is B
@@ -41,19 +76,22 @@ class DispatchOracle(DispatchPolicy[Totals, NoPlan]):
     constants = "64 slices, 192 simulated rounds with each shadow price"
     knows = "the distributions"
     priced = True
+    uses_latency = True
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        times = slice_means(setting.known_pool("dispatch-oracle"), _SLICES)
-        self.workers = DispatchWorkers.from_times(times[None], setting.budget)
-        self.shadow = best_shadow(self.workers, setting)
+        pool = setting.known_pool("dispatch-oracle")
+        latency = None
+        if pool.latency is not None:
+            latency = slice_means(pool.latency, _SLICES)[None]
+        times = slice_means(pool, _SLICES)[None]
+        self.known = KnownWorkers.from_times(times, latency, setting.budget)
+        self.shadow = self.known.best_shadow(setting)
 
     def act(
         self, state: State[Totals, NoPlan], observation: Observation
     ) -> tuple[Ints, State[Totals, NoPlan]]:
-        return by_margin(self.workers, self.shadow, *round_progress(observation)).astype(
-            np.int64
-        ), state
+        return self.known.action(self.shadow, observation), state
 
 
 class KnownRound(NamedTuple):
@@ -61,6 +99,11 @@ class KnownRound(NamedTuple):
 
     workers: DispatchWorkers
     """The workers as they are in the round; workers that are away have infinite times."""
+    first: DispatchWorkers
+    """The workers before the end of their first task of the round, with their latency.
+
+    Where they pay none these are the workers themselves.
+    """
     shadow: Times
     """(E,) the shadow price."""
     drawn: Annotated[Ints, Within(-1)]
@@ -84,24 +127,32 @@ class DispatchDynamicOracle(DispatchPolicy[Totals, KnownRound]):
     priced = True
     nonstationary = True
     privileged = True
+    uses_latency = True
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.pool = setting.known_pool("dispatch-dynamic-oracle", dynamic=True)
         self.times = slice_means(self.pool, _SLICES)
         self.by_round = np.array([family == "trace-by-round" for family in self.pool.families])
-        workers = DispatchWorkers.from_times(self.times[None], setting.budget)
+        latency = None
+        if self.pool.latency is None:
+            self.latency = None
+        else:
+            self.latency = slice_means(self.pool.latency, _SLICES)
+            self.late_by_round = np.isin(self.pool.latency.families, "trace-by-round")
+            latency = self.latency[None]
         if setting.drawn:
             self.shadow = np.ones(1)
         else:
-            self.shadow = best_shadow(workers, setting)
+            known = KnownWorkers.from_times(self.times[None], latency, setting.budget)
+            self.shadow = known.best_shadow(setting)
 
     def first_plan(self, rows: int) -> KnownRound:
         n = self.setting.n
         workers = DispatchWorkers.from_times(
             np.full((rows, n, _SLICES), np.inf), self.setting.budget
         )
-        return KnownRound(workers, np.tile(self.shadow, rows), np.full((rows, n), -1))
+        return KnownRound(workers, workers, np.tile(self.shadow, rows), np.full((rows, n), -1))
 
     def act(
         self, state: State[Totals, KnownRound], observation: Observation
@@ -116,29 +167,42 @@ class DispatchDynamicOracle(DispatchPolicy[Totals, KnownRound]):
     ) -> tuple[Ints, State[Totals, KnownRound]]:
         fresh = np.flatnonzero(self.begins(observation))
         if fresh.size:
-            distributions = conditions.distribution[fresh]
-            mean = conditions.means(self.pool)[fresh]
-            times = self.times[distributions] * conditions.factor[fresh, :, None]
-            times = np.where(self.by_round[distributions][..., None], mean[..., None], times)
-            away = conditions.death_time[fresh] == 0.0
-            round_workers = DispatchWorkers.from_times(
-                np.where(away[..., None], np.inf, times), self.setting.budget
-            )
-            workers = DispatchWorkers._make(field.copy() for field in state.plan.workers)
-            for old_field, new_field in zip(workers, round_workers, strict=True):
-                old_field[fresh] = new_field
+            known = self._of_round(conditions, fresh)
+            workers = _with_rows(state.plan.workers, fresh, known.workers)
+            first = workers
+            if known.first is not None:
+                first = _with_rows(state.plan.first, fresh, known.first)
             plan = self._follow_draws(
-                state.plan._replace(workers=workers),
+                state.plan._replace(workers=workers, first=first),
                 fresh,
-                np.sort(distributions, axis=1),
+                np.sort(conditions.distribution[fresh], axis=1),
             )
             state = state._replace(plan=plan)
-        known_workers: DispatchWorkers = state.plan.workers
-        present = np.isfinite(known_workers.mean)
-        action = by_margin(known_workers, state.plan.shadow, *round_progress(observation)).astype(
-            np.int64
-        )
-        return action * present, state
+        known = self._known(state.plan)
+        present = np.isfinite(known.workers.mean)
+        return known.action(state.plan.shadow, observation) * present, state
+
+    def _of_round(self, conditions: Conditions, rows: Ints) -> KnownWorkers:
+        """The workers as they are in the round, in some rows."""
+        distributions = conditions.distribution[rows]
+        mean = conditions.means(self.pool)[rows]
+        times = self.times[distributions] * conditions.factor[rows, :, None]
+        times = np.where(self.by_round[distributions][..., None], mean[..., None], times)
+        away = conditions.death_time[rows] == 0.0
+        times = np.where(away[..., None], np.inf, times)
+        latency = None
+        if self.latency is not None:
+            late = conditions.mean_latency(self.pool)[rows]
+            latency = self.latency[distributions] * conditions.latency_factor[rows, :, None]
+            by_round = self.late_by_round[distributions][..., None]
+            latency = np.where(by_round, late[..., None], latency)
+        return KnownWorkers.from_times(times, latency, self.setting.budget)
+
+    def _known(self, plan: KnownRound) -> KnownWorkers:
+        """The workers of a plan."""
+        if self.latency is None:
+            return KnownWorkers(plan.workers, None)
+        return KnownWorkers(plan.workers, plan.first)
 
     def _follow_draws(self, plan: KnownRound, fresh: Ints, drawn: Ints) -> KnownRound:
         """Choose shadow prices anew in the rows whose workers were drawn anew."""
@@ -148,12 +212,21 @@ class DispatchDynamicOracle(DispatchPolicy[Totals, KnownRound]):
         changed_rows = fresh[changed]
         shadow = plan.shadow.copy()
         all_drawn = plan.drawn.copy()
-        shadow[changed_rows] = best_shadow(
-            DispatchWorkers._make(field[changed_rows] for field in plan.workers),
-            self.setting,
+        known = self._known(plan)
+        changed_workers = KnownWorkers._make(
+            part and DispatchWorkers._make(field[changed_rows] for field in part) for part in known
         )
+        shadow[changed_rows] = changed_workers.best_shadow(self.setting)
         all_drawn[changed_rows] = drawn[changed]
         return plan._replace(shadow=shadow, drawn=all_drawn)
+
+
+def _with_rows(workers: DispatchWorkers, rows: Ints, others: DispatchWorkers) -> DispatchWorkers:
+    """The workers, with others in some rows."""
+    changed = DispatchWorkers._make(field.copy() for field in workers)
+    for field, new_field in zip(changed, others, strict=True):
+        field[rows] = new_field
+    return changed
 
 
 class DispatchCaps(DispatchPolicy[Totals, NoPlan]):
@@ -168,6 +241,7 @@ class DispatchCaps(DispatchPolicy[Totals, NoPlan]):
     constants = "m and d by the price"
     knows = "the distributions"
     priced = True
+    uses_latency = True
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)

@@ -7,7 +7,7 @@ import numpy as np
 
 from ata_gym.simulation.heap import comes_first
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import helper, inlined, kernel
+from ata_gym.utils.compiled import copy, helper, inlined, kernel
 from ata_gym.utils.ranges import Counts, Times, Within
 from ata_policies.dispatch.margin import DispatchWorkers, Running, start_workers
 
@@ -53,9 +53,23 @@ def _play_round(
     shadow: float,
     budget: int,
     replicate: int,
+    first: Floats,
+    first_sums: Floats,
 ) -> tuple[float, float]:
-    """Play a round by the rule; return its round time and worker time."""
-    times = workers.times
+    """Play a round by the rule; return its round time and worker time.
+
+    Where ``first`` has entries, they are the times of each worker's first task of the round, with
+    the latency before it, and ``first_sums`` are these times added up.
+    """
+    delayed = first.size > 0
+    # What the rule goes by: the first time of a worker, until this task is done.
+    if delayed:
+        rule = DispatchWorkers(
+            first.copy(), first_sums.copy(), workers.mean, workers.order, workers.useful
+        )
+    else:
+        rule = workers
+    times = rule.times
     n, size = workers.times.shape
     absent = np.zeros(n, np.int8)
     busy = np.zeros(n, np.int8)
@@ -71,7 +85,7 @@ def _play_round(
     for missing in range(budget, 0, -1):
         for a in range(ongoing):
             running.age[a] = time - begun[a]
-        count = start_workers(workers, factor, absent, shadow, missing, running, ongoing, busy)
+        count = start_workers(rule, factor, absent, shadow, missing, running, ongoing, busy)
         for a in range(ongoing, count):
             i = worker[a]
             begun[a] = time
@@ -84,6 +98,10 @@ def _play_round(
         time = finish[earliest]
         worker_time += time - begun[earliest]
         busy[worker[earliest]] = 0
+        if delayed and tasks[worker[earliest]] == 1:
+            i = worker[earliest]
+            copy(workers.times[i], rule.times[i])
+            copy(workers.sums[i], rule.sums[i])
         # the last running worker takes the place of the one that is done
         ongoing = count - 1
         worker[earliest] = worker[ongoing]
@@ -94,13 +112,15 @@ def _play_round(
     return time, worker_time
 
 
-@kernel("(n,s),(n,s),(n),(n),(),(),(),(),(n),(),(),(),(c,q)->(),(),(c,q)")
+@kernel("(n,s),(n,s),(n),(n),(),(f,s),(f,s),(),(),(),(n),(),(),(),(c,q)->(),(),(c,q)")
 def _search_step(
     times: Floats,
     sums: Floats,
     mean: Floats,
     order: Ints,
     useful: Ints,
+    first: Floats,
+    first_sums: Floats,
     budget: Ints,
     price: Floats,
     octaves: Floats,
@@ -137,7 +157,9 @@ def _search_step(
     workers = DispatchWorkers(times, sums, mean, sample[:count], useful)
     for c in range(CANDIDATES):
         shadow = price[0] * 2.0 ** ((c - _PRICES_BELOW) * octaves[0])
-        round_time, worker_time = _play_round(workers, factor, shadow * weight, results, replicate)
+        round_time, worker_time = _play_round(
+            workers, factor, shadow * weight, results, replicate, first, first_sums
+        )
         new_totals[c, 0] = _DECAY * totals[c, 0] + round_time
         new_totals[c, 1] = _DECAY * totals[c, 1] + worker_time * weight
     new_chosen[0] = np.argmin(new_totals[:, 0] + price[0] * new_totals[:, 1])
@@ -180,6 +202,7 @@ class ShadowSearch(NamedTuple):
         price: float,
         factor: Floats | float = 1.0,
         awake: Mask | bool = True,
+        first: DispatchWorkers | None = None,
     ) -> "ShadowSearch":
         """Simulate one round with each shadow price.
 
@@ -189,6 +212,8 @@ class ShadowSearch(NamedTuple):
             price: What a unit of worker time costs.
             factor: (E, n) multiplies the times; see ``by_margin``.
             awake: (E,) the rows in which a round is simulated.
+            first: The same workers, with the times of the first task of a round and the latency
+                before it; by default there is no latency.
         """
         arguments = (
             budget,
@@ -197,7 +222,12 @@ class ShadowSearch(NamedTuple):
             np.broadcast_to(factor, workers.mean.shape),
             awake,
         )
-        return ShadowSearch(*_search_step(*workers, *arguments, *self))
+        if first is None:
+            nothing = np.empty((len(workers.mean), 0, workers.times.shape[-1]))
+            first_arrays = nothing, nothing
+        else:
+            first_arrays = first.times, first.sums
+        return ShadowSearch(*_search_step(*workers, *first_arrays, *arguments, *self))
 
     def shadow(self, workers: DispatchWorkers, price: float) -> Floats:
         """Return the shadow prices, (E,)."""

@@ -16,7 +16,7 @@ from ata_gym.theory.allocation.proxy_loss import allocate
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.validation import flag, unknown, whole_number
-from ata_policies.beliefs.availability import Availability
+from ata_policies.beliefs.availability import Availability, results_of
 from ata_policies.facts import Described
 from ata_policies.lb_bsp.narx import Narx
 from ata_policies.lb_bsp.predictors import (
@@ -170,7 +170,9 @@ class LbBsp(AllocationPolicy[LastRound, LoadPlan]):
             signal = np.zeros(shape)
         prediction = self.predictor.advance(prediction, sample, signal)
         if isinstance(availability, Availability):
-            availability = availability.updated(state.belief.tasks, self.pause, self.longest)
+            availability = availability.updated(
+                results_of(observation["worker"], self.setting.n), self.pause, self.longest
+            )
         allocation = self.allocate(state._replace(plan=LoadPlan(prediction, availability)))
         if isinstance(availability, Availability):
             availability = availability._replace(allocation=allocation)

@@ -122,6 +122,9 @@ class LbBspGpu(AllocationPolicy[LastRound, Tuning]):
         belief = state.belief
         plan = state.plan
         played = state.round > 1
+        if "warm_up" in observation:
+            # the times of a round are compared: one in which a worker's do not count is left out
+            played &= ~observation["warm_up"].any(axis=1)
         owes = played[:, None] & (belief.tasks < plan.allocation)
         plan = plan._replace(
             busy=plan.busy + np.where(owes, np.inf, belief.busy),

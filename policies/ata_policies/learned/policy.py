@@ -65,9 +65,15 @@ class Learned(Policy[WorkerMemory, NetworkMemory]):
     def act(
         self, state: State[WorkerMemory, NetworkMemory], observation: Observation
     ) -> tuple[Ints, State[WorkerMemory, NetworkMemory]]:
-        features = features_of(state.belief, self._of_round, state.round - 1, observation)
+        belief = state.belief.with_answers(observation)
+        features = features_of(belief, self._of_round, state.round - 1, observation)
         features[..., 0] = np.minimum(features[..., 0], _MOST_LOGS)
         logits, memory = self.network(features, state.plan)
         scores = logits + _TIES * state.round_uniforms(self.setting.n, 0)
         tasks = tasks_of_shares(scores, self.setting.budget, 1.0, present_in(observation))
-        return tasks, state._replace(belief=state.belief.with_assigned(tasks), plan=memory)
+        return tasks, state._replace(belief=belief.with_assigned(tasks), plan=memory)
+
+    def note_tasks(
+        self, state: State[WorkerMemory, NetworkMemory], tasks: Ints
+    ) -> State[WorkerMemory, NetworkMemory]:
+        return state._replace(belief=state.belief.with_assigned(tasks))

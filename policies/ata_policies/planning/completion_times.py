@@ -40,6 +40,8 @@ class Worker(NamedTuple):
     """Variance of the ``times``."""
     doubt: float
     """Squared relative standard deviation of what is known of the mean."""
+    latency: Floats
+    """(S,) equally likely latencies, in any order that the task times do not share."""
 
 
 class Grid(NamedTuple):
@@ -83,16 +85,16 @@ def _squares(times: Floats, centre: float) -> float:
 
 @helper()
 def add_tasks(worker: Worker, tasks: int, added: int, total: Floats, out: Floats) -> int:
-    """Fill in equally likely sums of the times of ``tasks`` tasks.
+    """Fill in equally likely sums of the latency and the times of ``tasks`` tasks, at least one.
 
-    The times of each task come in an order of its own (Latin hypercube sampling). The sums are
-    scaled to the exact mean and variance of so many tasks.
+    The times of each task come in an order of its own (Latin hypercube sampling). Their sums are
+    scaled to the exact mean and variance of so many tasks, and the latencies are added.
 
     Args:
         worker: Whose tasks they are.
         tasks: How many tasks are added up.
         added: How many tasks ``total`` holds already.
-        total: (S,) the sums of the first ``added`` tasks; overwritten with the sums of as many
+        total: (S,) the sums of the first ``added`` tasks alone; overwritten with those of as many
             tasks as are returned, so that the next call can go on from there.
         out: (S,) overwritten with the scaled sums.
 
@@ -116,7 +118,7 @@ def add_tasks(worker: Worker, tasks: int, added: int, total: Floats, out: Floats
     else:
         factor = 0.0
     for s in range(size):
-        out[s] = max(tasks * worker.mean + (total[s] - centre) * factor, 0.0)
+        out[s] = max(tasks * worker.mean + (total[s] - centre) * factor, 0.0) + worker.latency[s]
     return added
 
 
@@ -176,7 +178,7 @@ def fill_later(product: Floats, out: Floats) -> None:
 
 
 @helper("reassoc", "nsz")
-def mean_beyond(sums: Floats, factor: float, grid: Grid, later: Floats) -> float:
+def mean_beyond(sums: Floats, factor: float, latency: Floats, grid: Grid, later: Floats) -> float:
     """Return a worker's mean time beyond the grid minus an integral on the grid.
 
     The integral is of a product, such as the chance that all others are done, times the chance that
@@ -184,15 +186,16 @@ def mean_beyond(sums: Floats, factor: float, grid: Grid, later: Floats) -> float
     this needs no table.
 
     Args:
-        sums: (S,) equally likely completion times of the worker.
+        sums: (S,) equally likely sums of the worker's task times.
         factor: The sums are multiplied by it.
+        latency: (S,) what is added to them.
         grid: The times.
         later: (130,) what ``fill_later`` makes of the product.
     """
     total = 0.0
     for s in range(len(sums)):
         # the sum of the product from this place on, interpolated between two points of the grid
-        place = max((sums[s] * factor - grid.low) / grid.step, 0.0)
+        place = max((sums[s] * factor + latency[s] - grid.low) / grid.step, 0.0)
         inside = min(place, float(POINTS))
         k = int(inside)
         total += place - inside - later[k] - (inside - k) * (later[k + 1] - later[k])
@@ -214,6 +217,8 @@ class SearchWorkers(NamedTuple):
     """(m,) squared relative standard deviations of what is known of the means."""
     price: Floats
     """(m,) what a unit of each worker's time costs."""
+    latency: Floats
+    """(m, S) equally likely latencies."""
 
 
 class Tables(NamedTuple):
@@ -245,7 +250,24 @@ def worker_at(workers: SearchWorkers, i: int) -> Worker:
         workers.mean[i],
         workers.variance[i],
         workers.doubt[i],
+        workers.latency[i],
     )
+
+
+@helper()
+def time_of_share(worker: Worker, tasks: int, latency: float) -> float:
+    """Return the mean time of ``tasks`` tasks of a worker of this mean latency; 0 without tasks."""
+    if tasks > 0:
+        return latency + tasks * worker.mean
+    return 0.0
+
+
+@helper()
+def time_of_task(worker: Worker, tasks: int, latency: float) -> float:
+    """Return what the last of ``tasks`` tasks, at least one, adds to the mean time of a share."""
+    if tasks == 1:
+        return latency + worker.mean
+    return worker.mean
 
 
 @helper()
@@ -338,6 +360,7 @@ def fill_tables(
             chance_more[k] /= chance[k]
     tables.gives[i] = tasks > 0
     tables.beyond[i] = beyond
-    tables.paid[i] = price * tasks * worker.mean
-    tables.linear[FEWER, i] = beyond_fewer - beyond - price * worker.mean
-    tables.linear[MORE, i] = beyond_more - beyond + price * worker.mean
+    latency = worker.latency.mean()
+    tables.paid[i] = price * time_of_share(worker, tasks, latency)
+    tables.linear[FEWER, i] = beyond_fewer - beyond - price * time_of_task(worker, tasks, latency)
+    tables.linear[MORE, i] = beyond_more - beyond + price * time_of_task(worker, tasks + 1, latency)

@@ -109,7 +109,13 @@ def explore(
     usual_price = float(np.median(prices))
     candidate_prices = prices[candidates.members.workers]
     reduced = remove_tasks(
-        candidates.times, candidates.shapes[:, -1], result.allocation, candidate_prices, usual_price
+        candidates.times,
+        candidates.shapes[:, -1],
+        result.allocation,
+        candidate_prices,
+        usual_price,
+        candidates.latency,
+        knowledge.latencies.of_newcomer(untried),
     )
     idle = (available & ~used & ~untried) | sampled
     prospects = _prospects(knowledge, reduced, idle, draws)
@@ -193,12 +199,17 @@ def gain_together(
     shape = candidates.shapes[row, -1]
     worker = untried.argmax()
     times = np.concatenate([candidates.times[row, used], mean[:, None] * shape])
+    newcomer_latency = knowledge.latencies.mean[row, worker] * knowledge.latencies.shape[row]
+    latency = np.concatenate(
+        [candidates.latency[row, used], np.tile(newcomer_latency, (mean.size, 1))]
+    )
     spread = np.append(candidates.spread[row, used], BETA * mean * shape.std())
     nobody = np.zeros(len(times), np.bool_)
-    start = beta_kernel(times.mean(axis=1), spread, budget, nobody, np.zeros(len(times)))
+    late = latency.mean(axis=1)
+    start = beta_kernel(times.mean(axis=1), spread, late, budget, nobody, np.zeros(len(times)))
     doubt = np.append(candidates.doubt[row, used], np.zeros(mean.size))
     paid = np.append(candidate_prices[row, used], np.full(mean.size, usual_price))
-    joint_search = local_search(times, start, paid, doubt=doubt, moves=MOVES // 2)
+    joint_search = local_search(times, start, paid, latency=latency, doubt=doubt, moves=MOVES // 2)
     needed = _tasks_to_know(knowledge.shapes[row, worker], knowledge.posterior.spread[row, worker])
     return float(max(result.cost[row] - joint_search.cost, 0.0) / needed)
 
@@ -281,6 +292,8 @@ def _costs(
         quantiles,
         shuffled,
         candidates.shapes[:, None],
+        picked(knowledge.latencies.mean, workers),
+        knowledge.latencies.shape[:, None],
     )
     added_cost = _more(reduced.removed, reduced.round_time[:, None], *trial, place, prices, number)
     return np.asarray(added_cost + reduced.cost[:, None])
@@ -296,7 +309,7 @@ def _wait(round_time: Floats, slowest: Floats) -> float:
     return total / (len(round_time) * len(slowest))
 
 
-@kernel("(l),(l,q),(j),(j),(s),(k,s),(m,s),(j),(j),()->(l)")
+@kernel("(l),(l,q),(j),(j),(s),(k,s),(m,s),(j),(s),(j),(j),()->(l)")
 def _more(
     removed: Ints,
     round_time: Floats,
@@ -305,6 +318,8 @@ def _more(
     quantiles: Floats,
     shuffled: Ints,
     shapes: Floats,
+    latency: Floats,
+    latency_shape: Floats,
     place: Ints,
     prices: Floats,
     prospects: Ints,
@@ -313,7 +328,7 @@ def _more(
     """Compute what the workers of a trial add to the cost; infinite where there are too few.
 
     Their means are drawn by their location and spread, and their times by their shape. A place of
-    -1 means the last shape, the average of all.
+    -1 means the last shape, the average of all. Their latencies have these means, and one shape.
     """
     number = min(prospects[0], len(location))
     size = len(quantiles)
@@ -326,6 +341,7 @@ def _more(
                 min(location[j] + spread[j] * quantiles[shuffled[2 * j, s]], _LARGEST_LOG_MEAN)
             )
             times[j, s] = mean * shapes[place[j], shuffled[2 * j + 1, s]]
+            times[j, s] += latency[j] * latency_shape[s]
         work[j] = prices[j] * times[j].mean()
     for level in range(len(removed)):
         out[level] = math.inf

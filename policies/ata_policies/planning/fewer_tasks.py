@@ -54,6 +54,8 @@ def remove_tasks(
     allocation: Ints,
     prices: Floats | float,
     price: Floats | float,
+    latency: Floats | float = 0.0,
+    newcomer_latency: Floats | float = 0.0,
 ) -> Reduced:
     """Take tasks away, first the tasks without which the rest costs least.
 
@@ -67,6 +69,9 @@ def remove_tasks(
         allocation: (E, m) the tasks of the candidates, as many in each row.
         prices: (E, m), or one, what a unit of a candidate's time costs.
         price: (E,), or one, what a unit of a newcomer's time costs.
+        latency: (E, m, S), or one, equally likely latencies of the candidates, in an order that
+            their task times do not share.
+        newcomer_latency: (E, S), or one, equally likely latencies of a newcomer.
 
     Example:
         >>> times = np.array([[[1.0, 1.0], [2.0, 2.0]]])
@@ -78,10 +83,10 @@ def remove_tasks(
     orders = time_orders(shape.shape[1])
     removed = np.array([0, *sorted({min(1 << k, total) for k in range(total.bit_length() + 1)})])
     zeros = np.zeros(allocation.shape)
-    return Reduced(
-        removed,
-        *_remove(times, orders, allocation, removed, shape, zeros + prices, price, _QUANTILES),
-    )
+    latencies = np.broadcast_to(latency, times.shape)
+    newcomer_latencies = np.broadcast_to(newcomer_latency, shape.shape)
+    arguments = times, latencies, orders, allocation, removed, shape, newcomer_latencies
+    return Reduced(removed, *_remove(*arguments, zeros + prices, price, _QUANTILES))
 
 
 class _Tables(NamedTuple):
@@ -134,6 +139,7 @@ def _take_away(
     number: int,
     price: Floats,
     mean: Floats,
+    latency: Floats,
     grid: Grid,
     product: Floats,
     taken_away: Ints,
@@ -141,10 +147,13 @@ def _take_away(
     """Fill in from which workers a task is taken away, 1 or 0, (m,).
 
     These are the workers whose task costs most, at most ``number`` of them, one task each.
+    ``mean`` and ``latency``, (m,), are mean task times and latencies.
     """
     change = np.empty(len(tasks))
     for i in range(len(tasks)):
         change[i] = tables.later[i] - tables.beyond[i] - price[i] * mean[i]
+        if tasks[i] == 1:
+            change[i] -= price[i] * latency[i]
         change[i] -= grid.step * _integral(product, tables.fewer[i], tables.chance[i])
     taken_away[:] = 0
     for _ in range(number):
@@ -187,7 +196,7 @@ def _useful_mean(
     """Return the mean below which a newcomer with these tasks keeps the cost below ``cost``.
 
     Args:
-        newcomer: A worker of mean 1.
+        newcomer: A worker of mean 1; its latency does not change with the mean.
         tasks: How many tasks it does.
         product: (128,) the chance that all others have done their tasks.
         linear: The linear part of the cost of the others.
@@ -197,28 +206,33 @@ def _useful_mean(
     """
     sums = np.empty(len(newcomer.times))
     later = np.empty(POINTS + 2)
+    latency = newcomer.latency.mean()
     add_tasks(newcomer, tasks, 0, np.zeros(len(sums)), sums)
+    for s in range(len(sums)):
+        sums[s] -= newcomer.latency[s]
     fill_later(product, later)
     # bisection: the cost increases with the mean, and is at least the time of the newcomer's tasks
     lower = 0.0
     upper = cost / tasks
     for _ in range(_HALVINGS):
         middle = 0.5 * (lower + upper)
-        beyond = mean_beyond(sums, middle, grid, later)
-        if linear + price * tasks * middle + beyond < cost:
+        beyond = mean_beyond(sums, middle, newcomer.latency, grid, later)
+        if linear + price * (latency + tasks * middle) + beyond < cost:
             lower = middle
         else:
             upper = middle
     return lower
 
 
-@kernel("(n,s),(j,s),(n),(l),(s),(n),(),(q)->(l,n),(l,q),(l),(l)")
+@kernel("(n,s),(n,s),(j,s),(n),(l),(s),(s),(n),(),(q)->(l,n),(l,q),(l),(l)")
 def _remove(
     times: Floats,
+    latency: Floats,
     orders: Ints,
     start: Ints,
     removed: Ints,
     shape: Floats,
+    newcomer_latency: Floats,
     prices: Floats,
     price: Floats,
     levels: Floats,
@@ -231,6 +245,7 @@ def _remove(
     used = np.flatnonzero(start)
     m = len(used)
     times = times[used]
+    latency = latency[used]
     tasks = start[used]
     paid = prices[used]
     taken_away = np.empty(m, np.int64)
@@ -238,33 +253,36 @@ def _remove(
     reach = 0.0
     total = 0
     variance = np.empty(m)
+    mean_latency = np.empty(m)
     for i in range(m):
         mean[i], variance[i] = mean_and_variance(times[i])
+        mean_latency[i], latency_variance = mean_and_variance(latency[i])
         total += tasks[i]
         # a time that few rounds exceed: the last worker's mean and four standard deviations
-        reach = max(reach, tasks[i] * mean[i] + 4.0 * math.sqrt(tasks[i] * variance[i]))
+        deviation = math.sqrt(tasks[i] * variance[i] + latency_variance)
+        reach = max(reach, mean_latency[i] + tasks[i] * mean[i] + 4.0 * deviation)
     # any positive step will do where all times are 0
     grid = Grid(0.0, (reach if reach > 0.0 else 1.0) / (POINTS - 2))
     tables = _Tables(np.empty((m, POINTS)), np.empty((m, POINTS)), np.empty(m), np.empty(m))
     for i in range(m):
-        worker = Worker(times[i], orders, mean[i], variance[i], 0.0)
+        worker = Worker(times[i], orders, mean[i], variance[i], 0.0, latency[i])
         tables.beyond[i] = _fill(worker, tasks[i], grid, tables.chance[i])
         tables.later[i] = _fill(worker, tasks[i] - 1, grid, tables.fewer[i])
     product = np.empty(POINTS)
     task_count = total
     _product(tables, product)
     centre, width = mean_and_variance(shape)
-    newcomer = Worker(shape, orders, centre, width, 0.0)
+    newcomer = Worker(shape, orders, centre, width, 0.0, newcomer_latency)
     for level in range(len(removed)):
         # each pass takes away one task at least
         while task_count > total - removed[level] and task_count > 0:
             number = task_count - total + removed[level]
-            _take_away(tables, tasks, number, paid, mean, grid, product, taken_away)
+            _take_away(tables, tasks, number, paid, mean, mean_latency, grid, product, taken_away)
             for i in range(m):
                 if taken_away[i] > 0:
                     tasks[i] -= 1
                     task_count -= 1
-                    worker = Worker(times[i], orders, mean[i], variance[i], 0.0)
+                    worker = Worker(times[i], orders, mean[i], variance[i], 0.0, latency[i])
                     # the tables for one task fewer are now the tables of its tasks
                     copy(tables.fewer[i], tables.chance[i])
                     tables.beyond[i] = tables.later[i]
@@ -275,6 +293,8 @@ def _remove(
         for i in range(m):
             linear += tables.beyond[i]
             work += paid[i] * tasks[i] * mean[i]
+            if tasks[i] > 0:
+                work += paid[i] * mean_latency[i]
         cost[level] = linear + work - grid.step * product.sum()
         _fill_quantiles(product, grid, cost[level] - work, levels, round_time[level])
         remaining[level] = 0

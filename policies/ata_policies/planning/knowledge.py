@@ -4,24 +4,31 @@ A worker is known from its own times, and from the population of all workers.
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
+from scipy.special import ndtri
 
+from ata_gym.simulation.keys import permutations
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import copy, helper, kernel
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.slices import blended
 from ata_policies.beliefs.distributions.tails import (
+    SLICES,
     Members,
     borrow_tails,
     members,
     own_slices,
     picked,
 )
+from ata_policies.beliefs.latency import LatencyBelief
 from ata_policies.beliefs.moments import learn_shapes, mean_times
 
+# normal deviations of equally likely latencies; the stream of keys of their order has no other use
+_LATENCY_ORDER = 5
+_NORMAL_QUANTILES = ndtri((permutations(_LATENCY_ORDER, 1, SLICES)[0] + 0.5) / SLICES)
 IDLE = 64  # workers that a search considers beyond the B workers that B tasks can go to
 # standard deviations that the beta rule allows for where a search begins from it: its own default
 BETA = 1.5
@@ -86,6 +93,35 @@ class Posterior(NamedTuple):
         return np.asarray(np.exp(self.location + 0.5 * np.minimum(self.spread, 4.0) ** 2))
 
 
+class Latencies(NamedTuple):
+    """What is known of the latencies of the n workers of E rows."""
+
+    mean: Floats
+    """(E, n) their expected means."""
+    shape: Floats
+    """(E, S) equally likely latencies of a worker, over their mean, in no order."""
+
+    @classmethod
+    def from_belief(cls, belief: LatencyBelief) -> Self:
+        """Return them as log-normal, with the coefficient of variation that all workers show."""
+        deviation = np.sqrt(np.log1p(belief.variation() ** 2))[:, None]
+        shape = np.exp(deviation * _NORMAL_QUANTILES)
+        return cls(belief.mean(), shape / shape.mean(axis=1, keepdims=True))
+
+    def of(self, workers: Ints) -> Floats:
+        """Return equally likely latencies of some workers, (E, m, S)."""
+        return np.asarray(picked(self.mean, workers)[:, :, None] * self.shape[:, None])
+
+    def of_newcomer(self, untried: Mask) -> Floats:
+        """Return equally likely latencies of a worker never tried, (E, S).
+
+        Args:
+            untried: (E, n) the workers never tried; all are alike in what is known of them.
+        """
+        first = untried.argmax(axis=1)[:, None]
+        return np.asarray(picked(self.mean, first) * self.shape)
+
+
 class Knowledge(NamedTuple):
     """What is known of the n workers of E rows."""
 
@@ -103,6 +139,8 @@ class Knowledge(NamedTuple):
     """What own times and population together say of each worker."""
     shapes: Floats
     """(E, n) 1 / (coefficient of variation)^2 of their task times."""
+    latencies: Latencies
+    """What is known of their latencies."""
 
     def take(self, workers: Ints) -> tuple[Estimates, Posterior]:
         """Return what the own times of some workers, (E, m), say, and what is known of them."""
@@ -129,9 +167,11 @@ class Candidates(NamedTuple):
     """(E, m) 1.5 standard deviations of a task time."""
     shapes: Floats
     """(E, m + 1, S) their times over their means, and last the average of all of them."""
+    latency: Floats
+    """(E, m, S) equally likely latencies, in an order that the task times do not share."""
 
 
-def learn_rows(belief: DistributionBelief, weight: float) -> Knowledge:
+def learn_rows(belief: DistributionBelief, latency: LatencyBelief, weight: float) -> Knowledge:
     """Bring together what the belief says of the workers.
 
     At least one worker of each row must have a result. Times are in a unit near the least mean, and
@@ -140,6 +180,7 @@ def learn_rows(belief: DistributionBelief, weight: float) -> Knowledge:
 
     Args:
         belief: What was learned in E rows.
+        latency: What was learned of their latencies.
         weight: Tasks that the other workers' shapes count for in a worker's own (``learn_shapes``).
     """
     counted, own_times = own_slices(belief)
@@ -161,7 +202,14 @@ def learn_rows(belief: DistributionBelief, weight: float) -> Knowledge:
     )
     population = learn_population(estimates)
     return Knowledge(
-        belief, counted, own_times, estimates, population, posterior(population, estimates), shapes
+        belief,
+        counted,
+        own_times,
+        estimates,
+        population,
+        posterior(population, estimates),
+        shapes,
+        Latencies.from_belief(latency),
     )
 
 
@@ -192,7 +240,7 @@ def choose_candidates(knowledge: Knowledge, available: Mask, last: Ints, budget:
     spread = BETA * mean / np.sqrt(near.take(knowledge.shapes))
     shapes = np.empty(np.add(times.shape, (0, 1, 0)))
     _fill_shapes(times, near.present, shapes)
-    return Candidates(near, times, doubt, spread, shapes)
+    return Candidates(near, times, doubt, spread, shapes, knowledge.latencies.of(near.workers))
 
 
 def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:

@@ -68,7 +68,8 @@ def search(
     members = candidates.members
     mean = candidates.times.mean(axis=2)
     start = members.take(last) * members.present
-    order = np.lexsort((mean, ~members.present))
+    latency = candidates.latency.mean(axis=2)
+    order = np.lexsort((latency + mean, ~members.present))
     number = members.present.sum(axis=1)
     # the last allocation is a start only if all its workers are still there
     begun = start.sum(axis=1) == budget
@@ -81,16 +82,23 @@ def search(
     # the beta rule gives no task where the mean is infinite; its result is in the order of speed,
     # and is put back at the workers' own places
     mean = np.where(np.arange(order.shape[1]) < fastest[:, None], picked(mean, order), np.inf)
+    latency = picked(latency, order)
     by_rule = np.empty_like(start)
     zeros = np.zeros_like(mean)
     np.put_along_axis(
         by_rule,
         order,
-        beta_kernel(mean, picked(candidates.spread, order), budget, zeros > 0.0, zeros),
+        beta_kernel(mean, picked(candidates.spread, order), latency, budget, zeros > 0.0, zeros),
         1,
     )
     starts = np.stack([np.where(begun[:, None], start, by_rule), by_rule], axis=1)
-    return local_search(candidates.times, starts, prices[members.workers], doubt=candidates.doubt)
+    return local_search(
+        candidates.times,
+        starts,
+        prices[members.workers],
+        latency=candidates.latency,
+        doubt=candidates.doubt,
+    )
 
 
 def local_search(
@@ -98,6 +106,7 @@ def local_search(
     starts: ArrayLike,
     prices: ArrayLike = 0.0,
     *,
+    latency: ArrayLike = 0.0,
     doubt: ArrayLike = 0.0,
     moves: int = MOVES,
 ) -> SearchResult:
@@ -105,20 +114,23 @@ def local_search(
 
     Ours. With F_i(a, t) the chance that worker i has done a tasks by time t, the cost is
 
-        integral of 1 - prod_i F_i(a_i, t) dt + sum_i price_i a_i mean_i.
+        integral of 1 - prod_i F_i(a_i, t) dt + sum_i price_i (c_i 1{a_i > 0} + a_i mean_i),
 
-    The times of a tasks are sums over shuffled samples (Latin hypercube), scaled to their exact
-    mean and variance; they become F on a grid that keeps the mean. Beyond the grid, which few
-    reach, workers count one by one. A move takes a task from a giver to a taker, the best pair of
-    those that are best alone; where none gains, up to 8 tasks at once between different workers, or
-    all tasks of a worker. The search ends when nothing gains more than 1e-5 of the cost, or after
-    so many ``moves``. Of several starts the best result is returned.
+    where c_i is the worker's mean latency, for which its first task waits. The times of a tasks are
+    sums over shuffled samples (Latin hypercube), scaled to their exact mean and variance; they
+    become F on a grid that keeps the mean. Beyond the grid, which few reach, workers count one by
+    one. A move takes a task from a giver to a taker, the best pair of those that are best alone;
+    where none gains, up to 8 tasks at once between different workers, or all tasks of a worker. The
+    search ends when nothing gains more than 1e-5 of the cost, or after so many ``moves``. Of
+    several starts the best result is returned.
 
     Args:
         times: (..., n, S) equally likely task times of each worker, finite, at least 0. The
             processor time grows in proportion to n.
         starts: (n,) or (..., k, n) where to begin: whole numbers of at least 0, one above it.
         prices: One, or (..., n), what a unit of each worker's time costs.
+        latency: One, or (..., n, S), equally likely latencies of each worker, in an order that its
+            task times do not share.
         doubt: (..., n) squared relative standard deviation of what is known of each mean: it adds
             (a_i mean_i)^2 doubt_i to the variance of a_i tasks.
         moves: Most moves from one start.
@@ -135,7 +147,8 @@ def local_search(
     doubts, paid = (
         np.broadcast_to(np.asarray(value, np.float64), shape) for value in (doubt, prices)
     )
-    return SearchResult(*_search(table, doubts, orders, begin, paid, moves))
+    latencies = np.broadcast_to(np.asarray(latency, np.float64), table.shape)
+    return SearchResult(*_search(table, latencies, doubts, orders, begin, paid, moves))
 
 
 class _Costs(NamedTuple):
@@ -426,6 +439,7 @@ def _from_start(
 @helper()
 def _keep(
     times: Floats,
+    latency: Floats,
     doubt: Floats,
     orders: Ints,
     starts: Ints,
@@ -433,29 +447,43 @@ def _keep(
 ) -> tuple[SearchWorkers, Ints]:
     """Keep the workers that may be of use; return them and their places.
 
-    A worker is of none if its mean time alone is more than the expected cost of a start, for which
-    E max X <= max E X + (sum of variances)^.5 gives an upper bound.
+    A worker is of none if a share of one task is longer in the mean than the expected cost of a
+    start, for which E max X <= max E X + (sum of variances)^.5 gives an upper bound.
     """
     mean = np.empty(len(times))
     variance = np.empty(len(times))
+    mean_latency = np.empty(len(times))
+    latency_variance = np.empty(len(times))
     bound = 0.0
     for i in range(len(times)):
         mean[i], variance[i] = mean_and_variance(times[i])
+        mean_latency[i], latency_variance[i] = mean_and_variance(latency[i])
     for k in range(len(starts)):
         loads = starts[k] * mean
         squares = starts[k] * variance + loads * loads * doubt
+        for i in range(len(times)):
+            if starts[k, i] > 0:
+                loads[i] += mean_latency[i]
+                squares[i] += latency_variance[i]
         bound = max(bound, loads.max() + math.sqrt(squares.sum()) + price.max() * loads.sum())
     # negated, so that all workers are kept where extreme times make the bound no number
-    places = np.flatnonzero(~(mean > (1.0 + _BOUND_ERROR) * bound))
+    places = np.flatnonzero(~(mean + mean_latency > (1.0 + _BOUND_ERROR) * bound))
     workers = SearchWorkers(
-        times[places], orders, mean[places], variance[places], doubt[places], price[places]
+        times[places],
+        orders,
+        mean[places],
+        variance[places],
+        doubt[places],
+        price[places],
+        latency[places],
     )
     return workers, places
 
 
-@kernel("(n,s),(n),(j,s),(k,n),(n),()->(n),(),()")
+@kernel("(n,s),(n,s),(n),(j,s),(k,n),(n),()->(n),(),()")
 def _search(
     times: Floats,
+    latency: Floats,
     doubt: Floats,
     orders: Ints,
     starts: Ints,
@@ -467,8 +495,8 @@ def _search(
 ) -> None:
     """Search from each start in turn, and keep the best result; see ``local_search``."""
     # so that no square overflows; a power of two changes no bits
-    unit = math.ldexp(1.0, math.frexp(times.max())[1])
-    workers, places = _keep(times / unit, doubt, orders, starts, price)
+    unit = math.ldexp(1.0, math.frexp(max(times.max(), latency.max()))[1])
+    workers, places = _keep(times / unit, latency / unit, doubt, orders, starts, price)
     m = len(places)
     ratio = np.empty((2, m, POINTS))
     linear = np.empty((2, m))

@@ -9,6 +9,7 @@ import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.beliefs.latency import LatencyBelief
 from ata_policies.planning.exploration import explore
 from ata_policies.planning.knowledge import choose_candidates, learn_rows
 from ata_policies.planning.local_search import MOVES, search
@@ -34,6 +35,7 @@ class Problem(NamedTuple):
 
 def make_plans(
     belief: DistributionBelief,
+    latency: LatencyBelief,
     rows: Any,
     available: Mask,
     probes: Mask,
@@ -45,6 +47,7 @@ def make_plans(
 
     Args:
         belief: What has been learned, of all rows.
+        latency: What has been learned of latencies, of all rows.
         rows: The E rows to plan for.
         available: (E, n) the workers that may get tasks; at least one of each row has a result.
         probes: (E, n) workers that get a task each, except that the workers in use get at least
@@ -57,7 +60,7 @@ def make_plans(
         The tasks, (E, n); the best allocation, without the tasks that are done for the sake of
         learning, (E, n); and the number of rounds between the next round and the next plan, (E,).
     """
-    knowledge = learn_rows(belief.take_rows(rows), problem.weight)
+    knowledge = learn_rows(belief.take_rows(rows), latency.take_rows(rows), problem.weight)
     candidates = choose_candidates(knowledge, available, last, problem.budget)
     result = search(candidates, last, problem.budget, problem.prices, draws[:, 0])
     allocation, rounds = explore(
@@ -80,15 +83,16 @@ def make_plans(
         _probe(
             allocation[e],
             knowledge.posterior.mean()[e],
+            knowledge.latencies.mean[e],
             np.flatnonzero(probed[e])[: (problem.budget + 1) // 2],
         )
     return allocation, candidates.members.scatter(result.allocation), pause
 
 
-def _probe(allocation: Ints, mean: Floats, probed: Ints) -> None:
+def _probe(allocation: Ints, mean: Floats, latency: Floats, probed: Ints) -> None:
     """Give each ``probed`` worker of a row a task of the worker that needs the longest time."""
     for worker in probed:
-        time = np.where(allocation > 0, allocation * mean, -1.0)
+        time = np.where(allocation > 0, latency + allocation * mean, -1.0)
         time[probed] = -1.0  # a task that was just given to a probed worker stays with it
         allocation[np.argmax(time)] -= 1
         allocation[worker] += 1

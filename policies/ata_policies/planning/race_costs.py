@@ -26,6 +26,7 @@ def race_costs(
     budget: int,
     replicates: int,
     factors: Floats | None = None,
+    latency: Floats | None = None,
 ) -> Costs:
     """Estimate the expected round time and worker time of races by playing rounds with each.
 
@@ -44,6 +45,8 @@ def race_costs(
         replicates: Rounds played with each race.
         factors: (n, F) where the distributions are uncertain: all times of a worker in a round are
             multiplied by one of them, each in equally many rounds; by default 1.
+        latency: (n, L) equally likely latencies of each worker, which it pays before the first task
+            of a round, also where it is cancelled; by default there is none.
 
     Raises:
         ValueError: If more than 2**28 tasks would be started.
@@ -57,14 +60,18 @@ def race_costs(
             f"playing {replicates} rounds of {len(times)} workers and {budget} results has more"
             " than 2**28 tasks: use a smaller budget, or fewer workers or replicates",
         )
-    unit = 2.0 ** max(0, math.frexp(float(times.max(initial=0.0)))[1] - _LARGEST_EXPONENT)
+    if latency is None:
+        latency = np.zeros((len(times), 1))
+    longest = max(float(times.max(initial=0.0)), float(latency.max(initial=0.0)))
+    unit = 2.0 ** max(0, math.frexp(longest)[1] - _LARGEST_EXPONENT)
     if factors is None:
         factors = np.ones((len(times), 1))
     if unit > 1.0:
         scaled = times / unit
+        latency = latency / unit
     else:
         scaled = times
-    played = _play(scaled, factors, races, np.int64(budget), np.int64(replicates))
+    played = _play(scaled, factors, latency, races, np.int64(budget), np.int64(replicates))
     return Costs(*(time * unit for time in played))
 
 
@@ -105,6 +112,10 @@ class _Sample(NamedTuple):
     """(R,) which of its times a task takes in the round at each place of its order."""
     factor: Ints
     """(R,) which of its factors a worker has in the round at each place of its order."""
+    latency: Floats
+    """(n, L) equally likely latencies, as for ``race_costs``."""
+    late: Ints
+    """(R,) which of its latencies a worker has in the round at each place of its order."""
     mask: Any
     """The least 2**k - 1 that is as large as any round."""
 
@@ -120,12 +131,18 @@ def _place(sample: _Sample, replicate: int, worker: int, task: int) -> Any:
 
 @phase
 def _fill_first(sample: _Sample, replicate: int, factor: Floats, first_times: Floats) -> None:
-    """Fill in each worker's ``factor`` and the time of its first task in a round, (n,) each."""
+    """Fill in each worker's ``factor`` and when its first task ends in a round, (n,) each."""
     for i in range(len(first_times)):
         # the order of the factors is one that no task has: no worker starts 2**32 tasks
         if sample.factors.shape[1] > 1:
             factor[i] = sample.factors[i, sample.factor[_place(sample, replicate, i, 0xFFFFFFFF)]]
         first_times[i] = factor[i] * sample.times[i, sample.time[_place(sample, replicate, i, 0)]]
+        # so is the order of the latencies
+        if sample.latency.shape[1] > 1:
+            place = _place(sample, replicate, i, 0xFFFFFFFE)
+            first_times[i] += sample.latency[i, sample.late[place]]
+        else:
+            first_times[i] += sample.latency[i, 0]
 
 
 @phase
@@ -142,14 +159,14 @@ def _play_round(
 ) -> tuple[float, float]:
     """Play a round; return round time and worker time, or infinities if it ends after ``until``.
 
-    Workers whose first task takes longer than ``until`` are busy until the end, whatever they do.
+    Workers whose first task ends later than ``until`` are busy until the end, whatever they do.
 
     Args:
         sample: The task times.
         race: (n,) tasks for each worker.
         budget: Results that end the round.
         replicate: Which round it is.
-        first_times: (n,) the time of each worker's first task.
+        first_times: (n,) when each worker's first task ends.
         factor: (n,) by which each worker's times are multiplied.
         until: The latest end.
         heap: Work space; overwritten.
@@ -190,10 +207,11 @@ def _play_round(
     return heap.key[0], idle + (size + late) * heap.key[0]
 
 
-@kernel("(n,s),(n,f),(c,n),(),()->(c),(c)")
+@kernel("(n,s),(n,f),(n,l),(c,n),(),()->(c),(c)")
 def _play(
     times: Floats,
     factors: Floats,
+    latency: Floats,
     races: Ints,
     budget: Ints,
     replicates: Ints,
@@ -210,7 +228,8 @@ def _play(
     middle = 2 * np.arange(rounds) + 1
     time = middle * slices // (2 * rounds)
     factor = middle * factors.shape[1] // (2 * rounds)
-    sample = _Sample(times, factors, time, factor, np.uint64(mask - np.uint64(1)))
+    late = middle * latency.shape[1] // (2 * rounds)
+    sample = _Sample(times, factors, time, factor, latency, late, np.uint64(mask - np.uint64(1)))
     heap = Heap(np.empty(n), np.empty(n, np.int64))
     worker_factors = factors[:, 0].copy()
     started = np.zeros(n, np.int64)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from ata_gym.pools.pool import Pool, checked_pool
 from ata_gym.theory.allocation.smallest_multiples import allocate_kernel
+from ata_gym.theory.allocation.with_latency import latency_kernel
 from ata_gym.theory.round_time.worker_times import rescaled
 from ata_gym.theory.simulated.slices import slice_means
 from ata_gym.typing import Floats, Ints
@@ -33,7 +34,14 @@ Place = tuple[int, int]
 Loss = Callable[["Choice"], tuple[float, float]]
 
 
-def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, budget: int) -> Ints:
+def race_allocation(
+    scores: ArrayLike,
+    fastest: ArrayLike,
+    tasks: ArrayLike,
+    budget: int,
+    latency: Floats | None = None,
+    ranking: ArrayLike | None = None,
+) -> Ints:
     """Share out tasks among the fastest workers by RAS (see ``allocate``), at most B each.
 
     The first example has two tasks more than needed, none of them for the slowest; in the second
@@ -45,6 +53,8 @@ def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, bud
         fastest: (...,) how many workers take part.
         tasks: (...,) tasks to share out, B at least. With ``EVERYTHING`` each worker gets B.
         budget: Results that end a round, B.
+        latency: (n,) mean latencies, which count where the tasks are shared out.
+        ranking: (..., n) what the workers are ranked by, least first; by default the scores.
 
     Example:
         >>> race_allocation([1.0, 2.0, 4.0, 9.0], fastest=3, tasks=9, budget=7)
@@ -53,14 +63,23 @@ def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, bud
         array([7, 7, 0, 0])
     """
     times = np.asarray(scores, np.float64)
-    inside = first_of(times, np.asarray(fastest, np.int64))
-    return _share_out(np.where(inside, times, np.inf), np.asarray(tasks, np.int64), budget)
+    if ranking is None:
+        ranks = times
+    else:
+        ranks = np.asarray(ranking, np.float64)
+    inside = first_of(ranks, np.asarray(fastest, np.int64))
+    tasks = np.asarray(tasks, np.int64)
+    return _share_out(np.where(inside, times, np.inf), tasks, budget, latency)
 
 
-def _share_out(times: Floats, tasks: Ints, budget: int) -> Ints:
+def _share_out(times: Floats, tasks: Ints, budget: int, latency: Floats | None) -> Ints:
     """Share out tasks among the workers of finite times."""
     times = np.maximum(times, _LEAST_SCORE)
-    shared = allocate_kernel(times, tasks, np.zeros(times.shape[-1], np.bool_), np.empty(0))
+    nobody = np.zeros(times.shape[-1], np.bool_)
+    if latency is None:
+        shared = allocate_kernel(times, tasks, nobody, np.empty(0))
+    else:
+        shared = latency_kernel(times, latency, tasks, nobody, np.empty(0))
     return np.where(
         tasks[..., None] >= EVERYTHING,
         budget * (times < np.inf),
@@ -106,6 +125,9 @@ class RaceSearch:
         replicates: Rounds to play with each candidate, see ``race_costs``.
         factors: (n, F) where the times are uncertain, see ``race_costs``.
         least_workers: Workers that have to be in the race, from 1 to n.
+        latency: (n, L) equally likely latencies of each worker, see ``race_costs``; their means
+            count where the tasks are shared out.
+        ranking: (n,) what ranks the workers, least first; by default the scores.
 
     Example:
         >>> from ata_gym import scenario
@@ -126,11 +148,17 @@ class RaceSearch:
         replicates: int = 256,
         factors: Floats | None = None,
         least_workers: int = 1,
+        latency: Floats | None = None,
+        ranking: ArrayLike | None = None,
     ) -> None:
-        ranked = np.asarray(scores, np.float64)
+        ranked = np.asarray(scores if ranking is None else ranking, np.float64)
         order = np.argsort(ranked, kind="stable")[: max(1, int((ranked < np.inf).sum()))]
         self._times = np.asarray(times, np.float64)[order]
-        self._scores = ranked[order]
+        self._scores = np.asarray(scores, np.float64)[order]
+        if latency is None:
+            self._latency = None
+        else:
+            self._latency = latency[order]
         if factors is None:
             self._factors = np.ones((len(order), 1))
         else:
@@ -225,14 +253,26 @@ class RaceSearch:
             return {}
         size, tasks = np.array([(self._workers[i], self._tasks[j]) for i, j in places]).T
         inside = np.arange(size.max()) < size[:, None]
+        fastest = slice(int(size.max()))
+        if self._latency is None:
+            latency = None
+            mean_latency = None
+        else:
+            latency = self._latency[fastest]
+            mean_latency = latency.mean(axis=1)
         races = _share_out(
-            np.where(inside, self._scores[: size.max()], np.inf),
+            np.where(inside, self._scores[fastest], np.inf),
             tasks,
             self._budget,
+            mean_latency,
         )
-        fastest = slice(races.shape[1])
         costs = race_costs(
-            self._times[fastest], races, self._budget, rounds, self._factors[fastest]
+            self._times[fastest],
+            races,
+            self._budget,
+            rounds,
+            self._factors[fastest],
+            latency,
         )
         rows = zip(
             places,
@@ -261,7 +301,9 @@ def best_race(pool: Pool, budget: int, price: float, replicates: int = 1024) -> 
     The cost is round time + price * worker time. The search is ``RaceSearch`` with the workers
     ranked in three ways: by their mean times, by their times per result in a race as long as all
     workers together need, and by their times per result in a race twice as long. The best of the
-    three is returned. Tasks count as independent, tasks of traces too.
+    three is returned. Where workers pay a latency, each of the three is searched with the workers
+    ranked in two ways, by the time of a first result and by ``time_with_latency`` in the race of
+    all workers. Tasks count as independent, tasks of traces too.
 
     Args:
         pool: The workers.
@@ -285,14 +327,34 @@ def best_race(pool: Pool, budget: int, price: float, replicates: int = 1024) -> 
     means = checked_pool(pool).mean()
     pool, unit = rescaled(pool, float(means.min()))
     times = slice_means(pool, _SLICES)
+    latency = None
+    mean_latency = None
+    if pool.latency is not None:
+        latency = slice_means(pool.latency, _SLICES)
+        mean_latency = latency.mean(axis=1)
     all_workers = np.full((1, pool.n), budget)
-    end = float(race_costs(times, all_workers, budget, _SLICES).round_time[0])
+    end = float(race_costs(times, all_workers, budget, _SLICES, latency=latency).round_time[0])
     races = []
-    rankings = [times.mean(axis=1), time_per_result(times, end), time_per_result(times, 2 * end)]
-    for scores in rankings:
-        choice = RaceSearch(times, scores, budget, price, replicates=replicates).search()
-        allocation = race_allocation(scores, choice.fastest, choice.tasks, budget)
-        races.append(Race(allocation, choice.round_time * unit, choice.worker_time * unit))
+    all_scores = [times.mean(axis=1), time_per_result(times, end), time_per_result(times, 2 * end)]
+    for scores in all_scores:
+        rankings = [scores]
+        if mean_latency is not None:
+            rankings = [scores + mean_latency, time_with_latency(scores, mean_latency, end)]
+        for ranking in rankings:
+            search = RaceSearch(
+                times,
+                scores,
+                budget,
+                price,
+                replicates=replicates,
+                latency=latency,
+                ranking=ranking,
+            )
+            choice = search.search()
+            allocation = race_allocation(
+                scores, choice.fastest, choice.tasks, budget, mean_latency, ranking
+            )
+            races.append(Race(allocation, choice.round_time * unit, choice.worker_time * unit))
     return min(races, key=lambda race: race.round_time + price * race.worker_time)
 
 
@@ -317,6 +379,27 @@ def time_per_result(times: ArrayLike, until: float) -> Floats:
     return np.asarray(
         np.divide(time_spent, chance, out=np.full_like(time_spent, np.inf), where=chance > 0)
     )
+
+
+def time_with_latency(scores: Floats, latency: Floats, until: Floats | float) -> Floats:
+    """Compute the time per result in a round until t, with the latency before the first, (..., n).
+
+    A worker gives (t - c) / s results, and t over this number is its time per result. Workers whose
+    latency takes the whole round come after all others, by c + s.
+
+    Args:
+        scores: (..., n) times per result s without the latency; infinite for workers that get no
+            tasks.
+        latency: (..., n) latencies c.
+        until: The time t; its shape broadcasts with (..., n).
+
+    Example:
+        >>> time_with_latency(np.array([1.0, 2.0]), np.array([6.0, 0.0]), until=10.0)
+        array([2.5, 2. ])
+    """
+    spare = until - latency
+    late = 2.0**100 * (scores + latency)
+    return np.divide(scores * until, spare, out=late, where=spare > 0.0)
 
 
 def _scale(start: int, end: int) -> list[int]:

@@ -15,7 +15,7 @@ from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import falling_due, first_of, to_try_again
 from ata_policies.beliefs.distributions.slices import own_sample, sample
-from ata_policies.observations import LONGEST_TIME, Observation
+from ata_policies.observations import LONGEST_TIME, Observation, counted
 from ata_policies.planning.race_search import EVERYTHING, STRIDE, RaceSearch, race_allocation
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.race.rates import Rates, learn_rates
@@ -141,9 +141,7 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         plan = plan._replace(away=away & ~(away | untried).all(axis=1, keepdims=True))
         if self.setting.price == 0.0:
             plan = plan._replace(
-                doubt=plan.doubt.updated(
-                    observation["worker"], observation["duration"], observation["elapsed"]
-                ),
+                doubt=plan.doubt.updated(*counted(observation)),
             )
         if rows.size:
             plan = self._planned(state.belief, plan, rows)
@@ -164,6 +162,12 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         away = (plan.away | absent) & ~back
         racing = plan.racing & ~(absent | back)
         return state._replace(plan=plan._replace(away=away, racing=racing))
+
+    def note_tasks(
+        self, state: State[DistributionBelief, RacePlan], tasks: Ints
+    ) -> State[DistributionBelief, RacePlan]:
+        racing = np.broadcast_to(tasks > 0, state.plan.racing.shape).copy()
+        return state._replace(plan=state.plan._replace(racing=racing))
 
     def describe_plan(self, state: State[DistributionBelief, RacePlan], row: int) -> str:
         plan = state.plan

@@ -30,6 +30,7 @@ class RaceOracle(AllocationPolicy[Totals, NoPlan]):
     knows = "the distributions"
     assumes = "independent times"
     priced = True
+    uses_latency = True
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
@@ -43,10 +44,11 @@ class RaceOracle(AllocationPolicy[Totals, NoPlan]):
 class RaceDynamicOracle(DynamicAllocation):
     """The best race for the price under the distributions of the coming round. Ours.
 
-    Workers are ranked by their means. How many of the fastest race, and for how many tasks, is
-    searched (``RaceSearch``) for the workers as they are without changes, or for all that they are
-    drawn from, and from there again where a mean differs from the one planned for by more than the
-    tolerance. Noise in common and outliers are left out; workers that are away start nothing.
+    Workers are ranked by their means, with the mean latency where they pay one. How many of the
+    fastest race, and for how many tasks, is searched (``RaceSearch``) for the workers as they are
+    without changes, or for all that they are drawn from, and from there again where a mean differs
+    from the one planned for by more than the tolerance. Noise in common and outliers are left out;
+    workers that are away start nothing.
     """
 
     env_id = "ata_gym/TaskRace-v0"
@@ -60,13 +62,27 @@ class RaceDynamicOracle(DynamicAllocation):
         self.by_round = np.array([family == "trace-by-round" for family in self.pool.families])
         rounds = int(np.clip(_MOST_TIMES // (setting.n * setting.budget), 16, 1024))
         means = self.times.mean(axis=1)
-        search = RaceSearch(self.times, means, setting.budget, setting.price, replicates=rounds)
+        if self.pool.latency is None:
+            self.latency = None
+            ranking = means
+        else:
+            self.latency = slice_means(self.pool.latency, _SLICES)
+            ranking = means + self.latency.mean(axis=1)
+        search = RaceSearch(
+            self.times,
+            means,
+            setting.budget,
+            setting.price,
+            replicates=rounds,
+            latency=self.latency,
+            ranking=ranking,
+        )
         self.size = search.search()[:2]
 
     def legal(self, tasks: Ints) -> Mask:
         return np.greater_equal(tasks, self.setting.budget)
 
-    def plan(self, conditions: Conditions, mean: Floats) -> Ints:
+    def plan(self, conditions: Conditions, mean: Floats, latency: Floats) -> Ints:
         present = np.isfinite(mean)
         times = self.times[conditions.distribution] * conditions.factor[:, None]
         times = np.where(self.by_round[conditions.distribution, None], mean[:, None], times)[
@@ -74,8 +90,33 @@ class RaceDynamicOracle(DynamicAllocation):
         ]
         budget = self.setting.budget
         price = self.setting.price
-        search = RaceSearch(times, mean[present], budget, price, replicates=_REPLICATES)
+        ranking = mean[present]
+        drawn_latency = None
+        mean_latency = None
+        if self.latency is not None:
+            drawn_latency = self._latencies(conditions, latency)[present]
+            mean_latency = latency[present]
+            ranking = ranking + mean_latency
+        search = RaceSearch(
+            times,
+            mean[present],
+            budget,
+            price,
+            replicates=_REPLICATES,
+            latency=drawn_latency,
+            ranking=ranking,
+        )
         choice = search.search_from(*self.size)
         allocation = np.zeros(len(mean), np.int64)
-        allocation[present] = race_allocation(mean[present], choice.fastest, choice.tasks, budget)
+        allocation[present] = race_allocation(
+            mean[present], choice.fastest, choice.tasks, budget, mean_latency, ranking
+        )
         return allocation
+
+    def _latencies(self, conditions: Conditions, mean_latency: Floats) -> Floats:
+        """Return equally likely latencies of each worker in a row, (n, 64)."""
+        assert self.latency is not None
+        assert self.pool.latency is not None
+        by_round = np.isin(self.pool.latency.families, "trace-by-round")
+        latency = self.latency[conditions.distribution] * conditions.latency_factor[:, None]
+        return np.where(by_round[conditions.distribution, None], mean_latency[:, None], latency)

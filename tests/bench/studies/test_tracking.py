@@ -20,7 +20,7 @@ from ata_gym.bench.studies.tracking.experiment import (
     abrupt_changes,
 )
 from ata_gym.bench.studies.tracking.study import Tracking
-from ata_gym.changes import Change, Jump, Redraw, Switch, Walk, Warming
+from ata_gym.changes import Change, Conditions, Jump, Redraw, Switch, Walk, Warming
 from ata_gym.pools import PoolDistribution, gamma, trace
 from ata_gym.pools.pool import Pool
 from ata_gym.scenarios import Scenario
@@ -176,16 +176,46 @@ def test_times_replayed_by_round_are_compared_with_the_best_of_the_round(play):
         assert row["dynamic-oracle"] == row["dynamic-ofta"] == proxy_loss(every, now).min()
 
 
+def conditions_of(distribution, factor, latency_factor=None):
+    n = len(distribution)
+    conditions = Conditions.unchanged(np.ones(1, np.int64), n)
+    latency_factor = np.ones(n) if latency_factor is None else latency_factor
+    return conditions._replace(
+        distribution=distribution[None], factor=factor[None], latency_factor=latency_factor[None]
+    )
+
+
 def test_expected_times_do_not_depend_on_who_has_which_distribution():
     times = ExpectedTimes(gamma(2.0, MEANS), 5)
     order = np.array([2, 0, 3, 1])
-    given = np.array([3, 1, 1, 0]), np.arange(4), np.array([1.0, 0.5, 1.0, 3.0])
-    one = times(*(each[None] for each in given))
-    assert times(*(each[None, order] for each in given)) == one
+    tasks = np.array([3, 1, 1, 0])
+    distribution = np.arange(4)
+    factor = np.array([1.0, 0.5, 1.0, 3.0])
+    one = times(tasks[None], conditions_of(distribution, factor))
+    assert times(tasks[None, order], conditions_of(distribution[order], factor[order])) == one
     assert one == pytest.approx(
-        expected_round_time(gamma(2.0, MEANS * given[2]), given[0]),
+        expected_round_time(gamma(2.0, MEANS * factor), tasks),
         rel=0.02,
     )
+
+
+def test_expected_times_hold_the_latency_of_the_round():
+    latency = np.array([8.0, 4.0, 2.0, 1.0])
+    pool = gamma(2.0, MEANS).with_latency(gamma(2.0, latency / 2))
+    tasks = np.array([3, 1, 1, 0])
+    ones = np.ones(4)
+    slow_link = np.array([1.0, 5.0, 1.0, 1.0])
+    times = ExpectedTimes(pool, 5)
+    congested = pool.with_latency(gamma(2.0, latency * slow_link / 2))
+    assert times(tasks[None], conditions_of(np.arange(4), ones, slow_link)) == pytest.approx(
+        expected_round_time(congested, tasks), rel=0.02
+    )
+    # recorded times and latencies are those of the round, here the second
+    records = np.array([[1.0, 2.0], [4.0, 3.0]])
+    replayed = trace(records, replay="round", latency=trace([[5.0, 7.0], [0.5, 0.25]], "round"))
+    times = ExpectedTimes(replayed, 3)
+    conditions = conditions_of(np.arange(2), np.ones(2))
+    assert times(np.array([[1, 2]]), conditions).tolist() == [max(7.0 + 2.0, 0.25 + 2 * 3.0)]
 
 
 def test_the_picture_shows_the_workers_of_the_first_seed():

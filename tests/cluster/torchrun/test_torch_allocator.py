@@ -194,6 +194,66 @@ def test_warm_up_rounds_teach_nothing():
     assert not allocator._allocator.expected_times()
     play(allocator, 2)
     assert allocator.last.estimates.keys() == {"w"}
+    with pytest.raises(ValueError, match="warm_up must be a whole number from 0"):
+        TorchAllocator(3, warm_up=-1)
+
+
+def slow_first_tasks(warm_up):
+    """Rounds by a clock, in which the first tasks of each rank after its start take 1 s longer:
+    first its process starts, then the fastest rank leaves and comes back, and then a state is
+    loaded.
+
+    After each, the tasks of the ranks in the last of the rounds, and the round times of the last
+    four, in seconds of work.
+    """
+    rank = dist.get_rank()
+    seconds = (0.02, 0.02, 0.005)[rank]
+    clock = [0.0]
+    worked = [0]  # the rounds since the start
+    allocator = TorchAllocator(2, name="abc"[rank], warm_up=warm_up)
+    watch = SimpleNamespace(mark=lambda: clock[0], seconds=lambda start, end: end - start)
+    seen = []
+
+    def rounds(number):
+        times = []
+        for _ in range(number):
+            with allocator.round(NOTHING) as share:
+                for _ in range(share.tasks):
+                    with share.timed():
+                        clock[0] += seconds + (worked[0] < max(warm_up, 1))
+                        backward(share)
+                share.reduce()
+            worked[0] += share.tasks > 0
+            times.append(max(allocator.last.busy.values()))
+        return times
+
+    with mock.patch.object(torch_allocator, "Stopwatch", return_value=watch):
+        for start in ("process", "join", "state"):
+            if start == "join":
+                if rank == 2:
+                    allocator.leave()
+                rounds(2)
+                allocator.join()
+            if start == "state":
+                allocator.load_state_dict(json.loads(json.dumps(allocator.state_dict())))
+            if start == "state" or rank == 2:
+                worked[0] = 0
+            times = rounds(12 + 4 * warm_up)
+            seen.append((allocator.last.tasks, times[-4:]))
+    return seen
+
+
+@pytest.mark.parametrize("warm_up", [1, 3])
+def test_each_rank_has_a_warm_up_after_each_of_its_starts(warm_up):
+    for tasks, times in on_ranks(3, slow_first_tasks, warm_up)[0]:
+        assert tasks == {"a": 0, "b": 0, "c": 2}
+        # the best fixed split is 2 tasks of the fastest
+        assert sum(times) == pytest.approx(4 * 0.010, rel=0.05)
+
+
+def test_without_a_warm_up_a_slow_first_task_that_comes_late_counts():
+    tasks, _ = on_ranks(3, slow_first_tasks, 0)[0][0]
+    assert tasks["c"] == 0
 
 
 def out_of_memory(share, loader):

@@ -54,12 +54,15 @@ def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(
     for seed in (SEED, None, None):
         (observation, _), _ = (each.reset(seed=seed) for each in (env, plain))
         present = observation.get("present", np.ones(scenario.pool.n)) > 0
-        means = plain.means()[present & np.isfinite(plain.means())]
+        working = present & np.isfinite(plain.means())
+        means = plain.means()[working]
+        latency = plain.conditions().mean_latency(scenario.catalogue)[working].mean()
         if scenario_name == "drawn":
             price = plain.conditions().price
         else:
             price = scenario.price
         unit = harmonic_mean(means) * (ceil(budget / len(means)) + price * budget)
+        unit += latency * (1 + price * min(len(means), budget))
         over = False
         while not over:
             act = sampler(
@@ -67,6 +70,19 @@ def test_rewards_in_the_unit_follow_from_the_workers_at_the_start(
             )
             _, reward, _, over, _ = env.step(act)
             assert reward * unit == pytest.approx(plain.step(act)[1])
+
+
+def test_an_even_round_pays_the_mean_of_the_mean_latencies() -> None:
+    """Each of the three workers pays it once, and its worker time counts."""
+    pool = exponential([1.0, 2.0, 4.0]).with_latency(exponential([3.0, 6.0, 9.0]))
+    options = {"pool": pool, "budget": 5, "price": 0.5}
+    env = gym.make(IDS[0], **options, reward_unit="even round")
+    plain = gym.make(IDS[0], **options)
+    unit = harmonic_mean([1.0, 2.0, 4.0]) * (2 + 0.5 * 5) + 6.0 * (1 + 0.5 * 3)
+    for each in (env, plain):
+        each.reset(seed=1)
+    action = np.array([2, 2, 1])
+    assert float(env.step(action)[1]) * unit == pytest.approx(plain.step(action)[1])
 
 
 @pytest.mark.parametrize("env_id", IDS)

@@ -508,7 +508,8 @@ def test_a_belief_that_waits_for_the_round_to_end_learns_the_same() -> None:
         time = rng.exponential(size=(2, 4))
         elapsed = rng.exponential(size=(2, 3))
         for b in range(4):
-            waiting = waiting.observe(worker[:, [b]], time[:, [b]], elapsed * (b == 3))
+            waiting = waiting.observe(worker[:, [b]], time[:, [b]], np.zeros((2, 3)))
+        waiting = waiting.after_round(np.array([True, True]), elapsed)
         at_once = at_once.observe(worker, time, elapsed)
     for one, other in zip(waiting.distributions, at_once, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -2,6 +2,7 @@
 is worth a try.
 """
 
+import itertools
 from itertools import product
 from typing import Any
 
@@ -25,6 +26,7 @@ from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.simulated.costs import Costs, replay, simulate
 from ata_gym.theory.simulated.slices import slice_means
 from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.beliefs.latency import LatencyBelief
 from ata_policies.planning import knowledge
 from ata_policies.planning.exploration import explore
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
@@ -383,7 +385,7 @@ def tries(workers: int, results: dict[int, list[float]], budget: int, left: floa
         np.concatenate(list(results.values()))[None],
         np.zeros((1, workers)),
     )
-    known = learn_rows(belief, 5.0)
+    known = learn_rows(belief, LatencyBelief.empty(*belief.counts.shape), 5.0)
     all_workers = np.ones((1, workers), np.bool_)
     nothing = np.zeros((1, workers), int)
     candidates = choose_candidates(known, all_workers, nothing, budget)
@@ -517,5 +519,55 @@ def test_a_probe_takes_its_task_from_who_would_take_the_longest(data) -> None:
         slowest = max(busy, key=lambda i: (expected[i] * mean[i], -i))
         expected[slowest] -= 1
         expected[worker] += 1
-    _probe(allocation, mean, probed)
+    _probe(allocation, mean, np.zeros(len(mean)), probed)
     assert allocation.tolist() == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6))
+def test_the_search_counts_latencies_as_a_simulation_does(seed: int) -> None:
+    """The cost that the search gives is that of simulated rounds, and no neighbour is better."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 5))
+    budget = int(rng.integers(1, 7))
+    price = float(rng.choice([0.0, 0.3]))
+    times = rng.exponential(rng.uniform(0.5, 3.0, n)[:, None], (n, 128))
+    latency = rng.gamma(4.0, rng.uniform(0.0, 1.5, n)[:, None], (n, 128))
+    found = local_search(times, even_start(n, budget), price, latency=latency)
+
+    def cost(allocation: np.ndarray) -> float:
+        draws = np.random.default_rng(1)
+        longest = np.zeros(20_000)
+        work = 0.0
+        for i in np.flatnonzero(allocation):
+            size = (20_000, allocation[i])
+            share = draws.choice(latency[i], 20_000) + draws.choice(times[i], size).sum(axis=1)
+            longest = np.maximum(longest, share)
+            work += latency[i].mean() + allocation[i] * times[i].mean()
+        return float(longest.mean() + price * work)
+
+    least = cost(found.allocation)
+    np.testing.assert_allclose(found.cost, least, rtol=0.06)
+    for giver, taker in itertools.permutations(range(n), 2):
+        if found.allocation[giver] > 0:
+            moved = found.allocation.copy()
+            moved[giver] -= 1
+            moved[taker] += 1
+            assert cost(moved) > 0.97 * least
+
+
+def even_start(n: int, budget: int) -> np.ndarray:
+    return np.bincount(np.arange(budget) % n, minlength=n)
+
+
+def test_what_a_newcomer_may_take_is_less_by_its_latency() -> None:
+    times = np.ones((1, 2, 4)) * np.array([1.0, 4.0])[None, :, None]
+    arguments = times, np.ones((1, 4)), np.array([[4, 1]]), 0.0, 0.0
+    without = remove_tasks(*arguments)
+    late = remove_tasks(*arguments, newcomer_latency=np.full((1, 4), 1.5))
+    np.testing.assert_allclose(without.limit[0, 1], 4.0, rtol=0.02)
+    np.testing.assert_allclose(late.limit[0, 1], 2.5, rtol=0.02)
+    # the one that pays a latency of its own is the first to be relieved
+    own = remove_tasks(*arguments, latency=np.array([[[0.0] * 4, [3.0] * 4]]))
+    assert own.allocation[0, 1].tolist() == [4, 0]
+    np.testing.assert_allclose(own.cost[0, 0], 7.0, rtol=0.02)

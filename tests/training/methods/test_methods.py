@@ -31,6 +31,7 @@ POOLS = {
     "one": exponential([3.0]),
     "by task": trace([[1.0, 5.0, 2.0], [0.3], [4.0, 0.7]]),
     "by round": trace([[1.0, 5.0, 2.0], [0.3, 9.0, 2.5], [4.0, 0.7, 0.7]], replay="round"),
+    "latency": exponential([1.0, 2.0, 0.5]).with_latency(exponential([2.0, 1.0, 4.0])),
 }
 CLOCK = ("runtime", "total_worker_time")
 

@@ -21,9 +21,13 @@ from ata_gym.pools import (
 )
 from ata_gym.training import Trainer
 from ata_gym.training.methods import METHODS, MethodRun, ParameterServer, UpdateRecord
-from ata_gym.training.methods.asynchronous import longest_delay
+from ata_gym.training.methods.asynchronous import Asgd, NaiveOptimalAsgd, longest_delay
 from ata_gym.training.methods.method import WorkerClock, best_group
-from ata_gym.training.methods.synchronous import median_limits, workers_to_await
+from ata_gym.training.methods.synchronous import (
+    MSynchronous,
+    median_limits,
+    workers_to_await,
+)
 from ata_gym.training.problems.quadratic import Quadratic
 from tests.training.small_problem import run_method, small, weights
 
@@ -279,3 +283,28 @@ def test_median_limits():
     np.testing.assert_allclose(times, expected)
     np.testing.assert_allclose(chances, [0.5, 1, 0.5, 0.5, 0.5, 1])
     assert median_limits(trace([[0.0, 0.0, 0.0, 8.0]])) == (8, 1)  # a trial must take time
+
+
+def test_a_worker_pays_the_latency_where_it_gets_new_weights():
+    pool = deterministic([1.0, 1.0]).with_latency([2.0, 0.0])
+    clock = WorkerClock(pool, seed=0)
+    clock.start([0, 1], update=0)
+    assert [clock.next(), clock.runtime] == [(1, True), 1.0]
+    clock.start([1], update=0)
+    clock.start([1], update=0)  # its task is cancelled: no new weights
+    assert [clock.next(), clock.runtime] == [(1, True), 2.0]
+    assert [clock.next(), clock.runtime] == [(0, True), 3.0]
+    # worker 0 starts once at update 1 and pays again; its second task at these weights is free
+    clock.start([0], update=1)
+    clock.next()
+    clock.start([0], update=1)
+    assert [clock.next(), clock.runtime, clock.total_worker_time] == [(0, True), 7.0, 9.0]
+
+
+def test_methods_that_know_the_workers_count_the_latency():
+    slow_link = deterministic([1.0, 2.0, 2.0]).with_latency([50.0, 0.0, 0.0])
+    assert NaiveOptimalAsgd(slow_link, 4).workers.tolist() == [1, 2]
+    assert MSynchronous(slow_link, 4).m == 2
+    assert Asgd(slow_link, 4).delay_bound == 1 + 2 * 26
+    with pytest.raises(ValueError, match="without latency"):
+        run_method("mindflayer", slow_link, Quadratic(2), updates=1, budget=4)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import ata_policies
 from ata_gym.bench.experiment import Config, Experiment
 from ata_gym.bench.runner.policy_run import PolicyRun
-from ata_gym.changes import Change, Jump, Redraw, Switch
+from ata_gym.changes import Change, Conditions, Jump, Redraw, Switch
 from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario
 from ata_gym.theory.allocation.proxy_loss import proxy_loss
@@ -230,33 +230,53 @@ class ExpectedTimes:
 
     def __init__(self, pool: Pool, budget: int) -> None:
         self.budget = budget
+        self.pool = pool
         self.times = slice_means(pool, REPLICATES)
-        self._known: dict[tuple[bytes, bytes], float] = {}
+        self.by_round = set(pool.families) == {"trace-by-round"}
+        if pool.latency is None:
+            self.latency = np.zeros((pool.n, 1))
+            self.late_by_round = np.zeros(pool.n, np.bool_)
+        else:
+            self.latency = slice_means(pool.latency, REPLICATES)
+            self.late_by_round = np.isin(pool.latency.families, "trace-by-round")
+        self._known: dict[bytes, float] = {}
 
-    def __call__(self, tasks: Ints, distribution: Ints, factor: Floats) -> Floats:
+    def __call__(self, tasks: Ints, conditions: Conditions) -> Floats:
         """Expected round times of allocations, one for each row.
 
         Args:
             tasks: The allocations, shape (E, n).
-            distribution: The index of each worker's distribution in the pool, shape (E, n).
-            factor: The factor on each worker's task times, shape (E, n).
+            conditions: The conditions of the rows.
 
         Returns:
             The expected round times, shape (E,).
         """
-        rows = zip(tasks, distribution, factor, strict=True)
-        return np.array([self._of_row(*row) for row in rows])
+        distribution = conditions.distribution
+        # what is recorded for the round, or 0 where the time or the latency is drawn
+        recorded = np.where(self.by_round, conditions.means(self.pool), 0.0)
+        late = conditions.mean_latency(self.pool)
+        late = np.where(self.late_by_round[distribution], late, 0.0)
+        parts = tasks, late, recorded, conditions.latency_factor, conditions.factor, distribution
+        return np.array([self._of_row(*row) for row in zip(*parts, strict=True)])
 
-    def _of_row(self, tasks: Ints, distribution: Ints, factor: Floats) -> float:
-        # the time depends only on the tasks of each distribution and factor, whoever has which
-        order = np.lexsort((factor, distribution))
+    def _of_row(self, tasks: Ints, *workers: Any) -> float:
+        # the time depends only on the tasks of each distribution and its factors, whoever has which
+        order = np.lexsort(workers)
         tasks = tasks[order]
-        distribution = distribution[order]
-        factor = factor[order]
-        key = tasks.tobytes(), distribution.tobytes() + factor.tobytes()
+        late, recorded, latency_factor, factor, distribution = (part[order] for part in workers)
+        parts = tasks, late, recorded, latency_factor, factor, distribution
+        key = b"".join(part.tobytes() for part in parts)
         if key not in self._known:
-            times = self.times[distribution] * factor[:, None]
-            simulated = simulate(times, tasks[None], self.budget, REPLICATES)
+            if self.by_round:
+                times = recorded[:, None]
+            else:
+                times = self.times[distribution] * factor[:, None]
+            latency = None
+            if self.pool.latency is not None:
+                latency = self.latency[distribution] * latency_factor[:, None]
+                by_round = self.late_by_round[distribution, None]
+                latency = np.where(by_round, late[:, None], latency)
+            simulated = simulate(times, tasks[None], self.budget, REPLICATES, latency)
             self._known[key] = simulated.round_time.item()
         return self._known[key]
 
@@ -293,8 +313,7 @@ class TrackedRun(PolicyRun):
         super().__init__(experiment, policy)
         pool = experiment.scenario.catalogue
         budget = experiment.scenario.budget
-        by_round = set(pool.families) == {"trace-by-round"}
-        if by_round:
+        if set(pool.families) == {"trace-by-round"} and pool.latency is None:
             self.expected_times = None
         else:
             self.expected_times = ExpectedTimes(pool, budget)
@@ -328,6 +347,5 @@ class TrackedRun(PolicyRun):
         measured = super().measure()
         allocations = {"expected": measured["tasks"], **oracle_tasks}
         return measured | {
-            name: self.expected_times(tasks, conditions.distribution, conditions.factor)
-            for name, tasks in allocations.items()
+            name: self.expected_times(tasks, conditions) for name, tasks in allocations.items()
         }

@@ -114,6 +114,11 @@ class ActorGroup:
         return tuple(name for name, worker in self.workers.items() if not worker.absence)
 
     @property
+    def starts(self) -> dict[Worker, int]:
+        """How many actors each present worker has had."""
+        return {name: self.workers[name].starts for name in self.present}
+
+    @property
     def away(self) -> dict[Worker, str]:
         """The workers that are away, and why."""
         return {name: worker.absence for name, worker in self.workers.items() if worker.absence}
@@ -135,6 +140,8 @@ class ActorGroup:
             {name: previous_options if options is None else options},
         ).items()
         worker = WorkerActor(name, worker_options, self._class)
+        if previous is not None:
+            worker.starts = previous.starts
         worker.launch(*self._start_arguments)
         self.workers[name] = worker
 

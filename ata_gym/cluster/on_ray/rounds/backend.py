@@ -35,7 +35,8 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
     env's spec shares it. While an agent learns between two steps of a round of dispatch, the tasks
     of the round run on.
 
-    Each round uses the smallest samples that are free.
+    Each round uses the smallest samples that are free. Every time counts: what is slow at first,
+    such as compilation, belongs in ``make_task``, which may compute a task before it returns.
 
     Args:
         make_task: Makes the task function of a worker, as for ``RayRunner``.

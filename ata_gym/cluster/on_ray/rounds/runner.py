@@ -75,6 +75,9 @@ class RayRunner(AbstractContextManager["RayRunner"]):
             any actor, no longer than this.
         allow_nonfinite: Whether values may hold NaN or infinities; if not, a worker that computes
             such a value ends the round with an error.
+        warm_up: The rounds with results of a worker, after each start of its actor, whose times do
+            not count, as for ``ata_policies.Allocator``. By default none, since ``make_task`` can
+            compute a task beforehand.
         hyperparameters: Other arguments of ``ata_policies.Allocator`` or ``Dispatcher``, also
             ``limits`` and ``prior``.
 
@@ -100,6 +103,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         restarts: int = 5,
         start_timeout: float = 60.0,
         allow_nonfinite: bool = False,
+        warm_up: int = 0,
         **hyperparameters: Any,
     ) -> None:
         if mode not in ("allocation", "race", "dispatch"):
@@ -110,6 +114,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
             "price": price,
             "seed": seed,
             "horizon": horizon,
+            "warm_up": warm_up,
             **hyperparameters,
         }
         self._decider: Allocator | Dispatcher
@@ -132,6 +137,8 @@ class RayRunner(AbstractContextManager["RayRunner"]):
             allow_nonfinite=allow_nonfinite,
         )
         self._samples = SampleQueue()
+        # The number of actors of each worker whose starts the policy was told.
+        self._starts: Mapping[Worker, int] = {}
         self._closed = False
 
     @property
@@ -163,6 +170,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
             raise ValueError("this runner is closed: make another one")
         self._actors.gather()
         previous_decider = copy.copy(self._decider)
+        previous_starts = self._starts
         tasks = None
         try:
             self._update_presence()
@@ -173,7 +181,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
             estimates = self._decider.expected_times()
             tasks = TaskRound(self._actors, self._samples, self._decider.budget, payload)
             if isinstance(self._decider, Allocator):
-                _run_shares(tasks, shares, self._decider)
+                self._run_shares(tasks, shares, self._decider)
             else:
                 self._run_dispatched(tasks, self._decider)
             record = tasks.record(self.rounds + 1, estimates)
@@ -183,6 +191,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
             self.rounds += 1
         except BaseException:
             self._decider = previous_decider
+            self._starts = previous_starts
             if tasks is not None:
                 tasks.abandon()
             raise
@@ -229,6 +238,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         samples = SampleQueue.from_state_dict(state)
         rounds = whole_number("rounds", state.get("rounds"), least=0)
         self._decider.load_state_dict(state)
+        self._starts = {}
         self._samples = samples
         self.rounds = rounds
 
@@ -241,7 +251,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         self.close()
 
     def _update_presence(self) -> None:
-        """Tell the policy which workers are present."""
+        """Tell the policy which workers are present, and which have a new actor."""
         ready = self._actors.present
         policy_workers = self._decider.workers
         for worker in ready:
@@ -250,6 +260,17 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         for worker in policy_workers:
             if worker not in ready:
                 self._decider.leave(worker)
+        for worker in self._new_starts():
+            self._decider.restarted(worker)
+        self._starts = {**self._starts, **self._actors.starts}
+
+    def _new_starts(self) -> set[Worker]:
+        """The present workers with an actor whose start the policy was not told."""
+        return {
+            worker
+            for worker, number in self._actors.starts.items()
+            if self._starts.get(worker) != number
+        }
 
     def _run_dispatched(self, tasks: TaskRound, dispatcher: Dispatcher) -> None:
         round_over = False
@@ -273,16 +294,22 @@ class RayRunner(AbstractContextManager["RayRunner"]):
                 # The worker leaves before its new actor comes, and may start again in this round.
                 self._update_presence()
 
-
-def _run_shares(tasks: TaskRound, shares: Mapping[Worker, int], allocator: Allocator) -> None:
-    """Run a round of an allocation or a race, from which the policy learns."""
-    for worker, share in shares.items():
-        tasks.give(worker, share)
-    tasks.run()
-    tasks.close()
-    cancelled = {
-        worker: seconds
-        for worker, seconds in tasks.cancelled.items()
-        if tasks.allocation.get(worker)
-    }
-    allocator.observe(tasks.seconds, cancelled, tuple(tasks.lost))
+    def _run_shares(
+        self,
+        tasks: TaskRound,
+        shares: Mapping[Worker, int],
+        allocator: Allocator,
+    ) -> None:
+        """Run a round of an allocation or a race, from which the policy learns."""
+        for worker, share in shares.items():
+            tasks.give(worker, share)
+        tasks.run()
+        tasks.close()
+        cancelled = {
+            worker: seconds
+            for worker, seconds in tasks.cancelled.items()
+            if tasks.allocation.get(worker)
+        }
+        # A worker may have been lost after its tasks, and have a new actor by now.
+        lost = self._new_starts() & set(allocator.workers) | tasks.lost.keys()
+        allocator.observe(tasks.seconds, cancelled, tuple(lost))

@@ -70,6 +70,8 @@ class WorkerActor:
             self._class = actor_class.options(**ray_options)
         except (TypeError, ValueError) as error:
             raise ValueError(f"worker {name!r}: {error}") from error
+        self.starts = 0
+        """The number of actors that were made so far."""
         self.losses = 0
         """The number of lost actors since the last result."""
         self.cancels = 0
@@ -119,6 +121,7 @@ class WorkerActor:
         else:
             self.absence = "its actor is starting"
         self.launch_time = inf
+        self.starts += 1
         self.actor = self._class.remote()
         self.startup = self.actor.begin.remote(make_task, self.name, finite_only)
 

@@ -4,8 +4,10 @@ wrong.
 
 import re
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ pytest.importorskip("ray", reason="the extra cluster")
 
 import ata_policies
 from ata_gym.cluster import RayRunner
+from ata_policies.observations import counted
 from tests.fuzz.actors import Watched, kill, make_caller, make_sleep
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 SLEEP = make_sleep(dict.fromkeys("abc", 0.002))
@@ -197,3 +201,59 @@ def test_a_worker_that_hangs_is_detected_by_its_earlier_task_times(tmp_path, cap
         done = watched.until(lambda done: "b" in done.record.away, happens)
     assert done.record.away["b"].startswith("it gave no answer for ")
     assert "worker b: it gave no answer for" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("mode", "names"),
+    [("allocation", "ab"), ("race", "ab"), ("dispatch", "ab"), ("allocation", "b")],
+)
+def test_each_actor_has_a_warm_up_after_its_start(mode, names, tmp_path):
+    """A worker that is alone is waited for, and so it is never absent where a round begins."""
+    slow = 1.0
+
+    def slow_at_first(worker, argument, sample):
+        import os
+
+        if "ATA_GYM_TEST_STARTED" not in os.environ:
+            os.environ["ATA_GYM_TEST_STARTED"] = "yes"
+            time.sleep(slow)
+        SLEEP(worker, argument, sample)
+        if worker == "b" and argument == "dies" and not (tmp_path / "once").exists():
+            (tmp_path / "once").touch()
+            os.kill(os.getpid(), 9)
+
+    def note(observation):
+        results = counted(observation)
+        learned.extend([results[1].max(), results[2].max()])
+        return results
+
+    learned = []
+    policy = "certainty-equivalence" if mode == "allocation" else "default"
+    workers = {name: {"num_cpus": 0.25} for name in names}
+    with (
+        mock.patch("ata_policies.policy.counted", note),
+        RayRunner(make_caller(), workers, 4, policy, mode=mode, warm_up=1) as runner,
+    ):
+        watched = Watched(runner, 4)
+        for start in ("first", "killed", "dies"):
+            if start == "killed":
+                kill(watched.processes["b"])
+            before = watched.processes.get("b")
+            rounds = Counter()
+
+            def is_known(start=start, before=before, rounds=rounds):
+                done = watched.round(start, slow_at_first)
+                rounds.update({watched.processes["b"]} if "b" in done.workers else ())
+                return any(number > 3 for process, number in rounds.items() if process != before)
+
+            until(is_known)
+            watched.round(start, slow_at_first)
+            assert 0.002 <= max(learned) < slow
+        # a state may be of other actors, and none of these is known
+        runner.load_state_dict(runner.state_dict())
+        watched.round("loaded", slow_at_first)
+        learned.clear()
+        watched.round("loaded", slow_at_first)
+        assert mode == "dispatch" or max(learned) == 0.0
+        with pytest.raises(ValueError, match="warm_up must be a whole number from 0"):
+            RayRunner(make_caller(), 2, 3, warm_up=0.5)
