@@ -287,20 +287,16 @@ class BatchState(ABC):
         """The keys and counters of the noise of the coming tasks."""
         return NoiseKeys(self.keys, self.episode, self.round, self.started)
 
-    def last_round(
-        self, tasks: Ints, result_time: Floats, elapsed: Floats, latency: Floats, round_time: Floats
-    ) -> LastRound:
+    def last_round(self, tasks: Ints, busy_time: Floats, round_time: Floats) -> LastRound:
         """What the round that ends now asked of the workers, before ``next_round``.
 
         Args:
             tasks: The tasks that each worker started in the round, shape (E, n).
-            result_time: The task times of each worker's results, added up, shape (E, n).
-            elapsed: The time of each worker's cancelled or lost task, else 0, shape (E, n).
-            latency: The latency that each worker paid, shape (E, n).
+            busy_time: How long each worker was busy in the round, shape (E, n).
             round_time: The time of the round, shape (E,).
         """
         absent = np.isfinite(self.process.conditions.death_time)
-        return LastRound(tasks, result_time + elapsed + latency, round_time, absent)
+        return LastRound(tasks, busy_time, round_time, absent)
 
     def next_round(self, rows: Mask | None, last_round: LastRound | None) -> Mask:
         """Move some rows to their next round.
@@ -355,6 +351,25 @@ class BatchState(ABC):
         """The arrays that hold the state, by name; they are no copies."""
         changes = {f"change_{k}": memory for k, memory in enumerate(self.process.memories)}
         return {name: getattr(self, name) for name in self._FIELDS} | changes
+
+
+def add_busy_time(
+    busy_time: Floats, worker: Ints, duration: Floats, elapsed: Floats, latency: Floats
+) -> None:
+    """Add the times of a step to the times that workers have been busy in the round.
+
+    Rounds of one step and of many add them in the same order, and so get the same bits.
+
+    Args:
+        busy_time: The times, shape (E, n), which are changed.
+        worker: The worker of each result, shape (E, results).
+        duration: The task time of each result, shape (E, results).
+        elapsed: The time of each worker's cancelled or lost task, else 0, shape (E, n).
+        latency: The latency that each worker has paid, shown once in a round, shape (E, n).
+    """
+    busy_time += latency
+    np.add.at(busy_time, (np.arange(len(worker))[:, None], worker), duration)
+    busy_time += elapsed
 
 
 def _check_memory(rows: int, n: int, results: int) -> None:

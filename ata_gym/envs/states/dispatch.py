@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from ata_gym.changes.change import LastRound
 from ata_gym.envs.spaces.dispatch import Dispatch, checked_dispatch
 from ata_gym.envs.states.backend import Backend, DispatchBackend, check_completion
-from ata_gym.envs.states.batch_state import LARGEST_TIME, BatchState, Feedback, StepResult
+from ata_gym.envs.states.batch_state import (
+    LARGEST_TIME,
+    BatchState,
+    Feedback,
+    StepResult,
+    add_busy_time,
+)
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.dispatch import Completion, RoundState, dispatch_step
 from ata_gym.typing import Bits, Floats, Mask
@@ -48,10 +54,10 @@ class DispatchState(BatchState):
         else:
             self._run_to_result = dispatch_step
         self.round_state = RoundState.start(rows, scenario.pool.n, scenario.budget)
-        self.result_time = np.zeros((rows, scenario.pool.n))
-        """The task times of each worker's results in the round, added up, shape (E, n).
+        self.busy_time = np.zeros((rows, scenario.pool.n))
+        """How long each worker has been busy in the round, shape (E, n).
 
-        They are kept where a change follows the load.
+        It is kept where a change follows the load, without tasks that are running.
         """
 
     def action_space(self) -> Dispatch:
@@ -84,7 +90,7 @@ class DispatchState(BatchState):
         for field in self.round_state:
             field[rows] = 0
         self.round_state.missing[rows] = self.scenario.budget
-        self.result_time[rows] = 0.0
+        self.busy_time[rows] = 0.0
 
     def step(self, action: NDArray[Any]) -> StepResult:
         previous = self.round_state
@@ -139,16 +145,16 @@ class DispatchState(BatchState):
             completion: The result.
             previous: The state of the round before the result.
         """
-        result_time = self.result_time
-        result_time[np.arange(self.rows), completion.worker] += completion.duration
-        last_round = self.last_round(
-            previous.tasks + completion.started - self.started,
-            result_time,
+        add_busy_time(
+            self.busy_time,
+            completion.worker[:, None],
+            completion.duration[:, None],
             completion.elapsed,
             completion.latency,
-            completion.round_time,
         )
-        result_time[completion.round_over] = 0.0
+        tasks = previous.tasks + completion.started - self.started
+        last_round = self.last_round(tasks, self.busy_time.copy(), completion.round_time)
+        self.busy_time[completion.round_over] = 0.0
         return last_round
 
     def info_so_far(self) -> dict[str, NDArray[Any]]:
@@ -164,7 +170,7 @@ class DispatchState(BatchState):
 
     def ranges(self) -> dict[str, Within]:
         ranges = {name: within for name, _, within in declared(self.round_state) if within}
-        return super().ranges() | ranges | {"result_time": Within(0.0, LARGEST_TIME)}
+        return super().ranges() | ranges | {"busy_time": Within(0.0, LARGEST_TIME)}
 
     def check(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:
         """Check the numbers of a checkpoint together.
@@ -184,7 +190,7 @@ class DispatchState(BatchState):
     def checkpoint_arrays(self) -> dict[str, NDArray[Any]]:
         arrays = super().checkpoint_arrays() | self.round_state._asdict()
         if self.scenario.follows_load:
-            arrays["result_time"] = self.result_time
+            arrays["busy_time"] = self.busy_time
         return arrays
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ata_gym.envs.spaces import Allocation, RaceAllocation
 from ata_gym.envs.spaces.allocation import checked_tasks
 from ata_gym.envs.states.backend import Backend, DispatchBackend, check_round
-from ata_gym.envs.states.batch_state import BatchState, StepResult
+from ata_gym.envs.states.batch_state import BatchState, StepResult, add_busy_time
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.rounds import allocation_round, race_round
 from ata_gym.typing import Ints
@@ -64,15 +64,10 @@ class AllocationState(BatchState):
             result = result._replace(worker_time=worker_time)
         last_round = None
         if self.scenario.follows_load:
-            result_time = np.zeros(action.shape)
-            np.add.at(result_time, (np.arange(self.rows)[:, None], result.worker), result.duration)
-            last_round = self.last_round(
-                result.started - self.started,
-                result_time,
-                result.elapsed,
-                result.latency,
-                result.round_time,
-            )
+            busy_time = np.zeros(action.shape)
+            add_busy_time(busy_time, result.worker, result.duration, result.elapsed, result.latency)
+            tasks = result.started - self.started
+            last_round = self.last_round(tasks, busy_time, result.round_time)
         self.started = result.started
         self.result_workers = result.worker
         self.runtime += result.round_time
