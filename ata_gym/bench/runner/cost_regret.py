@@ -140,8 +140,8 @@ def no_regret_in_words(scenario: Scenario) -> list[str]:
         return []
     return [
         "No regret is shown: these workers follow the load, so that each policy meets the workers"
-        " that it has made, and the least possible cost is not known. A dynamic oracle knows the"
-        " coming round alone, and another policy may need less time.",
+        " that it has made, and the least possible cost is not known. Oracles do not bound it: ofta"
+        " and oracle go by the pool alone, and a dynamic oracle by the coming round alone.",
     ]
 
 

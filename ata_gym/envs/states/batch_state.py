@@ -82,7 +82,8 @@ class BatchState(ABC):
         if scenario.needs_allocation and not self.knows_allocation:
             raise ValueError(
                 "under ShareTime task times depend on the tasks that each worker has in the round,"
-                " which are known beforehand in TaskAllocation-v0 alone: play that",
+                " which are known beforehand in TaskAllocation-v0 alone: play that id, and policies"
+                " made for it",
             )
         _check_memory(rows, n, results)
         self.scenario = scenario
