@@ -1,7 +1,6 @@
 """The contract of a policy."""
 
-import inspect
-from abc import ABCMeta, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Generic, NamedTuple
@@ -14,13 +13,13 @@ from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import Size, Wholes
 from ata_gym.utils.trees import choose_rows
-from ata_gym.utils.validation import short, whole_number
+from ata_gym.utils.validation import whole_number
 from ata_policies.beliefs.availability import Availability, PlanWithAvailability
 from ata_policies.beliefs.belief import BeliefOfMeans, BeliefT, InitialBelief, PlanT
 from ata_policies.beliefs.latency import LatencyBelief, paid_in_full, with_latency_spread
 from ata_policies.beliefs.moments import Totals
 from ata_policies.explanation import Explanation, numbers_of
-from ata_policies.facts import Described, UndeclaredError, granted, joined_facts, undeclared
+from ata_policies.facts import Described
 from ata_policies.observations import (
     Observation,
     StateCheck,
@@ -29,7 +28,7 @@ from ata_policies.observations import (
     checked_start,
     counted,
 )
-from ata_policies.setting import Setting
+from ata_policies.setting import PolicyClass, Setting
 
 _POLICY_STREAM = 1  # the stream of keys for policies; the task times have another
 
@@ -65,47 +64,6 @@ class State(NamedTuple, Generic[BeliefT, PlanT]):
             purpose: They are others for each purpose, a whole number.
         """
         return uniforms(derive_keys(self.round_keys(), 0, purpose), size)
-
-
-class PolicyClass(ABCMeta):
-    """The type of the classes of policies.
-
-    Whoever makes a policy, it is told of the setting what its class says that it must know, before
-    its own code runs.
-    """
-
-    def __call__(cls, setting: Setting, *args: Any, **hyperparameters: Any) -> Any:
-        """Make a policy.
-
-        Args:
-            setting: What may be known of the scenario; the policy is told a part of it.
-            args: Further arguments of the constructor.
-            hyperparameters: Keyword arguments of the constructor.
-
-        Raises:
-            UndeclaredError: If it needs the conditions of each round, and does not say so.
-            ValueError: If ``setting`` is no setting.
-        """
-        if not isinstance(setting, Setting):
-            raise ValueError(  # noqa: TRY004
-                f"{cls.__name__} is made for a setting, such as Setting.from_env(env), not for"
-                f" {short(setting)}",
-            )
-        policy_class: Any = cls
-        knows = joined_facts(policy_class.parts_for(**hyperparameters), "knows")
-        policy = super().__call__(
-            setting.disclosed_to(cls.__name__, knows), *args, **hyperparameters
-        )
-        if getattr(policy, "privileged", False) and "conditions" not in granted(knows):
-            information = "what predict gets as privileged"
-            raise UndeclaredError(undeclared(cls.__name__, knows, information, "conditions"))
-        return policy
-
-    @property
-    def __signature__(cls) -> inspect.Signature:
-        """The signature of the constructor."""
-        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
-        return signature.replace(parameters=[*signature.parameters.values()][1:])
 
 
 class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
@@ -179,7 +137,8 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
         """Choose the next action, in the manner of Stable-Baselines3.
 
         Args:
-            observation: The feedback of the last step, of one env or of a batch of E rows.
+            observation: The feedback of the last step, of one env or of a batch of E rows. With the
+                key ``warm_up``, no time of the workers in it is learned (``counted``).
             state: What the last call returned; None to start.
             episode_start: (E,) rows whose episode has just begun; a row without feedback starts
                 anew anyway.

@@ -3,6 +3,8 @@
 And how much of that a policy is told.
 """
 
+import inspect
+from abc import ABCMeta
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -12,8 +14,14 @@ import numpy as np
 from ata_gym.pools import Pool, PoolDistribution, exponential
 from ata_gym.scenarios import Published, Scenario
 from ata_gym.typing import Floats
-from ata_gym.utils.validation import not_an_env
-from ata_policies.facts import DECLARED_BY, UndeclaredError, granted, undeclared
+from ata_gym.utils.validation import not_an_env, short
+from ata_policies.facts import (
+    DECLARED_BY,
+    UndeclaredError,
+    granted,
+    joined_facts,
+    undeclared,
+)
 
 
 class Norms:
@@ -240,6 +248,47 @@ class _PartialSetting(Setting):
         if piece in self._withheld:
             raise UndeclaredError(self._withheld[piece])
         return value
+
+
+class PolicyClass(ABCMeta):
+    """The type of the classes of policies.
+
+    Whoever makes a policy, it is told of the setting what its class says that it must know, before
+    its own code runs.
+    """
+
+    def __call__(cls, setting: Setting, *args: Any, **hyperparameters: Any) -> Any:
+        """Make a policy.
+
+        Args:
+            setting: What may be known of the scenario; the policy is told a part of it.
+            args: Further arguments of the constructor.
+            hyperparameters: Keyword arguments of the constructor.
+
+        Raises:
+            UndeclaredError: If it needs the conditions of each round, and does not say so.
+            ValueError: If ``setting`` is no setting.
+        """
+        if not isinstance(setting, Setting):
+            raise ValueError(  # noqa: TRY004
+                f"{cls.__name__} is made for a setting, such as Setting.from_env(env), not for"
+                f" {short(setting)}",
+            )
+        policy_class: Any = cls
+        knows = joined_facts(policy_class.parts_for(**hyperparameters), "knows")
+        policy = super().__call__(
+            setting.disclosed_to(cls.__name__, knows), *args, **hyperparameters
+        )
+        if getattr(policy, "privileged", False) and "conditions" not in granted(knows):
+            information = "what predict gets as privileged"
+            raise UndeclaredError(undeclared(cls.__name__, knows, information, "conditions"))
+        return policy
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The signature of the constructor."""
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return signature.replace(parameters=[*signature.parameters.values()][1:])
 
 
 def _withheld(policy: str, knows: str) -> dict[str, str]:

@@ -26,6 +26,7 @@ from ata_gym.pools import (
     uniform,
     weibull,
 )
+from ata_gym.scenarios import Scenario
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.allocation.hindsight_split import best_split
 from ata_gym.theory.guarantees import guarantee
@@ -33,6 +34,7 @@ from ata_gym.theory.round_time.expected import expected_round_times
 from ata_gym.theory.round_time.worker_times import rescaled
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import slice_means
+from ata_policies.card import full_scenario_card
 from ata_policies.planning.race_costs import race_costs
 from ata_policies.planning.race_search import best_race, time_with_latency
 
@@ -375,3 +377,12 @@ def test_what_ways_of_taking_part_cost_in_a_race_is_measured_from_the_rounds_sta
     assert (race.round_time, race.worker_time) == (4.0, 8.0)
     late = best_race(deterministic([1.0]).with_latency(3.0), 2, price=0.1)
     assert (late.round_time, late.worker_time) == (5.0, 5.0)
+
+
+def test_the_card_of_a_scenario_shows_its_latency_and_that_the_theorems_do_not_hold():
+    pool = exponential([1.0, 2.0]).with_latency(exponential([3.0, 5.0]))
+    facts = full_scenario_card(Scenario(pool, 4)).facts
+    assert facts["latency"].startswith("exponential, means 3 to 5 a round")
+    assert facts["ATA's guarantee"] == "none: the theorems hold for rounds without latency"
+    assert "uniform phase" not in facts
+    assert "latency" not in full_scenario_card(Scenario(exponential([1.0, 2.0]), 4)).facts

@@ -17,7 +17,14 @@ from ata_gym.utils.compiled import helper, kernel
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.tails import members, picked
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
-from ata_policies.planning.knowledge import BETA, IDLE, Candidates, Knowledge, value_of_trying
+from ata_policies.planning.knowledge import (
+    BETA,
+    IDLE,
+    Candidates,
+    Estimates,
+    Knowledge,
+    value_of_trying,
+)
 from ata_policies.planning.local_search import MOVES, SearchResult, local_search
 
 # the stream of keys for the possible times of trials: no other use of ``permutations`` has it
@@ -58,8 +65,9 @@ def explore(
     """Choose which idle workers get a task in the coming round, for the sake of learning.
 
     A worker of mean M gains G_k (1 - M / u_k)+ per round if it takes k of the B tasks of the
-    allocation found (``remove_tasks``, without doubt: G_k is gained if it needs no time, and u_k is
-    the limit). What it gains for each task of its trial is the greatest over k of
+    allocation found (``remove_tasks``, without doubt: G_k is gained if they need no time beyond its
+    latency, and u_k is the limit). What it gains for each task of its trial is the greatest over k
+    of
 
         v = G_k E[(1 - M / u_k)+] / l,
         l = max(1, 1 / (c max(s^2, r - 1 - ln r))),
@@ -115,7 +123,7 @@ def explore(
         candidate_prices,
         usual_price,
         candidates.latency,
-        knowledge.latencies.of_newcomer(untried),
+        knowledge.latencies.levels()[:, :, None] * knowledge.latencies.shape[:, None],
     )
     idle = (available & ~used & ~untried) | sampled
     prospects = _prospects(knowledge, reduced, idle, draws)
@@ -228,11 +236,13 @@ def _prospects(
     workers = picked(among.workers, near)
     present = among.present[:, :_MOST_CONSIDERED]
     estimates, posterior = knowledge.take(workers)
-    limit = reduced.limit[:, 1:, None]
+    late = picked(knowledge.latencies.spread, workers)
     mean = posterior.mean()
     # axes (E, k, j) from here on: G_k (1 - M / u_k)+ for each number k of tasks above 0
-    gain = (reduced.cost[:, :1] - reduced.cost[:, 1:])[:, :, None]
-    gain = gain * value_of_trying(knowledge.population, estimates, reduced.limit[:, 1:])
+    limit = knowledge.latencies.at_workers(reduced.limit[:, 1:], workers)
+    least = knowledge.latencies.at_workers(reduced.least[:, 1:], workers)
+    gain = reduced.cost[:, :1, None] - least
+    gain = gain * _values(knowledge, estimates, late, reduced.removed[1:], limit)
     ratio = np.maximum(mean[:, None] / np.where(limit > 0.0, limit, np.inf), 1.0)
     needed = _tasks_to_know(
         picked(knowledge.shapes, workers)[:, None],
@@ -245,6 +255,28 @@ def _prospects(
     tasks = np.where(value > 0.0, np.take_along_axis(needed, level, 1)[:, 0], 1.0)
     order = np.argsort(np.where(present, -value / mean, np.inf), axis=1, kind="stable")
     return _Prospects(workers, present, tasks, value, order)
+
+
+def _values(
+    knowledge: Knowledge, estimates: Estimates, late: Floats, removed: Ints, limits: Floats
+) -> Floats:
+    """Return the ``value_of_trying`` workers that do each number k of ``removed`` tasks, (E, k, j).
+
+    A worker whose mean latency is known with a standard deviation of ``late``, (E, j), is known
+    less well: with k tasks of mean M, the time per task has the relative variance late^2 / (k M)^2
+    more.
+    """
+    if not late.any():
+        return value_of_trying(knowledge.population, estimates, limits)
+    tried = estimates.evidence > 0.0
+    values = []
+    for level, tasks in enumerate(removed.tolist()):
+        added = (late / (tasks * np.exp(estimates.location))) ** 2
+        variance = 1.0 / np.where(tried, estimates.evidence, 1.0) + added
+        known = estimates._replace(evidence=np.where(tried, 1.0 / variance, 0.0))
+        limit = limits[:, level : level + 1]
+        values.append(value_of_trying(knowledge.population, known, limit)[:, 0])
+    return np.stack(values, axis=1)
 
 
 def _tasks_to_know(shapes: Floats, spread: Floats, ratio: Floats | float = 1.0) -> Floats:
@@ -284,8 +316,9 @@ def _costs(
     """
     size = candidates.times.shape[2]
     place = picked(candidates.members.place, workers)
-    # two shuffles for each worker: of what its mean may be, and of its times over the mean
-    shuffled = _shuffled(_TRIAL_TIMES, 1 << (2 * workers.shape[2]).bit_length(), size)
+    # three shuffles for each worker: of what its mean may be, of its times over the mean, and,
+    # after those of all workers, of its latencies
+    shuffled = _shuffled(_TRIAL_TIMES, 1 << (3 * workers.shape[2]).bit_length(), size)
     quantiles = ndtri((np.arange(size) + 0.5) / size)  # of the normal distribution, equally likely
     trial = (
         *(picked(field, workers) for field in knowledge.posterior),
@@ -341,7 +374,8 @@ def _more(
                 min(location[j] + spread[j] * quantiles[shuffled[2 * j, s]], _LARGEST_LOG_MEAN)
             )
             times[j, s] = mean * shapes[place[j], shuffled[2 * j + 1, s]]
-            times[j, s] += latency[j] * latency_shape[s]
+            late = shuffled[2 * len(location) + j, s]
+            times[j, s] += latency[j] * latency_shape[late]
         work[j] = prices[j] * times[j].mean()
     for level in range(len(removed)):
         out[level] = math.inf

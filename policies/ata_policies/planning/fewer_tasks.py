@@ -41,8 +41,13 @@ class Reduced(NamedTuple):
     """(E, L, 32) equally likely round times."""
     cost: Floats
     """(E, L) expected round time + price * worker time."""
+    least: Floats
+    """(E, L, J) the cost where a newcomer does the k tasks, of which only its latency takes time.
+
+    There are J latencies that a newcomer may have.
+    """
     limit: Floats
-    """(E, L) the mean time below which a newcomer that does the k tasks lowers the cost.
+    """(E, L, J) the mean time below which a newcomer that does the k tasks lowers the cost.
 
     Compared with the whole allocation; infinite for k = 0.
     """
@@ -71,12 +76,12 @@ def remove_tasks(
         price: (E,), or one, what a unit of a newcomer's time costs.
         latency: (E, m, S), or one, equally likely latencies of the candidates, in an order that
             their task times do not share.
-        newcomer_latency: (E, S), or one, equally likely latencies of a newcomer.
+        newcomer_latency: (E, J, S), or one, equally likely latencies of each of J newcomers.
 
     Example:
         >>> times = np.array([[[1.0, 1.0], [2.0, 2.0]]])
         >>> reduced = remove_tasks(times, np.ones((1, 2)), np.array([[2, 1]]), 0.0, 0.0)
-        >>> reduced.removed, reduced.limit.round(1)
+        >>> reduced.removed, reduced.limit[:, :, 0].round(1)
         (array([0, 1, 2, 3]), array([[inf, 2. , 1. , 0.7]]))
     """
     total = int(allocation[0].sum())
@@ -84,7 +89,7 @@ def remove_tasks(
     removed = np.array([0, *sorted({min(1 << k, total) for k in range(total.bit_length() + 1)})])
     zeros = np.zeros(allocation.shape)
     latencies = np.broadcast_to(latency, times.shape)
-    newcomer_latencies = np.broadcast_to(newcomer_latency, shape.shape)
+    newcomer_latencies = np.zeros((len(shape), 1, shape.shape[1])) + newcomer_latency
     arguments = times, latencies, orders, allocation, removed, shape, newcomer_latencies
     return Reduced(removed, *_remove(*arguments, zeros + prices, price, _QUANTILES))
 
@@ -192,8 +197,8 @@ def _useful_mean(
     cost: float,
     price: float,
     grid: Grid,
-) -> float:
-    """Return the mean below which a newcomer with these tasks keeps the cost below ``cost``.
+) -> tuple[float, float]:
+    """Return the cost with a newcomer of mean 0, and below which mean it is less than ``cost``.
 
     Args:
         newcomer: A worker of mean 1; its latency does not change with the mean.
@@ -211,6 +216,9 @@ def _useful_mean(
     for s in range(len(sums)):
         sums[s] -= newcomer.latency[s]
     fill_later(product, later)
+    least = linear + price * latency + mean_beyond(sums, 0.0, newcomer.latency, grid, later)
+    if least >= cost:
+        return least, 0.0
     # bisection: the cost increases with the mean, and is at least the time of the newcomer's tasks
     lower = 0.0
     upper = cost / tasks
@@ -221,10 +229,10 @@ def _useful_mean(
             lower = middle
         else:
             upper = middle
-    return lower
+    return least, lower
 
 
-@kernel("(n,s),(n,s),(j,s),(n),(l),(s),(s),(n),(),(q)->(l,n),(l,q),(l),(l)")
+@kernel("(n,s),(n,s),(j,s),(n),(l),(s),(c,s),(n),(),(q)->(l,n),(l,q),(l),(l,c),(l,c)")
 def _remove(
     times: Floats,
     latency: Floats,
@@ -239,6 +247,7 @@ def _remove(
     remaining: Ints,
     round_time: Floats,
     cost: Floats,
+    least: Floats,
     limit: Floats,
 ) -> None:
     """Take away tasks level by level; see ``remove_tasks``."""
@@ -272,7 +281,6 @@ def _remove(
     task_count = total
     _product(tables, product)
     centre, width = mean_and_variance(shape)
-    newcomer = Worker(shape, orders, centre, width, 0.0, newcomer_latency)
     for level in range(len(removed)):
         # each pass takes away one task at least
         while task_count > total - removed[level] and task_count > 0:
@@ -298,16 +306,19 @@ def _remove(
         cost[level] = linear + work - grid.step * product.sum()
         _fill_quantiles(product, grid, cost[level] - work, levels, round_time[level])
         remaining[level] = 0
+        least[level] = cost[level]
         limit[level] = math.inf
         for i in range(m):
             remaining[level, used[i]] = tasks[i]
         if removed[level] > 0:
-            limit[level] = _useful_mean(
-                newcomer,
-                removed[level],
-                product,
-                linear + work,
-                cost[0],
-                price[0],
-                grid,
-            )
+            for c in range(len(newcomer_latency)):
+                newcomer = Worker(shape, orders, centre, width, 0.0, newcomer_latency[c])
+                least[level, c], limit[level, c] = _useful_mean(
+                    newcomer,
+                    removed[level],
+                    product,
+                    linear + work,
+                    cost[0],
+                    price[0],
+                    grid,
+                )

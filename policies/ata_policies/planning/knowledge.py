@@ -4,12 +4,10 @@ A worker is known from its own times, and from the population of all workers.
 """
 
 import math
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
-from ata_gym.simulation.keys import permutations
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import copy, helper, kernel
 from ata_policies.beliefs.distributions.bins import DistributionBelief
@@ -23,12 +21,9 @@ from ata_policies.beliefs.distributions.tails import (
     own_slices,
     picked,
 )
-from ata_policies.beliefs.latency import LatencyBelief
+from ata_policies.beliefs.latency import Latencies, LatencyBelief
 from ata_policies.beliefs.moments import learn_shapes, mean_times
 
-# normal deviations of equally likely latencies; the stream of keys of their order has no other use
-_LATENCY_ORDER = 5
-_NORMAL_QUANTILES = ndtri((permutations(_LATENCY_ORDER, 1, SLICES)[0] + 0.5) / SLICES)
 IDLE = 64  # workers that a search considers beyond the B workers that B tasks can go to
 # standard deviations that the beta rule allows for where a search begins from it: its own default
 BETA = 1.5
@@ -91,35 +86,6 @@ class Posterior(NamedTuple):
         Their standard deviation counts as 4 at most.
         """
         return np.asarray(np.exp(self.location + 0.5 * np.minimum(self.spread, 4.0) ** 2))
-
-
-class Latencies(NamedTuple):
-    """What is known of the latencies of the n workers of E rows."""
-
-    mean: Floats
-    """(E, n) their expected means."""
-    shape: Floats
-    """(E, S) equally likely latencies of a worker, over their mean, in no order."""
-
-    @classmethod
-    def from_belief(cls, belief: LatencyBelief) -> Self:
-        """Return them as log-normal, with the coefficient of variation that all workers show."""
-        deviation = np.sqrt(np.log1p(belief.variation() ** 2))[:, None]
-        shape = np.exp(deviation * _NORMAL_QUANTILES)
-        return cls(belief.mean(), shape / shape.mean(axis=1, keepdims=True))
-
-    def of(self, workers: Ints) -> Floats:
-        """Return equally likely latencies of some workers, (E, m, S)."""
-        return np.asarray(picked(self.mean, workers)[:, :, None] * self.shape[:, None])
-
-    def of_newcomer(self, untried: Mask) -> Floats:
-        """Return equally likely latencies of a worker never tried, (E, S).
-
-        Args:
-            untried: (E, n) the workers never tried; all are alike in what is known of them.
-        """
-        first = untried.argmax(axis=1)[:, None]
-        return np.asarray(picked(self.mean, first) * self.shape)
 
 
 class Knowledge(NamedTuple):
@@ -209,7 +175,7 @@ def learn_rows(belief: DistributionBelief, latency: LatencyBelief, weight: float
         population,
         posterior(population, estimates),
         shapes,
-        Latencies.from_belief(latency),
+        Latencies.from_belief(latency, exponent, SLICES),
     )
 
 
@@ -310,7 +276,7 @@ def posterior(population: Population, estimates: Estimates) -> Posterior:
 
 
 def value_of_trying(population: Population, estimates: Estimates, limit: Floats) -> Floats:
-    """Return the value of knowing each worker better, (E, L, n), for L limits u.
+    """Return the value of knowing each worker better, (E, L, n), for L limits u of each.
 
     A worker of mean M gains (1 - M / u)+, and the value is
 
@@ -324,7 +290,7 @@ def value_of_trying(population: Population, estimates: Estimates, limit: Floats)
     Args:
         population: The population of each row.
         estimates: What the workers' own times say, (E, n).
-        limit: (E, L) the limits u.
+        limit: (E, L, n) the limits u.
     """
     return np.asarray(_value(*estimates, *population, limit))
 
@@ -438,7 +404,7 @@ def _posterior(
         spread[i] = math.sqrt(max(second_moment - first_moment * first_moment, 0.0) + inside)
 
 
-@kernel("(n),(n),(g),(g),(g),(l)->(l,n)")
+@kernel("(n),(n),(g),(g),(g),(l,n)->(l,n)")
 def _value(
     location: Floats,
     evidence: Floats,
@@ -467,7 +433,7 @@ def _value(
             expected += weights[count] * mean[count]
             count += weights[count] > 1e-9
         for level in range(len(limits)):
-            limit = limits[level]
+            limit = limits[level, i]
             out[level, i] = 0.0
             if not 0.0 < limit < math.inf:
                 continue

@@ -9,10 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import copy, helper, inlined, kernel
-from ata_policies.beliefs.distributions.tails import picked
 from ata_policies.planning.completion_times import (
     FEWER,
     MORE,
@@ -26,12 +24,9 @@ from ata_policies.planning.completion_times import (
     time_orders,
     worker_at,
 )
-from ata_policies.planning.knowledge import Candidates
 
 MOVES = 60  # most moves of a search; the next plan begins where it ended
 _LEAST_GAIN = 1e-5  # the share of the cost that a move must gain
-# the least number of workers of the second start, as a share of the workers in use so far
-_LEAST_SHARE = 0.4
 _MOST_PAIRED = 24  # givers, and takers, that are best alone: all pairs of them are tried
 _MOST_MOVED = 8  # most tasks moved at once
 _MOST_GRIDS = 6  # most grids in a search: it is made anew where the round time has fallen
@@ -48,57 +43,6 @@ class SearchResult(NamedTuple):
     """(...,) expected round time + price * worker time, in units of time."""
     moves: Ints
     """(...,) moves made; the search was not over if they are as many as allowed."""
-
-
-def search(
-    candidates: Candidates, last: Ints, budget: int, prices: Floats, draw: Floats
-) -> SearchResult:
-    """Search from the last allocation, and from the beta rule on the k fastest workers.
-
-    The better result is returned. The number k is drawn, from 0.4 to 1.4 times the workers in use.
-    Where there is no last allocation, the search begins from the beta rule on all workers.
-
-    Args:
-        candidates: The workers that may get tasks.
-        last: (E, n) the allocation of the last plan.
-        budget: Tasks to share out.
-        prices: (n,) what a unit of each worker's time costs.
-        draw: (E,) uniform from 0 to 1, by which k is drawn.
-    """
-    members = candidates.members
-    mean = candidates.times.mean(axis=2)
-    start = members.take(last) * members.present
-    latency = candidates.latency.mean(axis=2)
-    order = np.lexsort((latency + mean, ~members.present))
-    number = members.present.sum(axis=1)
-    # the last allocation is a start only if all its workers are still there
-    begun = start.sum(axis=1) == budget
-    used = (start > 0).sum(axis=1)
-    fastest = np.where(
-        begun,
-        np.minimum((used * (_LEAST_SHARE + draw)).astype(np.int64) + 1, number),
-        number,
-    )
-    # the beta rule gives no task where the mean is infinite; its result is in the order of speed,
-    # and is put back at the workers' own places
-    mean = np.where(np.arange(order.shape[1]) < fastest[:, None], picked(mean, order), np.inf)
-    latency = picked(latency, order)
-    by_rule = np.empty_like(start)
-    zeros = np.zeros_like(mean)
-    np.put_along_axis(
-        by_rule,
-        order,
-        beta_kernel(mean, picked(candidates.spread, order), latency, budget, zeros > 0.0, zeros),
-        1,
-    )
-    starts = np.stack([np.where(begun[:, None], start, by_rule), by_rule], axis=1)
-    return local_search(
-        candidates.times,
-        starts,
-        prices[members.workers],
-        latency=candidates.latency,
-        doubt=candidates.doubt,
-    )
 
 
 def local_search(

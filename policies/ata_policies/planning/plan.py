@@ -7,13 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.beliefs.distributions.tails import picked
 from ata_policies.beliefs.latency import LatencyBelief
 from ata_policies.planning.exploration import explore
-from ata_policies.planning.knowledge import choose_candidates, learn_rows
-from ata_policies.planning.local_search import MOVES, search
+from ata_policies.planning.knowledge import Candidates, choose_candidates, learn_rows
+from ata_policies.planning.local_search import MOVES, SearchResult, local_search
 
+# the least number of workers of the second start, as a share of the workers in use so far
+_LEAST_SHARE = 0.4
 _LONGEST = 0.2  # the longest time between two plans, as a part of the rounds that count
 # the next plan is made after this part of the rounds in which a worker becomes known much better
 _TRIAL_PART = 0.25
@@ -87,6 +91,57 @@ def make_plans(
             np.flatnonzero(probed[e])[: (problem.budget + 1) // 2],
         )
     return allocation, candidates.members.scatter(result.allocation), pause
+
+
+def search(
+    candidates: Candidates, last: Ints, budget: int, prices: Floats, draw: Floats
+) -> SearchResult:
+    """Search from the last allocation, and from the beta rule on the k fastest workers.
+
+    The better result is returned. The number k is drawn, from 0.4 to 1.4 times the workers in use.
+    Where there is no last allocation, the search begins from the beta rule on all workers.
+
+    Args:
+        candidates: The workers that may get tasks.
+        last: (E, n) the allocation of the last plan.
+        budget: Tasks to share out.
+        prices: (n,) what a unit of each worker's time costs.
+        draw: (E,) uniform from 0 to 1, by which k is drawn.
+    """
+    members = candidates.members
+    mean = candidates.times.mean(axis=2)
+    start = members.take(last) * members.present
+    latency = candidates.latency.mean(axis=2)
+    order = np.lexsort((latency + mean, ~members.present))
+    number = members.present.sum(axis=1)
+    # the last allocation is a start only if all its workers are still there
+    begun = start.sum(axis=1) == budget
+    used = (start > 0).sum(axis=1)
+    fastest = np.where(
+        begun,
+        np.minimum((used * (_LEAST_SHARE + draw)).astype(np.int64) + 1, number),
+        number,
+    )
+    # the beta rule gives no task where the mean is infinite; its result is in the order of speed,
+    # and is put back at the workers' own places
+    mean = np.where(np.arange(order.shape[1]) < fastest[:, None], picked(mean, order), np.inf)
+    latency = picked(latency, order)
+    by_rule = np.empty_like(start)
+    zeros = np.zeros_like(mean)
+    np.put_along_axis(
+        by_rule,
+        order,
+        beta_kernel(mean, picked(candidates.spread, order), latency, budget, zeros > 0.0, zeros),
+        1,
+    )
+    starts = np.stack([np.where(begun[:, None], start, by_rule), by_rule], axis=1)
+    return local_search(
+        candidates.times,
+        starts,
+        prices[members.workers],
+        latency=candidates.latency,
+        doubt=candidates.doubt,
+    )
 
 
 def _probe(allocation: Ints, mean: Floats, latency: Floats, probed: Ints) -> None:

@@ -37,8 +37,8 @@ from ata_policies.planning.knowledge import (
     learn_rows,
     posterior,
 )
-from ata_policies.planning.local_search import local_search, search
-from ata_policies.planning.plan import _probe
+from ata_policies.planning.local_search import local_search
+from ata_policies.planning.plan import _probe, search
 from ata_policies.planning.race_costs import race_costs
 from ata_policies.planning.race_search import (
     EVERYTHING,
@@ -472,7 +472,7 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
     (got,) = knowledge.value_of_trying(
         knowledge.Population(place, share, share),
         seen,
-        np.array([limit]),
+        np.full((1, 4), limit),
     )
     for location, evidence, value in zip(*seen, got, strict=True):
         a = evidence / (1.0 + evidence * width**2)
@@ -496,7 +496,9 @@ def test_extreme_times() -> None:
     population = learn_population(seen)
     known = posterior(population, seen)
     assert np.isfinite(known.location).all()
-    assert (knowledge.value_of_trying(population, seen, np.ones((1, 1))) >= 0.0).all()
+    assert (
+        knowledge.value_of_trying(population, seen, np.ones((1, 1, seen.location.shape[1]))) >= 0.0
+    ).all()
 
 
 @settings(max_examples=50)
@@ -564,9 +566,9 @@ def test_what_a_newcomer_may_take_is_less_by_its_latency() -> None:
     times = np.ones((1, 2, 4)) * np.array([1.0, 4.0])[None, :, None]
     arguments = times, np.ones((1, 4)), np.array([[4, 1]]), 0.0, 0.0
     without = remove_tasks(*arguments)
-    late = remove_tasks(*arguments, newcomer_latency=np.full((1, 4), 1.5))
-    np.testing.assert_allclose(without.limit[0, 1], 4.0, rtol=0.02)
-    np.testing.assert_allclose(late.limit[0, 1], 2.5, rtol=0.02)
+    late = remove_tasks(*arguments, newcomer_latency=np.full((1, 1, 4), 1.5))
+    np.testing.assert_allclose(without.limit[0, 1, 0], 4.0, rtol=0.02)
+    np.testing.assert_allclose(late.limit[0, 1, 0], 2.5, rtol=0.02)
     # the one that pays a latency of its own is the first to be relieved
     own = remove_tasks(*arguments, latency=np.array([[[0.0] * 4, [3.0] * 4]]))
     assert own.allocation[0, 1].tolist() == [4, 0]
