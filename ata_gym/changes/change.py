@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ata_gym.changes.conditions import Conditions
@@ -19,10 +20,23 @@ from ata_gym.utils.trees import as_lists
 from ata_gym.utils.validation import in_range, whole_number
 
 
+class LastRound(NamedTuple):
+    """What a round that has ended asked of the workers of E rows."""
+
+    tasks: Ints
+    """The tasks that each worker started in it, shape (E, n)."""
+    busy_time: Floats
+    """How long each worker was busy in it, with its latency, shape (E, n)."""
+    round_time: Floats
+    """The time of the round, shape (E,)."""
+    absent: Mask
+    """Whether each worker was away in it, or died, shape (E, n)."""
+
+
 class RoundContext(NamedTuple):
     """The coming round of E rows, as one change sees it.
 
-    Its random numbers are the same for every policy.
+    Its random numbers are the same for every policy. What the last round asked is not.
     """
 
     keys: Keys
@@ -35,6 +49,8 @@ class RoundContext(NamedTuple):
     """The index of the change in the list of changes."""
     n: int
     """The number of workers."""
+    last_round: LastRound | None = None
+    """The round before; None at the start of an episode, and if no change follows the load."""
 
     def uniforms(self, kinds: int = 1) -> Floats:
         """Uniform numbers strictly between 0 and 1, shape (E, kinds, n).
@@ -66,6 +82,10 @@ class Change(ABC):
     """Whether a scenario can have only one change of this kind."""
     faulty: ClassVar[bool] = False
     """Whether the change may make workers die."""
+    follows_load: ClassVar[bool] = False
+    """Whether the conditions depend on what is asked of the workers."""
+    needs_allocation: ClassVar[bool] = False
+    """Whether they depend on the allocation of the round itself."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -83,11 +103,12 @@ class Change(ABC):
             ValueError: If the change does not fit.
         """
 
-    def longest_time(self, time: float) -> float:
+    def longest_time(self, time: float, tasks: int) -> float:
         """The longest time that a task, or a wait in a round, can take with the change.
 
         Args:
             time: The longest time of a task without the change.
+            tasks: The most tasks that a worker can have in a round.
 
         Returns:
             The time; it is inf if the computation overflows.
@@ -124,6 +145,18 @@ class Change(ABC):
             conditions: The conditions of the round before this change.
             memory: The memory of the change in the round, shape (E, slots, n).
         """
+
+    def apply_allocation(
+        self, conditions: Conditions, memory: Floats, allocation: NDArray[np.integer[Any]]
+    ) -> Conditions:
+        """The conditions of the round under its allocation, where ``needs_allocation`` is set.
+
+        Args:
+            conditions: The conditions of the round without its allocation.
+            memory: The memory of the change in the round, shape (E, slots, n).
+            allocation: The tasks of each worker, shape (E, n).
+        """
+        return conditions
 
     def to_data(self) -> dict[str, Any]:
         """The name and the fields, as plain data."""
@@ -260,6 +293,7 @@ class ChangeProcess:
         self._n = n
         self._changes = changes
         self._timed = any(change.timed for change in changes)
+        self._needs_allocation = any(change.needs_allocation for change in changes)
         self._catalogue_distributions = self.distributions = catalogue.distributions
         self._latency = catalogue.latency
         self.varies = bool(changes) or self._latency is not None
@@ -284,7 +318,14 @@ class ChangeProcess:
             self.memories[k][rows] = first_memory[rows]
         self.update_conditions(keys, episode, round)
 
-    def next_round(self, rows: Mask | None, keys: Keys, episode: Ints, round: Ints) -> None:
+    def next_round(
+        self,
+        rows: Mask | None,
+        keys: Keys,
+        episode: Ints,
+        round: Ints,
+        last_round: LastRound | None,
+    ) -> None:
         """Put some rows at the start of their next round.
 
         Args:
@@ -292,11 +333,13 @@ class ChangeProcess:
             keys: The key of each row, shape (E,).
             episode: The episode of each row, shape (E,).
             round: The coming round of each row, shape (E,).
+            last_round: The round that has ended; None only if no change follows the load.
         """
         unchanged = not self._timed and self._latency is None
         for k, change in enumerate(self._changes):
             memory = self.memories[k]
-            next_memory = change.next_memory(RoundContext(keys, episode, round, k, self._n), memory)
+            context = RoundContext(keys, episode, round, k, self._n, last_round)
+            next_memory = change.next_memory(context, memory)
             if next_memory is not memory:
                 if rows is None:
                     self.memories[k] = next_memory
@@ -329,3 +372,17 @@ class ChangeProcess:
             uniforms = uniforms_of_round(keys, episode, round, _LATENCY_PLACE, self._n)
             latency = self.conditions.latency(self._latency, uniforms)
         self.disturbances = self.conditions.disturbances(self._median, latency)
+
+    def under(
+        self, allocation: NDArray[np.integer[Any]]
+    ) -> tuple[Distributions, Disturbances | None]:
+        """The distributions and disturbances of the round under its allocation, shape (E, n)."""
+        if not self._needs_allocation or self.disturbances is None:
+            return self.distributions, self.disturbances
+        conditions = self.conditions
+        for change, memory in zip(self._changes, self.memories, strict=True):
+            conditions = change.apply_allocation(conditions, memory, allocation)
+        return (
+            conditions.distributions(self._catalogue_distributions),
+            conditions.disturbances(self._median, self.disturbances.latency),
+        )

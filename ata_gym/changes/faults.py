@@ -24,7 +24,14 @@ from ata_gym.changes.conditions import Conditions
 from ata_gym.typing import Floats
 
 
-def _with_deaths(conditions: Conditions, death_time: Floats, deadline: float) -> Conditions:
+def with_deaths(conditions: Conditions, death_time: Floats, deadline: float) -> Conditions:
+    """The conditions with workers that die, at the latest, at these times.
+
+    Args:
+        conditions: The conditions without them.
+        death_time: When each worker dies in the round, shape (E, n); inf where it lives.
+        deadline: The time from which tasks of dead workers are handed on.
+    """
     first_death = np.minimum(conditions.death_time, death_time)
     last_deadline = np.maximum(conditions.deadline, deadline)
     return conditions._replace(death_time=first_death, deadline=last_deadline)
@@ -64,11 +71,11 @@ class Spot(TwoStates):
     def probabilities(self) -> tuple[float, float]:
         return self.leaves, self.returns
 
-    def longest_time(self, time: float) -> float:
+    def longest_time(self, time: float, tasks: int) -> float:
         return max(time, self.deadline)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        return _with_deaths(conditions, np.where(memory[:, 0] > 0, 0.0, np.inf), self.deadline)
+        return with_deaths(conditions, np.where(memory[:, 0] > 0, 0.0, np.inf), self.deadline)
 
 
 @dataclass(frozen=True)
@@ -113,8 +120,8 @@ class Crash(Change):
         death_time = np.where(u[:, 0] < self.probability, self.within * u[:, 1], np.inf)
         return np.stack([rounds_away, np.where(rounds_away > 0, 0.0, death_time)], axis=1)
 
-    def longest_time(self, time: float) -> float:
+    def longest_time(self, time: float, tasks: int) -> float:
         return max(time, self.within, self.deadline)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        return _with_deaths(conditions, memory[:, _CRASH.death_time], self.deadline)
+        return with_deaths(conditions, memory[:, _CRASH.death_time], self.deadline)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ata_gym.changes.change import Change
 from ata_gym.changes.faults import Crash, Spot
+from ata_gym.changes.load import ColdAfterIdle, Leak, ShareTime, Throttling, Warming
 from ata_gym.changes.speeds import Congestion, Correlated, Load, OnOff, Outliers, Periodic, Walk
 from ata_gym.changes.switches import Jump, Redraw, Switch
 from ata_gym.utils.validation import short
@@ -27,6 +28,11 @@ _KINDS: dict[str, type[Change]] = {
         Crash,
         Load,
         Redraw,
+        Throttling,
+        Leak,
+        ColdAfterIdle,
+        Warming,
+        ShareTime,
     )
 }
 

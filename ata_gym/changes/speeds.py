@@ -49,7 +49,7 @@ class Periodic(Change):
 
     timed: ClassVar[bool] = True
 
-    def longest_time(self, time: float) -> float:
+    def longest_time(self, time: float, tasks: int) -> float:
         return time * (1 + self.amplitude)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
@@ -84,7 +84,7 @@ class Walk(Change):
         reflected = np.where(moved > self.bound, 2 * self.bound - moved, moved)
         return np.where(reflected < -self.bound, -2 * self.bound - reflected, reflected)
 
-    def longest_time(self, time: float) -> float:
+    def longest_time(self, time: float, tasks: int) -> float:
         return time * math.exp(self.bound)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
@@ -116,7 +116,7 @@ class OnOff(TwoStates):
     def probabilities(self) -> tuple[float, float]:
         return self.starts, self.ends
 
-    def longest_time(self, time: float) -> float:
+    def longest_time(self, time: float, tasks: int) -> float:
         return time * max(1.0, self.factor)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
@@ -148,7 +148,7 @@ class Congestion(TwoStates):
     def probabilities(self) -> tuple[float, float]:
         return self.starts, self.ends
 
-    def longest_time(self, time: float) -> float:
+    def longest_time(self, time: float, tasks: int) -> float:
         return time * max(1.0, self.factor)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
@@ -185,7 +185,7 @@ class Load(Autoregressive):
         super().__post_init__()
         set_number(self, "memory", 0, 1 - self.cpu, below=True)
 
-    def longest_time(self, time: float) -> float:
+    def longest_time(self, time: float, tasks: int) -> float:
         """The time at full load, of a worker that swaps if workers ever do."""
         if self.swap == 1:
             swapping = 1.0
@@ -251,7 +251,7 @@ class Outliers(Change):
         super().__post_init__()
         set_number(self, "high", self.low)
 
-    def longest_time(self, time: float) -> float:
+    def longest_time(self, time: float, tasks: int) -> float:
         """The longest outlier, since no median is above ``time``."""
         return time * max(1.0, self.high)
 

@@ -1,11 +1,12 @@
 """Abrupt changes: workers exchange distributions, jump to another speed, or are drawn anew."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ata_gym.changes.change import COUNT, POSITIVE, WHOLE, Change, RoundContext
 from ata_gym.changes.conditions import Conditions
@@ -161,7 +162,7 @@ class Jump(Change):
                 f" {max(self.workers)}",
             )
 
-    def longest_time(self, time: float) -> float:
+    def longest_time(self, time: float, tasks: int) -> float:
         return time * max(1.0, self.factor)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
@@ -243,6 +244,8 @@ class Redraw(Change):
             slots=len(_REDRAW) + sum(change.slots for change in listed),
             timed=timed,
             faulty=faulty or self._pads,
+            follows_load=any(change.follows_load for change in listed),
+            needs_allocation=any(change.needs_allocation for change in listed),
         )
 
     @property
@@ -264,11 +267,11 @@ class Redraw(Change):
         for change in self._listed_changes:
             change.check_fit(n)
 
-    def longest_time(self, time: float) -> float:
+    def longest_time(self, time: float, tasks: int) -> float:
         slowest = time * self.pools.heterogeneity[1]
         lists = ((), *self.among)
         return max(
-            reduce(lambda longest, change: change.longest_time(longest), changes, slowest)
+            reduce(lambda longest, change: change.longest_time(longest, tasks), changes, slowest)
             for changes in lists
         )
 
@@ -350,13 +353,37 @@ class Redraw(Change):
             )
         if self.price is not None:
             conditions = conditions._replace(price=memory[:, _REDRAW.price, 0].copy())
+        return self._by_choice(conditions, memory, lambda change, *state: change.apply(*state))
+
+    def apply_allocation(
+        self, conditions: Conditions, memory: Floats, allocation: NDArray[np.integer[Any]]
+    ) -> Conditions:
+        return self._by_choice(
+            conditions,
+            memory,
+            lambda change, *state: change.apply_allocation(*state, allocation),
+        )
+
+    def _by_choice(
+        self,
+        conditions: Conditions,
+        memory: Floats,
+        step: Callable[[Change, Conditions, Floats], Conditions],
+    ) -> Conditions:
+        """The conditions after a step of each change of the list of each row.
+
+        Args:
+            conditions: The conditions before.
+            memory: The memory of this change, shape (E, slots, n).
+            step: The conditions after a change, from those before it and from its memory.
+        """
         # Each list is applied to all rows; a row keeps the result of the list of its choice.
         result = conditions
         start = len(_REDRAW)
         for k, changes in enumerate(self.among):
             changed = conditions
             for change in changes:
-                changed = change.apply(changed, memory[:, start : start + change.slots])
+                changed = step(change, changed, memory[:, start : start + change.slots])
                 start += change.slots
             result = result.with_rows(memory[:, _REDRAW.choice, 0] == k, changed)
         return result

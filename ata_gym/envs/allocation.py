@@ -25,7 +25,8 @@ class TaskAllocationEnv(SingleEnv):
     B-th result is in.
     The time of a task is random. Each worker has a distribution, which is not known to the agent
     and may change from round to round. The j-th task of a worker in an episode has the same noise
-    for every policy.
+    for every policy. Where workers follow the load (``ata_gym.changes.Throttling`` and others),
+    their distributions depend on what the policy asked of them.
 
     ## Action Space
 
@@ -131,6 +132,8 @@ class TaskAllocationEnv(SingleEnv):
     Where workers may die (`ata_gym.changes.Spot` and `Crash`), a round still gives exactly B
     results: tasks that dead workers leave undone are handed on.
 
+    Under `ata_gym.changes.ShareTime` task times depend on the allocation of the round itself.
+
     ## Example
 
     >>> import gymnasium as gym, numpy as np, ata_gym
@@ -207,7 +210,8 @@ class TaskRaceEnv(TaskAllocationEnv):
 
     The arguments are the same as in ``TaskAllocationEnv``, such as
     ``gymnasium.make("ata_gym/TaskRace-v0", scenario="five-workers")``. The forms of ``action`` are
-    "allocation" and "shares".
+    "allocation" and "shares". The change ``ShareTime`` is refused, since the tasks that a worker
+    has in a round are not known before the round.
 
     ## Reset options
 

@@ -78,6 +78,7 @@ class TaskDispatchEnv(SingleEnv):
 
     - ``backend``: what runs the tasks in place of the simulation. Its method ``dispatch`` is called
       as ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row.
+    - ``changes``: all but ``ShareTime``, as the tasks of a worker are not known before the round.
     - ``action``: "dispatch" is the vector above. With "start" one worker at a time starts a task;
       the number n, or a worker that is not idle, lets time pass. It has masks.
 

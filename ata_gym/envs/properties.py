@@ -214,7 +214,8 @@ class EnvProperties:
         """Privileged information: the conditions of the workers in the coming round.
 
         Once a round has begun, they are the conditions of that round. The arrays have a leading row
-        axis in a vector env only.
+        axis in a vector env only. Where workers follow the load, they are the conditions after what
+        was asked in the episode so far, without what ``ShareTime`` will make of the allocation.
         """
         return self._state.conditions().row(self._view)
 

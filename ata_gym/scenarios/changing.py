@@ -1,4 +1,4 @@
-"""Scenarios of ours: a published one under one change each, stragglers, and text generation.
+"""Scenarios of ours: a published one under one change each, stragglers, generators, and load.
 
 The numbers of the changes are ours. The scenarios of stragglers have the names of the settings in
 which LB-BSP was evaluated: Chen et al. call them Homo and Hetero-L1, L2 and L3 ("Semi-dynamic load
@@ -13,16 +13,21 @@ import numpy as np
 
 from ata_gym.changes import (
     Change,
+    ColdAfterIdle,
     Correlated,
     Crash,
     Jump,
+    Leak,
     Load,
     OnOff,
     Outliers,
     Periodic,
+    ShareTime,
     Spot,
     Switch,
+    Throttling,
     Walk,
+    Warming,
 )
 from ata_gym.pools import gamma, log_normal
 from ata_gym.scenarios.published import PUBLISHED
@@ -110,6 +115,39 @@ _ROLLOUTS = {
 }
 """How much longer the slowest generator takes, and the coefficient of variation of lengths."""
 
+_FOLLOWING: dict[str, tuple[Change, str]] = {
+    "load-throttling": (
+        Throttling(time_constant=300, hot=0.7, cool=0.4, factor=2),
+        "twice as slow from 70 % of the full heat on, until 40 %; heat follows the busy time of"
+        " some 300 units",
+    ),
+    "load-leak": (
+        Leak(growth=0.05, restart=40, away=2, deadline=150),
+        "each task makes the next ones 5 % of their time slower; after 40 tasks a worker restarts"
+        " for 2 rounds, and tasks are handed on from 150 on",
+    ),
+    "load-cold-after-idle": (
+        ColdAfterIdle(idle=10, factor=5),
+        "5 times slower in the first round after 10 rounds without a task",
+    ),
+    "load-warming": (
+        Warming(tasks=10, factor=20),
+        "20 times slower until a worker has run 10 tasks",
+    ),
+    "load-warming-smooth": (
+        Warming(tasks=20, factor=50, smooth=True),
+        "50 times slower at first, and less so with each of 20 tasks",
+    ),
+    "load-link": (
+        ShareTime(slope=0.1),
+        "each task of a share makes the others 10 % slower; for TaskAllocation-v0 alone",
+    ),
+    "load-batching": (
+        ShareTime(saturation=4),
+        "a share of fewer than 4 tasks takes as long as 4; for TaskAllocation-v0 alone",
+    ),
+}
+
 
 def _changed(name: str) -> Scenario:
     base = PUBLISHED[_BASE](_BASE)
@@ -169,6 +207,19 @@ def _generating(name: str) -> Scenario:
     return Scenario(log_normal(mu, sigma), 64, 5_000, name=name, summary=summary, source="ours")
 
 
+def _following(name: str) -> Scenario:
+    change, description = _FOLLOWING[name]
+    return Scenario(
+        gamma(25.0, np.geomspace(10.0, 40.0, 8) / 25.0),
+        24,
+        500,
+        (change,),
+        name=name,
+        summary=f"8 workers, gamma times of CV .2, means 10 to 40; {description}",
+        source="ours",
+    )
+
+
 CHANGING: Mapping[str, Maker] = MappingProxyType(
     {**dict.fromkeys(_CHANGES, _changed), "changing-outliers-steady": _steady},
 )
@@ -177,3 +228,4 @@ _ALL: dict[str, Maker] = {
     **dict.fromkeys(_ROLLOUTS, _generating),
 }
 STRAGGLERS: Mapping[str, Maker] = MappingProxyType(_ALL)
+FOLLOWING: Mapping[str, Maker] = MappingProxyType(dict.fromkeys(_FOLLOWING, _following))

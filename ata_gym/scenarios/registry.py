@@ -8,7 +8,7 @@ from typing import Any
 
 from ata_gym.changes import Change
 from ata_gym.pools.pool import LatencyData, Pool
-from ata_gym.scenarios.changing import CHANGING, STRAGGLERS
+from ata_gym.scenarios.changing import CHANGING, FOLLOWING, STRAGGLERS
 from ata_gym.scenarios.for_agents import FOR_AGENTS, SMALL
 from ata_gym.scenarios.published import COUNTEREXAMPLES, PUBLISHED
 from ata_gym.scenarios.scenario import Maker, PoolData, Scenario, as_distribution
@@ -20,6 +20,7 @@ SCENARIO_GROUPS: Mapping[str, Mapping[str, Maker]] = MappingProxyType(
         "against a published factor": COUNTEREXAMPLES,
         "changing": CHANGING,
         "stragglers": STRAGGLERS,
+        "following the load": FOLLOWING,
         "small or for agents": FOR_AGENTS,
     },
 )

@@ -181,7 +181,7 @@ class Scenario:
         # the pool alone comes first, and then the changes, in the order in which they apply
         for change in (None, *self.changes):
             if change is not None:
-                longest = change.longest_time(longest)
+                longest = change.longest_time(longest, self.budget)
                 cause = short(change)
             if not longest <= limit:
                 raise ValueError(
@@ -218,6 +218,16 @@ class Scenario:
     def faulty(self) -> bool:
         """Whether workers may be away or die."""
         return any(change.faulty for change in self.changes)
+
+    @property
+    def follows_load(self) -> bool:
+        """Whether the workers depend on what was asked of them, and so on the policy."""
+        return any(change.follows_load for change in self.changes)
+
+    @property
+    def needs_allocation(self) -> bool:
+        """Whether task times depend on the allocation of the round itself."""
+        return any(change.needs_allocation for change in self.changes)
 
     @property
     def stationary(self) -> bool:

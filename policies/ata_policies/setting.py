@@ -99,6 +99,8 @@ class Setting(NamedTuple):
     """
     unit_costs: Sequence[float] | None = None
     """(n,) what a unit of each worker's time counts for in worker time; None: 1."""
+    needs_allocation: bool = False
+    """Whether task times depend on the allocation of the round itself, which no oracle is told."""
 
     @property
     def prices(self) -> Floats:
@@ -146,6 +148,7 @@ class Setting(NamedTuple):
             scenario.horizon,
             scenario.pool_distribution,
             scenario.unit_costs,
+            scenario.needs_allocation,
         )
 
     def known_pool(self, policy: str, dynamic: bool = False) -> Pool:
@@ -156,14 +159,20 @@ class Setting(NamedTuple):
             dynamic: Whether the policy is told each round's workers.
 
         Raises:
-            ValueError: If the pool is not known, or if workers are drawn anew and the policy is not
-                ``dynamic``.
+            ValueError: If the pool is not known, if workers are drawn anew and the policy is not
+                ``dynamic``, and if a round's task times cannot be told, as they depend on what the
+                policy is about to decide.
         """
         if self.pool is None:
             raise ValueError(f"{policy} knows the workers: it needs an env whose pool is known")
         if not dynamic and self.drawn:
             raise ValueError(
                 f"{policy} knows the workers, and here they are drawn anew: use a dynamic oracle",
+            )
+        if dynamic and self.needs_allocation:
+            raise ValueError(
+                f"{policy} knows the task times of each round, and under ShareTime they depend on"
+                " its own allocation: play a policy that learns",
             )
         return self.pool
 

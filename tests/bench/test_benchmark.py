@@ -286,6 +286,18 @@ def test_what_an_optimum_that_is_not_proved_may_lack_is_said_beside_the_cost_reg
     assert (races.remarks, proved.remarks) == ([], [])
 
 
+def test_where_workers_follow_the_load_it_is_said_why_there_is_no_regret(tmp_path):
+    out = tmp_path / "out"
+    results = bench.run("uta,ofta,dynamic-ofta", "load-warming", rounds=5, seeds=2, jobs=1, out=out)
+    (remark,) = results.remarks
+    assert remark.startswith("No regret is shown: these workers follow the load")
+    assert remark in (out / "report.html").read_text()
+    assert results.records["regret"].is_null().all()
+    assert results.records["cost_regret"].is_null().all()
+    regrets = pl.col("quantity").is_in(["regret", "cost_regret"])
+    assert results.table().filter(regrets)["mean"].is_null().all()
+
+
 def test_a_performance_profile_is_the_share_of_runs_within_a_ratio_of_the_best():
     costs = {
         "a": [np.array([1.0, 2.0]), np.array([3.0, 3.0])],

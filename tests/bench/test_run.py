@@ -11,7 +11,7 @@ from ata_gym.bench.runner.cost_regret import CostRun
 from ata_gym.bench.runner.policy_run import SCHEMA, Job, play_to_end
 from ata_gym.bench.store.folder import open_folder
 from ata_gym.bench.studies.tracking.experiment import TrackedExperiment, TrackedRun
-from ata_gym.changes import Change, Crash, Jump, Outliers, Spot, Switch, Walk
+from ata_gym.changes import Change, Crash, Jump, Leak, Outliers, Spot, Switch, Walk, Warming
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
 from ata_policies import DispatchPolicy
@@ -106,8 +106,14 @@ def test_where_workers_may_be_away_there_is_no_regret(play):
         assert records["regret"].is_null().all()
 
 
+def test_where_workers_follow_the_load_there_is_no_regret(play):
+    records = play("dynamic-ofta", changing(Warming(5, 3.0)))
+    assert records["regret"].is_null().all()
+
+
 STOPPED = {name: (experiment(500), CostRun) for name in ("ata", "gta", "uta", DISPATCH)} | {
     "ata-icml": (changing(Switch(every=130), Walk(0.1, 0.7), rounds=400), CostRun),
+    "recent-average": (changing(Leak(0.2, 9), Warming(30, 3.0), rounds=400), CostRun),
     "dynamic-ofta": (
         TrackedExperiment.around(changing(Switch(every=50)), before=5, after=8),
         TrackedRun,

@@ -20,6 +20,7 @@ from ata_gym.changes import change_from_data, checked_changes
 from ata_gym.changes.change import Change, ChangeProcess
 from ata_gym.changes.conditions import Conditions
 from ata_gym.changes.faults import Crash, Spot
+from ata_gym.changes.load import ShareTime
 from ata_gym.changes.speeds import Correlated, Load, OnOff, Outliers, Periodic, Walk
 from ata_gym.changes.switches import Jump, Redraw, Switch
 from ata_gym.pools import (
@@ -64,7 +65,7 @@ def process(
     followed.start_episode(slice(None), keys, zero, zero)
     conditions = [followed.conditions]
     for k in range(1, rounds):
-        followed.next_round(None, keys, zero, zero + k)
+        followed.next_round(None, keys, zero, zero + k, None)
         conditions.append(followed.conditions)
     return conditions
 
@@ -286,7 +287,8 @@ DIGESTS = (
 SEVERAL = (Walk(0.3, 0.5), Switch(every=2), Jump(3, (1, 4), 0.2), Switch(at=(4,)))
 
 
-LISTS = [*((change,) for change in CHANGES), CHANGES, SEVERAL]
+UNLOADED = [change for change in CHANGES if not change.follows_load]
+LISTS = [*((change,) for change in UNLOADED), UNLOADED, SEVERAL]
 
 
 @pytest.mark.parametrize(("changes", "expected_start"), list(zip(LISTS, DIGESTS, strict=True)))
@@ -448,7 +450,7 @@ def test_bad_input_gives_one_clear_error(make: Any, sentence: str) -> None:
         make()
 
 
-EVERY = {type(change): change for change in (*reversed(CHANGES), DRAWN)}
+EVERY = {type(change): change for change in (*reversed(CHANGES), DRAWN, ShareTime(3, 0.1))}
 
 
 def kinds(kind: type[Change] = Change) -> set[type[Change]]:

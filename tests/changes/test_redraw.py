@@ -199,7 +199,7 @@ def test_means_move_as_those_of_a_pool_do(
     median = POOLS.catalogue.median()[place] * drawn
     for k in range(8):
         if k:
-            followed.next_round(None, keys, zero, zero + k)
+            followed.next_round(None, keys, zero, zero + k, None)
         start = 5
         alone = Conditions.unchanged(zero + k, n)
         for change in inner_changes:

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 import ata_gym  # noqa: F401 - registers the ids
 from ata_gym.changes import (
     Change,
+    ColdAfterIdle,
     Congestion,
     Correlated,
     Crash,
     Jump,
+    Leak,
     Load,
     OnOff,
     Outliers,
@@ -22,7 +24,9 @@ from ata_gym.changes import (
     Redraw,
     Spot,
     Switch,
+    Throttling,
     Walk,
+    Warming,
 )
 from ata_gym.pools import PoolDistribution, deterministic, exponential, gamma, trace
 from ata_gym.scenarios import Scenario
@@ -60,6 +64,10 @@ CHANGES: list[Change] = [
     Crash(0.2, within=2, away=2, deadline=1),
     Load(0.5, 0.3, 0.2, 0.9),
     Congestion(4, 0.3, 0.3, rack=2),
+    Throttling(2.0, 0.4, 0.2, 3.0),
+    Leak(0.2, 5, away=1, deadline=2.0),
+    ColdAfterIdle(1, 2.5),
+    Warming(3, 4.0, smooth=True),
 ]
 _TIMES = np.random.default_rng(0).exponential(size=(2, 7)) + 0.1
 _ENDING = trace([*_TIMES], end="truncate") + exponential([1.0, 3.0]) + gamma(2.5, 0.7)

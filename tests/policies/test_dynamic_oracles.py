@@ -12,7 +12,18 @@ import pytest
 
 import ata_policies
 from ata_gym import allocate, expected_round_time
-from ata_gym.changes import Congestion, Outliers, Periodic, Redraw, Spot, Switch
+from ata_gym.changes import (
+    Congestion,
+    Leak,
+    Outliers,
+    Periodic,
+    Redraw,
+    ShareTime,
+    Spot,
+    Switch,
+    Throttling,
+    Warming,
+)
 from ata_gym.pools import PoolDistribution, deterministic, exponential, trace
 from ata_gym.scenarios import Scenario
 from ata_gym.theory.optimal.allocation import optimal_allocation
@@ -80,6 +91,8 @@ def run(play: Any) -> Callable[..., Run]:
         (Periodic(20, 0.5),),
         (Spot(0.3, 0.3, deadline=5.0),),
         (Switch(every=4), Periodic(20, 0.5)),
+        (Leak(0.2, 12),),
+        (Throttling(10.0, 0.6, 0.3, 3.0), Warming(4, 9.0, smooth=True)),
     ],
 )
 def test_dynamic_ofta_allocates_by_the_means_of_the_round(run: Any, changes: Any) -> None:
@@ -93,6 +106,14 @@ def test_dynamic_ofta_allocates_by_the_means_of_the_round(run: Any, changes: Any
         present = np.isfinite(now)
         np.testing.assert_array_equal(allocation[present], allocate(now[present], BUDGET))
         assert not allocation[~present].any()
+
+
+@pytest.mark.parametrize("name", [OFTA, BEST])
+def test_times_that_depend_on_the_allocation_are_told_to_no_oracle(name: str) -> None:
+    envs = make_envs(name, changes=[ShareTime(saturation=3.0)])
+    with pytest.raises(ValueError, match="under ShareTime they depend on its own allocation"):
+        ata_policies.make(name, envs)
+    ata_policies.make("default", envs)
 
 
 @pytest.mark.parametrize("dynamic", [OFTA, BEST])

@@ -128,6 +128,23 @@ def best_allocation(scenario: Scenario) -> Optimum | None:
     return optimal_allocation(scenario.pool, scenario.budget, scenario.price, scenario.unit_costs)
 
 
+def no_regret_in_words(scenario: Scenario) -> list[str]:
+    """The remarks on a scenario whose workers follow the load; none on another one.
+
+    Example:
+        >>> from ata_gym.scenarios import scenario
+        >>> no_regret_in_words(scenario("five-workers"))
+        []
+    """
+    if not scenario.follows_load:
+        return []
+    return [
+        "No regret is shown: these workers follow the load, so that each policy meets the workers"
+        " that it has made, and the least possible cost is not known. Oracles do not bound it: ofta"
+        " and oracle go by the pool alone, and a dynamic oracle by the coming round alone.",
+    ]
+
+
 def gap_in_words(best: Optimum) -> list[str]:
     """The remarks beside a cost regret: none where the allocation is proved to be the best.
 

@@ -52,7 +52,8 @@ class PolicyRun:
     The regret of a round is the proxy loss of the allocation under the exact means of this round,
     minus the least proxy loss that any allocation has under them. Where a trace is replayed by
     round, its recorded times are the means. Mean latencies count where workers pay them. Regret is
-    null where allocations need not sum to B, and where workers may be away or die.
+    null where allocations need not sum to B, where workers may be away or die, and where they
+    follow the load.
 
     ``allocations``, of shape (recorded rounds, groups), holds the tasks that workers start in a
     recorded round, as means over the seeds; it is None where the records themselves hold the tasks.
@@ -81,7 +82,8 @@ class PolicyRun:
             self.steps = 1
         sums_to_budget = isinstance(space, Allocation) and not isinstance(space, RaceAllocation)
         finite = bool(np.isfinite(scenario.pool.mean()).any())
-        self.has_regret = sums_to_budget and finite and not scenario.faulty
+        comparable = not scenario.faulty and not scenario.follows_load
+        self.has_regret = sums_to_budget and finite and comparable
         self.recorded = {
             name: np.zeros((len(self.record_at), experiment.seeds, *shape), kind)
             for name, (kind, *shape) in self.quantities().items()

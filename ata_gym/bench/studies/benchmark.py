@@ -24,6 +24,7 @@ from ata_gym.bench.runner.cost_regret import (
     best_allocation,
     gap_in_words,
     has_expected_costs,
+    no_regret_in_words,
 )
 from ata_gym.bench.runner.jobs import Effort, Runner, on_this_machine
 from ata_gym.bench.runner.policies import Policies, by_name
@@ -197,7 +198,8 @@ class Benchmark(Study):
     def about(self) -> Note:
         """What the page needs to know."""
         note = about_experiment(self.experiment, self.played)
-        note["remarks"] = [*self.remarks, *note["remarks"]]
+        no_regret = no_regret_in_words(self.experiment.scenario)
+        note["remarks"] = [*self.remarks, *no_regret, *note["remarks"]]
         best = None
         if any(entry["env"] == "TaskAllocation" for entry in note["policies"]):
             best = best_allocation(self.experiment.scenario)

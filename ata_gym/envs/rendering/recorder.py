@@ -58,20 +58,20 @@ class Recorder:
             action: The action of the env in each row, shape (E, n).
         """
         state = self._state
-        process = self._state.process
         self._round = state.round + 1
         self._next_conditions = self._conditions()
         if state.simulated and self._dispatch is None:
             # The step has the same noise, and so this race gives the same times.
             self._starts = np.empty((len(action), state.scenario.budget))
-            round_arguments = (
-                process.distributions,
+            distributions, disturbances = state.process.under(action)
+            race_round(
+                distributions,
                 state.noise_keys(),
                 action,
                 state.scenario.budget,
-                process.disturbances,
+                disturbances,
+                task_start=self._starts,
             )
-            race_round(*round_arguments, task_start=self._starts)
 
     def end_step(
         self,

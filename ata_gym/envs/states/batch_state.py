@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions
-from ata_gym.changes.change import ChangeProcess
+from ata_gym.changes.change import ChangeProcess, LastRound
 from ata_gym.envs.spaces import Allocation, Dispatch
 from ata_gym.envs.states.backend import Backend, CheckingBackend, DispatchBackend
 from ata_gym.pools.families import TRACE_BY_ROUND
@@ -57,12 +57,14 @@ class BatchState(ABC):
         results: The number of results in the feedback of a step.
 
     Raises:
-        ValueError: If the backend refuses the scenario, and if the rows do not fit this machine's
-            memory.
+        ValueError: If the backend refuses the scenario, if task times follow an allocation that is
+            not known, and if the rows do not fit this machine's memory.
     """
 
     forms: ClassVar[tuple[str, ...]]
     """The forms of actions, see ``interface.actions``; the first is the default."""
+    knows_allocation: ClassVar[bool] = False
+    """Whether the tasks of each worker are known before the round begins."""
     _FIELDS = ("keys", "episode", "round", "started", "runtime", "total_worker_time")
     """The attributes that a checkpoint holds."""
 
@@ -77,6 +79,12 @@ class BatchState(ABC):
         n = scenario.pool.n
         if isinstance(backend, CheckingBackend):
             backend.check(scenario)
+        if scenario.needs_allocation and not self.knows_allocation:
+            raise ValueError(
+                "under ShareTime task times depend on the tasks that each worker has in the round,"
+                " which are known beforehand in TaskAllocation-v0 alone: play that id, and policies"
+                " made for it",
+            )
         _check_memory(rows, n, results)
         self.scenario = scenario
         self.rows = rows
@@ -280,11 +288,23 @@ class BatchState(ABC):
         """The keys and counters of the noise of the coming tasks."""
         return NoiseKeys(self.keys, self.episode, self.round, self.started)
 
-    def next_round(self, rows: Mask | None = None) -> Mask:
+    def last_round(self, tasks: Ints, busy_time: Floats, round_time: Floats) -> LastRound:
+        """What the round that ends now asked of the workers, before ``next_round``.
+
+        Args:
+            tasks: The tasks that each worker started in the round, shape (E, n).
+            busy_time: How long each worker was busy in the round, shape (E, n).
+            round_time: The time of the round, shape (E,).
+        """
+        absent = np.isfinite(self.process.conditions.death_time)
+        return LastRound(tasks, busy_time, round_time, absent)
+
+    def next_round(self, rows: Mask | None, last_round: LastRound | None) -> Mask:
         """Move some rows to their next round.
 
         Args:
             rows: The rows, shape (E,); None means all.
+            last_round: The round that ends; None only if no change follows the load.
 
         Returns:
             Whether the episode of each row has ended instead, shape (E,).
@@ -294,7 +314,7 @@ class BatchState(ABC):
         else:
             self.round += rows
         if self.process.varies:
-            self.process.next_round(rows, self.keys, self.episode, self.round)
+            self.process.next_round(rows, self.keys, self.episode, self.round, last_round)
         ended: Mask = self.round >= self._horizon
         # The recorded times may not fill the coming round, whatever its allocation is.
         if self._records_end:
@@ -332,6 +352,25 @@ class BatchState(ABC):
         """The arrays that hold the state, by name; they are no copies."""
         changes = {f"change_{k}": memory for k, memory in enumerate(self.process.memories)}
         return {name: getattr(self, name) for name in self._FIELDS} | changes
+
+
+def add_busy_time(
+    busy_time: Floats, worker: Ints, duration: Floats, elapsed: Floats, latency: Floats
+) -> None:
+    """Add the times of a step to the times that workers have been busy in the round.
+
+    Rounds of one step and of many add them in the same order, and so get the same bits.
+
+    Args:
+        busy_time: The times, shape (E, n), which are changed.
+        worker: The worker of each result, shape (E, results).
+        duration: The task time of each result, shape (E, results).
+        elapsed: The time of each worker's cancelled or lost task, else 0, shape (E, n).
+        latency: The latency that each worker has paid, shown once in a round, shape (E, n).
+    """
+    busy_time += latency
+    np.add.at(busy_time, (np.arange(len(worker))[:, None], worker), duration)
+    busy_time += elapsed
 
 
 def _check_memory(rows: int, n: int, results: int) -> None:

@@ -7,9 +7,16 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ata_gym.changes.change import LastRound
 from ata_gym.envs.spaces.dispatch import Dispatch, checked_dispatch
 from ata_gym.envs.states.backend import Backend, DispatchBackend, check_completion
-from ata_gym.envs.states.batch_state import LARGEST_TIME, BatchState, Feedback, StepResult
+from ata_gym.envs.states.batch_state import (
+    LARGEST_TIME,
+    BatchState,
+    Feedback,
+    StepResult,
+    add_busy_time,
+)
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.dispatch import Completion, RoundState, dispatch_step
 from ata_gym.typing import Bits, Floats, Mask
@@ -47,6 +54,11 @@ class DispatchState(BatchState):
         else:
             self._run_to_result = dispatch_step
         self.round_state = RoundState.start(rows, scenario.pool.n, scenario.budget)
+        self.busy_time = np.zeros((rows, scenario.pool.n))
+        """How long each worker has been busy in the round, shape (E, n).
+
+        It is kept where a change follows the load, without tasks that are running.
+        """
 
     def action_space(self) -> Dispatch:
         return Dispatch(self.scenario.pool.n)
@@ -78,6 +90,7 @@ class DispatchState(BatchState):
         for field in self.round_state:
             field[rows] = 0
         self.round_state.missing[rows] = self.scenario.budget
+        self.busy_time[rows] = 0.0
 
     def step(self, action: NDArray[Any]) -> StepResult:
         previous = self.round_state
@@ -93,6 +106,9 @@ class DispatchState(BatchState):
         )
         if not self.simulated:
             check_completion(completion, previous, budget)
+        last_round = None
+        if self.scenario.follows_load:
+            last_round = self._follow(completion, previous)
         self.started = completion.started
         self.round_state = completion.round_state
         runtime = self.runtime + completion.round_time
@@ -102,7 +118,7 @@ class DispatchState(BatchState):
         if ended.any():
             self.runtime = np.where(completion.round_over, runtime, self.runtime)
             self.total_worker_time = np.where(completion.round_over, total, self.total_worker_time)
-            ended = completion.round_over & self.next_round(completion.round_over)
+            ended = completion.round_over & self.next_round(completion.round_over, last_round)
         info = self.info(
             completion.round_time,
             completion.worker_time,
@@ -122,6 +138,25 @@ class DispatchState(BatchState):
         feedback |= _round_feedback(completion.round_state, completion.age)
         return StepResult(feedback, time, worker_time, info, ended)
 
+    def _follow(self, completion: Completion, previous: RoundState) -> LastRound:
+        """Add up the times of a result, and return the round so far.
+
+        Args:
+            completion: The result.
+            previous: The state of the round before the result.
+        """
+        add_busy_time(
+            self.busy_time,
+            completion.worker[:, None],
+            completion.duration[:, None],
+            completion.elapsed,
+            completion.latency,
+        )
+        tasks = previous.tasks + completion.started - self.started
+        last_round = self.last_round(tasks, self.busy_time.copy(), completion.round_time)
+        self.busy_time[completion.round_over] = 0.0
+        return last_round
+
     def info_so_far(self) -> dict[str, NDArray[Any]]:
         round_time = self.round_state.time
         worker_time = self.round_state.worker_time
@@ -134,9 +169,8 @@ class DispatchState(BatchState):
         return info | {"round_over": np.zeros(self.rows, np.bool_)}
 
     def ranges(self) -> dict[str, Within]:
-        return super().ranges() | {
-            name: within for name, _, within in declared(self.round_state) if within
-        }
+        ranges = {name: within for name, _, within in declared(self.round_state) if within}
+        return super().ranges() | ranges | {"busy_time": Within(0.0, LARGEST_TIME)}
 
     def check(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:
         """Check the numbers of a checkpoint together.
@@ -154,7 +188,10 @@ class DispatchState(BatchState):
             )
 
     def checkpoint_arrays(self) -> dict[str, NDArray[Any]]:
-        return super().checkpoint_arrays() | self.round_state._asdict()
+        arrays = super().checkpoint_arrays() | self.round_state._asdict()
+        if self.scenario.follows_load:
+            arrays["busy_time"] = self.busy_time
+        return arrays
 
 
 def _round_feedback(round_state: RoundState, age: Floats) -> Feedback:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ata_gym.envs.spaces import Allocation, RaceAllocation
 from ata_gym.envs.spaces.allocation import checked_tasks
 from ata_gym.envs.states.backend import Backend, DispatchBackend, check_round
-from ata_gym.envs.states.batch_state import BatchState, StepResult
+from ata_gym.envs.states.batch_state import BatchState, StepResult, add_busy_time
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.rounds import allocation_round, race_round
 from ata_gym.typing import Ints
@@ -19,6 +19,7 @@ class AllocationState(BatchState):
     """A step is a round whose allocation sums to B, and every task is run to its end."""
 
     forms: ClassVar[tuple[str, ...]] = ("allocation", "shares", "assign")
+    knows_allocation: ClassVar[bool] = True
     _space: type[Allocation] = Allocation
     _simulate: Backend = staticmethod(allocation_round)
 
@@ -46,13 +47,13 @@ class AllocationState(BatchState):
         return checked_tasks(action, shape, self.scenario.budget, self._space.exact)
 
     def step(self, action: NDArray[np.integer[Any]]) -> StepResult:
-        process = self.process
         budget = self.scenario.budget
-        round_arguments = process.distributions, self.noise_keys(), action, budget
-        if process.disturbances is None:
+        distributions, disturbances = self.process.under(action)
+        round_arguments = distributions, self.noise_keys(), action, budget
+        if disturbances is None:
             result = self.backend(*round_arguments)
         else:
-            result = self.backend(*round_arguments, process.disturbances)
+            result = self.backend(*round_arguments, disturbances)
         if not self.simulated:
             check_round(result, action, budget)
         # A cost per unit of time replaces the sum of the times that workers were busy.
@@ -61,6 +62,12 @@ class AllocationState(BatchState):
             worker_time = (result.duration * costs[result.worker]).sum(axis=1)
             worker_time = worker_time + (result.elapsed + result.latency) @ costs
             result = result._replace(worker_time=worker_time)
+        last_round = None
+        if self.scenario.follows_load:
+            busy_time = np.zeros(action.shape)
+            add_busy_time(busy_time, result.worker, result.duration, result.elapsed, result.latency)
+            tasks = result.started - self.started
+            last_round = self.last_round(tasks, busy_time, result.round_time)
         self.started = result.started
         self.result_workers = result.worker
         self.runtime += result.round_time
@@ -68,7 +75,7 @@ class AllocationState(BatchState):
         runtime = self.runtime.copy()
         total = self.total_worker_time.copy()
         info = self.info(result.round_time, result.worker_time, result.lost, runtime, total)
-        ended = self.next_round()
+        ended = self.next_round(None, last_round)
         observation = self.feedback(result.worker, result.duration, result.elapsed, result.latency)
         return StepResult(observation, result.round_time, result.worker_time, info, ended)
 
@@ -89,5 +96,6 @@ class RaceState(AllocationState):
     """A step is a round that ends at the B-th result; the rest of the allocation is cancelled."""
 
     forms: ClassVar[tuple[str, ...]] = ("allocation", "shares")
+    knows_allocation: ClassVar[bool] = False
     _space = RaceAllocation
     _simulate = staticmethod(race_round)

@@ -20,7 +20,7 @@ from ata_gym.bench.studies.tracking.experiment import (
     abrupt_changes,
 )
 from ata_gym.bench.studies.tracking.study import Tracking
-from ata_gym.changes import Change, Conditions, Jump, Redraw, Switch, Walk
+from ata_gym.changes import Change, Conditions, Jump, Redraw, Switch, Walk, Warming
 from ata_gym.pools import PoolDistribution, gamma, trace
 from ata_gym.pools.pool import Pool
 from ata_gym.scenarios import Scenario
@@ -93,6 +93,12 @@ def test_a_change_that_there_is_not_is_refused(changes, at, told):
     played = experiment(gamma(4.0, MEANS), *changes, rounds=60)
     with pytest.raises(ValueError, match=told) if told else nullcontext():
         assert TrackedExperiment.around(played, [at], before=5, after=5).changed_at == (at,)
+
+
+def test_workers_that_follow_the_load_are_not_tracked():
+    played = experiment(gamma(4.0, MEANS), Switch(at=(20,)), Warming(3, 2.0))
+    with pytest.raises(ValueError, match="workers of this scenario follow the load"):
+        TrackedExperiment.around(played, before=5, after=5)
 
 
 def test_expected_times_of_workers_that_are_drawn_anew_are_those_of_the_draw(play):

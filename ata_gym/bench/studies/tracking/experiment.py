@@ -127,12 +127,17 @@ class TrackedExperiment(Experiment):
 
         Raises:
             ValueError: If nothing changes abruptly, if nothing changes where ``changes`` say so, or
-                if workers may be away.
+                if workers may be away or follow the load.
         """
         scenario = experiment.scenario
         if scenario.faulty:
             raise ValueError(
                 "workers of this scenario may be away or die: then no round has a best allocation",
+            )
+        if scenario.follows_load:
+            raise ValueError(
+                "workers of this scenario follow the load, and each policy meets the workers that"
+                " it has made: then no two policies have the same best allocation to follow",
             )
         abrupt = abrupt_changes(scenario.changes, experiment.rounds)
         if changes is None:
