@@ -35,13 +35,15 @@ class _Field(NamedTuple):
 def checked_observation(observation: Observation, n: int, budget: int, env_id: str) -> Observation:
     """Return the observation as a batch of rows, in arrays of the expected types.
 
-    The key ``latency`` is checked where it is there; other keys are passed on with a row axis.
+    The keys ``latency`` and ``allocation`` are checked where they are there; other keys are passed
+    on with a row axis.
 
     Args:
         observation: It holds ``worker`` and ``duration`` of shape (R,) or (E, R), ``elapsed`` of
-            shape (n,) or (E, n), maybe ``latency`` of this shape, and for dispatch ``missing``,
-            (1,) or (E, 1), and ``started``, ``running`` and ``age``, (n,) or (E, n). A loop that
-            does real work may add ``warm_up``, booleans of shape (n,) or (E, n), see ``counted``.
+            shape (n,) or (E, n), maybe ``latency`` and ``allocation`` of this shape, and for
+            dispatch ``missing``, (1,) or (E, 1), and ``started``, ``running`` and ``age``, (n,) or
+            (E, n). A loop that does real work may add ``warm_up``, booleans of shape (n,) or
+            (E, n), see ``counted``.
         n: Workers.
         budget: Results that a round needs.
         env_id: The env that gives the observation.
@@ -60,6 +62,8 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
     fields = _fields(n, budget, env_id)
     if isinstance(observation, dict) and "latency" in observation:
         fields = (*fields, _LATENCY._replace(width=n))
+    if isinstance(observation, dict) and "allocation" in observation:
+        fields = (*fields, _Field("allocation", n, np.dtype(np.int64), budget))
     checked: Observation = {}
     leading: tuple[int, ...] = ()
     for name, width, dtype, _ in fields:
@@ -119,6 +123,9 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
         if "latency" in checked:
             latency = checked["latency"]
             faulty += np.count_nonzero(~((latency >= 0.0) & (latency <= LONGEST_TIME)))
+        if "allocation" in checked:
+            tasks = checked["allocation"]
+            faulty += np.count_nonzero((tasks < 0) | (tasks > budget))
         if "missing" in checked:  # in dispatch
             round_state = checked["missing"], checked["started"], checked["running"], checked["age"]
             faulty += np.count_nonzero(_dispatch_faults(*round_state, budget))

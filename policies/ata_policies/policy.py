@@ -180,7 +180,8 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
 
         Args:
             observation: The feedback of the last step, of one env or of a batch of E rows. With the
-                key ``warm_up``, no time of the workers in it is learned (``counted``).
+                key ``warm_up``, no time of the workers in it is learned (``counted``). With the key
+                ``allocation``, it is of an earlier round, in which these tasks were given.
             state: What the last call returned; None to start.
             episode_start: (E,) rows whose episode has just begun; a row without feedback starts
                 anew anyway.
@@ -210,8 +211,8 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
             anew = anew | checked_start(episode_start, rows)
             batch["worker"] = np.where(anew[:, None], -1, batch["worker"])
             batch["elapsed"] = np.where(anew[:, None], 0.0, batch["elapsed"])
-            if "latency" in batch:
-                batch["latency"] = np.where(anew[:, None], 0.0, batch["latency"])
+            for name in {"latency", "allocation"} & batch.keys():
+                batch[name] = np.where(anew[:, None], 0, batch[name])
         belief = state.belief
         plan = state.plan
         round = state.round
@@ -225,6 +226,10 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
                 (belief, plan, round, latency),
             )
             episode = episode + anew
+        if "allocation" in batch:
+            # what is compared with these results is the allocation that they are of
+            noted = state._replace(belief=belief, plan=plan)
+            belief, plan, *_ = self.note_tasks(noted, batch["allocation"])
         name = type(self).__name__
         if self.privileged:
             conditions = checked_conditions(privileged, rows, self.setting.n, name)
@@ -368,7 +373,7 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
 
         Args:
             state: The state with which ``predict`` returned the decision.
-            tasks: (n,) the tasks that each worker was given.
+            tasks: (n,) or (E, n) the tasks that each worker was given.
         """
         plan: Any = state.plan
         availability = _availability_of(plan)

@@ -91,6 +91,8 @@ class Setting(NamedTuple):
     """
     unit_costs: Sequence[float] | None = None
     """(n,) what a unit of each worker's time counts for in worker time; None: 1."""
+    delay: int = 0
+    """Rounds after which the results of a round are known; 0: before the next round."""
 
     @property
     def prices(self) -> Floats:
@@ -120,11 +122,16 @@ class Setting(NamedTuple):
         scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
         if not isinstance(scenario, Scenario):
             raise not_an_env(env)
-        return cls.from_scenario(scenario)
+        return cls.from_scenario(scenario, getattr(env.unwrapped, "delay", 0))
 
     @classmethod
-    def from_scenario(cls, scenario: Scenario) -> Self:
-        """Return the setting of a scenario."""
+    def from_scenario(cls, scenario: Scenario, delay: int = 0) -> Self:
+        """Return the setting of a scenario.
+
+        Args:
+            scenario: The scenario.
+            delay: Rounds after which the results of a round are known.
+        """
         n = scenario.pool.n
         budget = scenario.budget
         price = scenario.price
@@ -138,6 +145,7 @@ class Setting(NamedTuple):
             scenario.horizon,
             scenario.pool_distribution,
             scenario.unit_costs,
+            delay,
         )
 
     def known_pool(self, policy: str, dynamic: bool = False) -> Pool:

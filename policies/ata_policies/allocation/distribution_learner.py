@@ -115,6 +115,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
             results_of(observation["worker"], self.setting.n),
             FIRST_PAUSE,
             LONGEST_PAUSE,
+            self.setting.delay,
         )
         available = availability.available()
         # neither number falls unless the belief began anew or forgot

@@ -125,7 +125,9 @@ class LbBspGpu(AllocationPolicy[LastRound, Tuning]):
         if "warm_up" in observation:
             # the times of a round are compared: one in which a worker's do not count is left out
             played &= ~observation["warm_up"].any(axis=1)
-        owes = played[:, None] & (belief.tasks < plan.allocation)
+        # where results come late, the observation holds the tasks that they are of
+        allocation = observation.get("allocation", plan.allocation)
+        owes = played[:, None] & (belief.tasks < allocation)
         plan = plan._replace(
             busy=plan.busy + np.where(owes, np.inf, belief.busy),
             rounds=plan.rounds + played,
