@@ -184,7 +184,7 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
                 ``allocation``, it is of an earlier round, in which these tasks were given.
             state: What the last call returned; None to start.
             episode_start: (E,) rows whose episode has just begun; a row without feedback starts
-                anew anyway.
+                anew anyway, unless its first feedback is still delayed.
             deterministic: Ignored, since a policy's own randomness is part of its rule.
             privileged: What only oracles may see, ``env.unwrapped.conditions()``.
 
@@ -207,6 +207,9 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
             )
         elif state is not self._state_check.last_state or len(state.round) != rows:
             self.check_state(state, rows)
+        if self.setting.delay > 0:
+            # the first results of an episode are yet to come
+            anew = anew & ~((state.round > 0) & (state.round <= self.setting.delay))
         if episode_start is not None:
             anew = anew | checked_start(episode_start, rows)
             batch["worker"] = np.where(anew[:, None], -1, batch["worker"])

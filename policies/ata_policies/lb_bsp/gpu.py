@@ -121,7 +121,7 @@ class LbBspGpu(AllocationPolicy[LastRound, Tuning]):
     ) -> tuple[Ints, State[LastRound, Tuning]]:
         belief = state.belief
         plan = state.plan
-        played = state.round > 1
+        played = state.round > 1 + self.setting.delay
         if "warm_up" in observation:
             # the times of a round are compared: one in which a worker's do not count is left out
             played &= ~observation["warm_up"].any(axis=1)
@@ -223,7 +223,7 @@ class LbBspProfiled(AllocationPolicy[LastRound, ProfilePlan]):
         self, state: State[LastRound, ProfilePlan], observation: Observation
     ) -> tuple[Ints, State[LastRound, ProfilePlan]]:
         belief = state.belief
-        last_round = state.round - 1
+        last_round = state.round - 1 - self.setting.delay
         plan = state.plan
         measuring = (last_round > 0) & (last_round <= _SIZES * self.repeats)
         # the proportions move on by one each round, so that round r measures the size r modulo 4
