@@ -1,7 +1,7 @@
-"""``python -m docs.delayed_feedback``: print what late results cost the learners of the zoo.
+"""``python -m docs.delayed_feedback``: print what it costs that results are known some rounds late.
 
-The first round of a delay of d rounds is played d + 1 times without any result. What is printed is
-the runtime of some rounds over the runtime of the same rounds without a delay, on the same noise.
+What is printed is the runtime over that of the same policy without a delay, on the same noise: of
+the mean over the seeds, and in brackets of the worst seed.
 """
 
 from __future__ import annotations
@@ -20,31 +20,34 @@ from ata_gym.scenarios import Scenario
 from ata_gym.typing import Floats
 from ata_policies.steps import play
 
-POLICIES = ("default",)
-_ALL = ("default", "certainty-equivalence", "thompson-beta", "recent-average")
-DELAYS = (0, 1, 3)
+POLICIES = ("default", "certainty-equivalence", "thompson-beta", "recent-average")
+DELAYS = (1, 3)
 ROUNDS = 500
 SEEDS = 16
-FIRST = 20  # rounds that are also counted alone, as a delay costs most at the start
+FIRST_ROUNDS = 20
+"""The rounds without which the ratios are printed again."""
 
-_FEW = exponential([2.0 * i for i in range(1, 21)])
-_MANY = exponential([1.0 + 0.1 * i for i in range(100)])
+_FEW = exponential(np.arange(2.0, 41.0, 2.0))
+_MANY = exponential(np.linspace(1.0, 11.0, 100))
 WORLDS = {
-    "20 workers, B = 5": Scenario(_FEW, 5),
-    "100 workers, B = 20": Scenario(_MANY, 20),
-    "20 workers, slow spells": Scenario(_FEW, 5, changes=(OnOff(8.0, 0.02, 0.05),)),
-    "20 workers, others every 100": Scenario(_FEW, 5, changes=(Switch(every=100),)),
-    "20 workers, taken away": Scenario(_FEW, 5, changes=(Spot(0.01, 0.1, deadline=50.0),)),
+    "20 workers, steady": Scenario(_FEW, 5),
+    "100 workers, steady": Scenario(_MANY, 20),
+    "slow spells of 20 rounds": Scenario(_FEW, 5, changes=(OnOff(8.0, 0.02, 0.05),)),
+    "speeds permuted every 100": Scenario(_FEW, 5, changes=(Switch(every=100),)),
+    "away for 10 rounds in 110": Scenario(_FEW, 5, changes=(Spot(0.01, 0.1, deadline=50.0),)),
 }
 
 
 def runtimes(world: Scenario, name: str, delay: int, rounds: int, seeds: int) -> Floats:
-    """The runtime of each seed after each round, (rounds, seeds)."""
-    envs = gym.make_vec(
-        "ata_gym/TaskAllocation-v0", num_envs=seeds, scenario=world, delay=delay, horizon=None
-    )
+    """The runtime after each round, (rounds, seeds)."""
+    envs = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=seeds, scenario=world, delay=delay)
     policy = ata_policies.make(name, envs)
     return np.array([step.info["runtime"] for step in islice(play(policy, envs), rounds)])
+
+
+def ratio(late: Floats, prompt: Floats) -> str:
+    """The ratio of the means of two arrays of runtimes, (seeds,), and the largest of a seed."""
+    return f"{late.mean() / prompt.mean():.2f} ({(late / prompt).max():.2f})"
 
 
 def main() -> None:
@@ -53,21 +56,24 @@ def main() -> None:
         prog="python -m docs.delayed_feedback",
         description=__doc__.partition("\n")[0],
     )
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="(500)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="more than 20 (500)")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="(16)")
     options = parser.parse_args()
+    rows = []
     for world, scenario in WORLDS.items():
         for name in POLICIES:
-            whole = [
-                runtimes(scenario, name, delay, options.rounds, options.seeds) for delay in DELAYS
-            ]
-            cells = [f"{whole[0][-1].mean() / options.rounds:.3g}"]
-            for late in whole[1:]:
-                ratio = late[-1].mean() / whole[0][-1].mean()
-                worst = (late[-1] / whole[0][-1]).max()
-                beyond = (late[-1] - late[FIRST]).mean() / (whole[0][-1] - whole[0][FIRST]).mean()
-                cells.append(f"{ratio:.3f} {beyond:.3f} {worst:.3f}")
-            print(world, "|", name, "|", " | ".join(cells), flush=True)
+            prompt, *late = (
+                runtimes(scenario, name, delay, options.rounds, options.seeds)
+                for delay in (0, *DELAYS)
+            )
+            cells = [ratio(times[-1], prompt[-1]) for times in late]
+            first = FIRST_ROUNDS - 1
+            cells += [ratio(times[-1] - times[first], prompt[-1] - prompt[first]) for times in late]
+            rows.append((world, name, f"{prompt[-1].mean() / options.rounds:.1f}", *cells))
+    titles = ["round time, no delay"]
+    titles += [f"{delay} late" for delay in DELAYS]
+    titles += [f"{delay} late, from round {FIRST_ROUNDS + 1} on" for delay in DELAYS]
+    print(markdown([Table("", {"workers": LEFT, "policy": LEFT, **right(titles)}, rows)]).strip())
 
 
 if __name__ == "__main__":

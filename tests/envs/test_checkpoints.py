@@ -154,9 +154,7 @@ def test_wrong_numbers_are_named(changes: dict[str, float], sentence: str) -> No
         if form["observation"] != "flat"
     ],
 )
-def test_envs_go_on_from_a_checkpoint_bit_for_bit(
-    form, scenario_name, mode, steps, delay
-) -> None:
+def test_envs_go_on_from_a_checkpoint_bit_for_bit(form, scenario_name, mode, steps, delay) -> None:
     """Some in the midst of a round or of a choice; and one that does not fit changes nothing."""
     env_id, options = arguments(form)
     options |= {"reward_unit": "even round", "scenario": SCENARIOS[scenario_name]}

@@ -98,10 +98,10 @@ class Interface:
         self._unit = np.ones(state.rows)
         """The unit of the rewards in each row's episode, shape (E,)."""
         self._memory = WorkerMemory.empty(state.rows, state.scenario.pool.n)
+        self._delayed: DelayedFeedback | None = None
+        """The feedback that is not shown yet; None where it is shown after its round."""
         if delay > 0:
             self._delayed = DelayedFeedback(state, delay)
-        else:
-            self._delayed = None
         self._keeps_feedback = (
             shows_again or observation != "feedback" or self.form.picks is not None
         )
