@@ -114,6 +114,19 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
         }
         checked |= {name: field if leading else field[None] for name, field in extras.items()}
         _check_warm_up(checked, (len(checked["worker"]), n))
+    _check_numbers(checked, fields, n, budget)
+    return checked
+
+
+def _check_numbers(checked: Observation, fields: tuple[_Field, ...], n: int, budget: int) -> None:
+    """Raise ValueError for a number that is out of range, and shorten times that are too long.
+
+    Args:
+        checked: The fields of an observation, in arrays of the expected types.
+        fields: Which fields they are.
+        n: Workers.
+        budget: Results that a round needs.
+    """
     with np.errstate(invalid="ignore"):  # comparisons with NaN
         # one compiled pass over all numbers; which field is wrong is looked for only where one is,
         # or where a time is too long to be added up
@@ -134,11 +147,33 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
                 _check_range(field, checked[field.name], n)
             for name in {"duration", "elapsed", "latency"} & checked.keys():
                 checked[name] = np.minimum(checked[name], LONGEST_TIME)
-    return checked
 
 
 _LATENCY = _Field("latency", 0, np.dtype(np.float64), np.inf)
 """What workers spend before their first task of a round, in envs where they do."""
+
+
+def check_delay(observation: Observation, delay: int, policy: str) -> None:
+    """Check that an observation is as late as a policy expects.
+
+    Args:
+        observation: The observation; one that is late has the allocation that it is of.
+        delay: The rounds after which the policy gets to know results.
+        policy: The name of the policy, for the error.
+
+    Raises:
+        ValueError: If only one of the two is late.
+    """
+    if ("allocation" in observation) == (delay > 0):
+        return
+    if delay > 0:
+        other = "has no allocation, so that it is not late"
+    else:
+        other = "has the allocation of an earlier round"
+    raise ValueError(
+        f"{policy} was made for feedback that is {delay} rounds late, and this observation"
+        f" {other}: make the policy for the env that it plays",
+    )
 
 
 def counted(observation: Observation) -> tuple[Ints, Floats, Floats]:

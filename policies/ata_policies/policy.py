@@ -24,6 +24,7 @@ from ata_policies.facts import Described, UndeclaredError, granted, joined_facts
 from ata_policies.observations import (
     Observation,
     StateCheck,
+    check_delay,
     checked_conditions,
     checked_observation,
     checked_start,
@@ -192,10 +193,11 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
             The action, of shape (n,) or (E, n), and the next state.
 
         Raises:
-            ValueError: If the observation is not one of this setting, the state is not one of this
-                policy with as many rows, or privileged information is missing.
+            ValueError: If the observation is not one of this setting, nor of its delay, the state
+                is not one of this policy with as many rows, or privileged information is missing.
         """
         batch = checked_observation(observation, self.setting.n, self.setting.budget, self.env_id)
+        check_delay(batch, self.setting.delay, type(self).__name__)
         anew = batch["worker"][:, 0] < 0
         rows = len(anew)
         if state is None:

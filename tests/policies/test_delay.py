@@ -128,6 +128,17 @@ def test_a_worker_that_dies_is_left_out_as_soon_as_it_is_known(name: str) -> Non
     assert wasted < gone_rounds / 3
 
 
+def test_a_policy_for_another_delay_is_refused() -> None:
+    prompt, late = (gym.make(ALLOCATION, pool=POOL, budget=6, delay=delay) for delay in (0, 2))
+    for made_for, played, words in (
+        (prompt, late, "0 rounds late, and this observation has the allocation of an earlier"),
+        (late, prompt, "2 rounds late, and this observation has no allocation"),
+    ):
+        policy = ata_policies.make("restarting-beta", made_for)
+        with pytest.raises(ValueError, match=words):
+            policy.predict(played.reset(seed=0)[0])
+
+
 def test_a_setting_tells_the_delay() -> None:
     assert Setting.from_env(gym.make(ALLOCATION, delay=2)).delay == 2
     assert Setting.from_env(gym.make(ALLOCATION)).delay == 0

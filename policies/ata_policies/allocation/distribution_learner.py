@@ -218,7 +218,6 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
             index,
             available[index],
             probes[index],
-            plan.awaited[index] > 0,
             plan.best[index],
             problem,
             draws[index],
@@ -248,4 +247,5 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         share = np.minimum(1.0, 2.0 * memory / np.maximum(since, 1.0))
         rounds_left = np.where(changes > 0.0, until_change, rounds_left) * share
         reach = np.minimum(plan.reach[rows], memory)
-        return Problem(budget, self._prices, self.weight, rounds_left, reach)
+        awaited = plan.awaited[rows] > 0
+        return Problem(budget, self._prices, self.weight, rounds_left, reach, awaited)

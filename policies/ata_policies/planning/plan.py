@@ -31,6 +31,8 @@ class Problem(NamedTuple):
     """(E,) for how many rounds things stay as they are."""
     memory: Floats
     """(E,) how many rounds count."""
+    awaited: Mask
+    """(E, n) workers whose last trial is not known yet: they are not tried meanwhile."""
 
 
 def make_plans(
@@ -39,7 +41,6 @@ def make_plans(
     rows: Any,
     available: Mask,
     probes: Mask,
-    awaited: Mask,
     last: Ints,
     problem: Problem,
     draws: Floats,
@@ -53,7 +54,6 @@ def make_plans(
         available: (E, n) the workers that may get tasks; at least one of each row has a result.
         probes: (E, n) workers that get a task each, except that the workers in use get at least
             half of the tasks.
-        awaited: (E, n) workers whose last trial is not known yet, which are not tried meanwhile.
         last: (E, n) the best allocation of the last plan, from which the search begins.
         problem: What the plans are made for.
         draws: (E, n + 2) uniform from 0 to 1.
@@ -69,7 +69,7 @@ def make_plans(
         knowledge,
         candidates,
         result,
-        available & ~awaited,
+        available & ~problem.awaited,
         problem.prices,
         problem.rounds_left,
         draws[:, 2:],
@@ -79,7 +79,7 @@ def make_plans(
     pause = np.minimum(_LONGEST * problem.memory * (1.0 + draws[:, 1]) / 2.0, _TRIAL_PART * rounds)
     # a search that was cut short goes on in the next round
     pause = np.where(result.moves < MOVES, np.maximum(pause.astype(np.int64) - 1, 0), 0)
-    probed = probes & available & ~awaited & (allocation == 0)
+    probed = probes & available & ~problem.awaited & (allocation == 0)
     for e in np.flatnonzero(probed.any(axis=1)):
         pause[e] = 0
         _probe(
