@@ -121,11 +121,13 @@ class LbBspGpu(AllocationPolicy[LastRound, Tuning]):
     ) -> tuple[Ints, State[LastRound, Tuning]]:
         belief = state.belief
         plan = state.plan
-        played = state.round > 1
+        played = state.round > 1 + self.setting.delay
         if "warm_up" in observation:
             # the times of a round are compared: one in which a worker's do not count is left out
             played &= ~observation["warm_up"].any(axis=1)
-        owes = played[:, None] & (belief.tasks < plan.allocation)
+        # where results come late, the observation holds the tasks that they are of
+        allocation = observation.get("allocation", plan.allocation)
+        owes = played[:, None] & (belief.tasks < allocation)
         plan = plan._replace(
             busy=plan.busy + np.where(owes, np.inf, belief.busy),
             rounds=plan.rounds + played,
@@ -221,7 +223,7 @@ class LbBspProfiled(AllocationPolicy[LastRound, ProfilePlan]):
         self, state: State[LastRound, ProfilePlan], observation: Observation
     ) -> tuple[Ints, State[LastRound, ProfilePlan]]:
         belief = state.belief
-        last_round = state.round - 1
+        last_round = state.round - 1 - self.setting.delay
         plan = state.plan
         measuring = (last_round > 0) & (last_round <= _SIZES * self.repeats)
         # the proportions move on by one each round, so that round r measures the size r modulo 4
