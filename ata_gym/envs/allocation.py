@@ -114,7 +114,8 @@ class TaskAllocationEnv(SingleEnv):
       raises leaves the env as it was. With a backend the env's ``spec`` is no JSON.
     - ``observation``: "feedback" is the dict above. "workers" gives float32 features, shape
       (n, 20), from -10 to 10, the same in any unit of time; their names are in
-      ``ata_gym.envs.interface.worker_features``. "flat" gives these features in one row.
+      ``ata_gym.envs.interface.worker_features``. Where workers pay a latency there are two more,
+      its mean and the last one: (n, 22). "flat" gives these features in one row.
     - ``action``: "allocation" is the vector above. "shares" is a number from -1 to 1 for each
       worker, rounded by the method of largest remainders; in a race one more number gives the
       total. A number outside is played as the nearer bound, as some RL libraries do not clip; NaN

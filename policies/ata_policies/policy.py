@@ -83,7 +83,7 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
     """Whether its actions depend on the price of worker time."""
     uses_unit_costs: ClassVar[bool] = False
     """Whether, if it is priced, it knows that workers' unit costs may differ."""
-    uses_latency: ClassVar[bool] = False
+    uses_latency: bool = False
     """Whether it learns latencies apart from task times.
 
     Others learn from times that hold the latencies: those of a worker are spread over its results

@@ -127,7 +127,7 @@ class Interface:
         n = scenario.pool.n
         budget = scenario.budget
         if self._kind != "feedback":
-            return space_of(n, in_one_row=self._kind == "flat")
+            return space_of(n, self._kind == "flat", scenario.pool.latency is not None)
         space = self._feedback_space()
         if self.form.picks is not None and "missing" not in space.spaces:
             space["started"] = spaces.Box(0, budget, (n,), np.int64)
@@ -217,6 +217,7 @@ class Interface:
                 feedback["duration"],
                 feedback["elapsed"],
             )
+            memory = memory.with_latencies(feedback)
             if ready is not None:
                 memory = choose_rows(ready, memory, self._memory)
             self._memory = memory
@@ -239,7 +240,8 @@ class Interface:
                 feedback["started"] = picks.copy()
                 feedback["missing"] = scenario.budget - picks.sum(axis=1, keepdims=True)
             return feedback
-        round_features = RoundFeatures(scenario.budget, self._state.prices, scenario.horizon)
+        late = scenario.pool.latency is not None
+        round_features = RoundFeatures(scenario.budget, self._state.prices, scenario.horizon, late)
         features = features_of(self._memory, round_features, self._state.round, feedback, picks)
         if self._kind == "workers":
             return features

@@ -62,7 +62,7 @@ class LbBspGpu(AllocationPolicy[LastRound, Tuning]):
     times differ by more than ``tolerance`` times the longer, D tasks move from s to l. If the last
     move went from l to s, D is halved first (to 1 at least) and W doubled (to ``longest`` at most).
     A worker that gave fewer results than it had tasks counts as the slowest. The first allocation
-    is even.
+    is even. Its times are those of whole shares, with the latency, if workers pay one.
 
     Args:
         step: The first D; by default a quarter of an even load, at least 1.
@@ -187,9 +187,9 @@ class LbBspProfiled(AllocationPolicy[LastRound, ProfilePlan]):
     """LB-BSP for GPU clusters with a profile: minimises the longest max(t_i, a_i + b_i x_i).
 
     The loads x_i are integers within memory limits. A worker's round of x tasks takes t below
-    saturation and a + b x above. The profile is measured in the first rounds, by loads in the
-    proportions 1 to 4, in turn for each worker: each is measured at four sizes, ``repeats`` times
-    each. After that the allocation stays, even where workers change.
+    saturation and a + b x above; a latency is a part of both. The profile is measured in the first
+    rounds, by loads in the proportions 1 to 4, in turn for each worker: each is measured at four
+    sizes, ``repeats`` times each. After that the allocation stays, even where workers change.
 
     Args:
         repeats: How often each of the four sizes is measured.
