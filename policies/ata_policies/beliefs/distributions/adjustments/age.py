@@ -92,6 +92,30 @@ def _forget_first(belief: RowBelief, i: int, s: int, results: float, time: float
 
 
 @phase
+def _most_fell(tracks: Floats, last_bin: int, fall: float) -> bool:
+    """Return whether most workers with as many results fell after them, by half as much at least.
+
+    The first results end with this bin. A worker whose first time happened to be long is rare.
+    """
+    fell = 0
+    number = 0
+    first = 2.0**last_bin
+    for s in range(len(tracks)):
+        later = min(tracks[s, SLOT.age], YOUNG) - first
+        if later <= 0.0:
+            continue
+        first_logs = 0.0
+        all_logs = 0.0
+        for b in range(AGES):
+            all_logs += tracks[s, SLOT.age_logs + b]
+            if b <= last_bin:
+                first_logs += tracks[s, SLOT.age_logs + b]
+        number += 1
+        fell += first_logs / first - (all_logs - first_logs) / later >= 0.5 * fall
+    return 2 * fell > number
+
+
+@phase
 def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int) -> None:
     """Let the first results of a young worker no longer count where later ones are far shorter.
 
@@ -99,7 +123,8 @@ def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int) -> N
     ones are forgotten where g > 0 and g^2 / (2 phi (1 / d + 1 / K)) > ln(140 n), for K = 1, 2, 4,
     ... results. Each bin of these but the last one must be slower by g / 2, since a single long
     time among them is no slow start. The logarithm's variance phi is that of successive times, so
-    that a single long time, or a fall itself, has little weight in it.
+    that a single long time, or a fall itself, has little weight in it. Most of the other workers
+    with as many results must have fallen after them, too.
     """
     # a single worker is compared with none: all of its results count
     if len(belief.slot) < 2:
@@ -133,6 +158,8 @@ def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int) -> N
         best = limit
         results = 0.0
         time = 0.0
+        last_bin = 0
+        fall = 0.0
         for b in range(AGES - 1):
             first_time += tracks[s, SLOT.ages + b]
             first_logs += tracks[s, SLOT.age_logs + b]
@@ -145,8 +172,10 @@ def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int) -> N
                     best = statistic
                     results = later
                     time = all_time - first_time
+                    last_bin = b
+                    fall = gain
             least = min(least, tracks[s, SLOT.age_logs + b] / size)
             size = first
             first *= 2.0
-        if results > 0.0:
+        if results > 0.0 and _most_fell(tracks, last_bin, fall):
             _forget_first(belief, i, s, results, time)

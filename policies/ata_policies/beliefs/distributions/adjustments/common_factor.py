@@ -195,7 +195,8 @@ def find_factor(
     V also holds what the levels have in common, as if they were all off in the same way (workers
     are in use because they looked fast), and the part of q above 1. The factor is then shrunk by
     its uncertainty, to exp(k c). A round with a cancelled task has no factor, since such a task
-    says too little, and none is looked for in the 10 rounds after one was refuted.
+    says too little, and none is looked for in the first 10 rounds, and in the 10 after one was
+    refuted.
 
     Args:
         belief: The belief of the row; the rounds with a factor are counted in it.
@@ -207,6 +208,9 @@ def find_factor(
     """
     row = belief.row
     n = len(belief.slot)
+    # at first, workers are in use because they happened to look fast: all look slower later
+    if row[ROW.clock] < pause:
+        return 1.0
     if row[ROW.refuted] > 0.0 and row[ROW.clock] - row[ROW.refuted] < pause:
         return 1.0
     for i in range(n):
