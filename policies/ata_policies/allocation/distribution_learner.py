@@ -67,6 +67,11 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
     count as slow or fast at once. They are probed, with one task in place of the task that would
     take longest, to see whether they are as usual.
 
+    What all workers of a round have in common is divided out of its times before they are compared
+    (a common factor). Where it slows them down, a worker out of use is probed now and then to see
+    whether it has it too. A worker known from its first tasks only counts as faster, by as much as
+    the others became faster after theirs (age).
+
     Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that
     owe results get nothing but probes after 8 to 64 rounds (``Availability``).
 
@@ -154,10 +159,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
     def describe_plan(self, state: State[DistributionBelief, AllocationPlan], row: int) -> str:
         plan = state.plan
         tried = plan.allocation[row] > plan.best[row]
-        text = (
-            f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds"
-            " count"
-        )
+        text = f"this allocation until round {plan.due[row] - 1}; {state.belief.describe(row)}"
         if tried.any():
             return f"{text}; tried for what is learned: {listed(tried)}"
         return text

@@ -170,6 +170,7 @@ def learn_rows(
     estimates = estimates._replace(
         evidence=np.where(belief.stale(), np.minimum(estimates.evidence, 1.0), estimates.evidence),
     )
+    estimates = _for_age(estimates, belief)
     population = learn_population(estimates)
     return Knowledge(
         belief,
@@ -181,6 +182,16 @@ def learn_rows(
         shapes,
         latencies,
     )
+
+
+def _for_age(estimates: Estimates, belief: DistributionBelief) -> Estimates:
+    """Return the estimates of the times after the first tasks of each worker."""
+    slowness, variance = belief.slowness_of_age()
+    if not slowness.any():
+        return estimates
+    location = np.where(estimates.evidence > 0.0, estimates.location - slowness, estimates.location)
+    evidence = estimates.evidence / (1.0 + estimates.evidence * variance)
+    return Estimates(location, evidence)
 
 
 def choose_candidates(knowledge: Knowledge, available: Mask, last: Ints, budget: int) -> Candidates:

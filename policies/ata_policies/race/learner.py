@@ -176,8 +176,7 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
             tasks = f"{plan.tasks[row]} tasks"
         ago = f"chosen {plan.solved[row]:.0f} rounds after everything last began anew"
         return (
-            f"the {plan.fastest[row]} fastest race for {tasks}, {ago};"
-            f" {state.belief.reach[row]:.0f} rounds count"
+            f"the {plan.fastest[row]} fastest race for {tasks}, {ago}; {state.belief.describe(row)}"
         )
 
     def _due(self, state: State[DistributionBelief, RacePlan]) -> Mask:

@@ -10,6 +10,7 @@ from ata_gym.changes import Jump, Spot
 from ata_gym.pools import exponential, gamma, log_normal, pareto, shifted_exponential, trace
 from ata_gym.utils.trees import difference
 from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.planning.knowledge import Knowledge, choose_candidates, learn_rows
 
 LEARNER = "distribution-learner"
@@ -98,6 +99,8 @@ def known_after(results: list[int], unit: float = 1.0, spread: float = 0.5) -> K
     times = np.random.default_rng(0).gamma(spread**-2, spread**2, worker.shape)
     return learn_rows(
         DistributionBelief.empty(1, n).observe(worker, unit * times, np.zeros((1, n))),
+        LatencyBelief.empty(1, n),
+        slice(None),
         weight=5.0,
     )
 

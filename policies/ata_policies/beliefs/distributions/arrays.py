@@ -45,7 +45,26 @@ class RowPlaces(NamedTuple):
     """Rounds of workers."""
     alarm: int = 12
     """The round in which a worker last became a suspect, or ceased to be one."""
-    size: int = 13
+    factor: int = 13
+    """How many times longer than usual all workers took in the last round; 0 before the first."""
+    factors: int = 14
+    """Rounds in which all workers took longer, or less long, than usual."""
+    confirmed: int = 15
+    """How often workers that came into use shared a factor above 1, since one was refuted."""
+    probe_due: int = 16
+    """The round from which on a worker out of use is to be asked whether it shares a factor."""
+    refuted: int = 17
+    """The round in which workers that came into use last refuted a factor; 0 for never."""
+    factor_squares: int = 18
+    """The squared logarithms of these factors added up."""
+    steps: int = 19
+    """The absolute differences of the logarithms of successive times of a worker, added up.
+
+    A step from one level to another counts once, so that this says how times vary around levels.
+    """
+    differences: int = 20
+    """How many these differences are."""
+    size: int = 21
     """The number of places."""
 
 
@@ -90,7 +109,15 @@ class SlotPlaces(NamedTuple):
     """The share of the results of all rounds that counts; 0 if all count unchanged."""
     counted_stretch: int = 24
     """How many times longer their times count; 0 if all count unchanged."""
-    size: int = 25
+    age: int = 25
+    """Results in all; beginning anew leaves this and the times by age as they are."""
+    ages: int = 26
+    """The times of the results by age: of tasks 1, 2, 3 to 4, 5 to 8, ..., 33 to 64."""
+    last_time: int = 33
+    """The time of the last result."""
+    age_logs: int = 34
+    """The logarithms of these times, added up by age; of a time of 0 it is 0."""
+    size: int = 41
     """The number of places."""
 
 
@@ -98,6 +125,16 @@ ROW = RowPlaces()
 SLOT = SlotPlaces()
 HORIZONS = (math.inf, 16.0, 4.0, 1.0)
 """The rounds with feedback of its worker that each memory reaches back."""
+AGES = 7
+"""Bins of the age of a worker, in tasks: the first one, and twice as many in all with each bin."""
+YOUNG = 64.0
+"""Tasks after which a worker is as fast as it gets by its age."""
+CHANCE = 20.0
+"""What happens by chance once in 20 workers is not taken for more than chance."""
+COMPARED_ROUNDS = 256.0
+"""Rounds over which the row's predictions are compared, and what is usual is taken."""
+LONGEST_PAUSE = 1e6
+"""Rounds between two probes, at most."""
 MEMORIES = 4
 """The number of memories."""
 LEAST_SHARE = 1.0 / LARGEST_COUNT

@@ -9,7 +9,15 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
-from ata_policies.beliefs.distributions.arrays import HORIZONS, MEMORIES, ROW, SLOT, Places
+from ata_policies.beliefs.distributions.arrays import (
+    AGES,
+    CHANCE,
+    HORIZONS,
+    MEMORIES,
+    ROW,
+    SLOT,
+    Places,
+)
 from ata_policies.beliefs.distributions.observing import observe_round
 
 BINS = 32
@@ -27,15 +35,30 @@ TRUST = 16.0
 The distribution of all workers has the other half.
 """
 
+_ENDS = np.concatenate([[0], 2 ** np.arange(AGES)])
+"""The bins of age end at the tasks 1, 2, 4, ..., 64 of a worker."""
+
 # the largest and the least values that a state may have, by place in the arrays
-_COUNTS = (ROW.since, ROW.clock, ROW.settled, ROW.results, ROW.events, ROW.alarm)
+_COUNTS = (
+    ROW.since,
+    ROW.clock,
+    ROW.settled,
+    ROW.results,
+    ROW.events,
+    ROW.alarm,
+    ROW.factors,
+    ROW.confirmed,
+    ROW.refuted,
+    ROW.differences,
+)
 _LARGEST_IN_ROW = dict.fromkeys(_COUNTS, LARGEST_COUNT) | {ROW.force: len(HORIZONS) - 1}
 _MOST_OF_ROW = tuple(_LARGEST_IN_ROW.get(place, FINITE) for place in range(ROW.size))
 _LARGEST_IN_TRACK = dict.fromkeys(
-    (*range(SLOT.results, 2 * MEMORIES, 2), SLOT.mass, SLOT.probes, SLOT.suspect_results),
+    (*range(SLOT.results, 2 * MEMORIES, 2), SLOT.mass, SLOT.age, SLOT.probes, SLOT.suspect_results),
     LARGEST_COUNT,
 )
 _LARGEST_IN_TRACK |= {SLOT.kept_share: 1, SLOT.counted_share: 1}
+_LEAST_OF_TRACK = tuple(-FINITE if place >= SLOT.age_logs else 0.0 for place in range(SLOT.size))
 _MOST_OF_TRACK = tuple(_LARGEST_IN_TRACK.get(place, FINITE) for place in range(SLOT.size))
 _LEAST_OF_ROW = tuple(
     -FINITE if ROW.gains <= place < ROW.spread else 0.0 for place in range(ROW.size)
@@ -82,6 +105,14 @@ class DistributionBelief(NamedTuple):
     All workers begin anew if within 10 rounds enough restart or become suspects: more than a
     third of the workers with feedback in the last round, and at least three or all that there are.
 
+    **A common factor.** What the times of all workers of a round have in common is divided out of
+    them first (``adjustments.common_factor``): a change of all is no change. All times here are
+    thus as long as usual, in the mean over up to 256 rounds.
+
+    **Age.** The times of the first 64 results of each worker are kept by age. First results that
+    were far slower than later ones no longer count, and how much faster workers get with age is
+    learned from all of them (``adjustments.age``).
+
     **Suspects.** A single round that is very unlike the others acts at once (``suspects.judge``).
     The worker is believed to be as fast as in this round, with the evidence of its results. What
     was known of it is kept aside, until a result is nearer to it. The worker is probed in the next
@@ -125,10 +156,10 @@ class DistributionBelief(NamedTuple):
 
     These times are in units of ``anchor``.
     """
-    tracks: Annotated[Floats, Within(0.0, _MOST_OF_TRACK)]
-    """(E, slots, 25) what the memories of the worker hold, and whether it is a suspect."""
+    tracks: Annotated[Floats, Within(_LEAST_OF_TRACK, _MOST_OF_TRACK)]
+    """(E, slots, 41) what the memories of the worker hold, and whether it is a suspect."""
     row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]
-    """(E, 13) what is known of the row."""
+    """(E, 21) what is known of the row."""
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
@@ -165,6 +196,19 @@ class DistributionBelief(NamedTuple):
         """
         horizon = np.array(HORIZONS)[self.row[:, ROW.force].astype(np.int64)]
         return np.asarray(np.minimum(self.row[:, ROW.settled], horizon))
+
+    @property
+    def factor(self) -> Floats:
+        """How many times longer than usual all workers took in the last round, (E,)."""
+        factor = self.row[:, ROW.factor]
+        return np.where(factor > 0.0, factor, 1.0)
+
+    def describe(self, row: int) -> str:
+        """Return in words how far a row reaches back, and what its workers have in common."""
+        text = f"{self.reach[row]:.0f} rounds count"
+        if self.factor[row] != 1.0:
+            text += f"; in the last round all workers took {self.factor[row]:.2g} times as long"
+        return text
 
     def idle(self) -> Floats:
         """Return the rounds since each worker's last result or cancelled task, (E, n).
@@ -207,7 +251,7 @@ class DistributionBelief(NamedTuple):
         """
         suspects = self.suspects()
         if not suspects.any():
-            return suspects
+            return self._shares_factor()
         clock = self.row[:, ROW.clock, None]
         due = self._of_worker(SLOT.due)
         hit = self._of_worker(SLOT.suspected)
@@ -219,6 +263,25 @@ class DistributionBelief(NamedTuple):
             waiting = waiting[np.argsort(usual_mean[row, waiting], kind="stable")]
             probes[row, waiting] = False
             probes[row, waiting[np.unique(hit[row, waiting], return_index=True)[1]]] = True
+        return probes | self._shares_factor()
+
+    def _shares_factor(self) -> Mask:
+        """Return which workers are to show whether they share the factor of their row, (E, n).
+
+        Where the workers in use have a factor above 1 in common, and it is time for a probe, this
+        is the fastest of the others, if it would be as fast as one of them without the factor.
+        """
+        probes = np.zeros(self.counts.shape, np.bool_)
+        factor = self.row[:, ROW.factor]
+        clock = self.row[:, ROW.clock]
+        due = (factor > 1.0) & (self.row[:, ROW.probe_due] <= clock + 1.0)
+        for row in np.flatnonzero(due):
+            mean = self.busy[row] / np.maximum(self.counts[row], 1.0)
+            idle = (self.last[row] < clock[row]) & (self.counts[row] > 0.0)
+            if idle.any():
+                worker = np.where(idle, mean, np.inf).argmin()
+                slowest = mean[self.last[row] == clock[row]].max()
+                probes[row, worker] = mean[worker] < factor[row] * slowest
         return probes
 
     def _of_worker(self, column: int, workers: Ints | None = None) -> Floats:
@@ -230,6 +293,20 @@ class DistributionBelief(NamedTuple):
             slot = self.slot[rows, workers]
         # a slot of -1 picks the number of the last slot, which is not used
         return np.where(slot >= 0, self.tracks[rows, slot, column], 0.0)
+
+    def slowness_of_age(self) -> tuple[Floats, Floats]:
+        """Return how much slower than later each worker's results were, see ``_slowness_of_age``.
+
+        Both the logarithm of the factor and its variance have the shape (E, n).
+        """
+        rows = np.arange(len(self.slot))[:, None]
+        counts = np.where(self.owner >= 0, self.counts[rows, self.owner], 0.0)
+        factor, variance = _slowness_of_age(self.tracks, self.row, counts)
+        has_slot = self.slot >= 0
+        return (
+            np.where(has_slot, factor[rows, self.slot], 0.0),
+            np.where(has_slot, variance[rows, self.slot], 0.0),
+        )
 
     def mean(self) -> Floats:
         """Return the time spent per result, (E, n); NaN for workers never tried.
@@ -319,3 +396,50 @@ def _stale(
         else:
             idle = math.inf
         out[i] = idle >= 0.5 * interval + rounds - moment and (counts[i] > 0.0 or busy[i] > 0.0)
+
+
+def _slowness_of_age(tracks: Floats, row: Floats, counts: Floats) -> tuple[Floats, Floats]:
+    """Return how much slower than later the results that count were, since they were early ones.
+
+    Between a bin of age b and the next one, the mean d_b over workers of the difference of the
+    mean logarithms of their times counts if it is above 0 so clearly that d_b^2 / (2 s_b^2) >
+    ln(140 n). Its squared error s_b^2 is the variance between workers over their number, where
+    what is expected of single times counts as one worker more. A result of bin b takes
+    exp(d_b + d_(b + 1) + ...) times as long as later ones.
+
+    Args:
+        tracks: (E, slots, t) what is known by slot.
+        row: (E, r) what is known of the rows.
+        counts: (E, slots) the results of each slot's worker that count: the last ones.
+
+    Returns:
+        The logarithm of the factor, and its variance, both (E, slots); 0 for workers whose results
+        are no slower than later ones are.
+    """
+    age = tracks[:, :, SLOT.age, None]
+    sizes = np.diff(_ENDS)
+    number = np.clip(age - _ENDS[:-1], 0.0, sizes)
+    logs = tracks[:, :, SLOT.age_logs : SLOT.age_logs + AGES]
+    log_mean = logs / np.maximum(number, 1.0)
+    both = (number[:, :, :-1] == sizes[:-1]) & (number[:, :, 1:] > 0.0)
+    falls = np.where(both, log_mean[:, :, :-1] - log_mean[:, :, 1:], 0.0)
+    workers = both.sum(axis=1)
+    known = np.maximum(workers, 1)
+    mean = falls.sum(axis=1) / known
+    mean_step = (row[:, ROW.steps] + 1.0) / (row[:, ROW.differences] + 1.0)
+    spread = 0.25 * math.pi * mean_step**2
+    expected = spread[:, None] * (1.0 / sizes[:-1] + 1.0 / sizes[1:])
+    squares = np.where(both, (falls - mean[:, None]) ** 2, 0.0).sum(axis=1)
+    variance = (squares + expected) / known
+    limit = math.log(CHANCE * AGES * tracks.shape[1])
+    clear = (mean > 0.0) & (mean * mean > 2.0 * limit * variance / known)
+    later = np.cumsum(np.where(clear, mean, 0.0)[:, ::-1], axis=1)[:, ::-1]
+    doubt = np.cumsum(np.where(clear, variance, 0.0)[:, ::-1], axis=1)[:, ::-1]
+    # the results that count are those of the ages from age - counts on
+    first = np.maximum(tracks[:, :, SLOT.age] - counts, 0.0)[:, :, None]
+    counted = np.clip(np.minimum(age, _ENDS[1:]) - np.maximum(first, _ENDS[:-1]), 0.0, None)
+    total = np.maximum(tracks[:, :, SLOT.age] - first[:, :, 0], 1e-300)
+    share = counted[:, :, :-1] / total[:, :, None]
+    factor = 1.0 + (share * np.expm1(later)[:, None]).sum(axis=2)
+    weight = share * np.exp(later)[:, None] / factor[:, :, None]
+    return np.log(factor), (weight * doubt[:, None]).sum(axis=2)

@@ -10,8 +10,16 @@ import numpy as np
 
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import copy, kernel, phase
+from ata_policies.beliefs.distributions.adjustments.age import count_ages, forget_slow_starts
+from ata_policies.beliefs.distributions.adjustments.common_factor import (
+    Ratios,
+    find_factor,
+    follow,
+)
 from ata_policies.beliefs.distributions.arrays import (
     CANCELLED,
+    CHANCE,
+    COMPARED_ROUNDS,
     FINISHED,
     HORIZONS,
     MEMORIES,
@@ -41,14 +49,11 @@ from ata_policies.beliefs.distributions.suspects import (
     USUAL,
     WorkerRound,
     adopt,
+    begin_all_anew,
     judge,
     wait_longer,
 )
 
-_COMPARED_ROUNDS = 256.0
-"""Rounds over which the row's predictions are compared."""
-_CHANCE = 20.0
-"""A shorter memory comes into force by chance in one of 20 n rows of n workers."""
 _LEAST_LEAD = 12.0
 """How much better than the memory in force another one must be to restart a worker."""
 _ROUNDS_OF_EVENT = 10.0
@@ -227,14 +232,14 @@ def _count(
 @phase
 def _choose_memory(tracks: Floats, row: Floats, gain: Floats, elapsed: Floats) -> int:
     """Add the gains of the round to the row's, and return the memory that comes into force."""
-    lead = math.log(_CHANCE * len(tracks))
+    lead = math.log(CHANCE * len(tracks))
     # what is expected of a cancelled task depends on the tasks before it: ask for a larger lead
     if elapsed[np.argmax(elapsed)] > 0.0:
         lead = max(lead, _LEAST_LEAD)
     best = 0
     highest = lead * (row[ROW.log_spread] + 1.0) / (row[ROW.results] + 1.0)
     for h in range(1, MEMORIES):
-        row[ROW.gains + h - 1] = (1.0 - 1.0 / _COMPARED_ROUNDS) * row[ROW.gains + h - 1] + gain[h]
+        row[ROW.gains + h - 1] = (1.0 - 1.0 / COMPARED_ROUNDS) * row[ROW.gains + h - 1] + gain[h]
         if row[ROW.gains + h - 1] > highest:
             best = h
             highest = row[ROW.gains + h - 1]
@@ -365,24 +370,6 @@ def _compare_workers(
     return restarted
 
 
-@phase
-def _begin_all_anew(belief: RowBelief, gain: Floats) -> None:
-    """Forget all that was learned in the row, but which worker has which slot."""
-    belief.counts[:] = 0.0
-    belief.totals[:] = 0.0
-    belief.deviations[:] = 0.0
-    belief.busy[:] = 0.0
-    belief.cancellations[:] = 0.0
-    belief.anchor[:] = 0.0
-    belief.bins[:] = 0.0
-    belief.tracks[:] = 0.0
-    belief.row[ROW.since] = 0.0
-    belief.row[ROW.force] = 0.0
-    belief.row[ROW.gains : ROW.spread] = 0.0
-    belief.row[ROW.settled] = 0.0
-    gain[:] = 0.0
-
-
 @kernel(f"{_LAYOUT},(r),(r),(n)->{_LAYOUT}")
 def observe_round(
     counts: Floats,
@@ -468,6 +455,19 @@ def observe_round(
     # an observation without feedback is from a reset: there is no round before the first
     if count == 0:
         return
+    flags = np.empty((2, n), np.bool_)
+    ratios = Ratios(np.empty(n), np.empty(n), flags[0], np.empty(n), np.empty(n), flags[1])
+    factor = find_factor(
+        belief,
+        last,
+        feedback,
+        worker_totals,
+        ratios,
+        _CHANGED_SHARE,
+        _LEAST_CHANGED,
+        _ROUNDS_OF_EVENT,
+    )
+    feedback = Feedback(worker, time / factor, elapsed)
     new_row[ROW.since] = row[ROW.since] + 1.0
     new_row[ROW.clock] = round
     new_row[ROW.settled] = row[ROW.settled] + 1.0
@@ -486,10 +486,13 @@ def observe_round(
     changed = restarted > 0 or new_row[ROW.alarm] == round
     all_anew = changed and _all_changed(new_tracks, count, round)
     if all_anew:
-        _begin_all_anew(belief, gain)
+        begin_all_anew(belief, gain)
 
     # phase 5: add the feedback to memories, moments and bins, and let the memory in force count
     _remember(belief, worker_totals, count, all_anew)
     _count(belief, feedback, worker_totals, count, all_anew)
+    count_ages(belief, feedback)
+    forget_slow_starts(belief, worker_totals, count)
     force = _choose_memory(new_tracks, new_row, gain, elapsed)
     _recall(belief, round, force)
+    follow(belief, factor, all_anew)

@@ -6,9 +6,11 @@ They are probed until it is clear why. Ours.
 import math
 from typing import NamedTuple
 
+from ata_gym.typing import Floats
 from ata_gym.utils.compiled import phase
 from ata_policies.beliefs.distributions.arrays import (
     LEAST_SHARE,
+    LONGEST_PAUSE,
     MEMORIES,
     ROW,
     SLOT,
@@ -24,8 +26,6 @@ _RARE = 50_000.0
 """Rounds of a worker to a change, where none was seen yet."""
 _PROBING = 0.5
 """The share of the time until a probe that the probe may cost."""
-_LONGEST = 1e6
-"""Rounds between two probes, at most."""
 _LARGEST_RATIO = 1e30
 """A round that is so many times longer or shorter than usual is not judged."""
 _ADOPTED = 8.0
@@ -139,7 +139,7 @@ def _pause(part: WorkerRound) -> float:
         ratio = part.time / part.results / part.usual
     else:
         ratio = 0.0
-    return min(max(1.0, (ratio - 1.0) / _PROBING), _LONGEST)
+    return min(max(1.0, (ratio - 1.0) / _PROBING), LONGEST_PAUSE)
 
 
 @phase
@@ -189,7 +189,7 @@ def wait_longer(belief: RowBelief, s: int, round: float, part: WorkerRound) -> N
     They are the workers that became suspects in the same round as the worker in slot s.
     """
     tracks = belief.tracks
-    pause = min(_pause(part) * 2.0 ** (tracks[s, SLOT.probes] + 1.0), _LONGEST)
+    pause = min(_pause(part) * 2.0 ** (tracks[s, SLOT.probes] + 1.0), LONGEST_PAUSE)
     due = round + pause
     is_first = tracks[s, SLOT.probes] == 0.0
     for slot in range(len(tracks)):
@@ -214,3 +214,21 @@ def adopt(belief: RowBelief, i: int, s: int, round: float) -> None:
         tracks[s, SLOT.results + 2 * h] = results
         tracks[s, SLOT.time + 2 * h] = time
     tracks[s, SLOT.stretch] = 0.0
+
+
+@phase
+def begin_all_anew(belief: RowBelief, gain: Floats) -> None:
+    """Forget all that was learned in the row, but which worker has which slot."""
+    belief.counts[:] = 0.0
+    belief.totals[:] = 0.0
+    belief.deviations[:] = 0.0
+    belief.busy[:] = 0.0
+    belief.cancellations[:] = 0.0
+    belief.anchor[:] = 0.0
+    belief.bins[:] = 0.0
+    belief.tracks[:, : SLOT.age] = 0.0
+    belief.row[ROW.since] = 0.0
+    belief.row[ROW.force] = 0.0
+    belief.row[ROW.gains : ROW.spread] = 0.0
+    belief.row[ROW.settled] = 0.0
+    gain[:] = 0.0

@@ -1,0 +1,1 @@
+"""What is divided out of the times of a round before workers are compared."""

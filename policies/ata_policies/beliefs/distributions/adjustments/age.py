@@ -1,0 +1,129 @@
+"""How much faster workers get after their first tasks, pooled over the workers of a row.
+
+Compilation, autotuning, cold caches and downloads slow the first tasks of a worker down. Ours.
+"""
+
+import math
+
+from ata_gym.utils.compiled import phase
+from ata_policies.beliefs.distributions.arrays import (
+    AGES,
+    CHANCE,
+    MEMORIES,
+    ROW,
+    SLOT,
+    YOUNG,
+    Feedback,
+    RowBelief,
+    WorkerTotals,
+    dispersion_of,
+)
+
+
+@phase
+def count_ages(belief: RowBelief, feedback: Feedback) -> None:
+    """Add the results of a round to the times of their workers by age, in tasks."""
+    for r in range(len(feedback.worker)):
+        i = feedback.worker[r]
+        if i < 0 or belief.slot[i] < 0:
+            continue
+        tracks = belief.tracks
+        s = belief.slot[i]
+        age = tracks[s, SLOT.age]
+        tracks[s, SLOT.age] = age + 1.0
+        before = tracks[s, SLOT.last_time]
+        if before > 0.0 and feedback.time[r] > 0.0:
+            step = math.log(feedback.time[r] / before)
+            if abs(step) < math.inf:
+                belief.row[ROW.steps] += abs(step)
+                belief.row[ROW.differences] += 1.0
+        tracks[s, SLOT.last_time] = feedback.time[r]
+        if age < YOUNG:
+            b = 0
+            end = 1.0
+            while age >= end:
+                b += 1
+                end *= 2.0
+            tracks[s, SLOT.ages + b] += feedback.time[r]
+            if 0.0 < feedback.time[r] < math.inf:
+                tracks[s, SLOT.age_logs + b] += math.log(feedback.time[r])
+
+
+@phase
+def _forget_first(belief: RowBelief, i: int, s: int, results: float, time: float) -> None:
+    """Let only the last results of worker i, in slot s, count: so many, of this time in all."""
+    tracks = belief.tracks
+    row = belief.row
+    mean = time / results
+    spread = dispersion_of(0.0, 0.0, row[ROW.spread], row[ROW.results])
+    belief.counts[i] = results
+    belief.totals[i] = belief.busy[i] = time
+    belief.deviations[i] = results * spread * mean * mean
+    belief.anchor[i] = mean
+    belief.bins[s] = 0.0
+    tracks[s, SLOT.tests : SLOT.restart] = 0.0
+    tracks[s, SLOT.log_squares] = 0.0
+    tracks[s, SLOT.counted_share] = tracks[s, SLOT.counted_stretch] = 0.0
+    for h in range(MEMORIES):
+        tracks[s, SLOT.results + 2 * h] = results
+        tracks[s, SLOT.time + 2 * h] = time
+
+
+@phase
+def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int) -> None:
+    """Let the first results of a young worker no longer count where later ones are far shorter.
+
+    With K results at first, and d later ones whose logarithms are by g less in the mean, the first
+    ones are forgotten where g > 0 and g^2 / (2 phi (1 / d + 1 / K)) > ln(140 n), for K = 1, 2, 4,
+    ... results. Each bin of these but the last one must be slower by g / 2, since a single long
+    time among them is no slow start. The logarithm's variance phi is that of successive times, so
+    that a single long time, or a fall itself, has little weight in it.
+    """
+    # a single worker is compared with none: all of its results count
+    if len(belief.slot) < 2:
+        return
+    tracks = belief.tracks
+    row = belief.row
+    limit = math.log(CHANCE * AGES * len(belief.slot))
+    # the variance that normal differences of this mean size have, halved
+    spread = 0.25 * math.pi * ((row[ROW.steps] + 1.0) / (row[ROW.differences] + 1.0)) ** 2
+    for j in range(count):
+        i = totals.worker[j]
+        s = belief.slot[i]
+        if s < 0 or totals.set_aside[j]:
+            continue
+        age = tracks[s, SLOT.age]
+        # only while all results are in the bins, and cancelled tasks say nothing
+        if age > YOUNG or belief.cancellations[i] > 0.0 or tracks[s, SLOT.stretch] > 0.0:
+            continue
+        all_time = 0.0
+        all_logs = 0.0
+        for b in range(AGES):
+            all_time += tracks[s, SLOT.ages + b]
+            all_logs += tracks[s, SLOT.age_logs + b]
+        first_time = 0.0
+        first_logs = 0.0
+        first = 1.0
+        size = 1.0
+        # the least mean logarithm of the bins before this one
+        least = math.inf
+        best = limit
+        results = 0.0
+        time = 0.0
+        for b in range(AGES - 1):
+            first_time += tracks[s, SLOT.ages + b]
+            first_logs += tracks[s, SLOT.age_logs + b]
+            later = age - first
+            if 0.0 < later < belief.counts[i] and all_time > first_time:
+                later_log = (all_logs - first_logs) / later
+                gain = first_logs / first - later_log
+                statistic = 0.5 * gain * gain / (spread * (1.0 / later + 1.0 / first))
+                if gain > 0.0 and statistic > best and least - later_log >= 0.5 * gain:
+                    best = statistic
+                    results = later
+                    time = all_time - first_time
+            least = min(least, tracks[s, SLOT.age_logs + b] / size)
+            size = first
+            first *= 2.0
+        if results > 0.0:
+            _forget_first(belief, i, s, results, time)
