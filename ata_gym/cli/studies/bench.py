@@ -246,8 +246,8 @@ def leaderboard(
         int | None,
         typer.Option(
             help=(
-                "Paired episodes in each scenario; by default 8 for steady and cluster, 32 for"
-                " drawn, else 4; quick 4, or 8."
+                "Paired episodes in each scenario; by default 8 for steady, 32 for drawn, else 4;"
+                " quick 4, or 8."
             ),
         ),
     ] = None,
